@@ -1,0 +1,201 @@
+"""The port to container engines. podman and the fake stand behind it, held to one contract suite.
+
+A container is started in two steps, as OCI runtimes do: `create` makes the sandbox (namespaces, cgroup, device rules,
+mounts) with the process held before its first instruction, `start` lets it go. Between the two the kernel's rules can
+be read back. Names are given by the caller and unique, so every act is idempotent across a crash of ours.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bind:
+    """One bind mount from the host."""
+
+    host_path: str
+    container_path: str
+    is_read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerSpec:
+    """What to create."""
+
+    name: str
+    image: str
+    command: tuple[str, ...] = ()
+    """Replaces the image's entrypoint (Kubernetes `command`); empty: the image's own."""
+    args: tuple[str, ...] = ()
+    """Replaces the image's command (Kubernetes `args`); empty: the image's own, unless `command` is given."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    working_dir: str | None = None
+    user: str | None = None
+    cdi_devices: tuple[str, ...] = ()
+    """Qualified names, `vendor/class=name`."""
+    binds: tuple[Bind, ...] = ()
+    device_nodes: tuple[tuple[str, str, str], ...] = ()
+    """(host path, container path, permissions) from plugins that answer with DeviceSpecs."""
+    cpu_limit: float | None = None
+    """CPUs, 0.5 is half of one."""
+    memory_limit_bytes: int | None = None
+    network_of: str | None = None
+    """Name of the container whose network namespace is joined; None: a namespace of its own."""
+    hostname: str | None = None
+    tty: bool = False
+    stdin: bool = False
+
+
+class ContainerPhase(enum.Enum):
+    """Where a container is."""
+
+    CREATED = "created"
+    RUNNING = "running"
+    EXITED = "exited"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerState:
+    """What the engine says of one container."""
+
+    id: str
+    name: str
+    phase: ContainerPhase
+    labels: Mapping[str, str]
+    image: str
+    pid: int | None = None
+    """Host pid of the container's first process while created or running."""
+    exit_code: int | None = None
+    oom_killed: bool = False
+    started_at: float | None = None
+    """Unix seconds."""
+    finished_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineInfo:
+    """What the installed engine can do."""
+
+    name: str
+    version: str
+    runtime: str
+    """`runc`, `crun`: the OCI runtime really used."""
+    cdi_ceiling: str
+    """Newest CDI version the engine is known to read, `0.5.0`."""
+    cgroup_version: int
+    notes: tuple[str, ...] = ()
+    """Oddities of this machine that were detected and worked around, for doctor."""
+
+
+class ExecSession(Protocol):
+    """One process run beside a container's own, with its streams."""
+
+    async def read(self) -> bytes:
+        """Return the next output (stdout and stderr together), b"" at its end."""
+        ...
+
+    async def write(self, data: bytes) -> None:
+        """Feed its standard input; b"" closes it."""
+        ...
+
+    async def resize(self, rows: int, columns: int) -> None:
+        """Tell its terminal the new size; nothing without a terminal."""
+        ...
+
+    async def wait(self) -> int:
+        """Return its exit code."""
+        ...
+
+    async def close(self) -> None:
+        """End the session; the process is killed if it still runs. Idempotent."""
+        ...
+
+
+class Engine(Protocol):
+    """Containers on this machine."""
+
+    async def create(self, spec: ContainerSpec) -> ContainerState:
+        """Create the sandbox with its process held; returns with `pid` set.
+
+        Raises: NotFound (`ImageNotFound`), Conflict (`ContainerExists`), Invalid (`CDIUnresolvable`, …), Unavailable.
+        """
+        ...
+
+    async def start(self, name: str) -> None:
+        """Let the held process go; a running container is left as it is."""
+        ...
+
+    async def stop(self, name: str, *, grace_s: float) -> None:
+        """SIGTERM, then SIGKILL after `grace_s`; returns when it is down. Unknown or ended names are no error."""
+        ...
+
+    async def remove(self, name: str) -> None:
+        """Kill it if need be and forget it; unknown names are no error."""
+        ...
+
+    async def list_containers(self, labels: Mapping[str, str]) -> tuple[ContainerState, ...]:
+        """Return all containers, ended ones too, that carry every one of `labels` ("" matches any value)."""
+        ...
+
+    def watch_changes(self) -> AsyncIterator[str]:
+        """Yield the name of a container whenever it started, ended or was removed, by whomever; never ends."""
+        ...
+
+    def logs(self, name: str, *, follow: bool, tail: int | None, timestamps: bool) -> AsyncIterator[bytes]:
+        """Yield output from the beginning (or the last `tail` lines); with `follow` until the container ends."""
+        ...
+
+    async def exec(self, name: str, argv: tuple[str, ...], *, tty: bool, stdin: bool) -> ExecSession:
+        """Run one more process in a running container. Raises: NotFound, Conflict (`ContainerNotRunning`)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """One image on this machine."""
+
+    id: str
+    names: tuple[str, ...]
+    size_bytes: int
+    created_at: float
+
+
+class Images(Protocol):
+    """Images on this machine, and what the engine is."""
+
+    async def info(self) -> EngineInfo:
+        """Describe the engine. Raises: Unavailable: not installed, or too old to inject CDI devices (fails closed)."""
+        ...
+
+    async def list_images(self) -> tuple[Image, ...]:
+        """Return all images."""
+        ...
+
+    async def exists(self, name: str) -> bool:
+        """Tell whether `name` can be run without a pull."""
+        ...
+
+    async def pull(self, name: str) -> None:
+        """Fetch it. Raises: NotFound (`ImageNotFound`), Unavailable (`RegistryUnreachable`)."""
+        ...
+
+    async def import_root(self, source: Path, name: str, *, command: tuple[str, ...] = ()) -> Image:
+        """Make an image of a root file system: a folder, or a tar of one (also .gz, .xz, .zst).
+
+        Raises: Invalid: `source` is neither.
+        """
+        ...
+
+    async def build(self, context: Path, name: str, *, containerfile: Path | None = None) -> AsyncIterator[bytes]:
+        """Build from a Containerfile, yielding its output. Raises: Invalid (`BuildFailed`)."""
+        ...
+
+    async def remove_image(self, name: str) -> None:
+        """Remove a name; unknown names are no error."""
+        ...

@@ -1,0 +1,116 @@
+"""Every error of the program, by who must act.
+
+    FairleadError
+    ├── RequestError    the asker: the request itself is wrong
+    │   ├── NotFound        … it names something that does not exist
+    │   └── Invalid         … it breaks a rule of the object's schema
+    ├── Denied          the tenant's administrator: a limit or a boundary says no
+    ├── Conflict        the loser of a race: read again, then retry at once
+    │   └── Gone            … the history asked for is no longer kept: list again
+    ├── Insufficient    nobody: wait for capacity
+    ├── Unavailable     the operator of a dependency: it does not answer
+    ├── DeviceFault     the hardware's owner: this device, no other
+    └── ProtocolError   whoever wrote the bytes
+
+How each class answers over gRPC, HTTP and as an exit code is data: `TABLE`, one row a class, looked up by the nearest
+ancestor. Servers and the command line read the row; none branches on a class. Foreign exceptions are translated at the
+door that met them and chained (`raise … from`). Anything that is not a `FairleadError` is a bug and may crash.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class FairleadError(Exception):
+    """Root of the tree; never raised itself.
+
+    Args:
+        message: lower case, no full stop, with the value that failed.
+        reason: stable CamelCase token, reused as condition reason, event reason, log key and metric label.
+        hint: the next step, for the one who must act; None where the message already says it.
+        context: further facts for logs and problem documents, by key.
+    """
+
+    def __init__(self, message: str, *, reason: str, hint: str | None = None, **context: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.reason = reason
+        self.hint = hint
+        self.context = context
+
+
+class RequestError(FairleadError):
+    """The asker must change the request; a retry never helps."""
+
+
+class NotFound(RequestError):
+    """The request names something that does not exist."""
+
+
+class Invalid(RequestError):
+    """The request breaks a rule of the object's schema."""
+
+
+class Denied(FairleadError):
+    """A tenant's administrator must lift a limit or a boundary."""
+
+
+class Conflict(FairleadError):
+    """Another writer was first: read fresh state, then retry at once."""
+
+
+class Gone(Conflict):
+    """The history asked for is no longer kept: list, then watch from there."""
+
+
+class Insufficient(FairleadError):
+    """Nothing fits now: wait for capacity to change."""
+
+
+class Unavailable(FairleadError):
+    """A dependency does not answer; its operator acts, we retry with back-off."""
+
+
+class DeviceFault(FairleadError):
+    """One device is broken; its owner acts and we never retry on it."""
+
+
+class ProtocolError(FairleadError):
+    """The bytes are malformed; whoever wrote them acts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One line of the table: who acts and how the class travels."""
+
+    who: str
+    retry: str
+    grpc: str
+    """Name of the gRPC status code (`grpc.StatusCode[row.grpc]`)."""
+    http: int
+    exit: int
+
+
+TABLE: dict[type[FairleadError], Row] = {
+    RequestError: Row(who="the asker", retry="never", grpc="INVALID_ARGUMENT", http=400, exit=2),
+    NotFound: Row(who="the asker", retry="never", grpc="NOT_FOUND", http=404, exit=2),
+    Invalid: Row(who="the asker", retry="never", grpc="INVALID_ARGUMENT", http=422, exit=2),
+    Denied: Row(who="tenant admin", retry="after change", grpc="PERMISSION_DENIED", http=403, exit=3),
+    Conflict: Row(who="the loser of a race", retry="at once, from fresh state", grpc="ABORTED", http=409, exit=4),
+    Gone: Row(who="the loser of a race", retry="list again", grpc="OUT_OF_RANGE", http=410, exit=4),
+    Insufficient: Row(who="wait for capacity", retry="on change", grpc="RESOURCE_EXHAUSTED", http=409, exit=5),
+    Unavailable: Row(who="operator of a dependency", retry="back-off", grpc="UNAVAILABLE", http=503, exit=6),
+    DeviceFault: Row(who="hardware owner", retry="never here; taint", grpc="FAILED_PRECONDITION", http=409, exit=7),
+    ProtocolError: Row(who="whoever wrote the bytes", retry="never", grpc="INTERNAL", http=502, exit=8),
+}
+
+
+def row_of(error: FairleadError) -> Row:
+    """Return the row of the error's class or of its nearest ancestor in the table."""
+    return next(TABLE[kind] for kind in type(error).__mro__ if kind in TABLE)
+
+
+def sentence(error: FairleadError) -> str:
+    """Return message and next step as one line for a person."""
+    return f"{error.message} ({error.hint})" if error.hint else error.message

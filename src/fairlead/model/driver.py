@@ -1,0 +1,65 @@
+"""The driver as files: device nodes, kernel modules, libraries; what a container must be given besides the GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fairlead.model.gpu import Vendor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceNode:
+    """One character device below the silicon root."""
+
+    path: str
+    """As a container sees it, `/dev/nvidiactl`."""
+    host_path: str
+    """Where it is on this host; differs from `path` under a root that is not `/`."""
+    major: int
+    minor: int
+    mode: int
+    """Permission bits."""
+    uid: int = 0
+    gid: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostFile:
+    """One file of the driver's user space (library, tool, firmware, configuration)."""
+
+    path: str
+    """Where a container should see it, `/usr/lib/x86_64-linux-gnu/libcuda.so.550.163.01`."""
+    host_path: str
+    kind: str
+    """`library`, `library32`, `binary`, `firmware`, `config`, `socket`."""
+    soname: str | None = None
+    """For libraries: DT_SONAME's link name where the ldcache tells it, `libcuda.so.1`."""
+    links: tuple[str, ...] = ()
+    """Symbolic links that stand beside the file on the host and lead to it, by file name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Module:
+    """One kernel module the driver consists of."""
+
+    name: str
+    is_loaded: bool
+    version: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverFiles:
+    """Everything of one vendor's driver that lies on disk."""
+
+    vendor: Vendor
+    version: str | None
+    nodes: tuple[DeviceNode, ...] = ()
+    """GPU and control nodes, in path order."""
+    files: tuple[HostFile, ...] = ()
+    modules: tuple[Module, ...] = ()
+    majors: tuple[tuple[str, int], ...] = ()
+    """`/proc/devices` entries of this driver: (name, major)."""
+    mig_minors: tuple[tuple[str, int], ...] = ()
+    """`/proc/driver/nvidia-caps/mig-minors`: (`gpu0/gi1/access`, minor)."""
+    problems: tuple[str, ...] = ()
+    """What is missing and how to mend it, for doctor; empty when complete."""

@@ -1,0 +1,171 @@
+"""GPUs as hardware: what one scan of a machine found. Frozen values, no vendor's structs, no I/O."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from fairlead.model.ids import GPUUUID, MIGUUID
+
+
+class Vendor(enum.Enum):
+    """Who made the silicon."""
+
+    NVIDIA = "nvidia"
+    AMD = "amd"
+    INTEL = "intel"
+
+
+class LinkKind(enum.Enum):
+    """The closest way between two GPUs, as `nvidia-smi topo -m` names it."""
+
+    NVLINK = "NV"
+    """Direct NVLinks between the two."""
+    NVSWITCH = "NVS"
+    """Both reach the same NVSwitch fabric."""
+    XGMI = "XGMI"
+    """AMD's direct link."""
+    SAME_BOARD = "PSB"
+    SINGLE_SWITCH = "PIX"
+    """One PCIe switch."""
+    MULTI_SWITCH = "PXB"
+    """Several PCIe switches, one host bridge."""
+    HOST_BRIDGE = "PHB"
+    SAME_NODE = "NODE"
+    """Several host bridges of one NUMA node."""
+    SYSTEM = "SYS"
+    """Across the sockets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """How two GPUs of one machine reach each other; kept once a pair, `a` before `b` in index order."""
+
+    a: GPUUUID
+    b: GPUUUID
+    kind: LinkKind
+    lanes: int = 0
+    """NVLinks (or XGMI links) of the pair; through an NVSwitch the smaller side's count; 0 for PCIe."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MIGDevice:
+    """One compute instance in one GPU instance, as an allocatable device."""
+
+    uuid: MIGUUID
+    index: int
+    """Position below its GPU, the `j` of NVML's `i:j`."""
+    profile: str
+    """Canonical name, `1g.10gb`, `1g.10gb+me`, `1c.3g.40gb`."""
+    gpu_instance: int
+    compute_instance: int
+    placement_start: int | None
+    """First memory slice; None where the driver does not tell."""
+    placement_size: int | None
+    """Memory slices occupied."""
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GPUHealth:
+    """The readings that decide about health; None where the device or driver does not report one."""
+
+    temperature_c: int | None = None
+    power_mw: int | None = None
+    ecc_uncorrected: int | None = None
+    """Volatile uncorrected ECC errors since the driver was loaded."""
+    remap_pending: bool | None = None
+    remap_failed: bool | None = None
+    recovery_action: int | None = None
+    """NVML_FI_DEV_GET_GPU_RECOVERY_ACTION: 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset."""
+    utilization_percent: int | None = None
+    memory_used_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GPU:
+    """One physical GPU that answered."""
+
+    uuid: GPUUUID
+    vendor: Vendor = Vendor.NVIDIA
+    index: int
+    """Position in the driver's enumeration (PCI order); may change at a reboot."""
+    minor: int
+    """`/dev/nvidia<minor>`; not always the index. For AMD and Intel the render node's minor."""
+    pci_bus_id: str
+    """`domain:bus:device.function` in lower case, four-digit domain."""
+    name: str
+    """Product name, `NVIDIA H100 80GB HBM3`."""
+    memory_bytes: int
+    serial: str | None = None
+    compute_capability: tuple[int, int] | None = None
+    numa_node: int | None = None
+    """None where the machine has no NUMA or does not tell."""
+    mig_enabled: bool = False
+    mig_capable: bool = False
+    mig_devices: tuple[MIGDevice, ...] = ()
+    device_nodes: tuple[str, ...] = ()
+    """This GPU's own nodes below the silicon root, `/dev/nvidia0`, `/dev/dri/renderD128`; not the shared ones."""
+    nvswitch_links: int = 0
+    """Active NVLinks whose far end is an NVSwitch."""
+    health: GPUHealth = GPUHealth()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadableGPU:
+    """A GPU that is there but did not answer; it hides no other."""
+
+    index: int
+    pci_bus_id: str | None
+    uuid: GPUUUID | None
+    """Known from an earlier scan, else None."""
+    reason: str
+    """Stable token: `Lost`, `Timeout`, `Unreadable`."""
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Driver:
+    """The kernel driver that answered."""
+
+    vendor: Vendor
+    version: str
+    cuda_version: tuple[int, int] | None = None
+    """Newest CUDA the driver supports, (12, 4)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """One scan of a machine."""
+
+    gpus: tuple[GPU, ...] = ()
+    """In index order, vendor by vendor."""
+    unreadable: tuple[UnreadableGPU, ...] = ()
+    links: tuple[Link, ...] = ()
+    drivers: tuple[Driver, ...] = ()
+    is_simulated: bool = False
+
+
+class EventKind(enum.Enum):
+    """What a driver can tell without being asked."""
+
+    XID = "xid"
+    ECC_DOUBLE_BIT = "ecc-double-bit"
+    LOST = "lost"
+    RECOVERED = "recovered"
+    CHANGED = "changed"
+    """The inventory may differ (MIG change, hot-plug, temperature limit): scan again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GPUEvent:
+    """One event of one GPU, or of one MIG device on it."""
+
+    kind: EventKind
+    uuid: GPUUUID | None
+    """None: the whole machine (CHANGED only)."""
+    xid: int | None = None
+    gpu_instance: int | None = None
+    """None: the whole GPU."""
+    compute_instance: int | None = None
+    message: str = ""

@@ -1,0 +1,24 @@
+"""One step of a container's journey, as the layer that took it recorded it: the unit of `fairlead trace`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """Who did what, why, and how long it took. Nothing is recorded that was not done or read."""
+
+    layer: str
+    """`silicon`, `deviceplugin`, `scheduler`, `kubelet`, `cdi`, `engine`, `kernel`, `process`, `api`."""
+    reason: str
+    """Stable CamelCase token, `DevicesAllocated`."""
+    message: str
+    """One line for a person."""
+    at: float
+    """Unix time in seconds at which the step ended."""
+    duration_s: float | None = None
+    facts: Mapping[str, object] = field(default_factory=dict)
+    """JSON values: what was read or decided."""
+    is_warning: bool = False

@@ -1,0 +1,284 @@
+"""Every setting of every process, one row each; flags, environment, file and the reference page derive from the rows.
+
+A row is a dataclass field made by `row()`: its group and name give the environment variable (`FAIRLEAD_GROUP_NAME`),
+the key in the file (`[group] name`) and the flag (`--group-name`) unless the row says otherwise. Precedence: flag over
+environment over file over default. Unknown keys in the file and unknown `FAIRLEAD_*` variables are errors. Loaded once,
+in `cli`; each room is handed only its group.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import tomllib
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from fairlead import errors
+
+PREFIX: Final = "FAIRLEAD_"
+DEFAULT_FILE: Final = Path("/etc/fairlead/config.toml")
+# Read by the client, the shell or the test suite, not by a group of settings.
+RESERVED: Final = frozenset({"FAIRLEAD_URL", "FAIRLEAD_CONFIG", "FAIRLEAD_COMPLETE", "FAIRLEAD_TEST_NVML"})
+
+
+def row(default: Any, *, text: str, unit: str | None = None, choices: tuple[str, ...] = ()) -> Any:
+    """Declare one setting: its default, what it means (shown in help and docs), its unit and allowed values."""
+    return field(default=default, metadata={"text": text, "unit": unit, "choices": choices})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateSettings:
+    """Where this machine's Fairlead keeps what must survive a restart."""
+
+    folder: Path = row(Path("/var/lib/fairlead"), text="folder of the database, checkpoints and simulated silicon")
+    run: Path = row(Path("/run/fairlead"), text="folder of sockets and the CDI specs of this boot")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class APISettings:
+    """The local API."""
+
+    socket: Path | None = row(None, text="unix socket of the API (mode 0600); default: api.sock in the run folder")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiliconSettings:
+    """Which hardware is looked at, and how often."""
+
+    simulate: str = row("", text="profile of simulated silicon (name or file); empty: the hardware that is there")
+    root: Path = row(Path("/"), text="root under which /dev, /proc and /sys are read")
+    driver_root: Path = row(Path("/"), text="root of the NVIDIA driver's user-space files, below the silicon root")
+    rescan_s: float = row(30.0, unit="s", text="longest time until a changed inventory is noticed")
+    call_timeout_s: float = row(10.0, unit="s", text="time after which a hanging driver call counts as a lost GPU")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """The container engine of the embedded home."""
+
+    podman: str = row("podman", text="podman program, a name on PATH or a path")
+    runtime: str = row("", text="OCI runtime for podman; empty: podman's own, or runc where crun cannot run")
+    pull: bool = row(True, text="pull images that are not on this machine")
+    network: str = row(
+        "auto",
+        text="network of containers: podman's default bridge, or none where it cannot work",
+        choices=("auto", "bridge", "none", "host"),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSettings:
+    """One GPU node's agent."""
+
+    name: str = row("", text="node name; empty: the host's name")
+    resource: str = row("nvidia.com/gpu", text="extended resource under which whole NVIDIA GPUs are advertised")
+    kubelet_folder: Path | None = row(None, text="folder of kubelet.sock; default: device-plugins in the run folder")
+    cdi_folder: Path = row(Path("/var/run/cdi"), text="folder that engines read generated CDI specs from")
+    reregister_s: float = row(1.0, unit="s", text="first wait before registration is tried again; doubles to 30 s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletSettings:
+    """The embedded kubelet."""
+
+    resync_s: float = row(5.0, unit="s", text="longest time until a container changed behind our back is noticed")
+    backoff_s: float = row(10.0, unit="s", text="first wait before a crashed container restarts; doubles to 300 s")
+    endpoint_grace_s: float = row(
+        300.0, unit="s", text="how long a vanished plugin's capacity is kept, at zero healthy"
+    )
+    max_pods: int = row(110, text="pods this node runs at once")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlSettings:
+    """The controllers."""
+
+    scheduler_name: str = row("fairlead", text="pods with this schedulerName are placed by us")
+    finished_pods: int = row(1000, text="ended pods kept for ps and trace; older ones are removed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """Logs of every process, on standard error."""
+
+    level: str = row("info", text="least severe level shown", choices=("debug", "info", "warning", "error"))
+    format: str = row("auto", text="console on a terminal, JSON otherwise", choices=("auto", "console", "json"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DebugSettings:
+    """Fault injection for tests; leave alone elsewhere."""
+
+    crash_at: str = row("", text="name of the crash point at which the process kills itself (SIGKILL)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All groups."""
+
+    state: StateSettings = field(default_factory=StateSettings)
+    api: APISettings = field(default_factory=APISettings)
+    silicon: SiliconSettings = field(default_factory=SiliconSettings)
+    engine: EngineSettings = field(default_factory=EngineSettings)
+    node: NodeSettings = field(default_factory=NodeSettings)
+    kubelet: KubeletSettings = field(default_factory=KubeletSettings)
+    control: ControlSettings = field(default_factory=ControlSettings)
+    log: LogSettings = field(default_factory=LogSettings)
+    debug: DebugSettings = field(default_factory=DebugSettings)
+
+    @property
+    def api_socket(self) -> Path:
+        """The API's unix socket."""
+        return self.api.socket or self.state.run / "api.sock"
+
+    @property
+    def kubelet_folder(self) -> Path:
+        """The folder of kubelet.sock and of the plugins' sockets."""
+        return self.node.kubelet_folder or self.state.run / "device-plugins"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One setting as help, environment reader, file reader and docs see it."""
+
+    group: str
+    name: str
+    type: Any
+    default: Any
+    text: str
+    unit: str | None
+    choices: tuple[str, ...]
+
+    @property
+    def env(self) -> str:
+        """Environment variable."""
+        return f"{PREFIX}{self.group}_{self.name}".upper()
+
+    @property
+    def key(self) -> str:
+        """Key in the file, `group.name`."""
+        return f"{self.group}.{self.name}"
+
+    @property
+    def flag(self) -> str:
+        """Command-line flag."""
+        return f"--{self.group}-{self.name}".replace("_", "-")
+
+
+def rows() -> Iterator[Row]:
+    """Yield every setting, in the order of this module."""
+    for group in dataclasses.fields(Settings):
+        kind = typing.get_type_hints(Settings)[group.name]
+        hints = typing.get_type_hints(kind)
+        for item in dataclasses.fields(kind):
+            meta = item.metadata
+            yield Row(
+                group=group.name,
+                name=item.name,
+                type=hints[item.name],
+                default=item.default,
+                text=meta["text"],
+                unit=meta["unit"],
+                choices=meta["choices"],
+            )
+
+
+def load(*, flags: Mapping[str, Any], env: Mapping[str, str], file: Path | None) -> Settings:
+    """Merge defaults, file, environment and flags into one frozen value.
+
+    Args:    flags: by file key (`group.name`), only those given.   env: the process environment.
+             file: a TOML file; None means no file. A missing default file is no error; a missing named one is.
+    Raises:  Invalid: an unknown key or variable, or a value of the wrong type, by name.
+    """
+    known = {item.key: item for item in rows()}
+    values: dict[str, Any] = {**_read_file(file, known), **_read_env(env, known), **flags}
+    groups: dict[str, Any] = {}
+    for group in dataclasses.fields(Settings):
+        kind = typing.get_type_hints(Settings)[group.name]
+        given = {key.split(".", 1)[1]: value for key, value in values.items() if key.startswith(f"{group.name}.")}
+        groups[group.name] = kind(**{name: _coerce(known[f"{group.name}.{name}"], v) for name, v in given.items()})
+    return Settings(**groups)
+
+
+def _read_file(file: Path | None, known: Mapping[str, Row]) -> dict[str, Any]:
+    if file is None or (file == DEFAULT_FILE and not file.exists()):
+        return {}
+    try:
+        document = tomllib.loads(file.read_text())
+    except OSError as error:
+        message = f"cannot read settings file {file}: {error.strerror}"
+        raise errors.Invalid(message, reason="SettingsFileUnreadable") from error
+    except tomllib.TOMLDecodeError as error:
+        message = f"settings file {file} is not TOML: {error}"
+        raise errors.Invalid(message, reason="SettingsFileInvalid") from error
+    found = {
+        f"{group}.{name}": v
+        for group, table in document.items()
+        if isinstance(table, dict)
+        for name, v in table.items()
+    }
+    loose = [key for key, value in document.items() if not isinstance(value, dict)]
+    for key in [*loose, *found]:
+        if key not in known:
+            raise _unknown(f'key "{key}" in {file}', key, known)
+    return found
+
+
+def _read_env(env: Mapping[str, str], known: Mapping[str, Row]) -> dict[str, Any]:
+    by_env = {item.env: item.key for item in known.values()}
+    found: dict[str, Any] = {}
+    for name, value in env.items():
+        if not name.startswith(PREFIX) or name in RESERVED or name.startswith("FAIRLEAD_TEST_"):
+            continue
+        if name not in by_env:
+            raise _unknown(f'environment variable "{name}"', name, by_env)
+        found[by_env[name]] = value
+    return found
+
+
+def _unknown(what: str, name: str, known: Mapping[str, Any]) -> errors.Invalid:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    hint = f'did you mean "{near[0]}"?' if near else "docs/reference/settings.md lists all"
+    return errors.Invalid(f"unknown {what}", reason="SettingUnknown", hint=hint)
+
+
+_TRUE, _FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
+
+
+def _coerce(item: Row, value: Any) -> Any:
+    """Turn a text or TOML value into the row's type; raises Invalid naming flag, variable and value."""
+    kinds = typing.get_args(item.type) if isinstance(item.type, types.UnionType) else (item.type,)
+    try:
+        result = _convert(kinds, value)
+    except (TypeError, ValueError) as error:
+        wanted = " or ".join(kind.__name__ for kind in kinds if kind is not types.NoneType)
+        message = f'setting {item.key} = "{value}" is not a {wanted}'
+        raise errors.Invalid(message, reason="SettingInvalid", hint=f"set {item.env} or {item.flag}") from error
+    if item.choices and result not in item.choices:
+        message = f'setting {item.key} = "{value}" is not offered (offered: {", ".join(item.choices)})'
+        raise errors.Invalid(message, reason="SettingInvalid", hint=f"set {item.env} or {item.flag}")
+    return result
+
+
+def _convert(kinds: tuple[Any, ...], value: Any) -> Any:
+    if value is None and types.NoneType in kinds:
+        return None
+    kind = next(kind for kind in kinds if kind is not types.NoneType)
+    if kind is bool:
+        return value if isinstance(value, bool) else _boolean(str(value))
+    if isinstance(value, bool):
+        raise TypeError
+    return kind(value)
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() in _TRUE:
+        return True
+    if text.lower() in _FALSE:
+        return False
+    raise ValueError(text)

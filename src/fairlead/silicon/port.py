@@ -1,0 +1,50 @@
+"""The port to hardware. Real NVML, sysfs of other vendors and simulated silicon stand behind it, held to one suite.
+
+Nothing above this room reads /dev, /proc/driver or /sys. Every method may be called from the event loop: blocking
+driver calls run in threads of the implementation, and a call that hangs turns into an unreadable GPU, never into a
+hanging service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from fairlead.model.driver import DriverFiles
+from fairlead.model.gpu import GPUEvent, Inventory
+
+
+class Silicon(Protocol):
+    """One machine's GPUs."""
+
+    async def scan(self) -> Inventory:
+        """Read everything now. A lost GPU is listed as unreadable; no driver at all gives an empty inventory.
+
+        Raises: Unavailable: a driver is installed but its library refuses to start (reason `DriverNotLoaded`, …).
+        """
+        ...
+
+    async def scan_driver(self) -> tuple[DriverFiles, ...]:
+        """Read device nodes, majors, modules and user-space files, one value for each vendor found."""
+        ...
+
+    def watch_events(self) -> AsyncIterator[GPUEvent]:
+        """Yield driver events for ever; errors of the event source back off inside and never end the iterator."""
+        ...
+
+    async def close(self) -> None:
+        """Stop threads and release the driver; idempotent."""
+        ...
+
+
+class Faults(Protocol):
+    """What only simulated silicon can do: break on command."""
+
+    def inject(self, fault: str, *, gpu: int | None, value: str | None) -> str:
+        """Apply one fault and return a line saying what was done.
+
+        Args:    fault: `xid`, `lost`, `recover`, `temperature`, `ecc`, `slow`, `mig-create`, `mig-destroy`, ….
+                 gpu: index; None where the fault concerns the machine.   value: the fault's argument, as text.
+        Raises:  Invalid: unknown fault, GPU or value; the message lists what is offered.
+        """
+        ...

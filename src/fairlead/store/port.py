@@ -1,0 +1,112 @@
+"""The port to objects. Memory, SQLite and a Kubernetes API server stand behind it, held to one contract suite.
+
+Semantics are Kubernetes' own: opaque resource versions that only equality may compare, conflicts on stale updates,
+spec and status written apart, generation counted on spec changes only, deletion in two steps while finalizers remain,
+dependants removed with their last owner. A watch starts at a version and misses nothing after it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from fairlead.wire.kubernetes.meta import Object
+
+T = TypeVar("T", bound=Object)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selector:
+    """Which objects of a kind; every part must match."""
+
+    namespace: str | None = None
+    """None: all namespaces."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Equality only; more operators are decided by the reader."""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """`metadata.name`, `spec.nodeName`, `involvedObject.uid`, …: dotted camelCase paths compared as text."""
+
+
+EVERYTHING = Selector()
+
+
+class ChangeKind(enum.Enum):
+    """What happened to an object."""
+
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change(Generic[T]):
+    """One step of an object's history; for DELETED the last state before it went."""
+
+    kind: ChangeKind
+    object: T
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing(Generic[T]):
+    """A consistent list and the version from which a watch continues it."""
+
+    items: tuple[T, ...]
+    resource_version: str
+
+
+class Store(Protocol):
+    """Objects by kind, namespace and name."""
+
+    async def get(self, kind: type[T], name: str, namespace: str = "") -> T:
+        """Return one object. Raises: NotFound."""
+        ...
+
+    async def list(self, kind: type[T], selector: Selector = EVERYTHING) -> Listing[T]:
+        """Return all matching objects, in (namespace, name) order, as of one version."""
+        ...
+
+    def watch(
+        self, kind: type[T], selector: Selector = EVERYTHING, *, since: str | None = None
+    ) -> AsyncIterator[Change[T]]:
+        """Yield every change after `since`, in order, for ever.
+
+        With `since=None` the present objects come first as ADDED. An object that stops matching the selector is
+        yielded as DELETED, one that starts matching as ADDED. Raises: Gone: history back to `since` is not kept.
+        """
+        ...
+
+    async def create(self, item: T) -> T:
+        """Store a new object; fills uid, resourceVersion, generation 1, creationTimestamp, generateName.
+
+        Raises: Conflict (`AlreadyExists`), Invalid.
+        """
+        ...
+
+    async def update(self, item: T) -> T:
+        """Replace metadata and spec, never status; counts generation when the spec differs.
+
+        An empty resourceVersion overwrites; an object with deletionTimestamp and no finalizers left is removed.
+        Raises: NotFound, Conflict (`StaleVersion`).
+        """
+        ...
+
+    async def update_status(self, item: T) -> T:
+        """Replace status only. Raises: NotFound, Conflict (`StaleVersion`)."""
+        ...
+
+    async def apply(self, item: T, *, manager: str) -> T:
+        """Create, or merge the given fields into metadata and spec; last writer wins for each field. Idempotent."""
+        ...
+
+    async def delete(
+        self, kind: type[T], name: str, namespace: str = "", *, grace_s: int | None = None, uid: str | None = None
+    ) -> None:
+        """Delete; with finalizers left, or for a pod bound to a node with `grace_s` not 0, only mark it.
+
+        A marked object carries deletionTimestamp; for a bound pod the node's agent deletes again with `grace_s=0`.
+        `grace_s=None` is the object's default (a pod's terminationGracePeriodSeconds).
+        Raises: NotFound; Conflict: `uid` is given and differs.
+        """
+        ...

@@ -1,0 +1,68 @@
+"""Steps of a container's journey, kept as Kubernetes Events so that `kubectl get events` shows them too.
+
+One step is one Event of its object, its facts as JSON in the annotation `fairlead.dev/step`. Recording never fails the
+act that it describes: a step that cannot be stored is logged and lost.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+import msgspec
+
+from fairlead import errors, telemetry
+from fairlead.model.step import Step
+from fairlead.store.port import Selector, Store
+from fairlead.wire.kubernetes import core, meta
+
+ANNOTATION = "fairlead.dev/step"
+
+
+def reference(item: meta.Object) -> core.ObjectReference:
+    """Name an object as events do."""
+    about = item.metadata
+    return core.ObjectReference(
+        api_version=item.API_VERSION, kind=item.KIND, name=about.name, namespace=about.namespace, uid=about.uid
+    )
+
+
+async def record(store: Store, about: core.ObjectReference, step: Step, *, host: str = "") -> None:
+    """Keep one step; a store that refuses is logged, never raised."""
+    event = core.Event(
+        metadata=meta.ObjectMeta(
+            name=f"{about.name}.{uuid.uuid4().hex[:16]}",
+            namespace=about.namespace or "default",
+            annotations={ANNOTATION: msgspec.json.encode(step).decode()},
+        ),
+        involved_object=about,
+        reason=step.reason,
+        message=step.message,
+        type="Warning" if step.is_warning else "Normal",
+        source=core.EventSource(component=f"fairlead-{step.layer}", host=host),
+        first_timestamp=meta.now(),
+        last_timestamp=meta.now(),
+    )
+    try:
+        await store.create(event)
+    except errors.FairleadError as error:
+        telemetry.log.warning("step not recorded", reason=error.reason, error=error.message, pod=about.name)
+
+
+async def list_steps(store: Store, *, uid: str = "", name: str = "", kind: str = "Pod") -> tuple[Step, ...]:
+    """Return the steps recorded for one object, oldest first; by uid, or by name for objects without one."""
+    wanted = {"involvedObject.kind": kind}
+    wanted |= {"involvedObject.uid": uid} if uid else {"involvedObject.name": name}
+    listing = await store.list(core.Event, Selector(fields=wanted))
+    steps = [step for event in listing.items if (step := parse_step(event)) is not None]
+    return tuple(sorted(steps, key=lambda step: step.at))
+
+
+def parse_step(event: core.Event) -> Step | None:
+    """Return the step an event carries, None for foreign events or damaged annotations."""
+    text = event.metadata.annotations.get(ANNOTATION)
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text, type=Step)
+    except msgspec.MsgspecError:
+        return None

@@ -1,0 +1,274 @@
+"""Pods, nodes, events and their parts: typed subsets of core/v1, only the fields that are read or written here.
+
+Source: k8s.io/api/core/v1 types.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import msgspec
+
+from fairlead.wire.kubernetes.meta import Condition, ObjectMeta, Wire
+
+
+class EnvVar(Wire, frozen=True):
+    """One variable, given by value."""
+
+    name: str
+    value: str = ""
+
+
+class ResourceRequirements(Wire, frozen=True):
+    """Quantities by resource name, as written (`2`, `500m`, `1Gi`); numbers in manifests are read as their text."""
+
+    limits: Mapping[str, str | int | float] = {}
+    requests: Mapping[str, str | int | float] = {}
+
+
+class VolumeMount(Wire, frozen=True):
+    """Where a container sees a volume."""
+
+    name: str
+    mount_path: str
+    read_only: bool = False
+
+
+class HostPathVolume(Wire, frozen=True):
+    """A path of the node."""
+
+    path: str
+    type: str = ""
+
+
+class EmptyDirVolume(Wire, frozen=True):
+    """A folder that lives as long as the pod."""
+
+    medium: str = ""
+
+
+class Volume(Wire, frozen=True):
+    """One named volume; a source we do not know leaves both fields None and is refused at admission."""
+
+    name: str
+    host_path: HostPathVolume | None = None
+    empty_dir: EmptyDirVolume | None = None
+
+
+class SecurityContext(Wire, frozen=True):
+    """The parts of a container's security context that are honoured."""
+
+    run_as_user: int | None = None
+    run_as_group: int | None = None
+
+
+class Container(Wire, frozen=True):
+    """One container of a pod."""
+
+    name: str
+    image: str = ""
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    env: tuple[EnvVar, ...] = ()
+    working_dir: str = ""
+    resources: ResourceRequirements = ResourceRequirements()
+    volume_mounts: tuple[VolumeMount, ...] = ()
+    image_pull_policy: str = ""
+    security_context: SecurityContext | None = None
+    stdin: bool = False
+    tty: bool = False
+
+
+class Toleration(Wire, frozen=True):
+    """Which taints the pod bears."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class PodSpec(Wire, frozen=True):
+    """What should run."""
+
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    restart_policy: str = "Always"
+    node_name: str = ""
+    node_selector: Mapping[str, str] = {}
+    tolerations: tuple[Toleration, ...] = ()
+    scheduler_name: str = ""
+    termination_grace_period_seconds: int = 30
+    volumes: tuple[Volume, ...] = ()
+    security_context: SecurityContext | None = None
+    priority: int | None = None
+
+
+class ContainerStateRunning(Wire, frozen=True):
+    """It runs."""
+
+    started_at: str | None = None
+
+
+class ContainerStateWaiting(Wire, frozen=True):
+    """It does not run yet, or not again yet."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerStateTerminated(Wire, frozen=True):
+    """It ended."""
+
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+    started_at: str | None = None
+    finished_at: str | None = None
+    container_id: str = msgspec.field(default="", name="containerID")
+
+
+class ContainerStateUnion(Wire, frozen=True):
+    """Exactly one is set."""
+
+    running: ContainerStateRunning | None = None
+    waiting: ContainerStateWaiting | None = None
+    terminated: ContainerStateTerminated | None = None
+
+
+class ContainerStatus(Wire, frozen=True):
+    """What became of one container."""
+
+    name: str
+    state: ContainerStateUnion = ContainerStateUnion()
+    last_state: ContainerStateUnion = ContainerStateUnion()
+    ready: bool = False
+    restart_count: int = 0
+    image: str = ""
+    container_id: str = msgspec.field(default="", name="containerID")
+    started: bool | None = None
+
+
+class PodStatus(Wire, frozen=True):
+    """What became of a pod."""
+
+    phase: str = ""
+    """`Pending`, `Running`, `Succeeded`, `Failed`."""
+    reason: str = ""
+    message: str = ""
+    conditions: tuple[Condition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    start_time: str | None = None
+    pod_ip: str = msgspec.field(default="", name="podIP")
+
+
+class Pod(Wire, frozen=True):
+    """The unit of scheduling: containers that live together on one node."""
+
+    API_VERSION: ClassVar[str] = "v1"
+    KIND: ClassVar[str] = "Pod"
+    PLURAL: ClassVar[str] = "pods"
+    NAMESPACED: ClassVar[bool] = True
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class Taint(Wire, frozen=True):
+    """What keeps pods off a node unless they tolerate it."""
+
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+
+
+class NodeSpec(Wire, frozen=True):
+    """Intent about a node."""
+
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+
+
+class NodeSystemInfo(Wire, frozen=True):
+    """The machine, as its kubelet describes it."""
+
+    boot_id: str = msgspec.field(default="", name="bootID")
+    kernel_version: str = ""
+    os_image: str = ""
+    container_runtime_version: str = ""
+    kubelet_version: str = ""
+    architecture: str = ""
+
+
+class NodeStatus(Wire, frozen=True):
+    """What a node has and how it is."""
+
+    capacity: Mapping[str, str] = {}
+    allocatable: Mapping[str, str] = {}
+    conditions: tuple[Condition, ...] = ()
+    node_info: NodeSystemInfo | None = None
+
+
+class Node(Wire, frozen=True):
+    """One machine."""
+
+    API_VERSION: ClassVar[str] = "v1"
+    KIND: ClassVar[str] = "Node"
+    PLURAL: ClassVar[str] = "nodes"
+    NAMESPACED: ClassVar[bool] = False
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+class ObjectReference(Wire, frozen=True):
+    """Which object something is about."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+
+
+class EventSource(Wire, frozen=True):
+    """Who reported an event."""
+
+    component: str = ""
+    host: str = ""
+
+
+class Event(Wire, frozen=True):
+    """Something that happened to an object; a step of the journey carries its record in an annotation."""
+
+    API_VERSION: ClassVar[str] = "v1"
+    KIND: ClassVar[str] = "Event"
+    PLURAL: ClassVar[str] = "events"
+    NAMESPACED: ClassVar[bool] = True
+
+    metadata: ObjectMeta = ObjectMeta()
+    involved_object: ObjectReference = ObjectReference()
+    reason: str = ""
+    message: str = ""
+    type: str = "Normal"
+    """`Normal` or `Warning`."""
+    source: EventSource = EventSource()
+    first_timestamp: str | None = None
+    last_timestamp: str | None = None
+    count: int = 1
+
+
+class Namespace(Wire, frozen=True):
+    """A boundary of names."""
+
+    API_VERSION: ClassVar[str] = "v1"
+    KIND: ClassVar[str] = "Namespace"
+    PLURAL: ClassVar[str] = "namespaces"
+    NAMESPACED: ClassVar[bool] = False
+
+    metadata: ObjectMeta = ObjectMeta()

@@ -1,0 +1,92 @@
+"""What every Kubernetes object carries, and the table of kinds.
+
+Typed subsets: structs hold the fields we read; unknown fields in input are skipped (tolerant reader). All values are
+frozen; `msgspec.structs.replace` makes changed copies. Times are RFC 3339 strings, as on the wire.
+Source: apimachinery pkg/apis/meta/v1 types.go.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol, TypeVar
+
+import msgspec
+
+
+class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Base of every struct on the Kubernetes wire: camelCase keys, defaults left out."""
+
+
+class OwnerReference(Wire, frozen=True):
+    """Who must go before this object may stay; deletion of the last owner deletes the object."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool | None = None
+    block_owner_deletion: bool | None = None
+
+
+class ObjectMeta(Wire, frozen=True):
+    """Identity, version and labels of an object."""
+
+    name: str = ""
+    namespace: str = ""
+    generate_name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    finalizers: tuple[str, ...] = ()
+    owner_references: tuple[OwnerReference, ...] = ()
+
+
+class Condition(Wire, frozen=True):
+    """One named truth about an object."""
+
+    type: str
+    status: str
+    """`True`, `False` or `Unknown`."""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+    observed_generation: int | None = None
+
+
+class Object(Protocol):
+    """Any top-level kind: a frozen struct with `metadata`, and class facts from `KINDS`."""
+
+    API_VERSION: ClassVar[str]
+    KIND: ClassVar[str]
+    PLURAL: ClassVar[str]
+    NAMESPACED: ClassVar[bool]
+
+    @property
+    def metadata(self) -> ObjectMeta:
+        """Identity, version and labels."""
+        ...
+
+
+T = TypeVar("T", bound=Object)
+
+
+def encode(item: Object) -> bytes:
+    """Return the object as JSON with apiVersion and kind."""
+    body: dict[str, Any] = msgspec.to_builtins(item)
+    return msgspec.json.encode({"apiVersion": item.API_VERSION, "kind": item.KIND, **body})
+
+
+def now() -> str:
+    """Return the time as Kubernetes writes it in events: RFC 3339, UTC, microseconds."""
+    return dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def timestamp(text: str | None) -> float | None:
+    """Return an RFC 3339 time as Unix seconds; None stays None."""
+    return None if text is None else dt.datetime.fromisoformat(text).timestamp()
