@@ -1,0 +1,230 @@
+"""The kubelet device plugin API as calls: method paths, server handlers and client stubs around the generated messages.
+
+Both sides live here, so that the plugin and the embedded kubelet cannot drift apart. A servicer is a plain object with
+one coroutine a method, messages in and out; it raises `FairleadError` and the handler answers with the gRPC status of
+the error table. A stub does the reverse: whatever status a foreign plugin or kubelet answers comes back as the class of
+the table that has it. The reason token travels in the trailing metadata `fairlead-reason`. Sockets, retries and books
+belong to `node`.
+
+Source: k8s.io/kubelet pkg/apis/deviceplugin/v1beta1 api.proto and constants.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Final, Protocol, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf import message
+
+from fairlead import errors
+from fairlead.wire.proto import deviceplugin_pb2 as pb
+
+VERSION: Final = "v1beta1"
+KUBELET_SOCKET: Final = "kubelet.sock"
+HEALTHY: Final = "Healthy"
+UNHEALTHY: Final = "Unhealthy"
+
+REGISTRATION: Final = "v1beta1.Registration"
+DEVICE_PLUGIN: Final = "v1beta1.DevicePlugin"
+REASON_KEY: Final = "fairlead-reason"
+
+CHANNEL_OPTIONS: Final[list[tuple[str, str | int]]] = [
+    # Servers written in Go refuse the percent-encoded path that C-core would send as :authority.
+    ("grpc.default_authority", "localhost"),
+    ("grpc.enable_http_proxy", 0),
+    # A socket file that was removed and made again is another peer: never share its connection or its back-off.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+]
+
+Request = TypeVar("Request", bound=message.Message)
+Response = TypeVar("Response", bound=message.Message)
+
+
+def target(socket: Path) -> str:
+    """Return the gRPC address of a unix socket."""
+    return f"unix:{socket}"
+
+
+class RegistrationServicer(Protocol):
+    """What a kubelet serves on `kubelet.sock`."""
+
+    async def register(self, request: pb.RegisterRequest) -> pb.Empty:
+        """Take a plugin in; the real kubelet dials the endpoint back before it answers."""
+        ...
+
+
+class DevicePluginServicer(Protocol):
+    """What a plugin serves on its own socket."""
+
+    async def options(self) -> pb.DevicePluginOptions:
+        """Say which optional calls are worth making."""
+        ...
+
+    def list_and_watch(self) -> AsyncIterator[pb.ListAndWatchResponse]:
+        """Yield the full list now and on every change; cancelled when the client goes."""
+        ...
+
+    async def preferred_allocation(self, request: pb.PreferredAllocationRequest) -> pb.PreferredAllocationResponse:
+        """Suggest devices for each container request."""
+        ...
+
+    async def allocate(self, request: pb.AllocateRequest) -> pb.AllocateResponse:
+        """Say what each container must be given for its devices."""
+        ...
+
+    async def pre_start_container(self, request: pb.PreStartContainerRequest) -> pb.PreStartContainerResponse:
+        """Act right before a container starts; called only if the options ask for it."""
+        ...
+
+
+def registration_handlers(servicer: RegistrationServicer) -> grpc.GenericRpcHandler:
+    """Return the handler of service `v1beta1.Registration`, for `server.add_generic_rpc_handlers`."""
+    return grpc.method_handlers_generic_handler(
+        REGISTRATION, {"Register": _unary(servicer.register, pb.RegisterRequest)}
+    )
+
+
+def device_plugin_handlers(servicer: DevicePluginServicer) -> grpc.GenericRpcHandler:
+    """Return the handler of service `v1beta1.DevicePlugin`, for `server.add_generic_rpc_handlers`."""
+
+    async def options(_: pb.Empty) -> pb.DevicePluginOptions:
+        return await servicer.options()
+
+    return grpc.method_handlers_generic_handler(
+        DEVICE_PLUGIN,
+        {
+            "GetDevicePluginOptions": _unary(options, pb.Empty),
+            "ListAndWatch": _stream(servicer.list_and_watch),
+            "GetPreferredAllocation": _unary(servicer.preferred_allocation, pb.PreferredAllocationRequest),
+            "Allocate": _unary(servicer.allocate, pb.AllocateRequest),
+            "PreStartContainer": _unary(servicer.pre_start_container, pb.PreStartContainerRequest),
+        },
+    )
+
+
+def _unary(
+    behaviour: Callable[[Request], Awaitable[Response]], kind: type[Request]
+) -> grpc.RpcMethodHandler[Request, Response]:
+    async def serve(request: Request, context: grpc.aio.ServicerContext[Request, Response]) -> Response:
+        try:
+            return await behaviour(request)
+        except errors.FairleadError as error:
+            return await _abort(context, error)
+
+    return grpc.unary_unary_rpc_method_handler(serve, kind.FromString, _encode)
+
+
+def _stream(
+    behaviour: Callable[[], AsyncIterator[pb.ListAndWatchResponse]],
+) -> grpc.RpcMethodHandler[pb.Empty, pb.ListAndWatchResponse]:
+    async def serve(
+        _: pb.Empty, context: grpc.aio.ServicerContext[pb.Empty, pb.ListAndWatchResponse]
+    ) -> AsyncIterator[pb.ListAndWatchResponse]:
+        try:
+            async for answer in behaviour():
+                yield answer
+        except errors.FairleadError as error:
+            await _abort(context, error)
+
+    return grpc.unary_stream_rpc_method_handler(serve, pb.Empty.FromString, _encode)
+
+
+def _encode(item: message.Message) -> bytes:
+    return item.SerializeToString()
+
+
+async def _abort(context: grpc.aio.ServicerContext[Request, Response], error: errors.FairleadError) -> Response:
+    code = grpc.StatusCode[errors.row_of(error).grpc]
+    return await context.abort(code, errors.sentence(error), ((REASON_KEY, error.reason),))
+
+
+# Statuses without a row of their own, by who must act; everything else is a peer that breaks the protocol.
+_FOREIGN: Final[dict[str, type[errors.FairleadError]]] = {
+    "DEADLINE_EXCEEDED": errors.Unavailable,
+    "CANCELLED": errors.Unavailable,
+    "ALREADY_EXISTS": errors.Conflict,
+}
+_BY_STATUS: Final = {**_FOREIGN, **{row.grpc: kind for kind, row in errors.TABLE.items() if kind is not errors.Invalid}}
+
+
+def translate(error: grpc.aio.AioRpcError, call: str) -> errors.FairleadError:
+    """Return the error of the table for a failed call; `call` names it in the message (`Allocate`)."""
+    status = error.code().name
+    trailer = dict(error.trailing_metadata() or ())
+    reason = trailer.get(REASON_KEY) or "".join(word.capitalize() for word in status.split("_"))
+    text = f"{call} failed ({status}): {error.details() or 'no details given'}"
+    return _BY_STATUS.get(status, errors.ProtocolError)(text, reason=str(reason), status=status)
+
+
+class RegistrationStub:
+    """Calls a kubelet. Every method raises the table's class for the status that came back."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._register = _call(channel, REGISTRATION, "Register", pb.Empty)
+
+    async def register(self, request: pb.RegisterRequest, *, timeout_s: float | None = None) -> None:
+        """Register one endpoint. Raises: Unavailable: no kubelet there; RequestError: it refuses name or version."""
+        await _answer(self._register(request, timeout=timeout_s), "Register")
+
+
+class DevicePluginStub:
+    """Calls a plugin. Every method raises the table's class for the status that came back; None means no deadline."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._options = _call(channel, DEVICE_PLUGIN, "GetDevicePluginOptions", pb.DevicePluginOptions)
+        self._preferred = _call(channel, DEVICE_PLUGIN, "GetPreferredAllocation", pb.PreferredAllocationResponse)
+        self._allocate = _call(channel, DEVICE_PLUGIN, "Allocate", pb.AllocateResponse)
+        self._pre_start = _call(channel, DEVICE_PLUGIN, "PreStartContainer", pb.PreStartContainerResponse)
+        self._watch: grpc.aio.UnaryStreamMultiCallable[pb.Empty, pb.ListAndWatchResponse] = channel.unary_stream(
+            f"/{DEVICE_PLUGIN}/ListAndWatch", _encode, pb.ListAndWatchResponse.FromString
+        )
+
+    async def options(self, *, timeout_s: float | None = None) -> pb.DevicePluginOptions:
+        """Return which optional calls are worth making."""
+        return await _answer(self._options(pb.Empty(), timeout=timeout_s), "GetDevicePluginOptions")
+
+    async def list_and_watch(self) -> AsyncIterator[pb.ListAndWatchResponse]:
+        """Yield full lists until the plugin ends the stream (returns) or it breaks (raises)."""
+        stream = self._watch(pb.Empty())
+        try:
+            async for answer in stream:
+                yield answer
+        except grpc.aio.AioRpcError as error:
+            raise translate(error, "ListAndWatch") from error
+        finally:
+            stream.cancel()
+
+    async def preferred_allocation(
+        self, request: pb.PreferredAllocationRequest, *, timeout_s: float | None = None
+    ) -> pb.PreferredAllocationResponse:
+        """Return the plugin's suggestion."""
+        return await _answer(self._preferred(request, timeout=timeout_s), "GetPreferredAllocation")
+
+    async def allocate(self, request: pb.AllocateRequest, *, timeout_s: float | None = None) -> pb.AllocateResponse:
+        """Return what each container must be given."""
+        return await _answer(self._allocate(request, timeout=timeout_s), "Allocate")
+
+    async def pre_start_container(
+        self, request: pb.PreStartContainerRequest, *, timeout_s: float | None = 30.0
+    ) -> pb.PreStartContainerResponse:
+        """Let the plugin act right before a container starts; kubelets allow 30 s."""
+        return await _answer(self._pre_start(request, timeout=timeout_s), "PreStartContainer")
+
+
+def _call(
+    channel: grpc.aio.Channel, service: str, method: str, kind: type[Response]
+) -> grpc.aio.UnaryUnaryMultiCallable[message.Message, Response]:
+    return channel.unary_unary(f"/{service}/{method}", _encode, kind.FromString)
+
+
+async def _answer(call: grpc.aio.UnaryUnaryCall[message.Message, Response], name: str) -> Response:
+    try:
+        return await call
+    except grpc.aio.AioRpcError as error:
+        raise translate(error, name) from error
