@@ -1,0 +1,115 @@
+"""The journey: order, gaps named as gaps, nothing invented."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.model.step import Step
+from fairlead.plan import journey
+from fairlead.plan.journey import STAGES, Record
+
+
+def _step(layer: str, reason: str, at: float, **facts: object) -> Step:
+    return Step(layer=layer, reason=reason, message=f"{reason} done", at=at, facts=facts)
+
+
+_FULL = [_step(stage.layer, stage.reasons[0], float(rank)) for rank, stage in enumerate(STAGES)]
+_NODE, _POD = _FULL[:2], _FULL[2:]
+
+
+def test_a_full_journey_has_every_stage_once_in_the_tables_order() -> None:
+    result = journey.order_journey(_POD, _NODE, is_final=True, has_devices=True)
+    assert [entry.stage for entry in result.entries] == [stage.key for stage in STAGES]
+    assert {entry.record for entry in result.entries} == {Record.RECORDED}
+
+
+def test_offsets_count_from_the_pods_first_step_and_are_negative_for_the_node() -> None:
+    result = journey.order_journey(_POD, _NODE, is_final=True, has_devices=True)
+    assert [entry.offset_s for entry in result.entries[:4]] == [-2.0, -1.0, 0.0, 1.0]
+
+
+def test_a_missing_stage_is_named_where_it_belongs_and_never_filled() -> None:
+    steps = [step for step in _POD if step.reason != "IsolationRead"]
+    result = journey.order_journey(steps, _NODE, is_final=True, has_devices=True)
+    gap = next(entry for entry in result.entries if entry.stage == "isolated")
+    assert (gap.record, gap.step, gap.offset_s) == (Record.MISSING, None, None)
+    keys = [entry.stage for entry in result.entries]
+    assert keys.index("created") < keys.index("isolated") < keys.index("started")
+
+
+def test_stages_ahead_of_a_living_pod_are_not_yet_rather_than_missing() -> None:
+    result = journey.order_journey(_POD[:2], _NODE, is_final=False, has_devices=True)
+    assert {entry.record for entry in result.entries[4:]} == {Record.AHEAD}
+
+
+def test_a_pod_without_devices_has_no_device_stages() -> None:
+    result = journey.order_journey([_POD[0]], _NODE, is_final=False, has_devices=False)
+    assert not {"found", "advertised", "chosen", "allocated", "edits"} & {entry.stage for entry in result.entries}
+
+
+def test_only_the_nodes_latest_step_before_the_pod_counts() -> None:
+    found = [_step("silicon", "GPUsFound", at, run=at) for at in (1.0, 5.0, 20.0)]
+    accepted = _step("api", "Accepted", 10.0)
+    result = journey.order_journey([accepted], found, is_final=False, has_devices=True)
+    first = result.entries[0].step
+    assert first is not None
+    assert first.at == 5.0
+
+
+def test_repeated_refusals_are_folded_into_the_last_with_their_number() -> None:
+    refused = [_step("scheduler", "FailedScheduling", at) for at in (1.0, 2.0, 3.0)]
+    result = journey.order_journey([_step("api", "Accepted", 0.0), *refused], [], is_final=False, has_devices=False)
+    entry = next(entry for entry in result.entries if entry.stage == "scheduled")
+    assert entry.count == 3
+    assert entry.step == refused[-1]
+
+
+def test_a_step_of_no_known_stage_is_kept_at_its_time() -> None:
+    pulled = _step("engine", "ImagePulled", 0.5)
+    result = journey.order_journey(
+        [_step("api", "Accepted", 0.0), pulled, _step("engine", "ContainerCreated", 1.0)],
+        [],
+        is_final=False,
+        has_devices=False,
+    )
+    recorded = [entry.step.reason for entry in result.entries if entry.step]
+    assert recorded == ["Accepted", "ImagePulled", "ContainerCreated"]
+
+
+def test_no_steps_at_all_is_a_journey_of_gaps() -> None:
+    result = journey.order_journey([], [], is_final=False, has_devices=True)
+    assert result.started_at is None
+    assert {entry.record for entry in result.entries} == {Record.AHEAD}
+
+
+def test_why_is_the_latest_warning_or_schedulers_step() -> None:
+    failed = Step(layer="kubelet", reason="ImagePullFailed", message="no", at=5.0, is_warning=True)
+    steps = [_step("scheduler", "Scheduled", 2.0), failed, _step("api", "Accepted", 9.0)]
+    assert journey.find_why(steps) == failed
+    assert journey.find_why(steps[:1]) == steps[0]
+    assert journey.find_why([]) is None
+
+
+_SOME = st.lists(
+    st.builds(
+        _step,
+        st.sampled_from(["silicon", "api", "scheduler", "kubelet", "deviceplugin", "engine", "kernel", "odd"]),
+        st.sampled_from([reason for stage in STAGES for reason in stage.reasons] + ["Odd"]),
+        st.floats(0, 100),
+    ),
+    max_size=12,
+)
+
+
+@given(pod=_SOME, node=_SOME, is_final=st.booleans(), has_devices=st.booleans())
+def test_every_pod_step_is_kept_and_no_step_is_made_up(
+    pod: list[Step], node: list[Step], is_final: bool, has_devices: bool
+) -> None:
+    result = journey.order_journey(pod, node, is_final=is_final, has_devices=has_devices)
+    shown = [entry.step for entry in result.entries if entry.step is not None]
+    assert all(step in pod or step in node for step in shown)
+    from_pod = sum(entry.count for entry in result.entries if entry.step is not None and entry.step in pod)
+    assert from_pod >= len(pod)
+    keys = [entry.stage for entry in result.entries if entry.record is not Record.RECORDED]
+    assert len(keys) == len(set(keys))
