@@ -1,0 +1,58 @@
+"""Removes the oldest ended pods beyond a limit, and the events of pods that are gone."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+
+from fairlead import errors
+from fairlead.control.manager import Watch
+from fairlead.settings import ControlSettings
+from fairlead.store.port import Change, ChangeKind, Selector, Store
+from fairlead.wire.kubernetes import core
+
+_ENDED = frozenset({"Succeeded", "Failed"})
+_SWEEP = "ended-pods"
+_GONE = "gone:"
+
+
+class PodGC:
+    """Keeps the newest `control.finished_pods` ended pods."""
+
+    name = "podgc"
+
+    def __init__(self, store: Store, settings: ControlSettings) -> None:
+        """Take the store and the limit."""
+        self._store = store
+        self._settings = settings
+        self._ended: dict[str, core.Pod] = {}
+
+    def watches(self) -> tuple[Watch, ...]:
+        """Follow pods."""
+        return (Watch(kind=core.Pod, keys=self._changed, reset=self._ended.clear),)
+
+    def _changed(self, change: Change[core.Pod]) -> Iterable[str]:
+        pod = change.object
+        if change.kind is ChangeKind.DELETED:
+            self._ended.pop(pod.metadata.uid, None)
+            return (f"{_GONE}{pod.metadata.uid}",)
+        if pod.status.phase in _ENDED:
+            self._ended[pod.metadata.uid] = pod
+        return (_SWEEP,) if len(self._ended) > self._settings.finished_pods else ()
+
+    async def reconcile(self, key: str) -> float | None:
+        """Remove one pod's events, or the oldest ended pods."""
+        if key.startswith(_GONE):
+            await self._forget(key.removeprefix(_GONE))
+            return None
+        by_age = sorted(self._ended.values(), key=lambda pod: pod.metadata.creation_timestamp or "")
+        for pod in by_age[: max(0, len(by_age) - self._settings.finished_pods)]:
+            with contextlib.suppress(errors.NotFound, errors.Conflict):
+                await self._store.delete(core.Pod, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid)
+        return None
+
+    async def _forget(self, uid: str) -> None:
+        listing = await self._store.list(core.Event, Selector(fields={"involvedObject.uid": uid}))
+        for event in listing.items:
+            with contextlib.suppress(errors.NotFound):
+                await self._store.delete(core.Event, event.metadata.name, event.metadata.namespace)

@@ -1,0 +1,92 @@
+"""The device manager's checkpoint: which devices each container holds and what its plugin answered for them.
+
+Written whole (temporary file, fsync, rename) before a container is created, so that a kill between any two steps leaves
+either no allocation or a complete one. A file that cannot be read is set aside, never overwritten; the books are then
+rebuilt from the labels of the containers that exist. A file from a newer version is left alone and refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from fairlead import errors, files, telemetry
+
+NAME: Final = "device-manager.json"
+VERSION: Final = 1
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
+    """The devices of one resource that one container holds."""
+
+    pod_uid: str
+    container: str
+    resource: str
+    device_ids: tuple[str, ...]
+    response: bytes
+    """The plugin's ContainerAllocateResponse, serialised; used again when the container restarts."""
+
+
+class _Document(msgspec.Struct, frozen=True, kw_only=True):
+    version: int
+    checksum: str
+    grants: msgspec.Raw
+
+
+class _Version(msgspec.Struct, frozen=True, kw_only=True):
+    version: int
+
+
+class Checkpoint:
+    """One file, one writer."""
+
+    def __init__(self, folder: Path) -> None:
+        """Take the folder, which must exist."""
+        self._path = folder / NAME
+
+    def load(self) -> tuple[Grant, ...] | None:
+        """Return the grants; empty where there is no file, None where it was damaged and has been set aside.
+
+        Raises: Unavailable: the file is from a newer version (left as it is), or cannot be opened.
+        """
+        try:
+            data = self._path.read_bytes()
+        except FileNotFoundError:
+            return ()
+        except OSError as error:
+            message = f"cannot read checkpoint {self._path}: {error.strerror}"
+            raise errors.Unavailable(message, reason="CheckpointUnreadable") from error
+        self._refuse_newer(data)
+        try:
+            document = msgspec.json.decode(data, type=_Document)
+            if document.checksum != _checksum(bytes(document.grants)):
+                raise msgspec.DecodeError("checksum differs")
+            return msgspec.json.decode(document.grants, type=tuple[Grant, ...])
+        except msgspec.MsgspecError as error:
+            kept = files.set_aside(self._path, why="damaged")
+            telemetry.log.error("checkpoint damaged, set aside", path=str(kept), error=str(error))
+            return None
+
+    def _refuse_newer(self, data: bytes) -> None:
+        try:
+            version = msgspec.json.decode(data, type=_Version).version
+        except msgspec.MsgspecError:
+            return
+        if version > VERSION:
+            message = f"checkpoint {self._path} has version {version}, this program reads up to {VERSION}"
+            hint = "start the newer fairlead again, or move the file away once no container runs"
+            raise errors.Unavailable(message, reason="StateFromNewerVersion", hint=hint)
+
+    def save(self, grants: Mapping[tuple[str, str, str], Grant]) -> None:
+        """Replace the file. Raises: Unavailable: the disk refuses; the old file is untouched."""
+        body = msgspec.json.encode(sorted(grants.values(), key=lambda g: (g.pod_uid, g.container, g.resource)))
+        document = _Document(version=VERSION, checksum=_checksum(body), grants=msgspec.Raw(body))
+        files.write_atomic(self._path, msgspec.json.encode(document), mode=0o600)
+
+
+def _checksum(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()

@@ -1,0 +1,283 @@
+"""The kubelet's device manager: which plugins serve this node, which devices are free, who holds which.
+
+Follows the real one: a resource's devices are the full list last sent by its newest plugin; free devices are the
+healthy ones nobody holds; the plugin is asked for a preference, then for the allocation; the answer is kept and used
+again when a container restarts. A plugin whose stream ends leaves its devices unhealthy at once and its capacity for a
+grace time. Devices an init container held are used again by the containers after it.
+Source: reference/device-plugin.md section 3.1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc.aio
+
+from fairlead import errors, telemetry
+from fairlead.node.kubelet.checkpoint import Checkpoint, Grant
+from fairlead.plan import admission
+from fairlead.wire import deviceplugin
+from fairlead.wire.kubernetes import core
+from fairlead.wire.proto import deviceplugin_pb2 as pb
+
+_DIAL_S = 10.0
+_PRE_START_S = 30.0
+
+
+@dataclass(slots=True)
+class Endpoint:
+    """One registered plugin, alive or gone."""
+
+    resource: str
+    channel: grpc.aio.Channel
+    stub: deviceplugin.DevicePluginStub
+    options: pb.DevicePluginOptions
+    devices: dict[str, bool] = field(default_factory=dict)
+    """Device id to healthy, in advertised order."""
+    gone_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """How the devices of one container were chosen, for the trace."""
+
+    resource: str
+    asked: int
+    available: tuple[str, ...]
+    preferred: tuple[str, ...]
+    grant: Grant
+    chosen_s: float
+    allocate_s: float
+
+
+class DeviceManager:
+    """The books of one node. All methods run on the event loop; allocation is one at a time."""
+
+    def __init__(self, checkpoint: Checkpoint, *, grace_s: float, changed: Callable[[], None]) -> None:
+        """Take the durable books; `changed` is called whenever capacity may differ."""
+        self._checkpoint = checkpoint
+        self._grace_s = grace_s
+        self._changed = changed
+        self._endpoints: dict[str, Endpoint] = {}
+        self._grants: dict[tuple[str, str, str], Grant] = {}
+        self._lock = asyncio.Lock()
+        self._new: asyncio.Queue[Endpoint] = asyncio.Queue()
+
+    def load(self) -> bool:
+        """Read the checkpoint; returns False where it was damaged and the books must be rebuilt by `restore`."""
+        grants = self._checkpoint.load()
+        self._grants = {(g.pod_uid, g.container, g.resource): g for g in grants or ()}
+        return grants is not None
+
+    def restore(self, grants: tuple[Grant, ...]) -> None:
+        """Take over what existing containers say they hold, after a damaged checkpoint."""
+        self._grants = {(g.pod_uid, g.container, g.resource): g for g in grants}
+        self._checkpoint.save(self._grants)
+
+    # registration
+
+    async def register(self, request: pb.RegisterRequest, folder: Path) -> pb.Empty:
+        """Take a plugin in: check the request, dial the endpoint back, read its options.
+
+        Raises: Invalid: wrong version or resource name; Unavailable: the endpoint does not answer within 10 s.
+        """
+        if request.version != deviceplugin.VERSION:
+            message = f'device plugin API version "{request.version}" is not offered (offered: {deviceplugin.VERSION})'
+            raise errors.Invalid(message, reason="VersionUnsupported")
+        if not admission.is_extended(request.resource_name):
+            message = f'invalid name of device plugin resource "{request.resource_name}"'
+            raise errors.Invalid(message, reason="ResourceNameInvalid", hint="use domain/name outside kubernetes.io")
+        address = deviceplugin.target(folder / request.endpoint)
+        channel = grpc.aio.insecure_channel(address, options=deviceplugin.CHANNEL_OPTIONS)
+        stub = deviceplugin.DevicePluginStub(channel)
+        try:
+            async with asyncio.timeout(_DIAL_S):
+                await channel.channel_ready()
+                options = await stub.options()
+        except (TimeoutError, errors.FairleadError) as error:
+            await channel.close()
+            message = f"device plugin endpoint {request.endpoint} of {request.resource_name} does not answer"
+            raise errors.Unavailable(message, reason="PluginUnreachable") from error
+        endpoint = Endpoint(resource=request.resource_name, channel=channel, stub=stub, options=options)
+        await self._new.put(endpoint)
+        telemetry.log.info("device plugin registered", resource=request.resource_name, path=request.endpoint)
+        return pb.Empty()
+
+    async def run(self) -> None:
+        """Follow every registered plugin's list until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._expire(), name="endpoint grace")
+            while True:
+                endpoint = await self._new.get()
+                self._adopt(endpoint)
+                tasks.create_task(self._follow(endpoint), name=f"plugin {endpoint.resource}")
+
+    def _adopt(self, endpoint: Endpoint) -> None:
+        """Make the newest plugin of a resource the one in use; the list of the last one stands until it speaks."""
+        old = self._endpoints.get(endpoint.resource)
+        if old is not None:
+            endpoint.devices = dict.fromkeys(old.devices, False)
+        self._endpoints[endpoint.resource] = endpoint
+
+    async def _follow(self, endpoint: Endpoint) -> None:
+        try:
+            async for answer in endpoint.stub.list_and_watch():
+                endpoint.devices = {item.ID: item.health == deviceplugin.HEALTHY for item in answer.devices}
+                if self._endpoints.get(endpoint.resource) is endpoint:
+                    self._changed()
+        except errors.FairleadError as error:
+            telemetry.log.info("device plugin gone", resource=endpoint.resource, reason=error.reason)
+        finally:
+            endpoint.devices = dict.fromkeys(endpoint.devices, False)
+            endpoint.gone_at = time.monotonic()
+            if self._endpoints.get(endpoint.resource) is endpoint:
+                self._changed()
+            await endpoint.channel.close()
+
+    async def _expire(self) -> None:
+        while True:
+            await asyncio.sleep(min(5.0, max(0.05, self._grace_s / 4)))
+            limit = time.monotonic() - self._grace_s
+            old = [name for name, item in self._endpoints.items() if item.gone_at is not None and item.gone_at < limit]
+            for name in old:
+                del self._endpoints[name]
+            if old:
+                self._changed()
+
+    # books
+
+    def capacity(self) -> dict[str, tuple[int, int]]:
+        """Return capacity and allocatable (healthy) counts by resource."""
+        return {name: (len(item.devices), sum(item.devices.values())) for name, item in sorted(self._endpoints.items())}
+
+    def is_registered(self, resource: str) -> bool:
+        """Tell whether a living plugin serves the resource and has sent its list."""
+        item = self._endpoints.get(resource)
+        return item is not None and item.gone_at is None and bool(item.devices)
+
+    def held(self, pod_uid: str) -> tuple[Grant, ...]:
+        """Return what a pod holds."""
+        return tuple(grant for key, grant in sorted(self._grants.items()) if key[0] == pod_uid)
+
+    def holders(self) -> frozenset[str]:
+        """Return the uids of pods that hold anything."""
+        return frozenset(key[0] for key in self._grants)
+
+    async def allocate(self, pod: core.Pod, record: Callable[[str, Choice], Awaitable[None]]) -> tuple[Grant, ...]:
+        """Give every container of a pod its devices; what it holds already is kept. Idempotent across a crash.
+
+        Args:    record: awaited once for each fresh choice, with the container's name.
+        Raises:  Insufficient: fewer healthy free devices than asked; FairleadError: the plugin refuses.
+        """
+        async with self._lock:
+            reusable: dict[str, set[str]] = {}
+            for is_init, item in _in_order(pod.spec):
+                for resource, count in device_requests(item):
+                    grant = self._grants.get((pod.metadata.uid, item.name, resource))
+                    if grant is None:
+                        choice = await self._choose(pod, item.name, resource, count, reusable.get(resource, set()))
+                        grant = choice.grant
+                        self._keep(grant)
+                        await record(item.name, choice)
+                    pool = reusable.setdefault(resource, set())
+                    pool.update(grant.device_ids) if is_init else pool.difference_update(grant.device_ids)
+            return self.held(pod.metadata.uid)
+
+    def _keep(self, grant: Grant) -> None:
+        """Write the grant down before anybody is told of it; a refused write leaves the books as they were."""
+        telemetry.crash_point("devicemanager.before-checkpoint")
+        grants = {**self._grants, (grant.pod_uid, grant.container, grant.resource): grant}
+        self._checkpoint.save(grants)
+        self._grants = grants
+        telemetry.crash_point("devicemanager.after-checkpoint")
+
+    async def _choose(self, pod: core.Pod, container: str, resource: str, count: int, reusable: set[str]) -> Choice:
+        endpoint = self._endpoints.get(resource)
+        devices: Mapping[str, bool] = endpoint.devices if endpoint is not None else {}
+        taken = {name for g in self._grants.values() if g.resource == resource for name in g.device_ids} - reusable
+        available = tuple(name for name, healthy in devices.items() if healthy and name not in taken)
+        if endpoint is None or endpoint.gone_at is not None or len(available) < count:
+            message = (
+                f"Allocate failed due to requested number of devices unavailable for {resource}. "
+                f"Requested: {count}, Available: {len(available)}, which is unexpected"
+            )
+            raise errors.Insufficient(message, reason="UnexpectedAdmissionError")
+        must = tuple(name for name in available if name in reusable)[:count]
+        with telemetry.timed("devices chosen", resource=resource) as choosing:
+            preferred = await _preference(endpoint, available, must, count)
+            chosen = _pick(available, must, preferred, count)
+        with telemetry.timed("plugin allocated", resource=resource) as allocating:
+            answer = await endpoint.stub.allocate(
+                pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=chosen)])
+            )
+        if len(answer.container_responses) != 1:
+            message = f"plugin of {resource} answered for {len(answer.container_responses)} containers, asked for 1"
+            raise errors.ProtocolError(message, reason="AllocateAnswerInvalid")
+        grant = Grant(
+            pod_uid=pod.metadata.uid,
+            container=container,
+            resource=resource,
+            device_ids=chosen,
+            response=answer.container_responses[0].SerializeToString(),
+        )
+        return Choice(
+            resource=resource,
+            asked=count,
+            available=available,
+            preferred=preferred,
+            grant=grant,
+            chosen_s=choosing.duration_s,
+            allocate_s=allocating.duration_s,
+        )
+
+    async def pre_start(self, grants: tuple[Grant, ...]) -> None:
+        """Let plugins that ask for it act before a container starts."""
+        for grant in grants:
+            endpoint = self._endpoints.get(grant.resource)
+            if endpoint is not None and endpoint.options.pre_start_required:
+                request = pb.PreStartContainerRequest(devices_ids=grant.device_ids)
+                await endpoint.stub.pre_start_container(request, timeout_s=_PRE_START_S)
+
+    def free(self, pod_uid: str) -> bool:
+        """Take back all that a pod holds; returns whether it held anything. Idempotent."""
+        kept = {key: grant for key, grant in self._grants.items() if key[0] != pod_uid}
+        if len(kept) == len(self._grants):
+            return False
+        telemetry.crash_point("devicemanager.before-free")
+        self._checkpoint.save(kept)
+        self._grants = kept
+        telemetry.crash_point("devicemanager.after-free")
+        return True
+
+
+async def _preference(
+    endpoint: Endpoint, available: tuple[str, ...], must: tuple[str, ...], count: int
+) -> tuple[str, ...]:
+    if not endpoint.options.get_preferred_allocation_available:
+        return ()
+    request = pb.ContainerPreferredAllocationRequest(
+        available_deviceIDs=available, must_include_deviceIDs=must, allocation_size=count
+    )
+    answer = await endpoint.stub.preferred_allocation(pb.PreferredAllocationRequest(container_requests=[request]))
+    return tuple(answer.container_responses[0].deviceIDs) if answer.container_responses else ()
+
+
+def _pick(available: tuple[str, ...], must: tuple[str, ...], preferred: tuple[str, ...], count: int) -> tuple[str, ...]:
+    """Return the devices to use: those that must be, then the plugin's preference where free, then the rest."""
+    free = set(available)
+    order = [*must, *(name for name in preferred if name in free), *available]
+    return tuple(dict.fromkeys(order))[:count]
+
+
+def _in_order(spec: core.PodSpec) -> tuple[tuple[bool, core.Container], ...]:
+    return (*((True, item) for item in spec.init_containers), *((False, item) for item in spec.containers))
+
+
+def device_requests(item: core.Container) -> tuple[tuple[str, int], ...]:
+    """Return the extended resources a container asks for, in name order, zero counts left out."""
+    asked = {name: int(str(text)) for name, text in item.resources.limits.items() if admission.is_extended(name)}
+    return tuple((name, count) for name, count in sorted(asked.items()) if count > 0)

@@ -1,0 +1,122 @@
+"""A pod's container as the engine is to create it: pure, from the pod and what its devices' plugins answered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from fairlead.engine.port import Bind, ContainerSpec
+from fairlead.node.kubelet.checkpoint import Grant
+from fairlead.wire.kubernetes import core, quantity
+from fairlead.wire.proto import deviceplugin_pb2 as pb
+
+POD_UID: Final = "io.kubernetes.pod.uid"
+POD_NAME: Final = "io.kubernetes.pod.name"
+POD_NAMESPACE: Final = "io.kubernetes.pod.namespace"
+CONTAINER_NAME: Final = "io.kubernetes.container.name"
+ATTEMPT: Final = "fairlead.dev/attempt"
+DEVICES: Final = "fairlead.dev/devices"
+NODE: Final = "fairlead.dev/node"
+
+
+def engine_name(pod: core.Pod, container: str, attempt: int) -> str:
+    """Return the name under which the engine knows one attempt: unique, readable, at most 253 characters."""
+    short = pod.metadata.uid.replace("-", "")[:12]
+    return f"fl-{pod.metadata.name[:60]}-{container[:60]}-{short}-{attempt}"
+
+
+def labels(pod: core.Pod, container: str, attempt: int, node: str, grants: tuple[Grant, ...]) -> dict[str, str]:
+    """Return the labels by which a container is found and its devices are known after a crash."""
+    return {
+        POD_UID: pod.metadata.uid,
+        POD_NAME: pod.metadata.name,
+        POD_NAMESPACE: pod.metadata.namespace,
+        CONTAINER_NAME: container,
+        ATTEMPT: str(attempt),
+        NODE: node,
+        DEVICES: json.dumps({grant.resource: list(grant.device_ids) for grant in grants}, sort_keys=True),
+    }
+
+
+def merged_answer(grants: tuple[Grant, ...]) -> pb.ContainerAllocateResponse:
+    """Return the answers for one container as one; duplicates are dropped, later resources win on names."""
+    merged = pb.ContainerAllocateResponse()
+    for grant in grants:
+        merged.MergeFrom(pb.ContainerAllocateResponse.FromString(grant.response))
+    return merged
+
+
+def cdi_names(answer: pb.ContainerAllocateResponse) -> tuple[str, ...]:
+    """Return the CDI devices of an answer, by field and by annotation, each once, in order."""
+    by_field = [item.name for item in answer.cdi_devices]
+    by_annotation = [
+        name.strip()
+        for key in sorted(answer.annotations)
+        if key.startswith("cdi.k8s.io/")
+        for name in answer.annotations[key].split(",")
+    ]
+    return tuple(dict.fromkeys([*by_field, *by_annotation]))
+
+
+def container_spec(
+    pod: core.Pod,
+    item: core.Container,
+    attempt: int,
+    *,
+    node: str,
+    grants: tuple[Grant, ...],
+    volumes: Mapping[str, Path],
+    network_of: str | None,
+) -> ContainerSpec:
+    """Return what the engine is to create.
+
+    Args:    grants: what this container holds.   volumes: host path by volume name.
+             network_of: engine name of the sandbox, None where the container owns its namespace.
+    """
+    answer = merged_answer(grants)
+    # The allocation alone decides about devices: what plugins say overrides what the pod's author wrote.
+    env = {**{one.name: one.value for one in item.env}, **dict(answer.envs)}
+    limits = item.resources.limits
+    return ContainerSpec(
+        name=engine_name(pod, item.name, attempt),
+        image=item.image,
+        command=item.command,
+        args=item.args,
+        env=env,
+        labels=labels(pod, item.name, attempt, node, grants),
+        working_dir=item.working_dir or None,
+        user=_user(pod, item),
+        cdi_devices=cdi_names(answer),
+        binds=(*_volume_binds(item, volumes), *_answer_binds(answer)),
+        device_nodes=tuple((one.host_path, one.container_path, one.permissions) for one in answer.devices),
+        cpu_limit=float(quantity.parse_quantity(str(limits["cpu"]))) if "cpu" in limits else None,
+        memory_limit_bytes=int(quantity.parse_quantity(str(limits["memory"]))) if "memory" in limits else None,
+        network_of=network_of,
+        hostname=None if network_of else pod.metadata.name[:63],
+        tty=item.tty,
+        stdin=item.stdin,
+    )
+
+
+def _user(pod: core.Pod, item: core.Container) -> str | None:
+    for context in (item.security_context, pod.spec.security_context):
+        if context is not None and context.run_as_user is not None:
+            group = "" if context.run_as_group is None else f":{context.run_as_group}"
+            return f"{context.run_as_user}{group}"
+    return None
+
+
+def _volume_binds(item: core.Container, volumes: Mapping[str, Path]) -> tuple[Bind, ...]:
+    return tuple(
+        Bind(host_path=str(volumes[mount.name]), container_path=mount.mount_path, is_read_only=mount.read_only)
+        for mount in item.volume_mounts
+    )
+
+
+def _answer_binds(answer: pb.ContainerAllocateResponse) -> tuple[Bind, ...]:
+    return tuple(
+        Bind(host_path=one.host_path, container_path=one.container_path, is_read_only=one.read_only)
+        for one in answer.mounts
+    )

@@ -1,0 +1,169 @@
+"""What a pod must satisfy before it is stored, in Kubernetes' own words.
+
+The cluster's API server enforces these rules there; on one machine this module does, so that a manifest is accepted or
+refused alike in both homes. Pure: a pod in, the defaulted pod out.
+Source: kubernetes pkg/apis/core/validation and pkg/apis/core/v1/defaults.go (behaviour).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import Final
+
+import msgspec
+
+from fairlead import errors
+from fairlead.wire.kubernetes import core, quantity
+
+_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_RESTART: Final = ("Always", "OnFailure", "Never")
+_NATIVE: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
+
+
+def is_extended(resource: str) -> bool:
+    """Tell whether a resource is an extended one: a domain of its own, counted in whole devices."""
+    domain, slash, _ = resource.partition("/")
+    return bool(slash) and domain != "kubernetes.io" and not domain.endswith(".kubernetes.io")
+
+
+def admit(pod: core.Pod) -> core.Pod:
+    """Check a pod and fill defaults: requests from limits, image pull policy, restart policy.
+
+    Returns: the pod to store.   Raises: Invalid: every broken rule, path by path, joined by "; ".
+    """
+    problems = [*_metadata(pod), *_spec(pod.spec)]
+    if problems:
+        name = pod.metadata.name or pod.metadata.generate_name
+        text = "; ".join(problems)
+        raise errors.Invalid(f'Pod "{name}" is invalid: {text}', reason="PodInvalid", problems=problems)
+    return msgspec.structs.replace(
+        pod,
+        spec=msgspec.structs.replace(
+            pod.spec,
+            containers=tuple(_defaulted(item) for item in pod.spec.containers),
+            init_containers=tuple(_defaulted(item) for item in pod.spec.init_containers),
+        ),
+    )
+
+
+def _metadata(pod: core.Pod) -> Iterator[str]:
+    name = pod.metadata.name
+    if not name and not pod.metadata.generate_name:
+        yield "metadata.name: Required value: name or generateName is required"
+    elif name and (len(name) > 253 or not _SUBDOMAIN.fullmatch(name)):
+        yield (
+            f'metadata.name: Invalid value: "{name}": a lowercase RFC 1123 subdomain must consist of lower case '
+            "alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character"
+        )
+
+
+def _spec(spec: core.PodSpec) -> Iterator[str]:
+    if not spec.containers:
+        yield "spec.containers: Required value"
+    if spec.restart_policy not in _RESTART:
+        offered = ", ".join(f'"{item}"' for item in _RESTART)
+        yield f'spec.restartPolicy: Unsupported value: "{spec.restart_policy}": supported values: {offered}'
+    volumes = {volume.name for volume in spec.volumes}
+    for volume_index, volume in enumerate(spec.volumes):
+        if volume.host_path is None and volume.empty_dir is None:
+            yield f"spec.volumes[{volume_index}]: Required value: must specify a volume type we offer (hostPath, emptyDir)"
+    seen: set[str] = set()
+    for path, item in containers_by_path(spec):
+        yield from _container(path, item, volumes)
+        if item.name in seen:
+            yield f'{path}.name: Duplicate value: "{item.name}"'
+        seen.add(item.name)
+
+
+def containers_by_path(spec: core.PodSpec) -> Iterator[tuple[str, core.Container]]:
+    """Yield init containers, then containers, each with its field path."""
+    for kind, items in (("initContainers", spec.init_containers), ("containers", spec.containers)):
+        for index, item in enumerate(items):
+            yield f"spec.{kind}[{index}]", item
+
+
+def _container(path: str, item: core.Container, volumes: set[str]) -> Iterator[str]:
+    if not _LABEL.fullmatch(item.name):
+        yield (
+            f'{path}.name: Invalid value: "{item.name}": a lowercase RFC 1123 label must consist of lower case '
+            "alphanumeric characters or '-', and must start and end with an alphanumeric character"
+        )
+    if not item.image.strip():
+        yield f"{path}.image: Required value"
+    for index, mount in enumerate(item.volume_mounts):
+        if mount.name not in volumes:
+            yield f'{path}.volumeMounts[{index}].name: Not found: "{mount.name}"'
+    yield from _resources(f"{path}.resources", item.resources)
+
+
+def _resources(path: str, wanted: core.ResourceRequirements) -> Iterator[str]:
+    limits, bad_limits = _quantities(f"{path}.limits", wanted.limits)
+    requests, bad_requests = _quantities(f"{path}.requests", wanted.requests)
+    yield from (*bad_limits, *bad_requests)
+    for resource, value in requests.items():
+        limit = limits.get(resource)
+        if is_extended(resource):
+            yield from _extended_pair(path, resource, value, limit, resource in wanted.limits)
+        elif limit is not None and value > limit:
+            shown, ceiling = wanted.requests[resource], wanted.limits[resource]
+            yield (
+                f'{path}.requests: Invalid value: "{shown}": must be less than or equal to '
+                f"{resource} limit of {ceiling}"
+            )
+
+
+def _extended_pair(
+    path: str, resource: str, request: Fraction, limit: Fraction | None, is_limit_given: bool
+) -> Iterator[str]:
+    if limit is None:
+        if not is_limit_given:
+            yield f"{path}.limits: Required value: Limit must be set for non overcommitable resources"
+    elif request != limit:
+        yield f'{path}.requests: Invalid value: "{request}": must be equal to {resource} limit of {limit}'
+
+
+def _quantities(path: str, given: Mapping[str, str | int | float]) -> tuple[dict[str, Fraction], list[str]]:
+    values: dict[str, Fraction] = {}
+    problems: list[str] = []
+    for resource, text in given.items():
+        where = f"{path}[{resource}]"
+        if resource not in _NATIVE and "/" not in resource:
+            problems.append(
+                f'{where}: Invalid value: "{resource}": must be a standard resource type or fully qualified'
+            )
+            continue
+        try:
+            value = quantity.parse_quantity(str(text))
+        except errors.RequestError as error:
+            problems.append(f'{where}: Invalid value: "{text}": {error.message}')
+            continue
+        if value < 0:
+            problems.append(f'{where}: Invalid value: "{text}": must be greater than or equal to 0')
+        elif is_extended(resource) and value.denominator != 1:
+            problems.append(f'{where}: Invalid value: "{text}": must be an integer')
+        else:
+            values[resource] = value
+    return values, problems
+
+
+def _defaulted(item: core.Container) -> core.Container:
+    # IfNotPresent also for :latest: a machine without a registry must run what was built on it.
+    policy = item.image_pull_policy or "IfNotPresent"
+    requests = {**item.resources.limits, **item.resources.requests}
+    resources = msgspec.structs.replace(item.resources, requests=requests)
+    return msgspec.structs.replace(item, resources=resources, image_pull_policy=policy)
+
+
+def effective_requests(spec: core.PodSpec) -> dict[str, Fraction]:
+    """Return what the pod needs at once: per resource the larger of the containers' sum and any one init container."""
+    total: dict[str, Fraction] = {}
+    for item in spec.containers:
+        for resource, text in item.resources.requests.items():
+            total[resource] = total.get(resource, Fraction(0)) + quantity.parse_quantity(str(text))
+    for item in spec.init_containers:
+        for resource, text in item.resources.requests.items():
+            total[resource] = max(total.get(resource, Fraction(0)), quantity.parse_quantity(str(text)))
+    return total

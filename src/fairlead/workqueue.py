@@ -1,0 +1,101 @@
+"""One sequential worker per object: the queue under every controller and under the kubelet.
+
+A key is worked on by one task at a time; keys that arrive while their task runs are worked on once more afterwards;
+equal keys waiting together are one. A worker may ask to be called again after some seconds. An error of the house is
+retried with exponential back-off (0.1 s doubling to 30 s); anything else is a bug and ends the queue with its process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from fairlead import errors, telemetry
+
+_FIRST_RETRY_S, _LAST_RETRY_S = 0.1, 30.0
+
+
+@dataclass(slots=True)
+class _Entry:
+    is_running: bool = False
+    is_dirty: bool = False
+    failures: int = 0
+    timer: asyncio.TimerHandle | None = None
+
+
+class WorkQueue:
+    """Keys in, one call of `work` at a time for each; run it inside the process's task tree."""
+
+    def __init__(self, name: str, work: Callable[[str], Awaitable[float | None]]) -> None:
+        """Take the worker: it gets a key and returns after how many seconds to be called again, or None."""
+        self._name = name
+        self._work = work
+        self._entries: dict[str, _Entry] = {}
+        self._ready: asyncio.Queue[str] = asyncio.Queue()
+
+    def add(self, key: str, *, after_s: float = 0.0) -> None:
+        """Ask for `key` to be worked on, at once or later; an earlier request for the same key wins."""
+        entry = self._entries.setdefault(key, _Entry())
+        if after_s > 0:
+            self._schedule(key, entry, after_s)
+            return
+        if entry.timer is not None:
+            entry.timer.cancel()
+            entry.timer = None
+        if entry.is_running:
+            entry.is_dirty = True
+        elif not entry.is_dirty:
+            entry.is_dirty = True
+            self._ready.put_nowait(key)
+
+    def _schedule(self, key: str, entry: _Entry, after_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time() + after_s
+        if entry.timer is not None:
+            if entry.timer.when() <= due:
+                return
+            entry.timer.cancel()
+        entry.timer = loop.call_later(after_s, self._fire, key)
+
+    def _fire(self, key: str) -> None:
+        self._entries[key].timer = None
+        self.add(key)
+
+    async def run(self) -> None:
+        """Work for ever; leaves no timer behind when cancelled."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                while True:
+                    key = await self._ready.get()
+                    entry = self._entries[key]
+                    entry.is_dirty, entry.is_running = False, True
+                    tasks.create_task(self._one(key, entry), name=f"{self._name}:{key}")
+        finally:
+            for entry in self._entries.values():
+                if entry.timer is not None:
+                    entry.timer.cancel()
+
+    async def _one(self, key: str, entry: _Entry) -> None:
+        again_s: float | None
+        try:
+            again_s = await self._work(key)
+            entry.failures = 0
+        except errors.FairleadError as error:
+            again_s = min(_LAST_RETRY_S, _FIRST_RETRY_S * 2**entry.failures)
+            entry.failures += 1
+            telemetry.log.warning(
+                "work failed, will retry",
+                role=self._name,
+                reason=error.reason,
+                error=errors.sentence(error),
+                device=key,
+                duration_s=again_s,
+            )
+        entry.is_running = False
+        if entry.is_dirty:
+            self._ready.put_nowait(key)
+        elif again_s is not None:
+            self._schedule(key, entry, again_s)
+        elif entry.timer is None:
+            self._entries.pop(key, None)
