@@ -192,7 +192,7 @@ class Images(Protocol):
         """
         ...
 
-    async def build(self, context: Path, name: str, *, containerfile: Path | None = None) -> AsyncIterator[bytes]:
+    def build(self, context: Path, name: str, *, containerfile: Path | None = None) -> AsyncIterator[bytes]:
         """Build from a Containerfile, yielding its output. Raises: Invalid (`BuildFailed`)."""
         ...
 

@@ -1,0 +1,106 @@
+"""Podman's JSON: what `ps`, `images`, `events` and `inspect` print, as the port's values; parsing only.
+
+Only the fields used are declared, all with defaults: podman adds and drops fields between releases, and what is absent
+must never fail a listing.
+
+Source: podman 4.3 `pkg/domain/entities` (ListContainer, ImageSummary, Event), by their JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+import msgspec
+
+from fairlead import errors
+from fairlead.engine import port
+
+T = TypeVar("T")
+
+_PHASES: Final = {
+    "configured": port.ContainerPhase.CREATED,
+    "created": port.ContainerPhase.CREATED,
+    "initialized": port.ContainerPhase.CREATED,
+    "running": port.ContainerPhase.RUNNING,
+    "paused": port.ContainerPhase.RUNNING,
+    "stopping": port.ContainerPhase.RUNNING,
+    "stopped": port.ContainerPhase.EXITED,
+    "exited": port.ContainerPhase.EXITED,
+    "removing": port.ContainerPhase.EXITED,
+}
+
+
+class Container(msgspec.Struct, rename="pascal"):
+    """One row of `podman ps`."""
+
+    id: str
+    names: list[str] = []
+    state: str = ""
+    labels: dict[str, str] | None = None
+    image: str = ""
+    pid: int = 0
+    exit_code: int = 0
+    started_at: int = 0
+    exited_at: int = 0
+
+    @property
+    def phase(self) -> port.ContainerPhase:
+        """The state in the port's words; one podman adds later counts by whether there is a process."""
+        fallback = port.ContainerPhase.RUNNING if self.pid else port.ContainerPhase.EXITED
+        return _PHASES.get(self.state, fallback)
+
+
+class ImageRow(msgspec.Struct, rename="pascal"):
+    """One row of `podman images`."""
+
+    id: str
+    names: list[str] | None = None
+    size: int = 0
+    created: int = 0
+
+
+class Event(msgspec.Struct, rename="pascal"):
+    """One line of `podman events`."""
+
+    name: str = ""
+    status: str = ""
+
+
+def decode(data: bytes, kind: type[T], *, what: str) -> T:
+    """Decode JSON, or raise ProtocolError (`PodmanOutputInvalid`)."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.MsgspecError as error:
+        message = f"podman's {what} is not what podman 4 and 5 print: {error}"
+        raise errors.ProtocolError(message, reason="PodmanOutputInvalid", hint="which podman is this?") from error
+
+
+def container_state(row: Container, *, oom_killed: bool) -> port.ContainerState:
+    """Return what one row says."""
+    phase = row.phase
+    ended = phase is port.ContainerPhase.EXITED
+    return port.ContainerState(
+        id=row.id,
+        name=row.names[0] if row.names else row.id,
+        phase=phase,
+        labels=row.labels or {},
+        image=row.image,
+        pid=row.pid if row.pid > 0 and not ended else None,
+        exit_code=row.exit_code if ended else None,
+        oom_killed=oom_killed,
+        # Go's zero time is long before 1970.
+        started_at=float(row.started_at) if row.started_at > 0 else None,
+        finished_at=float(row.exited_at) if ended and row.exited_at > 0 else None,
+    )
+
+
+def images(rows: Sequence[ImageRow]) -> tuple[port.Image, ...]:
+    """Return the images; podman prints one with several names several times."""
+    found: dict[str, port.Image] = {}
+    for row in rows:
+        names = {*(found[row.id].names if row.id in found else ()), *(row.names or ())}
+        found[row.id] = port.Image(
+            id=row.id, names=tuple(sorted(names)), size_bytes=row.size, created_at=float(row.created)
+        )
+    return tuple(found.values())
