@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import grpc.aio
+import msgspec
 
 from fairlead import errors, telemetry
 from fairlead.node.kubelet.checkpoint import Checkpoint, Grant
@@ -183,9 +184,21 @@ class DeviceManager:
                         grant = choice.grant
                         self._keep(grant)
                         await record(item.name, choice)
+                    elif not grant.response:
+                        grant = await self._ask_again(grant)
                     pool = reusable.setdefault(resource, set())
                     pool.update(grant.device_ids) if is_init else pool.difference_update(grant.device_ids)
             return self.held(pod.metadata.uid)
+
+    async def _ask_again(self, grant: Grant) -> Grant:
+        """Fetch the plugin's answer for devices that are held already: the books were rebuilt without it."""
+        endpoint = self._endpoints.get(grant.resource)
+        if endpoint is None or endpoint.gone_at is not None:
+            message = f"no plugin of {grant.resource} to ask again for {', '.join(grant.device_ids)}"
+            raise errors.Unavailable(message, reason="PluginUnreachable")
+        full = msgspec.structs.replace(grant, response=await _allocate(endpoint, grant.device_ids))
+        self._keep(full)
+        return full
 
     def _keep(self, grant: Grant) -> None:
         """Write the grant down before anybody is told of it; a refused write leaves the books as they were."""
@@ -211,18 +224,9 @@ class DeviceManager:
             preferred = await _preference(endpoint, available, must, count)
             chosen = _pick(available, must, preferred, count)
         with telemetry.timed("plugin allocated", resource=resource) as allocating:
-            answer = await endpoint.stub.allocate(
-                pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=chosen)])
-            )
-        if len(answer.container_responses) != 1:
-            message = f"plugin of {resource} answered for {len(answer.container_responses)} containers, asked for 1"
-            raise errors.ProtocolError(message, reason="AllocateAnswerInvalid")
+            response = await _allocate(endpoint, chosen)
         grant = Grant(
-            pod_uid=pod.metadata.uid,
-            container=container,
-            resource=resource,
-            device_ids=chosen,
-            response=answer.container_responses[0].SerializeToString(),
+            pod_uid=pod.metadata.uid, container=container, resource=resource, device_ids=chosen, response=response
         )
         return Choice(
             resource=resource,
@@ -252,6 +256,15 @@ class DeviceManager:
         self._grants = kept
         telemetry.crash_point("devicemanager.after-free")
         return True
+
+
+async def _allocate(endpoint: Endpoint, device_ids: tuple[str, ...]) -> bytes:
+    request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=device_ids)])
+    answer = await endpoint.stub.allocate(request)
+    if len(answer.container_responses) != 1:
+        message = f"plugin of {endpoint.resource} answered for {len(answer.container_responses)} containers, not 1"
+        raise errors.ProtocolError(message, reason="AllocateAnswerInvalid")
+    return answer.container_responses[0].SerializeToString()
 
 
 async def _preference(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,16 @@ CONTAINER_NAME: Final = "io.kubernetes.container.name"
 ATTEMPT: Final = "fairlead.dev/attempt"
 DEVICES: Final = "fairlead.dev/devices"
 NODE: Final = "fairlead.dev/node"
+HOME: Final = "fairlead.dev/home"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Whose containers these are."""
+
+    node: str
+    home: str
+    """Unique id of the state folder: another Fairlead on this machine never touches them."""
 
 
 def engine_name(pod: core.Pod, container: str, attempt: int) -> str:
@@ -27,7 +38,9 @@ def engine_name(pod: core.Pod, container: str, attempt: int) -> str:
     return f"fl-{pod.metadata.name[:60]}-{container[:60]}-{short}-{attempt}"
 
 
-def labels(pod: core.Pod, container: str, attempt: int, node: str, grants: tuple[Grant, ...]) -> dict[str, str]:
+def labels(
+    pod: core.Pod, container: str, attempt: int, identity: Identity, grants: tuple[Grant, ...]
+) -> dict[str, str]:
     """Return the labels by which a container is found and its devices are known after a crash."""
     return {
         POD_UID: pod.metadata.uid,
@@ -35,7 +48,8 @@ def labels(pod: core.Pod, container: str, attempt: int, node: str, grants: tuple
         POD_NAMESPACE: pod.metadata.namespace,
         CONTAINER_NAME: container,
         ATTEMPT: str(attempt),
-        NODE: node,
+        NODE: identity.node,
+        HOME: identity.home,
         DEVICES: json.dumps({grant.resource: list(grant.device_ids) for grant in grants}, sort_keys=True),
     }
 
@@ -65,7 +79,7 @@ def container_spec(
     item: core.Container,
     attempt: int,
     *,
-    node: str,
+    identity: Identity,
     grants: tuple[Grant, ...],
     volumes: Mapping[str, Path],
     network_of: str | None,
@@ -85,7 +99,7 @@ def container_spec(
         command=item.command,
         args=item.args,
         env=env,
-        labels=labels(pod, item.name, attempt, node, grants),
+        labels=labels(pod, item.name, attempt, identity, grants),
         working_dir=item.working_dir or None,
         user=_user(pod, item),
         cdi_devices=cdi_names(answer),

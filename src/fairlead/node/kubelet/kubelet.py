@@ -1,0 +1,396 @@
+"""The embedded kubelet: on one machine it plays the real one's part, and only that part.
+
+It serves `Registration`, keeps the device manager's books, follows the pods bound to its node and brings each, one
+worker a pod, to what `plan.podsync` says. What the engine has is listed once and kept up to date by the engine's
+events, with a full look at a slow interval, so that a container removed behind our back is noticed either way. It knows
+nothing of GPUs and shares nothing with the rest but the store and the plugins' sockets; it may be killed at any time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from fairlead import errors, files, telemetry
+from fairlead.engine.port import ContainerPhase, ContainerState, Engine, Images
+from fairlead.node.kubelet import nodestatus, registration, sandbox, spec
+from fairlead.node.kubelet.checkpoint import Checkpoint
+from fairlead.node.kubelet.devicemanager import Choice, DeviceManager, device_requests
+from fairlead.node.kubelet.runtime import Runtime, grants_of
+from fairlead.plan import podsync
+from fairlead.settings import Settings
+from fairlead.store.port import ChangeKind, Selector, Store
+from fairlead.wire.kubernetes import core
+from fairlead.workqueue import WorkQueue
+
+_NODE_KEY: Final = "node"
+_PLUGIN_WAIT_S: Final = 30.0
+DEVICES_ANNOTATION: Final = "fairlead.dev/devices"
+
+
+@dataclass(slots=True)
+class _Books:
+    """What is known now; the store and the engine are the truth."""
+
+    pods: dict[str, core.Pod] = field(default_factory=dict)
+    states: dict[str, ContainerState] = field(default_factory=dict)
+    """By engine name."""
+    blocked: dict[str, dict[str, podsync.Blocked]] = field(default_factory=dict)
+    ended: set[str] = field(default_factory=set)
+    """Engine names whose end is recorded."""
+    touched: dict[str, float] = field(default_factory=dict)
+    """Engine name to the monotonic time of our own last act on it: a list begun earlier knows less."""
+
+
+class Kubelet:
+    """One node."""
+
+    def __init__(self, *, store: Store, engine: Engine, images: Images, settings: Settings, node: str) -> None:
+        """Take the ports and the node's name; `settings.state.folder` keeps the checkpoint."""
+        self._store, self._engine, self._images = store, engine, images
+        self._settings, self._node = settings, node
+        self._folder = settings.state.folder / "kubelet"
+        self._books = _Books()
+        self._devices = DeviceManager(
+            Checkpoint(self._folder), grace_s=settings.kubelet.endpoint_grace_s, changed=self._devices_changed
+        )
+        self._home = _home_id(self._folder)
+        self._runtime = Runtime(
+            store=store,
+            engine=engine,
+            images=images,
+            devices=self._devices,
+            settings=settings,
+            identity=spec.Identity(node=node, home=self._home),
+        )
+        self._queue = WorkQueue("kubelet", self._work)
+        self._relist = asyncio.Event()
+        self._started = time.monotonic()
+        self._machine: dict[str, str] = {}
+        self._info: core.NodeSystemInfo | None = None
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        """Serve until cancelled; `ready` is called once the node is registered."""
+        await self._prepare()
+        async with (
+            registration.serve_registration(self._devices, self._settings.kubelet_folder),
+            asyncio.TaskGroup() as tasks,
+        ):
+            tasks.create_task(self._devices.run(), name="device manager")
+            tasks.create_task(self._queue.run(), name="workers")
+            await self._publish()
+            tasks.create_task(self._follow_engine(), name="engine events")
+            tasks.create_task(self._look(), name="engine look")
+            tasks.create_task(self._follow_pods(), name="pods")
+            ready()
+
+    async def _prepare(self) -> None:
+        """Describe the machine, see what runs, read the books; a damaged checkpoint is rebuilt from the containers."""
+        info = await self._images.info()
+        root = self._settings.silicon.root
+        self._machine = await asyncio.to_thread(
+            nodestatus.machine_capacity, root, max_pods=self._settings.kubelet.max_pods
+        )
+        self._info = await asyncio.to_thread(nodestatus.describe, root, info)
+        await self._list_engine()
+        if not self._devices.load():
+            alive = [state for state in self._books.states.values() if state.phase is not ContainerPhase.EXITED]
+            self._devices.restore(tuple(grant for state in alive for grant in grants_of(state)))
+
+    # what changes
+
+    def _devices_changed(self) -> None:
+        self._queue.add(_NODE_KEY)
+        for pod in self._books.pods.values():
+            if pod.status.phase in {"", "Pending"}:
+                self._queue.add(pod.metadata.uid)
+
+    async def _follow_pods(self) -> None:
+        selector = Selector(fields={"spec.nodeName": self._node})
+        while True:
+            listing = await self._store.list(core.Pod, selector)
+            self._books.pods = {pod.metadata.uid: pod for pod in listing.items}
+            for uid in {*self._books.pods, *self._uids_in_engine(), *self._devices.holders()}:
+                self._queue.add(uid)
+            with contextlib.suppress(errors.Gone):
+                async for change in self._store.watch(core.Pod, selector, since=listing.resource_version):
+                    self._pod_changed(change.kind, change.object)
+
+    def _pod_changed(self, kind: ChangeKind, pod: core.Pod) -> None:
+        if kind is ChangeKind.DELETED:
+            self._books.pods.pop(pod.metadata.uid, None)
+        else:
+            self._books.pods[pod.metadata.uid] = pod
+        self._queue.add(pod.metadata.uid)
+
+    def _uids_in_engine(self) -> set[str]:
+        return {state.labels.get(spec.POD_UID, "") for state in self._books.states.values()}
+
+    async def _follow_engine(self) -> None:
+        async for _ in self._engine.watch_changes():
+            self._relist.set()
+
+    async def _look(self) -> None:
+        """List the engine after every event (those that arrive together count once) and at the slow interval."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.kubelet.resync_s):
+                    await self._relist.wait()
+            self._relist.clear()
+            try:
+                changed = await self._list_engine()
+            except errors.Unavailable as error:
+                telemetry.log.warning("engine does not answer", reason=error.reason, error=error.message)
+                continue
+            for uid in changed:
+                self._queue.add(uid)
+
+    async def _list_engine(self) -> set[str]:
+        """Take over what the engine has; returns the uids of pods with a changed container."""
+        begun = time.monotonic()
+        states = await self._engine.list_containers({spec.HOME: self._home})
+        old, new = self._books.states, {state.name: state for state in states}
+        for name in [name for name, at in self._books.touched.items() if at >= begun]:
+            new.pop(name, None)
+            new |= {name: old[name]} if name in old else {}
+        self._books.touched = {name: at for name, at in self._books.touched.items() if at >= begun}
+        self._books.states = new
+        changed = {name for name in {*old, *new} if old.get(name) != new.get(name)}
+        return {(new.get(name) or old[name]).labels.get(spec.POD_UID, "") for name in changed}
+
+    def _put(self, name: str, state: ContainerState | None) -> None:
+        """Take over the outcome of an act of our own, ahead of the engine's events."""
+        self._books.touched[name] = time.monotonic()
+        if state is None:
+            self._books.states.pop(name, None)
+        else:
+            self._books.states[name] = state
+
+    # the node
+
+    async def _publish(self) -> None:
+        await nodestatus.publish(
+            self._store,
+            self._node,
+            self._machine,
+            self._devices.capacity(),
+            self._info,
+            is_ready=True,
+            reason="KubeletReady",
+        )
+
+    async def _work(self, key: str) -> float | None:
+        if key == _NODE_KEY:
+            await self._publish()
+            return None
+        return await self._sync(key)
+
+    # one pod
+
+    async def _sync(self, uid: str) -> float | None:
+        pod = self._books.pods.get(uid)
+        if pod is None:
+            await self._remove_orphan(uid)
+            return None
+        states = self._of(uid)
+        await self._record_ends(pod, states)
+        plan = podsync.sync(
+            pod,
+            tuple(_seen(state) for state in states),
+            now=time.time(),
+            backoff_s=self._settings.kubelet.backoff_s,
+            blocked=self._books.blocked.get(uid, {}),
+        )
+        if any(isinstance(act, podsync.Start) for act in plan.acts):
+            wait_s = self._plugin_wait(pod)
+            if wait_s is not None:
+                return wait_s
+            if not await self._admit(pod):
+                return None
+        if plan.is_over:
+            await self._release(pod)
+        await self._report(pod, plan)
+        for act in plan.acts:
+            await self._carry_out(pod, act)
+        if plan.forget:
+            await self._forget(pod)
+        return None if plan.wake_at is None else max(0.05, plan.wake_at - time.time())
+
+    def _of(self, uid: str) -> tuple[ContainerState, ...]:
+        return tuple(
+            state
+            for state in self._books.states.values()
+            if state.labels.get(spec.POD_UID) == uid and state.labels.get(spec.CONTAINER_NAME) != sandbox.CONTAINER
+        )
+
+    async def _record_ends(self, pod: core.Pod, states: tuple[ContainerState, ...]) -> None:
+        known = {
+            status.container_id
+            for status in (*pod.status.container_statuses, *pod.status.init_container_statuses)
+            if status.state.terminated
+        }
+        for state in states:
+            if state.phase is ContainerPhase.EXITED and state.name not in self._books.ended:
+                self._books.ended.add(state.name)
+                if f"podman://{state.name}" not in known:
+                    await self._runtime.record_end(pod, state)
+
+    def _plugin_wait(self, pod: core.Pod) -> float | None:
+        """Return a short wait while plugins may still be registering after our start, else None."""
+        if time.monotonic() - self._started > _PLUGIN_WAIT_S:
+            return None
+        wanted = {
+            name for item in (*pod.spec.init_containers, *pod.spec.containers) for name, _ in device_requests(item)
+        }
+        held = {grant.resource for grant in self._devices.held(pod.metadata.uid)}
+        missing = [name for name in wanted - held if not self._devices.is_registered(name)]
+        return 0.1 if missing else None
+
+    async def _admit(self, pod: core.Pod) -> bool:
+        """Give the pod its devices; a pod that cannot have them fails, as the real kubelet fails it."""
+
+        async def record(container: str, choice: Choice) -> None:
+            await self._runtime.record_choice(pod, container, choice)
+
+        try:
+            grants = await self._devices.allocate(pod, record)
+        except errors.Unavailable as error:
+            if error.reason == "StateWriteFailed":
+                raise
+            await self._reject(pod, error)
+            return False
+        except errors.FairleadError as error:
+            await self._reject(pod, error)
+            return False
+        telemetry.crash_point("kubelet.after-admit")
+        if grants and DEVICES_ANNOTATION not in pod.metadata.annotations:
+            await self._annotate(pod, {grant.resource: list(grant.device_ids) for grant in grants})
+        return True
+
+    async def _annotate(self, pod: core.Pod, devices: dict[str, list[str]]) -> None:
+        text = msgspec.json.encode(devices).decode()
+        with contextlib.suppress(errors.Conflict, errors.NotFound):
+            fresh = await self._store.get(core.Pod, pod.metadata.name, pod.metadata.namespace)
+            notes = {**fresh.metadata.annotations, DEVICES_ANNOTATION: text}
+            changed = msgspec.structs.replace(fresh.metadata, annotations=notes)
+            self._books.pods[pod.metadata.uid] = await self._store.update(
+                msgspec.structs.replace(fresh, metadata=changed)
+            )
+
+    async def _reject(self, pod: core.Pod, error: errors.FairleadError) -> None:
+        text = errors.sentence(error)
+        await self._runtime.record(
+            pod, "kubelet", "UnexpectedAdmissionError", text, is_warning=True, facts={"cause": error.reason}
+        )
+        self._devices.free(pod.metadata.uid)
+        status = podsync.fail(pod, "UnexpectedAdmissionError", text)
+        await self._write(pod, status)
+
+    async def _release(self, pod: core.Pod) -> None:
+        """Take devices and sandbox back, before the store says that the pod is over."""
+        for state in [
+            one
+            for one in self._books.states.values()
+            if one.labels.get(spec.POD_UID) == pod.metadata.uid
+            and one.labels.get(spec.CONTAINER_NAME) == sandbox.CONTAINER
+        ]:
+            await self._runtime.remove(state.name)
+            self._put(state.name, None)
+        if self._devices.free(pod.metadata.uid):
+            await self._runtime.record(
+                pod, "kubelet", "DevicesFreed", "all devices of the pod are free again", facts={}
+            )
+
+    async def _report(self, pod: core.Pod, plan: podsync.Plan) -> None:
+        if plan.status != pod.status and not plan.forget:
+            await self._write(pod, plan.status)
+
+    async def _write(self, pod: core.Pod, status: core.PodStatus) -> None:
+        with contextlib.suppress(errors.NotFound):
+            fresh = await self._store.get(core.Pod, pod.metadata.name, pod.metadata.namespace)
+            if fresh.metadata.uid == pod.metadata.uid:
+                written = await self._store.update_status(msgspec.structs.replace(fresh, status=status))
+                self._books.pods[pod.metadata.uid] = written
+
+    async def _carry_out(self, pod: core.Pod, act: podsync.Act) -> None:
+        match act:
+            case podsync.Start():
+                await self._start(pod, act)
+            case podsync.Resume():
+                state = self._books.states[act.engine_name]
+                self._put(state.name, await self._runtime.resume(pod, _container(pod, act.container), state))
+            case podsync.Kill():
+                await self._runtime.kill(act.engine_name, act.grace_s)
+                self._relist.set()
+            case podsync.Remove():
+                await self._runtime.remove(act.engine_name)
+                self._put(act.engine_name, None)
+        self._queue.add(pod.metadata.uid)
+
+    async def _start(self, pod: core.Pod, act: podsync.Start) -> None:
+        outcome = await self._runtime.start(pod, _container(pod, act.container), act.attempt)
+        known = self._books.blocked.setdefault(pod.metadata.uid, {})
+        if isinstance(outcome, podsync.Blocked):
+            known[act.container] = outcome
+            return
+        known.pop(act.container, None)
+        if outcome is None:
+            await self._list_engine()
+        else:
+            self._put(outcome.name, outcome)
+
+    async def _forget(self, pod: core.Pod) -> None:
+        await self._runtime.forget(pod.metadata.uid)
+        self._books.blocked.pop(pod.metadata.uid, None)
+        telemetry.crash_point("kubelet.before-forget")
+        with contextlib.suppress(errors.NotFound, errors.Conflict):
+            await self._store.delete(
+                core.Pod, pod.metadata.name, pod.metadata.namespace, grace_s=0, uid=pod.metadata.uid
+            )
+
+    async def _remove_orphan(self, uid: str) -> None:
+        """Nothing in the store wants this pod: end its containers, then free its devices."""
+        await self._list_engine()
+        for state in [one for one in self._books.states.values() if one.labels.get(spec.POD_UID) == uid]:
+            await self._runtime.remove(state.name)
+            self._put(state.name, None)
+            self._books.ended.discard(state.name)
+        self._books.blocked.pop(uid, None)
+        if self._devices.free(uid):
+            telemetry.log.info("devices of a vanished pod freed", pod=uid)
+        await self._runtime.forget(uid)
+
+
+def _home_id(folder: Path) -> str:
+    """Return what tells this state folder's containers from another's on the same machine; made once."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "home-id"
+    if not path.exists():
+        files.write_atomic(path, f"{uuid.uuid4()}\n".encode())
+    return path.read_text().strip()
+
+
+def _container(pod: core.Pod, name: str) -> core.Container:
+    return next(item for item in (*pod.spec.containers, *pod.spec.init_containers) if item.name == name)
+
+
+def _seen(state: ContainerState) -> podsync.Seen:
+    attempt = state.labels.get(spec.ATTEMPT, "0")
+    return podsync.Seen(
+        container=state.labels.get(spec.CONTAINER_NAME, ""),
+        attempt=int(attempt) if attempt.isdigit() else 0,
+        engine_name=state.name,
+        phase=state.phase.value,
+        exit_code=state.exit_code if state.exit_code is not None else 0,
+        oom_killed=state.oom_killed,
+        started_at=state.started_at,
+        finished_at=state.finished_at,
+    )

@@ -1,0 +1,94 @@
+"""This node as an object: what the machine has, what is allocatable, and that its kubelet is alive."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from fairlead import __version__, errors
+from fairlead.engine.port import EngineInfo
+from fairlead.store.port import Store
+from fairlead.wire.kubernetes import core, meta
+
+
+def machine_capacity(root: Path, *, max_pods: int) -> dict[str, str]:
+    """Return cpu, memory and pods as quantities. Source: /proc/meminfo; sched_getaffinity."""
+    lines = (root / "proc/meminfo").read_text().splitlines()
+    total = next(line.split()[1] for line in lines if line.startswith("MemTotal:"))
+    return {"cpu": str(len(os.sched_getaffinity(0))), "memory": f"{total}Ki", "pods": str(max_pods)}
+
+
+def node_labels(name: str) -> dict[str, str]:
+    """Return the labels every kubelet sets."""
+    arch = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    return {"kubernetes.io/hostname": name, "kubernetes.io/arch": arch, "kubernetes.io/os": "linux"}
+
+
+def describe(root: Path, engine: EngineInfo) -> core.NodeSystemInfo:
+    """Return the machine's own description."""
+    release = root / "etc/os-release"
+    pretty = ""
+    with contextlib.suppress(OSError):
+        pretty = next(
+            (
+                line.partition("=")[2].strip('"')
+                for line in release.read_text().splitlines()
+                if line.startswith("PRETTY_NAME=")
+            ),
+            "",
+        )
+    return core.NodeSystemInfo(
+        boot_id=(root / "proc/sys/kernel/random/boot_id").read_text().strip(),
+        kernel_version=platform.release(),
+        os_image=pretty,
+        container_runtime_version=f"{engine.name}://{engine.version}",
+        kubelet_version=f"fairlead/{__version__}",
+        architecture=platform.machine(),
+    )
+
+
+async def publish(
+    store: Store,
+    name: str,
+    machine: Mapping[str, str],
+    devices: Mapping[str, tuple[int, int]],
+    info: core.NodeSystemInfo | None,
+    *,
+    is_ready: bool,
+    reason: str,
+) -> None:
+    """Bring the Node object to what is true now; writes only what changed.
+
+    Args:    machine: cpu, memory, pods.   devices: (capacity, allocatable) by extended resource.
+    """
+    node = await _ensure(store, name)
+    capacity = {**machine, **{resource: str(count) for resource, (count, _) in devices.items()}}
+    allocatable = {**machine, **{resource: str(count) for resource, (_, count) in devices.items()}}
+    old = next((item for item in node.status.conditions if item.type == "Ready"), None)
+    wanted = "True" if is_ready else "False"
+    since = old.last_transition_time if old is not None and old.status == wanted else meta.now()
+    ready = meta.Condition(type="Ready", status=wanted, reason=reason, last_transition_time=since)
+    others = tuple(item for item in node.status.conditions if item.type != "Ready")
+    status = core.NodeStatus(
+        capacity=capacity, allocatable=allocatable, conditions=(*others, ready), node_info=info or node.status.node_info
+    )
+    if status != node.status:
+        await store.update_status(msgspec.structs.replace(node, status=status))
+
+
+async def _ensure(store: Store, name: str) -> core.Node:
+    wanted = node_labels(name)
+    try:
+        node = await store.get(core.Node, name)
+    except errors.NotFound:
+        return await store.create(core.Node(metadata=meta.ObjectMeta(name=name, labels=wanted)))
+    labels = {**node.metadata.labels, **wanted}
+    if labels == node.metadata.labels:
+        return node
+    changed = msgspec.structs.replace(node.metadata, labels=labels)
+    return await store.update(msgspec.structs.replace(node, metadata=changed))

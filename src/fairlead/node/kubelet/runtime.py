@@ -1,0 +1,359 @@
+"""Carries out the acts `plan.podsync` decides on for one pod, and records each as a step of the container's journey.
+
+The order of a start is fixed and every step is idempotent: image, plugin's pre-start, CDI names resolved, sandbox,
+container created with its process held, kernel rules read back, process let go. A kill between any two leaves state
+that the next look at engine and checkpoint explains.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import platform
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from fairlead import errors, telemetry
+from fairlead.engine.port import ContainerPhase, ContainerSpec, ContainerState, Engine, Images
+from fairlead.model.step import Step
+from fairlead.node import isolation
+from fairlead.node.kubelet import edits, sandbox, spec
+from fairlead.node.kubelet.checkpoint import Grant
+from fairlead.node.kubelet.devicemanager import Choice, DeviceManager
+from fairlead.plan import podsync
+from fairlead.settings import Settings
+from fairlead.store import recorder
+from fairlead.store.port import Store
+from fairlead.wire.kubernetes import core
+
+_IMAGE_TRIES: Final = 3
+_RETRY_S: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0)
+
+
+class Runtime:
+    """Starts, stops and removes the containers of this node's pods."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        engine: Engine,
+        images: Images,
+        devices: DeviceManager,
+        settings: Settings,
+        identity: spec.Identity,
+    ) -> None:
+        """Take the ports and whose containers they are."""
+        self._store = store
+        self._engine = engine
+        self._images = images
+        self._devices = devices
+        self._settings = settings
+        self._identity = identity
+        self._failures: dict[tuple[str, str], int] = {}
+
+    async def record(
+        self,
+        pod: core.Pod,
+        layer: str,
+        reason: str,
+        message: str,
+        *,
+        facts: Mapping[str, object],
+        duration_s: float | None = None,
+        is_warning: bool = False,
+    ) -> None:
+        """Keep one step of the pod's journey."""
+        step = Step(
+            layer=layer,
+            reason=reason,
+            message=message,
+            at=time.time(),
+            duration_s=duration_s,
+            facts=facts,
+            is_warning=is_warning,
+        )
+        await recorder.record(self._store, recorder.reference(pod), step, host=self._identity.node)
+
+    async def record_choice(self, pod: core.Pod, container: str, choice: Choice) -> None:
+        """Keep how devices were chosen and what the plugin answered."""
+        grant = choice.grant
+        await self.record(
+            pod,
+            "kubelet",
+            "DevicesChosen",
+            f"{len(grant.device_ids)} of {len(choice.available)} free {choice.resource} for {container}",
+            facts={
+                "container": container,
+                "resource": choice.resource,
+                "asked": choice.asked,
+                "available": list(choice.available),
+                "preferred": list(choice.preferred),
+                "chosen": list(grant.device_ids),
+            },
+            duration_s=choice.chosen_s,
+        )
+        answer = spec.merged_answer((grant,))
+        names = spec.cdi_names(answer)
+        await self.record(
+            pod,
+            "deviceplugin",
+            "DevicesAllocated",
+            f"Allocate answered with {len(names)} CDI names for {container}",
+            facts={
+                "container": container,
+                "resource": choice.resource,
+                "answer": {
+                    "cdi_devices": list(names),
+                    "envs": dict(answer.envs),
+                    "mounts": [item.container_path for item in answer.mounts],
+                    "devices": [item.container_path for item in answer.devices],
+                    "annotations": dict(answer.annotations),
+                },
+            },
+            duration_s=choice.allocate_s,
+        )
+
+    # starting
+
+    async def start(self, pod: core.Pod, item: core.Container, attempt: int) -> podsync.Blocked | ContainerState | None:
+        """Bring one attempt of a container to life.
+
+        Returns: the container as it runs; what is in the way; None where it exists already and must be looked at.
+        """
+        try:
+            await self._ensure_image(item)
+            state = await self._create(pod, item, attempt)
+        except errors.Conflict as error:
+            if error.reason != "ContainerExists":
+                raise
+            return None
+        except errors.FairleadError as error:
+            return await self._blocked(pod, item, error)
+        self._failures.pop((pod.metadata.uid, item.name), None)
+        return state
+
+    async def _blocked(self, pod: core.Pod, item: core.Container, error: errors.FairleadError) -> podsync.Blocked:
+        key = (pod.metadata.uid, item.name)
+        tries = self._failures[key] = self._failures.get(key, 0) + 1
+        is_hopeless = isinstance(error, errors.RequestError | errors.ProtocolError | errors.DeviceFault)
+        is_final = pod.spec.restart_policy == "Never" and (is_hopeless or tries >= _IMAGE_TRIES)
+        text = errors.sentence(error)
+        await self.record(
+            pod,
+            "engine",
+            error.reason,
+            text,
+            is_warning=True,
+            facts={"container": item.name, "try": tries, "is_final": is_final},
+        )
+        retry_at = time.time() + _RETRY_S[min(tries, len(_RETRY_S)) - 1]
+        return podsync.Blocked(reason=error.reason, message=text, is_final=is_final, retry_at=retry_at)
+
+    async def _ensure_image(self, item: core.Container) -> None:
+        is_here = await self._images.exists(item.image)
+        if is_here and item.image_pull_policy != "Always":
+            return
+        if item.image_pull_policy == "Never" or not self._settings.engine.pull:
+            if is_here:
+                return
+            message = f'image "{item.image}" is not on this machine and may not be pulled'
+            hint = "import it with `fairlead image import`, or allow pulls"
+            raise errors.NotFound(message, reason="ImageNotFound", hint=hint)
+        await self._images.pull(item.image)
+
+    async def _create(self, pod: core.Pod, item: core.Container, attempt: int) -> ContainerState:
+        grants = tuple(grant for grant in self._devices.held(pod.metadata.uid) if grant.container == item.name)
+        await self._devices.pre_start(grants)
+        network_of = await self._ensure_sandbox(pod)
+        volumes = await asyncio.to_thread(self._ensure_volumes, pod)
+        wanted = spec.container_spec(
+            pod, item, attempt, identity=self._identity, grants=grants, volumes=volumes, network_of=network_of
+        )
+        resolved = await self._resolve(pod, item, wanted)
+        telemetry.crash_point("kubelet.before-create")
+        with telemetry.timed("container created", container=wanted.name) as timing:
+            state = await self._engine.create(wanted)
+        telemetry.crash_point("kubelet.after-create")
+        await self.record(
+            pod,
+            "engine",
+            "ContainerCreated",
+            f"{wanted.name} created, its process held at pid {state.pid}",
+            facts={
+                "container": item.name,
+                "attempt": attempt,
+                "name": wanted.name,
+                "pid": state.pid,
+                "image": item.image,
+                "network_of": network_of,
+                "cpu_limit": wanted.cpu_limit,
+                "memory_limit_bytes": wanted.memory_limit_bytes,
+            },
+            duration_s=timing.duration_s,
+        )
+        return await self._let_go(pod, item, state, resolved)
+
+    async def _resolve(self, pod: core.Pod, item: core.Container, wanted: ContainerSpec) -> edits.Resolved:
+        """Look the CDI names up ourselves first: an engine must never be able to ignore one silently."""
+        if not wanted.cdi_devices:
+            return edits.Resolved()
+        with telemetry.timed("cdi resolved", container=wanted.name) as timing:
+            resolved = await asyncio.to_thread(edits.resolve, wanted.cdi_devices, self._settings.node.cdi_folder)
+        await self.record(
+            pod,
+            "cdi",
+            "EditsResolved",
+            f"{len(resolved.device_nodes)} device nodes, {len(resolved.mounts)} mounts from {len(resolved.specs)} spec",
+            facts={
+                "container": item.name,
+                "names": list(wanted.cdi_devices),
+                "specs": list(resolved.specs),
+                "device_nodes": list(resolved.device_nodes),
+                "mounts": list(resolved.mounts),
+                "env": list(resolved.env),
+            },
+            duration_s=timing.duration_s,
+        )
+        return resolved
+
+    async def resume(self, pod: core.Pod, item: core.Container, state: ContainerState) -> ContainerState:
+        """Let a container go that was created before we were killed, after the same read-back."""
+        names = spec.cdi_names(
+            spec.merged_answer(
+                tuple(grant for grant in self._devices.held(pod.metadata.uid) if grant.container == item.name)
+            )
+        )
+        resolved = await asyncio.to_thread(edits.resolve, names, self._settings.node.cdi_folder)
+        return await self._let_go(pod, item, state, resolved)
+
+    async def _let_go(
+        self, pod: core.Pod, item: core.Container, state: ContainerState, resolved: edits.Resolved
+    ) -> ContainerState:
+        name = state.name
+        if state.pid is not None and resolved.device_nodes:
+            await self._read_back(pod, item, state.pid, resolved)
+        telemetry.crash_point("kubelet.before-start")
+        with telemetry.timed("container started", container=name) as timing:
+            await self._engine.start(name)
+        telemetry.crash_point("kubelet.after-start")
+        await self.record(
+            pod,
+            "engine",
+            "ContainerStarted",
+            f"{name} started",
+            facts={"container": item.name, "name": name},
+            duration_s=timing.duration_s,
+        )
+        return dataclasses.replace(state, phase=ContainerPhase.RUNNING, started_at=time.time())
+
+    async def _read_back(self, pod: core.Pod, item: core.Container, pid: int, resolved: edits.Resolved) -> None:
+        with telemetry.timed("isolation read", container=item.name) as timing:
+            found = await isolation.read_back(pid, paths=resolved.paths, numbers=resolved.others)
+        await self.record(
+            pod,
+            "kernel",
+            "IsolationRead",
+            "device rules, device nodes and open() read back from the kernel",
+            facts={
+                "container": item.name,
+                "pid": pid,
+                "rules": list(found.rules),
+                "nodes": list(found.nodes),
+                "opens": dict(found.opens),
+                "granted": list(resolved.paths),
+                "unread": list(found.unread),
+            },
+            duration_s=timing.duration_s,
+        )
+
+    async def _ensure_sandbox(self, pod: core.Pod) -> str | None:
+        """Return the engine name of the pod's sandbox, made and running; None for pods of one container."""
+        if len(pod.spec.containers) + len(pod.spec.init_containers) == 1:
+            return None
+        name = spec.engine_name(pod, sandbox.CONTAINER, 0)
+        existing = await self._engine.list_containers(
+            {spec.POD_UID: pod.metadata.uid, spec.CONTAINER_NAME: sandbox.CONTAINER}
+        )
+        if any(state.phase is ContainerPhase.RUNNING for state in existing):
+            return name
+        for state in existing:
+            await self._engine.remove(state.name)
+        image = await sandbox.ensure_image(self._images, platform.machine())
+        labels = spec.labels(pod, sandbox.CONTAINER, 0, self._identity, ())
+        await self._engine.create(ContainerSpec(name=name, image=image, labels=labels, hostname=pod.metadata.name[:63]))
+        telemetry.crash_point("kubelet.after-sandbox")
+        await self._engine.start(name)
+        return name
+
+    def _ensure_volumes(self, pod: core.Pod) -> dict[str, Path]:
+        paths: dict[str, Path] = {}
+        for volume in pod.spec.volumes:
+            if volume.host_path is not None:
+                paths[volume.name] = Path(volume.host_path.path)
+            else:
+                path = self._pod_folder(pod.metadata.uid) / "volumes" / volume.name
+                path.mkdir(parents=True, exist_ok=True)
+                path.chmod(0o777)
+                paths[volume.name] = path
+        return paths
+
+    def _pod_folder(self, uid: str) -> Path:
+        return self._settings.state.folder / "pods" / uid
+
+    # ending
+
+    async def kill(self, name: str, grace_s: float) -> None:
+        """Stop one container, politely first."""
+        telemetry.crash_point("kubelet.before-stop")
+        await self._engine.stop(name, grace_s=grace_s)
+        telemetry.crash_point("kubelet.after-stop")
+
+    async def remove(self, name: str) -> None:
+        """Forget one container."""
+        telemetry.crash_point("kubelet.before-remove")
+        await self._engine.remove(name)
+        telemetry.crash_point("kubelet.after-remove")
+
+    async def record_end(self, pod: core.Pod, state: ContainerState) -> None:
+        """Keep how a container ended."""
+        ran_s = None
+        if state.started_at is not None and state.finished_at is not None:
+            ran_s = round(state.finished_at - state.started_at, 3)
+        oom = ", killed by the kernel for memory" if state.oom_killed else ""
+        container = state.labels.get(spec.CONTAINER_NAME, "")
+        await self.record(
+            pod,
+            "process",
+            "ContainerEnded",
+            f"{container} exited with {state.exit_code}{oom}",
+            facts={
+                "container": container,
+                "exit_code": state.exit_code,
+                "oom_killed": state.oom_killed,
+                "ran_s": ran_s,
+            },
+            is_warning=state.exit_code != 0,
+        )
+
+    async def forget(self, uid: str) -> None:
+        """Remove the pod's folder and what is remembered of its failures."""
+        self._failures = {key: value for key, value in self._failures.items() if key[0] != uid}
+        await asyncio.to_thread(shutil.rmtree, self._pod_folder(uid), ignore_errors=True)
+
+
+def grants_of(state: ContainerState) -> tuple[Grant, ...]:
+    """Return what a container's labels say it holds; the plugin's answer itself is not kept there."""
+    try:
+        held = json.loads(state.labels.get(spec.DEVICES, "{}"))
+    except ValueError:
+        return ()
+    uid, name = state.labels.get(spec.POD_UID, ""), state.labels.get(spec.CONTAINER_NAME, "")
+    return tuple(
+        Grant(pod_uid=uid, container=name, resource=resource, device_ids=tuple(ids), response=b"")
+        for resource, ids in sorted(held.items())
+    )
