@@ -1,0 +1,93 @@
+"""A program of its own: opens device nodes as a container would, and says which errno each gave.
+
+    python -I -S probe.py CGROUP_PROCS MOUNT_NS PATH… -- MAJOR:MINOR…
+
+It joins the container's device cgroup (writes its own pid to CGROUP_PROCS, a file; "-" joins none) and its mount
+namespace (MOUNT_NS, a file of /proc/PID/ns), takes a private copy of that namespace, opens each path there, mounts a
+tmpfs that only it sees, makes a node of each number in it and opens that. Prints a JSON list: one token for each path,
+then one for each number; `OK`, an errno name, or for a node that may not even be made `mknod:` and an errno name.
+
+Nothing of it stays: tmpfs and namespace end with the process. Nothing blocks it: O_NONBLOCK everywhere, and an alarm
+ends it. Nothing of the container runs in it: every module is loaded before it goes in. Standard library only, and
+little of that, since it stands between a container's create and its start.
+"""
+
+import ctypes
+import errno
+import os
+import stat
+import sys
+
+CLONE_NEWNS = 0x00020000  # include/uapi/linux/sched.h
+MS_REC, MS_PRIVATE, MS_NOSUID, MS_NOEXEC = 0x4000, 0x40000, 0x2, 0x8  # include/uapi/linux/mount.h
+ALARM_S = 5
+STAGE = b"/dev"  # every OCI runtime makes it
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _checked(what: str, result: int) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        sys.stderr.write(f"{what}: {errno.errorcode.get(number, str(number))}\n")
+        sys.exit(3)
+
+
+def _name(error: OSError) -> str:
+    return errno.errorcode.get(error.errno or 0, str(error.errno))
+
+
+def open_outcome(path: str) -> str:
+    """Return what opening a path for reading and writing says."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError as error:
+        return _name(error)
+    return "OK"
+
+
+def number_outcome(text: str) -> str:
+    """Return what opening a fresh character node of a number, `MAJOR:MINOR`, says."""
+    major, minor = text.split(":")
+    path = f"{STAGE.decode()}/{major}-{minor}"
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(int(major), int(minor)))
+    except OSError as error:
+        return f"mknod:{_name(error)}"
+    return open_outcome(path)
+
+
+def _join(cgroup_procs: str, mount_namespace: str) -> None:
+    # Opened before the cgroup is joined: nothing of the host is needed after.
+    namespace = os.open(mount_namespace, os.O_RDONLY | os.O_CLOEXEC)
+    if cgroup_procs != "-":
+        procs = os.open(cgroup_procs, os.O_WRONLY | os.O_CLOEXEC)
+        os.write(procs, str(os.getpid()).encode())
+        os.close(procs)
+    _checked("setns", _libc.setns(namespace, CLONE_NEWNS))
+    _checked("unshare", _libc.unshare(CLONE_NEWNS))
+    _checked("mount private", _libc.mount(None, b"/", None, MS_REC | MS_PRIVATE, None))
+    os.chdir("/")
+
+
+def main(arguments: list[str]) -> int:
+    """Run the program; returns its exit code."""
+    _libc.alarm(ALARM_S)
+    cgroup_procs, mount_namespace, *wanted = arguments
+    middle = wanted.index("--")
+    paths, numbers = wanted[:middle], wanted[middle + 1 :]
+    try:
+        _join(cgroup_procs, mount_namespace)
+    except OSError as error:
+        sys.stderr.write(f"{error.filename or 'cgroup'}: {_name(error)}\n")
+        return 3
+    outcomes = [open_outcome(path) for path in paths]
+    if numbers:
+        _checked("mount tmpfs", _libc.mount(b"tmpfs", STAGE, b"tmpfs", MS_NOSUID | MS_NOEXEC, b"size=64k,mode=700"))
+        outcomes += [number_outcome(number) for number in numbers]
+    sys.stdout.write("[" + ",".join(f'"{outcome}"' for outcome in outcomes) + "]\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
