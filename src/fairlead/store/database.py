@@ -1,0 +1,176 @@
+"""The state file: made whole, looked at before it is trusted, and left alone when it cannot be.
+
+A new file is built under another name and linked into place, so that an empty file at the final name is always damage
+and never a beginning. An existing file is opened read-only first; only one of our schema that passes SQLite's check is
+opened for writing. Foreign, damaged or newer state is refused with the file named and never written to. Nothing here
+opens the file except through SQLite: closing any other descriptor of it would drop SQLite's locks in this process.
+Source: SQLite "How To Corrupt An SQLite Database File" 2.2; "Write-Ahead Logging"; "Result and Error Codes".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+from fairlead import errors, files
+
+SCHEMA = 1
+APPLICATION_ID = 0x4641_4952
+"""`FAIR`: tells our state from any other SQLite file."""
+BUSY_S = 5.0
+"""How long a writer waits for another process's transaction."""
+
+_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_REFUSED = {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH}
+_OCCUPIED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
+
+_STATEMENTS = """
+BEGIN;
+CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+INSERT INTO meta VALUES ('version', 0), ('forgotten', 0);
+CREATE TABLE objects (
+    kind TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL,
+    uid TEXT NOT NULL, version INTEGER NOT NULL, document TEXT NOT NULL,
+    PRIMARY KEY (kind, namespace, name)
+);
+CREATE INDEX objects_uid ON objects (uid);
+CREATE INDEX objects_version ON objects (kind, version);
+CREATE TABLE owners (
+    owner_uid TEXT NOT NULL, kind TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL,
+    PRIMARY KEY (owner_uid, kind, namespace, name)
+) WITHOUT ROWID;
+CREATE TABLE changes (version INTEGER PRIMARY KEY, kind TEXT NOT NULL, before TEXT, after TEXT);
+COMMIT;
+"""
+
+
+def sidecars(path: Path) -> tuple[Path, ...]:
+    """Return the files that belong to a database beside itself: its write-ahead log, and the log's index."""
+    return path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")
+
+
+def ensure(path: Path) -> None:
+    """Make the state file where there is none, else check it.
+
+    Raises:  ProtocolError (`StateDamaged`, `StateFromNewerVersion`): the file is left as it is.
+             Unavailable: the folder cannot be read or written, or is full.
+    """
+    with translated(path):
+        try:
+            size = path.stat().st_size
+        except FileNotFoundError:
+            _refuse_orphaned_log(path)
+            _create(path)
+        else:
+            if not size:
+                _damaged(path, "it is empty")
+            _inspect(path)
+
+
+def connect(path: Path, *, writes: bool) -> sqlite3.Connection:
+    """Open a checked state file for one thread at a time; statements outside `BEGIN` commit by themselves."""
+    with translated(path):
+        connection = _open(path, mode="rw")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA query_only = {'OFF' if writes else 'ON'}")
+        return connection
+
+
+def _open(path: Path, *, mode: str) -> sqlite3.Connection:
+    uri = f"{path.absolute().as_uri()}?mode={mode}"
+    return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_S, check_same_thread=False)
+
+
+def _create(path: Path) -> None:
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    os.close(handle)
+    new = Path(temporary)
+    try:
+        with contextlib.closing(_open(new, mode="rw")) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.executescript(_STATEMENTS)
+            connection.execute("INSERT INTO meta VALUES ('schema', ?)", (SCHEMA,))
+        with contextlib.suppress(FileExistsError):  # another process was first, with the same content
+            path.hardlink_to(new)
+        files.flush_folder(path.parent)
+    finally:
+        for leftover in (new, *sidecars(new)):
+            leftover.unlink(missing_ok=True)
+
+
+def _refuse_orphaned_log(path: Path) -> None:
+    """A log without its database would be replayed into a new one of the same name."""
+    log = sidecars(path)[0]
+    if log.exists() and log.stat().st_size:
+        _damaged(path, f"it is missing, but its write-ahead log {log.name} is there")
+
+
+def _inspect(path: Path) -> None:
+    with contextlib.closing(_open(path, mode="ro")) as connection:
+        if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+            _damaged(path, "it is an SQLite file of another program")
+        row = connection.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone()
+        if row is None:
+            _damaged(path, "it does not name its schema")
+        _check_schema(path, row[0])
+        problem = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if problem != "ok":
+            _damaged(path, str(problem).replace("\n", " "))
+
+
+def _check_schema(path: Path, schema: object) -> None:
+    if schema != SCHEMA:
+        message = f"state file {path} has schema {schema}, this version reads schema {SCHEMA}"
+        hint = "run the version of fairlead that wrote it; the file is untouched"
+        raise errors.ProtocolError(message, reason="StateFromNewerVersion", hint=hint, path=str(path))
+
+
+def _damaged(path: Path, why: str, cause: BaseException | None = None) -> NoReturn:
+    message = f"state file {path} is damaged: {why}"
+    hint = (
+        f"nothing was written to it: restore it from a copy, or move {path.name}* away to start with empty state; "
+        "running containers are not touched"
+    )
+    raise errors.ProtocolError(message, reason="StateDamaged", hint=hint, path=str(path)) from cause
+
+
+@contextlib.contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Turn what SQLite and the file system say about the state file into our errors."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise_for(path, error)
+    except OSError as error:
+        message = f"cannot open state file {path}: {error.strerror}"
+        hint = f"{path.parent} must be a folder that this user may read and write, with space left"
+        raise errors.Unavailable(message, reason="StateUnreachable", hint=hint, path=str(path)) from error
+
+
+def raise_for(path: Path, error: sqlite3.Error) -> NoReturn:
+    """Raise the error that names who must act on what SQLite reports."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    if code in _DAMAGED or "no such table" in str(error):
+        _damaged(path, str(error), error)
+    reason, hint = "StateFailed", "look at the kernel's log for the disk below it"
+    if code == sqlite3.SQLITE_FULL or _is_full(path):
+        reason, hint = "StateDiskFull", "free some space and try again; what was stored before is untouched"
+    elif code in _REFUSED:
+        reason, hint = "StateUnreachable", f"this user must be able to read and write {path} and its folder"
+    elif code in _OCCUPIED:
+        reason, hint = "StateBusy", "another process holds it: try again"
+    message = f"state file {path} cannot be used: {error}"
+    raise errors.Unavailable(message, reason=reason, hint=hint, path=str(path)) from error
+
+
+def _is_full(path: Path) -> bool:
+    try:
+        return os.statvfs(path.parent).f_bavail == 0
+    except OSError:
+        return False
