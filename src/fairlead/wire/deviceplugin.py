@@ -11,7 +11,7 @@ Source: k8s.io/kubelet pkg/apis/deviceplugin/v1beta1 api.proto and constants.go.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
@@ -189,7 +189,7 @@ class DevicePluginStub:
         """Return which optional calls are worth making."""
         return await _answer(self._options(pb.Empty(), timeout=timeout_s), "GetDevicePluginOptions")
 
-    async def list_and_watch(self) -> AsyncIterator[pb.ListAndWatchResponse]:
+    async def list_and_watch(self) -> AsyncGenerator[pb.ListAndWatchResponse, None]:
         """Yield full lists until the plugin ends the stream (returns) or it breaks (raises)."""
         stream = self._watch(pb.Empty())
         try:

@@ -1,0 +1,180 @@
+"""The device plugin of one resource: answers from memory, on a unix socket of its own.
+
+`Plugin` is the servicer. It holds the last advertisement and answers every call from it: no call reads hardware or
+disk, so none can hang the kubelet. Streams get full lists, only when something changed, and a slow one skips to the
+newest. Allocate names CDI devices (`kind=uuid`) and nothing else; what they mean is in the spec that `node.cdi` wrote
+before they were advertised. Unknown and unhealthy ids are refused, never guessed.
+
+`Endpoint` is the socket: bound, then dialled once to be sure, before anyone is told of it. When to bind again and whom
+to tell is `node.registration`'s part.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import grpc.aio
+
+from fairlead import errors, telemetry
+from fairlead.model.device import Device
+from fairlead.model.ids import DeviceID
+from fairlead.node import latest
+from fairlead.plan import advertise, choose
+from fairlead.wire import deviceplugin as wire
+from fairlead.wire.proto import deviceplugin_pb2 as pb
+
+DIAL_TIMEOUT_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """What the plugin answers from; replaced as a whole."""
+
+    devices: Mapping[DeviceID, Device] = field(default_factory=dict)
+    kind: str = ""
+    topology: choose.Topology = field(default_factory=choose.Topology)
+
+
+class Plugin:
+    """Servicer of `v1beta1.DevicePlugin` for one resource."""
+
+    def __init__(self, resource: str) -> None:
+        self.resource = resource
+        self._offer = Offer()
+        self._devices: latest.Latest[tuple[Device, ...]] = latest.Latest(())
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """What is advertised now, in order."""
+        return self._devices.value
+
+    def update(self, advertisement: advertise.Advertisement, topology: choose.Topology) -> bool:
+        """Answer from this now on; returns whether the advertised list differs and was sent."""
+        devices = {device.id: device for device in advertisement.devices}
+        self._offer = Offer(devices=devices, kind=advertisement.kind, topology=topology)
+        return self._devices.set(advertisement.devices)
+
+    async def options(self) -> pb.DevicePluginOptions:
+        """Preferred allocation is worth asking for; there is nothing to do before a start."""
+        return pb.DevicePluginOptions(get_preferred_allocation_available=True)
+
+    async def list_and_watch(self) -> AsyncIterator[pb.ListAndWatchResponse]:
+        """Yield the full list now and whenever it changed."""
+        async for devices in self._devices.changes():
+            yield pb.ListAndWatchResponse(devices=[_message(device) for device in devices])
+
+    async def preferred_allocation(self, request: pb.PreferredAllocationRequest) -> pb.PreferredAllocationResponse:
+        """Suggest neighbours. Raises: Insufficient, RequestError."""
+        return pb.PreferredAllocationResponse(container_responses=[self._prefer(r) for r in request.container_requests])
+
+    async def allocate(self, request: pb.AllocateRequest) -> pb.AllocateResponse:
+        """Answer CDI names. Raises: NotFound: unknown id; DeviceFault: unhealthy id. Same ids, same answer."""
+        answers = [self._give(tuple(map(DeviceID, r.devices_ids))) for r in request.container_requests]
+        telemetry.log.info("devices allocated", resource=self.resource, count=len(answers))
+        return pb.AllocateResponse(container_responses=answers)
+
+    async def pre_start_container(
+        self,
+        request: pb.PreStartContainerRequest,  # noqa: ARG002  (the API's signature)
+    ) -> pb.PreStartContainerResponse:
+        """Nothing to do: the options never ask for this call."""
+        return pb.PreStartContainerResponse()
+
+    def _prefer(self, request: pb.ContainerPreferredAllocationRequest) -> pb.ContainerPreferredAllocationResponse:
+        chosen = choose.choose_devices(
+            tuple(map(DeviceID, request.available_deviceIDs)),
+            tuple(map(DeviceID, request.must_include_deviceIDs)),
+            request.allocation_size,
+            devices=self._offer.devices,
+            topology=self._offer.topology,
+        )
+        return pb.ContainerPreferredAllocationResponse(deviceIDs=chosen)
+
+    def _give(self, ids: tuple[DeviceID, ...]) -> pb.ContainerAllocateResponse:
+        offer = self._offer
+        for item in ids:
+            self._assert_allocatable(item, offer)
+        # Replicas of one GPU are one CDI device; order follows the advertisement, so equal sets get equal answers.
+        wanted = {offer.devices[item].parent or item for item in ids}
+        named = dict.fromkeys(device.parent or device.id for device in offer.devices.values())
+        names = [pb.CDIDevice(name=f"{offer.kind}={name}") for name in named if name in wanted]
+        return pb.ContainerAllocateResponse(cdi_devices=names)
+
+    def _assert_allocatable(self, item: DeviceID, offer: Offer) -> None:
+        device = offer.devices.get(item)
+        if device is None:
+            message = f'device "{item}" is none of the {len(offer.devices)} devices of {self.resource}'
+            hint = "the list has changed since it was allocated: the pod must be placed again"
+            raise errors.NotFound(message, reason="DeviceUnknown", hint=hint, device=item)
+        if not device.is_healthy:
+            message = f'device "{item}" of {self.resource} is unhealthy: {device.reason}'
+            raise errors.DeviceFault(message, reason="DeviceUnhealthy", hint="see the node's events", device=item)
+
+
+def _message(device: Device) -> pb.Device:
+    health = wire.HEALTHY if device.is_healthy else wire.UNHEALTHY
+    if device.numa_node is None:
+        return pb.Device(ID=device.id, health=health)
+    return pb.Device(ID=device.id, health=health, topology=pb.TopologyInfo(nodes=[pb.NUMANode(ID=device.numa_node)]))
+
+
+Identity = tuple[int, int, int]
+
+
+def identify(path: Path) -> Identity | None:
+    """Return what tells this socket file from another one made later at the same path; None: there is none."""
+    try:
+        facts = path.lstat()
+    except OSError:
+        return None
+    return facts.st_dev, facts.st_ino, facts.st_mtime_ns  # not ctime: a chmod makes no new socket
+
+
+class Endpoint:
+    """The plugin's socket in the kubelet's folder."""
+
+    def __init__(self, plugin: Plugin, folder: Path) -> None:
+        self.plugin = plugin
+        self.path = folder / f"fairlead-{plugin.resource.replace('/', '_')}.sock"
+        self._server: grpc.aio.Server | None = None
+        self._identity: Identity | None = None
+
+    def is_present(self) -> bool:
+        """Tell whether the socket that we bound is still the one at its path."""
+        return self._identity is not None and identify(self.path) == self._identity
+
+    async def start(self) -> None:
+        """Serve on a fresh socket and dial it; an earlier server is stopped first.
+
+        Raises: Unavailable: the folder refuses a socket, or the socket does not answer.
+        """
+        await self.stop()
+        server = grpc.aio.server()
+        server.add_generic_rpc_handlers([wire.device_plugin_handlers(self.plugin)])
+        try:
+            self.path.unlink(missing_ok=True)
+            server.add_insecure_port(wire.target(self.path))
+        except (OSError, RuntimeError) as error:
+            message = f"cannot listen on {self.path}: {error}"
+            raise errors.Unavailable(message, reason="PluginSocketFailed", path=str(self.path)) from error
+        await server.start()
+        self._server, self._identity = server, identify(self.path)
+        async with grpc.aio.insecure_channel(wire.target(self.path), options=wire.CHANNEL_OPTIONS) as channel:
+            await wire.DevicePluginStub(channel).options(timeout_s=DIAL_TIMEOUT_S)
+
+    async def stop(self) -> None:
+        """End all streams and remove the socket if it is ours; idempotent."""
+        server, self._server = self._server, None
+        if server is None:
+            return
+        is_ours = self.is_present()
+        self._identity = None
+        await asyncio.shield(server.stop(None))  # streams never end by themselves: no grace would help
+        if is_ours:
+            with contextlib.suppress(OSError):
+                self.path.unlink(missing_ok=True)

@@ -1,0 +1,174 @@
+"""Keeping a plugin registered: for ever, with whichever kubelet is there.
+
+A kubelet that starts removes every socket in its folder and makes a new `kubelet.sock`; a clean-up job may remove ours
+alone. One watch on the folder (`FolderWatch`) ticks at whatever happens there; a slow poll backs it up. At each tick a
+`Registrar` compares what is there with what it did: own socket gone → serve again; another `kubelet.sock` than the
+one registered with → register. Failures are retried with doubling, jittered waits that a new socket cuts short.
+Nothing here ever gives up; only cancellation ends it, and takes the socket along.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import asyncinotify
+import grpc.aio
+
+from fairlead import errors, telemetry
+from fairlead.node import deviceplugin, latest
+from fairlead.wire import deviceplugin as wire
+from fairlead.wire.proto import deviceplugin_pb2 as pb
+
+POLL_S: Final = 5.0
+REGISTER_TIMEOUT_S: Final = 15.0
+"""A kubelet dials back within the call and allows 10 s for that."""
+LONGEST_WAIT_S: Final = 30.0
+FRESH_S: Final = 1.0
+"""A kubelet binds its socket before it listens: a new one is tried again soon for this long."""
+FRESH_WAIT_S: Final = 0.01
+
+_WATCHED: Final = (
+    asyncinotify.Mask.CREATE
+    | asyncinotify.Mask.DELETE
+    | asyncinotify.Mask.MOVED_TO
+    | asyncinotify.Mask.MOVED_FROM
+    | asyncinotify.Mask.DELETE_SELF
+    | asyncinotify.Mask.MOVE_SELF
+    | asyncinotify.Mask.ONLYDIR
+)
+_ENDED: Final = asyncinotify.Mask.IGNORED | asyncinotify.Mask.MOVE_SELF | asyncinotify.Mask.UNMOUNT
+
+
+class FolderWatch:
+    """Ticks whenever an entry of the folder comes or goes; makes the folder where it is missing."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.ticks: latest.Latest[int] = latest.Latest(0)
+
+    async def run(self) -> None:
+        """Watch for ever; a folder that is removed is made and watched again."""
+        while True:
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                await self._watch()
+            except OSError as error:
+                telemetry.log.warning("kubelet folder not watched", path=str(self.folder), error=str(error))
+                await asyncio.sleep(1)
+            self._tick()
+
+    async def _watch(self) -> None:
+        with asyncinotify.Inotify() as inotify:
+            inotify.add_watch(self.folder, _WATCHED)
+            self._tick()  # what happened before the watch began
+            async for event in inotify:
+                self._tick()
+                if event.mask & _ENDED:
+                    return
+
+    def _tick(self) -> None:
+        self.ticks.set(self.ticks.value + 1)
+
+
+class Registrar:
+    """Serves one endpoint and keeps it registered."""
+
+    def __init__(
+        self,
+        endpoint: deviceplugin.Endpoint,
+        watch: FolderWatch,
+        *,
+        first_wait_s: float,
+        on_registered: Callable[[str], None] | None = None,
+        dice: random.Random | None = None,
+    ) -> None:
+        """Prepare; nothing is served before `run`.
+
+        Args:    first_wait_s: first wait after a failure; doubles to 30 s, each jittered to 50-100 %.
+                 on_registered: told the resource after every registration.
+        """
+        self._endpoint = endpoint
+        self._watch = watch
+        self._kubelet = watch.folder / wire.KUBELET_SOCKET
+        self._first_wait_s = first_wait_s
+        self._on_registered = on_registered
+        self._dice = dice or random.Random()  # noqa: S311  (spreads retries, keeps no secret)
+        self._registered: deviceplugin.Identity | None = None
+        self._seen: deviceplugin.Identity | None = None
+        self._seen_at = float("-inf")
+
+    async def run(self) -> None:
+        """Serve and stay registered until cancelled; then end the streams and remove the socket."""
+        wait_s = self._first_wait_s
+        try:
+            while True:
+                seen = self._watch.ticks.version
+                try:
+                    await self._reconcile()
+                except errors.FairleadError as error:
+                    wait_s = await self._after_failure(error, wait_s)
+                else:
+                    wait_s = self._first_wait_s
+                    await self._wait_tick(seen, POLL_S)
+        finally:
+            await self._endpoint.stop()
+
+    async def _reconcile(self) -> None:
+        if not self._endpoint.is_present():
+            self._registered = None
+            await self._endpoint.start()
+        kubelet = deviceplugin.identify(self._kubelet)
+        if kubelet is None:
+            self._registered = None
+        elif kubelet != self._registered:
+            if kubelet != self._seen:
+                self._seen, self._seen_at = kubelet, asyncio.get_running_loop().time()
+            await self._register()
+            self._registered = kubelet
+
+    async def _register(self) -> None:
+        resource = self._endpoint.plugin.resource
+        request = pb.RegisterRequest(
+            version=wire.VERSION,
+            endpoint=self._endpoint.path.name,
+            resource_name=resource,
+            options=await self._endpoint.plugin.options(),
+        )
+        with telemetry.timed("plugin registered", resource=resource):
+            async with grpc.aio.insecure_channel(wire.target(self._kubelet), options=wire.CHANNEL_OPTIONS) as channel:
+                await wire.RegistrationStub(channel).register(request, timeout_s=REGISTER_TIMEOUT_S)
+        telemetry.log.info("registered with the kubelet", resource=resource, path=str(self._kubelet))
+        if self._on_registered is not None:
+            self._on_registered(resource)
+
+    async def _after_failure(self, error: errors.FairleadError, wait_s: float) -> float:
+        """Wait and return the next wait."""
+        if asyncio.get_running_loop().time() < self._seen_at + FRESH_S:
+            await asyncio.sleep(FRESH_WAIT_S)
+            return wait_s
+        facts = {"resource": self._endpoint.plugin.resource, "reason": error.reason, "error": str(error)}
+        telemetry.log.warning("registration failed", **facts)
+        await self._back_off(wait_s * self._dice.uniform(0.5, 1.0))
+        return min(wait_s * 2, LONGEST_WAIT_S)
+
+    async def _back_off(self, wait_s: float) -> None:
+        """Wait, unless a socket at either path becomes another one."""
+        before = self._sockets()
+        loop = asyncio.get_running_loop()
+        end = loop.time() + wait_s
+        while self._sockets() == before and (left_s := end - loop.time()) > 0:
+            await self._wait_tick(self._watch.ticks.version, left_s)
+
+    def _sockets(self) -> tuple[deviceplugin.Identity | None, bool]:
+        return deviceplugin.identify(self._kubelet), self._endpoint.is_present()
+
+    async def _wait_tick(self, seen: int, longest_s: float) -> None:
+        try:
+            async with asyncio.timeout(longest_s):
+                await self._watch.ticks.wait(seen)
+        except TimeoutError:
+            return

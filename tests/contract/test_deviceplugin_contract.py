@@ -1,0 +1,366 @@
+"""The device plugin over real unix sockets, against a kubelet that behaves as the real one does.
+
+It empties its folder of sockets when it starts, dials a plugin back within Register, follows ListAndWatch and marks a
+plugin gone when its stream ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import grpc.aio
+import pytest
+
+from fairlead import errors
+from fairlead.model.device import Device
+from fairlead.model.gpu import GPU, Inventory
+from fairlead.model.ids import GPUUUID, DeviceID
+from fairlead.node import deviceplugin, registration
+from fairlead.plan import advertise, choose
+from fairlead.wire import deviceplugin as wire
+from fairlead.wire.proto import deviceplugin_pb2 as pb
+
+PATIENCE_S = 5.0
+
+
+class Kubelet:
+    """The kubelet's side of the protocol, and its memory of what it was told."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.socket = folder / wire.KUBELET_SOCKET
+        self.registered: list[str] = []
+        self.lists: dict[str, list[dict[str, str]]] = {}
+        self.messages: dict[str, pb.ListAndWatchResponse] = {}
+        self.refuse: errors.FairleadError | None = None
+        self._changed = asyncio.Condition()
+        self._stack = contextlib.AsyncExitStack()
+        self._tasks = asyncio.TaskGroup()
+
+    async def __aenter__(self) -> Kubelet:
+        await self._stack.__aenter__()
+        for entry in self.folder.iterdir():
+            if entry.is_socket():
+                entry.unlink()
+        await self._stack.enter_async_context(self._tasks)
+        server = grpc.aio.server()
+        server.add_generic_rpc_handlers([wire.registration_handlers(self)])
+        server.add_insecure_port(wire.target(self.socket))
+        self._stack.push_async_callback(server.stop, 0)
+        await server.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in list(self._tasks._tasks):
+            task.cancel()
+        await self._stack.aclose()
+        self.socket.unlink(missing_ok=True)
+
+    async def register(self, request: pb.RegisterRequest) -> pb.Empty:
+        if self.refuse is not None:
+            refusal, self.refuse = self.refuse, None
+            raise refusal
+        assert request.version == wire.VERSION
+        channel = grpc.aio.insecure_channel(wire.target(self.folder / request.endpoint), options=wire.CHANNEL_OPTIONS)
+        options = await wire.DevicePluginStub(channel).options(timeout_s=PATIENCE_S)
+        assert options == request.options
+        self._tasks.create_task(self._follow(request.resource_name, channel))
+        await self._note(lambda: self.registered.append(request.resource_name))
+        return pb.Empty()
+
+    async def _follow(self, resource: str, channel: grpc.aio.Channel) -> None:
+        try:
+            async for answer in wire.DevicePluginStub(channel).list_and_watch():
+                await self._note(lambda answer=answer: self._keep(resource, answer))  # type: ignore[misc]
+        except errors.FairleadError:
+            await self._note(lambda: self.lists.setdefault(resource, []).append({}))
+        finally:
+            await channel.close()
+
+    def _keep(self, resource: str, answer: pb.ListAndWatchResponse) -> None:
+        self.messages[resource] = answer
+        self.lists.setdefault(resource, []).append({device.ID: device.health for device in answer.devices})
+
+    async def _note(self, act: Callable[[], object]) -> None:
+        async with self._changed:
+            act()
+            self._changed.notify_all()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE_S), self._changed:
+            await self._changed.wait_for(condition)
+
+    async def until_list(self, resource: str, wanted: dict[str, str]) -> None:
+        await self.until(lambda: self.lists.get(resource, [None])[-1] == wanted)
+
+    @contextlib.asynccontextmanager
+    async def stub(self, path: Path) -> AsyncIterator[wire.DevicePluginStub]:
+        async with grpc.aio.insecure_channel(wire.target(path), options=wire.CHANNEL_OPTIONS) as channel:
+            yield wire.DevicePluginStub(channel)
+
+
+class Node:
+    """Plugins as the agent composes them."""
+
+    def __init__(self, folder: Path, tasks: asyncio.TaskGroup) -> None:
+        self.watch = registration.FolderWatch(folder)
+        self.tasks = tasks
+        self.running = [tasks.create_task(self.watch.run())]
+        self.endpoints: dict[str, deviceplugin.Endpoint] = {}
+
+    def serve(self, resource: str, count: int = 2) -> deviceplugin.Plugin:
+        plugin = deviceplugin.Plugin(resource)
+        offer(plugin, count)
+        self.endpoints[resource] = deviceplugin.Endpoint(plugin, self.watch.folder)
+        registrar = registration.Registrar(self.endpoints[resource], self.watch, first_wait_s=0.05)
+        self.running.append(self.tasks.create_task(registrar.run()))
+        return plugin
+
+    async def stop(self) -> None:
+        for task in self.running:
+            task.cancel()
+        await asyncio.wait(self.running)
+
+
+def offer(plugin: deviceplugin.Plugin, count: int, *, broken: tuple[int, ...] = ()) -> bool:
+    gpus = tuple(
+        GPU(uuid=GPUUUID(f"GPU-{i}"), index=i, minor=i, pci_bus_id=f"0000:{i:02x}:00.0", name="X", memory_bytes=1)
+        for i in range(count)
+    )
+    devices = tuple(
+        Device(
+            id=DeviceID(f"GPU-{i}"), is_healthy=i not in broken, reason="XID79" if i in broken else "", numa_node=i // 2
+        )
+        for i in range(count)
+    )
+    kind = "amd.com/gpu" if plugin.resource.startswith("amd") else "nvidia.com/gpu"
+    ad = advertise.Advertisement(resource=plugin.resource, kind=kind, devices=devices)
+    return plugin.update(ad, choose.plan_topology(Inventory(gpus=gpus)))
+
+
+NVIDIA = "nvidia.com/gpu"
+BOTH_HEALTHY = {"GPU-0": "Healthy", "GPU-1": "Healthy"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "dp"
+    path.mkdir()
+    yield path
+    assert [entry.name for entry in path.iterdir()] == [], "an orderly stop leaves no socket behind"
+
+
+@pytest.fixture
+async def node(folder: Path) -> AsyncIterator[Node]:
+    async with asyncio.TaskGroup() as tasks:
+        node = Node(folder, tasks)
+        yield node
+        await node.stop()
+
+
+async def test_a_plugin_registers_and_its_devices_arrive(folder: Path, node: Node) -> None:
+    async with Kubelet(folder) as kubelet:
+        node.serve(NVIDIA)
+        await kubelet.until_list(NVIDIA, BOTH_HEALTHY)
+        numa = [device.topology.nodes[0].ID for device in kubelet.messages[NVIDIA].devices]
+        assert (kubelet.registered, numa) == ([NVIDIA], [0, 0])
+        assert node.endpoints[NVIDIA].path.name == "fairlead-nvidia.com_gpu.sock"
+
+
+async def test_a_kubelet_that_comes_later_is_found(folder: Path, node: Node) -> None:
+    node.serve(NVIDIA)
+    while not node.endpoints[NVIDIA].is_present():
+        await node.watch.ticks.wait(node.watch.ticks.version)
+    async with Kubelet(folder) as kubelet:
+        await kubelet.until_list(NVIDIA, BOTH_HEALTHY)
+
+
+async def test_a_restarted_kubelet_is_registered_with_again_each_time(folder: Path, node: Node) -> None:
+    node.serve(NVIDIA)
+    for _ in range(3):
+        async with Kubelet(folder) as kubelet:
+            await kubelet.until_list(NVIDIA, BOTH_HEALTHY)
+            assert kubelet.registered == [NVIDIA]
+
+
+async def test_an_own_socket_that_vanishes_is_served_and_registered_again(folder: Path, node: Node) -> None:
+    async with Kubelet(folder) as kubelet:
+        node.serve(NVIDIA)
+        await kubelet.until_list(NVIDIA, BOTH_HEALTHY)
+        node.endpoints[NVIDIA].path.unlink()
+        await kubelet.until(lambda: kubelet.registered == [NVIDIA, NVIDIA])
+        async with kubelet.stub(node.endpoints[NVIDIA].path) as stub:
+            assert (await stub.options()).get_preferred_allocation_available
+
+
+async def test_a_kubelet_that_refuses_at_first_is_asked_again(folder: Path, node: Node) -> None:
+    async with Kubelet(folder) as kubelet:
+        kubelet.refuse = errors.Unavailable("not yet", reason="Starting")
+        node.serve(NVIDIA)
+        await kubelet.until_list(NVIDIA, BOTH_HEALTHY)
+
+
+async def test_a_dead_kubelets_socket_does_not_stop_the_search_for_a_living_one(folder: Path, node: Node) -> None:
+    leftover = folder / wire.KUBELET_SOCKET
+    async with Kubelet(folder):
+        leftover.rename(folder / "kept")
+    (folder / "kept").rename(leftover)
+    node.serve(NVIDIA)
+    while not node.endpoints[NVIDIA].is_present():
+        await node.watch.ticks.wait(node.watch.ticks.version)
+    async with Kubelet(folder) as kubelet:
+        await kubelet.until_list(NVIDIA, BOTH_HEALTHY)
+
+
+async def test_health_goes_and_comes_back_for_one_device_only(folder: Path, node: Node) -> None:
+    async with Kubelet(folder) as kubelet:
+        plugin = node.serve(NVIDIA)
+        await kubelet.until_list(NVIDIA, BOTH_HEALTHY)
+        offer(plugin, 2, broken=(1,))
+        await kubelet.until_list(NVIDIA, {"GPU-0": "Healthy", "GPU-1": "Unhealthy"})
+        offer(plugin, 2)
+        await kubelet.until_list(NVIDIA, BOTH_HEALTHY)
+        assert len(kubelet.lists[NVIDIA]) == 3
+
+
+async def test_an_unchanged_list_is_not_sent_again(folder: Path, node: Node) -> None:
+    async with Kubelet(folder) as kubelet:
+        plugin = node.serve(NVIDIA)
+        await kubelet.until_list(NVIDIA, BOTH_HEALTHY)
+        assert not offer(plugin, 2)
+        assert offer(plugin, 3)
+        await kubelet.until_list(NVIDIA, {**BOTH_HEALTHY, "GPU-2": "Healthy"})
+        assert len(kubelet.lists[NVIDIA]) == 2
+
+
+async def test_two_resources_are_served_side_by_side(folder: Path, node: Node) -> None:
+    async with Kubelet(folder) as kubelet:
+        node.serve(NVIDIA, 2)
+        node.serve("amd.com/gpu", 1)
+        await kubelet.until(lambda: set(kubelet.lists) == {NVIDIA, "amd.com/gpu"})
+        assert kubelet.lists["amd.com/gpu"] == [{"GPU-0": "Healthy"}]
+        request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=["GPU-0"])])
+        async with kubelet.stub(node.endpoints["amd.com/gpu"].path) as stub:
+            answer = await stub.allocate(request)
+        assert answer.container_responses[0].cdi_devices[0].name == "amd.com/gpu=GPU-0"
+
+
+async def test_a_reader_that_stalls_gets_the_newest_list_and_holds_up_nobody(folder: Path, node: Node) -> None:
+    async with Kubelet(folder) as kubelet:
+        plugin = node.serve(NVIDIA)
+        await kubelet.until_list(NVIDIA, BOTH_HEALTHY)
+        async with kubelet.stub(node.endpoints[NVIDIA].path) as stub:
+            stalled = stub.list_and_watch()
+            await anext(stalled)
+            for count in (*range(3, 40), 2):
+                offer(plugin, count, broken=(0,))
+            await kubelet.until_list(NVIDIA, {"GPU-0": "Unhealthy", "GPU-1": "Healthy"})
+            assert len(kubelet.lists[NVIDIA]) < 10
+            async with asyncio.timeout(PATIENCE_S):
+                while len((last := await anext(stalled)).devices) != 2:
+                    pass
+            assert [device.health for device in last.devices] == ["Unhealthy", "Healthy"]
+            await stalled.aclose()
+
+
+async def test_streams_that_end_leave_nothing_behind(folder: Path, node: Node) -> None:
+    async with Kubelet(folder) as kubelet:
+        plugin = node.serve(NVIDIA)
+        await kubelet.until_list(NVIDIA, BOTH_HEALTHY)
+        before = asyncio.all_tasks()
+        for _ in range(20):
+            async with kubelet.stub(node.endpoints[NVIDIA].path) as stub:
+                stream = stub.list_and_watch()
+                await anext(stream)
+                await stream.aclose()
+        offer(plugin, 3)
+        await kubelet.until(lambda: len(kubelet.lists[NVIDIA]) == 2)
+        # grpc keeps one task that waits for the next call; every other new task belonged to a stream.
+        if leftovers := {task for task in asyncio.all_tasks() - before if "_request_call" not in repr(task)}:
+            _, pending = await asyncio.wait(leftovers, timeout=PATIENCE_S)
+            assert not pending
+
+
+async def allocate(kubelet: Kubelet, node: Node, *containers: list[str]) -> list[list[str]]:
+    request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=c) for c in containers])
+    async with kubelet.stub(node.endpoints[NVIDIA].path) as stub:
+        answer = await stub.allocate(request)
+    return [[device.name for device in item.cdi_devices] for item in answer.container_responses]
+
+
+async def test_allocate_names_cdi_devices_and_repeats_itself(folder: Path, node: Node) -> None:
+    async with Kubelet(folder) as kubelet:
+        node.serve(NVIDIA, 3)
+        await kubelet.until(lambda: bool(kubelet.lists))
+        first = await allocate(kubelet, node, ["GPU-2", "GPU-0"], ["GPU-1"], [])
+        assert first == [["nvidia.com/gpu=GPU-0", "nvidia.com/gpu=GPU-2"], ["nvidia.com/gpu=GPU-1"], []]
+        assert await allocate(kubelet, node, ["GPU-0", "GPU-2"], ["GPU-1"], []) == first
+
+
+@pytest.mark.parametrize(
+    ("device", "kind", "reason", "words"),
+    [
+        ("GPU-9", errors.NotFound, "DeviceUnknown", "GPU-9"),
+        ("GPU-1", errors.DeviceFault, "DeviceUnhealthy", "XID79"),
+    ],
+)
+async def test_unknown_and_unhealthy_devices_are_refused_by_name(
+    folder: Path, node: Node, device: str, kind: type[errors.FairleadError], reason: str, words: str
+) -> None:
+    async with Kubelet(folder) as kubelet:
+        offer(node.serve(NVIDIA), 2, broken=(1,))
+        await kubelet.until(lambda: bool(kubelet.lists))
+        with pytest.raises(kind, match=words) as caught:
+            await allocate(kubelet, node, ["GPU-0", device])
+        assert caught.value.reason == reason
+
+
+async def test_preferred_allocation_travels(folder: Path, node: Node) -> None:
+    ask = pb.ContainerPreferredAllocationRequest
+    request = pb.PreferredAllocationRequest(
+        container_requests=[
+            ask(available_deviceIDs=["GPU-3", "GPU-1", "GPU-2"], must_include_deviceIDs=["GPU-3"], allocation_size=2),
+            ask(available_deviceIDs=["GPU-0"], allocation_size=1),
+        ]
+    )
+    async with Kubelet(folder) as kubelet:
+        node.serve(NVIDIA, 4)
+        await kubelet.until(lambda: bool(kubelet.lists))
+        async with kubelet.stub(node.endpoints[NVIDIA].path) as stub:
+            answer = await stub.preferred_allocation(request)
+            await stub.pre_start_container(pb.PreStartContainerRequest(devices_ids=["GPU-0"]))
+        assert [list(item.deviceIDs) for item in answer.container_responses] == [["GPU-2", "GPU-3"], ["GPU-0"]]
+
+
+async def test_asking_for_more_than_is_available_says_so(folder: Path, node: Node) -> None:
+    ask = pb.ContainerPreferredAllocationRequest(available_deviceIDs=["GPU-0"], allocation_size=2)
+    async with Kubelet(folder) as kubelet:
+        node.serve(NVIDIA)
+        await kubelet.until(lambda: bool(kubelet.lists))
+        async with kubelet.stub(node.endpoints[NVIDIA].path) as stub:
+            with pytest.raises(errors.Insufficient, match="2 devices asked for, 1 available"):
+                await stub.preferred_allocation(pb.PreferredAllocationRequest(container_requests=[ask]))
+
+
+async def test_a_plugin_that_stops_ends_its_streams_at_once(folder: Path, node: Node) -> None:
+    async with Kubelet(folder) as kubelet:
+        node.serve(NVIDIA)
+        await kubelet.until_list(NVIDIA, BOTH_HEALTHY)
+        await node.stop()
+        await kubelet.until_list(NVIDIA, {})
+        assert not node.endpoints[NVIDIA].path.exists()
+
+
+async def test_a_folder_that_is_removed_is_made_again(folder: Path, node: Node) -> None:
+    async with Kubelet(folder) as kubelet:
+        node.serve(NVIDIA)
+        await kubelet.until_list(NVIDIA, BOTH_HEALTHY)
+    node.endpoints[NVIDIA].path.unlink()
+    folder.rename(folder.with_name("old"))
+    while not folder.exists() or not node.endpoints[NVIDIA].is_present():
+        await node.watch.ticks.wait(node.watch.ticks.version)
+    async with Kubelet(folder) as kubelet:
+        await kubelet.until_list(NVIDIA, BOTH_HEALTHY)
