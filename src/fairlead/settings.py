@@ -205,6 +205,22 @@ def load(*, flags: Mapping[str, Any], env: Mapping[str, str], file: Path | None)
     return Settings(**groups)
 
 
+def override(settings: Settings, flags: Mapping[str, Any]) -> Settings:
+    """Return the settings with some rows (by key, `group.name`) set anew. Raises: Invalid, as `load`."""
+    current = {item.key: getattr(getattr(settings, item.group), item.name) for item in rows()}
+    return load(flags={**current, **flags}, env={}, file=None)
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    """Return the variables that make a child process load the same settings; rows left at None are left out."""
+    found = {item.env: getattr(getattr(settings, item.group), item.name) for item in rows()}
+    return {name: _spelled(value) for name, value in found.items() if value is not None}
+
+
+def _spelled(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _read_file(file: Path | None, known: Mapping[str, Row]) -> dict[str, Any]:
     if file is None or (file == DEFAULT_FILE and not file.exists()):
         return {}

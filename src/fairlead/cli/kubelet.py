@@ -1,0 +1,55 @@
+"""`fairlead kubelet`: the embedded kubelet's process. Started by `fairlead up`, hidden from help."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+
+import click
+
+from fairlead import errors, settings, telemetry
+from fairlead.cli import options, service
+from fairlead.engine import podman
+from fairlead.node.kubelet.kubelet import Kubelet
+from fairlead.store import sqlite
+
+_PR_SET_PDEATHSIG = 1
+
+
+@click.command(hidden=True)
+@click.option("--parent", type=int, help="process whose death ends this one")
+@options.settings_options()
+def kubelet(config: settings.Settings, parent: int | None) -> None:
+    """Play the kubelet's part on one machine."""
+    if parent is not None:
+        _die_with(parent)
+    telemetry.configure(config.log.level, config.log.format)
+    telemetry.arm_crash_point(config.debug.crash_at)
+    asyncio.run(_run(config))
+
+
+def _die_with(parent: int) -> None:
+    """Have the kernel end this process with its parent. Source: prctl(2), PR_SET_PDEATHSIG."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        message = f"process {parent} that started this kubelet is gone"
+        raise errors.Conflict(message, reason="ParentGone")
+
+
+async def _run(config: settings.Settings) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    store = sqlite.SQLiteStore(config.state.folder / "state.db")
+    await store.open()
+    try:
+        engine = podman.PodmanEngine(config.engine)
+        node = Kubelet(store=store, engine=engine, images=engine, settings=config, node=service.node_name(config))
+        async with asyncio.TaskGroup() as tasks:
+            task = tasks.create_task(node.run(lambda: click.echo("ready")), name="kubelet")
+            await stop.wait()
+            task.cancel()
+    finally:
+        await store.close()
