@@ -10,8 +10,10 @@ Source: SQLite "How To Corrupt An SQLite Database File" 2.2; "Write-Ahead Loggin
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sqlite3
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,12 +64,14 @@ def ensure(path: Path) -> None:
     """
     with translated(path):
         try:
-            size = path.stat().st_size
+            found = path.stat()
         except FileNotFoundError:
             _refuse_orphaned_log(path)
             _create(path)
         else:
-            if not size:
+            if not stat.S_ISREG(found.st_mode):
+                raise OSError(errno.EINVAL, "it is not a regular file")
+            if not found.st_size:
                 _damaged(path, "it is empty")
             _inspect(path)
 

@@ -85,7 +85,7 @@ def _merge_list(old: Sequence[Document], seen: Sequence[Document], new: Sequence
     if identity is None:
         return _match_equal(old, seen, new)
     stored = {element[identity]: element for element in old}
-    viewed = {element.get(identity): element for element in seen}
+    viewed = {name: element for element in seen if isinstance(name := element.get(identity), str)}
     wanted = {element[identity] for element in new}
     merged = [
         merge(stored[name], viewed.get(name, {}), element) if (name := element[identity]) in stored else element
@@ -97,9 +97,13 @@ def _merge_list(old: Sequence[Document], seen: Sequence[Document], new: Sequence
 def _identity(*lists: Sequence[Document]) -> str | None:
     for field in _IDENTITIES:
         names = [[element.get(field) for element in elements] for elements in lists]
-        if all(None not in found and len(set(found)) == len(found) for found in names):
+        if all(_are_distinct(found) for found in names):
             return field
     return None
+
+
+def _are_distinct(names: Sequence[Any]) -> bool:
+    return all(isinstance(name, str) for name in names) and len(set(names)) == len(names)
 
 
 def _match_equal(old: Sequence[Document], seen: Sequence[Document], new: Sequence[Document]) -> list[Document]:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
-from fairlead import errors
+from fairlead import errors, telemetry
 from fairlead.store import bell, database, history, transaction, typed, validation
 from fairlead.store import document as documents
 from fairlead.store.document import Document, Key
@@ -168,6 +168,7 @@ class _SQLiteBackend:
         with database.translated(self._path):
             with _writing(self._writing) as connection:
                 settled = [self._attempt(connection, act) for act in acts]
+            telemetry.crash_point("store-committed")
             bell.ring(self._path)
         return settled
 

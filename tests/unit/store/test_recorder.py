@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+
+from fairlead.model.step import Step
+from fairlead.store import memory, recorder
+from fairlead.wire.kubernetes import core, meta
+
+
+@pytest.fixture
+def store() -> memory.MemoryStore:
+    return memory.MemoryStore()
+
+
+@pytest.fixture
+async def pod(store: memory.MemoryStore) -> core.Pod:
+    return await store.create(core.Pod(metadata=meta.ObjectMeta(name="train", namespace="team")))
+
+
+def step(reason: str, at: float, *, is_warning: bool = False, **facts: object) -> Step:
+    message = f"{reason} happened"
+    return Step(
+        layer="kubelet", reason=reason, message=message, at=at, duration_s=0.25, facts=facts, is_warning=is_warning
+    )
+
+
+async def test_steps_come_back_whole_and_in_order_of_time(store: memory.MemoryStore, pod: core.Pod) -> None:
+    second, first = step("Second", 2.0, gpus=["GPU-1"], nested={"a": [1, None]}), step("First", 1.0, is_warning=True)
+    for taken in (second, first):
+        await recorder.record(store, recorder.reference(pod), taken, host="node-1")
+    assert await recorder.list_steps(store, uid=pod.metadata.uid) == (first, second)
+    assert await recorder.list_steps(store, name="train") == (first, second)
+
+
+async def test_steps_of_other_objects_are_left_out(store: memory.MemoryStore, pod: core.Pod) -> None:
+    other = await store.create(core.Pod(metadata=meta.ObjectMeta(name="other", namespace="team")))
+    await recorder.record(store, recorder.reference(other), step("Elsewhere", 1.0))
+    assert await recorder.list_steps(store, uid=pod.metadata.uid) == ()
+
+
+async def test_a_step_is_an_event_that_people_can_read(store: memory.MemoryStore, pod: core.Pod) -> None:
+    await recorder.record(store, recorder.reference(pod), step("OOMKilled", 1.0, is_warning=True), host="node-1")
+    (event,) = (await store.list(core.Event)).items
+    assert (event.reason, event.message, event.type) == ("OOMKilled", "OOMKilled happened", "Warning")
+    assert (event.source.component, event.source.host) == ("fairlead-kubelet", "node-1")
+    assert event.involved_object == recorder.reference(pod)
+
+
+async def test_foreign_and_damaged_events_are_no_steps(store: memory.MemoryStore, pod: core.Pod) -> None:
+    about = recorder.reference(pod)
+    for name, notes in (("foreign", {}), ("damaged", {recorder.ANNOTATION: '{"layer":'})):
+        metadata = meta.ObjectMeta(name=name, namespace="team", annotations=notes)
+        await store.create(core.Event(metadata=metadata, involved_object=about))
+    assert await recorder.list_steps(store, uid=pod.metadata.uid) == ()
+
+
+async def test_a_refused_step_is_logged_and_harms_nobody(store: memory.MemoryStore, pod: core.Pod) -> None:
+    nameless = msgspec.structs.replace(recorder.reference(pod), name="Not A Name")
+    with capture_logs() as logs:
+        await recorder.record(store, nameless, step("Lost", 1.0))
+    assert [(entry["event"], entry["reason"]) for entry in logs] == [("step not recorded", "InvalidMetadata")]
+    assert (await store.list(core.Event)).items == ()
