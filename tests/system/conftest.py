@@ -1,0 +1,249 @@
+"""The embedded product as a user runs it: a real `fairlead up` process, the real command line, real podman."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BUSYBOX = shutil.which("busybox")
+COMMAND = (sys.executable, "-m", "fairlead.cli.main")
+
+
+@dataclass
+class Result:
+    """What one command left."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def data(self) -> Any:
+        return json.loads(self.out)
+
+
+@dataclass
+class Home:
+    """One state folder, with a service while it runs."""
+
+    folder: Path
+    image: str
+    extra: dict[str, str] = field(default_factory=dict)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "state"
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {
+            "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+            "HOME": "/root",
+            "FAIRLEAD_STATE_FOLDER": str(self.state),
+            "FAIRLEAD_STATE_RUN": str(self.folder / "run"),
+            "FAIRLEAD_LOG_FORMAT": "json",
+            **self.extra,
+        }
+
+    def up(self, *arguments: str, simulate: str = "h100x8", wait: bool = True, **more: str) -> None:
+        """Start the service; with `wait` return once it is ready."""
+        assert self.process is None or self.process.poll() is not None
+        log = (self.folder / "up.log").open("ab")
+        profile = ("--simulate", simulate) if simulate else ()
+        self.process = subprocess.Popen(
+            (*COMMAND, "up", *profile, *arguments),
+            env={**self.env, **more},
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+        )
+        log.close()
+        if wait:
+            self.until(self._answers, what="the service answers", timeout_s=30)
+
+    def _answers(self) -> bool:
+        assert self.process is not None
+        if self.process.poll() is not None:
+            raise AssertionError(f"fairlead up ended with {self.process.returncode}:\n{self.log()}")
+        return self("status", "-o", "json").code == 0
+
+    def log(self) -> str:
+        return (self.folder / "up.log").read_text(errors="replace")
+
+    def __call__(self, *arguments: str, timeout_s: float = 60, stdin: str | None = None) -> Result:
+        """Run one command line to its end."""
+        done = subprocess.run(
+            (*COMMAND, *arguments),
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            input=stdin,
+            check=False,
+        )
+        return Result(done.returncode, done.stdout, done.stderr)
+
+    def ok(self, *arguments: str, timeout_s: float = 60) -> Result:
+        result = self(*arguments, timeout_s=timeout_s)
+        assert result.code == 0, f"{arguments}: {result.code}\n{result.out}\n{result.err}\n{self.log()[-4000:]}"
+        return result
+
+    def run(self, *arguments: str, timeout_s: float = 60) -> Result:
+        """`fairlead run` with the test image before `--`."""
+        options, _, command = (
+            (list(arguments), None, [])
+            if "--" not in arguments
+            else (list(arguments[: arguments.index("--")]), None, list(arguments[arguments.index("--") + 1 :]))
+        )
+        return self("run", *options, self.image, "--", *command, timeout_s=timeout_s)
+
+    def start(self, name: str, *options: str, command: tuple[str, ...] = ("sleep", "1000")) -> None:
+        """Start a detached container and wait until it runs."""
+        self.ok("run", "-d", "--name", name, *options, self.image, "--", *command)
+        self.until_state(name, "running")
+
+    def show(self, name: str) -> dict[str, Any]:
+        items: list[dict[str, Any]] = self.ok("ps", "-a", "-o", "json").data
+        found = [item for item in items if item["name"] == name]
+        assert found, f"{name} is not listed: {[item['name'] for item in items]}"
+        return found[0]
+
+    def until_state(self, name: str, *states: str, timeout_s: float = 30) -> dict[str, Any]:
+        shown: dict[str, Any] = {}
+
+        def reached() -> bool:
+            shown.update(self.show(name))
+            return shown["state"] in states
+
+        self.until(reached, what=f"{name} is {' or '.join(states)}", timeout_s=timeout_s, detail=lambda: str(shown))
+        return shown
+
+    def until(
+        self, check: Callable[[], bool], *, what: str, timeout_s: float = 30, detail: Callable[[], str] = str
+    ) -> None:
+        """Look again until it is so: the outside of another process has no event to wait for."""
+        deadline = time.monotonic() + timeout_s
+        while not check():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not within {timeout_s} s: {what}. {detail()}\n{self.log()[-6000:]}")
+            time.sleep(0.05)
+
+    def allocatable(self) -> int:
+        nodes = self.ok("nodes", "-o", "json").data
+        return int(nodes[0]["gpus_allocatable"])
+
+    def free_gpus(self) -> int:
+        """GPUs no living container holds, by the product's own account."""
+        held = [gpu for item in self.ok("ps", "-o", "json").data for gpu in item["gpu_ids"]]
+        assert len(held) == len(set(held)), f"a GPU is held twice: {held}"
+        return self.allocatable() - len(held)
+
+    def kill(self) -> None:
+        """kill -9 the service itself."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(10)
+
+    def kubelet_pid(self) -> int:
+        assert self.process is not None
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        for child in children:
+            with contextlib.suppress(OSError):
+                if b"kubelet" in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0"):
+                    return int(child)
+        raise AssertionError(f"no kubelet among {children}")
+
+    def podman(self, *arguments: str) -> str:
+        done = subprocess.run(
+            ("podman", "--runtime", "runc", *arguments), capture_output=True, text=True, check=False, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def containers(self) -> list[dict[str, Any]]:
+        """What podman has of this home."""
+        path = self.state / "kubelet" / "home-id"
+        if not path.exists():
+            return []
+        text = self.podman(
+            "ps", "-a", "--format", "json", "--filter", f"label=fairlead.dev/home={path.read_text().strip()}"
+        )
+        found: list[dict[str, Any]] = json.loads(text or "[]")
+        return found
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(15)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait(5)
+        for item in self.containers():
+            self.podman("rm", "-f", "-t", "0", item["Id"])
+
+
+def make_image(folder: Path, name: str) -> None:
+    root = folder / "root"
+    for part in ("bin", "usr/bin", "etc", "tmp", "dev", "proc", "sys"):
+        (root / part).mkdir(parents=True)
+    assert BUSYBOX is not None
+    shutil.copy(BUSYBOX, root / "bin/busybox")
+    applets = subprocess.run((BUSYBOX, "--list"), capture_output=True, text=True, check=True).stdout.split()
+    for applet in applets:
+        if applet != "busybox":
+            (root / "bin" / applet).symlink_to("busybox")
+    subprocess.run(("tar", "-C", str(root), "-cf", str(folder / "root.tar"), "."), check=True)
+    subprocess.run(
+        ("podman", "--runtime", "runc", "import", str(folder / "root.tar"), name), check=True, capture_output=True
+    )
+
+
+@pytest.fixture(scope="session")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A busybox image under a name of its own, without any registry."""
+    if os.geteuid() != 0 or shutil.which("podman") is None or BUSYBOX is None:
+        pytest.skip("needs root, podman and busybox-static")
+    name = f"localhost/fairlead-test/box:{os.getpid()}"
+    make_image(tmp_path_factory.mktemp("image"), name)
+    yield name
+    subprocess.run(("podman", "rmi", "-f", name), check=False, capture_output=True)
+
+
+def make_home(image: str) -> Home:
+    # Not tmp_path: a unix socket's path is limited to 107 bytes.
+    return Home(folder=Path(tempfile.mkdtemp(prefix="fl-", dir="/tmp")), image=image)
+
+
+@pytest.fixture
+def home(image: str) -> Iterator[Home]:
+    """A state folder of its own, no service yet."""
+    one = make_home(image)
+    yield one
+    one.close()
+    shutil.rmtree(one.folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def service(image: str) -> Iterator[Home]:
+    """A running service on 8 simulated H100s, shared by a module's tests."""
+    one = make_home(image)
+    one.up()
+    yield one
+    one.close()
+    shutil.rmtree(one.folder, ignore_errors=True)

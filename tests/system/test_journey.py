@@ -1,0 +1,157 @@
+"""One container's way, from the command to what the kernel says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import Home
+
+pytestmark = pytest.mark.podman
+
+LAYERS = (
+    "silicon",
+    "deviceplugin",
+    "api",
+    "scheduler",
+    "kubelet",
+    "deviceplugin",
+    "cdi",
+    "engine",
+    "kernel",
+    "engine",
+    "process",
+)
+
+
+def test_two_gpus_are_what_nvidia_smi_lists(service: Home) -> None:
+    result = service.run("-g", "2", "--rm", "--", "nvidia-smi", "-L")
+    assert result.code == 0, result.err
+    assert re.findall(r"^GPU (\d): NVIDIA H100", result.out, re.M) == ["0", "1"]
+
+
+def test_the_banner_and_the_table_say_that_silicon_is_simulated(service: Home) -> None:
+    assert "SIMULATED" in service.log()
+    assert "SIMULATED" in service.run("-g", "1", "--rm", "--", "nvidia-smi").out
+
+
+def test_a_container_without_gpus_sees_none(service: Home) -> None:
+    result = service.run("--rm", "--", "sh", "-c", "ls /dev")
+    assert result.code == 0
+    assert "nvidia" not in result.out
+
+
+def test_run_exits_with_the_containers_code(service: Home) -> None:
+    assert service.run("--rm", "--", "sh", "-c", "exit 42").code == 42
+
+
+def test_output_of_both_streams_follows(service: Home) -> None:
+    result = service.run("--rm", "--", "sh", "-c", "echo one; echo two >&2; echo three")
+    assert {"one", "two", "three"} <= set((result.out + result.err).split())
+
+
+def test_trace_tells_every_layer_in_order(service: Home) -> None:
+    assert service.run("-g", "2", "--name", "traced", "--", "nvidia-smi", "-L").code == 0
+    steps = service.ok("trace", "traced", "-o", "json").data["steps"]
+    recorded = [step for step in steps if step.get("recorded", True)]
+    assert [step["layer"] for step in recorded if step["reason"] != "DevicesFreed"] == list(LAYERS)
+    kernel = next(step for step in recorded if step["layer"] == "kernel")
+    granted = {path for path in kernel["facts"]["granted"] if re.fullmatch(r"/dev/nvidia\d", path)}
+    assert len(granted) == 2
+    opens = kernel["facts"]["opens"]
+    assert all(opens[path] == "ENXIO" for path in granted)
+    denied = [name for name, answer in opens.items() if name.startswith("c 195:") and answer == "EPERM"]
+    assert len(denied) >= 6
+    text = service.ok("trace", "traced").out
+    assert "ENXIO" in text
+    assert "EPERM" in text
+
+
+def test_the_articles_pod_runs_as_it_is_written(service: Home) -> None:
+    name = "docker.io/nvidia/cuda:11.8.0-base-ubuntu22.04"
+    service.podman("tag", service.image, name)
+    try:
+        manifest = Path(__file__).parents[2] / "examples/articles/gpu-pod.yaml"
+        result = service("run", "-f", str(manifest))
+        assert result.code == 0, result.err
+        assert len(re.findall("H100", result.out)) == 2
+    finally:
+        service("rm", "gpu-pod")
+        service.podman("untag", name)
+
+
+def test_logs_exec_stop_and_rm(service: Home) -> None:
+    service.start("work", "-g", "1", command=("sh", "-c", "echo hello; exec sleep 1000"))
+    service.until(lambda: "hello" in service.ok("logs", "work").out, what="the log shows hello")
+    inside = service("exec", "work", "--", "sh", "-c", "ls /dev/nvidia[0-9]; exit 3")
+    assert inside.code == 3
+    assert len(inside.out.split()) == 1
+    service.ok("stop", "work", "--grace", "0")
+    assert service.until_state("work", "failed", "stopped", "succeeded")["reason"] == "Stopped"
+    service.ok("rm", "work")
+    service.until(lambda: "work" not in service.ok("ps", "-a", "-o", "name").out, what="work is gone")
+
+
+def pair(image: str) -> dict[str, Any]:
+    """A pod of an init container and two containers that talk over the loopback interface."""
+    shared = {"volumeMounts": [{"name": "shared", "mountPath": "/shared"}], "image": image}
+    one_gpu = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
+
+    def container(name: str, script: str, **more: Any) -> dict[str, Any]:
+        return {"name": name, "command": ["sh", "-c", script], **shared, **more}
+
+    first = container("first", "echo ready > /shared/mark; ls /dev/nvidia[0-9]* > /shared/gpus", **one_gpu)
+    server = container("server", "cat /shared/mark | nc -l -p 7777", **one_gpu)
+    client = container("client", "until nc 127.0.0.1 7777; do sleep 0.1; done; cat /shared/gpus")
+    spec = {
+        "restartPolicy": "Never",
+        "volumes": [{"name": "shared", "emptyDir": {}}],
+        "initContainers": [first],
+        "containers": [server, client],
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pair"}, "spec": spec}
+
+
+def test_containers_of_a_pod_share_a_network_and_start_after_the_init_containers(service: Home) -> None:
+    manifest = service.folder / "pair.yaml"
+    manifest.write_text(yaml.safe_dump(pair(service.image)))
+    service.ok("run", "-d", "-f", str(manifest))
+    assert service.until_state("pair", "succeeded", "failed")["state"] == "succeeded", service.show("pair")
+    out = service.ok("logs", "pair", "-c", "client").out.split()
+    assert out[0] == "ready"
+    granted = service.show("pair")["gpu_ids"]
+    assert len(out) == 2
+    assert len(granted) == 1  # the init container's GPU is used again by the server
+
+
+def test_containers_see_their_own_gpus_and_are_refused_all_others(service: Home) -> None:
+    """ENXIO: allowed, no driver behind it. EPERM: refused, even where the container makes the node itself."""
+    probe = (
+        "for n in 0 1 2 3 4 5 6 7; do"
+        ' if [ -e /dev/nvidia$n ]; then echo "own $n $( (: < /dev/nvidia$n) 2>&1)";'
+        ' else mknod /tmp/n$n c 195 $n; echo "other $n $( (: < /tmp/n$n) 2>&1)"; fi; done; exec sleep 1000'
+    )
+    for name in ("a", "b"):
+        service.start(name, "-g", "2", command=("sh", "-c", probe))
+    seen: dict[str, set[str]] = {}
+    for name in ("a", "b"):
+        service.until(lambda name=name: len(service.ok("logs", name).out.splitlines()) == 8, what="the probe ended")  # type: ignore[misc]
+        lines = service.ok("logs", name).out.splitlines()
+        own = [line for line in lines if line.startswith("own")]
+        other = [line for line in lines if line.startswith("other")]
+        assert len(own) == 2, lines
+        assert all("No such device or address" in line for line in own), own
+        assert all("Operation not permitted" in line for line in other), other
+        seen[name] = {line.split()[1] for line in own}
+    assert not seen["a"] & seen["b"]
+    for name in ("a", "b"):
+        service.ok("rm", name)
+
+
+def test_cpu_and_memory_limits_are_in_force(service: Home) -> None:
+    script = "cat /sys/fs/cgroup/memory/memory.limit_in_bytes || cat /sys/fs/cgroup/memory.max"
+    result = service.run("--rm", "--memory", "64Mi", "--cpus", "0.5", "--", "sh", "-c", script)
+    assert str(64 << 20) in result.out

@@ -1,0 +1,120 @@
+"""What is refused, where, in which words; and that nothing leaks when a container ends badly."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import Home
+
+pytestmark = pytest.mark.podman
+
+
+def test_nine_of_eight_waits_with_a_reason_and_starts_when_it_may(service: Home) -> None:
+    service.ok("run", "-d", "-g", "9", "--name", "nine", service.image, "--", "true")
+    service.until(
+        lambda: "Insufficient nvidia.com/gpu" in service.ok("explain", "nine").out, what="the reason is shown"
+    )
+    assert service.show("nine")["state"] == "pending"
+    service.ok("rm", "nine")
+
+
+def test_a_waiting_container_starts_as_soon_as_gpus_are_free(service: Home) -> None:
+    service.start("hog", "-g", "8")
+    service.ok("run", "-d", "-g", "1", "--name", "next", service.image, "--", "true")
+    service.until(lambda: "Insufficient" in service.ok("explain", "next").out, what="next waits")
+    service.ok("rm", "hog")
+    service.until_state("next", "succeeded")
+    service.ok("rm", "next")
+
+
+@pytest.mark.parametrize(
+    ("asked", "rule"),
+    [
+        ("0.5", "must be an integer"),
+        ("-1", "must be greater than or equal to 0"),
+        ("two", "quantities must match"),
+    ],
+)
+def test_gpus_are_counted_in_whole_numbers(service: Home, asked: str, rule: str) -> None:
+    manifest = service.folder / "odd.yaml"
+    manifest.write_text(f"""
+apiVersion: v1
+kind: Pod
+metadata: {{name: odd}}
+spec:
+  containers:
+  - name: c
+    image: {service.image}
+    resources: {{limits: {{nvidia.com/gpu: "{asked}"}}}}
+""")
+    result = service("run", "-d", "-f", str(manifest))
+    assert result.code == 2
+    assert rule in result.err, result.err
+    direct = service("run", "-d", f"--gpus={asked}", service.image)
+    assert direct.code == 2
+
+
+def test_requests_must_equal_limits(service: Home) -> None:
+    manifest = service.folder / "unequal.yaml"
+    manifest.write_text(f"""
+apiVersion: v1
+kind: Pod
+metadata: {{name: unequal}}
+spec:
+  containers:
+  - name: c
+    image: {service.image}
+    resources: {{limits: {{nvidia.com/gpu: 2}}, requests: {{nvidia.com/gpu: 1}}}}
+""")
+    result = service("run", "-d", "-f", str(manifest))
+    assert result.code == 2
+    assert "must be equal to nvidia.com/gpu limit of 2" in result.err
+
+
+def test_an_unknown_image_fails_clearly_and_frees_its_gpus(service: Home) -> None:
+    result = service("run", "-g", "2", "--name", "typo", "localhost/no/such:image", "--", "true")
+    assert result.code != 0
+    assert "localhost/no/such:image" in result.err
+    assert service.until_state("typo", "failed")["reason"] == "ImageNotFound"
+    assert service.free_gpus() == 8
+    service.ok("rm", "typo")
+
+
+def test_an_unknown_command_fails_clearly_and_frees_its_gpus(service: Home) -> None:
+    result = service.run("-g", "1", "--name", "nocmd", "--", "no-such-command")
+    assert result.code != 0
+    assert "no-such-command" in result.err + result.out
+    service.until_state("nocmd", "failed")
+    assert service.free_gpus() == 8
+    service.ok("rm", "nocmd")
+
+
+def test_a_container_that_ends_frees_its_gpus(service: Home) -> None:
+    assert service.run("-g", "8", "--name", "short", "--", "true").code == 0
+    assert service.free_gpus() == 8
+    service.ok("rm", "short")
+
+
+def test_out_of_memory_is_told_and_frees_the_gpus(service: Home) -> None:
+    eat = "dd if=/dev/zero of=/dev/null bs=200M count=1"
+    service("run", "-g", "1", "--memory", "32Mi", "--name", "fat", service.image, "--", "sh", "-c", eat)
+    shown = service.until_state("fat", "failed")
+    assert shown["reason"] == "OOMKilled", shown
+    assert shown["exit_code"] == 137
+    assert service.free_gpus() == 8
+    service.ok("rm", "fat")
+
+
+def test_removal_behind_our_back_is_noticed_and_frees_the_gpus(service: Home) -> None:
+    service.start("gone", "-g", "4")
+    victim = next(item for item in service.containers() if item["Labels"]["io.kubernetes.pod.name"] == "gone")
+    service.podman("rm", "-f", "-t", "0", victim["Id"])
+    assert service.until_state("gone", "failed")["reason"] == "ContainerStatusUnknown"
+    assert service.free_gpus() == 8
+    service.ok("rm", "gone")
+
+
+def test_a_fault_takes_one_gpu_out_and_recovery_returns_it(service: Home) -> None:
+    service.ok("simulate", "fault", "xid", "--gpu", "3", "--value", "79")
+    service.until(lambda: service.allocatable() == 7, what="seven GPUs are allocatable")
+    service.ok("simulate", "fault", "recover", "--gpu", "3")
+    service.until(lambda: service.allocatable() == 8, what="eight again", timeout_s=90)

@@ -1,0 +1,134 @@
+"""Parts that die and come back: nothing is lost, nothing is held twice, what runs goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from conftest import Home
+
+pytestmark = pytest.mark.podman
+
+POINTS = (
+    "scheduler.before-bind",
+    "scheduler.after-bind",
+    "devicemanager.before-checkpoint",
+    "devicemanager.after-checkpoint",
+    "kubelet.after-admit",
+    "kubelet.before-create",
+    "kubelet.after-create",
+    "kubelet.before-start",
+    "kubelet.after-start",
+    "kubelet.before-stop",
+    "kubelet.after-stop",
+    "devicemanager.before-free",
+    "devicemanager.after-free",
+    "kubelet.before-remove",
+    "kubelet.after-remove",
+    "kubelet.before-forget",
+)
+
+
+def test_the_kubelet_killed_under_a_running_container(home: Home) -> None:
+    home.up()
+    home.start("steady", "-g", "3")
+    before = home.show("steady")
+    first = home.kubelet_pid()
+    os.kill(first, signal.SIGKILL)
+    home.until(lambda: home.log().count('"kubelet ended') == 1, what="the kubelet's end is noticed")
+    home.until(lambda: home.kubelet_pid() != first, what="another kubelet runs")
+    home.until(lambda: home.allocatable() == 8, what="the plugin registered again")
+    after = home.show("steady")
+    assert after["state"] == "running"
+    assert after["gpu_ids"] == before["gpu_ids"]
+    assert home.run("-g", "5", "--rm", "--", "true").code == 0
+    home.ok("run", "-d", "-g", "6", "--name", "toomany", home.image, "--", "true")
+    home.until(lambda: "Insufficient" in home.ok("explain", "toomany").out, what="the held GPUs are still counted")
+
+
+def test_the_service_killed_under_a_running_container(home: Home) -> None:
+    home.up()
+    home.start("steady", "-g", "3", command=("sh", "-c", "echo alive; exec sleep 1000"))
+    before, [old] = home.show("steady"), home.containers()
+    home.kill()
+    [meanwhile] = home.containers()
+    assert meanwhile["State"] == "running"
+    home.up()
+    home.until(lambda: home.allocatable() == 8, what="the plugin registered")
+    after, [new] = home.show("steady"), home.containers()
+    assert (after["state"], after["gpu_ids"], after["restarts"]) == ("running", before["gpu_ids"], 0)
+    assert new["Id"] == old["Id"]
+    assert "alive" in home.ok("logs", "steady").out
+    home.ok("rm", "steady")
+    home.until(lambda: home.free_gpus() == 8, what="all GPUs are free")
+
+
+def test_down_removes_all_and_leaves_nothing(home: Home) -> None:
+    home.up()
+    home.start("one", "-g", "1")
+    home.ok("down")
+    assert home.process is not None
+    assert home.process.wait(10) == 0
+    assert home.containers() == []
+
+
+def test_a_second_service_on_one_state_folder_is_refused(home: Home) -> None:
+    home.up()
+    result = home("up", "--simulate", "h100x8")
+    assert result.code == 4
+    assert "in use by another fairlead" in result.err
+
+
+def test_without_gpus_and_without_simulation_it_says_so(home: Home) -> None:
+    result = home("up")
+    if result.code == 0:
+        pytest.skip("this machine has GPUs")
+    assert result.code == 6
+    assert "no GPU was found" in result.err
+    assert "--simulate" in result.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_between_any_two_steps(home: Home, point: str) -> None:
+    home.up()
+    home.start("bystander", "-g", "2")
+    before, [kept] = home.show("bystander"), home.containers()
+    home.ok("down", "--keep")
+    home.up(FAIRLEAD_DEBUG_CRASH_AT=point)
+    home("run", "-d", "-g", "2", "--name", "victim", home.image, "--", "sleep", "1000")
+    if is_ending(point):
+        home.until_state("victim", "running")
+        home("stop", "victim", "--grace", "0", timeout_s=20)
+        home("rm", "victim", timeout_s=20)
+    home.until(lambda: died(home), what=f"it dies at {point}")
+    if home.process is not None and home.process.poll() is None:
+        home.kill()
+
+    home.up()
+    home.until(lambda: home.allocatable() == 8, what="the plugin registered")
+    if is_ending(point):
+        home("rm", "victim")
+        home.until(lambda: "victim" not in home.ok("ps", "-a", "-o", "name").out, what="the victim is gone")
+    elif "victim" in home.ok("ps", "-a", "-o", "name").out:
+        home.until_state("victim", "running")
+    else:  # it died before the pod was stored
+        home.ok("run", "-d", "-g", "2", "--name", "victim", home.image, "--", "sleep", "1000")
+        home.until_state("victim", "running")
+    after = home.show("bystander")
+    assert (after["state"], after["gpu_ids"]) == ("running", before["gpu_ids"])
+    assert kept["Id"] in {item["Id"] for item in home.containers()}
+    assert home.free_gpus() == (6 if is_ending(point) else 4)
+    assert len(home.containers()) == (1 if is_ending(point) else 2)
+    assert home.run("-g", str(home.free_gpus()), "--rm", "--", "true").code == 0
+
+
+def is_ending(point: str) -> bool:
+    """Whether the point lies on the way down."""
+    return POINTS.index(point) >= POINTS.index("kubelet.before-stop")
+
+
+def died(home: Home) -> bool:
+    assert home.process is not None
+    return home.process.poll() is not None or '"kubelet ended' in home.log()
