@@ -1,0 +1,90 @@
+"""Our CDI files: whole, only when different, only ours, and honest about what they name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fairlead import errors
+from fairlead.model.driver import DeviceNode, DriverFiles
+from fairlead.model.gpu import GPU, Inventory, Vendor
+from fairlead.model.ids import GPUUUID
+from fairlead.node import cdi
+
+
+def machine(count: int) -> tuple[Inventory, tuple[DriverFiles, ...]]:
+    gpus = tuple(
+        GPU(uuid=GPUUUID(f"GPU-{i}"), index=i, minor=i, pci_bus_id=f"0000:0{i}:00.0", name="X", memory_bytes=1)
+        for i in range(count)
+    )
+    nodes = tuple(
+        DeviceNode(path=f"/dev/nvidia{i}", host_path=f"/dev/nvidia{i}", major=195, minor=i, mode=0o666)
+        for i in range(count)
+    )
+    return Inventory(gpus=gpus), (DriverFiles(vendor=Vendor.NVIDIA, version="550.163.01", nodes=nodes),)
+
+
+async def test_every_gpu_is_named_on_disk_before_ensure_returns(tmp_path: Path) -> None:
+    specs = cdi.SpecFiles(tmp_path / "cdi")
+    names = await specs.ensure(*machine(2))
+    written = json.loads((tmp_path / "cdi" / "fairlead-nvidia.com-gpu.json").read_bytes())
+    on_disk = {f"{written['kind']}={device['name']}" for device in written["devices"]}
+    assert {"nvidia.com/gpu=GPU-0", "nvidia.com/gpu=GPU-1"} <= names
+    assert names == on_disk
+
+
+async def test_an_unchanged_spec_is_not_written_again_but_a_lost_one_is(tmp_path: Path) -> None:
+    specs = cdi.SpecFiles(tmp_path)
+    await specs.ensure(*machine(2))
+    path = specs.path("nvidia.com/gpu")
+    inode = path.stat().st_ino
+    await specs.ensure(*machine(2))
+    assert path.stat().st_ino == inode
+    path.write_bytes(b"{ torn")
+    await specs.ensure(*machine(2))
+    assert len(json.loads(path.read_bytes())["devices"]) > 2
+
+
+async def test_a_gpu_that_goes_leaves_the_spec(tmp_path: Path) -> None:
+    specs = cdi.SpecFiles(tmp_path)
+    await specs.ensure(*machine(2))
+    assert "nvidia.com/gpu=GPU-1" not in await specs.ensure(*machine(1))
+
+
+async def test_without_devices_nothing_is_written_and_a_leftover_goes(tmp_path: Path) -> None:
+    specs = cdi.SpecFiles(tmp_path)
+    await cdi.SpecFiles(tmp_path).ensure(*machine(1))
+    assert await specs.ensure(Inventory(), ()) == frozenset()
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_removal_takes_our_files_only(tmp_path: Path) -> None:
+    specs = cdi.SpecFiles(tmp_path)
+    await specs.ensure(*machine(1))
+    other = tmp_path / "nvidia.yaml"
+    other.write_text("cdiVersion: 0.5.0\n")
+    await specs.remove()
+    await specs.remove()
+    assert list(tmp_path.iterdir()) == [other]
+    assert specs.names == frozenset()
+
+
+async def test_a_folder_that_refuses_keeps_what_was_known(tmp_path: Path) -> None:
+    folder = tmp_path / "cdi"
+    specs = cdi.SpecFiles(folder)
+    before = await specs.ensure(*machine(1))
+    folder.rename(tmp_path / "kept")
+    folder.write_text("a file is in the way")
+    with pytest.raises(errors.Unavailable) as caught:
+        await specs.ensure(*machine(2))
+    assert (caught.value.reason, specs.names) == ("CDIFolderFailed", before)
+
+
+async def test_a_gpu_without_its_node_is_not_named(tmp_path: Path) -> None:
+    inventory, _ = machine(2)
+    _, drivers = machine(1)
+    names = await cdi.SpecFiles(tmp_path).ensure(inventory, drivers)
+    assert "nvidia.com/gpu=GPU-0" in names
+    assert "nvidia.com/gpu=GPU-1" not in names
