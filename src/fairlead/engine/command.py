@@ -1,10 +1,10 @@
 """The one door through which programs are started.
 
-A program is an argument list with an explicit environment: nothing of our own environment reaches it. Each runs in a
-session of its own, so that a Ctrl-C on our terminal reaches us and not it. Short programs are waited for with a time
-limit; long ones (`opened`) are killed with their block and, through util-linux's setpriv where it is there, by the
-kernel when we die. (The kernel ties that signal to the thread that started the program: the event loop's, which lives
-as long as we do. A Python `preexec_fn` would do the same but forks the whole process with all its threads.)
+A program is an argument list with an explicit environment and working folder: nothing of our own surroundings reaches
+it. Each runs in a session of its own, so that a Ctrl-C on our terminal reaches us and not it. Short programs are waited
+for with a time limit; long ones (`opened`) are killed with their block and, through util-linux's setpriv where it is
+there, by the kernel when we die. (The kernel ties that signal to the thread that started the program: the event loop's,
+which lives as long as we do. A Python `preexec_fn` would do the same but forks the whole process with its threads.)
 
 Leaves the meaning of exit codes and messages to the callers.
 """
@@ -55,16 +55,28 @@ def find_program(name: str) -> Path | None:
     return Path(found) if found else None
 
 
-async def run(argv: Sequence[str], *, env: Mapping[str, str], timeout_s: float, stdin: int | None = None) -> Result:
+async def run(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    timeout_s: float,
+    stdin: int | None = None,
+    folder: Path = Path("/"),
+) -> Result:
     """Run a program to its end.
 
     Args:    argv: program and arguments.   env: its whole environment.   timeout_s: seconds it may take.
-             stdin: a descriptor to read from; None: nothing.
+             stdin: a descriptor to read from; None: nothing.   folder: where it runs.
     Raises:  Unavailable: not installed (`ProgramMissing`), or not done in time (`ProgramTimeout`; it was ended).
     """
     where = asyncio.subprocess
     process = await _spawn(
-        argv, env=env, stdin=where.DEVNULL if stdin is None else stdin, stdout=where.PIPE, stderr=where.PIPE
+        argv,
+        env=env,
+        stdin=where.DEVNULL if stdin is None else stdin,
+        stdout=where.PIPE,
+        stderr=where.PIPE,
+        folder=folder,
     )
     try:
         async with asyncio.timeout(timeout_s):
@@ -141,11 +153,17 @@ def dying_with_us(argv: Sequence[str]) -> list[str]:
 
 
 async def _spawn(
-    argv: Sequence[str], *, env: Mapping[str, str], stdin: int, stdout: int, stderr: int
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    stdin: int,
+    stdout: int,
+    stderr: int,
+    folder: Path = Path("/"),
 ) -> asyncio.subprocess.Process:
     try:
         return await asyncio.create_subprocess_exec(
-            *argv, env=dict(env), stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True
+            *argv, env=dict(env), stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True, cwd=folder
         )
     except (FileNotFoundError, PermissionError, NotADirectoryError) as error:
         message = f'program "{argv[0]}" cannot be run: {error.strerror}'

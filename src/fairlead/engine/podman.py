@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +35,16 @@ from fairlead.engine import (
 _RETRIES: Final = 3
 _MARGIN_S: Final = 60.0
 """What podman may take to stop a container over the grace it was given."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Brief:
+    """What an inspect was asked for."""
+
+    status: str
+    """Podman's own word."""
+    pid: int
+    id: str
 
 
 class PodmanEngine(podman_images.PodmanImages):
@@ -67,7 +79,8 @@ class PodmanEngine(podman_images.PodmanImages):
         telemetry.crash_point("engine.created")
         try:
             with telemetry.timed("podman initialised", container=spec.name):
-                await self._podman.checked(subject, "start", "init", spec.name)
+                folder = await self._bundle(identity, host)
+                await self._podman.checked(subject, "start", "init", spec.name, folder=folder)
         except errors.FairleadError:
             await self.remove(spec.name)
             raise
@@ -80,28 +93,37 @@ class PodmanEngine(podman_images.PodmanImages):
             pid=await self._pid(spec.name, identity, host),
         )
 
+    async def _bundle(self, identity: str, host: podman_host.Host) -> Path:
+        # conmon notes an OOM kill as a file in the folder podman was started in; podman 4.3 looks for it in the bundle.
+        folder = host.bundle_folder / identity / "userdata"
+        return folder if await asyncio.to_thread(folder.is_dir) else Path("/")
+
     async def _pid(self, name: str, identity: str, host: podman_host.Host) -> int:
         # conmon's own file spares an inspect of 30 ms on the way to every start.
         file = host.pid_folder / identity / "userdata" / "pidfile"
         try:
             return int(await asyncio.to_thread(file.read_text))
         except (OSError, ValueError):
-            return (await self._inspect(name))[1]
+            return (await self._inspect(name)).pid
 
-    async def _inspect(self, name: str) -> tuple[str, int]:
-        """Return podman's word for the state, and the pid. Raises: NotFound (`ContainerNotFound`)."""
-        arguments = ("container", "inspect", "--format={{.State.Status}} {{.State.Pid}}", name)
+    async def _inspect(self, name: str) -> _Brief:
+        """Raises: NotFound (`ContainerNotFound`)."""
+        arguments = ("container", "inspect", "--format={{.State.Status}} {{.State.Pid}} {{.Id}}", name)
         result = await self._podman.checked(f'container "{name}"', "inspect", *arguments)
-        status, _, pid = result.stdout.decode().strip().partition(" ")
-        return status, int(pid or 0)
+        status, pid, identity = result.stdout.decode().split()
+        return _Brief(status, int(pid), identity)
 
     async def start(self, name: str) -> None:
         """See `port.Engine.start`."""
         podman_args.check_name(name)
         # `podman start` runs an ended container once more: only one that never ran may be started.
-        if name not in self._held and (await self._inspect(name))[0] not in {"created", "configured", "initialized"}:
-            return
-        await self._podman.checked(f'container "{name}"', "start", "start", name)
+        folder = Path("/")
+        if name not in self._held:
+            brief = await self._inspect(name)
+            if brief.status not in {"created", "configured", "initialized"}:
+                return
+            folder = await self._bundle(brief.id, await self._podman.host())
+        await self._podman.checked(f'container "{name}"', "start", "start", name, folder=folder)
         self._held.discard(name)
 
     async def stop(self, name: str, *, grace_s: float) -> None:
@@ -154,11 +176,11 @@ class PodmanEngine(podman_images.PodmanImages):
         while len(self._oom) > 10_000:
             del self._oom[next(iter(self._oom))]
 
-    def watch_changes(self) -> AsyncIterator[str]:
-        """See `port.Engine.watch_changes`."""
-        return podman_events.watch(self._podman)
+    def watch_changes(self) -> AsyncGenerator[str, None]:
+        """See `port.Engine.watch_changes`; nothing after this call is missed."""
+        return podman_events.watch(self._podman, since=time.time())
 
-    async def logs(self, name: str, *, follow: bool, tail: int | None, timestamps: bool) -> AsyncIterator[bytes]:
+    async def logs(self, name: str, *, follow: bool, tail: int | None, timestamps: bool) -> AsyncGenerator[bytes, None]:
         """See `port.Engine.logs`. Raises: NotFound (`ContainerNotFound`)."""
         podman_args.check_name(name)
         await self._inspect(name)
@@ -170,13 +192,13 @@ class PodmanEngine(podman_images.PodmanImages):
     async def exec(self, name: str, argv: tuple[str, ...], *, tty: bool, stdin: bool) -> podman_exec.PodmanExec:
         """See `port.Engine.exec`."""
         podman_args.check_name(name)
-        status, pid = await self._inspect(name)
-        if status != "running":
-            message = f'container "{name}" is {status}, not running'
+        brief = await self._inspect(name)
+        if brief.status != "running":
+            message = f'container "{name}" is {brief.status}, not running'
             raise errors.Conflict(message, reason="ContainerNotRunning", hint="exec needs a running container")
         mark = secrets.token_hex(8)
         env = {podman_exec.MARK: mark, **({"TERM": "xterm-256color"} if tty else {})}
         arguments = podman_args.execute(name, argv, tty=tty, stdin=stdin, env=env)
         return await podman_exec.open_session(
-            self._podman.argv(*arguments), env=self._podman.env, tty=tty, stdin=stdin, mark=mark, pid=pid or None
+            self._podman.argv(*arguments), env=self._podman.env, tty=tty, stdin=stdin, mark=mark, pid=brief.pid or None
         )

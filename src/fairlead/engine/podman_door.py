@@ -32,13 +32,17 @@ class Podman:
         """Return the whole command line."""
         return [self._settings.podman, *arguments]
 
-    async def run(self, *arguments: str, timeout_s: float = SHORT_S, stdin: int | None = None) -> command.Result:
+    async def run(
+        self, *arguments: str, timeout_s: float = SHORT_S, stdin: int | None = None, folder: Path = Path("/")
+    ) -> command.Result:
         """Run one short command to its end, whatever its exit code. Raises: Unavailable."""
-        return await command.run(self.argv(*arguments), env=self.env, timeout_s=timeout_s, stdin=stdin)
+        return await command.run(self.argv(*arguments), env=self.env, timeout_s=timeout_s, stdin=stdin, folder=folder)
 
-    async def checked(self, subject: str, act: str, *arguments: str, timeout_s: float = SHORT_S) -> command.Result:
+    async def checked(
+        self, subject: str, act: str, *arguments: str, timeout_s: float = SHORT_S, folder: Path = Path("/")
+    ) -> command.Result:
         """Run one short command that must succeed. Raises: what podman's message means, see `podman_errors`."""
-        result = await self.run(*arguments, timeout_s=timeout_s)
+        result = await self.run(*arguments, timeout_s=timeout_s, folder=folder)
         if result.code != 0:
             raise podman_errors.translate(subject, act, result)
         return result

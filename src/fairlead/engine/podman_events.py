@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Final
 
 from fairlead import errors, telemetry
@@ -21,12 +21,13 @@ _FIRST_WAIT_S: Final = 0.1
 _LONGEST_WAIT_S: Final = 5.0
 
 
-async def watch(podman: podman_door.Podman) -> AsyncIterator[str]:
+async def watch(podman: podman_door.Podman, *, since: float) -> AsyncGenerator[str, None]:
     """Yield the name of a container whenever it started, ended or was removed; never ends.
 
-    Names may repeat without a change in between. Raises: Unavailable: podman is not installed.
+    Names may repeat without a change in between. Args: since: unix seconds from which no change may be missed.
+    Raises: Unavailable: podman is not installed.
     """
-    since, wait_s = time.time(), _FIRST_WAIT_S
+    wait_s = _FIRST_WAIT_S
     while True:
         # Whole seconds, rounded down: podman's own granularity.
         argv = podman.argv("events", "--stream", "--format=json", "--filter=type=container", f"--since={int(since)}")
@@ -40,7 +41,7 @@ async def watch(podman: podman_door.Podman) -> AsyncIterator[str]:
         wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
 
 
-async def _events(running: command.Running) -> AsyncIterator[podman_json.Event]:
+async def _events(running: command.Running) -> AsyncGenerator[podman_json.Event, None]:
     rest = b""
     while chunk := await running.output.read():
         *lines, rest = (rest + chunk).split(b"\n")

@@ -18,6 +18,7 @@ import os
 import signal
 import struct
 import termios
+import tty as terminal
 from pathlib import Path
 from typing import Final
 
@@ -92,6 +93,8 @@ async def open_session(
     """
     if tty:
         ours, theirs = os.openpty()
+        # What is written before podman takes over must reach the container's terminal as it is.
+        terminal.setraw(theirs)
         feed = pipe.Pipe(os.dup(ours)) if stdin else None
         inner, given = theirs, [theirs]
     else:

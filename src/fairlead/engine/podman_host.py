@@ -46,6 +46,7 @@ class _HostInfo(msgspec.Struct, rename="camel"):
 
 class _StoreInfo(msgspec.Struct, rename="camel"):
     run_root: str = ""
+    graph_root: str = ""
     graph_driver_name: str = ""
 
 
@@ -76,6 +77,8 @@ class Host:
     """A network that fails is replaced by none (the setting says auto), instead of failing the container."""
     pid_folder: Path
     """Holds `ID/userdata/pidfile` for every container."""
+    bundle_folder: Path
+    """Holds `ID/userdata`, the OCI bundle, for every container."""
 
 
 def without_network(host: Host, *, why: str) -> Host:
@@ -133,6 +136,7 @@ def detect(
         network="bridge" if network == "auto" else network,
         may_fall_back=network == "auto",
         pid_folder=Path(info.store.run_root) / f"{info.store.graph_driver_name}-containers",
+        bundle_folder=Path(info.store.graph_root) / f"{info.store.graph_driver_name}-containers",
     )
     why = _why_no_bridge(info.host.network_backend, effective, root) if network == "auto" else None
     return without_network(host, why=why) if why else host

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Final
 
@@ -85,7 +85,9 @@ class PodmanImages:
             raise errors.Invalid(message, reason="ImageSourceInvalid", hint="are all its files readable?")
         return result
 
-    async def build(self, context: Path, name: str, *, containerfile: Path | None = None) -> AsyncIterator[bytes]:
+    async def build(
+        self, context: Path, name: str, *, containerfile: Path | None = None
+    ) -> AsyncGenerator[bytes, None]:
         """See `port.Images.build`."""
         host = await self._podman.host()
         argv = self._podman.argv(
@@ -94,8 +96,8 @@ class PodmanImages:
             "--pull=never",
             *(f"--ulimit={limit}" for limit in host.ulimits),
             f"--tag={name}",
-            *([f"--file={containerfile}"] if containerfile else []),
-            str(context),
+            *([f"--file={await asyncio.to_thread(containerfile.absolute)}"] if containerfile else []),
+            str(await asyncio.to_thread(context.absolute)),
         )
         tail: list[bytes] = []
         async with command.opened(argv, env=self._podman.env, merged=True) as running:

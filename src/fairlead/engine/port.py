@@ -8,7 +8,7 @@ be read back. Names are given by the caller and unique, so every act is idempote
 from __future__ import annotations
 
 import enum
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -143,11 +143,11 @@ class Engine(Protocol):
         """Return all containers, ended ones too, that carry every one of `labels` ("" matches any value)."""
         ...
 
-    def watch_changes(self) -> AsyncIterator[str]:
+    def watch_changes(self) -> AsyncGenerator[str, None]:
         """Yield the name of a container whenever it started, ended or was removed, by whomever; never ends."""
         ...
 
-    def logs(self, name: str, *, follow: bool, tail: int | None, timestamps: bool) -> AsyncIterator[bytes]:
+    def logs(self, name: str, *, follow: bool, tail: int | None, timestamps: bool) -> AsyncGenerator[bytes, None]:
         """Yield output from the beginning (or the last `tail` lines); with `follow` until the container ends."""
         ...
 
@@ -192,7 +192,7 @@ class Images(Protocol):
         """
         ...
 
-    def build(self, context: Path, name: str, *, containerfile: Path | None = None) -> AsyncIterator[bytes]:
+    def build(self, context: Path, name: str, *, containerfile: Path | None = None) -> AsyncGenerator[bytes, None]:
         """Build from a Containerfile, yielding its output. Raises: Invalid (`BuildFailed`)."""
         ...
 

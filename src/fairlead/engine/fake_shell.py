@@ -1,0 +1,135 @@
+"""What the fake engine's containers run: a few commands with real timing, output and exit codes.
+
+A program is an argument list. Known are `echo`, `sleep`, `true`, `false`, `cat` (its input back), `env`, `hostname`,
+`stty size`, `dd` (with `bs=NM`: takes that much memory, so a limit can be broken) and `sh` (also `/bin/sh`, with or
+without `-c`), whose scripts are those commands, `exit N` and `wait`, separated by `;`, `&` or lines; `>&2` is
+accepted and ignored. As the first process of a container they are deaf to SIGTERM, which the kernel keeps from a
+namespace's init without a handler; `trap "exit N" TERM` is the handler. Anything else is not found, as in an image
+without it. For tests and the simulation; this is no shell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shlex
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+KNOWN: Final = frozenset({"echo", "sleep", "true", "false", "cat", "env", "hostname", "stty", "dd", "sh"})
+NOT_FOUND: Final = 127
+KILLED: Final = 137
+_BLOCK: Final = re.compile(r"bs=(\d+)([kMG]?)\Z")
+_UNITS: Final = {"": 1, "k": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+class Killed(Exception):
+    """The kernel ends the process: it took more memory than it may."""
+
+
+@dataclass(slots=True)
+class Process:
+    """One fake process: where its output goes, where its input comes from, what is around it."""
+
+    emit: Callable[[bytes], None]
+    """Takes output and errors alike, as they come."""
+    read: Callable[[], Awaitable[bytes]]
+    """Returns the next input, b"" at its end."""
+    env: Mapping[str, str]
+    hostname: str
+    memory_limit_bytes: int | None = None
+    size: tuple[int, int] = (24, 80)
+    """Rows and columns of its terminal."""
+    term_exit: int | None = None
+    """Exit code with which it answers SIGTERM; None: deaf to it."""
+
+
+def is_known(argv: Sequence[str]) -> bool:
+    """Tell whether the first word is a command there is."""
+    return argv[0].rpartition("/")[2] in KNOWN
+
+
+async def run(process: Process, argv: Sequence[str]) -> int:
+    """Run a program to its end; returns its exit code. Raises Killed where it takes too much memory."""
+    name = argv[0].rpartition("/")[2]
+    waiting = _WAITING.get(name)
+    return await waiting(process, argv[1:]) if waiting else _at_once(process, name, argv[1:])
+
+
+def _at_once(process: Process, name: str, words: Sequence[str]) -> int:
+    if name == "dd":
+        _take_memory(process, words)
+    lines = {
+        "echo": [" ".join(words)],
+        "env": [f"{key}={value}" for key, value in process.env.items()],
+        "hostname": [process.hostname],
+        "stty": ["{} {}".format(*process.size)],
+    }
+    for line in lines.get(name, []):
+        process.emit(f"{line}\n".encode())
+    if name not in KNOWN:
+        process.emit(f"sh: {name}: not found\n".encode())
+        return NOT_FOUND
+    return 1 if name == "false" else 0
+
+
+async def _sleep(_process: Process, words: Sequence[str]) -> int:
+    await asyncio.sleep(float(words[0]))
+    return 0
+
+
+async def _cat(process: Process, _words: Sequence[str]) -> int:
+    while data := await process.read():
+        process.emit(data)
+    return 0
+
+
+async def _sh(process: Process, words: Sequence[str]) -> int:
+    if words and words[0] == "-c":
+        return (await _script(process, words[1]))[0]
+    code = 0
+    while data := await process.read():
+        code, is_over = await _script(process, data.decode())
+        if is_over:
+            break
+    return code
+
+
+async def _script(process: Process, text: str) -> tuple[int, bool]:
+    """Run the commands of a script; returns the last one's exit code, and whether it was `exit`."""
+    code = 0
+    lexer = shlex.shlex(text.replace(">&2", "").replace("\n", ";"), posix=True, punctuation_chars=";&")
+    lexer.whitespace_split = True
+    for words in _statements(list(lexer)):
+        if words[0] == "exit":
+            return int(words[1]) if len(words) > 1 else code, True
+        if words[0] == "trap":
+            process.term_exit = int(words[1].removeprefix("exit "))
+        elif words[0] != "wait":
+            code = await run(process, words)
+    return code, False
+
+
+_WAITING: Final[Mapping[str, Callable[[Process, Sequence[str]], Awaitable[int]]]] = {
+    "sleep": _sleep,
+    "cat": _cat,
+    "sh": _sh,
+}
+
+
+def _statements(words: list[str]) -> list[list[str]]:
+    found: list[list[str]] = [[]]
+    for word in words:
+        if word and set(word) <= {";", "&"}:
+            found.append([])
+        else:
+            found[-1].append(word)
+    return [statement for statement in found if statement]
+
+
+def _take_memory(process: Process, words: Sequence[str]) -> None:
+    blocks = [block for block in map(_BLOCK.match, words) if block]
+    size = max((int(block[1]) * _UNITS[block[2]] for block in blocks), default=0)
+    if process.memory_limit_bytes is not None and size > process.memory_limit_bytes:
+        raise Killed
