@@ -3,16 +3,20 @@
 In: the pod as stored, every container the engine has of it (ended ones too), and what is known to be in the way. Out:
 the acts to carry out now, the status to report, and when to look again. All state is in the pod and in the engine, so
 a kubelet that was killed anywhere continues where it was. Behaviour follows the real kubelet: init containers one after
-another, restart policies, crash back-off 0, 10, 20 … 300 s (reset after ten good minutes), a container that vanished
-counts as ended with 137.
+another, restart policies, crash back-off 0, 10, 20 … 300 s (none after ten good minutes), a container that vanished
+counts as ended with 137. The same pod, containers and time give the same plan, and a reported status is not changed by
+reporting it: else every report would be the reason for the next.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from fairlead.wire.kubernetes import core, meta
 
@@ -20,6 +24,9 @@ STOP_ANNOTATION: Final = "fairlead.dev/stop"
 _GOOD_RUN_S: Final = 600.0
 _LONGEST_BACKOFF_S: Final = 300.0
 ENDED: Final = frozenset({"Succeeded", "Failed"})
+_CREATING: Final = "ContainerCreating"
+_NOTHING: Final = core.ContainerStateUnion()
+_SECONDS: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,11 +112,41 @@ class _Known:
     attempt: int = -1
     """-1: never started."""
     seen: Seen | None = None
-    status: core.ContainerStatus | None = None
+    ended: core.ContainerStateTerminated | None = None
+    """How the newest attempt ended; None while it lives or before it ran."""
+    last: core.ContainerStateUnion = _NOTHING
+    """How the attempt before it ended."""
+    strays: tuple[Seen, ...] = ()
+    """Living containers of older attempts: they must go before anything new comes."""
 
     @property
     def is_alive(self) -> bool:
         return self.seen is not None and self.seen.phase != "exited"
+
+    @property
+    def exit_code(self) -> int | None:
+        return self.ended.exit_code if self.ended is not None else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """One look at one pod: everything a decision may depend on."""
+
+    pod: core.Pod
+    inits: tuple[_Known, ...]
+    mains: tuple[_Known, ...]
+    seen: tuple[Seen, ...]
+    now: float
+    backoff_s: float
+    blocked: Mapping[str, Blocked]
+
+    @property
+    def alive(self) -> tuple[Seen, ...]:
+        return tuple(one for one in self.seen if one.phase != "exited")
+
+    @property
+    def phase(self) -> str:
+        return self.pod.status.phase or "Pending"
 
 
 def sync(
@@ -120,144 +157,209 @@ def sync(
     Args:    seen: all engine containers with the pod's uid.   now: Unix seconds.   backoff_s: second restart's wait.
              blocked: by container name.
     """
-    inits = tuple(_know(item, seen, pod.status.init_container_statuses) for item in pod.spec.init_containers)
-    mains = tuple(_know(item, seen, pod.status.container_statuses) for item in pod.spec.containers)
+    init_statuses, statuses = pod.status.init_container_statuses, pod.status.container_statuses
+    look = _Look(
+        pod=pod,
+        inits=tuple(_know(item, seen, init_statuses, now) for item in pod.spec.init_containers),
+        mains=tuple(_know(item, seen, statuses, now) for item in pod.spec.containers),
+        seen=seen,
+        now=now,
+        backoff_s=backoff_s,
+        blocked=blocked,
+    )
     if pod.metadata.deletion_timestamp is not None or pod.status.phase in ENDED:
-        return _wind_down(pod, inits, mains, seen)
+        return _wind_down(look)
     if STOP_ANNOTATION in pod.metadata.annotations:
-        return _stop(pod, inits, mains, seen)
+        return _stop(look)
     final = next((block for block in blocked.values() if block.is_final), None)
-    if final is not None:
-        return _fail(pod, inits, mains, seen, final)
-    return _advance(pod, inits, mains, seen, now=now, backoff_s=backoff_s, blocked=blocked)
+    return _advance(look) if final is None else _fail(look, final)
 
 
 def fail(pod: core.Pod, reason: str, message: str) -> core.PodStatus:
     """Return the status of a pod refused at admission."""
-    return core.PodStatus(
-        phase="Failed",
-        reason=reason,
-        message=message,
-        conditions=pod.status.conditions,
-        container_statuses=pod.status.container_statuses,
-        start_time=pod.status.start_time,
+    return msgspec.structs.replace(pod.status, phase="Failed", reason=reason, message=message)
+
+
+# what is known of one container
+
+
+def _know(
+    item: core.Container, seen: tuple[Seen, ...], statuses: tuple[core.ContainerStatus, ...], now: float
+) -> _Known:
+    status = next((one for one in statuses if one.name == item.name), None)
+    mine = sorted((one for one in seen if one.container == item.name), key=lambda one: one.attempt)
+    if not mine:
+        return _remembered(item, status, now)
+    newest, older = mine[-1], mine[:-1]
+    ended = _ended(newest, status, now) if newest.phase == "exited" else None
+    return _Known(
+        item=item,
+        attempt=newest.attempt,
+        seen=newest,
+        ended=ended,
+        last=_last(newest.attempt, older, status, now),
+        strays=tuple(one for one in older if one.phase != "exited"),
     )
 
 
-def _know(item: core.Container, seen: tuple[Seen, ...], statuses: tuple[core.ContainerStatus, ...]) -> _Known:
-    mine = [one for one in seen if one.container == item.name]
-    newest = max(mine, key=lambda one: one.attempt, default=None)
-    status = next((one for one in statuses if one.name == item.name), None)
-    if newest is not None:
-        return _Known(item=item, attempt=newest.attempt, seen=newest, status=status)
-    if status is None or (status.state.running is None and status.state.terminated is None):
-        return _Known(item=item, attempt=status.restart_count - 1 if status and status.restart_count else -1)
-    return _Known(item=item, attempt=status.restart_count, status=status)
+def _remembered(item: core.Container, status: core.ContainerStatus | None, now: float) -> _Known:
+    """Know a container that the engine has no trace of by what was last reported."""
+    if status is None:
+        return _Known(item=item)
+    ended = _reported_end(status, now)
+    if _is_creating(status) or ended is None:
+        # The attempt was made but never let go: it does not count.
+        attempt = status.restart_count - 1 if status.restart_count else -1
+        before = status.last_state.terminated or (_vanished(None, now) if attempt >= 0 else None)
+        return _Known(item=item, attempt=attempt, ended=before)
+    is_waiting = status.state.waiting is not None
+    last = _NOTHING if is_waiting else status.last_state
+    return _Known(item=item, attempt=status.restart_count, ended=ended, last=last)
+
+
+def _is_creating(status: core.ContainerStatus) -> bool:
+    return status.state.waiting is not None and status.state.waiting.reason == _CREATING
+
+
+def _reported_end(status: core.ContainerStatus, now: float) -> core.ContainerStateTerminated | None:
+    """Return how the reported attempt ended; while it waits for the next one that is its last state."""
+    if status.state.running is not None:
+        return _vanished(status.state.running.started_at, now)
+    return status.state.terminated or (status.last_state.terminated if status.state.waiting else None)
+
+
+def _last(attempt: int, older: list[Seen], status: core.ContainerStatus | None, now: float) -> core.ContainerStateUnion:
+    gone = [one for one in older if one.phase == "exited"]
+    if gone:
+        return core.ContainerStateUnion(terminated=_ended(gone[-1], None, now))
+    if status is None:
+        return _NOTHING
+    if status.restart_count == attempt:
+        is_own = status.state.waiting is not None and not _is_creating(status)
+        return _NOTHING if is_own else status.last_state
+    return core.ContainerStateUnion(terminated=_reported_end(status, now) if not _is_creating(status) else None)
+
+
+def _ended(seen: Seen, status: core.ContainerStatus | None, now: float) -> core.ContainerStateTerminated:
+    reason = "OOMKilled" if seen.oom_killed else "Completed" if seen.exit_code == 0 else "Error"
+    finished = _text(seen.finished_at)
+    if finished is None:
+        # An engine that does not say when: the time we first reported stands, else every look would move it.
+        is_ours = status is not None and status.restart_count == seen.attempt and not _is_creating(status)
+        old = _reported_end(status, now) if status is not None and is_ours else None
+        finished = old.finished_at if old is not None else _text(now)
+    return core.ContainerStateTerminated(
+        exit_code=seen.exit_code,
+        reason=reason,
+        started_at=_text(seen.started_at),
+        finished_at=finished,
+        container_id=_container_id(seen),
+    )
+
+
+def _vanished(started_at: str | None, now: float) -> core.ContainerStateTerminated:
+    return core.ContainerStateTerminated(
+        exit_code=137,
+        reason="ContainerStatusUnknown",
+        message="The container could not be located when the pod was looked at; it was removed behind our back",
+        started_at=started_at,
+        finished_at=_text(now),
+    )
 
 
 # the four situations
 
 
-def _wind_down(pod: core.Pod, inits: tuple[_Known, ...], mains: tuple[_Known, ...], seen: tuple[Seen, ...]) -> Plan:
+def _wind_down(look: _Look) -> Plan:
     """The pod is being deleted, or has ended: nothing of it may live."""
-    is_deleted = pod.metadata.deletion_timestamp is not None
-    alive = tuple(one for one in seen if one.phase != "exited")
-    if alive:
-        return Plan(acts=_kills(pod, alive), status=_status(pod, inits, mains, pod.status.phase or "Pending"))
-    removals: tuple[Act, ...] = tuple(Remove(engine_name=one.engine_name) for one in seen) if is_deleted else ()
-    phase = pod.status.phase if pod.status.phase in ENDED else "Failed"
-    status = pod.status if pod.status.phase in ENDED else _status(pod, inits, mains, phase)
-    return Plan(acts=removals, status=status, is_over=True, forget=is_deleted)
+    status, has_ended = look.pod.status, look.pod.status.phase in ENDED
+    is_deleted = look.pod.metadata.deletion_timestamp is not None
+    if look.alive:
+        return Plan(acts=_kills(look.pod, look.alive), status=status if has_ended else _status(look, look.phase))
+    removals: tuple[Act, ...] = tuple(Remove(engine_name=one.engine_name) for one in look.seen) if is_deleted else ()
+    return Plan(acts=removals, status=status if has_ended else _status(look, "Failed"), is_over=True, forget=is_deleted)
 
 
-def _stop(pod: core.Pod, inits: tuple[_Known, ...], mains: tuple[_Known, ...], seen: tuple[Seen, ...]) -> Plan:
-    alive = tuple(one for one in seen if one.phase != "exited")
-    if alive:
-        return Plan(acts=_kills(pod, alive), status=_status(pod, inits, mains, "Running"))
-    good = bool(mains) and all(_exit_code(known) == 0 for known in mains)
-    status = _status(
-        pod, inits, mains, "Succeeded" if good else "Failed", reason="Stopped", message="stopped on request"
-    )
-    return Plan(status=status, is_over=True)
+def _stop(look: _Look) -> Plan:
+    if look.alive:
+        return Plan(acts=_kills(look.pod, look.alive), status=_status(look, look.phase))
+    good = bool(look.mains) and all(known.exit_code == 0 for known in look.mains)
+    phase = "Succeeded" if good else "Failed"
+    return Plan(status=_status(look, phase, reason="Stopped", message="stopped on request"), is_over=True)
 
 
-def _fail(
-    pod: core.Pod, inits: tuple[_Known, ...], mains: tuple[_Known, ...], seen: tuple[Seen, ...], block: Blocked
-) -> Plan:
-    alive = tuple(one for one in seen if one.phase != "exited")
-    if alive:
-        return Plan(acts=_kills(pod, alive), status=_status(pod, inits, mains, "Pending"))
-    status = _status(pod, inits, mains, "Failed", reason=block.reason, message=block.message)
-    return Plan(status=status, is_over=True)
+def _fail(look: _Look, block: Blocked) -> Plan:
+    if look.alive:
+        return Plan(acts=_kills(look.pod, look.alive), status=_status(look, look.phase))
+    return Plan(status=_status(look, "Failed", reason=block.reason, message=block.message), is_over=True)
 
 
-def _advance(
-    pod: core.Pod,
-    inits: tuple[_Known, ...],
-    mains: tuple[_Known, ...],
-    seen: tuple[Seen, ...],
-    *,
-    now: float,
-    backoff_s: float,
-    blocked: Mapping[str, Blocked],
-) -> Plan:
-    stage = _first_unfinished(inits)
-    group = (stage,) if stage is not None else mains
-    is_init = stage is not None
+def _advance(look: _Look) -> Plan:
+    stage = _first_unfinished(look.inits)
     acts: list[Act] = []
     wakes: list[float] = []
     waiting: dict[str, Blocked] = {}
-    for known in group:
-        act, due = _next(pod, known, is_init=is_init, now=now, backoff_s=backoff_s)
-        block = blocked.get(known.item.name)
-        if act is not None and block is not None and block.retry_at > now:
+    for known in (stage,) if stage is not None else look.mains:
+        act, due = _next(look, known, is_init=stage is not None)
+        block = look.blocked.get(known.item.name)
+        if act is not None and block is not None and block.retry_at > look.now:
             waiting[known.item.name] = block
             wakes.append(block.retry_at)
-        elif act is not None and due > now:
-            waiting[known.item.name] = _crash_loop(pod, known, due - now)
+        elif act is not None and due > look.now:
+            waiting[known.item.name] = _crash_loop(look, known)
             wakes.append(due)
         elif act is not None:
             acts.append(act)
-    acts += _outdated(seen)
-    phase, reason, message = _phase(inits, mains, is_init=is_init, busy=bool(acts) or bool(waiting))
-    status = _status(pod, inits, mains, phase, reason=reason, message=message, waiting=waiting)
+    acts = [*_strays(look), *acts, *_outdated(look.seen)]
+    phase, reason, message = _phase(look, stage, busy=bool(acts) or bool(waiting))
+    status = _status(look, phase, reason=reason, message=message, waiting=waiting)
     return Plan(acts=tuple(acts), status=status, wake_at=min(wakes, default=None), is_over=phase in ENDED)
 
 
 def _first_unfinished(inits: tuple[_Known, ...]) -> _Known | None:
-    return next((known for known in inits if known.is_alive or _exit_code(known) != 0), None)
+    return next((known for known in inits if known.is_alive or known.exit_code != 0), None)
 
 
-def _next(pod: core.Pod, known: _Known, *, is_init: bool, now: float, backoff_s: float) -> tuple[Act | None, float]:
+def _next(look: _Look, known: _Known, *, is_init: bool) -> tuple[Act | None, float]:
     """Return what to do with one container and when; None: leave it."""
+    if known.strays:
+        return None, look.now
     if known.attempt < 0:
-        return Start(container=known.item.name, attempt=0), now
+        return Start(container=known.item.name, attempt=0), look.now
     if known.seen is not None and known.seen.phase == "created":
-        return Resume(container=known.item.name, engine_name=known.seen.engine_name), now
-    if known.is_alive or not _restarts(pod, known, is_init=is_init):
-        return None, now
-    ended = _finished_at(known) or now
-    return Start(container=known.item.name, attempt=known.attempt + 1), ended + _backoff(known, backoff_s)
+        return Resume(container=known.item.name, engine_name=known.seen.engine_name), look.now
+    if known.ended is None or not _restarts(look.pod, known.ended.exit_code, is_init=is_init):
+        return None, look.now
+    ended = meta.timestamp(known.ended.finished_at) or look.now
+    return Start(container=known.item.name, attempt=known.attempt + 1), ended + _backoff(look, known)
 
 
-def _restarts(pod: core.Pod, known: _Known, *, is_init: bool) -> bool:
+def _restarts(pod: core.Pod, exit_code: int, *, is_init: bool) -> bool:
     policy = pod.spec.restart_policy
     if is_init:
-        return policy != "Never" and _exit_code(known) != 0
-    return policy == "Always" or (policy == "OnFailure" and _exit_code(known) != 0)
+        return policy != "Never" and exit_code != 0
+    return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
 
 
-def _backoff(known: _Known, backoff_s: float) -> float:
-    started, ended = _started_at(known), _finished_at(known)
+def _backoff(look: _Look, known: _Known) -> float:
+    """Return how long after its end a container waits: 0 s, then `backoff_s` doubling."""
+    started = meta.timestamp(known.ended.started_at) if known.ended else None
+    ended = meta.timestamp(known.ended.finished_at) if known.ended else None
     is_good = started is not None and ended is not None and ended - started >= _GOOD_RUN_S
     if known.attempt == 0 or is_good:
         return 0.0
-    return min(_LONGEST_BACKOFF_S, backoff_s * 2.0 ** min(known.attempt - 1, 16))
+    return min(_LONGEST_BACKOFF_S, look.backoff_s * 2.0 ** min(known.attempt - 1, 16))
 
 
-def _crash_loop(pod: core.Pod, known: _Known, left_s: float) -> Blocked:
-    message = f"back-off {left_s:.0f}s restarting failed container={known.item.name} pod={pod.metadata.name}"
-    return Blocked(reason="CrashLoopBackOff", message=message, is_final=False)
+def _crash_loop(look: _Look, known: _Known) -> Blocked:
+    # The whole back-off, not what is left of it: a message that counts down is a new status every second.
+    text = f"back-off {_backoff(look, known):g}s restarting failed container={known.item.name}"
+    return Blocked(reason="CrashLoopBackOff", message=f"{text} pod={look.pod.metadata.name}", is_final=False)
+
+
+def _strays(look: _Look) -> tuple[Act, ...]:
+    known = (*look.inits, *look.mains)
+    return _kills(look.pod, tuple(one for item in known for one in item.strays))
 
 
 def _outdated(seen: tuple[Seen, ...]) -> list[Act]:
@@ -276,87 +378,45 @@ def _kills(pod: core.Pod, alive: tuple[Seen, ...]) -> tuple[Act, ...]:
     grace = pod.metadata.deletion_grace_period_seconds
     grace_s = float(pod.spec.termination_grace_period_seconds if grace is None else grace)
     text = pod.metadata.annotations.get(STOP_ANNOTATION + "-grace", "")
-    if text.replace(".", "", 1).isdigit():
+    if _SECONDS.fullmatch(text):
         grace_s = float(text)
     return tuple(Kill(engine_name=one.engine_name, grace_s=grace_s) for one in alive)
 
 
-# readings
-
-
-def _exit_code(known: _Known) -> int | None:
-    """Return the exit code of an ended container, None while it lives or before it ran."""
-    if known.seen is not None:
-        return known.seen.exit_code if known.seen.phase == "exited" else None
-    if known.status is None:
-        return None
-    terminated = known.status.state.terminated
-    return terminated.exit_code if terminated is not None else 137
-
-
-def _finished_at(known: _Known) -> float | None:
-    if known.seen is not None:
-        return known.seen.finished_at
-    terminated = known.status.state.terminated if known.status else None
-    return meta.timestamp(terminated.finished_at) if terminated else None
-
-
-def _started_at(known: _Known) -> float | None:
-    if known.seen is not None:
-        return known.seen.started_at
-    return None
-
-
-def _phase(
-    inits: tuple[_Known, ...], mains: tuple[_Known, ...], *, is_init: bool, busy: bool
-) -> tuple[str, str, str]:
-    if is_init:
-        stage = _first_unfinished(inits)
-        code = _exit_code(stage) if stage else None
-        if code is not None and not busy:
-            name = stage.item.name if stage else ""
-            return "Failed", "InitContainerFailed", f'init container "{name}" exited with {code}'
-        return "Pending", "", ""
-    codes = [_exit_code(known) for known in mains]
-    if not busy and all(code is not None for code in codes):
-        if all(code == 0 for code in codes):
+def _phase(look: _Look, stage: _Known | None, *, busy: bool) -> tuple[str, str, str]:
+    """Return phase, reason and message."""
+    if stage is not None:
+        if stage.exit_code is not None and not busy:
+            text = f'init container "{stage.item.name}" exited with {stage.exit_code}'
+            return "Failed", "InitContainerFailed", text
+        return look.phase, "", ""
+    failed = next((known for known in look.mains if known.exit_code != 0), None)
+    if not busy and all(known.exit_code is not None for known in look.mains):
+        if failed is None or failed.ended is None:
             return "Succeeded", "", ""
-        return "Failed", *_why_failed(mains)
-    started = any(known.attempt >= 0 and (known.seen is None or known.seen.phase != "created") for known in mains)
-    return ("Running" if started else "Pending"), "", ""
-
-
-def _why_failed(mains: tuple[_Known, ...]) -> tuple[str, str]:
-    known = next(one for one in mains if _exit_code(one) != 0)
-    reason = _terminated(known).reason
-    return ("" if reason == "Error" else reason), f'container "{known.item.name}" exited with {_exit_code(known)}'
+        reason = "" if failed.ended.reason == "Error" else failed.ended.reason
+        return "Failed", reason, f'container "{failed.item.name}" exited with {failed.exit_code}'
+    started = any(known.attempt >= 0 and (known.seen is None or known.seen.phase != "created") for known in look.mains)
+    return ("Running" if started else look.phase), "", ""
 
 
 # status
 
 
 def _status(
-    pod: core.Pod,
-    inits: tuple[_Known, ...],
-    mains: tuple[_Known, ...],
-    phase: str,
-    *,
-    reason: str = "",
-    message: str = "",
-    waiting: Mapping[str, Blocked] | None = None,
+    look: _Look, phase: str, *, reason: str = "", message: str = "", waiting: Mapping[str, Blocked] | None = None
 ) -> core.PodStatus:
     held = waiting or {}
-    statuses = tuple(_container_status(known, held, is_init=False) for known in mains)
-    init_statuses = tuple(_container_status(known, held, is_init=True) for known in inits)
+    statuses = tuple(_container_status(known, held, is_init=False) for known in look.mains)
     return core.PodStatus(
         phase=phase,
         reason=reason,
         message=message,
-        conditions=_conditions(pod, inits, statuses, phase),
+        conditions=_conditions(look, statuses, phase),
         container_statuses=statuses,
-        init_container_statuses=init_statuses,
-        start_time=pod.status.start_time or meta.now(),
-        pod_ip=pod.status.pod_ip,
+        init_container_statuses=tuple(_container_status(known, held, is_init=True) for known in look.inits),
+        start_time=look.pod.status.start_time or _text(look.now),
+        pod_ip=look.pod.status.pod_ip,
     )
 
 
@@ -372,61 +432,48 @@ def _container_status(known: _Known, waiting: Mapping[str, Blocked], *, is_init:
         ready=running or done,
         started=running,
         restart_count=max(0, known.attempt),
-        container_id=f"podman://{known.seen.engine_name}" if known.seen else "",
+        container_id=_container_id(known.seen) if known.seen else known.ended.container_id if known.ended else "",
     )
 
 
 def _states(known: _Known, waiting: Mapping[str, Blocked]) -> tuple[core.ContainerStateUnion, core.ContainerStateUnion]:
-    nothing = core.ContainerStateUnion()
-    ended = core.ContainerStateUnion(terminated=_terminated(known)) if _exit_code(known) is not None else nothing
+    """Return state and last state."""
     block = waiting.get(known.item.name)
     if block is not None:
         shown = core.ContainerStateWaiting(reason=block.reason, message=block.message)
-        return core.ContainerStateUnion(waiting=shown), ended
-    if known.attempt < 0 or (known.seen is not None and known.seen.phase == "created"):
-        return core.ContainerStateUnion(waiting=core.ContainerStateWaiting(reason="ContainerCreating")), nothing
-    if known.is_alive and known.seen is not None:
-        last = known.status.last_state if known.status else nothing
+        last = core.ContainerStateUnion(terminated=known.ended) if known.ended is not None else known.last
+        return core.ContainerStateUnion(waiting=shown), last
+    if known.ended is not None:
+        return core.ContainerStateUnion(terminated=known.ended), known.last
+    if known.seen is not None and known.seen.phase != "created":
         running = core.ContainerStateRunning(started_at=_text(known.seen.started_at))
-        return core.ContainerStateUnion(running=running), last
-    return ended, (known.status.last_state if known.status else nothing)
+        return core.ContainerStateUnion(running=running), known.last
+    return core.ContainerStateUnion(waiting=core.ContainerStateWaiting(reason=_CREATING)), known.last
 
 
-def _terminated(known: _Known) -> core.ContainerStateTerminated:
-    if known.seen is None:
-        old = known.status.state.terminated if known.status else None
-        if old is not None:
-            return old
-        text = "The container could not be located when the pod was looked at; it was removed behind our back"
-        return core.ContainerStateTerminated(exit_code=137, reason="ContainerStatusUnknown", message=text)
-    seen = known.seen
-    reason = "OOMKilled" if seen.oom_killed else "Completed" if seen.exit_code == 0 else "Error"
-    return core.ContainerStateTerminated(
-        exit_code=seen.exit_code, reason=reason, started_at=_text(seen.started_at), finished_at=_text(seen.finished_at)
-    )
-
-
-def _conditions(
-    pod: core.Pod, inits: tuple[_Known, ...], statuses: tuple[core.ContainerStatus, ...], phase: str
-) -> tuple[meta.Condition, ...]:
+def _conditions(look: _Look, statuses: tuple[core.ContainerStatus, ...], phase: str) -> tuple[meta.Condition, ...]:
     ready = phase == "Running" and all(status.ready for status in statuses)
     wanted = {
         "PodScheduled": True,
-        "Initialized": _first_unfinished(inits) is None,
+        "Initialized": _first_unfinished(look.inits) is None,
         "ContainersReady": ready,
         "Ready": ready,
     }
-    old = {item.type: item for item in pod.status.conditions}
-    return tuple(_condition(name, value, old.get(name)) for name, value in wanted.items())
+    old = {item.type: item for item in look.pod.status.conditions}
+    return tuple(_condition(name, value, old.get(name), look.now) for name, value in wanted.items())
 
 
-def _condition(name: str, value: bool, old: meta.Condition | None) -> meta.Condition:
+def _condition(name: str, value: bool, old: meta.Condition | None, now: float) -> meta.Condition:
     status = "True" if value else "False"
-    since = old.last_transition_time if old is not None and old.status == status else meta.now()
+    since = old.last_transition_time if old is not None and old.status == status else _text(now)
     return meta.Condition(type=name, status=status, last_transition_time=since)
+
+
+def _container_id(seen: Seen) -> str:
+    return f"podman://{seen.engine_name}"
 
 
 def _text(unix_s: float | None) -> str | None:
     if unix_s is None:
         return None
-    return dt.datetime.fromtimestamp(unix_s, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return dt.datetime.fromtimestamp(unix_s, dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
