@@ -1,0 +1,192 @@
+"""Faults of simulated silicon by name: what `fairlead simulate fault` can break, and how each is undone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from fairlead import errors
+from fairlead.silicon.sim import machine, partition, profile
+
+_FELL_OFF_THE_BUS: Final = 79
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One way to break a GPU (or the machine) on command."""
+
+    act: Callable[[machine.Machine, machine.GPUState, str], str]
+    text: str
+    value: str
+    """What the value means; empty: none is taken."""
+    default: str = ""
+
+
+def inject(host: machine.Machine, fault: str, *, gpu: int | None, value: str | None) -> str:
+    """Apply one fault; see the Faults port.
+
+    Raises:  Invalid: unknown fault, GPU or value; the message lists what is offered.
+    """
+    found = FAULTS.get(fault)
+    if found is None:
+        offered = ", ".join(FAULTS)
+        raise errors.Invalid(f'no fault "{fault}" (offered: {offered})', reason="FaultUnknown")
+    if gpu is None or not 0 <= gpu < len(host.gpus):
+        message = f"fault {fault} needs a gpu (offered: 0 to {len(host.gpus) - 1}), not {gpu}"
+        raise errors.Invalid(message, reason="FaultInvalid")
+    with host.lock:
+        try:
+            return f"gpu {gpu}: {found.act(host, host.gpus[gpu], value or found.default)}"
+        except ValueError as error:
+            message = f'fault {fault} takes {found.value or "no value"}, not "{value or ""}"'
+            raise errors.Invalid(message, reason="FaultInvalid") from error
+
+
+def _xid(host: machine.Machine, gpu: machine.GPUState, value: str) -> str:
+    code, _, where = value.partition("@")
+    instance, _, compute = where.partition("/")
+    event = machine.Event(
+        gpu=gpu.board.index,
+        type=machine.EVENT_XID,
+        data=int(code),
+        gpu_instance=int(instance) if instance else machine.WHOLE_GPU,
+        compute_instance=int(compute) if compute else machine.WHOLE_GPU,
+    )
+    host.post(event)
+    return f"xid {int(code)}" + (f" in instance {where}" if where else "")
+
+
+def _lost(host: machine.Machine, gpu: machine.GPUState, _value: str) -> str:
+    _xid(host, gpu, str(_FELL_OFF_THE_BUS))
+    gpu.is_lost = True
+    host.wake()
+    return "lost: it answers no call until it is recovered"
+
+
+def _recover(host: machine.Machine, gpu: machine.GPUState, _value: str) -> str:
+    gpu.reset()
+    host.wake()
+    return "recovered: every fault is lifted, MIG instances are kept"
+
+
+def _temperature(_host: machine.Machine, gpu: machine.GPUState, value: str) -> str:
+    gpu.temperature_c = int(value)
+    return f"temperature {gpu.temperature_c} C"
+
+
+def _power(_host: machine.Machine, gpu: machine.GPUState, value: str) -> str:
+    gpu.power_mw = round(float(value) * 1000)
+    return f"power {gpu.power_mw / 1000:g} W"
+
+
+def _utilization(_host: machine.Machine, gpu: machine.GPUState, value: str) -> str:
+    percent = int(value)
+    if not 0 <= percent <= 100:
+        raise ValueError(percent)
+    gpu.utilization_percent = percent
+    return f"utilization {percent} %"
+
+
+def _ecc(host: machine.Machine, gpu: machine.GPUState, value: str) -> str:
+    count = int(value)
+    if count < 1:
+        raise ValueError(count)
+    gpu.ecc_uncorrected += count
+    for _ in range(count):
+        host.post(machine.Event(gpu=gpu.board.index, type=machine.EVENT_DOUBLE_BIT, data=0))
+    return f"{count} uncorrectable ecc errors, {gpu.ecc_uncorrected} since the driver was loaded"
+
+
+def _remap(_host: machine.Machine, gpu: machine.GPUState, value: str) -> str:
+    if value not in {"pending", "failed", "none"}:
+        raise ValueError(value)
+    gpu.remap_pending, gpu.remap_failed = value == "pending", value == "failed"
+    return f"row remapping: {value}"
+
+
+def _recovery_action(host: machine.Machine, gpu: machine.GPUState, value: str) -> str:
+    gpu.recovery_action = int(value)
+    host.post(machine.Event(gpu=gpu.board.index, type=machine.EVENT_RECOVERY, data=gpu.recovery_action))
+    return f"recovery action {gpu.recovery_action}"
+
+
+def _slow(host: machine.Machine, gpu: machine.GPUState, value: str) -> str:
+    seconds = float(value)
+    if seconds < 0:
+        raise ValueError(seconds)
+    gpu.slow_s = seconds
+    host.wake()
+    return f"every call takes {seconds:g} s" if seconds else "calls are fast again"
+
+
+def _event_errors(host: machine.Machine, _gpu: machine.GPUState, value: str) -> str:
+    host.wait_errors = int(value)
+    host.wake()
+    return f"the next {host.wait_errors} event waits of this machine fail"
+
+
+def _mig_mode(host: machine.Machine, gpu: machine.GPUState, value: str) -> str:
+    if not gpu.board.part.mig:
+        raise errors.Invalid(f"{gpu.board.part.name} cannot be partitioned", reason="MIGNotSupported")
+    if value not in {"on", "off"}:
+        raise ValueError(value)
+    if value == "off" and gpu.partition.instances:
+        raise errors.Invalid("mig instances exist: mig-destroy all first", reason="MIGInUse")
+    gpu.mig_enabled = value == "on"
+    host.layout_changed(gpu)
+    return f"mig {value}"
+
+
+def _mig_create(host: machine.Machine, gpu: machine.GPUState, value: str) -> str:
+    name, _, start = value.partition("@")
+    rows = {row.name: row for row in gpu.board.part.mig}
+    if not gpu.mig_enabled or name not in rows:
+        state = f"offered: {', '.join(rows)}" if gpu.mig_enabled else "mig is off: mig-mode on first"
+        raise errors.Invalid(
+            f'mig profile "{name}" not offered by {gpu.board.part.name} ({state})', reason="MIGInvalid"
+        )
+    try:
+        item = gpu.partition.create(rows[name], int(start) if start else None)
+    except partition.NoRoomError as error:
+        free = [str(s) for s in gpu.partition.list_free_starts(rows[name])]
+        message = f"no room for {value} (free starts: {', '.join(free) or 'none'})"
+        raise errors.Insufficient(message, reason="MIGNoPlacement") from error
+    whole = next(key for key, slices in partition.CI_PROFILES.items() if slices == item.row.slices)
+    made = item.create_compute(whole)
+    host.layout_changed(gpu)
+    uuid = profile.mig_uuid(gpu.board.uuid, item.id, made.id)
+    return f"{name} at {item.start}:{item.row.size}, instance {item.id}, {uuid}"
+
+
+def _mig_destroy(host: machine.Machine, gpu: machine.GPUState, value: str) -> str:
+    chosen = list(gpu.partition.instances) if value == "all" else [int(value)]
+    for number in chosen:
+        if number not in gpu.partition.instances:
+            offered = ", ".join(map(str, gpu.partition.instances)) or "none"
+            raise errors.Invalid(f"no gpu instance {number} (there are: {offered})", reason="MIGInvalid")
+        gpu.partition.instances[number].computes.clear()
+        gpu.partition.destroy(number)
+    host.layout_changed(gpu)
+    return f"destroyed {len(chosen)} gpu instances"
+
+
+FAULTS: Final[Mapping[str, Fault]] = {
+    "xid": Fault(act=_xid, text="report an XID error", value="XID[@GPU_INSTANCE[/COMPUTE_INSTANCE]]", default="48"),
+    "lost": Fault(act=_lost, text="fall off the bus", value=""),
+    "recover": Fault(act=_recover, text="lift every fault of the GPU", value=""),
+    "ecc": Fault(act=_ecc, text="count uncorrectable ECC errors", value="a number of at least 1", default="1"),
+    "remap": Fault(act=_remap, text="row remapping state", value="pending, failed or none", default="pending"),
+    "temperature": Fault(act=_temperature, text="set the temperature", value="degrees Celsius"),
+    "power": Fault(act=_power, text="set the power draw", value="watts"),
+    "utilization": Fault(act=_utilization, text="set the load", value="0 to 100 percent"),
+    "recovery-action": Fault(
+        act=_recovery_action, text="ask for a recovery action", value="NVML's number", default="1"
+    ),
+    "slow": Fault(act=_slow, text="delay every call about the GPU", value="seconds, 0 to lift", default="3600"),
+    "event-errors": Fault(act=_event_errors, text="make event waits fail", value="a number of waits", default="1"),
+    "mig-mode": Fault(act=_mig_mode, text="switch MIG", value="on or off", default="on"),
+    "mig-create": Fault(act=_mig_create, text="create a MIG device", value="PROFILE[@START]"),
+    "mig-destroy": Fault(act=_mig_destroy, text="destroy MIG devices", value="GPU_INSTANCE or all", default="all"),
+}
+"""Every fault by the name a person types."""

@@ -1,0 +1,169 @@
+"""The state of one simulated machine: its GPUs' readings, instances and faults, and the events waiting to be fetched.
+
+Everything below the simulated NVML and the simulated device tree reads and changes this state under one lock; a
+condition wakes those who wait for events or hang in a slow call. What must outlast the process (MIG layouts, lost GPUs)
+is kept in a file by `save` and `restore`. Which faults exist and what they are called is `sim.fault`'s business.
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from fairlead import files
+from fairlead.silicon.sim import partition, profile
+
+EVENT_DOUBLE_BIT: Final = 0x02
+EVENT_XID: Final = 0x08
+EVENT_MIG: Final = 0x100
+EVENT_RECOVERY: Final = 0x8000
+SUPPORTED_EVENTS: Final = 0x01 | EVENT_DOUBLE_BIT | EVENT_XID | EVENT_MIG | EVENT_RECOVERY
+WHOLE_GPU: Final = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """What nvmlEventSetWait_v2 will hand out."""
+
+    gpu: int
+    type: int
+    data: int
+    gpu_instance: int = WHOLE_GPU
+    compute_instance: int = WHOLE_GPU
+
+
+@dataclass(slots=True)
+class EventSet:
+    """One nvmlEventSet_t: which GPUs it listens to, and what has happened since the last wait."""
+
+    masks: dict[int, int] = field(default_factory=dict)
+    queue: collections.deque[Event] = field(default_factory=collections.deque)
+    is_freed: bool = False
+
+
+@dataclass(slots=True)
+class GPUState:
+    """One simulated GPU now."""
+
+    board: profile.Board
+    partition: partition.Partition
+    temperature_c: int = 34
+    power_mw: int = 0
+    utilization_percent: int = 0
+    memory_used_mib: int = 4
+    ecc_uncorrected: int = 0
+    remap_pending: bool = False
+    remap_failed: bool = False
+    recovery_action: int = 0
+    is_lost: bool = False
+    slow_s: float = 0.0
+    mig_enabled: bool = False
+    compute_mode: int = 0
+
+    def reset(self) -> None:
+        """Forget readings and faults, as a GPU reset does; instances stay."""
+        self.temperature_c, self.power_mw, self.utilization_percent = 34, self.board.part.idle_power_mw, 0
+        self.ecc_uncorrected, self.recovery_action, self.slow_s = 0, 0, 0.0
+        self.remap_pending = self.remap_failed = self.is_lost = False
+
+
+class Machine:
+    """A simulated machine. Hold `lock` to read or change anything but the profile."""
+
+    def __init__(self, spec: profile.Profile) -> None:
+        self.profile = spec
+        self.lock = threading.RLock()
+        self.changed = threading.Condition(self.lock)
+        self.gpus = [GPUState(board=board, partition=partition.Partition(board.part.mig)) for board in spec.boards]
+        for gpu in self.gpus:
+            gpu.reset()
+        self.event_sets: dict[int, EventSet] = {}
+        self.wait_errors = 0
+        """How many event waits still fail with an unknown error."""
+        self.init_code = 0
+        """NVML code with which the library refuses to start; 0: it starts."""
+        self.is_closed = False
+        self.on_layout: list[Callable[[], None]] = []
+        """Called, with the lock held, after MIG instances or the mode changed."""
+
+    def post(self, event: Event) -> None:
+        """Queue an event at every set that listens for it."""
+        with self.lock:
+            for item in self.event_sets.values():
+                if item.masks.get(event.gpu, 0) & event.type:
+                    item.queue.append(event)
+            self.changed.notify_all()
+
+    def wake(self) -> None:
+        """Let waiters look at the state again."""
+        with self.lock:
+            self.changed.notify_all()
+
+    def stall(self, gpu: GPUState) -> None:
+        """Return at once, or after the GPU's slow-call time, or as soon as that fault is lifted."""
+        with self.lock:
+            if gpu.slow_s > 0:
+                self.changed.wait_for(lambda: gpu.slow_s <= 0 or self.is_closed, timeout=gpu.slow_s)
+
+    def close(self) -> None:
+        """Release every waiter and every hanging call, for ever."""
+        with self.lock:
+            self.is_closed = True
+            self.changed.notify_all()
+
+    def layout_changed(self, gpu: GPUState) -> None:
+        """Tell the device tree, then those who wait for events."""
+        for listener in self.on_layout:
+            listener()
+        self.post(Event(gpu=gpu.board.index, type=EVENT_MIG, data=0))
+
+    def save(self, path: Path) -> None:
+        """Write what must outlast this process, atomically."""
+        with self.lock:
+            document = {"uuids": [gpu.board.uuid for gpu in self.gpus], "gpus": [_dump(gpu) for gpu in self.gpus]}
+        files.write_atomic(path, json.dumps(document).encode(), durable=False)
+
+    def restore(self, path: Path) -> None:
+        """Take up what `save` wrote; another profile's file, or none, is ignored, and a damaged one set aside."""
+        try:
+            document = json.loads(path.read_bytes())
+            if document["uuids"] != [gpu.board.uuid for gpu in self.gpus]:
+                return
+            with self.lock:
+                for gpu, row in zip(self.gpus, document["gpus"], strict=True):
+                    _load(gpu, row)
+        except FileNotFoundError:
+            return
+        except (ValueError, KeyError, TypeError, partition.NoRoomError):
+            files.set_aside(path, why="unreadable")
+
+
+def _dump(gpu: GPUState) -> dict[str, Any]:
+    return {
+        "lost": gpu.is_lost,
+        "mig": gpu.mig_enabled,
+        "instances": [
+            {
+                "row": item.row.id,
+                "start": item.start,
+                "computes": [{"profile": ci.profile, "start": ci.start} for _, ci in sorted(item.computes.items())],
+            }
+            for item in gpu.partition.instances.values()
+        ],
+    }
+
+
+def _load(gpu: GPUState, row: dict[str, Any]) -> None:
+    gpu.is_lost, gpu.mig_enabled = bool(row["lost"]), bool(row["mig"])
+    for entry in row["instances"]:
+        found = gpu.partition.find_row(entry["row"])
+        if found is None:
+            raise KeyError(entry["row"])
+        instance = gpu.partition.create(found, entry["start"])
+        for item in entry["computes"]:
+            instance.create_compute(item["profile"], item["start"])

@@ -1,0 +1,75 @@
+"""Simulated silicon: a machine made of a profile, its device tree in a folder, and the real NVML code over both.
+
+Nothing here stands in for `NVMLSilicon`; the simulation begins below it, at the C functions and the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+from fairlead.model.driver import DriverFiles
+from fairlead.model.gpu import GPUEvent, Inventory
+from fairlead.silicon import nvml
+from fairlead.silicon.sim import fault as faults
+from fairlead.silicon.sim import machine, profile, root
+from fairlead.silicon.sim.nvml import library
+
+_PROBE_S: Final = 0.2
+
+
+class SimulatedSilicon:
+    """The Silicon and Faults ports over a simulated machine."""
+
+    def __init__(self, folder: Path, name: str, *, call_timeout_s: float = 10.0) -> None:
+        """Build the device tree in `folder/root`, or take up the one that is there.
+
+        Args:    folder: ours alone; created if absent.   name: a profile's name, or a file (see `profile.load`).
+        Raises:  Invalid: no such profile.   Unavailable: the tree cannot be made, for want of rights or space.
+        """
+        self.profile = profile.load(name)
+        self.machine = machine.Machine(self.profile)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._state = folder / "machine.json"
+        self.machine.restore(self._state)
+        self.tree = root.FakeRoot(folder / "root", self.machine)
+        self.tree.build()
+        self.machine.on_layout.append(self._layout_changed)
+        self.library = library.SimulatedNVML(self.machine)
+        self._nvml = nvml.NVMLSilicon(
+            self.tree.path,
+            Path("/"),
+            call_timeout_s=call_timeout_s,
+            library=self.library,
+            is_simulated=True,
+            probe_s=_PROBE_S,
+        )
+
+    async def scan(self) -> Inventory:
+        """Read everything now; see the port."""
+        return await self._nvml.scan()
+
+    async def scan_driver(self) -> tuple[DriverFiles, ...]:
+        """Read the simulated device tree; see the port."""
+        return await self._nvml.scan_driver()
+
+    def watch_events(self) -> AsyncIterator[GPUEvent]:
+        """Yield driver events for ever; see `NVMLSilicon.watch_events`."""
+        return self._nvml.watch_events()
+
+    def inject(self, fault: str, *, gpu: int | None, value: str | None) -> str:
+        """Apply one fault; see the Faults port."""
+        done = faults.inject(self.machine, fault, gpu=gpu, value=value)
+        self.machine.save(self._state)
+        return done
+
+    async def close(self) -> None:
+        """Stop the event thread and let every hanging call go; the device tree stays."""
+        self._nvml.stop()
+        self.machine.close()
+        await self._nvml.close()
+
+    def _layout_changed(self) -> None:
+        self.tree.refresh()
+        self.machine.save(self._state)
