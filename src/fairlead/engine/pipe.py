@@ -23,6 +23,7 @@ class Pipe:
         os.set_blocking(descriptor, False)
         self._descriptor = descriptor
         self._is_open = True
+        self._waiting: set[asyncio.Future[None]] = set()
 
     async def read(self) -> bytes:
         """Return what there is, waiting for the first byte; b"" at the end, or once closed."""
@@ -51,9 +52,11 @@ class Pipe:
     async def _ready(self, add: Callable[..., object], remove: Callable[[int], object]) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         add(self._descriptor, _resolve, future)
+        self._waiting.add(future)
         try:
             await future
         finally:
+            self._waiting.discard(future)
             if self._is_open:
                 remove(self._descriptor)
 
@@ -67,6 +70,8 @@ class Pipe:
             with contextlib.suppress(OSError, ValueError):
                 remove(self._descriptor)
         os.close(self._descriptor)
+        for future in self._waiting:
+            _resolve(future)
 
     @property
     def descriptor(self) -> int:

@@ -1,0 +1,121 @@
+"""The door to programs: surroundings, time limits, ends; and descriptors on the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from fairlead import errors
+from fairlead.engine import command, pipe
+
+ENV = command.base_env()
+
+
+async def test_a_program_gets_the_given_environment_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAIRLEAD_TEST_LEAK", "1")
+    result = await command.run(["env"], env={"PATH": command.PATH, "ONLY": "this"}, timeout_s=10)
+    assert sorted(result.stdout.decode().split()) == ["ONLY=this", f"PATH={command.PATH}"]
+
+
+async def test_code_and_last_line_come_back(tmp_path: Path) -> None:
+    script = "echo out; echo first >&2; echo 'Error: last' >&2; echo >&2; pwd; exit 3"
+    result = await command.run(["sh", "-c", script], env=ENV, timeout_s=10, folder=tmp_path)
+    assert (result.code, result.stdout.decode().split(), result.last_line) == (3, ["out", str(tmp_path)], "Error: last")
+
+
+async def test_a_missing_program_is_named() -> None:
+    with pytest.raises(errors.Unavailable) as caught:
+        await command.run(["fairlead-no-such-program"], env=ENV, timeout_s=10)
+    assert caught.value.reason == "ProgramMissing"
+    assert "fairlead-no-such-program" in caught.value.message
+
+
+async def test_a_program_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    with pytest.raises(errors.Unavailable) as caught:
+        await command.run(["sh", "-c", f"echo $$ > {file}; exec sleep 60"], env=ENV, timeout_s=0.3)
+    assert caught.value.reason == "ProgramTimeout"
+    assert not Path("/proc", file.read_text().strip()).exists()
+
+
+async def test_a_long_program_is_killed_and_reaped_with_its_block() -> None:
+    async with command.opened(["sh", "-c", "echo $$; exec sleep 60"], env=ENV) as running:
+        pid = int(await running.output.read())
+        assert Path(f"/proc/{pid}").exists()
+    assert running.process.returncode == -9
+    assert not Path(f"/proc/{pid}").exists()
+
+
+@pytest.mark.skipif(command.find_program("setpriv") is None, reason="setpriv is not installed")
+async def test_a_long_program_dies_with_us() -> None:
+    code = (
+        "import asyncio, os, sys\n"
+        "from fairlead.engine import command\n"
+        "async def main():\n"
+        "    async with command.opened(['sh', '-c', 'echo $$; exec sleep 60'], env=command.base_env()) as running:\n"
+        "        os.write(1, await running.output.read())\n"
+        "        await asyncio.sleep(60)\n"
+        "asyncio.run(main())\n"
+    )
+    async with command.opened([sys.executable, "-c", code], env=ENV) as running:
+        pid = int(await running.output.read())
+        watched = os.pidfd_open(pid)
+    gone = asyncio.Event()
+    asyncio.get_running_loop().add_reader(watched, gone.set)  # a pidfd is readable once the process has ended
+    async with asyncio.timeout(10):
+        await gone.wait()
+    asyncio.get_running_loop().remove_reader(watched)
+    os.close(watched)
+    state = Path(f"/proc/{pid}/stat")
+    assert not state.exists() or state.read_text().split()[2] == "Z"
+
+
+async def test_a_pipe_waits_for_data_and_sees_the_end() -> None:
+    ours, theirs = (pipe.Pipe(number) for number in os.pipe())
+    async with asyncio.TaskGroup() as group:
+        reading = group.create_task(ours.read())
+        await asyncio.sleep(0)
+        await theirs.write(b"x")
+    theirs.close()
+    assert reading.result() == b"x"
+    assert await ours.read() == b""
+    ours.close()
+    assert await ours.read() == b""
+
+
+async def test_a_writer_waits_for_room_and_loses_nothing() -> None:
+    ours, theirs = (pipe.Pipe(number) for number in os.pipe())
+    data = os.urandom(1 << 20)
+
+    async def feed() -> None:
+        await theirs.write(data)
+        theirs.close()
+
+    found = b""
+    async with asyncio.TaskGroup() as group:
+        group.create_task(feed())
+        while chunk := await ours.read():
+            found += chunk
+    ours.close()
+    assert found == data
+
+
+async def test_closing_ends_a_read_under_way() -> None:
+    ours, theirs = (pipe.Pipe(number) for number in os.pipe())
+    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+        reading = group.create_task(ours.read())
+        await asyncio.sleep(0)
+        ours.close()
+    theirs.close()
+    assert reading.result() == b""
+
+
+async def test_writing_to_nobody_is_no_error() -> None:
+    ours, theirs = (pipe.Pipe(number) for number in os.pipe())
+    ours.close()
+    await theirs.write(b"x")
+    theirs.close()

@@ -1,0 +1,118 @@
+"""Podman's argument lists: nothing of the host leaks in, nothing of the caller is taken for an option."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead import errors
+from fairlead.engine import podman_args, podman_host, port
+
+HOST = podman_host.Host(
+    info=port.EngineInfo(name="podman", version="4.3.1", runtime="runc", cdi_ceiling="0.5.0", cgroup_version=1),
+    globals=("--runtime", "runc"),
+    ulimits=("nofile=1:1",),
+    network="none",
+    may_fall_back=False,
+    pid_folder=Path("/run"),
+    bundle_folder=Path("/var"),
+)
+
+
+def arguments(**more: Any) -> list[str]:
+    spec = port.ContainerSpec(**{"name": "web", "image": "localhost/web:1", **more})
+    return podman_args.create(spec, HOST, network=HOST.network)
+
+
+def test_runtime_and_limits_of_this_machine_are_named() -> None:
+    found = arguments()
+    assert found[:3] == ["--runtime", "runc", "create"]
+    assert "--ulimit=nofile=1:1" in found
+    assert found[-1] == "localhost/web:1"
+
+
+def test_images_are_never_pulled_and_proxies_never_copied() -> None:
+    assert {"--pull=never", "--http-proxy=false"} <= set(arguments())
+
+
+def test_command_is_the_entrypoint_and_args_follow_the_image() -> None:
+    found = arguments(command=("/bin/sh", "-c"), args=("echo 'a b'", "--name=evil"))
+    assert '--entrypoint=["/bin/sh", "-c"]' in found
+    assert found[-3:] == ["localhost/web:1", "echo 'a b'", "--name=evil"]
+
+
+def test_memory_has_no_swap_beside_it() -> None:
+    assert {"--memory=1024b", "--memory-swap=1024b", "--cpus=0.5"} <= set(
+        arguments(memory_limit_bytes=1024, cpu_limit=0.5)
+    )
+
+
+def test_devices_by_cdi_name_and_by_node() -> None:
+    found = arguments(cdi_devices=("nvidia.com/gpu=0",), device_nodes=(("/r/dev/nvidia0", "/dev/nvidia0", "rw"),))
+    assert "--device=nvidia.com/gpu=0" in found
+    assert "--device=/r/dev/nvidia0:/dev/nvidia0:rw" in found
+
+
+def test_who_joins_a_network_shares_its_host_name() -> None:
+    found = arguments(network_of="first", hostname="other")
+    assert "--network=container:first" in found
+    assert not [flag for flag in found if flag.startswith("--hostname")]
+
+
+@pytest.mark.parametrize(
+    ("bind", "flag"),
+    [
+        (port.Bind(host_path="/a,b", container_path="/c"), "--volume=/a,b:/c:rw"),
+        (port.Bind(host_path="/a", container_path="/c", is_read_only=True), "--volume=/a:/c:ro"),
+        (
+            port.Bind(host_path="/a:b", container_path="/c", is_read_only=True),
+            "--mount=type=bind,src=/a:b,dst=/c,ro=true",
+        ),
+    ],
+)
+def test_binds_are_told_in_the_form_that_can_hold_them(bind: port.Bind, flag: str) -> None:
+    assert flag in arguments(binds=(bind,))
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"binds": (port.Bind(host_path="/a:b,c", container_path="/c"),)}, "BindInvalid"),
+        ({"binds": (port.Bind(host_path="volume", container_path="/c"),)}, "BindInvalid"),
+        ({"env": {"A=B": "c"}}, "EnvInvalid"),
+        ({"env": {"": "c"}}, "EnvInvalid"),
+        ({"device_nodes": (("/dev/a:b", "/dev/a", "rw"),)}, "DevicePathInvalid"),
+        ({"name": "--privileged"}, "ContainerNameInvalid"),
+        ({"network_of": "../x"}, "ContainerNameInvalid"),
+    ],
+)
+def test_what_podman_cannot_be_told_is_refused(more: dict[str, Any], reason: str) -> None:
+    with pytest.raises(errors.Invalid) as caught:
+        arguments(**more)
+    assert caught.value.reason == reason
+
+
+@given(st.dictionaries(st.text("AB*_=", min_size=1, max_size=4).filter(lambda name: "=" not in name), st.text("a=* ")))
+def test_every_variable_carries_its_value_so_the_hosts_is_never_looked_up(env: dict[str, str]) -> None:
+    flags = [flag.removeprefix("--env=") for flag in arguments(env=env) if flag.startswith("--env=")]
+    assert dict(flag.split("=", 1) for flag in flags) == env
+
+
+@pytest.mark.parametrize(("asked", "told"), [(0.0, 0), (0.2, 1), (30.0, 30), (-1.0, 0)])
+def test_grace_is_never_shorter_than_asked(asked: float, told: int) -> None:
+    assert podman_args.grace(asked) == told
+
+
+def test_logs_and_filters() -> None:
+    assert podman_args.logs("web", follow=True, tail=0, timestamps=True) == [
+        "logs",
+        "--follow",
+        "--timestamps",
+        "--tail=0",
+        "web",
+    ]
+    assert podman_args.label_filters({"a": "", "b": "c"}) == ["--filter=label=a", "--filter=label=b=c"]

@@ -1,0 +1,227 @@
+"""Reading isolation back: on our own process, on real cgroups of both versions, and where it cannot be done."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import platform
+import secrets
+import struct
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from fairlead import errors
+from fairlead.node import isolation, probe
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="joining namespaces needs root")
+UNIFIED = next(
+    (path for path in (Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup")) if (path / "cgroup.procs").exists()),
+    None,
+)
+DEVICES_V1 = Path("/sys/fs/cgroup/devices")
+
+
+async def test_a_process_that_is_gone_is_not_found() -> None:
+    child = await asyncio.create_subprocess_exec("true")
+    await child.wait()
+    with pytest.raises(errors.NotFound) as caught:
+        await isolation.read_back(child.pid, paths=(), numbers=())
+    assert caught.value.reason == "ProcessGone"
+
+
+@needs_root
+async def test_opens_are_named_by_errno_and_nothing_stays() -> None:
+    before = Path("/proc/mounts").read_text()
+
+    found = await isolation.read_back(
+        os.getpid(), paths=("/dev/null", "/dev/fairlead-nothing", "/"), numbers=((1, 3), (195, 7))
+    )
+
+    assert found.opens == {
+        "/dev/null": "OK",
+        "/dev/fairlead-nothing": "ENOENT",
+        "/": "EISDIR",
+        "1:3": "OK",
+        "195:7": "ENXIO",
+    }
+    assert Path("/proc/mounts").read_text() == before
+
+
+async def test_device_nodes_are_listed_with_their_numbers() -> None:
+    found = await isolation.read_back(os.getpid(), paths=(), numbers=())
+    assert isolation.DeviceNode(path="/dev/null", major=1, minor=3) in found.nodes
+    assert list(found.nodes) == sorted(found.nodes, key=lambda node: node.path)
+    assert found.opens == {}
+
+
+def fake_process(root: Path, *, cgroup: str, mounts: str, has_dev: bool = True) -> int:
+    """Make a root whose only process is made of files."""
+    process = root / "proc/4321"
+    (process / "root").mkdir(parents=True)
+    if has_dev:
+        (process / "root/dev").mkdir()
+    (process / "cgroup").write_text(cgroup)
+    (root / "proc/self").mkdir()
+    (root / "proc/self/mountinfo").write_text(mounts)
+    return 4321
+
+
+def mount(kind: str, point: Path, options: str, *, inside: str = "/") -> str:
+    escaped = str(point).replace(" ", r"\040")
+    return f"30 20 0:27 {inside} {escaped} rw,relatime shared:1 - {kind} cgroup {options}\n"
+
+
+async def test_rules_of_cgroup_v1_are_in_the_kernels_words(tmp_path: Path) -> None:
+    point = tmp_path / "cg roup"
+    (point / "pod/a").mkdir(parents=True)
+    (point / "pod/a/devices.list").write_text("c 1:3 rwm\nc 195:0 rwm\n")
+    pid = fake_process(
+        tmp_path, cgroup="5:devices,misc:/pod/a\n0::/x\n", mounts=mount("cgroup", point, "rw,misc,devices")
+    )
+
+    found = await isolation.read_back(pid, paths=(), numbers=(), root=tmp_path)
+
+    assert found.rules == ("c 1:3 rwm", "c 195:0 rwm")
+    assert found.unread == ()
+
+
+async def test_a_hierarchy_mounted_from_below_its_root_is_followed(tmp_path: Path) -> None:
+    point = tmp_path / "devices"
+    (point / "a").mkdir(parents=True)
+    (point / "a/devices.list").write_text("a *:* rwm\n")
+    mounts = mount("cgroup", point, "rw,devices", inside="/pod")
+    pid = fake_process(tmp_path, cgroup="5:devices:/pod/a\n", mounts=mounts)
+
+    assert (await isolation.read_back(pid, paths=(), numbers=(), root=tmp_path)).rules == ("a *:* rwm",)
+
+
+async def test_what_cannot_be_read_is_named_and_not_claimed(tmp_path: Path) -> None:
+    pid = fake_process(
+        tmp_path, cgroup="5:devices:/gone\n", mounts=mount("cgroup", tmp_path / "cg", "rw,devices"), has_dev=False
+    )
+
+    found = await isolation.read_back(pid, paths=("/dev/null",), numbers=(), root=tmp_path)
+
+    assert (found.rules, found.nodes, found.opens) == ((), (), {})
+    assert [line.partition(":")[0] for line in found.unread] == ["device rules", "device nodes", "what open() says"]
+
+
+async def test_a_machine_without_a_device_cgroup_says_so(tmp_path: Path) -> None:
+    pid = fake_process(tmp_path, cgroup="1:cpu:/\n", mounts=mount("tmpfs", tmp_path, "rw"))
+    found = await isolation.read_back(pid, paths=(), numbers=(), root=tmp_path)
+    assert found.rules == ()
+    assert "no device cgroup" in found.unread[0]
+
+
+def test_a_probe_that_cannot_go_in_says_why() -> None:
+    argv = [sys.executable, "-I", "-S", str(probe.__file__), "/no/such/procs", "/proc/self/ns/mnt", "/dev/null", "--"]
+    result = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (3, "")
+    assert "/no/such/procs: ENOENT" in result.stderr
+
+
+@contextlib.asynccontextmanager
+async def sleeper(procs: Path) -> AsyncIterator[int]:
+    """Run a process of ours in a cgroup."""
+    process = await asyncio.create_subprocess_exec("sleep", "60")
+    try:
+        procs.write_text(str(process.pid))
+        yield process.pid
+    finally:
+        process.kill()
+        await process.wait()
+
+
+@pytest.fixture
+def folder(request: pytest.FixtureRequest) -> Iterator[Path]:
+    made = Path(request.param) / f"fairlead-test-{secrets.token_hex(4)}"
+    made.mkdir()
+    yield made
+    made.rmdir()
+
+
+@needs_root
+@pytest.mark.skipif(not (DEVICES_V1 / "devices.list").exists(), reason="cgroup v1 devices is not mounted")
+@pytest.mark.parametrize("folder", [DEVICES_V1], indirect=True)
+async def test_a_denied_number_is_eperm_and_an_allowed_one_asks_the_driver(folder: Path) -> None:
+    (folder / "devices.deny").write_text("a")
+    for rule in ("c *:* m", "c 1:3 rwm", "c 195:1 rw"):
+        (folder / "devices.allow").write_text(rule)
+    async with sleeper(folder / "cgroup.procs") as pid:
+        found = await isolation.read_back(pid, paths=("/dev/null", "/dev/zero"), numbers=((195, 1), (195, 2)))
+        left = (folder / "cgroup.procs").read_text().split()
+
+    assert set(found.rules) == {"c *:* m", "c 1:3 rwm", "c 195:1 rw"}
+    assert found.opens == {"/dev/null": "OK", "/dev/zero": "EPERM", "195:1": "ENXIO", "195:2": "EPERM"}
+    assert left == [str(pid)]
+
+
+@needs_root
+@pytest.mark.skipif(not (DEVICES_V1 / "devices.list").exists(), reason="cgroup v1 devices is not mounted")
+@pytest.mark.parametrize("folder", [DEVICES_V1], indirect=True)
+async def test_a_node_that_may_not_even_be_made_is_told_apart(folder: Path) -> None:
+    (folder / "devices.deny").write_text("a")
+    async with sleeper(folder / "cgroup.procs") as pid:
+        found = await isolation.read_back(pid, paths=(), numbers=((195, 2),))
+    assert found.opens == {"195:2": "mknod:EPERM"}
+
+
+def bpf(command: int, attributes: bytes) -> int:
+    number = {"x86_64": 321, "aarch64": 280}.get(platform.machine())
+    if number is None:
+        pytest.skip(f"no number of bpf(2) for {platform.machine()}")
+    buffer = ctypes.create_string_buffer(attributes, len(attributes))
+    result: int = ctypes.CDLL(None, use_errno=True).syscall(number, command, buffer, len(attributes))
+    if result < 0:
+        pytest.skip(f"bpf({command}) is refused here: {os.strerror(ctypes.get_errno())}")
+    return result
+
+
+def deny_all_but_null(folder: Path) -> None:
+    """Attach a device program to a cgroup v2 folder that allows minor 3 alone; it goes with the folder."""
+    # r6 = ctx->minor (struct bpf_cgroup_dev_ctx, offset 8); r0 = 1; if r6 == 3 goto +1; r0 = 0; exit
+    code = b"".join(
+        struct.pack("<BBhi", opcode, registers, offset, immediate)
+        for opcode, registers, offset, immediate in [
+            (0x61, 0x16, 8, 0),
+            (0xB7, 0x00, 0, 1),
+            (0x15, 0x06, 1, 3),
+            (0xB7, 0x00, 0, 0),
+            (0x95, 0x00, 0, 0),
+        ]
+    )
+    instructions, license_text = ctypes.create_string_buffer(code, len(code)), ctypes.create_string_buffer(b"GPL")
+    load = struct.pack(  # BPF_PROG_LOAD, BPF_PROG_TYPE_CGROUP_DEVICE
+        "<IIQQIIQII", 15, len(code) // 8, ctypes.addressof(instructions), ctypes.addressof(license_text), 0, 0, 0, 0, 0
+    )
+    program = bpf(5, load)
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        bpf(8, struct.pack("<IIII", handle, program, 6, 0))  # BPF_PROG_ATTACH, BPF_CGROUP_DEVICE
+    finally:
+        os.close(handle)
+        os.close(program)
+
+
+@needs_root
+@pytest.mark.skipif(UNIFIED is None, reason="cgroup v2 is not mounted")
+@pytest.mark.parametrize("folder", [UNIFIED], indirect=True)
+async def test_programs_of_cgroup_v2_are_named_and_obeyed(folder: Path, tmp_path: Path) -> None:
+    deny_all_but_null(folder)
+    async with sleeper(folder / "cgroup.procs") as pid:
+        root = tmp_path  # where cgroup v2 is all there is
+        (root / "proc/self").mkdir(parents=True)
+        (root / "proc" / str(pid)).symlink_to(f"/proc/{pid}")
+        (root / "proc/self/mountinfo").write_text(mount("cgroup2", folder.parent, "rw"))
+        found = await isolation.read_back(pid, paths=("/dev/null", "/dev/zero"), numbers=(), root=root)
+
+    assert found.opens == {"/dev/null": "OK", "/dev/zero": "EPERM"}
+    assert len(found.rules) == 1
+    assert found.rules[0].startswith("bpf program ")
+    assert "what the BPF programs decide" in found.unread[0]
