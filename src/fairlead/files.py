@@ -60,12 +60,20 @@ def flush_folder(folder: Path) -> None:
 
 
 def set_aside(path: Path, *, why: str) -> Path:
-    """Rename an unreadable file to `NAME.WHY-N`, the first N that is free, and return the new name."""
+    """Rename an unreadable file to `NAME.WHY-N`, the first N that is free, and return the new name.
+
+    Raises: Unavailable: the folder refuses; the file is where it was.
+    """
     for number in range(1, 10_000):
         target = path.with_name(f"{path.name}.{why}-{number}")
-        if not target.exists():
+        if os.path.lexists(target):
+            continue
+        try:
             path.rename(target)
             flush_folder(path.parent)
-            return target
+        except OSError as error:
+            message = f"cannot set {path} aside: {error.strerror}"
+            raise errors.Unavailable(message, reason="StateSetAsideFailed", path=str(path)) from error
+        return target
     message = f"cannot set {path} aside: 9999 earlier copies are in the way"
     raise errors.Unavailable(message, reason="StateSetAsideFull", hint="remove old copies you no longer need")

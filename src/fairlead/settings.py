@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import tomllib
 import types
 import typing
@@ -196,6 +197,9 @@ def load(*, flags: Mapping[str, Any], env: Mapping[str, str], file: Path | None)
     Raises:  Invalid: an unknown key or variable, or a value of the wrong type, by name.
     """
     known = {item.key: item for item in rows()}
+    for key in flags:
+        if key not in known:
+            raise _unknown(f'flag for "{key}"', key, known)
     values: dict[str, Any] = {**_read_file(file, known), **_read_env(env, known), **flags}
     groups: dict[str, Any] = {}
     for group in dataclasses.fields(Settings):
@@ -222,16 +226,22 @@ def _spelled(value: Any) -> str:
 
 
 def _read_file(file: Path | None, known: Mapping[str, Row]) -> dict[str, Any]:
-    if file is None or (file == DEFAULT_FILE and not file.exists()):
+    if file is None:
         return {}
     try:
-        document = tomllib.loads(file.read_text())
+        document = tomllib.loads(file.read_text("utf-8"))
     except OSError as error:
+        if file == DEFAULT_FILE and isinstance(error, FileNotFoundError):
+            return {}
         message = f"cannot read settings file {file}: {error.strerror}"
         raise errors.Invalid(message, reason="SettingsFileUnreadable") from error
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         message = f"settings file {file} is not TOML: {error}"
         raise errors.Invalid(message, reason="SettingsFileInvalid") from error
+    groups = {item.group: item for item in known.values()}
+    for group, table in document.items():
+        if isinstance(table, dict) and group not in groups:
+            raise _unknown(f"group [{group}] in {file}", group, groups)
     found = {
         f"{group}.{name}": v
         for group, table in document.items()
@@ -287,9 +297,20 @@ def _convert(kinds: tuple[Any, ...], value: Any) -> Any:
     kind = next(kind for kind in kinds if kind is not types.NoneType)
     if kind is bool:
         return value if isinstance(value, bool) else _boolean(str(value))
-    if isinstance(value, bool):
+    if isinstance(value, bool) or not isinstance(value, str | _WRITTEN[kind]):
         raise TypeError
-    return kind(value)
+    if kind is Path and not str(value):
+        # An empty variable would mean the working folder.
+        raise ValueError
+    result = kind(value)
+    # Every number here is a time or a count; float() also reads "nan" and "inf".
+    if kind in {int, float} and not 0 <= result < math.inf:
+        raise ValueError
+    return result
+
+
+# Types besides text in which a flag or a TOML file may carry a value of the row's type.
+_WRITTEN: Final[Mapping[type, Any]] = {str: str, int: int, float: int | float, Path: Path}
 
 
 def _boolean(text: str) -> bool:

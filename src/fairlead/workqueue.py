@@ -34,6 +34,10 @@ class WorkQueue:
         self._entries: dict[str, _Entry] = {}
         self._ready: asyncio.Queue[str] = asyncio.Queue()
 
+    def __len__(self) -> int:
+        """Return how many keys wait, are worked on or are due later."""
+        return len(self._entries)
+
     def add(self, key: str, *, after_s: float = 0.0) -> None:
         """Ask for `key` to be worked on, at once or later; an earlier request for the same key wins."""
         entry = self._entries.setdefault(key, _Entry())

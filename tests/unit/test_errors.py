@@ -1,0 +1,58 @@
+"""The error table: complete, and every answer in it exists where it is used."""
+
+from __future__ import annotations
+
+import http
+import inspect
+import re
+
+import grpc
+import pytest
+
+from fairlead import errors
+
+_CLASSES = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, errors.FairleadError)]
+_LEAVES = [kind for kind in _CLASSES if kind is not errors.FairleadError]
+
+
+@pytest.mark.parametrize("kind", _LEAVES)
+def test_every_class_has_its_row_its_line_in_the_tree_and_its_meaning(kind: type[errors.FairleadError]) -> None:
+    assert kind in errors.TABLE
+    assert re.search(rf"── {kind.__name__}\b", errors.__doc__ or "")
+    assert kind.__doc__
+
+
+def test_the_table_has_no_row_without_a_class() -> None:
+    assert set(errors.TABLE) == set(_LEAVES)
+
+
+@pytest.mark.parametrize("row", errors.TABLE.values())
+def test_every_answer_exists_in_its_protocol(row: errors.Row) -> None:
+    assert grpc.StatusCode[row.grpc] is not grpc.StatusCode.OK
+    assert http.HTTPStatus(row.http) >= http.HTTPStatus.BAD_REQUEST
+    assert 2 <= row.exit <= 125
+
+
+def test_exit_codes_tell_who_must_act() -> None:
+    by_exit: dict[int, set[str]] = {}
+    for row in errors.TABLE.values():
+        by_exit.setdefault(row.exit, set()).add(row.who)
+    assert all(len(who) == 1 for who in by_exit.values())
+
+
+def test_a_class_of_ones_own_answers_as_its_nearest_ancestor() -> None:
+    class LeaseFenced(errors.Gone):
+        """A subclass that no table knows."""
+
+    found = errors.row_of(LeaseFenced("stale", reason="LeaseFenced"))
+    assert found is errors.TABLE[errors.Gone]
+
+
+def test_an_error_carries_message_reason_hint_and_context() -> None:
+    error = errors.Denied("gpu quota 4 is used up", reason="QuotaExceeded", hint="ask ops", tenant="red")
+    assert (str(error), error.reason, error.context) == ("gpu quota 4 is used up", "QuotaExceeded", {"tenant": "red"})
+    assert errors.sentence(error) == "gpu quota 4 is used up (ask ops)"
+
+
+def test_a_message_that_already_says_it_needs_no_hint() -> None:
+    assert errors.sentence(errors.Invalid("no name given", reason="X")) == "no name given"

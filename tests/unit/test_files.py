@@ -1,0 +1,100 @@
+"""Files: whole or not at all, and never destroyed."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fairlead import errors, files
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 KiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)], check=False, capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"cannot mount here: {mounted.stderr.decode().strip()}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_the_whole_content_arrives_with_its_mode(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    files.write_atomic(path, b"new", mode=0o600)
+    assert path.read_bytes() == b"new"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_the_file_is_replaced_not_rewritten(tmp_path: Path, durable: bool) -> None:
+    path = tmp_path / "state"
+    path.write_bytes(b"old")
+    with path.open("rb") as reader:
+        files.write_atomic(path, b"new", durable=durable)
+        assert reader.read() == b"old"
+    assert path.read_bytes() == b"new"
+    assert [item.name for item in tmp_path.iterdir()] == ["state"]
+
+
+def test_a_umask_does_not_change_the_mode(tmp_path: Path) -> None:
+    old = os.umask(0o077)
+    try:
+        files.write_atomic(tmp_path / "spec.json", b"{}", mode=0o644)
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE((tmp_path / "spec.json").stat().st_mode) == 0o644
+
+
+def test_a_full_disk_keeps_the_old_content_and_leaves_nothing_behind(tiny_disk: Path) -> None:
+    path = tiny_disk / "state"
+    files.write_atomic(path, b"old")
+    with pytest.raises(errors.Unavailable, match="No space left") as caught:
+        files.write_atomic(path, bytes(200_000))
+    assert caught.value.reason == "StateWriteFailed"
+    assert caught.value.hint == "free some space; the old content is untouched"
+    assert path.read_bytes() == b"old"
+    assert [item.name for item in tiny_disk.iterdir()] == ["state"]
+
+
+def test_a_folder_that_is_not_there_is_said_with_the_path(tmp_path: Path) -> None:
+    path = tmp_path / "absent" / "state"
+    with pytest.raises(errors.Unavailable, match=f"cannot write {path}: No such file or directory"):
+        files.write_atomic(path, b"x")
+
+
+def test_a_name_that_is_a_folder_is_refused_and_kept(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    with pytest.raises(errors.Unavailable):
+        files.write_atomic(tmp_path / "state", b"x")
+    assert [item.name for item in tmp_path.iterdir()] == ["state"]
+
+
+def test_damaged_files_are_set_aside_under_the_next_free_number(tmp_path: Path) -> None:
+    names = []
+    for text in ("one", "two"):
+        (tmp_path / "books.json").write_text(text)
+        names.append(files.set_aside(tmp_path / "books.json", why="damaged"))
+    assert [path.name for path in names] == ["books.json.damaged-1", "books.json.damaged-2"]
+    assert [path.read_text() for path in names] == ["one", "two"]
+    assert not (tmp_path / "books.json").exists()
+
+
+def test_setting_aside_never_replaces_what_has_that_name_not_even_a_dangling_link(tmp_path: Path) -> None:
+    (tmp_path / "books.json").write_text("one")
+    (tmp_path / "books.json.damaged-1").symlink_to(tmp_path / "nowhere")
+    assert files.set_aside(tmp_path / "books.json", why="damaged").name == "books.json.damaged-2"
+    assert (tmp_path / "books.json.damaged-1").is_symlink()
+
+
+def test_a_file_that_cannot_be_set_aside_is_the_operators_matter(tmp_path: Path) -> None:
+    with pytest.raises(errors.Unavailable, match=r"cannot set .* aside"):
+        files.set_aside(tmp_path / "absent", why="damaged")

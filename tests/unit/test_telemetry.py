@@ -1,0 +1,81 @@
+"""Telemetry: one line an event, a clock, and a process that dies where it was told to."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+import structlog
+
+from fairlead import telemetry
+
+_LOGS = """
+from fairlead import telemetry
+telemetry.configure({level!r}, {form!r})
+telemetry.log.debug("claim looked at", pod="a")
+telemetry.log.info("claim prepared", pod="a", duration_s=0.5)
+try:
+    1 / 0
+except ZeroDivisionError:
+    telemetry.log.error("claim lost", exc_info=True)
+"""
+
+_CRASHES = """
+from fairlead import telemetry
+telemetry.arm_crash_point({armed!r})
+telemetry.crash_point("before")
+telemetry.arm_crash_point({then!r})
+telemetry.crash_point("before")
+print("alive")
+"""
+
+
+def _run(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=30)
+
+
+def test_logs_are_one_json_object_a_line_on_standard_error_where_no_terminal_is() -> None:
+    done = _run(_LOGS.format(level="info", form="auto"))
+    assert (done.returncode, done.stdout) == (0, "")
+    prepared, lost = (json.loads(line) for line in done.stderr.splitlines())
+    assert (prepared["event"], prepared["level"], prepared["pod"]) == ("claim prepared", "info", "a")
+    assert prepared["timestamp"].endswith("Z")
+    assert lost["exception"][0]["exc_type"] == "ZeroDivisionError"
+
+
+@pytest.mark.parametrize(("level", "count"), [("debug", 3), ("info", 2), ("warning", 1), ("error", 1)])
+def test_the_level_is_the_least_severe_that_is_shown(level: str, count: int) -> None:
+    assert len(_run(_LOGS.format(level=level, form="json")).stderr.splitlines()) == count
+
+
+def test_the_console_form_is_for_people() -> None:
+    done = _run(_LOGS.format(level="info", form="console"))
+    first = done.stderr.splitlines()[0]
+    assert "claim prepared" in first
+    assert not first.startswith("{")
+
+
+def test_a_timed_block_reports_how_long_it_took() -> None:
+    with structlog.testing.capture_logs() as logged, telemetry.timed("claim prepared", pod="a") as timing:
+        assert timing.duration_s == 0.0
+    assert timing.duration_s > 0
+    assert logged == [
+        {"event": "claim prepared", "pod": "a", "log_level": "debug", "duration_s": round(timing.duration_s, 6)}
+    ]
+
+
+def test_a_timed_block_that_fails_is_timed_too() -> None:
+    with pytest.raises(KeyError), telemetry.timed("claim prepared") as timing:
+        raise KeyError
+    assert timing.duration_s > 0
+
+
+@pytest.mark.parametrize(
+    ("armed", "then", "status"), [("before", "", -9), ("", "before", -9), ("", "", 0), ("after", "bef", 0)]
+)
+def test_a_process_dies_by_sigkill_at_the_armed_point_and_at_no_other(armed: str, then: str, status: int) -> None:
+    done = _run(_CRASHES.format(armed=armed, then=then))
+    assert done.returncode == status
+    assert done.stdout == ("alive\n" if status == 0 else "")
