@@ -56,14 +56,14 @@ def running_pid(lock: Path) -> int | None:
 
 
 def _remove_containers(api: client.Client, deadline: float) -> None:
-    names = [item["name"] for item in api.get("/v1/containers", params={"all": "true"})["items"]]
-    for name in names:
+    waiting = {(item.name, item.namespace) for item in api.list_containers(show_ended=True)}
+    for name, namespace in waiting:
         with contextlib.suppress(errors.NotFound):
-            api.delete(f"/v1/containers/{name}")
-    while names:
-        left = {item["name"] for item in api.get("/v1/containers", params={"all": "true"})["items"]}
-        names = [name for name in names if name in left]
-        if names and time.monotonic() > deadline:
-            message = f"containers still there: {', '.join(names)}"
+            api.delete(name, namespace)
+    while waiting:
+        waiting &= {(item.name, item.namespace) for item in api.list_containers(show_ended=True)}
+        if waiting and time.monotonic() > deadline:
+            names = ", ".join(sorted(name for name, _ in waiting))
+            message = f"containers still there: {names}"
             raise errors.Unavailable(message, reason="StopTimeout", hint="`fairlead ps` shows their state")
-        time.sleep(_POLL_S if names else 0)
+        time.sleep(_POLL_S if waiting else 0)

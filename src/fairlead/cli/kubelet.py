@@ -10,8 +10,9 @@ import signal
 import click
 
 from fairlead import errors, settings, telemetry
-from fairlead.cli import options, service
+from fairlead.cli import options
 from fairlead.engine import podman
+from fairlead.node import agent
 from fairlead.node.kubelet.kubelet import Kubelet
 from fairlead.store import sqlite
 
@@ -42,14 +43,10 @@ async def _run(config: settings.Settings) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    store = sqlite.SQLiteStore(config.state.folder / "state.db")
-    await store.open()
-    try:
+    with sqlite.SQLiteStore(config.state.folder / "state.db") as store:
         engine = podman.PodmanEngine(config.engine)
-        node = Kubelet(store=store, engine=engine, images=engine, settings=config, node=service.node_name(config))
+        node = Kubelet(store=store, engine=engine, images=engine, settings=config, node=agent.node_name(config))
         async with asyncio.TaskGroup() as tasks:
             task = tasks.create_task(node.run(lambda: click.echo("ready")), name="kubelet")
             await stop.wait()
             task.cancel()
-    finally:
-        await store.close()

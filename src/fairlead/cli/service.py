@@ -12,7 +12,6 @@ import contextlib
 import fcntl
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -46,11 +45,6 @@ class Report:
     engine: EngineInfo
     started_s: float
     """From the command to everything ready."""
-
-
-def node_name(config: settings.Settings) -> str:
-    """Return the configured node name, else the host's in the form Kubernetes allows."""
-    return config.node.name or socket.gethostname().lower().replace("_", "-")
 
 
 @contextlib.contextmanager
@@ -89,7 +83,7 @@ async def run_service(
 
     Args:    started: monotonic time of the command's start.   ready: called once, when a container can be submitted.
     """
-    node = node_name(config)
+    node = agent.node_name(config)
     engine = podman.PodmanEngine(config.engine)
     info = await engine.info()
     config.state.run.mkdir(parents=True, exist_ok=True, mode=0o755)
@@ -149,16 +143,12 @@ def _service_info(config: settings.Settings, node: str) -> services.ServiceInfo:
 
 @contextlib.asynccontextmanager
 async def _opened(config: settings.Settings) -> AsyncIterator[tuple[sqlite.SQLiteStore, Silicon]]:
-    store = sqlite.SQLiteStore(config.state.folder / "state.db")
-    await store.open()
-    try:
+    with sqlite.SQLiteStore(config.state.folder / "state.db") as store:
         silicon = await asyncio.to_thread(machine.open_silicon, config.silicon, config.state.folder / "silicon")
         try:
             yield store, silicon
         finally:
             await silicon.close()
-    finally:
-        await store.close()
 
 
 async def _refuse_nothing(config: settings.Settings, silicon: Silicon) -> None:
@@ -167,7 +157,9 @@ async def _refuse_nothing(config: settings.Settings, silicon: Silicon) -> None:
         return
     if not machine.has_any(await silicon.scan()):
         message = "no GPU was found on this machine (no NVIDIA driver, no AMD or Intel GPU in /sys)"
-        hint = "`fairlead up --simulate h100x8` runs it all on simulated silicon; `fairlead doctor` says what is missing"
+        hint = (
+            "`fairlead up --simulate h100x8` runs it all on simulated silicon; `fairlead doctor` says what is missing"
+        )
         raise errors.Unavailable(message, reason="NoGPU", hint=hint)
 
 
