@@ -1,0 +1,92 @@
+"""Which verbs there are, known without importing any of them.
+
+`VERBS` is the whole command line: section, target and one line of help. A verb's module is imported when the verb is
+called (or its own `--help` is asked for), so that `fairlead --help` and completion cost no more than click itself.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Final
+
+import click
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """One row of the table."""
+
+    section: str
+    target: str
+    """`module:attribute` below `fairlead.cli`."""
+    help: str
+    is_hidden: bool = False
+
+
+_RUN, _LOOK, _MACHINE, _LAYER = "Containers", "Look", "Machine", "Single layers and this program"
+
+VERBS: Final = {
+    "run": Verb(_RUN, "run:run", "Run a container, follow its output, exit with its code."),
+    "ps": Verb(_RUN, "containers:ps", "List containers."),
+    "logs": Verb(_RUN, "logs:logs", "Show what a container wrote."),
+    "exec": Verb(_RUN, "execute:execute", "Run one more process in a container."),
+    "stop": Verb(_RUN, "containers:stop", "Stop containers and keep their records."),
+    "rm": Verb(_RUN, "containers:rm", "Stop and remove containers."),
+    "wait": Verb(_RUN, "containers:wait", "Wait for a container and exit with its code."),
+    "trace": Verb(_RUN, "trace:trace", "Show every step from the silicon to the process."),
+    "explain": Verb(_RUN, "containers:explain", "Say why a container waits, failed or runs where it does."),
+    "image": Verb(_RUN, "image:image", "List, build, import and remove images."),
+    "gpus": Verb(_LOOK, "look:gpus", "List GPUs and who holds them."),
+    "topology": Verb(_LOOK, "look:topology", "Show how GPUs are linked."),
+    "nodes": Verb(_LOOK, "look:nodes", "List nodes, what they have and what is taken."),
+    "events": Verb(_LOOK, "look:events", "List or follow what happened."),
+    "status": Verb(_LOOK, "look:status", "Show how the service is."),
+    "up": Verb(_MACHINE, "up:up", "Start Fairlead on this machine."),
+    "down": Verb(_MACHINE, "down:down", "Stop Fairlead on this machine."),
+    "agent": Verb(_MACHINE, "agent:agent", "Run the agent of one GPU node of a cluster."),
+    "doctor": Verb(_MACHINE, "doctor:doctor", "Check every layer and say how to mend it."),
+    "simulate": Verb(_MACHINE, "simulate:simulate", "Break simulated GPUs, list faults and profiles."),
+    "kubelet": Verb(_MACHINE, "kubelet:kubelet", "Play the kubelet's part on one machine.", is_hidden=True),
+    "cdi": Verb(_LAYER, "cdi:group", "Generate, list and validate CDI specs."),
+    "settings": Verb(_LAYER, "effective:settings_verb", "Show the settings in force and where they come from."),
+    "completion": Verb(_LAYER, "completion:completion", "Print the completion script of a shell."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are rows of `VERBS`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 click's signature
+        """Return the verbs in the table's order."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 click's signature
+        """Import one verb; None for a name that is not in the table."""
+        verb = VERBS.get(cmd_name)
+        if verb is None:
+            return None
+        module, _, attribute = verb.target.partition(":")
+        command = getattr(importlib.import_module(f"fairlead.cli.{module}"), attribute)
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{verb.target} is no command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 as above
+        """Write the table, section by section, without importing a verb."""
+        for section in dict.fromkeys(verb.section for verb in VERBS.values()):
+            with formatter.section(section):
+                rows = [
+                    (name, verb.help) for name, verb in VERBS.items() if verb.section == section and not verb.is_hidden
+                ]
+                formatter.write_dl(rows, col_max=14)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[click.shell_completion.CompletionItem]:
+        """Offer verbs from the table; options as every group does."""
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        return [
+            click.shell_completion.CompletionItem(name, help=verb.help)
+            for name, verb in VERBS.items()
+            if name.startswith(incomplete) and not verb.is_hidden
+        ]

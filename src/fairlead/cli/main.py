@@ -1,0 +1,78 @@
+"""The program: the root group, its flags, how errors are printed, and the exit code.
+
+The only module that ends the process and the only one of this room that sees errors which are not ours. Exit codes
+come from the error table; a container's own exit code is passed through by the verb that followed it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+
+from fairlead import __version__, errors
+from fairlead.cli import invocation, lazy
+
+_BUG: Final = 70  # EX_SOFTWARE of sysexits.h
+_INTERRUPTED: Final = 130  # 128 + SIGINT, as shells count it
+_PIPE_CLOSED: Final = 141  # 128 + SIGPIPE
+
+
+@click.group(
+    cls=lazy.LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    no_args_is_help=True,
+)
+@click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="settings file  [env: FAIRLEAD_CONFIG]")
+@click.option("--url", help="address of the service  [env: FAIRLEAD_URL; default: the local API socket]")
+@click.version_option(__version__, prog_name="fairlead", message="%(prog)s %(version)s")
+@click.pass_context
+def root(ctx: click.Context, config: Path | None, url: str | None) -> None:
+    """Guide GPUs into containers, and show every step of the way."""
+    env = ctx.obj if ctx.obj is not None else os.environ
+    ctx.obj = invocation.Invocation(env=env, config=config, url=url)
+
+
+def invoke(argv: Sequence[str] | None = None, *, env: Mapping[str, str] | None = None) -> int:
+    """Run one command line and return its exit code; errors are printed on standard error."""
+    try:
+        result = root.main(args=argv, prog_name="fairlead", standalone_mode=False, obj=env)
+    except errors.FairleadError as error:
+        print_error(error)
+        return errors.row_of(error).exit
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our pipe left (`| head`); the interpreter must not fail again when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _PIPE_CLOSED
+    except Exception as error:  # noqa: BLE001 the edge of the process: a bug is shown whole and ends it
+        traceback.print_exception(error)
+        click.echo("error: this is a bug in fairlead; please report it with the lines above", err=True)
+        return _BUG
+    return result if isinstance(result, int) else 0
+
+
+def print_error(error: errors.FairleadError) -> None:
+    """Print message and next step on standard error."""
+    click.secho("error: ", fg="red", err=True, nl=False)
+    click.echo(error.message, err=True)
+    if error.hint:
+        click.echo(f"  hint: {error.hint}", err=True)
+
+
+def main() -> None:
+    """Run the program."""
+    sys.exit(invoke())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""Listings and values on standard output: plain columns for people, JSON, YAML and names for programs.
+
+Columns are as wide as their longest value and are never cut: a pipe reads the same table a terminal shows.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+import click
+import msgspec
+import yaml
+
+T = TypeVar("T")
+
+FORMS: Final = ("table", "wide", "json", "yaml", "name")
+_GAP: Final = "   "
+
+
+@dataclass(frozen=True)  # no slots: typing sets __orig_class__ on generic instances, and 3.11 fails with both
+class Column(Generic[T]):
+    """One column of a table."""
+
+    title: str
+    text: Callable[[T], str]
+    is_wide: bool = False
+    """Shown with `-o wide` only."""
+
+
+def show_listing(items: Sequence[T], columns: Sequence[Column[T]], *, form: str, name: Callable[[T], str]) -> None:
+    """Print a listing.
+
+    Args:    form: one of `FORMS`.   name: what `-o name` prints of an item, one a line.
+    """
+    if form in {"json", "yaml"}:
+        show_value(items, form=form)
+        return
+    if form == "name":
+        for item in items:
+            click.echo(name(item))
+        return
+    chosen = [column for column in columns if form == "wide" or not column.is_wide]
+    rows = [[column.text(item) for column in chosen] for item in items]
+    for line in lines_of([[column.title for column in chosen], *rows]):
+        click.echo(line)
+
+
+def lines_of(rows: Sequence[Sequence[str]], *, gap: str = _GAP) -> Iterable[str]:
+    """Yield rows as lines with aligned columns; an empty value is shown as `-`."""
+    filled = [[value or "-" for value in row] for row in rows]
+    widths = [max(len(row[index]) for row in filled) for index in range(len(filled[0]))] if filled else []
+    for row in filled:
+        yield gap.join(value.ljust(width) for value, width in zip(row, widths, strict=True)).rstrip()
+
+
+def show_value(value: Any, *, form: str) -> None:
+    """Print one value as JSON or YAML."""
+    plain = msgspec.to_builtins(value)
+    if form == "yaml":
+        click.echo(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), nl=False)
+    else:
+        click.echo(json.dumps(plain, indent=2, ensure_ascii=False))
+
+
+def age(text: str | None, *, now: dt.datetime | None = None) -> str:
+    """Return how long ago an RFC 3339 time was, in its two largest units; empty for None."""
+    if text is None:
+        return ""
+    elapsed = (now or dt.datetime.now(dt.UTC)) - dt.datetime.fromisoformat(text)
+    return span(max(0.0, elapsed.total_seconds()))
+
+
+def span(seconds: float) -> str:
+    """Return a length of time a person can read, `45s`, `3m10s`, `5h2m`, `12d3h`."""
+    whole = int(seconds)
+    for large, small, size, unit in (("d", "h", 86400, 3600), ("h", "m", 3600, 60), ("m", "s", 60, 1)):
+        if whole >= size:
+            count, rest = divmod(whole, size)
+            return f"{count}{large}{rest // unit}{small}" if rest // unit else f"{count}{large}"
+    return f"{whole}s"
+
+
+def moment(seconds: float) -> str:
+    """Return a measured time with three digits that mean something, `0.8 ms`, `12 ms`, `1.25 s`, `2m5s`."""
+    if seconds < 0.01:
+        return f"{seconds * 1000:.1f} ms"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    return f"{seconds:.2f} s" if seconds < 60 else span(seconds)
+
+
+def size(count: float) -> str:
+    """Return bytes in binary units, `80 GiB`."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}"
+        count /= 1024
+    return f"{count:.0f} GiB" if count >= 10 or count == int(count) else f"{count:.1f} GiB"

@@ -1,0 +1,72 @@
+"""What a person sees while something takes its time: one line that is rewritten, on standard error, on a terminal only.
+
+Where standard error is no terminal (a log, a pipe), a line is written when what is waited for changes and it has
+already taken a second: short waits stay silent, long ones leave a readable trail.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from types import TracebackType
+from typing import Final, Self, TextIO
+
+import click
+
+_FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_PLAIN: Final = "|/-\\"
+_QUIET_S: Final = 1.0
+
+
+class Progress:
+    """One wait."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        """Write to `stream`, standard error by default."""
+        self._stream = stream or sys.stderr
+        self._is_live = self._stream.isatty()
+        self._frames = _FRAMES if (self._stream.encoding or "").lower().startswith("utf") else _PLAIN
+        self._started = time.monotonic()
+        self._shown = ""
+        self._width = 0
+        self._tick = 0
+
+    def show(self, text: str) -> None:
+        """Say what is waited for now; saying it again only moves the spinner."""
+        elapsed = time.monotonic() - self._started
+        if self._is_live:
+            frame = self._frames[self._tick % len(self._frames)]
+            self._tick += 1
+            self._rewrite(f"{frame} {text} ({elapsed:.0f} s)" if elapsed >= _QUIET_S else f"{frame} {text}")
+        elif text != self._shown and elapsed >= _QUIET_S:
+            click.echo(f"{text} ({elapsed:.0f} s)", file=self._stream)
+            self._shown = text
+
+    def clear(self) -> None:
+        """Take the line away; whatever is printed next starts on a clean one."""
+        if self._is_live and self._width:
+            self._rewrite("")
+            self._width = 0
+
+    def _rewrite(self, text: str) -> None:
+        columns = max(20, _columns(self._stream))
+        text = text if len(text) < columns else text[: columns - 2] + "…"
+        click.echo(f"\r{text}{' ' * max(0, self._width - len(text))}\r{text}", file=self._stream, nl=False)
+        self._stream.flush()
+        self._width = len(text)
+
+    def __enter__(self) -> Self:
+        """Start waiting."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Stop waiting."""
+        self.clear()
+
+
+def _columns(stream: TextIO) -> int:
+    try:
+        return os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError):
+        return 80

@@ -1,0 +1,99 @@
+"""Engine containers of a pod: which one is meant, its output from the beginning, the attempts after it.
+
+The kubelet labels every engine container with its pod, its container's name and the number of the attempt; a restart is
+a new engine container. Following output goes from attempt to attempt until the pod has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Final
+
+from fairlead import errors
+from fairlead.engine.port import ContainerPhase, ContainerState, Engine
+from fairlead.serve import pods, stream, view
+from fairlead.serve.services import Services
+from fairlead.store.port import ChangeKind
+from fairlead.wire.kubernetes import core
+
+POD_UID: Final = "io.kubernetes.pod.uid"
+CONTAINER: Final = "io.kubernetes.container.name"
+ATTEMPT: Final = "fairlead.dev/attempt"
+
+
+def container_name(pod: core.Pod, wanted: str) -> str:
+    """Return which container of the pod is meant: the named one, else its first.
+
+    Raises: NotFound: the pod has none of that name; the message lists what it has.
+    """
+    names = [item.name for item in (*pod.spec.containers, *pod.spec.init_containers)]
+    if not wanted:
+        return names[0]
+    if wanted not in names:
+        message = f'"{pod.metadata.name}" has no container "{wanted}" (it has: {", ".join(names)})'
+        raise errors.NotFound(message, reason="ContainerNotFound", hint="leave the name out to mean the first")
+    return wanted
+
+
+async def list_attempts(engine: Engine, pod: core.Pod, name: str) -> list[ContainerState]:
+    """Return the engine containers of one container, the newest attempt last."""
+    found = await engine.list_containers({POD_UID: pod.metadata.uid, CONTAINER: name})
+    return sorted(found, key=_attempt)
+
+
+def _attempt(state: ContainerState) -> int:
+    text = state.labels.get(ATTEMPT, "0")
+    return int(text) if text.isdecimal() else 0
+
+
+async def find_running(engine: Engine, pod: core.Pod, name: str) -> ContainerState:
+    """Return the running engine container. Raises: Conflict (`ContainerNotRunning`), saying where the pod stands."""
+    for state in reversed(await list_attempts(engine, pod, name)):
+        if state.phase is ContainerPhase.RUNNING:
+            return state
+    shown = view.container_view(pod)
+    message = f'container "{pod.metadata.name}" is not running (it is {shown.state})'
+    raise errors.Conflict(message, reason="ContainerNotRunning", hint=f"`fairlead explain {pod.metadata.name}`")
+
+
+async def latest_logs(
+    services: Services, pod: core.Pod, name: str, *, tail: int | None, timestamps: bool
+) -> AsyncIterator[bytes]:
+    """Return the newest attempt's output so far.
+
+    Raises: Conflict (`ContainerNotStarted`): there is no attempt yet, or it never came to one.
+    """
+    attempts = [item for item in await list_attempts(services.engine, pod, name) if _has_run(item)]
+    if attempts:
+        return services.engine.logs(attempts[-1].name, follow=False, tail=tail, timestamps=timestamps)
+    shown = view.container_view(pod)
+    why = ": ".join(part for part in (shown.reason, shown.message) if part)
+    about = f"{shown.state}, {why}" if why else shown.state
+    hint = None if view.is_final(pod) else f"`fairlead logs -f {pod.metadata.name}` waits for it"
+    message = f'container "{pod.metadata.name}" has no output: it has not started ({about})'
+    raise errors.Conflict(message, reason="ContainerNotStarted", hint=hint)
+
+
+def _has_run(state: ContainerState) -> bool:
+    return state.phase is not ContainerPhase.CREATED
+
+
+async def follow_logs(
+    services: Services, pod: core.Pod, name: str, *, tail: int | None, timestamps: bool
+) -> AsyncIterator[bytes]:
+    """Yield output from the newest attempt on, waiting for the first start, until the pod has ended or is gone."""
+    seen: set[str] = set()
+    async with stream.closing(pods.follow_pod(services.store, pod)) as changes:
+        async for change in changes:
+            fresh = [item for item in await list_attempts(services.engine, pod, name) if item.id not in seen]
+            started = [item for item in fresh if _has_run(item)]
+            for attempt in started if seen else started[-1:]:
+                limit = None if seen else tail
+                logs = services.engine.logs(attempt.name, follow=True, tail=limit, timestamps=timestamps)
+                async with stream.closing(logs) as chunks:
+                    async for chunk in chunks:
+                        yield chunk
+                seen.add(attempt.id)
+            seen |= {item.id for item in started}
+            if change.kind is ChangeKind.DELETED or view.is_final(change.object):
+                return

@@ -1,0 +1,224 @@
+"""Routes of containers: submit, look, wait, stop, delete, and what a container said."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import litestar
+from litestar import openapi, params, response, status_codes
+
+from fairlead.plan import journey
+from fairlead.serve import attempt, pods, submission, view
+from fairlead.serve.failure import documented
+from fairlead.serve.services import Door
+from fairlead.serve.view import ContainerView
+from fairlead.store import recorder
+from fairlead.store.port import Selector
+from fairlead.wire.kubernetes import core, manifest
+
+Name = Annotated[str, params.PathParameter(description="name of the container")]
+Follow = Annotated[
+    bool, params.QueryParameter(description="wait for the start, go on to the end, through restarts too")
+]
+Namespace = Annotated[str, params.QueryParameter(description="namespace of the container")]
+PLAIN_BYTES = openapi.ResponseSpec(
+    str, generate_examples=False, description="output as the process wrote it", media_type="text/plain"
+)
+
+
+@litestar.post(
+    "/v1/containers", summary="Run a container", responses=documented(400, 403, 409, 422), tags=["container"]
+)
+async def create_container(services: Door, data: params.JSONBody[submission.ContainerRequest]) -> ContainerView:
+    """Store a pod made from the request; a node's kubelet starts it once a scheduler has placed it."""
+    info = services.info
+    pod = submission.pod_of(data, resource=info.resource, scheduler_name=info.scheduler_name)
+    if data.tenancy:
+        await pods.ensure_namespace(services.store, data.tenancy)
+    return view.container_view(await pods.submit(services.store, pod))
+
+
+@litestar.post("/v1/pods", summary="Run a manifest", responses=documented(400, 403, 409, 422), tags=["container"])
+async def create_pods(services: Door, body: params.RawBody) -> view.ContainerList:
+    """Store the Pods of a Kubernetes manifest, YAML (one or more documents) or JSON, in their order."""
+    wanted = manifest.parse_pods(body)
+    placed = [submission.with_scheduler(pod, services.info.scheduler_name) for pod in wanted]
+    return view.ContainerList(
+        items=tuple([view.container_view(await pods.submit(services.store, pod)) for pod in placed])
+    )
+
+
+@litestar.get("/v1/containers", summary="List containers", responses=documented(400, 422), tags=["container"])
+async def list_containers(
+    services: Door,
+    all_: Annotated[bool, params.QueryParameter(name="all", description="ended ones too")] = False,
+    label: Annotated[list[str] | None, params.QueryParameter(description="`key=value`; repeat for more")] = None,
+    namespace: Annotated[str | None, params.QueryParameter(description="empty: all namespaces")] = None,
+) -> view.ContainerList:
+    """Return containers in the order of namespace and name."""
+    found = await pods.list_pods(services.store, namespace=namespace, labels=label or ())
+    items = tuple(view.container_view(pod) for pod in found if all_ or not view.is_final(pod))
+    return view.ContainerList(items=items)
+
+
+@litestar.get("/v1/containers/{name:str}", summary="Show a container", responses=documented(404), tags=["container"])
+async def show_container(services: Door, name: Name, namespace: Namespace = "default") -> ContainerView:
+    """Return one container as it is."""
+    return view.container_view(await pods.find_pod(services.store, name, namespace))
+
+
+@litestar.delete(
+    "/v1/containers/{name:str}",
+    summary="Stop and remove a container",
+    responses=documented(404, 409),
+    status_code=status_codes.HTTP_202_ACCEPTED,
+    tags=["container"],
+)
+async def delete_container(
+    services: Door,
+    name: Name,
+    namespace: Namespace = "default",
+    grace: Annotated[
+        int | None,
+        params.QueryParameter(ge=0, description="seconds between SIGTERM and SIGKILL; empty: the container's own"),
+    ] = None,
+) -> ContainerView:
+    """Delete the object; a running container is stopped first, and `wait?state=gone` tells when it is over."""
+    pod = await pods.find_pod(services.store, name, namespace)
+    await services.store.delete(core.Pod, name, namespace, grace_s=grace, uid=pod.metadata.uid)
+    return view.container_view(pod)
+
+
+@litestar.post(
+    "/v1/containers/{name:str}/:stop",
+    summary="Stop a container and keep its record",
+    responses=documented(404, 409),
+    status_code=status_codes.HTTP_202_ACCEPTED,
+    tags=["container"],
+)
+async def stop_container(
+    services: Door,
+    name: Name,
+    namespace: Namespace = "default",
+    grace: Annotated[
+        int | None,
+        params.QueryParameter(ge=0, description="seconds between SIGTERM and SIGKILL; empty: the container's own"),
+    ] = None,
+) -> ContainerView:
+    """Ask for a stop; `wait` tells when it has ended. Asking again, or of an ended container, changes nothing."""
+    return view.container_view(await pods.stop(services.store, name, namespace, grace_s=grace))
+
+
+@litestar.get(
+    "/v1/containers/{name:str}/wait",
+    summary="Wait for a container",
+    responses=documented(404, 422),
+    tags=["container"],
+)
+async def wait_container(
+    services: Door,
+    name: Name,
+    namespace: Namespace = "default",
+    until: Annotated[str, params.QueryParameter(name="state", description="started, ended or gone")] = "ended",
+    timeout: Annotated[float | None, params.QueryParameter(ge=0, le=3600, description="seconds at most")] = 60,
+) -> ContainerView:
+    """Return the container once it is in the state, or as it is when the time is over: compare `state`."""
+    pod = await pods.find_pod(services.store, name, namespace)
+    return await pods.wait_for(services.store, pod, state=until, timeout_s=timeout)
+
+
+@litestar.get(
+    "/v1/containers/{name:str}/logs",
+    summary="Read a container's output",
+    responses=documented(404, 409) | {200: PLAIN_BYTES},
+    tags=["container"],
+)
+async def read_logs(
+    services: Door,
+    name: Name,
+    namespace: Namespace = "default",
+    follow: Annotated[
+        bool, params.QueryParameter(description="wait for the start, go on to the end, restarts too")
+    ] = False,
+    tail: Annotated[int | None, params.QueryParameter(ge=0, description="only the last lines of what is there")] = None,
+    timestamps: Annotated[bool, params.QueryParameter(description="put the time before each line")] = False,
+    container: Annotated[str, params.QueryParameter(description="which container of the group; empty: the first")] = "",
+) -> response.Stream:
+    """Return standard output and error together, from the beginning, while it runs and after its end."""
+    pod = await pods.find_pod(services.store, name, namespace)
+    wanted = attempt.container_name(pod, container)
+    if follow:
+        logs = attempt.follow_logs(services, pod, wanted, tail=tail, timestamps=timestamps)
+    else:
+        logs = await attempt.latest_logs(services, pod, wanted, tail=tail, timestamps=timestamps)
+    return response.Stream(logs, media_type="text/plain")
+
+
+@litestar.get(
+    "/v1/containers/{name:str}/events",
+    summary="List a container's events",
+    responses=documented(404),
+    tags=["container"],
+)
+async def list_container_events(services: Door, name: Name, namespace: Namespace = "default") -> view.EventList:
+    """Return the events of this container, oldest first; those of an earlier one of the same name are left out."""
+    pod = await pods.find_pod(services.store, name, namespace)
+    listing = await services.store.list(
+        core.Event, Selector(namespace=namespace, fields={"involvedObject.uid": pod.metadata.uid})
+    )
+    shown = sorted((view.event_view(event) for event in listing.items), key=lambda item: item.at or "")
+    return view.EventList(items=tuple(shown))
+
+
+@litestar.get(
+    "/v1/containers/{name:str}/trace",
+    summary="Trace a container's journey",
+    responses=documented(404),
+    tags=["container"],
+)
+async def trace_container(services: Door, name: Name, namespace: Namespace = "default") -> journey.Journey:
+    """Return what every layer recorded, from the silicon to the process's end, in order."""
+    pod = await pods.find_pod(services.store, name, namespace)
+    steps = await recorder.list_steps(services.store, uid=pod.metadata.uid)
+    node = pod.spec.node_name
+    before = await recorder.list_steps(services.store, name=node, kind="Node") if node else ()
+    has_devices = bool(view.asked_devices(pod))
+    return journey.order_journey(steps, before, is_final=view.is_final(pod), has_devices=has_devices)
+
+
+@litestar.get(
+    "/v1/containers/{name:str}/explain",
+    summary="Explain a container's state",
+    responses=documented(404),
+    tags=["container"],
+)
+async def explain_container(services: Door, name: Name, namespace: Namespace = "default") -> view.Explanation:
+    """Return why it waits, failed or runs where it does, from the latest step that tells."""
+    pod = await pods.find_pod(services.store, name, namespace)
+    shown = view.container_view(pod)
+    step = journey.find_why(await recorder.list_steps(services.store, uid=pod.metadata.uid))
+    own = ": ".join(part for part in (shown.reason, shown.message) if part)
+    waits = f'no scheduler named "{pod.spec.scheduler_name}" has looked at it yet' if not pod.spec.node_name else ""
+    return view.Explanation(
+        name=name,
+        state=shown.state,
+        summary=own or (step.message if step else waits) or f"{shown.state} on {shown.node}",
+        reason=shown.reason or (step.reason if step else ""),
+        facts=dict(step.facts) if step else {},
+        at=step.at if step else None,
+    )
+
+
+ROUTES = (
+    create_container,
+    create_pods,
+    list_containers,
+    show_container,
+    delete_container,
+    stop_container,
+    wait_container,
+    read_logs,
+    list_container_events,
+    trace_container,
+    explain_container,
+)

@@ -1,0 +1,117 @@
+"""The application on a unix socket that only its owner may open.
+
+The socket is made beside its final name, given its mode and renamed into place, so that nobody can connect to it
+before it is 0600, and a socket that a dead service left behind is replaced in the same step. Signals are left to the
+caller: cancelling the task ends the service, open requests get two seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import uvicorn
+
+from fairlead import errors
+
+_LONGEST: Final = 107  # sun_path holds 108 bytes with its closing NUL (unix(7))
+_BESIDE: Final = len("/.s12345678/s")
+_GRACE_S: Final = 2
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def listen(path: Path, *, mode: int = 0o600) -> socket.socket:
+    """Return a socket that listens at `path`; whatever a dead service left there is replaced.
+
+    Raises: Conflict (`ServiceRunning`): another service answers there, or the path is no socket.
+            Invalid: the path is longer than the kernel takes.   Unavailable: the folder cannot be written.
+    """
+    if max(len(str(path).encode()), len(str(path.parent).encode()) + _BESIDE) > _LONGEST:
+        message = f"socket path {path} is too long for the kernel"
+        raise errors.Invalid(message, reason="SocketPathTooLong", hint="choose another --api-socket")
+    _refuse_living(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".s", dir=path.parent) as folder:
+            temporary = Path(folder) / "s"
+            listener.bind(str(temporary))
+            temporary.chmod(mode)
+            listener.listen(128)
+            temporary.rename(path)
+    except OSError as error:
+        listener.close()
+        message = f"cannot listen on {path}: {error.strerror or error}"
+        raise errors.Unavailable(message, reason="SocketUnusable", hint="choose another --api-socket") from error
+    listener.setblocking(False)
+    return listener
+
+
+def _refuse_living(path: Path) -> None:
+    if not path.exists():
+        return
+    if not path.is_socket():
+        message = f"{path} is in the way: it is no socket"
+        raise errors.Conflict(message, reason="SocketPathTaken", hint="remove it, or choose another --api-socket")
+    with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as probe:
+        probe.settimeout(1)
+        with contextlib.suppress(ConnectionRefusedError, FileNotFoundError):
+            probe.connect(str(path))
+            message = f"another service answers at {path}"
+            raise errors.Conflict(
+                message, reason="ServiceRunning", hint="`fairlead status` asks it; `fairlead down` ends it"
+            )
+
+
+async def serve_unix(app: Any, path: Path, *, ready: asyncio.Event | None = None) -> None:
+    """Serve an ASGI application at `path` until cancelled, then remove the socket.
+
+    Args:    ready: set as soon as clients can connect.   Raises: as `listen`.
+    """
+    listener = listen(path)
+    mine = _inode(path)
+    config = uvicorn.Config(
+        app,
+        lifespan="off",
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        ws="websockets-sansio",
+        timeout_graceful_shutdown=_GRACE_S,
+    )
+    server = _Server(config)
+    try:
+        if ready is not None:
+            ready.set()
+        async with asyncio.TaskGroup() as group:
+            serving = group.create_task(server.serve(sockets=[listener]))
+            try:
+                await asyncio.shield(serving)
+            except asyncio.CancelledError:
+                server.should_exit = True
+                await serving
+                raise
+    finally:
+        _remove(path, mine)
+
+
+def _inode(path: Path) -> int:
+    return path.stat().st_ino
+
+
+def _remove(path: Path, inode: int) -> None:
+    """Remove the socket unless a later service has put its own there."""
+    with contextlib.suppress(FileNotFoundError):
+        if _inode(path) == inode:
+            path.unlink()

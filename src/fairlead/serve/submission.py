@@ -1,0 +1,152 @@
+"""What a tenant sends to have a container run, and the pod it becomes.
+
+Pure: a request in, a pod out. Values that Kubernetes judges (numbers of GPUs, quantities, names) are passed on as they
+came, so that `plan.admission` refuses them in Kubernetes' own words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Final
+
+import msgspec
+
+from fairlead import errors
+from fairlead.wire.kubernetes import core, meta
+
+_UNFIT: Final = re.compile(r"[^a-z0-9]+")
+_LONGEST: Final = 52  # a label's 63 less the dash, the suffix and room for a container's number
+
+Quantity = str | int | float
+
+
+class BindRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One bind mount from the host."""
+
+    host_path: str
+    container_path: str
+    read_only: bool = False
+
+
+class ContainerRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A container to run; `image` (or its older name `container-url`) is the only field that must be there."""
+
+    image: Annotated[str, msgspec.Meta(description="image to run")] = ""
+    container_url: Annotated[str, msgspec.Meta(description="another name for `image`")] = msgspec.field(
+        default="", name="container-url"
+    )
+    tenancy: Annotated[str, msgspec.Meta(description="namespace to run in, made where there is none")] = ""
+    namespace: Annotated[str, msgspec.Meta(description="namespace to run in")] = ""
+    name: Annotated[str, msgspec.Meta(description="unique in its namespace; empty: made from the image's name")] = ""
+    gpus: Annotated[Quantity, msgspec.Meta(description="whole GPUs, all on one node")] = 0
+    resources: Annotated[
+        Mapping[str, Quantity], msgspec.Meta(description="devices by resource, `nvidia.com/mig-1g.10gb`")
+    ] = {}
+    command: Annotated[tuple[str, ...], msgspec.Meta(description="replaces the image's entrypoint")] = ()
+    args: Annotated[tuple[str, ...], msgspec.Meta(description="replaces the image's command")] = ()
+    env: Mapping[str, str] = {}
+    cpu: Annotated[Quantity | None, msgspec.Meta(description="CPUs at most, `1.5` or `500m`")] = None
+    memory: Annotated[Quantity | None, msgspec.Meta(description="memory at most, `4Gi` or bytes")] = None
+    restart: Annotated[str, msgspec.Meta(description="Never, OnFailure or Always")] = "Never"
+    labels: Mapping[str, str] = {}
+    tty: bool = False
+    stdin: bool = False
+    user: Annotated[str, msgspec.Meta(description="numeric `uid` or `uid:gid`; empty: the image's")] = ""
+    workdir: str = ""
+    binds: tuple[BindRequest, ...] = ()
+
+
+def namespace_of(request: ContainerRequest) -> str:
+    """Return where the container goes: the tenancy's namespace, else the named one, else `default`."""
+    return request.tenancy or request.namespace or "default"
+
+
+def pod_of(request: ContainerRequest, *, resource: str, scheduler_name: str) -> core.Pod:
+    """Return the pod a request stands for, not yet admitted.
+
+    Args:    resource: extended resource meant by `gpus`.   scheduler_name: whose scheduler places it.
+    Raises:  Invalid: two images, no image, or a user that is not numeric.
+    """
+    image = _image(request)
+    base = _base_name(image)
+    return core.Pod(
+        metadata=meta.ObjectMeta(
+            name=request.name,
+            generate_name="" if request.name else f"{base}-",
+            namespace=namespace_of(request),
+            labels=request.labels,
+        ),
+        spec=core.PodSpec(
+            containers=(_container(request, base, image, resource),),
+            restart_policy=request.restart,
+            scheduler_name=scheduler_name,
+            volumes=tuple(
+                core.Volume(name=f"bind-{number}", host_path=core.HostPathVolume(path=bind.host_path))
+                for number, bind in enumerate(request.binds)
+            ),
+        ),
+    )
+
+
+def with_scheduler(pod: core.Pod, scheduler_name: str) -> core.Pod:
+    """Return a manifest's pod with our defaults: a namespace, and our scheduler where it names none."""
+    about = msgspec.structs.replace(pod.metadata, namespace=pod.metadata.namespace or "default")
+    spec = msgspec.structs.replace(pod.spec, scheduler_name=pod.spec.scheduler_name or scheduler_name)
+    return msgspec.structs.replace(pod, metadata=about, spec=spec)
+
+
+def _container(request: ContainerRequest, base: str, image: str, resource: str) -> core.Container:
+    return core.Container(
+        name=base,
+        image=image,
+        command=request.command,
+        args=request.args,
+        env=tuple(core.EnvVar(name=name, value=value) for name, value in request.env.items()),
+        working_dir=request.workdir,
+        resources=core.ResourceRequirements(limits=dict(_limits(request, resource))),
+        volume_mounts=tuple(
+            core.VolumeMount(name=f"bind-{number}", mount_path=bind.container_path, read_only=bind.read_only)
+            for number, bind in enumerate(request.binds)
+        ),
+        security_context=_user(request.user),
+        stdin=request.stdin,
+        tty=request.tty,
+    )
+
+
+def _image(request: ContainerRequest) -> str:
+    if request.image and request.container_url and request.image != request.container_url:
+        message = f'two images given: image "{request.image}" and container-url "{request.container_url}"'
+        raise errors.Invalid(message, reason="ImageAmbiguous", hint="they are two names of one field: send one")
+    image = request.image or request.container_url
+    if not image:
+        raise errors.Invalid("no image given", reason="ImageRequired", hint='send "image" or "container-url"')
+    return image
+
+
+def _base_name(image: str) -> str:
+    """Return a name fit for a label, made from the image's last path component without tag and digest."""
+    last = image.partition("@")[0].rsplit("/", 1)[-1].partition(":")[0]
+    return _UNFIT.sub("-", last.lower()).strip("-")[:_LONGEST].strip("-") or "container"
+
+
+def _limits(request: ContainerRequest, resource: str) -> Iterator[tuple[str, Quantity]]:
+    # 0 is no request at all, but "0.0", "two" and -1 go on to admission, which names the rule they break.
+    if request.gpus != 0:
+        yield resource, request.gpus
+    yield from request.resources.items()
+    if request.cpu is not None:
+        yield "cpu", request.cpu
+    if request.memory is not None:
+        yield "memory", request.memory
+
+
+def _user(text: str) -> core.SecurityContext | None:
+    if not text:
+        return None
+    uid, colon, gid = text.partition(":")
+    if not uid.isdecimal() or (colon and not gid.isdecimal()):
+        message = f'user "{text}" is not numeric'
+        raise errors.Invalid(message, reason="UserInvalid", hint="give a uid or uid:gid, such as 1000:1000")
+    return core.SecurityContext(run_as_user=int(uid), run_as_group=int(gid) if colon else None)
