@@ -1,0 +1,200 @@
+"""AMD GPUs from sysfs: the amdgpu driver's devices and the KFD's topology.
+
+There is no library to ask and nothing that hangs for long, so one scan is one pass over files in a thread. XGMI links
+come from KFD's topology, everything else from the PCI tree. A GPU whose attributes cannot be read is unreadable; the
+others are not touched by it. AMD reports no events this way: watchers wait, and rescans notice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from fairlead.model.driver import DriverFiles, Module
+from fairlead.model.gpu import GPU, Driver, GPUEvent, GPUHealth, Inventory, Link, LinkKind, UnreadableGPU, Vendor
+from fairlead.model.ids import GPUUUID
+from fairlead.silicon import driver, feed, pci
+
+_DRIVER_FOLDER: Final = "sys/module/amdgpu/drivers/pci:amdgpu"
+_KFD_NODES: Final = "sys/class/kfd/kfd/topology/nodes"
+_XGMI: Final = 11
+"""KFD's CRAT link type; 2 is PCIe."""
+_UNCORRECTABLE: Final = "ue:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Node:
+    """One GPU node of KFD's topology."""
+
+    number: int
+    render_minor: int
+    gfx_version: int
+    """gfx_target_version, major * 10000 + minor * 100 + stepping; 0 where it is absent."""
+    xgmi: tuple[int, ...]
+    """Numbers of the nodes at the far ends of XGMI links, one a link."""
+
+
+class AMDSilicon:
+    """The Silicon port over amdgpu's sysfs."""
+
+    def __init__(self, root: Path) -> None:
+        """Args: root: where /dev, /proc and /sys lie."""
+        self._root = root
+        self._feed = feed.Feed()
+
+    async def scan(self) -> Inventory:
+        """Read everything now; see the port."""
+        return await asyncio.to_thread(_scan, self._root)
+
+    async def scan_driver(self) -> tuple[DriverFiles, ...]:
+        """Read device nodes and modules; see the port. The user space is the container's own."""
+        files = await asyncio.to_thread(_scan_driver, self._root)
+        return () if files is None else (files,)
+
+    def watch_events(self) -> AsyncIterator[GPUEvent]:
+        """Wait for ever: sysfs reports no events."""
+        return self._feed.subscribe()
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def _addresses(root: Path) -> list[str]:
+    folder = root / _DRIVER_FOLDER
+    return sorted(path.name for path in folder.iterdir() if path.name.count(":") == 2) if folder.is_dir() else []
+
+
+def _version(root: Path) -> str | None:
+    """The module's own version, or the kernel's where the module is the kernel's."""
+    return pci.read_text(root / "sys/module/amdgpu/version") or pci.read_text(root / "proc/sys/kernel/osrelease")
+
+
+def _scan(root: Path) -> Inventory:
+    addresses = _addresses(root)
+    if not addresses:
+        return Inventory()
+    nodes = {node.render_minor: node for node in _kfd_nodes(root)}
+    gpus, unreadable = [], []
+    for index, address in enumerate(addresses):
+        gpu = _read(root, address, index, nodes)
+        if isinstance(gpu, GPU):
+            gpus.append(gpu)
+        else:
+            unreadable.append(gpu)
+    return Inventory(
+        gpus=tuple(gpus),
+        unreadable=tuple(unreadable),
+        links=tuple(_link(root, a, b, nodes) for a, b in itertools.combinations(gpus, 2)),
+        drivers=(Driver(vendor=Vendor.AMD, version=_version(root) or "unknown"),),
+    )
+
+
+def _read(root: Path, address: str, index: int, nodes: dict[int, _Node]) -> GPU | UnreadableGPU:
+    folder = pci.folder(root, address)
+    memory = pci.read_int(folder / "mem_info_vram_total")
+    renders = sorted(path.name for path in (folder / "drm").glob("renderD*"))
+    if memory is None or not renders:
+        lacks = "mem_info_vram_total" if memory is None else "drm/renderD*"
+        return UnreadableGPU(
+            index=index,
+            pci_bus_id=address,
+            uuid=GPUUUID(address),
+            reason="Unreadable",
+            message=f"sysfs of {address} does not tell {lacks} (see dmesg for amdgpu messages)",
+        )
+    minor = int(renders[0].removeprefix("renderD"))
+    device = pci.read_text(folder / "device") or "unknown"
+    return GPU(
+        uuid=GPUUUID(address),
+        vendor=Vendor.AMD,
+        index=index,
+        minor=minor,
+        pci_bus_id=pci.normalise(address),
+        name=pci.read_text(folder / "product_name") or f"AMD GPU {device}",
+        memory_bytes=memory,
+        serial=pci.read_text(folder / "serial_number") or None,
+        compute_capability=_gfx(nodes.get(minor)),
+        numa_node=pci.numa_node(root, address),
+        device_nodes=tuple(pci.list_drm_nodes(root, address)),
+        health=_health(folder),
+    )
+
+
+def _gfx(node: _Node | None) -> tuple[int, int] | None:
+    return (node.gfx_version // 10000, node.gfx_version // 100 % 100) if node and node.gfx_version else None
+
+
+def _health(folder: Path) -> GPUHealth:
+    monitor = next(iter(sorted((folder / "hwmon").glob("hwmon*"))), folder / "hwmon")
+    temperature, power = pci.read_int(monitor / "temp1_input"), pci.read_int(monitor / "power1_average")
+    errors = (pci.read_text(folder / "ras/umc_err_count") or "").splitlines()
+    counts = [line.split() for line in errors if line.startswith(_UNCORRECTABLE)]
+    return GPUHealth(
+        temperature_c=None if temperature is None else temperature // 1000,
+        power_mw=None if power is None else power // 1000,
+        ecc_uncorrected=int(counts[0][1]) if counts and len(counts[0]) > 1 and counts[0][1].isdigit() else None,
+        utilization_percent=pci.read_int(folder / "gpu_busy_percent"),
+        memory_used_bytes=pci.read_int(folder / "mem_info_vram_used"),
+    )
+
+
+def _kfd_nodes(root: Path) -> list[_Node]:
+    folder = root / _KFD_NODES
+    found = []
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        properties = _properties(path / "properties")
+        if properties.get("simd_count", 0) > 0 and "drm_render_minor" in properties and path.name.isdigit():
+            found.append(
+                _Node(
+                    number=int(path.name),
+                    render_minor=properties["drm_render_minor"],
+                    gfx_version=properties.get("gfx_target_version", 0),
+                    xgmi=tuple(_xgmi(path)),
+                )
+            )
+    return found
+
+
+def _xgmi(node: Path) -> list[int]:
+    links = [_properties(path) for kind in ("io_links", "p2p_links") for path in node.glob(f"{kind}/*/properties")]
+    return [link["node_to"] for link in links if link.get("type") == _XGMI and "node_to" in link]
+
+
+def _properties(path: Path) -> dict[str, int]:
+    """Lines `name number` of a KFD file; others are skipped."""
+    pairs = [line.split() for line in (pci.read_text(path) or "").splitlines()]
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
+
+
+def _link(root: Path, a: GPU, b: GPU, nodes: dict[int, _Node]) -> Link:
+    one, other = nodes.get(a.minor), nodes.get(b.minor)
+    if one is not None and other is not None:
+        lanes = max(one.xgmi.count(other.number), other.xgmi.count(one.number))
+        if lanes:
+            return Link(a=a.uuid, b=b.uuid, kind=LinkKind.XGMI, lanes=lanes)
+    return Link(a=a.uuid, b=b.uuid, kind=pci.link_kind(root, a.pci_bus_id, b.pci_bus_id))
+
+
+def _scan_driver(root: Path) -> DriverFiles | None:
+    addresses = _addresses(root)
+    is_loaded = (root / "sys/module/amdgpu").is_dir()
+    if not addresses and not is_loaded:
+        return None
+    paths = [root / "dev/kfd", *(root / n.lstrip("/") for a in addresses for n in pci.list_drm_nodes(root, a))]
+    nodes = [node for path in paths if (node := driver.read_node(root, path)) is not None]
+    problems = []
+    if addresses and not any(node.path == "/dev/kfd" for node in nodes):
+        problems.append("device node /dev/kfd is missing: load amdgpu with KFD support (modprobe amdgpu)")
+    return DriverFiles(
+        vendor=Vendor.AMD,
+        version=_version(root),
+        nodes=tuple(nodes),
+        modules=(
+            Module(name="amdgpu", is_loaded=is_loaded, version=pci.read_text(root / "sys/module/amdgpu/version")),
+        ),
+        problems=tuple(problems),
+    )

@@ -1,0 +1,79 @@
+"""Several vendors' silicon as one: inventories joined, events merged, and no vendor's failure hiding another's GPUs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+from fairlead import errors, telemetry
+from fairlead.model.driver import DriverFiles
+from fairlead.model.gpu import GPUEvent, Inventory
+from fairlead.silicon import port
+
+
+class CompositeSilicon:
+    """The Silicon port over several others, in the order given."""
+
+    def __init__(self, parts: Sequence[port.Silicon]) -> None:
+        self._parts = tuple(parts)
+        self._complaints: set[str] = set()
+
+    async def scan(self) -> Inventory:
+        """Read every vendor side by side.
+
+        Raises:  Unavailable: a vendor's driver refuses to start and no other vendor has a GPU.
+        """
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(_scan(part)) for part in self._parts]
+        answers = [task.result() for task in tasks]
+        found = [answer for answer in answers if isinstance(answer, Inventory)]
+        failed = [answer for answer in answers if isinstance(answer, errors.Unavailable)]
+        joined = Inventory(
+            gpus=tuple(gpu for item in found for gpu in item.gpus),
+            unreadable=tuple(gpu for item in found for gpu in item.unreadable),
+            links=tuple(link for item in found for link in item.links),
+            drivers=tuple(driver for item in found for driver in item.drivers),
+            is_simulated=any(item.is_simulated for item in found),
+        )
+        if failed and not joined.gpus and not joined.unreadable:
+            raise failed[0]
+        for error in failed:
+            if error.message not in self._complaints:
+                self._complaints.add(error.message)
+                telemetry.log.warning("gpu driver not readable", reason=error.reason, error=error.message)
+        return joined
+
+    async def scan_driver(self) -> tuple[DriverFiles, ...]:
+        """Read every vendor's files, in order."""
+        return tuple([files for part in self._parts for files in await part.scan_driver()])
+
+    async def watch_events(self) -> AsyncIterator[GPUEvent]:
+        """Yield every vendor's events as they come."""
+        queue: asyncio.Queue[GPUEvent] = asyncio.Queue()
+        sources = [part.watch_events() for part in self._parts]
+        async with asyncio.TaskGroup() as group:
+            pumps = [group.create_task(_pump(source, queue)) for source in sources]
+            try:
+                while True:
+                    yield await queue.get()
+            except GeneratorExit:  # closed by its reader: end the pumps, then leave the group in peace
+                for pump in pumps:
+                    pump.cancel()
+
+    async def close(self) -> None:
+        """Close every vendor's, all of them even when one fails."""
+        async with asyncio.TaskGroup() as group:
+            for part in self._parts:
+                group.create_task(part.close())
+
+
+async def _scan(part: port.Silicon) -> Inventory | errors.Unavailable:
+    try:
+        return await part.scan()
+    except errors.Unavailable as error:
+        return error
+
+
+async def _pump(source: AsyncIterator[GPUEvent], queue: asyncio.Queue[GPUEvent]) -> None:
+    async for event in source:
+        queue.put_nowait(event)
