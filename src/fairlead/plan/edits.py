@@ -1,8 +1,8 @@
 """Injection: a container's OCI runtime spec and the devices it was given → the edited spec, or a refusal.
 
 Pure: the spec comes back as a new value that shares what was not edited, the caller's stays as it was, and host facts
-come through `stat`, asked anew each time. Edits apply kind by kind (env, device nodes, net devices, mounts, hooks,
-intelRdt, additional gids), each in request order; the spec-level edits of a file apply once, before its first device.
+come through `stat`, asked anew each time. Every kind of edit applies in request order; the
+spec-level edits of a file apply once, before its first device.
 
 Beyond the reference library: injecting twice is injecting once (nodes, rules, hooks and mounts are not repeated), a
 replaced node takes its old cgroup rule with it, and a node that is declared otherwise than the host has it is refused
@@ -24,6 +24,7 @@ from fairlead.wire.cdi import spec as cdi
 
 Source = tuple[str, cdi.ContainerEdits]
 """Who asks (a device or a spec file), and for what."""
+_Numbers = tuple[Any, Any, Any]
 _ALL_ACCESS: Final = "rwm"
 
 
@@ -82,13 +83,15 @@ def sources_of(resolved: Iterable[directory.Resolved]) -> tuple[Source, ...]:
 
 def _edited(config: dict[str, Any], sources: Sequence[Source], stat: host.StatNode) -> _Editor:
     editor = _Editor(config, stat)
-    for apply in (editor.add_env, editor.add_nodes, editor.add_net_devices, editor.add_mounts, editor.add_hooks):
-        for source, edits in sources:
-            apply(source, edits)
     for source, edits in sources:
+        editor.add_env(source, edits)
+    editor.set_nodes(sources)
+    editor.set_mounts(sources)
+    for source, edits in sources:
+        editor.add_net_devices(source, edits)
+        editor.add_hooks(source, edits)
         editor.set_rdt(source, edits)
         editor.add_gids(source, edits)
-    editor.sort_mounts()
     return editor
 
 
@@ -134,34 +137,48 @@ class _Editor:
                 env.append(variable)
             self._record("env", name, before=before, after=variable, source=source)
 
-    def add_nodes(self, source: str, edits: cdi.ContainerEdits) -> None:
-        for node in edits.device_nodes:
-            device = _device(node, self._stat, self._user())
-            devices = self._list("linux", "devices")
-            old = next((item for item in devices if _same_path(item, "path", node.path)), None)
-            if old is not None:
-                devices.remove(old)
-                if _numbers(old) != _numbers(device):
-                    self._drop_rule(old, source)
+    def set_nodes(self, sources: Sequence[Source]) -> None:
+        """Place every node that is asked for; of several at one container path the last one stands.
+
+        Grants of nodes that make room are taken back first, so that what the container may open depends neither on
+        the order of the nodes nor on how often they are injected.
+        """
+        user = oci.object_at(oci.object_at(self.config, "process", "process"), "user", "process.user")
+        wanted: dict[str, tuple[str, cdi.DeviceNode, dict[str, Any]]] = {}
+        for source, edits in sources:
+            for node in edits.device_nodes:
+                place = posixpath.normpath(node.path)
+                wanted.pop(place, None)
+                wanted[place] = (source, node, _device(node, self._stat, user))
+        if not wanted:
+            return
+        devices = self._list("linux", "devices")
+        replaced = {_place(item): item for item in devices if _place(item) in wanted}
+        devices[:] = [item for item in devices if _place(item) not in wanted]
+        revoked = self._revoke(
+            [_numbers(item) for item in replaced.values()], kept=[_numbers(item) for item in devices]
+        )
+        for place, (source, node, device) in wanted.items():
+            old = replaced.get(place)
             devices.append(device)
             self._record("device", node.path, before=old, after=device, source=source)
             if device["type"] in {"b", "c"}:
-                self._allow(device, node.permissions or _ALL_ACCESS, source)
-
-    def _user(self) -> dict[str, Any]:
-        process = oci.object_at(self.config, "process", "process")
-        return oci.object_at(process, "user", "process.user")
-
-    def _drop_rule(self, old: dict[str, Any], source: str) -> None:
-        """Take back what the replaced node was allowed, unless another node still stands for the same numbers."""
-        if any(_numbers(item) == _numbers(old) for item in self._list("linux", "devices")):
-            return
-        rules = self._list("linux", "resources", "devices")
-        for rule in [rule for rule in rules if _is_grant(rule) and _numbers(rule) == _numbers(old)]:
-            rules.remove(rule)
+                self._grant(device, node.permissions or _ALL_ACCESS, source, revoked)
+        for rule in revoked:
+            source = next(wanted[place][0] for place, old in replaced.items() if _numbers(old) == _numbers(rule))
             self._record("rule", _rule_text(rule), before=rule, after=None, source=source)
 
-    def _allow(self, device: dict[str, Any], access: str, source: str) -> None:
+    def _revoke(self, gone: Sequence[_Numbers], *, kept: Sequence[_Numbers]) -> list[dict[str, Any]]:
+        """Take back the grants of nodes that go, unless a node that stays has the same numbers."""
+        numbers = [item for item in gone if item not in kept]
+        if not numbers:
+            return []
+        rules = self._list("linux", "resources", "devices")
+        revoked = [rule for rule in rules if _is_grant(rule) and _numbers(rule) in numbers]
+        rules[:] = [rule for rule in rules if rule not in revoked]
+        return revoked
+
+    def _grant(self, device: dict[str, Any], access: str, source: str, revoked: list[dict[str, Any]]) -> None:
         """Grant access last in the list, where no earlier denial undoes it; an equal grant moves there."""
         rules = self._list("linux", "resources", "devices")
         rule = {
@@ -171,10 +188,11 @@ class _Editor:
             "minor": device["minor"],
             "access": access,
         }
-        before = rule if rule in rules else None
+        was_there = rule in rules or rule in revoked
         rules[:] = [item for item in rules if item != rule]
+        revoked[:] = [item for item in revoked if item != rule]
         rules.append(rule)
-        self._record("rule", _rule_text(rule), before=before, after=rule, source=source)
+        self._record("rule", _rule_text(rule), before=rule if was_there else None, after=rule, source=source)
 
     def add_net_devices(self, source: str, edits: cdi.ContainerEdits) -> None:
         for item in edits.net_devices:
@@ -183,20 +201,26 @@ class _Editor:
             devices[item.host_interface_name] = after
             self._record("netDevice", item.host_interface_name, before=before, after=after, source=source)
 
-    def add_mounts(self, source: str, edits: cdi.ContainerEdits) -> None:
-        for mount in edits.mounts:
-            after = _mount(mount)
-            mounts = self._list("mounts")
-            old = [item for item in mounts if _same_path(item, "destination", mount.container_path)]
-            mounts[:] = [item for item in mounts if not _same_path(item, "destination", mount.container_path)]
-            mounts.append(after)
-            before = old[-1] if old else None
-            self._record("mount", mount.container_path, before=before, after=after, source=source)
+    def set_mounts(self, sources: Sequence[Source]) -> None:
+        """Place every mount that is asked for, parents before children, else the later mount would hide the earlier.
 
-    def sort_mounts(self) -> None:
-        """Put parents before children, else the later mount would hide the earlier one."""
-        if ("mounts",) in self._owned:
-            self._list("mounts").sort(key=_depth)
+        Of several at one destination the last one stands, and it stands instead of the container's own.
+        """
+        wanted: dict[str, tuple[str, dict[str, Any]]] = {}
+        for source, edits in sources:
+            for asked in edits.mounts:
+                place = posixpath.normpath(asked.container_path)
+                wanted.pop(place, None)
+                wanted[place] = (source, _mount(asked))
+        if not wanted:
+            return
+        mounts = self._list("mounts")
+        replaced = {_destination(item): item for item in mounts if _destination(item) in wanted}
+        mounts[:] = [item for item in mounts if _destination(item) not in wanted]
+        for place, (source, mount) in wanted.items():
+            mounts.append(mount)
+            self._record("mount", mount["destination"], before=replaced.get(place), after=mount, source=source)
+        mounts.sort(key=_depth)
 
     def add_hooks(self, source: str, edits: cdi.ContainerEdits) -> None:
         for hook in edits.hooks:
@@ -281,7 +305,7 @@ def _mount(mount: cdi.Mount) -> dict[str, Any]:
     return entry
 
 
-def _numbers(item: Any) -> tuple[Any, Any, Any]:
+def _numbers(item: Any) -> _Numbers:
     """Return type and numbers of a device or rule."""
     return (item.get("type"), item.get("major"), item.get("minor")) if isinstance(item, dict) else (None, None, None)
 
@@ -294,10 +318,14 @@ def _rule_text(rule: dict[str, Any]) -> str:
     return f"{rule['type']} {rule['major']}:{rule['minor']} {rule.get('access', '')}".rstrip()
 
 
-def _same_path(item: Any, key: str, path: str) -> bool:
-    return isinstance(item, dict) and posixpath.normpath(str(item.get(key))) == posixpath.normpath(path)
+def _place(device: Any) -> str:
+    """Return a device's container path, the shortest way to write it."""
+    return posixpath.normpath(str(device.get("path"))) if isinstance(device, dict) else ""
+
+
+def _destination(mount: Any) -> str:
+    return posixpath.normpath(str(mount.get("destination", ""))) if isinstance(mount, dict) else ""
 
 
 def _depth(mount: Any) -> int:
-    destination = str(mount.get("destination", "")) if isinstance(mount, dict) else ""
-    return sum(1 for part in posixpath.normpath(destination).split("/") if part)
+    return sum(1 for part in _destination(mount).split("/") if part)

@@ -12,7 +12,6 @@ Source: CDI SPEC.md "CDI JSON Specification", pkg/cdi/{cache,spec-dirs}.go.
 
 from __future__ import annotations
 
-import difflib
 import os
 import stat
 import time
@@ -29,6 +28,8 @@ DEFAULT_DIRECTORIES: Final = ("/etc/cdi", "/var/run/cdi")
 JSON_ONLY: Final[Mapping[str, parse.Decoder]] = {".json": parse.decode_json}
 SUFFIXES: Final = (".json", ".yaml")
 MAX_FILE_BYTES: Final = 16 * 2**20
+_SHOWN: Final = 8
+"""Names listed in a hint."""
 _SETTLED_NS: Final = 100_000_000
 """A file changed this recently may change again within one tick of its clock: its fingerprint proves nothing yet."""
 
@@ -78,6 +79,8 @@ class Registry:
     conflicts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Devices defined more than once at one priority: name to the paths concerned."""
     directory_errors: Mapping[str, errors.FairleadError] = field(default_factory=dict)
+    mimic_go: bool = False
+    """How conflicts and unreadable folders were judged."""
 
     @property
     def problems(self) -> dict[str, tuple[errors.FairleadError, ...]]:
@@ -117,9 +120,11 @@ class Registry:
     def _reason(self, name: str) -> str:
         if name in self.conflicts:
             return f"{name} is in conflict between {' and '.join(dict.fromkeys(self.conflicts[name]))}"
-        near = difflib.get_close_matches(name, list(self.devices), n=3)
-        if near:
-            return f"near: {', '.join(near)}"
+        kind = name.partition("=")[0]
+        siblings = [item.device.name for item in self.devices.values() if item.name.partition("=")[0] == kind]
+        if siblings:
+            more = f" and {len(siblings) - _SHOWN} more" if len(siblings) > _SHOWN else ""
+            return f"{kind} offers {', '.join(siblings[:_SHOWN])}{more}"
         bad = [file.path for file in self.files if file.error is not None]
         if bad or self.directory_errors:
             return f"not usable: {', '.join([*self.directory_errors, *bad])}"
@@ -155,10 +160,32 @@ def scan(
                 break
             continue
         files.extend(file for path in paths if (file := reader.read(path, priority)) is not None)
+    if previous is not None and _is_same(previous, folders, files, broken, mimic_go=mimic_go):
+        return previous
     devices, conflicts = _index(files, mimic_go=mimic_go)
     return Registry(
-        directories=folders, files=tuple(files), devices=devices, conflicts=conflicts, directory_errors=broken
+        directories=folders,
+        files=tuple(files),
+        devices=devices,
+        conflicts=conflicts,
+        directory_errors=broken,
+        mimic_go=mimic_go,
     )
+
+
+def _is_same(
+    previous: Registry,
+    folders: tuple[str, ...],
+    files: Sequence[SpecFile],
+    broken: Mapping[str, errors.FairleadError],
+    *,
+    mimic_go: bool,
+) -> bool:
+    """Whether nothing at all was read anew: then the earlier index still holds."""
+    if (previous.directories, previous.mimic_go, len(previous.files)) != (folders, mimic_go, len(files)):
+        return False
+    no_errors = not broken and not previous.directory_errors
+    return no_errors and all(old is new for old, new in zip(previous.files, files, strict=True))
 
 
 def _spec_paths(folder: str) -> list[str]:

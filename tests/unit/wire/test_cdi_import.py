@@ -1,0 +1,23 @@
+"""The hot path stays light: what a container's start imports, and that the library works without the rest."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+HOT = ["spec", "names", "version", "validate", "annotation", "parse", "emit", "host", "directory", "difference", "lint"]
+HEAVY = {"yaml", "msgspec", "asyncio", "pathlib", "structlog", "click", "logging", "subprocess", "typing_extensions"}
+
+
+def modules_after(code: str) -> set[str]:
+    begin = f"import sys; sys.path[:0] = {sys.path!r}; before = set(sys.modules)"
+    code = f"{begin}\n{code}\nprint(*(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
+    return {name.partition(".")[0] for name in done.stdout.split()}
+
+
+def test_reading_and_injecting_imports_only_the_standard_library() -> None:
+    code = f"from fairlead.wire.cdi import {', '.join(HOT)}"
+    found = modules_after(f"{code}\nfrom fairlead.wire import oci\nfrom fairlead.plan import edits")
+    assert found & HEAVY == set()
+    assert {name for name in found if name not in sys.stdlib_module_names} == {"fairlead"}
