@@ -8,7 +8,7 @@ Source: kubernetes pkg/apis/core/validation and pkg/apis/core/v1/defaults.go (be
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Final
 
@@ -19,14 +19,26 @@ from fairlead.wire.kubernetes import core, quantity
 
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_QUALIFIED: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_ENV: Final = re.compile(r"[ -<>-~]+")
 _RESTART: Final = ("Always", "OnFailure", "Never")
-_NATIVE: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
+_NATIVE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
+_NOT_NEGATIVE: Final = "must be greater than or equal to 0"
 
 
 def is_extended(resource: str) -> bool:
-    """Tell whether a resource is an extended one: a domain of its own, counted in whole devices."""
-    domain, slash, _ = resource.partition("/")
-    return bool(slash) and domain != "kubernetes.io" and not domain.endswith(".kubernetes.io")
+    """Tell whether a resource is an extended one: a domain of its own, counted in whole devices.
+
+    Source: pkg/apis/core/v1/helper, IsExtendedResourceName.
+    """
+    domain, _, name = resource.partition("/")
+    return (
+        _QUALIFIED.fullmatch(name) is not None
+        and _SUBDOMAIN.fullmatch(domain) is not None
+        and len(domain) <= 253 - len("requests.")
+        and not domain.startswith("requests.")
+        and not domain.endswith("kubernetes.io")
+    )
 
 
 def admit(pod: core.Pod) -> core.Pod:
@@ -53,7 +65,9 @@ def _metadata(pod: core.Pod) -> Iterator[str]:
     name = pod.metadata.name
     if not name and not pod.metadata.generate_name:
         yield "metadata.name: Required value: name or generateName is required"
-    elif name and (len(name) > 253 or not _SUBDOMAIN.fullmatch(name)):
+    if len(name) > 253:
+        yield f'metadata.name: Invalid value: "{name}": must be no more than 253 characters'
+    if name and not _SUBDOMAIN.fullmatch(name):
         yield (
             f'metadata.name: Invalid value: "{name}": a lowercase RFC 1123 subdomain must consist of lower case '
             "alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character"
@@ -66,16 +80,25 @@ def _spec(spec: core.PodSpec) -> Iterator[str]:
     if spec.restart_policy not in _RESTART:
         offered = ", ".join(f'"{item}"' for item in _RESTART)
         yield f'spec.restartPolicy: Unsupported value: "{spec.restart_policy}": supported values: {offered}'
-    volumes = {volume.name for volume in spec.volumes}
-    for volume_index, volume in enumerate(spec.volumes):
+    grace_s = spec.termination_grace_period_seconds
+    if grace_s < 0:
+        yield f"spec.terminationGracePeriodSeconds: Invalid value: {grace_s}: {_NOT_NEGATIVE}"
+    paths = [(f"spec.volumes[{index}]", volume) for index, volume in enumerate(spec.volumes)]
+    for path, volume in paths:
         if volume.host_path is None and volume.empty_dir is None:
-            yield f"spec.volumes[{volume_index}]: Required value: must specify a volume type we offer (hostPath, emptyDir)"
-    seen: set[str] = set()
+            yield f"{path}: Required value: must specify a volume type we offer (hostPath, emptyDir)"
+    yield from _duplicates((path, volume.name) for path, volume in paths)
     for path, item in containers_by_path(spec):
-        yield from _container(path, item, volumes)
-        if item.name in seen:
-            yield f'{path}.name: Duplicate value: "{item.name}"'
-        seen.add(item.name)
+        yield from _container(path, item, {volume.name for volume in spec.volumes})
+    yield from _duplicates((path, item.name) for path, item in containers_by_path(spec))
+
+
+def _duplicates(named: Iterable[tuple[str, str]]) -> Iterator[str]:
+    seen: set[str] = set()
+    for path, name in named:
+        if name in seen:
+            yield f'{path}.name: Duplicate value: "{name}"'
+        seen.add(name)
 
 
 def containers_by_path(spec: core.PodSpec) -> Iterator[tuple[str, core.Container]]:
@@ -86,13 +109,25 @@ def containers_by_path(spec: core.PodSpec) -> Iterator[tuple[str, core.Container
 
 
 def _container(path: str, item: core.Container, volumes: set[str]) -> Iterator[str]:
-    if not _LABEL.fullmatch(item.name):
+    if not item.name:
+        yield f"{path}.name: Required value"
+    elif len(item.name) > 63:
+        yield f'{path}.name: Invalid value: "{item.name}": must be no more than 63 characters'
+    elif not _LABEL.fullmatch(item.name):
         yield (
             f'{path}.name: Invalid value: "{item.name}": a lowercase RFC 1123 label must consist of lower case '
             "alphanumeric characters or '-', and must start and end with an alphanumeric character"
         )
     if not item.image.strip():
         yield f"{path}.image: Required value"
+    for index, one in enumerate(item.env):
+        if not one.name:
+            yield f"{path}.env[{index}].name: Required value"
+        elif not _ENV.fullmatch(one.name):
+            yield (
+                f'{path}.env[{index}].name: Invalid value: "{one.name}": a valid environment variable name '
+                "must consist only of printable ASCII characters other than '='"
+            )
     for index, mount in enumerate(item.volume_mounts):
         if mount.name not in volumes:
             yield f'{path}.volumeMounts[{index}].name: Not found: "{mount.name}"'
@@ -108,7 +143,7 @@ def _resources(path: str, wanted: core.ResourceRequirements) -> Iterator[str]:
         if is_extended(resource):
             yield from _extended_pair(path, resource, value, limit, resource in wanted.limits)
         elif limit is not None and value > limit:
-            shown, ceiling = wanted.requests[resource], wanted.limits[resource]
+            shown, ceiling = (quantity.canonical(side[resource]) for side in (wanted.requests, wanted.limits))
             yield (
                 f'{path}.requests: Invalid value: "{shown}": must be less than or equal to '
                 f"{resource} limit of {ceiling}"
@@ -130,23 +165,33 @@ def _quantities(path: str, given: Mapping[str, str | int | float]) -> tuple[dict
     problems: list[str] = []
     for resource, text in given.items():
         where = f"{path}[{resource}]"
-        if resource not in _NATIVE and "/" not in resource:
-            problems.append(
-                f'{where}: Invalid value: "{resource}": must be a standard resource type or fully qualified'
-            )
+        wrong = _name_problem(resource)
+        if wrong is not None:
+            problems.append(f'{where}: Invalid value: "{resource}": {wrong}')
             continue
         try:
-            value = quantity.parse_quantity(str(text))
+            value = quantity.parse_quantity(text)
         except errors.RequestError as error:
             problems.append(f'{where}: Invalid value: "{text}": {error.message}')
             continue
         if value < 0:
-            problems.append(f'{where}: Invalid value: "{text}": must be greater than or equal to 0')
+            problems.append(f'{where}: Invalid value: "{quantity.canonical(text)}": {_NOT_NEGATIVE}')
         elif is_extended(resource) and value.denominator != 1:
-            problems.append(f'{where}: Invalid value: "{text}": must be an integer')
+            problems.append(f'{where}: Invalid value: "{quantity.canonical(text)}": must be an integer')
         else:
             values[resource] = value
     return values, problems
+
+
+def _name_problem(resource: str) -> str | None:
+    domain, slash, _ = resource.partition("/")
+    if resource == "pods":
+        return "must be a standard resource for containers"
+    if not slash:
+        return None if resource in _NATIVE else "must be a standard resource type or fully qualified"
+    if is_extended(resource) or domain.endswith("kubernetes.io"):
+        return None
+    return "doesn't follow extended resource name standard"
 
 
 def _defaulted(item: core.Container) -> core.Container:
@@ -162,8 +207,8 @@ def effective_requests(spec: core.PodSpec) -> dict[str, Fraction]:
     total: dict[str, Fraction] = {}
     for item in spec.containers:
         for resource, text in item.resources.requests.items():
-            total[resource] = total.get(resource, Fraction(0)) + quantity.parse_quantity(str(text))
+            total[resource] = total.get(resource, Fraction(0)) + quantity.parse_quantity(text)
     for item in spec.init_containers:
         for resource, text in item.resources.requests.items():
-            total[resource] = max(total.get(resource, Fraction(0)), quantity.parse_quantity(str(text)))
+            total[resource] = max(total.get(resource, Fraction(0)), quantity.parse_quantity(text))
     return total

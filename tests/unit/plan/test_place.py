@@ -1,0 +1,164 @@
+"""Placement: every filter says why, scores pack GPUs, and the choice depends on nothing but its input."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.plan import place
+from fairlead.wire.kubernetes import core, meta
+
+_GPU = "nvidia.com/gpu"
+
+
+def _numbers(given: dict[str, int]) -> dict[str, Fraction]:
+    return {name: Fraction(value) for name, value in given.items()}
+
+
+def _node(name: str, *, gpus: int = 8, taken: int = 0, **more: Any) -> place.NodeView:
+    offered = {"cpu": 64, "memory": 2**38, "pods": 110, **({_GPU: gpus} if gpus else {})}
+    return place.NodeView(name=name, allocatable=_numbers(offered), taken=_numbers({_GPU: taken}), **more)
+
+
+def _need(gpus: int = 1, **more: Any) -> place.Need:
+    return place.Need(requests=_numbers({"cpu": 1, "pods": 1, **({_GPU: gpus} if gpus else {})}), **more)
+
+
+def _why(need: place.Need, node: place.NodeView) -> tuple[str, ...]:
+    return place.place(need, (node,)).verdicts[0].why_not
+
+
+# filters
+
+
+_TAINT = core.Taint(key="gpu", value="only", effect="NoSchedule")
+
+
+@pytest.mark.parametrize(
+    ("need", "node", "reasons"),
+    [
+        (_need(8), _node("n"), ()),
+        (_need(9), _node("n"), (f"Insufficient {_GPU}",)),
+        (_need(5), _node("n", taken=4), (f"Insufficient {_GPU}",)),
+        (_need(1), _node("n", gpus=0), (f"Insufficient {_GPU}",)),
+        (_need(), _node("n", is_ready=False), ("node(s) were not ready",)),
+        (_need(), _node("n", is_unschedulable=True), ("node(s) were unschedulable",)),
+        (_need(node_selector={"a": "b"}), _node("n", labels={"a": "b", "c": "d"}), ()),
+        (
+            _need(node_selector={"a": "b"}),
+            _node("n", labels={"a": "c"}),
+            ("node(s) didn't match Pod's node affinity/selector",),
+        ),
+        (_need(), _node("n", taints=(_TAINT,)), ("node(s) had untolerated taint {gpu: only}",)),
+        (_need(tolerations=(core.Toleration(key="gpu", value="only"),)), _node("n", taints=(_TAINT,)), ()),
+        (_need(tolerations=(core.Toleration(operator="Exists"),)), _node("n", taints=(_TAINT,)), ()),
+        (_need(), _node("n", taints=(core.Taint(key="gpu", effect="PreferNoSchedule"),)), ()),
+        (place.Need(requests=_numbers({"pods": 111})), _node("n"), ("Too many pods",)),
+    ],
+)
+def test_each_filter_says_why_not(need: place.Need, node: place.NodeView, reasons: tuple[str, ...]) -> None:
+    assert _why(need, node) == reasons
+
+
+def test_all_reasons_of_a_node_are_told() -> None:
+    assert len(_why(_need(9), _node("n", is_ready=False, is_unschedulable=True))) == 3
+
+
+def test_a_pod_that_fits_nowhere_is_answered_with_counts_as_kube_scheduler_writes_them() -> None:
+    decision = place.place(_need(2), (_node("a", taken=7), _node("b", taken=8), _node("c", is_ready=False)))
+    assert decision.node is None
+    assert decision.message == f"0/3 nodes are available: 2 Insufficient {_GPU}, 1 node(s) were not ready."
+
+
+def test_no_nodes_at_all_is_said_plainly() -> None:
+    assert place.place(_need(), ()).message == "0/0 nodes are available: no nodes are known."
+
+
+# scores
+
+
+def test_gpu_pods_go_to_the_node_whose_gpus_are_most_taken() -> None:
+    nodes = (_node("empty"), _node("half", taken=4), _node("full", taken=8))
+    assert place.place(_need(2), nodes).node == "half"
+
+
+def test_pods_without_gpus_stay_off_nodes_that_have_them() -> None:
+    assert place.place(_need(0), (_node("a"), _node("b", gpus=0))).node == "b"
+    assert place.place(_need(0), (_node("a"),)).node == "a"
+
+
+def test_among_equal_nodes_the_emptier_wins_then_the_name() -> None:
+    busy = place.NodeView(name="a", allocatable=_node("a").allocatable, taken=_numbers({"cpu": 60, _GPU: 0}))
+    assert place.place(_need(), (busy, _node("b"))).node == "b"
+    assert place.place(_need(), (_node("c"), _node("b"))).node == "b"
+
+
+_NODES = st.lists(
+    st.builds(
+        lambda gpus, taken, ready: (gpus, min(taken, gpus), ready), st.integers(0, 8), st.integers(0, 8), st.booleans()
+    ),
+    max_size=6,
+).map(
+    lambda items: tuple(
+        _node(f"n{number}", gpus=gpus, taken=taken, is_ready=ready) for number, (gpus, taken, ready) in enumerate(items)
+    )
+)
+
+
+@given(nodes=_NODES, gpus=st.integers(0, 9), order=st.randoms())
+def test_the_chosen_node_fits_and_the_order_of_nodes_does_not_matter(
+    nodes: tuple[place.NodeView, ...], gpus: int, order: Any
+) -> None:
+    need = _need(gpus)
+    decision = place.place(need, nodes)
+    shuffled = list(nodes)
+    order.shuffle(shuffled)
+    assert place.place(need, tuple(shuffled)) == decision
+    fitting = {node.name for node in nodes if node.is_ready and node.free(_GPU) >= gpus}
+    assert {verdict.node for verdict in decision.verdicts if verdict.fits} == fitting
+    assert (decision.node in fitting) if fitting else decision.node is None
+    assert all(verdict.score is None or 0 <= verdict.score <= 100 for verdict in decision.verdicts)
+
+
+# views
+
+
+def _pod(name: str, gpus: str, *, phase: str = "Running", init: str | None = None) -> core.Pod:
+    def asking(count: str) -> core.Container:
+        return core.Container(name="c", resources=core.ResourceRequirements(requests={_GPU: count, "cpu": "500m"}))
+
+    spec = core.PodSpec(containers=(asking(gpus),), init_containers=(asking(init),) if init else ())
+    return core.Pod(metadata=meta.ObjectMeta(name=name), spec=spec, status=core.PodStatus(phase=phase))
+
+
+def _object(*conditions: meta.Condition) -> core.Node:
+    status = core.NodeStatus(allocatable={_GPU: "8", "cpu": "4", "pods": "3"}, conditions=conditions)
+    return core.Node(metadata=meta.ObjectMeta(name="n", labels={"a": "b"}), status=status)
+
+
+_READY = meta.Condition(type="Ready", status="True", reason="KubeletReady")
+
+
+def test_a_view_counts_what_living_pods_request_and_one_place_each() -> None:
+    pods = (_pod("a", "2"), _pod("b", "1", init="4"), _pod("c", "3", phase="Succeeded"), _pod("d", "3", phase="Failed"))
+    view = place.view_of(_object(_READY), pods)
+    assert view.is_ready
+    assert view.taken == {_GPU: Fraction(6), "cpu": Fraction(1), "pods": Fraction(2)}
+    assert [int(view.free(name)) for name in (_GPU, "cpu", "fpga")] == [2, 3, 0]
+
+
+@pytest.mark.parametrize("status", ["False", "Unknown", None])
+def test_a_node_is_ready_only_when_it_says_so(status: str | None) -> None:
+    conditions = () if status is None else (meta.Condition(type="Ready", status=status, reason="KubeletStopped"),)
+    view = place.view_of(_object(*conditions), ())
+    assert not view.is_ready
+    assert view.not_ready_reason == ("KubeletStopped" if status else "")
+
+
+def test_a_pod_is_seen_with_its_requests_selector_and_tolerations() -> None:
+    need = place.need_of(_pod("a", "2", init="3"))
+    assert need.requests == {_GPU: Fraction(3), "cpu": Fraction(1, 2), "pods": Fraction(1)}
