@@ -1,0 +1,282 @@
+"""Manifests as people write them, YAML (several documents) or JSON, read into typed objects of the kinds known here.
+
+The text comes from tenants: depth and size are bounded before anything is built, aliases are counted as often as they
+are used, keys may not repeat. Errors name the field by its path, as in
+`spec.containers[0].resources.limits["nvidia.com/gpu"]`.
+Fields that a kind has on a cluster and that nothing here reads are kept in the raw document and listed as `ignored`, so
+that a door can warn. What values mean (quantities, names) is decided by who admits the object.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from fairlead import errors
+from fairlead.wire.kubernetes import core, meta
+
+LARGEST_BYTES: Final = 3 * 1024 * 1024
+"""What an API server takes as one request."""
+_LARGEST_NODES: Final = 200_000
+_DEEPEST: Final = 64
+
+KNOWN: Final[tuple[type[meta.Object], ...]] = (core.Pod, core.Namespace, core.Node, core.Event)
+
+_STEP = re.compile(r"\.([^.\[\]]+)|\[([0-9]+)\]|(\[\.\.\.\])")
+_WORDS: Final = {
+    "str": "a string",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "a boolean",
+    "array": "a list",
+    "object": "a map",
+    "null": "nothing",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """One object of a manifest."""
+
+    item: meta.Object
+    document: Mapping[str, Any]
+    """As written, without nulls."""
+    ignored: tuple[str, ...]
+    """Paths of fields that nothing here reads, in the order written."""
+
+
+class _Loader(yaml.CSafeLoader):
+    """Plain values only: dates stay text, as in Kubernetes, and a key that repeats is an error."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - the base declares it
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Build a map. Raises: yaml.constructor.ConstructorError: a key repeats, or merges other maps in."""
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.tag == "tag:yaml.org,2002:merge":  # a few lines of them can fill the memory
+                raise yaml.constructor.ConstructorError(None, None, "merge keys (<<) are not supported", key.start_mark)
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f'key "{key.value}" already set', key.start_mark)
+            seen |= {key.value} if isinstance(key, yaml.ScalarNode) else set()
+        return super().construct_mapping(node, deep=deep)
+
+
+def parse(data: str | bytes, *, kinds: tuple[type[meta.Object], ...] = KNOWN) -> tuple[Manifest, ...]:
+    """Read every object of a manifest, in order; items of a `List` count as objects, empty documents do not.
+
+    Raises: RequestError: not a manifest, or a kind that is not in `kinds`; Invalid: a field has the wrong type.
+    """
+    text = _text(data)
+    found = [_parse_one(item, place, kinds) for place, item in _objects(_load(text))]
+    if not found:
+        raise errors.RequestError("the manifest holds no object", reason="ManifestEmpty", hint=_example(kinds))
+    return tuple(found)
+
+
+def parse_pods(data: str | bytes) -> tuple[core.Pod, ...]:
+    """Read a manifest of pods only. Raises: RequestError, Invalid."""
+    return tuple(found.item for found in parse(data, kinds=(core.Pod,)) if isinstance(found.item, core.Pod))
+
+
+def _text(data: str | bytes) -> str:
+    if len(data) > LARGEST_BYTES:
+        raise _unreadable(f"it has {len(data)} bytes, the limit is {LARGEST_BYTES}")
+    try:
+        return data if isinstance(data, str) else data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise _unreadable(f"it is not UTF-8: byte {error.start}") from error
+
+
+def _load(text: str) -> list[Any]:
+    if text.lstrip().startswith("{"):  # YAML would refuse the tabs that JSON allows
+        try:
+            return [json.loads(text)]
+        except (ValueError, RecursionError):
+            pass
+    try:
+        _check_depth(text)
+        return list(yaml.load_all(text, _Loader))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise _unreadable(f"{error.problem}{where}") from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise _unreadable(str(error).replace("\n", " ")) from error
+
+
+def _check_depth(text: str) -> None:
+    """Refuse nesting on which the loader, which recurses in C, would end the process."""
+    depth = 0
+    for event in yaml.parse(text, yaml.CSafeLoader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > _DEEPEST:
+            raise _unreadable(f"it is nested deeper than {_DEEPEST} levels")
+
+
+def _objects(documents: list[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    copier = _Copier()
+    for number, document in enumerate(documents, 1):
+        place = f"document {number}: " if len(documents) > 1 else ""
+        plain = copier.copy(document, place)
+        if plain is None:
+            continue
+        if not isinstance(plain, dict):
+            raise _unreadable(f"{place}it is {_kind_of(plain)}, not a map with apiVersion and kind")
+        if plain.get("kind") == "List" and isinstance(plain.get("items"), list):
+            yield from ((f"{place}items[{at}]: ", item) for at, item in enumerate(plain["items"]))
+        else:
+            yield place, plain
+
+
+class _Copier:
+    """Copies JSON values without nulls in maps, which mean `not given`; refuses anything else by its path."""
+
+    def __init__(self) -> None:
+        self._left = _LARGEST_NODES
+
+    def copy(self, value: Any, place: str, *, path: str = "", depth: int = 0) -> Any:
+        """Return the copy. Raises: RequestError: too many values or too deep; Invalid: not a value of JSON."""
+        self._left -= 1
+        if self._left < 0:
+            raise _unreadable(f"it has more than {_LARGEST_NODES} values")
+        if depth > _DEEPEST:
+            raise _unreadable(f"it is nested deeper than {_DEEPEST} levels")
+        if isinstance(value, dict):
+            return self._copy_map(value, place, path=path, depth=depth)
+        if isinstance(value, list):
+            return [self.copy(child, place, path=f"{path}[{at}]", depth=depth + 1) for at, child in enumerate(value)]
+        if isinstance(value, float) and not math.isfinite(value):
+            raise _invalid(place, path, f"{value} is not a number of JSON")
+        if value is None or isinstance(value, str | bool | int | float):
+            return value
+        raise _invalid(place, path, f"a {type(value).__name__} is not a value of JSON")
+
+    def _copy_map(self, value: dict[Any, Any], place: str, *, path: str, depth: int) -> dict[str, Any]:
+        copied = {}
+        for key, child in value.items():
+            if not isinstance(key, str):
+                raise _invalid(place, path, f"key {key!r} is {_kind_of(key)}, not a string", hint="quote it")
+            if (plain := self.copy(child, place, path=_below(path, key), depth=depth + 1)) is not None:
+                copied[key] = plain
+        return copied
+
+
+def _below(path: str, key: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key):
+        return f'{path}["{key}"]'
+    return f"{path}.{key}" if path else key
+
+
+def _parse_one(document: Any, place: str, kinds: tuple[type[meta.Object], ...]) -> Manifest:
+    kind = _kind(document, place, kinds)
+    try:
+        item = msgspec.convert(document, kind)
+    except msgspec.ValidationError as error:
+        raise _translated(error, place, document, kind) from error
+    return Manifest(
+        item=item, document=document, ignored=tuple(_ignored(document, msgspec.inspect.type_info(kind), ""))
+    )
+
+
+def _kind(document: Any, place: str, kinds: tuple[type[meta.Object], ...]) -> type[meta.Object]:
+    if not isinstance(document, dict):
+        raise _unreadable(f"{place}it is {_kind_of(document)}, not a map with apiVersion and kind")
+    for field in ("apiVersion", "kind"):
+        if not isinstance(document.get(field), str):
+            raise _invalid(place, field, "Required value", hint=_example(kinds))
+    wanted = (document["apiVersion"], document["kind"])
+    for kind in kinds:
+        if wanted == (kind.API_VERSION, kind.KIND):
+            return kind
+    known = ", ".join(f"{kind.API_VERSION} {kind.KIND}" for kind in kinds)
+    message = f"{place}no kind {wanted[1]!r} in version {wanted[0]!r} is known here"
+    raise errors.RequestError(message, reason="KindUnknown", hint=f"known: {known}")
+
+
+def _translated(
+    error: msgspec.ValidationError, place: str, document: dict[str, Any], kind: type[meta.Object]
+) -> errors.Invalid:
+    """Say in a user's words what msgspec found, and where."""
+    text = str(error)
+    problem, _, where = text.partition(" - at ")
+    path = ""
+    owner: Any = document
+    for name, index, wildcard in _STEP.findall(where.strip("`$")):
+        if wildcard:
+            name = _culprit(document, kind, owner, text)  # noqa: PLW2901 - msgspec does not say which key
+        owner = owner[int(index)] if index else owner[name]
+        path = f"{path}[{index}]" if index else _below(path, name)
+    if missing := re.fullmatch(r"Object missing required field `(.+)`", problem):
+        return _invalid(place, _below(path, missing[1]), "Required value")
+    if types := re.fullmatch(r"Expected `(.+)`, got `(.+)`", problem):
+        names = types[1].replace("int | float", "float").split(" | ")
+        wanted = " or ".join(_WORDS.get(name, name) for name in names if name != "null")
+        hint = "quote it" if wanted == "a string" and not isinstance(owner, dict | list) else None
+        got = f"{_WORDS.get(types[2], types[2])} ({json.dumps(owner)})" if hint else _WORDS.get(types[2], types[2])
+        return _invalid(place, path, f"expected {wanted}, got {got}", hint=hint)
+    return _invalid(place, path, problem)
+
+
+def _culprit(document: dict[str, Any], kind: type[meta.Object], owner: dict[str, Any], text: str) -> str:
+    """Find the key of a map that fails: alone in the map, it fails with the same words."""
+    everything = dict(owner)
+    try:
+        for key, value in everything.items():
+            owner.clear()
+            owner[key] = value
+            try:
+                msgspec.convert(document, kind)
+            except msgspec.ValidationError as error:
+                if str(error) == text:
+                    return key
+    finally:
+        owner.clear()
+        owner.update(everything)
+    return next(iter(everything))
+
+
+def _ignored(value: Any, known: msgspec.inspect.Type, path: str) -> Iterator[str]:
+    if isinstance(known, msgspec.inspect.UnionType):
+        known = next((kind for kind in known.types if isinstance(kind, msgspec.inspect.StructType)), known)
+    if isinstance(known, msgspec.inspect.VarTupleType) and isinstance(value, list):
+        for at, child in enumerate(value):
+            yield from _ignored(child, known.item_type, f"{path}[{at}]")
+    if isinstance(known, msgspec.inspect.StructType) and isinstance(value, dict):
+        fields = {field.encode_name: field.type for field in known.fields}
+        for key, child in value.items():
+            if key in fields:
+                yield from _ignored(child, fields[key], _below(path, key))
+            elif path or key not in {"apiVersion", "kind"}:
+                yield _below(path, key)
+
+
+def _kind_of(value: object) -> str:
+    names = {str: "str", bool: "bool", int: "int", float: "float", list: "array", dict: "object", type(None): "null"}
+    name = names.get(type(value), type(value).__name__)
+    return _WORDS.get(name, name)
+
+
+def _example(kinds: tuple[type[meta.Object], ...]) -> str:
+    return f"begin with apiVersion: {kinds[0].API_VERSION} and kind: {kinds[0].KIND}"
+
+
+def _unreadable(problem: str) -> errors.RequestError:
+    return errors.RequestError(f"the manifest cannot be read: {problem}", reason="ManifestUnreadable")
+
+
+def _invalid(place: str, path: str, problem: str, hint: str | None = None) -> errors.Invalid:
+    return errors.Invalid(f"{place}{path}: {problem}", reason="ManifestInvalid", hint=hint, field=path)
