@@ -1,0 +1,182 @@
+"""`fairlead cdi …` as a script sees it: output, errors, and what is written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import pytest
+import yaml
+
+from fairlead import errors
+from fairlead.cli import cdi, invocation
+from fairlead.wire.cdi import parse, yamlfile
+
+EDITS = {"env": ["A=b"], "deviceNodes": [{"path": "/dev/null", "permissions": "rw"}]}
+
+
+def run(*args: object, env: dict[str, str] | None = None, text: str = "") -> click.testing.Result:
+    """Run one verb; what it raises is raised here."""
+    arguments = [str(arg) for arg in args]
+    runner = click.testing.CliRunner()
+    given = invocation.Invocation(env=env or {})
+    return runner.invoke(cdi.group, arguments, input=text, obj=given, catch_exceptions=False, standalone_mode=False)
+
+
+def raised(*args: object, **more: Any) -> tuple[errors.FairleadError, str]:
+    """Run one verb that fails, and return its error and what it printed before."""
+    runner = click.testing.CliRunner()
+    result = runner.invoke(
+        cdi.group, [str(arg) for arg in args], obj=invocation.Invocation(**more), standalone_mode=False
+    )
+    assert isinstance(result.exception, errors.FairleadError)
+    return result.exception, result.stdout
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "cdi"
+    path.mkdir(mode=0o755)
+    document = {"cdiVersion": "0.5.0", "kind": "vendor.com/gpu", "devices": [{"name": "0", "containerEdits": EDITS}]}
+    (path / "a.json").write_text(json.dumps(document))
+    return path
+
+
+def test_devices_are_listed_with_errors_by_file(folder: Path) -> None:
+    (folder / "b.yaml").write_text("{")
+    found = json.loads(run("list", "--spec-dir", folder, "-o", "json").stdout)
+    assert [device["name"] for device in found["devices"]] == ["vendor.com/gpu=0"]
+    assert found["errors"][str(folder / "b.yaml")][0]["reason"] == "SpecUndecodable"
+
+
+def test_the_table_goes_to_stdout_and_warnings_to_stderr(folder: Path) -> None:
+    (folder / "b.json").write_text("{")
+    result = run("list", "--spec-dir", folder)
+    assert result.stdout.splitlines()[1].split() == ["vendor.com/gpu=0", str(folder / "a.json"), "0.5.0"]
+    assert result.stderr.startswith(f"warning: {folder}/b.json: ")
+
+
+def test_valid_specs_pass(folder: Path) -> None:
+    assert "valid" in run("validate", "--spec-dir", folder).stdout
+    assert json.loads(run("validate", folder / "a.json", "-o", "json").stdout)[str(folder / "a.json")]["valid"] is True
+
+
+def test_an_invalid_spec_is_told_with_all_its_faults_and_fails(folder: Path) -> None:
+    bad = {"cdiVersion": "9", "kind": "x", "devices": []}
+    (folder / "b.json").write_text(json.dumps(bad))
+    error, shown = raised("validate", "--spec-dir", folder, "-o", "json")
+    assert errors.row_of(error).exit == 8
+    assert len(json.loads(shown)[str(folder / "b.json")]["problems"]) >= 3
+
+
+def test_a_conflict_between_files_fails_validation(folder: Path) -> None:
+    (folder / "b.json").write_text((folder / "a.json").read_text())
+    error, shown = raised("validate", "--spec-dir", folder)
+    assert error.reason == "SpecInvalid"
+    assert shown.count("is defined in") == 2
+
+
+def test_writers_are_held_to_more(folder: Path) -> None:
+    (folder / "a.json").write_text((folder / "a.json").read_text().replace("vendor.com/gpu", "vendor.com/g"))
+    run("validate", folder / "a.json")
+    error, _ = raised("validate", "--strict", folder / "a.json")
+    assert error.reason == "SpecInvalid"
+
+
+def test_a_missing_file_is_told(folder: Path) -> None:
+    _, shown = raised("validate", folder / "nope.json")
+    assert "cannot read" in shown
+
+
+def test_inject_prints_the_edited_runtime_spec(folder: Path) -> None:
+    config = {"ociVersion": "1.0.2", "future": 1, "process": {"env": ["P=1"]}}
+    result = run("inject", "-", "vendor.com/gpu=0", "--spec-dir", folder, text=json.dumps(config))
+    edited = json.loads(result.stdout)
+    assert edited["process"]["env"] == ["P=1", "A=b"]
+    assert edited["linux"]["devices"][0]["minor"] == 3
+    assert edited["future"] == 1
+
+
+def test_inject_refuses_what_is_not_there_and_prints_nothing(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    error, shown = raised("inject", tmp_path / "config.json", "vendor.com/gpu=9", "--spec-dir", folder)
+    assert (type(error), shown) == (errors.NotFound, "")
+    assert errors.row_of(error).exit == 2
+
+
+def test_explain_tells_what_would_change(folder: Path) -> None:
+    found = json.loads(run("explain", "vendor.com/gpu=0", "--spec-dir", folder, "-o", "json").stdout)
+    assert [(change["what"], change["subject"]) for change in found] == [
+        ("env", "A"),
+        ("device", "/dev/null"),
+        ("rule", "c 1:3 rw"),
+    ]
+    assert "/dev/null" in run("explain", "vendor.com/gpu=0", "--spec-dir", folder).stdout
+
+
+def test_diff_compares_files_and_devices(folder: Path) -> None:
+    other = folder / "b.yaml"
+    document = {
+        "cdiVersion": "0.5.0",
+        "kind": "vendor.com/gpu",
+        "devices": [{"name": "1", "containerEdits": {"env": ["A=c"]}}],
+    }
+    other.write_text(yaml.safe_dump(document))
+    found = json.loads(run("diff", folder / "a.json", other, "-o", "json").stdout)
+    assert {change["where"] for change in found} >= {"devices[0]", "devices[1]"}
+    rows = run("diff", "vendor.com/gpu=0", "vendor.com/gpu=1", "--spec-dir", folder).stdout.splitlines()
+    assert [row.split()[:2] for row in rows[1:]] == [["removed", "deviceNodes[/dev/null]"], ["changed", "env[A]"]]
+    assert run("diff", folder / "a.json", folder / "a.json").stdout.splitlines()[1:] == []
+
+
+def test_lint_finds_dangers_and_fails_on_errors_only(folder: Path) -> None:
+    assert "node-mknod" not in run("lint", "--spec-dir", folder).stdout
+    (folder / "a.json").write_text((folder / "a.json").read_text().replace("vendor.com/gpu", "vendor.com/g"))
+    error, shown = raised("lint", "--spec-dir", folder, "-o", "json")
+    assert error.reason == "SpecDangerous"
+    assert [finding["code"] for finding in json.loads(shown)] == ["kind-crashes-engines"]
+
+
+def test_lint_of_what_cannot_be_read_says_so(folder: Path) -> None:
+    (folder / "a.json").write_text("{")
+    _, shown = raised("lint", folder / "a.json")
+    assert "spec-invalid" in shown
+
+
+def simulated(tmp_path: Path) -> dict[str, str]:
+    return {"FAIRLEAD_STATE_FOLDER": str(tmp_path / "state")}
+
+
+def test_generate_writes_a_spec_of_simulated_gpus(tmp_path: Path) -> None:
+    target = tmp_path / "gpu.json"
+    result = run("generate", "--simulate", "t4x4", "--output", target, env=simulated(tmp_path))
+    spec = parse.parse_spec(target.read_bytes())
+    assert (spec.kind, spec.cdi_version, len(spec.devices)) == ("nvidia.com/gpu", "0.5.0", 9)
+    assert "9 devices, CDI 0.5.0" in result.stderr
+    assert target.stat().st_mode & 0o777 == 0o644
+
+
+def test_generate_prints_yaml_that_engines_read(tmp_path: Path) -> None:
+    result = run("generate", "--simulate", "t4x4", env=simulated(tmp_path))
+    assert parse.parse_spec(result.stdout.encode(), decode=yamlfile.decode_yaml).kind == "nvidia.com/gpu"
+
+
+def test_generate_names_files_in_a_folder_itself(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    run("generate", "--simulate", "t4x4", "--output", out, "--format", "json", env=simulated(tmp_path))
+    assert [path.name for path in out.iterdir()] == ["nvidia.com-gpu.json"]
+
+
+def test_generate_refuses_a_name_that_engines_do_not_read(tmp_path: Path) -> None:
+    error, _ = raised("generate", "--simulate", "t4x4", "--output", tmp_path / "x.yml", env=simulated(tmp_path))
+    assert error.reason == "OutputInvalid"
+
+
+def test_generate_writes_nothing_where_there_are_no_gpus(tmp_path: Path) -> None:
+    target = tmp_path / "gpu.json"
+    result = run("generate", "--root", tmp_path / "empty", "--output", target)
+    assert "nothing is written" in result.stderr
+    assert not target.exists()
