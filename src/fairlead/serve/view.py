@@ -14,7 +14,7 @@ import msgspec
 
 from fairlead import errors
 from fairlead.plan import admission, podsync
-from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes import core, quantity
 
 DEVICES: Final = "fairlead.dev/devices"
 """Annotation of a pod: JSON, resource → ids of the devices its node's kubelet granted."""
@@ -234,15 +234,16 @@ def node_view(node: core.Node, pods: Iterable[core.Pod]) -> NodeView:
         reason=ready.reason if ready else "",
         capacity=node.status.capacity,
         allocatable=node.status.allocatable,
-        used={name: _decimal(value) for name, value in used.items()},
+        used={name: _amount(name, value) for name, value in used.items()},
         taints=tuple(f"{taint.key}={taint.value}:{taint.effect}" for taint in node.spec.taints),
         kernel=info.kernel_version if info else "",
         engine=info.container_runtime_version if info else "",
     )
 
 
-def _decimal(value: Fraction) -> str:
-    return str(value.numerator) if value.denominator == 1 else f"{float(value):g}"
+def _amount(resource: str, value: Fraction) -> str:
+    is_bytes = resource in {"memory", "ephemeral-storage"}
+    return quantity.emit_quantity(value, quantity.Form.BINARY if is_bytes else quantity.Form.DECIMAL)
 
 
 def _statuses(pod: core.Pod) -> Iterator[core.ContainerStatus]:

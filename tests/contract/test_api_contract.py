@@ -1,0 +1,129 @@
+"""The API's own contract: an OpenAPI 3.1 document whose every route, parameter, answer and error is described."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from fairlead import errors
+from fairlead.serve import app, problem
+from tests.unit.serve.world import World
+
+_ROUTES = {
+    ("get", "/v1/status"),
+    ("get", "/v1/gpus"),
+    ("get", "/v1/topology"),
+    ("get", "/v1/nodes"),
+    ("get", "/v1/events"),
+    ("get", "/v1/containers"),
+    ("post", "/v1/containers"),
+    ("post", "/v1/pods"),
+    ("get", "/v1/containers/{name}"),
+    ("delete", "/v1/containers/{name}"),
+    ("post", "/v1/containers/{name}:stop"),
+    ("get", "/v1/containers/{name}/wait"),
+    ("get", "/v1/containers/{name}/logs"),
+    ("get", "/v1/containers/{name}/events"),
+    ("get", "/v1/containers/{name}/trace"),
+    ("get", "/v1/containers/{name}/explain"),
+    ("get", "/v1/images"),
+    ("delete", "/v1/images"),
+    ("post", "/v1/images:import"),
+    ("post", "/v1/images:build"),
+    ("post", "/v1/faults"),
+    ("get", "/healthz"),
+    ("get", "/readyz"),
+}
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return app.describe(app.create_app(World(tmp_path_factory.mktemp("api")).services))
+
+
+def _operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            yield method, path, operation
+
+
+def test_it_is_openapi_3_1_with_every_route_and_no_other(document: dict[str, Any]) -> None:
+    assert document["openapi"].startswith("3.1.")
+    assert {(method, path) for method, path, _ in _operations(document)} == _ROUTES
+    assert set(document["info"]) >= {"title", "version"}
+
+
+def test_every_operation_has_an_id_of_its_own_a_summary_and_a_description(document: dict[str, Any]) -> None:
+    ids = [operation["operationId"] for _, _, operation in _operations(document)]
+    assert len(ids) == len(set(ids))
+    assert all(operation["summary"] and operation["description"] for _, _, operation in _operations(document))
+
+
+def test_every_route_documents_its_errors_as_problems_and_nothing_else(document: dict[str, Any]) -> None:
+    for method, path, operation in _operations(document):
+        failures = {code: answer for code, answer in operation["responses"].items() if code >= "400"}
+        assert "500" in failures, (method, path)
+        for code, answer in failures.items():
+            schema = answer["content"]["application/problem+json"]["schema"]
+            assert schema["$ref"].endswith("/Problem"), (method, path, code)
+            assert set(answer["content"]) == {"application/problem+json"}, (method, path, code)
+
+
+def test_every_documented_status_is_one_the_error_table_can_give(document: dict[str, Any]) -> None:
+    possible = {row.http for row in errors.TABLE.values()} | {500}
+    given = {int(code) for _, _, it in _operations(document) for code in it["responses"] if code >= "400"}
+    assert given <= possible
+
+
+def test_every_parameter_of_a_path_is_declared(document: dict[str, Any]) -> None:
+    for _, path, operation in _operations(document):
+        declared = {item["name"] for item in operation.get("parameters", []) if item["in"] == "path"}
+        assert declared == ({"name"} if "{name}" in path else set()), path
+
+
+def test_every_reference_leads_to_a_component(document: dict[str, Any]) -> None:
+    found = set(_references(document))
+    known = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+    assert found
+    assert found <= known
+
+
+def _references(value: object) -> Iterator[str]:
+    if isinstance(value, dict):
+        if isinstance(value.get("$ref"), str):
+            yield value["$ref"]
+        for item in value.values():
+            yield from _references(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _references(item)
+
+
+def test_nothing_of_the_services_behind_the_door_is_described(document: dict[str, Any]) -> None:
+    text = str(document)
+    assert "Services" not in text
+    assert "MemoryStore" not in text
+
+
+async def test_the_service_hands_it_out(tmp_path: Path, document: dict[str, Any]) -> None:
+    transport = httpx.ASGITransport(app.create_app(World(tmp_path).services))
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        answer = await client.get("/v1/openapi.json")
+    assert answer.json() == json.loads(json.dumps(document))
+
+
+@pytest.mark.parametrize("kind", list(errors.TABLE), ids=lambda kind: kind.__name__)
+def test_an_error_survives_its_way_over_the_wire(kind: type[errors.FairleadError]) -> None:
+    sent = kind("it broke", reason="Broke", hint="mend it", gpu=3)
+    received = problem.error_of(problem.problem_of(sent))
+    assert type(received) is kind
+    assert (received.message, received.reason, received.hint) == ("it broke", "Broke", "mend it")
+    assert received.context == {"gpu": 3}

@@ -1,0 +1,154 @@
+"""The machine over the API: GPUs, links, nodes, events, images, faults, health."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import httpx
+
+from fairlead import errors
+from fairlead.serve import app, services
+from fairlead.wire.kubernetes import core
+from tests.unit.serve.world import GPU_COUNT, NODE, RESOURCE, World
+
+
+async def test_gpus_are_listed_with_their_holders(api: httpx.AsyncClient) -> None:
+    made = await api.post("/v1/containers", json={"image": "demo", "gpus": 2, "args": ["sleep", "60"]})
+    name = made.json()["name"]
+    await api.get(f"/v1/containers/{name}/wait", params={"state": "started"})
+    found = (await api.get("/v1/gpus")).json()
+    assert [bool(item["holders"]) for item in found["gpus"]] == [True, True, False, False]
+    assert found["gpus"][0]["holders"][0] == {"device": "GPU-0", "namespace": "default", "container": name}
+    assert found["is_simulated"] is True
+
+
+async def test_an_ended_container_holds_nothing(api: httpx.AsyncClient) -> None:
+    made = await api.post("/v1/containers", json={"image": "demo", "gpus": 2})
+    await api.get(f"/v1/containers/{made.json()['name']}/wait")
+    assert not any(item["holders"] for item in (await api.get("/v1/gpus")).json()["gpus"])
+
+
+async def test_topology_gives_each_pair_once(api: httpx.AsyncClient) -> None:
+    found = (await api.get("/v1/topology")).json()
+    assert len(found["links"]) == GPU_COUNT * (GPU_COUNT - 1) // 2
+    assert found["links"][0] == {"a": "GPU-0", "b": "GPU-1", "kind": "NV", "lanes": 18}
+
+
+async def test_nodes_show_what_is_taken(api: httpx.AsyncClient) -> None:
+    body = {"image": "demo", "gpus": 3, "cpu": "500m", "memory": "1Gi", "args": ["sleep", "60"]}
+    made = await api.post("/v1/containers", json=body)
+    await api.get(f"/v1/containers/{made.json()['name']}/wait", params={"state": "started"})
+    node = (await api.get("/v1/nodes")).json()["items"][0]
+    assert (node["name"], node["state"]) == (NODE, "ready")
+    assert node["used"] == {RESOURCE: "3", "cpu": "500m", "memory": "1Gi"}
+
+
+async def test_events_are_chosen_by_object(api: httpx.AsyncClient) -> None:
+    made = await api.post("/v1/containers", json={"image": "demo"})
+    name = made.json()["name"]
+    for wanted in (f"pod/{name}", f"container/{name}", name):
+        found = (await api.get("/v1/events", params={"object": wanted})).json()["items"]
+        assert {item["object"] for item in found} == {f"pod/{name}"}
+    assert not (await api.get("/v1/events", params={"object": f"node/{name}"})).json()["items"]
+    assert (await api.get("/v1/events", params={"object": f"node/{NODE}"})).json()["items"]
+
+
+async def test_events_can_be_followed(door: httpx.AsyncClient) -> None:
+    async with door.stream("GET", "/v1/events", params={"follow": "true", "object": "pod/late"}) as answer:
+        assert answer.headers["content-type"] == "application/x-ndjson"
+        await door.post("/v1/containers", json={"image": "demo", "name": "late"})
+        lines = answer.aiter_lines()
+        assert json.loads(await anext(lines))["reason"] == "Accepted"
+
+
+async def test_status_counts_and_describes(api: httpx.AsyncClient) -> None:
+    made = await api.post("/v1/containers", json={"image": "demo"})
+    await api.get(f"/v1/containers/{made.json()['name']}/wait")
+    found = (await api.get("/v1/status")).json()
+    assert (found["node"], found["engine"]["name"], found["gpus"]["found"]) == (NODE, "fake", GPU_COUNT)
+    assert found["containers"] == {"succeeded": 1}
+
+
+async def test_images_are_imported_built_listed_and_removed(door: httpx.AsyncClient, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "Containerfile").write_text('FROM mine\nCMD ["echo", "hi"]\n')
+    made = await door.post("/v1/images:import", json={"path": str(root), "name": "mine", "command": ["echo"]})
+    assert made.status_code == 201
+    built = await door.post("/v1/images:build", json={"context": str(root), "name": "other"})
+    lines = [json.loads(line) for line in built.text.splitlines()]
+    assert lines[-1] == {"image": "other"}
+    assert lines[0]["output"].startswith("STEP")
+    await door.delete("/v1/images", params={"name": "mine"})
+    names = [name for item in (await door.get("/v1/images")).json()["items"] for name in item["names"]]
+    assert any(name.endswith("other") or "other" in name for name in names)
+    assert not any("mine" in name for name in names)
+
+
+async def test_a_failed_build_ends_in_a_problem_line(door: httpx.AsyncClient, tmp_path: Path) -> None:
+    (tmp_path / "Containerfile").write_text("FROM nothing\n")
+    built = await door.post("/v1/images:build", json={"context": str(tmp_path), "name": "other"})
+    last = json.loads(built.text.splitlines()[-1])
+    assert last["problem"]["reason"] == "BuildFailed"
+
+
+async def test_relative_paths_are_refused(api: httpx.AsyncClient) -> None:
+    answer = await api.post("/v1/images:import", json={"path": "here", "name": "mine"})
+    assert (answer.status_code, answer.json()["reason"]) == (422, "PathNotAbsolute")
+
+
+async def test_faults_reach_simulated_silicon(api: httpx.AsyncClient, world: World) -> None:
+    answer = await api.post("/v1/faults", json={"fault": "xid", "gpu": 3, "value": "79"})
+    assert (answer.status_code, answer.json()) == (200, {"message": "xid injected"})
+    assert world.faults.asked == [("xid", 3, "79")]
+    unknown = await api.post("/v1/faults", json={"fault": "fire"})
+    assert (unknown.status_code, unknown.json()["reason"]) == (422, "FaultUnknown")
+
+
+async def test_real_silicon_is_not_broken_on_command(world: World) -> None:
+    real = app.create_app(dataclasses.replace(world.services, faults=None))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(real), base_url="http://test") as client:
+        answer = await client.post("/v1/faults", json={"fault": "xid"})
+    assert (answer.status_code, answer.json()["reason"]) == (409, "SiliconReal")
+
+
+async def test_health_and_readiness(api: httpx.AsyncClient, world: World) -> None:
+    assert (await api.get("/healthz")).json() == {"status": "ok"}
+    assert (await api.get("/readyz")).status_code == 200
+    await world.store.delete(core.Node, NODE)
+    answer = await api.get("/readyz")
+    assert (answer.status_code, answer.json()["reason"]) == (503, "NodeNotReady")
+
+
+class _Broken:
+    """Images of an engine that is not installed, and a bug."""
+
+    async def info(self) -> None:
+        raise errors.Unavailable("podman is not installed", reason="EngineMissing", hint="install podman")
+
+    async def list_images(self) -> None:
+        raise ZeroDivisionError("secret detail")
+
+
+async def test_a_broken_engine_is_described_by_status_and_a_bug_says_nothing_of_its_inside(
+    world: World, capsys: object
+) -> None:
+    doors: services.Services = dataclasses.replace(world.services, images=_Broken())  # type: ignore[arg-type]
+    transport = httpx.ASGITransport(app.create_app(doors), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        status = (await client.get("/v1/status")).json()
+        bug = await client.get("/v1/images")
+    assert (status["engine"]["problem"], status["engine"]["hint"]) == ("podman is not installed", "install podman")
+    assert (bug.status_code, bug.json()["reason"]) == (500, "Bug")
+    assert "secret" not in bug.text
+
+
+async def test_unknown_routes_and_methods_are_problems(api: httpx.AsyncClient) -> None:
+    lost = await api.get("/v1/nothing")
+    assert (lost.status_code, lost.json()["reason"]) == (404, "RouteUnknown")
+    wrong = await api.put("/v1/gpus")
+    assert (wrong.status_code, wrong.json()["reason"]) == (405, "MethodNotAllowed")
+    verb = await api.post("/v1/containers/x:dance")
+    assert (verb.status_code, verb.json()["reason"]) == (404, "RouteUnknown")

@@ -1,0 +1,76 @@
+"""Views: one word for where a pod is, the reason that tells most, and foreign annotations borne."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.serve import submission, view
+from fairlead.wire.kubernetes import core, meta
+
+
+def _pod(
+    phase: str = "Pending",
+    *,
+    node: str = "",
+    notes: dict[str, str] | None = None,
+    state: core.ContainerStateUnion | None = None,
+    reason: str = "",
+    deleted: str | None = None,
+) -> core.Pod:
+    statuses = (core.ContainerStatus(name="main", state=state, restart_count=2),) if state else ()
+    return core.Pod(
+        metadata=meta.ObjectMeta(name="a", namespace="default", annotations=notes or {}, deletion_timestamp=deleted),
+        spec=core.PodSpec(containers=(core.Container(name="main", image="demo"),), node_name=node),
+        status=core.PodStatus(phase=phase, reason=reason, container_statuses=statuses),
+    )
+
+
+_CRASHED = core.ContainerStateUnion(waiting=core.ContainerStateWaiting(reason="CrashLoopBackOff", message="again soon"))
+_PULLING = core.ContainerStateUnion(waiting=core.ContainerStateWaiting(reason="ImagePullBackOff", message="no such"))
+_OOM = core.ContainerStateUnion(terminated=core.ContainerStateTerminated(exit_code=137, reason="OOMKilled"))
+_FINE = core.ContainerStateUnion(terminated=core.ContainerStateTerminated(exit_code=0, reason="Completed"))
+
+
+@pytest.mark.parametrize(
+    ("pod", "state", "reason"),
+    [
+        (_pod(), "pending", ""),
+        (_pod(node="one"), "creating", ""),
+        (_pod(node="one", state=_PULLING), "creating", "ImagePullBackOff"),
+        (_pod("Running", node="one"), "running", ""),
+        (_pod("Running", node="one", state=_CRASHED), "crashed", "CrashLoopBackOff"),
+        (_pod("Running", node="one", notes={view.STOP: "1"}), "stopping", ""),
+        (_pod("Running", node="one", deleted="2026-01-01T00:00:00Z"), "stopping", ""),
+        (_pod("Failed", node="one", notes={view.STOP: "1"}, reason="Stopped"), "stopped", "Stopped"),
+        (_pod("Failed", node="one", state=_OOM), "failed", "OOMKilled"),
+        (_pod("Succeeded", node="one", state=_FINE), "succeeded", "Completed"),
+    ],
+)
+def test_a_pod_has_one_state_and_the_reason_that_tells_most(pod: core.Pod, state: str, reason: str) -> None:
+    shown = view.container_view(pod)
+    assert (shown.state, shown.reason) == (state, reason)
+
+
+def test_exit_codes_count_only_once_all_has_ended() -> None:
+    assert view.container_view(_pod("Running", node="one", state=_OOM)).exit_code is None
+    assert view.container_view(_pod("Failed", node="one", state=_OOM)).exit_code == 137
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"nvidia.com/gpu": 2}'])
+def test_an_annotation_nobody_of_us_wrote_grants_nothing(text: str) -> None:
+    assert view.granted_devices(_pod(notes={view.DEVICES: text})) == {}
+
+
+@pytest.mark.parametrize(
+    ("image", "name"),
+    [
+        ("demo", "demo"),
+        ("nvcr.io/nvidia/pytorch:24.05-py3", "pytorch"),
+        ("localhost:5000/My_Image@sha256:abc", "my-image"),
+        ("---", "container"),
+        ("x" * 80, "x" * 52),
+    ],
+)
+def test_names_are_made_from_images(image: str, name: str) -> None:
+    pod = submission.pod_of(submission.ContainerRequest(image=image), resource="r/gpu", scheduler_name="s")
+    assert (pod.metadata.generate_name, pod.spec.containers[0].name) == (f"{name}-", name)

@@ -1,0 +1,284 @@
+"""A small machine for tests of the API and the command line: memory store, fake engine, a node that plays along.
+
+The node's part is a few lines here and not the embedded kubelet: what is under test is the door, and a door must not
+need the house behind it. It binds what fits, starts it in the fake engine, reports its end, and honours stop and
+deletion, as the contract between the API and the kubelet says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+
+from fairlead import errors
+from fairlead.engine import fake
+from fairlead.engine.port import ContainerPhase, ContainerSpec, ContainerState
+from fairlead.model.gpu import GPU, Inventory, Link, LinkKind
+from fairlead.model.ids import GPUUUID
+from fairlead.model.step import Step
+from fairlead.serve import services, view
+from fairlead.store import memory, recorder
+from fairlead.store.port import ChangeKind, Selector
+from fairlead.wire.kubernetes import core, meta
+
+NODE = "one"
+GPU_COUNT = 4
+RESOURCE = "nvidia.com/gpu"
+
+
+def inventory() -> Inventory:
+    gpus = tuple(
+        GPU(
+            uuid=GPUUUID(f"GPU-{index}"),
+            index=index,
+            minor=index,
+            pci_bus_id=f"0000:0{index}:00.0",
+            name="NVIDIA H100 80GB HBM3",
+            memory_bytes=80 << 30,
+            numa_node=index // 2,
+            mig_capable=True,
+            device_nodes=(f"/dev/nvidia{index}",),
+        )
+        for index in range(GPU_COUNT)
+    )
+    links = tuple(
+        Link(a=a.uuid, b=b.uuid, kind=LinkKind.NVLINK, lanes=18)
+        for position, a in enumerate(gpus)
+        for b in gpus[position + 1 :]
+    )
+    return Inventory(gpus=gpus, links=links, is_simulated=True)
+
+
+class Faulty:
+    """`silicon.port.Faults` that remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, int | None, str | None]] = []
+
+    def inject(self, fault: str, *, gpu: int | None, value: str | None) -> str:
+        if fault not in {"xid", "lost"}:
+            message = f'unknown fault "{fault}" (offered: lost, xid)'
+            raise errors.Invalid(message, reason="FaultUnknown")
+        self.asked.append((fault, gpu, value))
+        return f"{fault} injected"
+
+
+class World:
+    """The machine: its doors, and a node loop to be run in a task."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = memory.MemoryStore()
+        self.engine = fake.FakeEngine()
+        self.engine.add_image("demo", command=("echo", "hello"))
+        self.faults = Faulty()
+        self.services = services.Services(
+            store=self.store,
+            engine=self.engine,
+            images=self.engine,
+            inventory=inventory,
+            drivers=tuple,
+            faults=self.faults,
+            info=services.ServiceInfo(
+                version="0.0.0",
+                node=NODE,
+                started_at=time.time(),
+                scheduler_name="fairlead",
+                resource=RESOURCE,
+                socket=folder / "api.sock",
+                state_folder=folder,
+                cdi_folder=folder / "cdi",
+                profile="h100x4",
+            ),
+        )
+        self._starting: dict[str, asyncio.Task[None]] = {}
+
+    async def pod(self, name: str, namespace: str = "default") -> core.Pod:
+        return await self.store.get(core.Pod, name, namespace)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run the node beside the block."""
+        async with self.engine, asyncio.TaskGroup() as group:
+            await self.store.create(_node())
+            about = core.ObjectReference(api_version="v1", kind="Node", name=NODE)
+            for layer, reason in (("silicon", "GPUsFound"), ("deviceplugin", "DevicesAdvertised")):
+                await recorder.record(self.store, about, _step(layer, reason, f"{GPU_COUNT} GPUs"))
+            tasks = (group.create_task(self._pods(group)), group.create_task(self._ends()))
+            try:
+                yield
+            finally:
+                for task in (*tasks, *self._starting.values()):
+                    task.cancel()
+
+    async def _pods(self, group: asyncio.TaskGroup) -> None:
+        async for change in self.store.watch(core.Pod):
+            pod = change.object
+            uid = pod.metadata.uid
+            with contextlib.suppress(errors.Conflict, errors.NotFound):
+                if change.kind is ChangeKind.DELETED:
+                    await self._place_waiting()
+                elif pod.metadata.deletion_timestamp is not None:
+                    await self._stop(pod)
+                    await self.store.delete(core.Pod, pod.metadata.name, pod.metadata.namespace, grace_s=0)
+                elif view.STOP in pod.metadata.annotations and not view.is_final(pod):
+                    await self._stop(pod)
+                elif not pod.spec.node_name and not view.is_final(pod):
+                    await self._place(pod)
+                elif pod.spec.node_name and uid not in self._starting:
+                    self._starting[uid] = group.create_task(self._start(pod))
+
+    async def _place_waiting(self) -> None:
+        for pod in (await self.store.list(core.Pod)).items:
+            if not pod.spec.node_name and not view.is_final(pod):
+                await self._place(pod)
+
+    async def _free(self) -> list[str]:
+        pods = (await self.store.list(core.Pod)).items
+        taken = {
+            device for pod in pods if not view.is_final(pod) for device in view.granted_devices(pod).get(RESOURCE, ())
+        }
+        return [f"GPU-{index}" for index in range(GPU_COUNT) if f"GPU-{index}" not in taken]
+
+    async def _place(self, pod: core.Pod) -> None:
+        wanted = view.asked_devices(pod).get(RESOURCE, 0)
+        free = await self._free()
+        about = recorder.reference(pod)
+        if wanted > len(free):
+            if not pod.status.conditions:
+                why = f"0/1 nodes are available: {wanted} {RESOURCE} wanted, {len(free)} free"
+                facts = {"nodes": [{"name": NODE, "fits": False, "score": 0, "why": [f"{len(free)} free"]}]}
+                await recorder.record(self.store, about, _step("scheduler", "FailedScheduling", why, facts, warns=True))
+                condition = meta.Condition(type="PodScheduled", status="False", reason="Unschedulable", message=why)
+                status = msgspec.structs.replace(pod.status, conditions=(condition,))
+                await self.store.update_status(msgspec.structs.replace(pod, status=status))
+            return
+        notes = {**pod.metadata.annotations}
+        if wanted:
+            notes[view.DEVICES] = msgspec.json.encode({RESOURCE: free[:wanted]}).decode()
+        bound = msgspec.structs.replace(
+            pod,
+            metadata=msgspec.structs.replace(pod.metadata, annotations=notes),
+            spec=msgspec.structs.replace(pod.spec, node_name=NODE),
+        )
+        await self.store.update(bound)
+        facts = {"nodes": [{"name": NODE, "fits": True, "score": 10, "why": []}]}
+        await recorder.record(self.store, about, _step("scheduler", "Scheduled", f"placed on {NODE}", facts))
+
+    async def _start(self, pod: core.Pod) -> None:
+        item = pod.spec.containers[0]
+        name = f"{pod.metadata.name}-{item.name}-0"
+        labels = {
+            "io.kubernetes.pod.uid": pod.metadata.uid,
+            "io.kubernetes.pod.name": pod.metadata.name,
+            "io.kubernetes.pod.namespace": pod.metadata.namespace,
+            "io.kubernetes.container.name": item.name,
+            "fairlead.dev/attempt": "0",
+        }
+        spec = ContainerSpec(
+            name=name,
+            image=item.image,
+            command=item.command,
+            args=item.args,
+            env={entry.name: entry.value for entry in item.env},
+            labels=labels,
+            tty=item.tty,
+        )
+        about = recorder.reference(pod)
+        try:
+            await self.engine.create(spec)
+        except errors.FairleadError as error:
+            await recorder.record(self.store, about, _step("engine", error.reason, error.message, warns=True))
+            await self._status(pod, core.PodStatus(phase="Failed", reason=error.reason, message=error.message))
+            return
+        await recorder.record(self.store, about, _step("engine", "ContainerCreated", f"{name} created"))
+        await self.engine.start(name)
+        await recorder.record(self.store, about, _step("engine", "ContainerStarted", f"{name} started"))
+        running = core.ContainerStateUnion(running=core.ContainerStateRunning(started_at=meta.now()))
+        await self._status(
+            pod,
+            core.PodStatus(
+                phase="Running",
+                container_statuses=(core.ContainerStatus(name=item.name, state=running, image=item.image),),
+            ),
+            only_before="Running",
+        )
+
+    async def _ends(self) -> None:
+        async for name in self.engine.watch_changes():
+            found = [state for state in await self.engine.list_containers({}) if state.name == name]
+            if found and found[0].phase is ContainerPhase.EXITED:
+                await self._end(found[0])
+
+    async def _end(self, state: ContainerState) -> None:
+        labels = state.labels
+        with contextlib.suppress(errors.NotFound):
+            pod = await self.pod(labels["io.kubernetes.pod.name"], labels["io.kubernetes.pod.namespace"])
+            await self._starting[pod.metadata.uid]
+            if view.is_final(await self.pod(pod.metadata.name, pod.metadata.namespace)):
+                return
+            code = state.exit_code or 0
+            step = _step("process", "ContainerEnded", f"exited with {code}", {"exit_code": code, "ran_s": 0.1})
+            await recorder.record(self.store, recorder.reference(pod), step)
+            ended = core.ContainerStateTerminated(
+                exit_code=code,
+                reason="Error" if code else "Completed",
+                started_at=meta.now(),
+                finished_at=meta.now(),
+            )
+            is_stopped = view.STOP in pod.metadata.annotations
+            status = core.PodStatus(
+                phase="Failed" if code else "Succeeded",
+                reason="Stopped" if is_stopped else "",
+                container_statuses=(
+                    core.ContainerStatus(
+                        name=labels["io.kubernetes.container.name"], state=core.ContainerStateUnion(terminated=ended)
+                    ),
+                ),
+            )
+            await self._status(pod, status)
+            await self._place_waiting()
+
+    async def _status(self, pod: core.Pod, status: core.PodStatus, *, only_before: str = "") -> None:
+        for _ in range(9):
+            with contextlib.suppress(errors.Conflict):
+                fresh = await self.pod(pod.metadata.name, pod.metadata.namespace)
+                if fresh.metadata.uid != pod.metadata.uid or (only_before and view.is_final(fresh)):
+                    return
+                await self.store.update_status(msgspec.structs.replace(fresh, status=status))
+                return
+
+    async def _stop(self, pod: core.Pod) -> None:
+        for state in await self.engine.list_containers({"io.kubernetes.pod.uid": pod.metadata.uid}):
+            await self.engine.stop(state.name, grace_s=0)
+
+    async def events_of(self, pod: core.Pod) -> list[str]:
+        listing = await self.store.list(core.Event, Selector(fields={"involvedObject.uid": pod.metadata.uid}))
+        return [event.reason for event in listing.items]
+
+
+def _step(
+    layer: str, reason: str, message: str, facts: dict[str, object] | None = None, *, warns: bool = False
+) -> Step:
+    return Step(
+        layer=layer,
+        reason=reason,
+        message=message,
+        at=time.time(),
+        duration_s=0.001,
+        facts=facts or {},
+        is_warning=warns,
+    )
+
+
+def _node() -> core.Node:
+    have = {RESOURCE: str(GPU_COUNT), "cpu": "8", "memory": "33554432Ki"}
+    ready = meta.Condition(type="Ready", status="True", reason="KubeletReady")
+    return core.Node(
+        metadata=meta.ObjectMeta(name=NODE),
+        status=core.NodeStatus(capacity=have, allocatable=have, conditions=(ready,)),
+    )
