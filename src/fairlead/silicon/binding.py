@@ -28,7 +28,7 @@ _START_REASONS: Final = {
     18: ("DriverVersionMismatch", "reboot or reload the modules: kernel module and library differ in version"),
 }
 _GPU_REASONS: Final = {15: "Lost"}
-_ABSENT: Final = frozenset({2, 3, 4, 6, 13, 21, 25, 26, 999})
+ABSENT: Final = frozenset({2, 3, 4, 6, 13, 21, 25, 26, 999})
 """Codes with which one reading may be missing while the GPU is well: not supported, no permission, no data, …"""
 
 
@@ -57,7 +57,7 @@ class Binding:
         try:
             return getattr(self.nvml, name)(*arguments)
         except self.error as error:
-            if code_of(error) in _ABSENT:
+            if code_of(error) in ABSENT:
                 return None
             raise
 

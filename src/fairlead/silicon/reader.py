@@ -116,8 +116,13 @@ def _mig_devices(nvml: binding.Binding, handle: Any, total: int) -> tuple[MIGDev
     found = []
     for index in range(nvml.reading("nvmlDeviceGetMaxMigDeviceCount", handle) or 0):
         device = nvml.reading("nvmlDeviceGetMigDeviceHandleByIndex", handle, index)
-        if device is not None:
+        if device is None:
+            continue
+        try:
             found.append(_mig_device(nvml, handle, device, index=index, total=total))
+        except nvml.error as error:
+            if binding.code_of(error) not in binding.ABSENT:  # else destroyed since its handle was fetched
+                raise
     return tuple(found)
 
 

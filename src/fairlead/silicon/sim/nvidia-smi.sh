@@ -167,8 +167,8 @@ count=0 shown=0 here= migs=0
 case $view in
 table)
 	printf '%s\n' "${rule}"
-	printf '| %-77s |\n' "SIMULATED by Fairlead: no GPU and no driver stand behind this output"
-	printf '| %-77s |\n' "nvidia-smi (stand-in)    Driver Version: $driver    CUDA Version: $cuda"
+	printf '| %-78s |\n' "SIMULATED by Fairlead: no GPU and no driver stand behind this output"
+	printf '| %-78s |\n' "nvidia-smi (stand-in)    Driver Version: $driver    CUDA Version: $cuda"
 	printf '%s\n' "$rule"
 	printf '| %3s | %-30s | %-16s | %-20s |\n' GPU Name Bus-Id Memory-Usage
 	printf '%s\n' "$rule"
