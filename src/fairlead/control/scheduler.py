@@ -45,10 +45,11 @@ class Scheduler:
         )
 
     def _pod_changed(self, change: Change[core.Pod]) -> Iterable[str]:
-        pod = change.object
+        pod, known = change.object, self._pods.get(change.object.metadata.uid)
         if change.kind is ChangeKind.DELETED:
             self._pods.pop(pod.metadata.uid, None)
-        else:
+        elif known is None or pod.spec.node_name or not known.spec.node_name:
+            # An echo from before our own binding must not make its devices look free again: bindings are never undone.
             self._pods[pod.metadata.uid] = pod
         return (_QUEUE,)
 
@@ -68,6 +69,11 @@ class Scheduler:
                 await self._schedule(pod)
             except (errors.Conflict, errors.NotFound) as error:
                 telemetry.log.debug("pod changed while it was placed", pod=pod.metadata.name, reason=error.reason)
+            except errors.Invalid as error:
+                # Its own matter: the pods behind it must not wait for it.
+                telemetry.log.warning(
+                    "pod cannot be placed", pod=pod.metadata.name, reason=error.reason, error=error.message
+                )
         return None
 
     def _is_waiting(self, pod: core.Pod) -> bool:

@@ -1,0 +1,106 @@
+"""Pod garbage collection: the newest ended pods stay, running ones always, and events go with their pod."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from fairlead.control import manager
+from fairlead.control.podgc import PodGC
+from fairlead.model.step import Step
+from fairlead.settings import ControlSettings
+from fairlead.store import recorder
+from fairlead.store.memory import MemoryStore
+from fairlead.store.port import ChangeKind, Selector
+from fairlead.wire.kubernetes import core, meta
+
+
+class _Clock:
+    """A clock that moves a second with every look at it, so that creation times differ."""
+
+    def __init__(self) -> None:
+        self._now = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+    def __call__(self) -> dt.datetime:
+        self._now += dt.timedelta(seconds=1)
+        return self._now
+
+
+def _store() -> MemoryStore:
+    return MemoryStore(now=_Clock())
+
+
+async def _ended(store: MemoryStore, name: str, phase: str = "Succeeded", *, node: str = "") -> core.Pod:
+    spec = core.PodSpec(containers=(core.Container(name="main", image="i"),), node_name=node)
+    pod = await store.create(core.Pod(metadata=meta.ObjectMeta(name=name, namespace="default"), spec=spec))
+    await recorder.record(
+        store, recorder.reference(pod), Step(layer="test", reason="Made", message="made", at=0.0, facts={})
+    )
+    return await store.update_status(msgspec.structs.replace(pod, status=core.PodStatus(phase=phase)))
+
+
+@contextlib.asynccontextmanager
+async def _running(store: MemoryStore, keep: int) -> AsyncIterator[None]:
+    async with asyncio.TaskGroup() as tasks:
+        collector = PodGC(store, ControlSettings(finished_pods=keep))
+        task = tasks.create_task(manager.run_controllers(store, (collector,)))
+        yield
+        task.cancel()
+
+
+async def _until_gone(store: MemoryStore, kind: type[core.Pod | core.Event], count: int) -> None:
+    gone = 0
+    async with asyncio.timeout(5):
+        async for change in store.watch(kind, since="0"):
+            gone += change.kind is ChangeKind.DELETED
+            if gone == count:
+                return
+
+
+async def _names(store: MemoryStore) -> list[str]:
+    return [pod.metadata.name for pod in (await store.list(core.Pod)).items]
+
+
+async def test_the_oldest_ended_pods_beyond_the_limit_go_with_their_events() -> None:
+    store = _store()
+    pods = [await _ended(store, name, phase) for name, phase in (("c", "Failed"), ("b", "Succeeded"), ("a", "Failed"))]
+    running = await _ended(store, "running", "Running")
+    async with _running(store, keep=1):
+        await _until_gone(store, core.Event, 2)
+    assert await _names(store) == ["a", "running"]
+    for pod, count in ((pods[0], 0), (pods[1], 0), (pods[2], 1), (running, 1)):
+        events = await store.list(core.Event, Selector(fields={"involvedObject.uid": pod.metadata.uid}))
+        assert len(events.items) == count
+
+
+async def test_pods_within_the_limit_and_their_events_stay() -> None:
+    store = _store()
+    await _ended(store, "a")
+    async with _running(store, keep=1):
+        await _ended(store, "b")
+        await _until_gone(store, core.Pod, 1)
+        await _ended(store, "c", "Running")
+    assert await _names(store) == ["b", "c"]
+
+
+async def test_an_ended_pod_bound_to_a_node_goes_too() -> None:
+    store = _store()
+    await _ended(store, "a", node="node")
+    async with _running(store, keep=0):
+        await _until_gone(store, core.Pod, 1)
+    assert await _names(store) == []
+
+
+async def test_a_pod_deleted_by_hand_takes_its_events_along() -> None:
+    store = _store()
+    await _ended(store, "a", "Running")
+    await _ended(store, "b")
+    async with _running(store, keep=0):
+        await _until_gone(store, core.Event, 1)
+        await store.delete(core.Pod, "a", "default", grace_s=0)
+        await _until_gone(store, core.Event, 2)
+    assert (await store.list(core.Event)).items == ()
