@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 
 from fairlead.store import document as documents
-from fairlead.store import history, transaction, typed, validation
+from fairlead.store import history, port, transaction, typed, validation
 from fairlead.store.document import Document, Key
 
 
@@ -52,9 +52,9 @@ class _MemoryBackend:
     async def find(self, key: Key) -> str | None:
         return self._table.texts.get(key)
 
-    async def list(self, kind: str, namespace: str | None) -> tuple[Sequence[str], int]:
+    async def list(self, kind: str, selector: port.Selector) -> tuple[Sequence[str], int]:
         texts = self._table.texts
-        keys = sorted(key for key in texts if key.kind == kind and namespace in {None, key.namespace})
+        keys = sorted(key for key in texts if key.kind == kind and selector.namespace in {None, key.namespace})
         return [texts[key] for key in keys], self._feed.last
 
     @contextlib.contextmanager

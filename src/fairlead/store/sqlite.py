@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Self, TypeAlias
 
 from fairlead import errors, telemetry
-from fairlead.store import bell, database, history, transaction, typed, validation
+from fairlead.store import bell, database, history, port, transaction, typed, validation
 from fairlead.store import document as documents
 from fairlead.store.document import Document, Key
 
@@ -97,8 +97,8 @@ class _SQLiteBackend:
         with database.translated(self._path):
             return _find(self._inline, key)
 
-    async def list(self, kind: str, namespace: str | None) -> tuple[Sequence[str], int]:
-        return await asyncio.get_running_loop().run_in_executor(self._lister, self._list, kind, namespace)
+    async def list(self, kind: str, selector: port.Selector) -> tuple[Sequence[str], int]:
+        return await asyncio.get_running_loop().run_in_executor(self._lister, self._list, kind, selector)
 
     @contextlib.contextmanager
     def subscribe(self) -> Iterator[history.Feed]:
@@ -135,12 +135,12 @@ class _SQLiteBackend:
             if records := _records(self._inline, self._feed.last, limit=-1):
                 self._feed.extend(records)
 
-    def _list(self, kind: str, namespace: str | None) -> tuple[Sequence[str], int]:
-        where, values = ("kind = ?", [kind]) if namespace is None else ("kind = ? AND namespace = ?", [kind, namespace])
+    def _list(self, kind: str, selector: port.Selector) -> tuple[Sequence[str], int]:
+        where, values = _narrow(kind, selector)
         with database.translated(self._path), _reading(self._listing) as connection:
             version = _meta(connection, "version")
             rows = connection.execute(
-                f"SELECT document FROM objects WHERE {where} ORDER BY namespace, name",  # noqa: S608 - two constants
+                f"SELECT document FROM objects WHERE {where} ORDER BY namespace, name",  # noqa: S608 - see _narrow
                 values,
             ).fetchall()
         return [row[0] for row in rows], version
@@ -269,6 +269,27 @@ def _meta(connection: sqlite3.Connection, name: str) -> int:
 def _records(connection: sqlite3.Connection, position: int, *, limit: int) -> list[history.Record]:
     statement = "SELECT version, kind, before, after FROM changes WHERE version > ? ORDER BY version LIMIT ?"
     return [history.Record(*row) for row in connection.execute(statement, (position, limit))]
+
+
+def _narrow(kind: str, selector: port.Selector) -> tuple[str, list[str]]:
+    """Return a condition, constant but for `?`, that keeps out of Python most of what the selector does not take.
+
+    Only text that is there and differs rules a field out: absent ones may have a default that `match` knows.
+    """
+    terms, values = ["kind = ?"], [kind]
+    if selector.namespace is not None:
+        terms.append("namespace = ?")
+        values.append(selector.namespace)
+    for field, wanted in selector.fields.items():
+        if '"' not in field:  # SQLite's paths cannot escape one
+            path = "$" + "".join(f'."{name}"' for name in field.split("."))
+            terms.append("NOT coalesce(json_type(document, ?) = 'text' AND json_extract(document, ?) <> ?, 0)")
+            values += [path, path, wanted]
+    for name, wanted in selector.labels.items():
+        if '"' not in name:
+            terms.append("json_extract(document, ?) = ?")
+            values += [f'$.metadata.labels."{name}"', wanted]
+    return " AND ".join(terms), values
 
 
 @contextlib.contextmanager

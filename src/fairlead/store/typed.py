@@ -31,8 +31,11 @@ class Backend(Protocol):
         """Return one document as text."""
         ...
 
-    async def list(self, kind: str, namespace: str | None) -> tuple[Sequence[str], int]:
-        """Return the documents of a kind in (namespace, name) order and the version they show."""
+    async def list(self, kind: str, selector: port.Selector) -> tuple[Sequence[str], int]:
+        """Return the documents of a kind in (namespace, name) order and the version they show.
+
+        It may leave out any that the selector does not take; which those are is decided by `match`.
+        """
         ...
 
     def subscribe(self) -> contextlib.AbstractContextManager[history.Feed]:
@@ -60,7 +63,7 @@ class TypedStore:
 
     async def list(self, kind: type[T], selector: port.Selector = port.EVERYTHING) -> port.Listing[T]:
         """See `port.Store.list`."""
-        texts, version = await self._backend.list(match.kind_of(kind), selector.namespace)
+        texts, version = await self._backend.list(match.kind_of(kind), selector)
         items = tuple(item for text in texts if match.matches(selector, item := match.parse(kind, text), text))
         return port.Listing(items=items, resource_version=str(version))
 

@@ -217,3 +217,34 @@ async def test_applied_finalizers_are_a_set(open_store: Open) -> None:
     assert (await store.get(core.Node, "n")).metadata.finalizers == ("x.dev/a", "x.dev/b")
     await store.apply(node("n"), manager="a")
     assert (await store.get(core.Node, "n")).metadata.finalizers == ("x.dev/b",)
+
+
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        ({"spec.unschedulable": "true"}, {"cordoned"}),
+        ({"spec.unschedulable": "false"}, {"free"}),
+        ({"metadata.name": "free", "spec.unschedulable": "false"}, {"free"}),
+        ({"metadata.generation": "1"}, {"cordoned", "free"}),
+        ({"metadata.generation": "2"}, set()),
+        ({"metadata.labels.pool": "a"}, {"free"}),
+        ({"metadata.nothing": ""}, {"cordoned", "free"}),
+        ({'metadata."name': "free"}, set()),
+        ({"": ""}, {"cordoned", "free"}),
+        ({"metadata.labels": "a"}, set()),
+        ({"spec.unschedulable.deeper": "true"}, set()),
+    ],
+)
+async def test_fields_are_compared_as_text(open_store: Open, fields: dict[str, str], found: set[str]) -> None:
+    store = open_store()
+    await store.create(core.Node(metadata=meta.ObjectMeta(name="cordoned"), spec=core.NodeSpec(unschedulable=True)))
+    await store.create(node("free", pool="a"))
+    listing = await store.list(core.Node, port.Selector(fields=fields))
+    assert {item.metadata.name for item in listing.items} == found
+
+
+@pytest.mark.parametrize("labels", [{"absent": "x"}, {'po"ol': "a"}, {"pool": "b"}, {"pool": ""}])
+async def test_labels_that_differ_or_cannot_be_select_nothing(open_store: Open, labels: dict[str, str]) -> None:
+    store = open_store()
+    await store.create(node("free", pool="a"))
+    assert (await store.list(core.Node, port.Selector(labels=labels))).items == ()

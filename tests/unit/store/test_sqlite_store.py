@@ -258,3 +258,10 @@ async def test_a_listing_far_behind_is_continued_from_the_file(path: Path, store
     seen = [(await anext(stream)).object.metadata.name for _ in range(1500)]
     await stream.aclose()  # type: ignore[attr-defined]  # every watch is an async generator
     assert sorted(seen) == [f"n{number:04}" for number in range(1500)]
+
+
+def test_every_commit_is_flushed_before_it_is_told(path: Path, store: sqlite.SQLiteStore) -> None:
+    """No test here can cut the power; SQLite's own word for it must do."""
+    with contextlib.closing(database.connect(path, writes=True)) as connection:
+        assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
