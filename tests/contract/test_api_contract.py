@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from fairlead import errors
 from fairlead.serve import app, problem
-from tests.unit.serve.world import World
+from tests.unit.serve.world import World, in_process
 
 _ROUTES = {
     ("get", "/v1/status"),
@@ -114,7 +114,7 @@ def test_nothing_of_the_services_behind_the_door_is_described(document: dict[str
 
 
 async def test_the_service_hands_it_out(tmp_path: Path, document: dict[str, Any]) -> None:
-    transport = httpx.ASGITransport(app.create_app(World(tmp_path).services))
+    transport = in_process(app.create_app(World(tmp_path).services))
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         answer = await client.get("/v1/openapi.json")
     assert answer.json() == json.loads(json.dumps(document))

@@ -10,7 +10,8 @@ import contextlib
 import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
 
 import httpx
 import msgspec
@@ -50,6 +51,18 @@ class Client:
             timeout=httpx.Timeout(_TIMEOUT_S, connect=_CONNECT_S),
             trust_env=self._socket is None,
         )
+
+    def close(self) -> None:
+        """Let connections go; idempotent."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        """Use it for a block."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Close it."""
+        self.close()
 
     def call(
         self,
@@ -133,6 +146,8 @@ class Client:
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
+        if self._socket is not None and not self._socket.exists():
+            raise self._missing(self._socket)
         try:
             yield
         except httpx.ReadTimeout as error:
@@ -144,11 +159,15 @@ class Client:
         except httpx.HTTPError as error:
             raise self._unreachable(error) from error
 
+    def _missing(self, path: Path) -> errors.Unavailable:
+        message = f"no service runs here: {path} does not exist"
+        hint = "start one with `fairlead up`; --url or FAIRLEAD_URL chooses another"
+        return errors.Unavailable(message, reason="ServiceUnreachable", hint=hint)
+
     def _unreachable(self, error: Exception) -> errors.Unavailable:
         if self._socket is not None and not self._socket.exists():
-            message = f"no service runs here: {self._socket} does not exist"
-            hint = "start one with `fairlead up`; --url or FAIRLEAD_URL chooses another"
-        elif "Permission denied" in str(error):
+            return self._missing(self._socket)
+        if "Permission denied" in str(error):
             message, hint = f"{self._socket} may be opened by its owner only", "use the account that ran `fairlead up`"
         else:
             message, hint = f"the service at {self.url} does not answer: {error}", "`fairlead doctor` says more"

@@ -86,7 +86,8 @@ def look(call: invocation.Invocation) -> Seen:
     """Ask the service, or the layers themselves where none answers. Raises: Invalid: the settings are wrong."""
     config = call.settings()
     try:
-        status = call.client().status()
+        with call.client() as client:
+            status = client.status()
     except (errors.Unavailable, errors.ProtocolError) as error:
         return asyncio.run(_look_below(config, errors.sentence(error)))
     folder = Path(status.cdi_folder)

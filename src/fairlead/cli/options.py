@@ -120,7 +120,8 @@ def _complete_container(ctx: click.Context, _param: click.Parameter, incomplete:
 def _offers(ctx: click.Context, incomplete: str) -> Iterable[shell_completion.CompletionItem]:
     # Completion must never print an error into the line being typed: no service means no offers.
     try:
-        found = invocation.current(ctx).client().list_containers(show_ended=True)
+        with invocation.current(ctx).client() as client:
+            found = client.list_containers(show_ended=True)
     except errors.FairleadError:
         return
     for item in found:
@@ -129,12 +130,13 @@ def _offers(ctx: click.Context, incomplete: str) -> Iterable[shell_completion.Co
 
 
 def pass_client(function: Callable[Concatenate[Any, P], R]) -> Callable[P, R]:
-    """Pass the client as first argument."""
+    """Pass the client as first argument, and close it when the verb is done."""
 
     @click.pass_context
     @functools.wraps(function)
     def called(ctx: click.Context, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return function(invocation.current(ctx).client(), *args, **kwargs)
+        with invocation.current(ctx).client() as client:
+            return function(client, *args, **kwargs)
 
     return called
 

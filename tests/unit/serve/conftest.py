@@ -12,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from fairlead.serve import app, server
-from tests.unit.serve.world import World
+from tests.unit.serve.world import World, in_process
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 @pytest.fixture
 async def api(world: World) -> AsyncIterator[httpx.AsyncClient]:
     """The application called in the test's own loop: its answers are whole, never in pieces."""
-    transport = httpx.ASGITransport(app.create_app(world.services))
+    transport = in_process(app.create_app(world.services))
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         yield client
 

@@ -11,7 +11,7 @@ import httpx
 from fairlead import errors
 from fairlead.serve import app, services
 from fairlead.wire.kubernetes import core
-from tests.unit.serve.world import GPU_COUNT, NODE, RESOURCE, World
+from tests.unit.serve.world import GPU_COUNT, NODE, RESOURCE, World, in_process
 
 
 async def test_gpus_are_listed_with_their_holders(api: httpx.AsyncClient) -> None:
@@ -109,7 +109,7 @@ async def test_faults_reach_simulated_silicon(api: httpx.AsyncClient, world: Wor
 
 async def test_real_silicon_is_not_broken_on_command(world: World) -> None:
     real = app.create_app(dataclasses.replace(world.services, faults=None))
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(real), base_url="http://test") as client:
+    async with httpx.AsyncClient(transport=in_process(real), base_url="http://test") as client:
         answer = await client.post("/v1/faults", json={"fault": "xid"})
     assert (answer.status_code, answer.json()["reason"]) == (409, "SiliconReal")
 
@@ -136,7 +136,7 @@ async def test_a_broken_engine_is_described_by_status_and_a_bug_says_nothing_of_
     world: World, capsys: object
 ) -> None:
     doors: services.Services = dataclasses.replace(world.services, images=_Broken())  # type: ignore[arg-type]
-    transport = httpx.ASGITransport(app.create_app(doors), raise_app_exceptions=False)
+    transport = in_process(app.create_app(doors), raises=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         status = (await client.get("/v1/status")).json()
         bug = await client.get("/v1/images")

@@ -10,9 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from typing import Any, cast
 
+import httpx
+import litestar
 import msgspec
 
 from fairlead import errors
@@ -52,6 +55,11 @@ def inventory() -> Inventory:
         for b in gpus[position + 1 :]
     )
     return Inventory(gpus=gpus, links=links, is_simulated=True)
+
+
+def in_process(app: litestar.Litestar, *, raises: bool = True) -> httpx.ASGITransport:
+    """Call the application in the caller's own loop; httpx and Litestar type ASGI differently."""
+    return httpx.ASGITransport(cast("Any", app), raise_app_exceptions=raises)
 
 
 class Faulty:
@@ -262,7 +270,7 @@ class World:
 
 
 def _step(
-    layer: str, reason: str, message: str, facts: dict[str, object] | None = None, *, warns: bool = False
+    layer: str, reason: str, message: str, facts: Mapping[str, object] | None = None, *, warns: bool = False
 ) -> Step:
     return Step(
         layer=layer,

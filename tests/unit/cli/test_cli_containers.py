@@ -1,0 +1,151 @@
+"""The verbs over containers, against a live service on a real unix socket."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import yaml
+
+from tests.unit.cli.conftest import Service
+
+
+def test_run_follows_the_output_and_exits_with_the_containers_code(service: Service) -> None:
+    result = service.fairlead("run", "-g", "2", "--entrypoint", "sh", "demo", "--", "-c", "echo one; exit 3")
+    assert (result.stdout, result.exit_code) == ("one\n", 3)
+
+
+def test_run_of_the_images_own_command_succeeds(service: Service) -> None:
+    result = service.fairlead("run", "demo")
+    assert (result.stdout, result.exit_code) == ("hello\n", 0)
+
+
+def test_run_passes_options_after_the_image_to_the_container(service: Service) -> None:
+    result = service.fairlead("run", "-e", "A=1", "demo", "echo", "-g", "-o", "x")
+    assert (result.stdout, result.exit_code) == ("-g -o x\n", 0)
+
+
+def test_run_detached_prints_the_name_and_ps_lists_it(service: Service) -> None:
+    name = service.fairlead("run", "-d", "-g", "1", "--name", "train", "demo", "sleep", "60").stdout.strip()
+    assert name == "train"
+    assert service.fairlead("wait", name, "--state", "started").exit_code == 0
+    table = service.fairlead("ps").stdout.splitlines()
+    assert table[0].split()[:3] == ["NAME", "STATE", "REASON"]
+    assert table[1].split()[:4] == ["train", "running", "-", "1"]
+
+
+def test_ps_speaks_every_form(service: Service) -> None:
+    service.fairlead("run", "--name", "done", "demo")
+    assert service.fairlead("ps", "-o", "name").stdout == ""
+    assert service.fairlead("ps", "-a", "-o", "name").stdout == "done\n"
+    assert json.loads(service.fairlead("ps", "-a", "-o", "json").stdout)[0]["name"] == "done"
+    assert yaml.safe_load(service.fairlead("ps", "-a", "-o", "yaml").stdout)[0]["state"] == "succeeded"
+    assert "DEVICES" in service.fairlead("ps", "-a", "-o", "wide").stdout
+
+
+def test_refusals_come_with_the_rule_the_hint_and_the_tables_exit_code(service: Service) -> None:
+    result = service.fairlead("run", "-g", "0.5", "demo")
+    assert result.exit_code == 2
+    assert result.stderr.startswith('error: Pod "demo-" is invalid')
+    missing = service.fairlead("logs", "nobody")
+    assert missing.exit_code == 2
+    assert missing.stderr.splitlines()[1].startswith("  hint: ")
+    taken = [service.fairlead("run", "-d", "--name", "a", "demo") for _ in range(2)]
+    assert [result.exit_code for result in taken] == [0, 4]
+
+
+def test_an_image_that_is_nowhere_fails_with_its_reason(service: Service) -> None:
+    result = service.fairlead("run", "--name", "a", "nowhere")
+    assert result.exit_code == 1
+    assert "ImageNotFound" in result.stderr
+
+
+def test_run_of_a_manifest_follows_its_pod(service: Service, tmp_path: Path) -> None:
+    file = tmp_path / "pod.yaml"
+    file.write_text(
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: two-gpus}\nspec:\n  restartPolicy: Never\n  containers:\n"
+        '  - {name: main, image: demo, command: ["echo", "from yaml"], resources: {limits: {nvidia.com/gpu: 2}}}\n'
+    )
+    result = service.fairlead("run", "-f", str(file))
+    assert (result.stdout, result.exit_code) == ("from yaml\n", 0)
+    piped = service.fairlead("run", "-d", "-f", "-", stdin=file.read_text().replace("two-gpus", "other"))
+    assert piped.stdout == "other\n"
+
+
+def test_run_removes_what_was_to_be_removed(service: Service) -> None:
+    assert service.fairlead("run", "--rm", "--name", "a", "demo").exit_code == 0
+    service.fairlead("wait", "a", "--state", "gone")
+    assert service.fairlead("ps", "-a", "-o", "name").stdout == ""
+
+
+def test_run_needs_an_image_or_a_file(service: Service) -> None:
+    result = service.fairlead("run")
+    assert result.exit_code == 2
+    assert "IMAGE or --file" in result.stderr
+
+
+def test_logs_are_read_followed_and_cut(service: Service) -> None:
+    service.fairlead(
+        "run", "-d", "--name", "a", "--entrypoint", "sh", "demo", "-c", "echo 1; echo 2; sleep 0.05; echo 3"
+    )
+    assert service.fairlead("logs", "-f", "a").stdout == "1\n2\n3\n"
+    assert service.fairlead("logs", "--tail", "1", "a").stdout == "3\n"
+    assert service.fairlead("logs", "-t", "a").stdout.splitlines()[0].endswith("Z 1")
+
+
+def test_following_what_never_starts_says_why(service: Service) -> None:
+    service.fairlead("run", "-d", "--name", "a", "nowhere")
+    result = service.fairlead("logs", "-f", "a")
+    assert result.exit_code == 4
+    assert "never started (ImageNotFound" in result.stderr
+
+
+def test_stop_keeps_and_rm_removes(service: Service) -> None:
+    service.fairlead("run", "-d", "--name", "a", "demo", "sleep", "60")
+    service.fairlead("wait", "a", "--state", "started")
+    assert service.fairlead("stop", "a").stdout == "a\n"
+    assert service.fairlead("wait", "a").exit_code == 137
+    assert json.loads(service.fairlead("ps", "-a", "-o", "json").stdout)[0]["state"] == "stopped"
+    assert service.fairlead("rm", "a").stdout == "a\n"
+    assert service.fairlead("ps", "-a", "-o", "name").stdout == ""
+
+
+def test_wait_gives_up_in_time(service: Service) -> None:
+    service.fairlead("run", "-d", "--name", "a", "demo", "sleep", "60")
+    result = service.fairlead("wait", "a", "--timeout", "0.01")
+    assert result.exit_code == 5
+    assert "not ended" in result.stderr
+
+
+def test_explain_says_why_nothing_fits(service: Service) -> None:
+    service.fairlead("run", "-d", "--name", "a", "-g", "9", "demo")
+    service.fairlead("wait", "a", "--state", "started", "--timeout", "0.2")
+    lines = service.fairlead("explain", "a").stdout.splitlines()
+    assert lines[0].startswith("a is pending: Unschedulable: 0/1 nodes are available: 9 nvidia.com/gpu wanted, 4 free")
+    assert lines[1].split() == ["one", "does", "not", "fit", "score", "0", "4", "free"]
+
+
+def test_trace_tells_the_journey_and_the_first_lines(service: Service) -> None:
+    service.fairlead("run", "--name", "a", "-g", "1", "demo")
+    lines = service.fairlead("trace", "a").stdout.splitlines()
+    assert lines[0] == "a · demo · 1 x nvidia.com/gpu · succeeded (0)"
+    assert [line.split()[0] for line in lines if "kernel" in line] == ["├─"]
+    assert any("isolation read back: not recorded" in line for line in lines)
+    assert lines[-1].strip() == "hello"
+    document = json.loads(service.fairlead("trace", "-o", "json", "a").stdout)
+    assert document["entries"][2]["step"]["reason"] == "Accepted"
+
+
+def test_exec_carries_output_input_and_exit_code(service: Service) -> None:
+    service.fairlead("run", "-d", "--name", "a", "demo", "sleep", "60")
+    service.fairlead("wait", "a", "--state", "started")
+    result = service.fairlead("exec", "a", "--", "sh", "-c", "echo out; exit 4")
+    assert (result.stdout, result.exit_code) == ("out\n", 4)
+    assert service.fairlead("exec", "nobody", "sh").exit_code == 2
+
+
+def test_events_of_one_container(service: Service) -> None:
+    service.fairlead("run", "--name", "a", "demo")
+    found = json.loads(service.fairlead("events", "pod/a", "-o", "json").stdout)
+    assert {item["object"] for item in found} == {"pod/a"}
+    assert "Accepted" in {item["reason"] for item in found}

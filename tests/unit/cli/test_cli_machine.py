@@ -1,0 +1,138 @@
+"""The verbs that look at the machine, and those that need no service."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from fairlead import settings
+from fairlead.cli import invocation, lazy, main
+from tests.unit.cli.conftest import Service, fairlead
+
+
+def test_gpus_topology_and_nodes_are_tables(service: Service) -> None:
+    gpus = service.fairlead("gpus")
+    assert gpus.stdout.splitlines()[1].split()[:6] == ["0", "NVIDIA", "H100", "80GB", "HBM3", "80"]
+    assert "SIMULATED" in gpus.stderr
+    matrix = service.fairlead("topology").stdout.splitlines()
+    assert matrix[1].split() == ["GPU0", "X", "NV18", "NV18", "NV18", "0"]
+    assert service.fairlead("nodes", "-o", "name").stdout == "one\n"
+    assert service.fairlead("gpus", "-o", "name").stdout.splitlines() == [f"GPU-{index}" for index in range(4)]
+
+
+def test_status_is_text_or_data(service: Service) -> None:
+    text = service.fairlead("status").stdout
+    assert "SIMULATED (h100x4)" in text
+    assert json.loads(service.fairlead("status", "-o", "json").stdout)["node"] == "one"
+    assert yaml.safe_load(service.fairlead("status", "-o", "yaml").stdout)["gpus"]["found"] == 4
+
+
+def test_doctor_judges_what_the_service_says(service: Service) -> None:
+    folder = service.world.services.info.cdi_folder
+    broken = service.fairlead("doctor", "-o", "json")
+    found = {item["check"]: item for item in json.loads(broken.stdout)}
+    assert (broken.exit_code, found["cdi"]["level"], found["plugin"]["level"]) == (1, "fail", "ok")
+    assert found["cdi"]["why"]
+    assert found["cdi"]["fix"]
+    folder.mkdir()
+    (folder / "nvidia.com-gpu.json").write_text("{}")
+    assert service.fairlead("doctor").exit_code == 0
+
+
+def test_faults_are_injected_and_profiles_listed(service: Service) -> None:
+    assert service.fairlead("simulate", "fault", "xid", "79", "-g", "3").stdout == "xid injected\n"
+    assert service.world.faults.asked == [("xid", 3, "79")]
+    unknown = service.fairlead("simulate", "fault", "fire")
+    assert (unknown.exit_code, "offered: lost, xid" in unknown.stderr) == (2, True)
+    assert "h100x8" in fairlead("simulate", "profiles", "-o", "name").stdout.splitlines()
+
+
+def test_images_are_made_listed_and_removed(service: Service, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "Containerfile").write_text('FROM demo\nCMD ["echo", "built"]\n')
+    assert service.fairlead("image", "build", str(root), "made").stdout == "made\n"
+    assert service.fairlead("run", "made").stdout == "built\n"
+    assert "imported" in service.fairlead("image", "import", str(root), "imported", "--", "echo").stdout
+    assert "imported" in service.fairlead("image", "ls").stdout
+    service.fairlead("image", "rm", "imported")
+    assert "imported" not in service.fairlead("image", "ls", "-o", "name").stdout
+
+
+def test_no_service_is_said_with_the_next_step(tmp_path: Path) -> None:
+    result = fairlead("ps", env={"FAIRLEAD_API_SOCKET": str(tmp_path / "none.sock")})
+    assert result.exit_code == 6
+    assert "does not exist" in result.stderr
+    assert "fairlead up" in result.stderr
+
+
+def test_an_address_of_another_kind_is_refused() -> None:
+    result = fairlead("--url", "ftp://host", "ps")
+    assert (result.exit_code, "ftp://host" in result.stderr) == (2, True)
+
+
+def test_settings_say_where_each_value_comes_from(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('[node]\nname = "from-file"\n')
+    env = {"FAIRLEAD_LOG_LEVEL": "debug", "FAIRLEAD_CONFIG": str(file)}
+    found = {item["key"]: item for item in json.loads(fairlead("settings", "-o", "json", env=env).stdout)}
+    assert (found["node.name"]["value"], found["node.name"]["source"]) == ("from-file", "file")
+    assert (found["log.level"]["value"], found["log.level"]["source"]) == ("debug", "environment")
+    assert found["api.socket"]["source"] == "default"
+    assert set(found) == {row.key for row in settings.rows()}
+    wrong = fairlead("settings", env={"FAIRLEAD_LOG_LEVL": "debug"})
+    assert (wrong.exit_code, "FAIRLEAD_LOG_LEVEL" in wrong.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_shell_gets_its_script(shell: str) -> None:
+    result = fairlead("completion", shell)
+    assert result.exit_code == 0
+    assert "_FAIRLEAD_COMPLETE" in result.stdout
+
+
+def test_completion_offers_verbs_and_containers(service: Service) -> None:
+    service.fairlead("run", "-d", "--name", "train", "demo")
+    group = main.root
+    context = group.make_context("fairlead", [], obj=service.env, resilient_parsing=True)
+    verbs = [item.value for item in group.shell_complete(context, "st")]
+    assert verbs == ["stop", "status"]
+    assert "kubelet" not in [item.value for item in group.shell_complete(context, "")]
+    context.obj = invocation.Invocation(env=service.env)
+    logs = group.get_command(context, "logs")
+    assert logs is not None
+    inner = click.Context(logs, parent=context)
+    offered = logs.params[0].shell_complete(inner, "tr")
+    assert [item.value for item in offered] == ["train"]
+
+
+def test_the_tables_help_is_each_verbs_own() -> None:
+    context = click.Context(main.root)
+    for name, verb in lazy.VERBS.items():
+        command = main.root.get_command(context, name)
+        assert command is not None
+        assert (command.help or "").startswith(verb.help.rstrip(".")), name
+
+
+def test_help_names_every_verb_and_imports_none() -> None:
+    code = (
+        "import sys; from fairlead.cli import main; code = main.invoke(['--help'], env={});"
+        "heavy = {'httpx', 'msgspec', 'litestar', 'grpc', 'rich', 'yaml', 'structlog', 'asyncio'} & set(sys.modules);"
+        "sys.exit(f'imported: {heavy}' if heavy else code)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert all(name in result.stdout for name, verb in lazy.VERBS.items() if not verb.is_hidden)
+
+
+def test_a_bug_is_shown_whole_and_has_an_exit_code_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(lazy.VERBS, "ps", lazy.Verb("Containers", "output:FORMS", "no command"))
+    result = fairlead("ps")
+    assert result.exit_code == 70
+    assert "this is a bug in fairlead" in result.stderr
