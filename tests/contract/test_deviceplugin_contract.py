@@ -364,3 +364,13 @@ async def test_a_folder_that_is_removed_is_made_again(folder: Path, node: Node) 
         await node.watch.ticks.wait(node.watch.ticks.version)
     async with Kubelet(folder) as kubelet:
         await kubelet.until_list(NVIDIA, BOTH_HEALTHY)
+
+
+async def test_a_socket_path_that_is_too_long_is_refused_with_the_settings_that_shorten_it(tmp_path: Path) -> None:
+    folder = tmp_path / ("long" * 30)
+    folder.mkdir()
+    endpoint = deviceplugin.Endpoint(deviceplugin.Plugin(NVIDIA), folder)
+    with pytest.raises(errors.Unavailable, match="107 are allowed") as caught:
+        await endpoint.start()
+    assert caught.value.reason == "SocketPathTooLong"
+    assert "--node-kubelet-folder" in (caught.value.hint or "")

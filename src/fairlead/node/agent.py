@@ -26,6 +26,7 @@ from fairlead.model.gpu import Inventory
 from fairlead.model.step import Step
 from fairlead.node import cdi, deviceplugin, health, inventory, latest, registration
 from fairlead.plan import advertise, choose
+from fairlead.plan import health as rules
 from fairlead.settings import Settings
 from fairlead.silicon.port import Silicon
 from fairlead.store import recorder
@@ -34,6 +35,7 @@ from fairlead.wire import deviceplugin as wire
 from fairlead.wire.kubernetes import core
 
 SPEC_RETRY_S: Final = 2.0
+HEALTH_POLICY: Final = rules.DEFAULT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +75,12 @@ class _Agent:
     def __init__(self, settings: Settings, silicon: Silicon, store: Store | None) -> None:
         self.node = node_name(settings)
         self.journal = _Journal(self.node, store)
-        self.watch = inventory.Watch(silicon, rescan_s=settings.silicon.rescan_s, on_change=self.journal.health_changed)
+        self.watch = inventory.Watch(
+            silicon,
+            rescan_s=settings.silicon.rescan_s,
+            policy=HEALTH_POLICY,
+            on_change=self.journal.health_changed,
+        )
         self.folder = registration.FolderWatch(settings.kubelet_folder)
         self.specs = cdi.SpecFiles(settings.node.cdi_folder)
         self.advertised: latest.Latest[tuple[advertise.Advertisement, ...]] = latest.Latest(())
@@ -81,21 +88,31 @@ class _Agent:
         self._plugins: dict[str, deviceplugin.Plugin] = {}
         self._topology = choose.Topology()
         self._hardware: object = None
+        self._is_spec_owed = False
 
     async def offer(self, tasks: asyncio.TaskGroup, ready: Callable[[AgentReport], None] | None) -> None:
         """Turn snapshots into specs and advertisements, for ever."""
         try:
-            async for snapshot in self.watch.snapshots.changes():
-                if not snapshot.is_scanned:
-                    continue
+            seen = 0  # the initial, empty snapshot says nothing
+            while True:
+                seen = await self._next(seen)
+                snapshot = self.watch.snapshots.value
                 await self._ensure_specs(snapshot)
                 self._advertise(snapshot, tasks)
                 self.journal.inventory_seen(snapshot.inventory)
-                if ready is not None:
+                if ready is not None and snapshot.is_scanned:
                     ready(self._report())
                     ready = None
         finally:
             await asyncio.shield(self.specs.remove())
+
+    async def _next(self, seen: int) -> int:
+        """Wait for another snapshot; while specs could not be written, only so long: an equal scan wakes nobody."""
+        try:
+            async with asyncio.timeout(SPEC_RETRY_S if self._is_spec_owed else None):
+                return await self.watch.snapshots.wait(seen)
+        except TimeoutError:
+            return seen
 
     def _report(self) -> AgentReport:
         return AgentReport(
@@ -110,9 +127,9 @@ class _Agent:
             await self.specs.ensure(snapshot.inventory, snapshot.drivers)
         except errors.Unavailable as error:
             telemetry.log.warning("cdi specs not written", reason=error.reason, error=errors.sentence(error))
-            asyncio.get_running_loop().call_later(SPEC_RETRY_S, self.watch.ask_scan)
+            self._is_spec_owed = True
         else:
-            self._hardware = hardware
+            self._hardware, self._is_spec_owed = hardware, False
         self._topology = choose.plan_topology(snapshot.inventory)
 
     def _advertise(self, snapshot: inventory.Snapshot, tasks: asyncio.TaskGroup) -> None:

@@ -29,6 +29,8 @@ from fairlead.wire import deviceplugin as wire
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 
 DIAL_TIMEOUT_S: Final = 5.0
+LONGEST_SOCKET_PATH: Final = 107
+"""Bytes. Source: unix(7), sun_path without its final NUL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +156,7 @@ class Endpoint:
         Raises: Unavailable: the folder refuses a socket, or the socket does not answer.
         """
         await self.stop()
+        self._assert_path_fits()
         server = grpc.aio.server()
         server.add_generic_rpc_handlers([wire.device_plugin_handlers(self.plugin)])
         try:
@@ -166,6 +169,12 @@ class Endpoint:
         self._server, self._identity = server, identify(self.path)
         async with grpc.aio.insecure_channel(wire.target(self.path), options=wire.CHANNEL_OPTIONS) as channel:
             await wire.DevicePluginStub(channel).options(timeout_s=DIAL_TIMEOUT_S)
+
+    def _assert_path_fits(self) -> None:
+        if (size := len(bytes(self.path))) > LONGEST_SOCKET_PATH:
+            message = f"socket path {self.path} has {size} bytes, {LONGEST_SOCKET_PATH} are allowed"
+            hint = "set --node-kubelet-folder or --state-run to a shorter path"
+            raise errors.Unavailable(message, reason="SocketPathTooLong", hint=hint, path=str(self.path))
 
     async def stop(self) -> None:
         """End all streams and remove the socket if it is ours; idempotent."""

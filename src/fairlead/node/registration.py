@@ -150,7 +150,7 @@ class Registrar:
         if asyncio.get_running_loop().time() < self._seen_at + FRESH_S:
             await asyncio.sleep(FRESH_WAIT_S)
             return wait_s
-        facts = {"resource": self._endpoint.plugin.resource, "reason": error.reason, "error": str(error)}
+        facts = {"resource": self._endpoint.plugin.resource, "reason": error.reason, "error": errors.sentence(error)}
         telemetry.log.warning("registration failed", **facts)
         await self._back_off(wait_s * self._dice.uniform(0.5, 1.0))
         return min(wait_s * 2, LONGEST_WAIT_S)

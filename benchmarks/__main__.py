@@ -1,0 +1,50 @@
+"""Run benchmarks and print their rows.
+
+`python -m benchmarks` runs all, `python -m benchmarks NAME…` those whose name starts so, `--list` only names them,
+`--json` prints one JSON list. The exit code is 1 when a bar does not hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+
+from benchmarks import choose, frame, node
+
+MODULES = (choose, node)
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="benchmarks", description="measure every row of the budget table")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="start of a benchmark's name; none: all")
+    parser.add_argument("--json", action="store_true", help="print one JSON list")
+    parser.add_argument("--list", action="store_true", help="print the names and run nothing")
+    given = parser.parse_args(arguments)
+    chosen = [name for name in frame.REGISTRY if not given.names or name.startswith(tuple(given.names))]
+    if not chosen:
+        parser.error(f"no benchmark is called {' or '.join(given.names)} (there are: {', '.join(frame.REGISTRY)})")
+    if given.list:
+        print("\n".join(chosen))
+        return 0
+    rows = []
+    for name in chosen:
+        for row in frame.REGISTRY[name]():
+            rows.append(row)
+            if not given.json:
+                print(line(row), flush=True)
+    if given.json:
+        print(json.dumps([row.document() for row in rows], indent=2))
+    return 1 if any(row.holds is False for row in rows) else 0
+
+
+def line(row: frame.Row) -> str:
+    verdict = {True: "holds", False: "MISSED", None: "-"}[row.holds]
+    bar = "" if row.bar is None else f"bar {row.bar:g} {row.unit}"
+    peer = "" if row.peer is None else f"{row.peer_name}: {row.peer:g} {row.unit} (x{row.ratio:.2f})"
+    return f"{row.name:<58} {row.ours:>10.3f} {row.unit:<4} {verdict:<7} {bar:<16} {peer}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

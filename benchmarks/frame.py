@@ -1,0 +1,84 @@
+"""What a benchmark yields and how it is found: rows, the registry, and small statistics.
+
+A row never hides its bar: `holds` is None where there is no bar, and the peer's figure comes with where it was read.
+Where the peer published a range, `peer` is its better end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+NVIDIA_PLUGIN = "NVIDIA k8s-device-plugin v0.20.0"
+REFERENCE = "reference/device-plugin.md section 6"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One measured figure beside a peer's; lower is better unless the unit ends in `/s`."""
+
+    name: str
+    ours: float
+    unit: str
+    peer: float | None = None
+    peer_name: str = ""
+    peer_source: str = ""
+    bar: float | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        """Ours over the peer's."""
+        return None if self.peer is None else self.ours / self.peer
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether the bar is met."""
+        if self.bar is None:
+            return None
+        return self.ours >= self.bar if self.unit.endswith("/s") else self.ours <= self.bar
+
+    def document(self) -> dict[str, Any]:
+        """Return the row as JSON values."""
+        return {
+            "name": self.name,
+            "ours": round(self.ours, 4),
+            "unit": self.unit,
+            "peer": self.peer,
+            "peer_name": self.peer_name,
+            "peer_source": self.peer_source,
+            "ratio": None if self.ratio is None else round(self.ratio, 3),
+            "bar": self.bar,
+            "holds": self.holds,
+        }
+
+
+Benchmark = Callable[[], Iterable[Row]]
+REGISTRY: dict[str, Benchmark] = {}
+
+
+def benchmark(name: str) -> Callable[[Benchmark], Benchmark]:
+    """Register a function that yields rows."""
+
+    def add(run: Benchmark) -> Benchmark:
+        REGISTRY[name] = run
+        return run
+
+    return add
+
+
+def percentile(samples: Sequence[float], share: float) -> float:
+    """Return the nearest-rank percentile; `share` 0.5 is the median."""
+    ordered = sorted(samples)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def best_of(run: Callable[[], object], times: int) -> float:
+    """Return the shortest of several runs, in milliseconds: what the code costs, without its neighbours."""
+    shortest = float("inf")
+    for _ in range(times):
+        started = time.perf_counter()
+        run()
+        shortest = min(shortest, time.perf_counter() - started)
+    return shortest * 1e3

@@ -1,0 +1,244 @@
+"""The whole node agent over real sockets and files: silicon below, the embedded kubelet's device manager above."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import socket
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fairlead import errors, settings
+from fairlead.model.driver import DeviceNode, DriverFiles
+from fairlead.model.gpu import GPU, Driver, EventKind, GPUEvent, Inventory, UnreadableGPU, Vendor
+from fairlead.model.ids import GPUUUID
+from fairlead.model.step import Step
+from fairlead.node import agent, latest
+from fairlead.node.kubelet import checkpoint, devicemanager
+from fairlead.node.kubelet import registration as kubelet_registration
+from fairlead.plan import health
+from fairlead.store import recorder
+from fairlead.store.memory import MemoryStore
+
+PATIENCE_S = 10.0
+NVIDIA = "nvidia.com/gpu"
+
+
+@pytest.fixture
+def home_folder() -> Iterator[Path]:
+    """A short path: a unix socket's has 107 bytes, and pytest's own folders nearly fill them."""
+    with tempfile.TemporaryDirectory(prefix="fl-") as name:
+        yield Path(name)
+
+
+class BenchSilicon:
+    """Hardware whose answers a test sets."""
+
+    def __init__(self, count: int) -> None:
+        self.events: asyncio.Queue[GPUEvent | Exception] = asyncio.Queue()
+        self.missing: set[int] = set()
+        self.count = count
+
+    async def scan(self) -> Inventory:
+        gpus = tuple(
+            GPU(uuid=GPUUUID(f"GPU-{i}"), index=i, minor=i, pci_bus_id=f"0000:0{i}:00.0", name="X", memory_bytes=1)
+            for i in range(self.count)
+            if i not in self.missing
+        )
+        gone = tuple(
+            UnreadableGPU(index=i, pci_bus_id=None, uuid=GPUUUID(f"GPU-{i}"), reason="Lost", message="gone")
+            for i in sorted(self.missing)
+        )
+        drivers = (Driver(vendor=Vendor.NVIDIA, version="550.163.01", cuda_version=(12, 4)),) if self.count else ()
+        return Inventory(gpus=gpus, unreadable=gone, drivers=drivers)
+
+    async def scan_driver(self) -> tuple[DriverFiles, ...]:
+        nodes = tuple(
+            DeviceNode(path=f"/dev/nvidia{i}", host_path=f"/dev/nvidia{i}", major=195, minor=i, mode=0o666)
+            for i in range(self.count)
+        )
+        return (DriverFiles(vendor=Vendor.NVIDIA, version="550.163.01", nodes=nodes),) if self.count else ()
+
+    async def watch_events(self) -> AsyncIterator[GPUEvent]:
+        while True:
+            event = await self.events.get()
+            if isinstance(event, Exception):
+                raise event
+            yield event
+
+    async def close(self) -> None:
+        return
+
+
+class Home:
+    """One machine: folders, store, silicon and the kubelet's books."""
+
+    def __init__(self, root: Path, count: int) -> None:
+        self.settings = settings.Settings(
+            state=settings.StateSettings(folder=root, run=root / "run"),
+            node=settings.NodeSettings(name="node-1", cdi_folder=root / "cdi", reregister_s=0.05),
+            silicon=settings.SiliconSettings(rescan_s=0.2),
+        )
+        self.spec = root / "cdi" / "fairlead-nvidia.com-gpu.json"
+        self.silicon = BenchSilicon(count)
+        self.store = MemoryStore()
+        self.changes: latest.Latest[int] = latest.Latest(0)
+        self.devices = devicemanager.DeviceManager(checkpoint.Checkpoint(root), grace_s=60, changed=self.tick)
+        self.reports: list[agent.AgentReport] = []
+
+    def tick(self) -> None:
+        self.changes.set(self.changes.value + 1)
+
+    @contextlib.asynccontextmanager
+    async def kubelet(self) -> AsyncIterator[None]:
+        async with asyncio.TaskGroup() as tasks:
+            books = tasks.create_task(self.devices.run())
+            async with kubelet_registration.serve_registration(self.devices, self.settings.kubelet_folder):
+                yield
+            books.cancel()
+
+    @contextlib.asynccontextmanager
+    async def agent(self) -> AsyncIterator[agent.AgentReport]:
+        ready = asyncio.Event()
+
+        def note(report: agent.AgentReport) -> None:
+            self.reports.append(report)
+            ready.set()
+
+        async with asyncio.TaskGroup() as tasks:
+            task = tasks.create_task(agent.run_agent(self.settings, self.silicon, self.store, ready=note))
+            async with asyncio.timeout(PATIENCE_S):
+                await ready.wait()
+            yield self.reports[-1]
+            task.cancel()
+
+    async def until_capacity(self, capacity: int, allocatable: int) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while self.devices.capacity().get(NVIDIA) != (capacity, allocatable):
+                await self.changes.wait(self.changes.version)
+
+    async def until_step(self, condition: Callable[[Step], bool]) -> Step:
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                steps = await recorder.list_steps(self.store, kind="Node", name="node-1")
+                if found := [step for step in steps if condition(step)]:
+                    return found[-1]
+                await asyncio.sleep(0.01)
+
+
+def reason(name: str) -> Callable[[Step], bool]:
+    return lambda step: step.reason == name
+
+
+async def test_gpus_travel_from_silicon_to_the_kubelets_books_and_leave_their_record(home_folder: Path) -> None:
+    home = Home(home_folder, 8)
+    async with home.kubelet(), home.agent() as report:
+        assert f"{NVIDIA}=GPU-7" in report.cdi_names
+        assert home.spec.exists()
+        await home.until_capacity(8, 8)
+        found = await home.until_step(reason("GPUsFound"))
+        offered = await home.until_step(reason("DevicesAdvertised"))
+        assert (found.layer, found.facts["count"], found.facts["cuda"]) == ("silicon", 8, {"nvidia": "12.4"})
+        assert (offered.layer, offered.facts["count"], offered.facts["resource"]) == ("deviceplugin", 8, NVIDIA)
+        assert [ad.resource for ad in report.advertised.value] == [NVIDIA]
+        assert len(report.snapshots.value.inventory.gpus) == 8
+
+
+async def test_an_orderly_stop_leaves_neither_socket_nor_spec(home_folder: Path) -> None:
+    home = Home(home_folder, 2)
+    async with home.kubelet(), home.agent():
+        await home.until_capacity(2, 2)
+    assert list(home.settings.kubelet_folder.iterdir()) == []
+    assert list((home_folder / "cdi").iterdir()) == []
+
+
+async def test_a_fault_reaches_the_books_and_the_events_and_so_does_the_way_back(
+    home_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = dataclasses.replace(health.DEFAULT, hold_s=0.01)
+    monkeypatch.setattr(agent, "HEALTH_POLICY", quick)
+    home = Home(home_folder, 2)
+    async with home.kubelet(), home.agent():
+        await home.until_capacity(2, 2)
+        await home.silicon.events.put(GPUEvent(kind=EventKind.XID, uuid=GPUUUID("GPU-1"), xid=79))
+        await home.until_capacity(2, 1)
+        bad = await home.until_step(reason("DeviceUnhealthy"))
+        assert bad.is_warning
+        assert "GPU-1 is not offered: XID 79" in bad.message
+        await home.silicon.events.put(GPUEvent(kind=EventKind.RECOVERED, uuid=GPUUUID("GPU-1")))
+        await home.until_capacity(2, 2)
+        assert "after XID79" in (await home.until_step(reason("DeviceHealthy"))).message
+
+
+async def test_a_lost_gpu_stays_listed_and_leaves_the_spec(home_folder: Path) -> None:
+    home = Home(home_folder, 2)
+    async with home.kubelet(), home.agent():
+        await home.until_capacity(2, 2)
+        home.silicon.missing.add(1)
+        await home.silicon.events.put(GPUEvent(kind=EventKind.LOST, uuid=GPUUUID("GPU-1")))
+        await home.until_capacity(2, 1)
+        await home.until_step(lambda step: bool(step.facts.get("unreadable")))
+        assert "GPU-1" not in home.spec.read_text()
+
+
+async def test_a_machine_without_gpus_is_ready_and_offers_them_when_they_come(home_folder: Path) -> None:
+    home = Home(home_folder, 0)
+    async with home.kubelet(), home.agent() as report:
+        assert report.advertised.value == ()
+        assert not home.spec.exists()
+        home.silicon.count = 1
+        await home.silicon.events.put(GPUEvent(kind=EventKind.CHANGED, uuid=None))
+        await home.until_capacity(1, 1)
+        home.silicon.count = 3
+        await home.until_capacity(3, 3)
+        await home.until_step(lambda step: step.reason == "DevicesAdvertised" and step.facts["count"] == 3)
+
+
+async def test_gpus_that_all_leave_are_withdrawn(home_folder: Path) -> None:
+    home = Home(home_folder, 1)
+    async with home.kubelet(), home.agent():
+        await home.until_capacity(1, 1)
+        home.silicon.count = 0
+        await home.until_capacity(0, 0)
+        assert not home.spec.exists()
+
+
+async def test_devices_that_no_spec_names_are_not_handed_out_until_one_does(
+    home_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent, "SPEC_RETRY_S", 0.02)
+    home = Home(home_folder, 2)
+    (home_folder / "cdi").write_text("a file is in the way of the folder")
+    async with home.kubelet(), home.agent() as report:
+        await home.until_capacity(2, 0)
+        assert {device.reason for device in report.advertised.value[0].devices} == {"CDISpecMissing"}
+        (home_folder / "cdi").unlink()
+        await home.until_capacity(2, 2)
+
+
+async def test_a_kubelet_that_comes_and_goes_is_followed(home_folder: Path) -> None:
+    home = Home(home_folder, 2)
+    async with home.agent():
+        for _ in range(2):
+            async with home.kubelet():
+                await home.until_capacity(2, 2)
+            await home.until_capacity(2, 0)
+
+
+async def test_a_part_that_breaks_takes_the_agent_down_with_its_error(home_folder: Path) -> None:
+    home = Home(home_folder, 1)
+    await home.silicon.events.put(errors.ProtocolError("event of no known kind", reason="EventUnknown"))
+    with pytest.raises(ExceptionGroup) as caught:
+        await agent.run_agent(home.settings, home.silicon, None, ready=None)
+    assert caught.value.subgroup(errors.ProtocolError) is not None
+    assert not home.spec.exists()
+
+
+def test_the_node_is_named_as_kubernetes_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "My_Box")
+    assert agent.node_name(settings.Settings()) == "my-box"
+    assert agent.node_name(settings.Settings(node=settings.NodeSettings(name="n1"))) == "n1"
