@@ -37,10 +37,10 @@ class Subject:
     faults: simulation.SimulatedSilicon | None = None
 
 
-def simulated(name: str) -> Callable[[Path], Subject]:
+def simulated(name: str, *, call_timeout_s: float = 10.0) -> Callable[[Path], Subject]:
     def build(folder: Path) -> Subject:
         try:
-            made = simulation.SimulatedSilicon(folder / "sim", name, call_timeout_s=CALL_TIMEOUT_S)
+            made = simulation.SimulatedSilicon(folder / "sim", name, call_timeout_s=call_timeout_s)
         except errors.Unavailable as error:
             pytest.skip(errors.sentence(error))
         return Subject(made, made)
@@ -58,10 +58,13 @@ def intel_tree(folder: Path) -> Subject:
     return Subject(intel.IntelSilicon(folder / "intel"))
 
 
-def joined(folder: Path) -> Subject:
-    one = simulated("mixed")(folder)
-    others = amd_tree(folder).silicon, intel_tree(folder).silicon
-    return Subject(composite.CompositeSilicon([one.silicon, *others]), one.faults)
+def joined(*, call_timeout_s: float = 10.0) -> Callable[[Path], Subject]:
+    def build(folder: Path) -> Subject:
+        one = simulated("mixed", call_timeout_s=call_timeout_s)(folder)
+        others = amd_tree(folder).silicon, intel_tree(folder).silicon
+        return Subject(composite.CompositeSilicon([one.silicon, *others]), one.faults)
+
+    return build
 
 
 def real(_folder: Path) -> Subject:
@@ -74,10 +77,14 @@ BUILDERS = {
     **{f"simulated-{name}": simulated(name) for name in profile.list_names()},
     "amd-tree": amd_tree,
     "intel-tree": intel_tree,
-    "composite": joined,
+    "composite": joined(),
     "real-nvml": real,
 }
-WITH_FAULTS = ["simulated-h100x8", "simulated-mixed", "composite"]
+WITH_FAULTS = {
+    "simulated-h100x8": simulated("h100x8", call_timeout_s=CALL_TIMEOUT_S),
+    "simulated-mixed": simulated("mixed", call_timeout_s=CALL_TIMEOUT_S),
+    "composite": joined(call_timeout_s=CALL_TIMEOUT_S),
+}
 
 
 @pytest_asyncio.fixture(params=list(BUILDERS))
@@ -87,9 +94,9 @@ async def subject(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
     await made.silicon.close()
 
 
-@pytest_asyncio.fixture(params=WITH_FAULTS)
+@pytest_asyncio.fixture(params=list(WITH_FAULTS))
 async def breakable(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Subject]:
-    made = BUILDERS[request.param](tmp_path)
+    made = WITH_FAULTS[request.param](tmp_path)
     yield made
     await made.silicon.close()
 

@@ -9,9 +9,12 @@ there to speak to.
 from __future__ import annotations
 
 import ctypes
+import functools
+import importlib.machinery
 import importlib.util
 import itertools
 import sys
+import types
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,8 +42,9 @@ class Binding:
     """
 
     def __init__(self, library: object | Path | None) -> None:
+        loaded = _load(library)  # first: without a library the module is never executed
         self.nvml: Any = _private_copy()
-        self.nvml.nvmlLib = _load(library)
+        self.nvml.nvmlLib = loaded
         try:
             self.nvml.nvmlInit()
         except self.error as error:
@@ -69,6 +73,18 @@ class Binding:
             return
 
 
+class _Loader(importlib.machinery.SourceFileLoader):
+    """Executes one source under many names, compiled once a process."""
+
+    def get_code(self, _name: str) -> types.CodeType | None:
+        return _compile(str(self.path))
+
+
+@functools.cache
+def _compile(path: str) -> types.CodeType | None:
+    return importlib.machinery.SourceFileLoader("pynvml", path).get_code("pynvml")
+
+
 def _private_copy() -> Any:
     found = importlib.util.find_spec("pynvml")
     if found is None or found.origin is None:
@@ -76,13 +92,11 @@ def _private_copy() -> Any:
             "nvidia-ml-py is not installed", reason="DriverBindingMissing", hint="install Fairlead"
         )
     name = f"fairlead.silicon._pynvml_{next(_numbers)}"
-    spec = importlib.util.spec_from_file_location(name, found.origin)
-    if spec is None or spec.loader is None:
-        raise errors.Unavailable(f"cannot load {found.origin}", reason="DriverBindingMissing")
-    module = importlib.util.module_from_spec(spec)
+    loader = _Loader(name, found.origin)
+    module = types.ModuleType(name)
     sys.modules[name] = module  # its error classes look their own module up by name while it executes
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     finally:
         del sys.modules[name]
     return module
