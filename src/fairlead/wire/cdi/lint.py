@@ -194,7 +194,7 @@ def _hook_findings(hook: cdi.Hook, where: str) -> Iterator[Finding]:
     if not validate.is_plain_path(hook.path):
         yield _error("hook-relative", where, f'path "{hook.path}" is looked up in a folder the image controls')
     if not hook.env:
-        message = "no env: runc before 1.2 runs it as root in the environment of the image (LD_PRELOAD)"
+        message = "no env: runc 1.1 runs it as root in the environment of the image (LD_PRELOAD)"
         yield _error("hook-no-env", where, message)
     for variable in hook.env:
         name = variable.partition("=")[0]

@@ -185,7 +185,7 @@ def _strict_hook(hook: cdi.Hook, where: str) -> Iterator[Violation]:
     if not is_plain_path(hook.path):
         yield Violation(where, f'path "{hook.path}" is not absolute')
     if not hook.env:
-        yield Violation(where, "no env: runc before 1.2 runs such a hook in the environment of the image")
+        yield Violation(where, "no env: runc 1.1 runs such a hook in the environment of the image")
     if hook.timeout is not None and hook.timeout <= 0:
         yield Violation(where, f"timeout {hook.timeout} is not positive")
 
