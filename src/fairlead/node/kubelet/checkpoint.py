@@ -66,7 +66,7 @@ class Checkpoint:
             if document.checksum != _checksum(bytes(document.grants)):
                 raise msgspec.DecodeError("checksum differs")
             return msgspec.json.decode(document.grants, type=tuple[Grant, ...])
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             kept = files.set_aside(self._path, why="damaged")
             telemetry.log.error("checkpoint damaged, set aside", path=str(kept), error=str(error))
             return None
@@ -74,7 +74,7 @@ class Checkpoint:
     def _refuse_newer(self, data: bytes) -> None:
         try:
             version = msgspec.json.decode(data, type=_Version).version
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError):
             return
         if version > VERSION:
             message = f"checkpoint {self._path} has version {version}, this program reads up to {VERSION}"

@@ -22,7 +22,7 @@ from fairlead import errors, telemetry
 from fairlead.node.kubelet.checkpoint import Checkpoint, Grant
 from fairlead.plan import admission
 from fairlead.wire import deviceplugin
-from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes import core, quantity
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 
 _DIAL_S = 10.0
@@ -39,6 +39,8 @@ class Endpoint:
     options: pb.DevicePluginOptions
     devices: dict[str, bool] = field(default_factory=dict)
     """Device id to healthy, in advertised order."""
+    has_listed: bool = False
+    """Whether `devices` is its own list; before that it may be what the plugin before it left."""
     gone_at: float | None = None
 
 
@@ -92,6 +94,9 @@ class DeviceManager:
         if not admission.is_extended(request.resource_name):
             message = f'invalid name of device plugin resource "{request.resource_name}"'
             raise errors.Invalid(message, reason="ResourceNameInvalid", hint="use domain/name outside kubernetes.io")
+        if not request.endpoint or Path(request.endpoint).name != request.endpoint:
+            message = f'device plugin endpoint "{request.endpoint}" is not the name of a file in {folder}'
+            raise errors.Invalid(message, reason="EndpointInvalid")
         address = deviceplugin.target(folder / request.endpoint)
         channel = grpc.aio.insecure_channel(address, options=deviceplugin.CHANNEL_OPTIONS)
         stub = deviceplugin.DevicePluginStub(channel)
@@ -128,6 +133,7 @@ class DeviceManager:
         try:
             async for answer in endpoint.stub.list_and_watch():
                 endpoint.devices = {item.ID: item.health == deviceplugin.HEALTHY for item in answer.devices}
+                endpoint.has_listed = True
                 if self._endpoints.get(endpoint.resource) is endpoint:
                     self._changed()
         except errors.FairleadError as error:
@@ -158,7 +164,7 @@ class DeviceManager:
     def is_registered(self, resource: str) -> bool:
         """Tell whether a living plugin serves the resource and has sent its list."""
         item = self._endpoints.get(resource)
-        return item is not None and item.gone_at is None and bool(item.devices)
+        return item is not None and item.gone_at is None and item.has_listed
 
     def held(self, pod_uid: str) -> tuple[Grant, ...]:
         """Return what a pod holds."""
@@ -292,5 +298,6 @@ def _in_order(spec: core.PodSpec) -> tuple[tuple[bool, core.Container], ...]:
 
 def device_requests(item: core.Container) -> tuple[tuple[str, int], ...]:
     """Return the extended resources a container asks for, in name order, zero counts left out."""
-    asked = {name: int(str(text)) for name, text in item.resources.limits.items() if admission.is_extended(name)}
+    limits = item.resources.limits
+    asked = {name: quantity.parse_whole(text) for name, text in limits.items() if admission.is_extended(name)}
     return tuple((name, count) for name, count in sorted(asked.items()) if count > 0)

@@ -1,0 +1,99 @@
+"""A small device plugin on a real unix socket: what a test wants it to advertise, prefer, answer and refuse."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc.aio
+
+from fairlead import errors
+from fairlead.wire import deviceplugin
+from fairlead.wire.proto import deviceplugin_pb2 as pb
+
+RESOURCE = "example.com/gpu"
+
+
+class Plugin:
+    """`v1beta1.DevicePlugin` over a dictionary of devices."""
+
+    def __init__(self, *ids: str, prefers: tuple[str, ...] = (), pre_start: bool = False) -> None:
+        self.devices = dict.fromkeys(ids, True)
+        self.prefers = prefers
+        self.pre_start = pre_start
+        self.refuses: errors.FairleadError | None = None
+        self.answers_for = 1
+        self.asked: list[tuple[str, ...]] = []
+        """Device ids of every Allocate, in order."""
+        self.was_asked = asyncio.Event()
+        self.preferences: list[pb.ContainerPreferredAllocationRequest] = []
+        self.pre_started: list[tuple[str, ...]] = []
+        self.hold = asyncio.Event()
+        """Cleared: Allocate waits for it."""
+        self.hold.set()
+        self.lists = True
+        """False: registered, but its list is never sent."""
+        self._news = asyncio.Condition()
+
+    @contextlib.asynccontextmanager
+    async def serve(self, socket: Path) -> AsyncIterator[None]:
+        """Serve while the block runs; its end breaks every stream, as a killed plugin's does."""
+        server = grpc.aio.server()
+        server.add_generic_rpc_handlers((deviceplugin.device_plugin_handlers(self),))
+        server.add_insecure_port(deviceplugin.target(socket))
+        await server.start()
+        try:
+            yield
+        finally:
+            await server.stop(grace=None)
+
+    def request(self, socket: str, *, resource: str = RESOURCE) -> pb.RegisterRequest:
+        return pb.RegisterRequest(
+            version=deviceplugin.VERSION, endpoint=socket, resource_name=resource, options=self._options()
+        )
+
+    async def change(self, devices: dict[str, bool]) -> None:
+        """Send another list."""
+        async with self._news:
+            self.devices = devices
+            self._news.notify_all()
+
+    def _options(self) -> pb.DevicePluginOptions:
+        return pb.DevicePluginOptions(
+            pre_start_required=self.pre_start, get_preferred_allocation_available=bool(self.prefers)
+        )
+
+    async def options(self) -> pb.DevicePluginOptions:
+        return self._options()
+
+    async def list_and_watch(self) -> AsyncIterator[pb.ListAndWatchResponse]:
+        async with self._news:
+            while not self.lists:
+                await self._news.wait()
+            while True:
+                health = {True: deviceplugin.HEALTHY, False: deviceplugin.UNHEALTHY}
+                yield pb.ListAndWatchResponse(
+                    devices=[pb.Device(ID=name, health=health[good]) for name, good in self.devices.items()]
+                )
+                await self._news.wait()
+
+    async def preferred_allocation(self, request: pb.PreferredAllocationRequest) -> pb.PreferredAllocationResponse:
+        self.preferences.extend(request.container_requests)
+        answer = pb.ContainerPreferredAllocationResponse(deviceIDs=self.prefers)
+        return pb.PreferredAllocationResponse(container_responses=[answer])
+
+    async def allocate(self, request: pb.AllocateRequest) -> pb.AllocateResponse:
+        ids = tuple(request.container_requests[0].devices_ids)
+        self.asked.append(ids)
+        self.was_asked.set()
+        await self.hold.wait()
+        if self.refuses is not None:
+            raise self.refuses
+        answer = pb.ContainerAllocateResponse(envs={"DEVICES": ",".join(ids), "ASKED": str(len(self.asked))})
+        return pb.AllocateResponse(container_responses=[answer] * self.answers_for)
+
+    async def pre_start_container(self, request: pb.PreStartContainerRequest) -> pb.PreStartContainerResponse:
+        self.pre_started.append(tuple(request.devices_ids))
+        return pb.PreStartContainerResponse()

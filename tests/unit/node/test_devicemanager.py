@@ -1,0 +1,423 @@
+"""The device manager against real plugins on real sockets: registration, choice, books, and plugins that go."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import pytest
+
+from fairlead import errors
+from fairlead.node.kubelet import registration
+from fairlead.node.kubelet.checkpoint import NAME, Checkpoint, Grant
+from fairlead.node.kubelet.devicemanager import Choice, DeviceManager, device_requests
+from fairlead.wire import deviceplugin
+from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.proto import deviceplugin_pb2 as pb
+from tests.unit.node.fakeplugin import RESOURCE, Plugin
+
+_SOCKETS = itertools.count()
+
+
+class Books:
+    """A device manager with its registration socket, as the kubelet runs it."""
+
+    def __init__(self, folder: Path, *, grace_s: float = 60.0) -> None:
+        self.state, self.sockets = folder / "state", folder / "sockets"
+        self.state.mkdir(exist_ok=True)
+        self._changed = asyncio.Event()
+        self.manager = DeviceManager(Checkpoint(self.state), grace_s=grace_s, changed=self._changed.set)
+        self.choices: dict[str, Choice] = {}
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Wait until something holds; it is looked at after every change of capacity."""
+        async with asyncio.timeout(5):
+            while not holds():
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def until_capacity(self, total: int, healthy: int, resource: str = RESOURCE) -> None:
+        await self.until(lambda: self.manager.capacity().get(resource) == (total, healthy))
+
+    async def register(self, request: pb.RegisterRequest) -> None:
+        """Register as a plugin does, over kubelet.sock."""
+        address = deviceplugin.target(self.sockets / deviceplugin.KUBELET_SOCKET)
+        async with grpc.aio.insecure_channel(address, options=deviceplugin.CHANNEL_OPTIONS) as channel:
+            await deviceplugin.RegistrationStub(channel).register(request, timeout_s=5)
+
+    @contextlib.asynccontextmanager
+    async def plugged(self, plugin: Plugin, resource: str = RESOURCE) -> AsyncIterator[None]:
+        """Serve a plugin and register it; returns once its list has arrived."""
+        name = f"p{next(_SOCKETS)}.sock"
+        async with plugin.serve(self.sockets / name):
+            await self.register(plugin.request(name, resource=resource))
+            await self.until_capacity(len(plugin.devices), sum(plugin.devices.values()), resource)
+            yield
+
+    async def allocate(self, pod: core.Pod) -> dict[str, tuple[str, ...]]:
+        """Allocate; returns device ids by container."""
+
+        async def record(container: str, choice: Choice) -> None:
+            self.choices[container] = choice
+
+        return {grant.container: grant.device_ids for grant in await self.manager.allocate(pod, record)}
+
+
+@contextlib.asynccontextmanager
+async def _books(folder: Path, **more: Any) -> AsyncIterator[Books]:
+    books = Books(folder, **more)
+    assert books.manager.load() is True
+    async with registration.serve_registration(books.manager, books.sockets), asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(books.manager.run())
+        yield books
+        task.cancel()
+
+
+def _container(name: str, count: int | str | float, resource: str = RESOURCE) -> core.Container:
+    return core.Container(name=name, resources=core.ResourceRequirements(limits={resource: count}))
+
+
+def _pod(count: int | str | float = 1, *, uid: str = "uid-1", inits: tuple[int, ...] = (), mains: int = 1) -> core.Pod:
+    return core.Pod(
+        metadata=meta.ObjectMeta(name="train", uid=uid),
+        spec=core.PodSpec(
+            containers=tuple(_container(f"main{number}", count) for number in range(mains)),
+            init_containers=tuple(_container(f"init{number}", asked) for number, asked in enumerate(inits)),
+        ),
+    )
+
+
+# registration
+
+
+async def test_a_plugin_is_dialled_back_and_its_list_becomes_capacity(tmp_path: Path) -> None:
+    async with _books(tmp_path) as books, books.plugged(Plugin("g0", "g1")):
+        assert books.manager.capacity() == {RESOURCE: (2, 2)}
+        assert books.manager.is_registered(RESOURCE)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"version": "v1alpha1"}, r'version "v1alpha1" is not offered \(offered: v1beta1\)'),
+        ({"resource_name": "gpu"}, 'invalid name of device plugin resource "gpu"'),
+        ({"resource_name": "example.com/"}, 'invalid name of device plugin resource "example.com/"'),
+        ({"resource_name": "kubernetes.io/gpu"}, 'invalid name of device plugin resource "kubernetes.io/gpu"'),
+        ({"endpoint": "../elsewhere.sock"}, "is not the name of a file"),
+        ({"endpoint": "/run/elsewhere.sock"}, "is not the name of a file"),
+        ({"endpoint": ""}, "is not the name of a file"),
+    ],
+)
+async def test_a_wrong_version_name_or_endpoint_is_refused_with_what_is_wrong(
+    tmp_path: Path, changes: dict[str, str], problem: str
+) -> None:
+    async with _books(tmp_path) as books:
+        request = Plugin("g0").request("p.sock")
+        for field, value in changes.items():
+            setattr(request, field, value)
+        with pytest.raises(errors.RequestError, match=problem):
+            await books.register(request)
+        assert books.manager.capacity() == {}
+
+
+@pytest.mark.slow
+async def test_a_plugin_that_cannot_be_dialled_is_refused_after_ten_seconds(tmp_path: Path) -> None:
+    async with _books(tmp_path) as books:
+        with pytest.raises(errors.Unavailable, match="does not answer"):
+            await books.manager.register(Plugin("g0").request("absent.sock"), books.sockets)
+
+
+async def test_a_start_removes_old_sockets_and_nothing_else(tmp_path: Path) -> None:
+    folder = tmp_path / "sockets"
+    folder.mkdir()
+    (folder / "kubelet_internal_checkpoint").write_text("kept")
+    async with Plugin("g0").serve(folder / "old.sock"), _books(tmp_path):
+        assert sorted(path.name for path in folder.iterdir()) == ["kubelet.sock", "kubelet_internal_checkpoint"]
+        assert (folder / "kubelet.sock").stat().st_mode & 0o777 == 0o600
+    assert not (folder / "kubelet.sock").exists()
+
+
+async def test_every_list_replaces_the_last(tmp_path: Path) -> None:
+    plugin = Plugin("g0", "g1", "g2")
+    async with _books(tmp_path) as books, books.plugged(plugin):
+        await plugin.change({"g0": True, "g1": False})
+        await books.until_capacity(2, 1)
+        await plugin.change({})
+        await books.until_capacity(0, 0)
+        assert books.manager.is_registered(RESOURCE)
+
+
+async def test_a_plugin_counts_as_registered_only_once_its_own_list_has_come(tmp_path: Path) -> None:
+    async with _books(tmp_path) as books, books.plugged(Plugin("g0")):
+        silent = Plugin("g0")
+        silent.lists = False
+        async with silent.serve(books.sockets / "silent.sock"):
+            await books.register(silent.request("silent.sock"))
+            await _turns()
+            assert books.manager.capacity() == {RESOURCE: (1, 0)}
+            assert not books.manager.is_registered(RESOURCE)
+
+
+async def _turns() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+# plugins that go
+
+
+async def test_a_plugin_that_goes_leaves_its_devices_unhealthy_at_once(tmp_path: Path) -> None:
+    async with _books(tmp_path) as books:
+        async with books.plugged(Plugin("g0", "g1")):
+            pass
+        await books.until_capacity(2, 0)
+        assert not books.manager.is_registered(RESOURCE)
+        with pytest.raises(errors.Insufficient):
+            await books.allocate(_pod())
+
+
+async def test_a_vanished_plugins_capacity_is_dropped_after_the_grace(tmp_path: Path) -> None:
+    async with _books(tmp_path, grace_s=0.1) as books:
+        async with books.plugged(Plugin("g0")):
+            pass
+        await books.until(lambda: books.manager.capacity() == {})
+
+
+async def test_a_plugin_that_comes_back_in_time_keeps_its_capacity(tmp_path: Path) -> None:
+    async with _books(tmp_path) as books:
+        async with books.plugged(Plugin("g0")):
+            held = await books.allocate(_pod())
+        async with books.plugged(Plugin("g0")):
+            assert books.manager.capacity() == {RESOURCE: (1, 1)}
+            assert held == {"main0": ("g0",)}
+            with pytest.raises(errors.Insufficient):
+                await books.allocate(_pod(uid="uid-2"))
+
+
+async def test_the_newest_plugin_of_a_resource_is_the_one_in_use(tmp_path: Path) -> None:
+    old, new = Plugin("old"), Plugin("new0", "new1")
+    async with _books(tmp_path) as books, books.plugged(old):
+        async with books.plugged(new):
+            await old.change({"old": True, "older": True})
+            assert await books.allocate(_pod()) == {"main0": ("new0",)}
+            assert old.asked == []
+        await books.until_capacity(2, 0)
+
+
+# choosing
+
+
+async def test_devices_are_given_out_in_advertised_order_and_once(tmp_path: Path) -> None:
+    async with _books(tmp_path) as books, books.plugged(Plugin("g2", "g0", "g1")):
+        assert await books.allocate(_pod(2)) == {"main0": ("g2", "g0")}
+        assert await books.allocate(_pod(uid="uid-2")) == {"main0": ("g1",)}
+
+
+async def test_of_a_preference_only_what_is_free_and_healthy_counts(tmp_path: Path) -> None:
+    plugin = Plugin("g0", "g1", "g2", "g3", prefers=("g3", "g9", "g2", "g1"))
+    async with _books(tmp_path) as books, books.plugged(plugin):
+        await books.allocate(_pod(uid="uid-0"))
+        await plugin.change({"g0": True, "g1": True, "g2": False, "g3": True})
+        await books.until_capacity(4, 3)
+        assert await books.allocate(_pod(2)) == {"main0": ("g1", "g0")}
+        asked = plugin.preferences[-1]
+        assert (list(asked.available_deviceIDs), asked.allocation_size) == (["g0", "g1"], 2)
+        assert books.choices["main0"].preferred == ("g3", "g9", "g2", "g1")
+
+
+async def test_too_few_free_devices_are_refused_in_the_kubelets_words(tmp_path: Path) -> None:
+    plugin = Plugin("g0", "g1")
+    async with _books(tmp_path) as books, books.plugged(plugin):
+        with pytest.raises(errors.Insufficient) as caught:
+            await books.allocate(_pod(3))
+        assert caught.value.message == (
+            f"Allocate failed due to requested number of devices unavailable for {RESOURCE}. "
+            "Requested: 3, Available: 2, which is unexpected"
+        )
+        assert caught.value.reason == "UnexpectedAdmissionError"
+        assert (plugin.asked, books.manager.holders()) == ([], frozenset())
+
+
+async def test_a_resource_nobody_registered_is_refused_the_same_way(tmp_path: Path) -> None:
+    async with _books(tmp_path) as books:
+        with pytest.raises(errors.Insufficient, match="Requested: 1, Available: 0"):
+            await books.allocate(_pod())
+
+
+async def test_pods_that_come_together_never_share_a_device(tmp_path: Path) -> None:
+    plugin = Plugin(*(f"g{number}" for number in range(8)))
+    plugin.hold.clear()
+    async with _books(tmp_path) as books, books.plugged(plugin), asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(books.allocate(_pod(2, uid=f"uid-{number}"))) for number in range(4)]
+        await _turns()
+        plugin.hold.set()
+        given = [name for task in running for name in (await task)["main0"]]
+        assert sorted(given) == sorted(plugin.devices)
+
+
+async def test_init_containers_devices_are_used_again_by_those_after_them(tmp_path: Path) -> None:
+    plugin = Plugin("g0", "g1", "g2", prefers=("g2",))
+    async with _books(tmp_path) as books, books.plugged(plugin):
+        held = await books.allocate(_pod(1, inits=(2, 1), mains=2))
+        assert held["init0"] == ("g2", "g0")
+        assert set(held["init1"]) <= set(held["init0"])
+        assert set(held["main0"]) | set(held["main1"]) == {"g2", "g0"}
+        assert list(plugin.preferences[-1].must_include_deviceIDs) == list(held["main1"])
+        assert await books.allocate(_pod(uid="uid-2")) == {"main0": ("g1",)}
+
+
+@pytest.mark.parametrize("count", ["2", 2, 2.0, "2.0", "2e0", "2000m"])
+def test_a_whole_number_of_devices_may_be_written_as_any_quantity(count: str | float) -> None:
+    assert device_requests(_container("main", count)) == ((RESOURCE, 2),)
+
+
+def test_only_extended_resources_of_a_positive_number_are_devices() -> None:
+    limits: dict[str, str | int | float] = {"cpu": "1", RESOURCE: 0, "b.com/x": 1, "a.com/x": "3"}
+    item = core.Container(name="main", resources=core.ResourceRequirements(limits=limits))
+    assert device_requests(item) == (("a.com/x", 3), ("b.com/x", 1))
+
+
+# the plugin's answer
+
+
+async def test_a_plugin_that_refuses_leaves_the_devices_free(tmp_path: Path) -> None:
+    plugin = Plugin("g0")
+    async with _books(tmp_path) as books, books.plugged(plugin):
+        plugin.refuses = errors.DeviceFault("g0 has fallen off the bus", reason="GPULost")
+        with pytest.raises(errors.DeviceFault, match="fallen off the bus"):
+            await books.allocate(_pod())
+        plugin.refuses = None
+        assert await books.allocate(_pod(uid="uid-2")) == {"main0": ("g0",)}
+
+
+async def test_a_plugin_that_dies_while_it_is_asked_leaves_the_devices_free(tmp_path: Path) -> None:
+    plugin = Plugin("g0")
+    plugin.hold.clear()
+    async with _books(tmp_path) as books, asyncio.TaskGroup() as tasks:
+        async with books.plugged(plugin):
+            asking = tasks.create_task(_caught(books.allocate(_pod())))
+            async with asyncio.timeout(5):
+                await plugin.was_asked.wait()
+        assert isinstance(await asking, errors.Unavailable)
+        assert books.manager.holders() == frozenset()
+
+
+async def _caught(call: Any) -> errors.FairleadError | None:
+    try:
+        await call
+    except errors.FairleadError as error:
+        return error
+    return None
+
+
+async def test_an_answer_for_another_number_of_containers_is_refused(tmp_path: Path) -> None:
+    plugin = Plugin("g0")
+    plugin.answers_for = 2
+    async with _books(tmp_path) as books, books.plugged(plugin):
+        with pytest.raises(errors.ProtocolError, match="answered for 2 containers, not 1"):
+            await books.allocate(_pod())
+
+
+async def test_what_a_container_holds_is_kept_and_its_plugin_not_asked_twice(tmp_path: Path) -> None:
+    plugin = Plugin("g0", "g1")
+    async with _books(tmp_path) as books, books.plugged(plugin):
+        first = await books.allocate(_pod())
+        assert await books.allocate(_pod()) == first
+        assert plugin.asked == [("g0",)]
+
+
+async def test_plugins_that_ask_for_it_act_before_a_container_starts(tmp_path: Path) -> None:
+    asks, does_not = Plugin("g0", pre_start=True), Plugin("n0")
+    async with _books(tmp_path) as books, books.plugged(asks), books.plugged(does_not, "example.com/nic"):
+        limits: dict[str, str | int | float] = {RESOURCE: 1, "example.com/nic": 1}
+        item = core.Container(name="main0", resources=core.ResourceRequirements(limits=limits))
+        await books.allocate(core.Pod(metadata=meta.ObjectMeta(uid="uid-1"), spec=core.PodSpec(containers=(item,))))
+        await books.manager.pre_start(books.manager.held("uid-1"))
+        assert (asks.pre_started, does_not.pre_started) == ([("g0",)], [])
+
+
+# the books
+
+
+async def test_freed_devices_are_free_and_freeing_twice_is_nothing(tmp_path: Path) -> None:
+    async with _books(tmp_path) as books, books.plugged(Plugin("g0")):
+        await books.allocate(_pod())
+        assert books.manager.free("uid-1")
+        assert not books.manager.free("uid-1")
+        assert await books.allocate(_pod(uid="uid-2")) == {"main0": ("g0",)}
+
+
+async def test_the_books_survive_a_new_manager_answers_included(tmp_path: Path) -> None:
+    plugin = Plugin("g0", "g1")
+    async with _books(tmp_path) as books, books.plugged(plugin):
+        await books.allocate(_pod())
+        before = books.manager.held("uid-1")
+    async with _books(tmp_path) as books:
+        assert books.manager.held("uid-1") == before
+        assert pb.ContainerAllocateResponse.FromString(before[0].response).envs["DEVICES"] == "g0"
+        async with books.plugged(plugin):
+            assert await books.allocate(_pod(uid="uid-2")) == {"main0": ("g1",)}
+            assert await books.allocate(_pod()) == {"main0": ("g0",)}
+    assert plugin.asked == [("g0",), ("g1",)]
+
+
+async def test_a_damaged_checkpoint_is_kept_and_the_books_rebuilt_from_what_containers_say(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / NAME).write_text("{")
+    books, plugin = Books(tmp_path), Plugin("g0", "g1")
+    assert books.manager.load() is False
+    held = Grant(pod_uid="uid-1", container="main0", resource=RESOURCE, device_ids=("g1",), response=b"")
+    books.manager.restore((held,))
+    async with _books(tmp_path) as again, again.plugged(plugin):
+        assert await again.allocate(_pod(uid="uid-2")) == {"main0": ("g0",)}
+        assert await again.allocate(_pod()) == {"main0": ("g1",)}
+        assert again.manager.held("uid-1")[0].response
+    assert plugin.asked == [("g0",), ("g1",)]
+
+
+async def test_a_checkpoint_from_a_newer_version_stops_the_start(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / NAME).write_text('{"version": 9}')
+    with pytest.raises(errors.Unavailable) as caught:
+        Books(tmp_path).manager.load()
+    assert caught.value.reason == "StateFromNewerVersion"
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    """A folder whose state is on a file system of 16 KiB."""
+    folder = tmp_path / "state"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(folder)], check=False, capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"cannot mount here: {mounted.stderr.decode().strip()}")
+    yield tmp_path
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def _fill(path: Path) -> None:
+    with contextlib.suppress(OSError), path.open("ab", buffering=0) as file:
+        while True:
+            file.write(bytes(512))
+
+
+async def test_a_full_disk_refuses_the_allocation_and_changes_no_book(tiny_disk: Path) -> None:
+    async with _books(tiny_disk) as books, books.plugged(Plugin("g0", "g1")):
+        await books.allocate(_pod())
+        _fill(tiny_disk / "state" / "filler")
+        with pytest.raises(errors.Unavailable) as caught:
+            await books.allocate(_pod(uid="uid-2"))
+        assert caught.value.reason == "StateWriteFailed"
+        with pytest.raises(errors.Unavailable):
+            books.manager.free("uid-1")
+        assert books.manager.holders() == {"uid-1"}
+        (tiny_disk / "state" / "filler").unlink()
+        assert await books.allocate(_pod(uid="uid-2")) == {"main0": ("g1",)}
