@@ -136,7 +136,7 @@ def _raw_terminal() -> Iterator[None]:
     handle = sys.stdin.fileno()
     before = termios.tcgetattr(handle)
     try:
-        tty.setraw(handle)
+        tty.setraw(handle, termios.TCSADRAIN)  # what was typed ahead is for the process
         yield
     finally:
         termios.tcsetattr(handle, termios.TCSADRAIN, before)

@@ -155,12 +155,20 @@ def follow(client: Client, name: str, namespace: str) -> int:
     try:
         shown = await_start(client, name, namespace)
         if shown.started_at is not None or shown.state not in view.ENDED:
-            params = {"namespace": namespace, "follow": "true"}
+            params = {"namespace": namespace, "follow": "true", "once": "true"}
             with client.stream("GET", f"{api.container_path(name)}/logs", params=params) as pieces:
                 logs.copy(pieces)
-        return _report(client.wait_until(name, namespace, state="ended"))
+        return _report(_await_end(client, name, namespace))
     except KeyboardInterrupt:
         return _detach(client, name, namespace)
+
+
+def _await_end(client: Client, name: str, namespace: str) -> ContainerView:
+    """Return once the run that was followed is over: the end, or the moment it is started again."""
+    while True:
+        shown = client.wait(name, namespace, state="ended", timeout_s=0.3)
+        if shown.state in view.ENDED or shown.state == "crashed" or shown.restarts:
+            return shown
 
 
 def await_start(client: Client, name: str, namespace: str) -> ContainerView:
@@ -180,6 +188,11 @@ def await_start(client: Client, name: str, namespace: str) -> ContainerView:
 def _report(shown: ContainerView) -> int:
     """Return the exit code; say on standard error what a code alone does not tell."""
     code = containers.exit_code_of(shown)
+    if shown.state not in view.ENDED:
+        last = shown.containers[-1].last_exit_code
+        click.echo(f"{shown.name} ended with {last} and is started again, as its restart policy says", err=True)
+        click.echo(f"  hint: `fairlead stop {shown.name}` ends it", err=True)
+        return last or 0
     if shown.state == "succeeded" or (shown.exit_code and shown.reason in {"", "Error", "Completed"}):
         return code
     why = ": ".join(part for part in (shown.reason, shown.message) if part)

@@ -22,7 +22,8 @@ from fairlead.serve.view import ContainerView
 
 Facts = Mapping[str, Any]
 _LINES: Final = 12
-_LISTED: Final = 6
+_LISTED: Final = 8
+_INDENT: Final = 35
 
 
 @click.command()
@@ -72,23 +73,39 @@ def tree_lines(journey: Journey, wrote: Sequence[str] = ()) -> Iterator[str]:
     Args:    wrote: first lines of the process's output, shown below the last entry.
     """
     groups = _names(journey)
+    short = _short_names(journey)
     last = len(journey.entries) - 1
     for index, entry in enumerate(journey.entries):
         is_last = index == last and not wrote
         yield f"{'└─' if is_last else '├─'} {_line(entry, groups)}"
         stem = "   " if is_last else "│  "
         for fact in _facts(entry):
-            yield f"{stem}{' ' * 22}{fact}".rstrip()
+            yield f"{stem}{' ' * _INDENT}{_shortened(fact, short)}".rstrip()
     if wrote:
         yield f"└─ {'':9} {'':10} {'process':<13} first lines of its output"
         for line in wrote:
-            yield f"   {' ' * 22}{line}".rstrip()
+            yield f"   {' ' * _INDENT}{line}".rstrip()
 
 
 def _names(journey: Journey) -> bool:
     """Tell whether steps of more than one container are in it, so that each line must name its own."""
     names = {entry.step.facts.get("container") for entry in journey.entries if entry.step is not None}
     return len(names - {None}) > 1
+
+
+def _short_names(journey: Journey) -> dict[str, str]:
+    """Return short names of the GPUs that the silicon's step lists, by uuid: `GPU 3 (GPU-0f04cc99)`."""
+    lists = [entry.step.facts.get("gpus") for entry in journey.entries if entry.step is not None]
+    rows = [gpu for found in lists if isinstance(found, list | tuple) for gpu in found]
+    known = [gpu for gpu in rows if isinstance(gpu, Mapping) and {"uuid", "index"} <= set(gpu)]
+    return {str(gpu["uuid"]): f"GPU {gpu['index']} ({str(gpu['uuid'])[:12]})" for gpu in known}
+
+
+def _shortened(fact: str, names: Mapping[str, str]) -> str:
+    for uuid, name in names.items():
+        # In a qualified name the uuid is the name itself: shortened there, it could no longer be looked up.
+        fact = fact if f"={uuid}" in fact else fact.replace(uuid, name)
+    return fact
 
 
 def _line(entry: Entry, shows_container: bool) -> str:
@@ -150,6 +167,22 @@ def _aligned(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
     yield from output.lines_of(rows, gap="  ")
 
 
+def _found(facts: Facts) -> Iterator[str]:
+    models = facts.get("models", {})
+    drivers = facts.get("drivers", {})
+    cuda = facts.get("cuda", {})
+    pairs = [("GPUs", ", ".join(f"{count} x {name}" for name, count in models.items()))]
+    pairs += [
+        ("driver", f"{vendor} {version}" + (f", CUDA up to {cuda[vendor]}" if vendor in cuda else ""))
+        for vendor, version in drivers.items()
+    ]
+    yield from _aligned(pairs)
+
+
+def _advertised(facts: Facts) -> Iterator[str]:
+    yield from _aligned((("plugin", str(facts.get("socket", ""))), ("kubelet", str(facts.get("kubelet", "")))))
+
+
 def _scheduled(facts: Facts) -> Iterator[str]:
     nodes = [node for node in facts.get("nodes", []) if isinstance(node, dict)]
     yield from output.lines_of([containers.node_row(node) for node in nodes], gap="  ")
@@ -199,7 +232,10 @@ def _isolation(facts: Facts) -> Iterator[str]:
     rows = [[where, nodes.get(where, ""), f"open: {_meaning(opens[where])}"] for where in paths]
     rows += [[where, "", "not in the container"] for where in granted if where not in nodes and where not in opens]
     others = [where for where in opens if not where.startswith("/")]
-    rows += [[f"c {where.removeprefix('c ')}", "", f"open: {_meaning(opens[where])}"] for where in others]
+    by_outcome: dict[str, list[str]] = {}
+    for where in others:
+        by_outcome.setdefault(_meaning(opens[where]), []).append(where.removeprefix("c "))
+    rows += [[f"c {', '.join(numbers)}", "", f"open: {outcome}"] for outcome, numbers in by_outcome.items()]
     yield from output.lines_of([[cell or " " for cell in row] for row in rows], gap="  ")
     rules = facts.get("rules", [])
     if rules:
@@ -210,11 +246,11 @@ def _isolation(facts: Facts) -> Iterator[str]:
 
 _MEANING: Final = {
     "OK": "works",
-    "ENXIO": "ENXIO, allowed by the cgroup (no driver behind the node: simulated, or not loaded)",
+    "ENXIO": "ENXIO, allowed (no driver behind it: simulated, or not loaded)",
     "EPERM": "EPERM, denied by the cgroup",
     "EACCES": "EACCES, denied by the node's mode",
     "ENOENT": "ENOENT, not there",
-    "ENODEV": "ENODEV, allowed by the cgroup (no device behind the node)",
+    "ENODEV": "ENODEV, allowed (no device behind it)",
 }
 
 
@@ -236,7 +272,7 @@ def _created(facts: Facts) -> Iterator[str]:
     limits += [output.size(facts["memory_limit_bytes"])] if facts.get("memory_limit_bytes") else []
     known = {"cpu_limit", "memory_limit_bytes", "name", "pid", "container"}
     yield from _aligned((("limits", ", ".join(limits)),))
-    yield from _plain({key: value for key, value in facts.items() if key not in known})
+    yield from _plain({key: value for key, value in facts.items() if key not in known and value != 0})
 
 
 def _nothing(_facts: Facts) -> Iterator[str]:
@@ -244,6 +280,8 @@ def _nothing(_facts: Facts) -> Iterator[str]:
 
 
 _DRAWN: Final[dict[str, Callable[[Facts], Iterator[str]]]] = {
+    "GPUsFound": _found,
+    "DevicesAdvertised": _advertised,
     "Scheduled": _scheduled,
     "FailedScheduling": _scheduled,
     "DevicesChosen": _chosen,

@@ -1,0 +1,87 @@
+"""The doctor's judgement: a pure function from what was seen; each finding says why and how to mend it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from fairlead.cli import doctor
+from fairlead.serve.machineview import EngineView
+from fairlead.serve.view import NodeView
+
+_NODE = NodeView(
+    name="one",
+    state="ready",
+    reason="",
+    capacity={},
+    allocatable={"nvidia.com/gpu": "8"},
+    used={},
+    taints=(),
+    kernel="",
+    engine="",
+)
+_GOOD = doctor.Seen(
+    service="fairlead 1 at x",
+    service_error="",
+    is_root=True,
+    kernel="6.1",
+    engine=EngineView(name="podman", version="4.3.1", runtime="runc", cdi_ceiling="0.5.0", cgroup_version=1),
+    found=8,
+    unreadable=0,
+    silicon_error="",
+    profile="",
+    driver_problems=(),
+    nodes=(_NODE,),
+    node="one",
+    resource="nvidia.com/gpu",
+    cdi_folder=Path("/cdi"),
+    specs=("nvidia.json",),
+)
+_OLD = msgspec.structs.replace(_GOOD.engine, cdi_ceiling="0.3.0")
+
+
+def test_a_good_machine_has_one_good_word_for_every_layer() -> None:
+    found = list(doctor.judge(_GOOD))
+    assert {item.level for item in found} == {"ok"}
+    assert [item.check for item in found] == [
+        "silicon",
+        "driver",
+        "kernel",
+        "engine",
+        "cdi",
+        "service",
+        "kubelet",
+        "plugin",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "check", "level"),
+    [
+        ({"found": 0}, "silicon", "fail"),
+        ({"silicon_error": "driver not loaded"}, "silicon", "fail"),
+        ({"unreadable": 1}, "silicon", "warn"),
+        ({"driver_problems": ("libcuda is missing",)}, "driver", "warn"),
+        ({"is_root": False}, "kernel", "warn"),
+        ({"engine": EngineView(problem="podman is not installed", hint="install it")}, "engine", "fail"),
+        ({"engine": _OLD}, "engine", "warn"),
+        ({"engine": msgspec.structs.replace(_GOOD.engine, notes=("runc is used",))}, "engine", "warn"),
+        ({"specs": ()}, "cdi", "fail"),
+        ({"service": "", "service_error": "no service runs here"}, "service", "warn"),
+        ({"nodes": ()}, "kubelet", "fail"),
+        ({"nodes": (msgspec.structs.replace(_NODE, state="notready"),)}, "kubelet", "fail"),
+        ({"nodes": (msgspec.structs.replace(_NODE, allocatable={}),)}, "plugin", "fail"),
+    ],
+)
+def test_each_fault_is_found_and_says_why_it_matters(changes: dict[str, object], check: str, level: str) -> None:
+    found = [item for item in doctor.judge(dataclasses.replace(_GOOD, **changes)) if item.level != "ok"]  # type: ignore[arg-type]
+    assert [(item.check, item.level) for item in found] == [(check, level)]
+    assert found[0].why
+
+
+def test_without_a_service_a_missing_spec_is_no_fault() -> None:
+    seen = dataclasses.replace(_GOOD, service="", service_error="none", specs=())
+    assert {item.level for item in doctor.judge(seen) if item.check == "cdi"} == {"ok"}

@@ -1,0 +1,113 @@
+"""The tree of a journey: facts a person wants, outcomes of open() in words, gaps named, unknown facts as they are."""
+
+from __future__ import annotations
+
+from fairlead.cli import trace
+from fairlead.model.step import Step
+from fairlead.plan import journey
+
+
+def _step(layer: str, reason: str, at: float, **facts: object) -> Step:
+    return Step(layer=layer, reason=reason, message=f"{reason}.", at=at, duration_s=0.0021, facts=facts)
+
+
+_GPUS = [{"index": 0, "uuid": "GPU-aaaaaaaa-1111"}, {"index": 1, "uuid": "GPU-bbbbbbbb-2222"}]
+_NODE = [
+    _step(
+        "silicon", "GPUsFound", 1, gpus=_GPUS, models={"H100": 2}, drivers={"nvidia": "550"}, cuda={"nvidia": "12.4"}
+    ),
+    _step("deviceplugin", "DevicesAdvertised", 2, socket="/s", kubelet="/k", ids=["GPU-aaaaaaaa-1111"]),
+]
+_NAMES = ["nvidia.com/gpu=GPU-aaaaaaaa-1111"]
+_POD = [
+    _step("api", "Accepted", 10, images=["demo"]),
+    _step("scheduler", "Scheduled", 10.1, nodes=[{"name": "one", "fits": True, "score": 3, "why": []}]),
+    _step(
+        "kubelet",
+        "DevicesChosen",
+        10.2,
+        container="main",
+        resource="nvidia.com/gpu",
+        asked=1,
+        available=["GPU-aaaaaaaa-1111", "GPU-bbbbbbbb-2222"],
+        preferred=["GPU-aaaaaaaa-1111"],
+        chosen=["GPU-aaaaaaaa-1111"],
+    ),
+    _step(
+        "deviceplugin", "DevicesAllocated", 10.3, container="main", answer={"cdi_devices": _NAMES, "envs": {"A": "1"}}
+    ),
+    _step("cdi", "EditsResolved", 10.4, container="main", specs=["/cdi/x.json"], device_nodes=["/dev/nvidia0"], env=[]),
+    _step("engine", "ContainerCreated", 10.5, container="main", cpu_limit=1.5, memory_limit_bytes=1 << 30, pid=7),
+    _step(
+        "kernel",
+        "IsolationRead",
+        10.6,
+        container="main",
+        rules=["c 195:0 rw"],
+        nodes=[{"path": "/dev/nvidia0", "major": 195, "minor": 0}],
+        opens={"/dev/nvidia0": "ENXIO", "195:1": "EPERM", "195:2": "EPERM", "195:3": "mknod:EPERM", "195:4": 13},
+        granted=["/dev/nvidia0", "/dev/nvidia9"],
+        unread=["device nodes: gone"],
+    ),
+    _step("engine", "ContainerStarted", 10.7, container="main"),
+    _step("odd", "Something", 10.8, container="main", table=[{"a": 1, "b": 2}], flag=True),
+    _step("process", "ContainerEnded", 11.0, container="main", exit_code=0, ran_s=0.3),
+]
+
+
+def _lines(pod: list[Step], wrote: tuple[str, ...] = ()) -> list[str]:
+    found = journey.order_journey(pod, _NODE, is_final=True, has_devices=True)
+    return list(trace.tree_lines(found, wrote))
+
+
+def _text(pod: list[Step]) -> str:
+    return " ".join(" ".join(_lines(pod)).replace("│", " ").split())
+
+
+def test_every_layer_shows_what_it_did() -> None:
+    text = _text(_POD)
+    for expected in (
+        "GPUs 2 x H100 driver nvidia 550, CUDA up to 12.4",
+        "one fits score 3",
+        "asked 1 of nvidia.com/gpu, 2 free",
+        "chosen GPU 0 (GPU-aaaaaaaa)",
+        "CDI devices nvidia.com/gpu=GPU-aaaaaaaa-1111",
+        "env A=1",
+        "device nodes /dev/nvidia0",
+        "limits 1.5 CPUs, 1 GiB",
+        "ran 300 ms",
+        "table: a=1 b=2 flag: True",
+    ):
+        assert expected in text, expected
+
+
+def test_outcomes_of_open_are_told_in_words_and_only_as_read() -> None:
+    text = _text(_POD)
+    for expected in (
+        "/dev/nvidia0 c 195:0 open: ENXIO, allowed (no driver behind it: simulated, or not loaded)",
+        "/dev/nvidia9 not in the container",
+        "c 195:1, 195:2 open: EPERM, denied by the cgroup",
+        "c 195:3 open: the node may not even be made (EPERM)",
+        "c 195:4 open: EACCES, denied by the node's mode",
+        "rules in force c 195:0 rw",
+        "not read: device nodes: gone",
+    ):
+        assert expected in text, expected
+
+
+def test_times_are_offsets_from_the_pods_first_step() -> None:
+    lines = [line for line in _lines(_POD) if line.startswith(("├", "└"))]
+    assert [line.split()[1] for line in lines[:4]] == ["-9s", "-8s", "+0.000s", "+0.100s"]
+    assert "2.1 ms" in lines[0]
+
+
+def test_a_gap_is_named_and_the_output_comes_last() -> None:
+    lines = _lines([step for step in _POD if step.layer != "kernel"], ("hello", "world"))
+    assert any(line.split()[1:] == ["kernel", "isolation", "read", "back:", "not", "recorded"] for line in lines)
+    assert [line.strip() for line in lines[-2:]] == ["hello", "world"]
+
+
+def test_lines_name_their_container_where_there_are_several() -> None:
+    other = _step("engine", "ContainerStarted", 10.75, container="side")
+    assert "[side] ContainerStarted." in _text([*_POD, other])
+    assert "[main]" not in _text(_POD)
