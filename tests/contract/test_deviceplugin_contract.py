@@ -36,6 +36,8 @@ class Kubelet:
         self.lists: dict[str, list[dict[str, str]]] = {}
         self.messages: dict[str, pb.ListAndWatchResponse] = {}
         self.refuse: errors.FairleadError | None = None
+        self.sweeps_late = False
+        """Remove the plugin's socket once it asks to register, as a kubelet does that still empties its folder."""
         self._changed = asyncio.Condition()
         self._stack = contextlib.AsyncExitStack()
         self._tasks = asyncio.TaskGroup()
@@ -65,6 +67,14 @@ class Kubelet:
             raise refusal
         assert request.version == wire.VERSION
         channel = grpc.aio.insecure_channel(wire.target(self.folder / request.endpoint), options=wire.CHANNEL_OPTIONS)
+        if self.sweeps_late:
+            self.sweeps_late = False
+            (self.folder / request.endpoint).unlink()
+            try:
+                async with asyncio.timeout(2 * PATIENCE_S):  # the real one blocks in its dial for 10 s
+                    await asyncio.Event().wait()
+            finally:
+                await channel.close()
         options = await wire.DevicePluginStub(channel).options(timeout_s=PATIENCE_S)
         assert options == request.options
         self._tasks.create_task(self._follow(request.resource_name, channel))
@@ -199,6 +209,13 @@ async def test_an_own_socket_that_vanishes_is_served_and_registered_again(folder
 async def test_a_kubelet_that_refuses_at_first_is_asked_again(folder: Path, node: Node) -> None:
     async with Kubelet(folder) as kubelet:
         kubelet.refuse = errors.Unavailable("not yet", reason="Starting")
+        node.serve(NVIDIA)
+        await kubelet.until_list(NVIDIA, BOTH_HEALTHY)
+
+
+async def test_a_socket_swept_away_while_registering_is_served_again_at_once(folder: Path, node: Node) -> None:
+    async with Kubelet(folder) as kubelet:
+        kubelet.sweeps_late = True
         node.serve(NVIDIA)
         await kubelet.until_list(NVIDIA, BOTH_HEALTHY)
 

@@ -127,8 +127,41 @@ class Registrar:
         elif kubelet != self._registered:
             if kubelet != self._seen:
                 self._seen, self._seen_at = kubelet, asyncio.get_running_loop().time()
-            await self._register()
+            await self._register_while_served()
             self._registered = kubelet
+
+    async def _register_while_served(self) -> None:
+        """Register, and let go of the call as soon as our own socket is gone.
+
+        A starting kubelet may sweep it away at any moment before it dials back, and then blocks in that dial.
+        """
+        async with asyncio.TaskGroup() as tasks:
+            call = tasks.create_task(self._try_register())
+            guard = tasks.create_task(self._until_lost())
+            await asyncio.wait({call, guard}, return_when=asyncio.FIRST_COMPLETED)
+            is_lost = not call.done()
+            call.cancel()
+            guard.cancel()
+        if is_lost:
+            message = f"socket {self._endpoint.path} was removed while it was being registered"
+            raise errors.Unavailable(message, reason="PluginSocketLost")
+        if (error := call.result()) is not None:
+            raise error
+
+    async def _try_register(self) -> errors.FairleadError | None:
+        """Return the error instead of raising it, so that it leaves the task group as it is."""
+        try:
+            await self._register()
+        except errors.FairleadError as error:
+            return error
+        return None
+
+    async def _until_lost(self) -> None:
+        while True:
+            seen = self._watch.ticks.version
+            if not self._endpoint.is_present():
+                return
+            await self._wait_tick(seen, POLL_S)
 
     async def _register(self) -> None:
         resource = self._endpoint.plugin.resource
