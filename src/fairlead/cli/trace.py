@@ -235,8 +235,9 @@ def _isolation(facts: Facts) -> Iterator[str]:
     by_outcome: dict[str, list[str]] = {}
     for where in others:
         by_outcome.setdefault(_meaning(opens[where]), []).append(where.removeprefix("c "))
-    rows += [[f"c {', '.join(numbers)}", "", f"open: {outcome}"] for outcome, numbers in by_outcome.items()]
     yield from output.lines_of([[cell or " " for cell in row] for row in rows], gap="  ")
+    for outcome, numbers in by_outcome.items():
+        yield f"c {', '.join(numbers)}  open: {outcome}"
     rules = facts.get("rules", [])
     if rules:
         yield f"rules in force  {_listed(rules, limit=8)}"
