@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import time
 import uuid
 from collections.abc import Callable
@@ -33,6 +34,7 @@ from fairlead.workqueue import WorkQueue
 
 _NODE_KEY: Final = "node"
 _PLUGIN_WAIT_S: Final = 30.0
+_NAME_TAKEN_S: Final = 10.0
 DEVICES_ANNOTATION: Final = "fairlead.dev/devices"
 
 
@@ -72,6 +74,7 @@ class Kubelet:
             identity=spec.Identity(node=node, home=self._home),
         )
         self._queue = WorkQueue("kubelet", self._work)
+        self._has_pods = False
         self._relist = asyncio.Event()
         self._started = time.monotonic()
         self._machine: dict[str, str] = {}
@@ -118,6 +121,7 @@ class Kubelet:
         while True:
             listing = await self._store.list(core.Pod, selector)
             self._books.pods = {pod.metadata.uid: pod for pod in listing.items}
+            self._has_pods = True
             for uid in {*self._books.pods, *self._uids_in_engine(), *self._devices.holders()}:
                 self._queue.add(uid)
             with contextlib.suppress(errors.Gone):
@@ -132,7 +136,7 @@ class Kubelet:
         self._queue.add(pod.metadata.uid)
 
     def _uids_in_engine(self) -> set[str]:
-        return {state.labels.get(spec.POD_UID, "") for state in self._books.states.values()}
+        return {uid for state in self._books.states.values() if (uid := state.labels.get(spec.POD_UID))}
 
     async def _follow_engine(self) -> None:
         async for _ in self._engine.watch_changes():
@@ -146,15 +150,12 @@ class Kubelet:
                     await self._relist.wait()
             self._relist.clear()
             try:
-                changed = await self._list_engine()
+                await self._list_engine()
             except errors.Unavailable as error:
                 telemetry.log.warning("engine does not answer", reason=error.reason, error=error.message)
-                continue
-            for uid in changed:
-                self._queue.add(uid)
 
-    async def _list_engine(self) -> set[str]:
-        """Take over what the engine has; returns the uids of pods with a changed container."""
+    async def _list_engine(self) -> None:
+        """Take over what the engine has; every pod with a changed container is looked at again."""
         begun = time.monotonic()
         states = await self._engine.list_containers({spec.HOME: self._home})
         old, new = self._books.states, {state.name: state for state in states}
@@ -164,13 +165,16 @@ class Kubelet:
         self._books.touched = {name: at for name, at in self._books.touched.items() if at >= begun}
         self._books.states = new
         changed = {name for name in {*old, *new} if old.get(name) != new.get(name)}
-        return {(new.get(name) or old[name]).labels.get(spec.POD_UID, "") for name in changed}
+        for name in changed:
+            if uid := (new.get(name) or old[name]).labels.get(spec.POD_UID):
+                self._queue.add(uid)
 
     def _put(self, name: str, state: ContainerState | None) -> None:
         """Take over the outcome of an act of our own, ahead of the engine's events."""
         self._books.touched[name] = time.monotonic()
         if state is None:
             self._books.states.pop(name, None)
+            self._books.ended.discard(name)
         else:
             self._books.states[name] = state
 
@@ -198,7 +202,9 @@ class Kubelet:
     async def _sync(self, uid: str) -> float | None:
         pod = self._books.pods.get(uid)
         if pod is None:
-            await self._remove_orphan(uid)
+            # Before the first list nothing is an orphan yet; the list itself asks for every uid there is.
+            if self._has_pods:
+                await self._remove_orphan(uid)
             return None
         states = self._of(uid)
         await self._record_ends(pod, states)
@@ -233,9 +239,10 @@ class Kubelet:
 
     async def _record_ends(self, pod: core.Pod, states: tuple[ContainerState, ...]) -> None:
         known = {
-            status.container_id
+            union.terminated.container_id
             for status in (*pod.status.container_statuses, *pod.status.init_container_statuses)
-            if status.state.terminated
+            for union in (status.state, status.last_state)
+            if union.terminated
         }
         for state in states:
             if state.phase is ContainerPhase.EXITED and state.name not in self._books.ended:
@@ -250,7 +257,7 @@ class Kubelet:
         wanted = {
             name for item in (*pod.spec.init_containers, *pod.spec.containers) for name, _ in device_requests(item)
         }
-        held = {grant.resource for grant in self._devices.held(pod.metadata.uid)}
+        held = {grant.resource for grant in self._devices.held(pod.metadata.uid) if grant.response}
         missing = [name for name in wanted - held if not self._devices.is_registered(name)]
         return 0.1 if missing else None
 
@@ -290,20 +297,26 @@ class Kubelet:
         await self._runtime.record(
             pod, "kubelet", "UnexpectedAdmissionError", text, is_warning=True, facts={"cause": error.reason}
         )
-        self._devices.free(pod.metadata.uid)
+        # Devices stay held until the ended pod is looked at again and nothing of it lives.
         status = podsync.fail(pod, "UnexpectedAdmissionError", text)
         await self._write(pod, status)
 
+    def _sandboxes(self, uid: str) -> list[ContainerState]:
+        return [
+            state
+            for state in self._books.states.values()
+            if state.labels.get(spec.POD_UID) == uid and state.labels.get(spec.CONTAINER_NAME) == sandbox.CONTAINER
+        ]
+
     async def _release(self, pod: core.Pod) -> None:
-        """Take devices and sandbox back, before the store says that the pod is over."""
-        for state in [
-            one
-            for one in self._books.states.values()
-            if one.labels.get(spec.POD_UID) == pod.metadata.uid
-            and one.labels.get(spec.CONTAINER_NAME) == sandbox.CONTAINER
-        ]:
-            await self._runtime.remove(state.name)
-            self._put(state.name, None)
+        """Take devices back and end the sandbox, before the store says that the pod is over.
+
+        The sandbox is removed with the pod: ended containers, kept for their logs, still refer to its network.
+        """
+        for state in self._sandboxes(pod.metadata.uid):
+            if state.phase is not ContainerPhase.EXITED:
+                await self._runtime.kill(state.name, 0.0)
+                self._put(state.name, dataclasses.replace(state, phase=ContainerPhase.EXITED))
         if self._devices.free(pod.metadata.uid):
             await self._runtime.record(
                 pod, "kubelet", "DevicesFreed", "all devices of the pod are free again", facts={}
@@ -325,11 +338,10 @@ class Kubelet:
             case podsync.Start():
                 await self._start(pod, act)
             case podsync.Resume():
-                state = self._books.states[act.engine_name]
-                self._put(state.name, await self._runtime.resume(pod, _container(pod, act.container), state))
+                await self._resume(pod, act)
             case podsync.Kill():
                 await self._runtime.kill(act.engine_name, act.grace_s)
-                self._relist.set()
+                await self._list_engine()
             case podsync.Remove():
                 await self._runtime.remove(act.engine_name)
                 self._put(act.engine_name, None)
@@ -337,17 +349,34 @@ class Kubelet:
 
     async def _start(self, pod: core.Pod, act: podsync.Start) -> None:
         outcome = await self._runtime.start(pod, _container(pod, act.container), act.attempt)
-        known = self._books.blocked.setdefault(pod.metadata.uid, {})
-        if isinstance(outcome, podsync.Blocked):
-            known[act.container] = outcome
-            return
-        known.pop(act.container, None)
         if outcome is None:
             await self._list_engine()
+            outcome = self._books.states.get(spec.engine_name(pod, act.container, act.attempt)) or podsync.Blocked(
+                reason="ContainerExists",
+                message=f"the engine has the name of {act.container} but does not list it",
+                is_final=False,
+                retry_at=time.time() + _NAME_TAKEN_S,
+            )
+        self._take_in(pod, act.container, outcome)
+
+    async def _resume(self, pod: core.Pod, act: podsync.Resume) -> None:
+        state = self._books.states.get(act.engine_name)
+        if state is not None:
+            self._take_in(pod, act.container, await self._runtime.resume(pod, _container(pod, act.container), state))
+
+    def _take_in(self, pod: core.Pod, container: str, outcome: podsync.Blocked | ContainerState) -> None:
+        """Remember what is in a container's way, or that nothing is any more."""
+        known = self._books.blocked.setdefault(pod.metadata.uid, {})
+        if isinstance(outcome, podsync.Blocked):
+            known[container] = outcome
         else:
+            known.pop(container, None)
             self._put(outcome.name, outcome)
 
     async def _forget(self, pod: core.Pod) -> None:
+        for state in self._sandboxes(pod.metadata.uid):
+            await self._runtime.remove(state.name)
+            self._put(state.name, None)
         await self._runtime.forget(pod.metadata.uid)
         self._books.blocked.pop(pod.metadata.uid, None)
         telemetry.crash_point("kubelet.before-forget")
@@ -358,11 +387,10 @@ class Kubelet:
 
     async def _remove_orphan(self, uid: str) -> None:
         """Nothing in the store wants this pod: end its containers, then free its devices."""
-        await self._list_engine()
-        for state in [one for one in self._books.states.values() if one.labels.get(spec.POD_UID) == uid]:
+        mine = [one for one in self._books.states.values() if one.labels.get(spec.POD_UID) == uid]
+        for state in sorted(mine, key=lambda one: one.labels.get(spec.CONTAINER_NAME) == sandbox.CONTAINER):
             await self._runtime.remove(state.name)
             self._put(state.name, None)
-            self._books.ended.discard(state.name)
         self._books.blocked.pop(uid, None)
         if self._devices.free(uid):
             telemetry.log.info("devices of a vanished pod freed", pod=uid)
@@ -375,7 +403,14 @@ def _home_id(folder: Path) -> str:
     path = folder / "home-id"
     if not path.exists():
         files.write_atomic(path, f"{uuid.uuid4()}\n".encode())
-    return path.read_text().strip()
+    text = path.read_text(errors="replace").strip()
+    try:
+        return str(uuid.UUID(text))
+    except ValueError as error:
+        # An empty id would match the containers of every Fairlead on this machine.
+        message = f'home-id in {path} is "{text}", not a UUID'
+        hint = f"the label {spec.HOME} of this machine's containers says what it was"
+        raise errors.ProtocolError(message, reason="HomeIdDamaged", hint=hint) from error
 
 
 def _container(pod: core.Pod, name: str) -> core.Container:

@@ -221,15 +221,17 @@ class Runtime:
         )
         return resolved
 
-    async def resume(self, pod: core.Pod, item: core.Container, state: ContainerState) -> ContainerState:
+    async def resume(
+        self, pod: core.Pod, item: core.Container, state: ContainerState
+    ) -> podsync.Blocked | ContainerState:
         """Let a container go that was created before we were killed, after the same read-back."""
-        names = spec.cdi_names(
-            spec.merged_answer(
-                tuple(grant for grant in self._devices.held(pod.metadata.uid) if grant.container == item.name)
-            )
-        )
-        resolved = await asyncio.to_thread(edits.resolve, names, self._settings.node.cdi_folder)
-        return await self._let_go(pod, item, state, resolved)
+        held = self._devices.held(pod.metadata.uid)
+        names = spec.cdi_names(spec.merged_answer(tuple(grant for grant in held if grant.container == item.name)))
+        try:
+            resolved = await asyncio.to_thread(edits.resolve, names, self._settings.node.cdi_folder)
+            return await self._let_go(pod, item, state, resolved)
+        except errors.FairleadError as error:
+            return await self._blocked(pod, item, error)
 
     async def _let_go(
         self, pod: core.Pod, item: core.Container, state: ContainerState, resolved: edits.Resolved

@@ -1,0 +1,515 @@
+"""The embedded kubelet over a memory store, the fake engine and a real plugin socket: a pod's life, and crashes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, Final, Self
+
+import grpc.aio
+import msgspec
+import pytest
+
+from fairlead import errors
+from fairlead import settings as configuration
+from fairlead.engine.fake import FakeEngine
+from fairlead.engine.port import ContainerPhase, ContainerSpec, ContainerState
+from fairlead.node.kubelet import checkpoint, sandbox, spec
+from fairlead.node.kubelet.kubelet import DEVICES_ANNOTATION, Kubelet
+from fairlead.plan import podsync
+from fairlead.store import recorder
+from fairlead.store.memory import MemoryStore
+from fairlead.store.port import EVERYTHING, ChangeKind, Listing, Selector, T
+from fairlead.wire import deviceplugin
+from fairlead.wire.kubernetes import core, meta
+from tests.unit.node.fakeplugin import RESOURCE, Plugin
+
+_NODE: Final = "here"
+_IMAGE: Final = "localhost/tools:1"
+_PATIENCE_S: Final = 10.0
+_SOCKETS = itertools.count()
+# Heeds SIGTERM, so that no test waits for a grace period.
+_FOREVER: Final = ("sh", "-c", 'trap "exit 143" TERM; sleep 600')
+
+
+class GatedStore(MemoryStore):
+    """A store whose list of pods may be held back, as a busy one's is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def list(self, kind: type[T], selector: Selector = EVERYTHING) -> Listing[T]:
+        if issubclass(kind, core.Pod):
+            await self.gate.wait()
+        return await super().list(kind, selector)
+
+
+class World:
+    """One machine: what outlives a kubelet."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = GatedStore()
+        self.engine = FakeEngine()
+        self.engine.add_image(_IMAGE, command=("true",))
+        self.engine.add_image(sandbox.IMAGE, command=_FOREVER)
+        self.plugin = Plugin("g0", "g1", "g2")
+        self.settings = configuration.Settings(
+            state=configuration.StateSettings(folder=folder / "state", run=folder / "run"),
+            kubelet=configuration.KubeletSettings(resync_s=0.2, backoff_s=0.05),
+            node=configuration.NodeSettings(cdi_folder=folder / "cdi"),
+        )
+
+    async def __aenter__(self) -> Self:
+        await self.engine.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self.engine.__aexit__(*error)
+
+    @contextlib.asynccontextmanager
+    async def kubelet(self, *, plugged: bool = True) -> AsyncIterator[Kubelet]:
+        """Run a kubelet; its end is as sudden as a kill for everything outside this process's memory."""
+        node, ready = (
+            Kubelet(store=self.store, engine=self.engine, images=self.engine, settings=self.settings, node=_NODE),
+            asyncio.Event(),
+        )
+        async with asyncio.TaskGroup() as tasks:
+            task = tasks.create_task(node.run(ready.set))
+            async with asyncio.timeout(_PATIENCE_S):
+                await ready.wait()
+            async with self.plug() if plugged else contextlib.nullcontext():
+                yield node
+                task.cancel()
+                await asyncio.wait([task])
+
+    @contextlib.asynccontextmanager
+    async def plug(self) -> AsyncIterator[None]:
+        """Serve and register the plugin; returns once the node shows its devices."""
+        name, folder = f"p{next(_SOCKETS)}.sock", self.settings.kubelet_folder
+        async with self.plugin.serve(folder / name):
+            address = deviceplugin.target(folder / deviceplugin.KUBELET_SOCKET)
+            async with grpc.aio.insecure_channel(address, options=deviceplugin.CHANNEL_OPTIONS) as channel:
+                await deviceplugin.RegistrationStub(channel).register(self.plugin.request(name), timeout_s=5)
+            await self.until_node(lambda node: node.status.allocatable.get(RESOURCE) == str(len(self.plugin.devices)))
+            yield
+
+    async def run(self, pod: core.Pod) -> core.Pod:
+        return await self.store.create(pod)
+
+    async def until(self, name: str, holds: Callable[[core.Pod], bool]) -> core.Pod:
+        last = None
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                async for change in self.store.watch(core.Pod):
+                    if change.object.metadata.name == name and change.kind is not ChangeKind.DELETED:
+                        last = change.object
+                        if holds(last):
+                            return last
+        except TimeoutError:
+            pytest.fail(f"{name} never came there; its last status: {last.status if last else None}")
+        raise AssertionError
+
+    async def until_phase(self, name: str, phase: str) -> core.Pod:
+        return await self.until(name, lambda pod: pod.status.phase == phase)
+
+    async def until_gone(self, name: str) -> None:
+        async with asyncio.timeout(_PATIENCE_S):
+            async for change in self.store.watch(core.Pod, since="0"):
+                if change.object.metadata.name == name and change.kind is ChangeKind.DELETED:
+                    return
+
+    async def until_node(self, holds: Callable[[core.Node], bool]) -> core.Node:
+        async with asyncio.timeout(_PATIENCE_S):
+            async for change in self.store.watch(core.Node):
+                if holds(change.object):
+                    return change.object
+        raise AssertionError
+
+    async def until_engine(self, holds: Callable[[tuple[ContainerState, ...]], bool]) -> tuple[ContainerState, ...]:
+        """Wait until what the engine has is as wanted; looked at after each of its events."""
+        events = self.engine.watch_changes()
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                while not holds(found := await self.engine.list_containers({})):
+                    await anext(events)
+                return found
+        finally:
+            await events.aclose()
+
+    async def reasons(self, pod: core.Pod) -> list[str]:
+        return [step.reason for step in await recorder.list_steps(self.store, uid=pod.metadata.uid)]
+
+    async def free(self) -> int:
+        """Return how many devices a new pod can have: asked of the books by asking for one more each time."""
+        grants = checkpoint.Checkpoint(self.settings.state.folder / "kubelet").load()
+        assert grants is not None
+        return len(self.plugin.devices) - sum(len(one.device_ids) for one in grants)
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with World(tmp_path) as one:
+        yield one
+
+
+def _container(command: tuple[str, ...], gpus: int | str | float = 0, **more: Any) -> core.Container:
+    limits = {RESOURCE: gpus} if gpus else {}
+    return core.Container(
+        **{"name": "main", "image": _IMAGE, **more},
+        command=command,
+        resources=core.ResourceRequirements(limits=limits, requests=limits),
+    )
+
+
+def _pod(
+    *items: core.Container, name: str = "train", inits: tuple[core.Container, ...] = (), policy: str = "Never"
+) -> core.Pod:
+    return core.Pod(
+        metadata=meta.ObjectMeta(name=name, namespace="default"),
+        spec=core.PodSpec(
+            containers=items,
+            init_containers=inits,
+            restart_policy=policy,
+            node_name=_NODE,
+        ),
+    )
+
+
+def _state(pod: core.Pod, index: int = 0) -> core.ContainerStateUnion:
+    return pod.status.container_statuses[index].state
+
+
+async def _output(world: World, name: str) -> bytes:
+    return b"".join([line async for line in world.engine.logs(name, follow=False, tail=None, timestamps=False)])
+
+
+# a life from beginning to end
+
+
+async def test_a_pod_runs_to_its_end_with_its_devices_and_every_step_is_recorded(world: World) -> None:
+    async with world.kubelet():
+        pod = await world.run(_pod(_container(("env",), gpus=2)))
+        over = await world.until_phase("train", "Succeeded")
+        (state,) = await world.engine.list_containers({})
+        assert b"DEVICES=g0,g1\n" in await _output(world, state.name)
+        assert over.metadata.annotations[DEVICES_ANNOTATION] == f'{{"{RESOURCE}":["g0","g1"]}}'
+        reasons = await world.reasons(pod)
+        order = ["DevicesChosen", "DevicesAllocated", "ContainerCreated", "ContainerStarted", "ContainerEnded"]
+        assert [reason for reason in reasons if reason in order] == order
+        assert "DevicesFreed" in reasons
+        assert await world.free() == 3
+
+
+async def test_the_node_shows_the_machine_its_devices_and_that_it_is_ready(world: World) -> None:
+    async with world.kubelet():
+        node = await world.store.get(core.Node, _NODE)
+        assert (node.status.capacity[RESOURCE], node.status.capacity["pods"]) == ("3", "110")
+        assert [(item.type, item.status) for item in node.status.conditions] == [("Ready", "True")]
+        await world.plugin.change({"g0": True, "g1": False, "g2": True})
+        node = await world.until_node(lambda node: node.status.allocatable[RESOURCE] == "2")
+        assert node.status.capacity[RESOURCE] == "3"
+
+
+async def test_a_container_that_fails_fails_its_pod_with_its_code(world: World) -> None:
+    async with world.kubelet():
+        await world.run(_pod(_container(("sh", "-c", "exit 3"), gpus=1)))
+        over = await world.until_phase("train", "Failed")
+        terminated = _state(over).terminated
+        assert terminated is not None
+        assert (terminated.exit_code, over.status.message) == (3, 'container "main" exited with 3')
+        assert await world.free() == 3
+
+
+async def test_a_container_that_crashes_is_restarted_with_back_off_and_keeps_its_devices(world: World) -> None:
+    async with world.kubelet():
+        await world.run(_pod(_container(("sh", "-c", "exit 1"), gpus=1), policy="Always"))
+        waiting = await world.until("train", _is_waiting("CrashLoopBackOff"))
+        assert waiting.status.phase == "Running"
+        again = await world.until("train", lambda pod: pod.status.container_statuses[0].restart_count == 4)
+        assert again.status.container_statuses[0].last_state.terminated is not None
+        assert world.plugin.asked == [("g0",)]
+        assert len(await world.engine.list_containers({})) <= 3
+
+
+def _is_waiting(reason: str) -> Callable[[core.Pod], bool]:
+    def holds(pod: core.Pod) -> bool:
+        waiting = _state(pod).waiting if pod.status.container_statuses else None
+        return waiting is not None and waiting.reason == reason
+
+    return holds
+
+
+async def test_a_container_removed_behind_our_back_frees_its_devices_and_the_status_is_true(world: World) -> None:
+    async with world.kubelet():
+        await world.run(_pod(_container(_FOREVER, gpus=3)))
+        await world.until_phase("train", "Running")
+        (state,) = await world.engine.list_containers({})
+        await world.engine.remove(state.name)
+        over = await world.until_phase("train", "Failed")
+        terminated = _state(over).terminated
+        assert terminated is not None
+        assert terminated.exit_code in {137, 143}
+        assert await world.free() == 3
+
+
+async def test_a_container_that_vanished_while_nobody_looked_counts_as_ended(world: World) -> None:
+    async with world.kubelet():
+        await world.run(_pod(_container(_FOREVER, gpus=3)))
+        running = await world.until_phase("train", "Running")
+    await world.engine.remove(spec.engine_name(running, "main", 0))
+    async with world.kubelet():
+        over = await world.until_phase("train", "Failed")
+        assert over.status.reason == "ContainerStatusUnknown"
+        assert await world.free() == 3
+
+
+async def test_a_container_killed_for_memory_says_so(world: World) -> None:
+    async with world.kubelet():
+        item = _container(("dd", "if=/dev/zero", "of=/dev/null", "bs=64M", "count=1"))
+        limits: dict[str, str | int | float] = {"memory": "16Mi"}
+        item = msgspec.structs.replace(item, resources=core.ResourceRequirements(limits=limits))
+        await world.run(_pod(item))
+        over = await world.until_phase("train", "Failed")
+        assert over.status.reason == "OOMKilled"
+
+
+async def test_a_pod_asked_to_stop_stops_and_is_kept_with_its_logs(world: World) -> None:
+    async with world.kubelet():
+        await world.run(_pod(_container(_FOREVER, gpus=1)))
+        running = await world.until_phase("train", "Running")
+        about = msgspec.structs.replace(running.metadata, annotations={podsync.STOP_ANNOTATION: "now"})
+        await world.store.update(
+            msgspec.structs.replace(running, metadata=msgspec.structs.replace(about, resource_version=""))
+        )
+        over = await world.until_phase("train", "Failed")
+        assert over.status.reason == "Stopped"
+        assert [state.phase for state in await world.engine.list_containers({})] == [ContainerPhase.EXITED]
+        assert await world.free() == 3
+
+
+async def test_a_deleted_pod_leaves_neither_containers_nor_devices_nor_object(world: World) -> None:
+    async with world.kubelet():
+        await world.run(_pod(_container(_FOREVER, gpus=2)))
+        await world.until_phase("train", "Running")
+        await world.store.delete(core.Pod, "train", "default")
+        await world.until_gone("train")
+        assert await world.engine.list_containers({}) == ()
+        assert await world.free() == 3
+
+
+# what is refused
+
+
+async def test_too_few_devices_fail_the_pod_as_the_real_kubelet_fails_it(world: World) -> None:
+    async with world.kubelet():
+        await world.run(_pod(_container(("true",), gpus=4)))
+        over = await world.until_phase("train", "Failed")
+        assert over.status.reason == "UnexpectedAdmissionError"
+        assert f"unavailable for {RESOURCE}. Requested: 4, Available: 3" in over.status.message
+        assert (await world.engine.list_containers({}), await world.free()) == ((), 3)
+
+
+async def test_devices_of_a_pod_refused_half_way_are_free_again(world: World) -> None:
+    async with world.kubelet():
+        await world.run(_pod(_container(("true",), gpus=2), _container(("true",), gpus=2, name="side")))
+        await world.until_phase("train", "Failed")
+        await world.run(_pod(_container(("true",), gpus=3), name="after"))
+        await world.until_phase("after", "Succeeded")
+
+
+async def test_an_unknown_image_fails_a_pod_that_never_restarts_and_frees_its_devices(world: World) -> None:
+    async with world.kubelet():
+        await world.run(_pod(_container(("true",), gpus=3, image="localhost/absent")))
+        over = await world.until_phase("train", "Failed")
+        assert over.status.reason == "ImageNotFound"
+        assert "localhost/absent" in over.status.message
+        assert await world.free() == 3
+
+
+async def test_an_unknown_image_keeps_a_restarting_pod_waiting_with_the_reason_until_it_comes(world: World) -> None:
+    async with world.kubelet():
+        await world.run(_pod(_container(("true",), image="localhost/late"), policy="OnFailure"))
+        waiting = await world.until("train", _is_waiting("ImageNotFound"))
+        assert waiting.status.phase == "Pending"
+        world.engine.add_image("localhost/late")
+        await world.until_phase("train", "Succeeded")
+
+
+async def test_a_command_that_is_not_in_the_image_fails_the_pod(world: World) -> None:
+    async with world.kubelet():
+        await world.run(_pod(_container(("/no/such/command",), gpus=1)))
+        over = await world.until_phase("train", "Failed")
+        assert "/no/such/command" in over.status.message
+        assert await world.free() == 3
+
+
+async def test_a_pod_that_comes_before_its_plugin_waits_for_it(world: World) -> None:
+    async with world.kubelet(plugged=False):
+        await world.run(_pod(_container(("true",), gpus=1)))
+        async with world.plug():
+            await world.until_phase("train", "Succeeded")
+
+
+# several containers
+
+
+async def test_containers_of_a_pod_share_a_sandbox_that_ends_with_them(world: World) -> None:
+    async with world.kubelet():
+        pod = _pod(
+            _container(_FOREVER, gpus=1),
+            _container(_FOREVER, gpus=1, name="side"),
+            inits=(_container(("env",), gpus=2, name="init"),),
+        )
+        await world.run(pod)
+        running = await world.until("train", _are_all_running)
+        states = await world.engine.list_containers({})
+        pause = spec.engine_name(running, sandbox.CONTAINER, 0)
+        assert {state.name for state in states if state.phase is ContainerPhase.RUNNING} >= {pause}
+        assert sorted(one for ids in world.plugin.asked for one in ids) == ["g0", "g0", "g1", "g1"]
+        await world.store.delete(core.Pod, "train", "default")
+        await world.until_gone("train")
+        assert await world.engine.list_containers({}) == ()
+        assert await world.free() == 3
+
+
+def _are_all_running(pod: core.Pod) -> bool:
+    return bool(pod.status.container_statuses) and all(
+        status.state.running is not None for status in pod.status.container_statuses
+    )
+
+
+async def test_a_pod_of_two_containers_ends_and_keeps_their_logs(world: World) -> None:
+    async with world.kubelet():
+        await world.run(_pod(_container(("echo", "one")), _container(("echo", "two"), name="side")))
+        over = await world.until_phase("train", "Succeeded")
+        names = [spec.engine_name(over, one, 0) for one in ("main", "side")]
+        assert [await _output(world, name) for name in names] == [b"one\n", b"two\n"]
+        await world.until_engine(lambda states: all(state.phase is ContainerPhase.EXITED for state in states))
+
+
+async def test_a_failed_init_container_keeps_the_rest_from_starting(world: World) -> None:
+    async with world.kubelet():
+        inits = (_container(("false",), name="init"),)
+        await world.run(_pod(_container(("true",), gpus=1), inits=inits))
+        over = await world.until_phase("train", "Failed")
+        assert over.status.reason == "InitContainerFailed"
+        assert await world.free() == 3
+
+
+# after a crash
+
+
+async def test_a_new_kubelet_adopts_what_runs_and_knows_who_holds_what(world: World) -> None:
+    async with world.kubelet():
+        await world.run(_pod(_container(_FOREVER, gpus=2)))
+        await world.until_phase("train", "Running")
+        before = await world.engine.list_containers({})
+    async with world.kubelet():
+        await world.run(_pod(_container(("true",), gpus=2), name="greedy"))
+        await world.until_phase("greedy", "Failed")
+        await world.run(_pod(_container(("env",), gpus=1), name="modest"))
+        modest = await world.until_phase("modest", "Succeeded")
+        assert b"DEVICES=g2\n" in await _output(world, spec.engine_name(modest, "main", 0))
+        assert await world.engine.list_containers({spec.POD_NAME: "train"}) == before
+        assert (await world.store.get(core.Pod, "train", "default")).status.phase == "Running"
+
+
+async def test_what_ended_while_nobody_looked_is_noticed_at_the_start(world: World) -> None:
+    async with world.kubelet():
+        await world.run(_pod(_container(_FOREVER, gpus=2)))
+        await world.until_phase("train", "Running")
+    (state,) = await world.engine.list_containers({})
+    await world.engine.stop(state.name, grace_s=0)
+    async with world.kubelet():
+        over = await world.until_phase("train", "Failed")
+        assert over.status.message == 'container "main" exited with 143'
+        assert await world.free() == 3
+
+
+async def test_containers_of_a_pod_that_is_no_longer_wanted_are_removed_and_those_of_others_are_not(
+    world: World,
+) -> None:
+    async with world.kubelet():
+        await world.run(_pod(_container(_FOREVER, gpus=2), _container(_FOREVER, name="side")))
+        await world.until("train", _are_all_running)
+    await world.store.delete(core.Pod, "train", "default", grace_s=0)
+    labels = {spec.HOME: "another", spec.POD_UID: "uid-9", spec.CONTAINER_NAME: "main"}
+    await world.engine.create(ContainerSpec(name="foreign", image=_IMAGE, labels=labels))
+    async with world.kubelet():
+        await world.until_engine(lambda states: [state.name for state in states] == ["foreign"])
+        await world.run(_pod(_container(("true",), gpus=3), name="after"))
+        await world.until_phase("after", "Succeeded")
+
+
+async def test_a_container_that_ends_before_the_pods_are_listed_is_not_taken_for_an_orphan(world: World) -> None:
+    async with world.kubelet():
+        await world.run(_pod(_container(("echo", "kept"), gpus=1), name="done"))
+        await world.until_phase("done", "Succeeded")
+        await world.run(_pod(_container(_FOREVER, gpus=2)))
+        running = await world.until_phase("train", "Running")
+    name = spec.engine_name(running, "main", 0)
+    world.store.gate.clear()
+    async with world.kubelet():
+        await world.engine.stop(name, grace_s=0)
+        async with asyncio.timeout(_PATIENCE_S):
+            await asyncio.sleep(3 * world.settings.kubelet.resync_s)
+        world.store.gate.set()
+        over = await world.until_phase("train", "Failed")
+        assert over.status.message == 'container "main" exited with 143'
+        assert name in {state.name for state in await world.engine.list_containers({})}
+
+
+async def test_a_created_container_is_let_go_after_a_crash(world: World) -> None:
+    async with world.kubelet():
+        await world.run(_pod(_container(_FOREVER, gpus=1)))
+        running = await world.until_phase("train", "Running")
+    (state,) = await world.engine.list_containers({})
+    await world.engine.remove(state.name)
+    name = spec.engine_name(running, "main", 0)
+    await world.engine.create(
+        ContainerSpec(name=name, image=_IMAGE, command=("echo", "late"), labels=dict(state.labels))
+    )
+    async with world.kubelet():
+        await world.until_phase("train", "Succeeded")
+        assert await _output(world, name) == b"late\n"
+
+
+async def test_a_damaged_checkpoint_is_rebuilt_from_the_containers_that_live(world: World) -> None:
+    async with world.kubelet():
+        await world.run(_pod(_container(_FOREVER, gpus=2)))
+        await world.until_phase("train", "Running")
+    path = world.settings.state.folder / "kubelet" / checkpoint.NAME
+    path.write_bytes(path.read_bytes()[:-9])
+    async with world.kubelet():
+        await world.run(_pod(_container(("env",), gpus=1), name="modest"))
+        modest = await world.until_phase("modest", "Succeeded")
+        assert b"DEVICES=g2\n" in await _output(world, spec.engine_name(modest, "main", 0))
+    assert path.with_name(f"{checkpoint.NAME}.damaged-1").exists()
+
+
+async def test_a_damaged_home_id_stops_the_start_because_it_would_match_every_container(world: World) -> None:
+    folder = world.settings.state.folder / "kubelet"
+    folder.mkdir(parents=True)
+    (folder / "home-id").write_text("\n")
+    with pytest.raises(errors.ProtocolError, match="home-id"):
+        Kubelet(store=world.store, engine=world.engine, images=world.engine, settings=world.settings, node=_NODE)
+
+
+async def test_a_container_without_a_pods_uid_is_left_alone_and_no_pods_folder_is_lost(world: World) -> None:
+    volume = world.settings.state.folder / "pods" / "uid-1" / "volumes" / "data"
+    volume.mkdir(parents=True)
+    async with world.kubelet() as kubelet:
+        home = (world.settings.state.folder / "kubelet" / "home-id").read_text().strip()
+        assert kubelet
+        await world.engine.create(ContainerSpec(name="odd", image=_IMAGE, labels={spec.HOME: home}))
+        await world.engine.start("odd")
+        await world.run(_pod(_container(("true",), gpus=1)))
+        await world.until_phase("train", "Succeeded")
+        await asyncio.sleep(2 * world.settings.kubelet.resync_s)
+        assert "odd" in {state.name for state in await world.engine.list_containers({})}
+    assert volume.is_dir()
