@@ -287,7 +287,7 @@ class Runtime:
             await self._engine.remove(state.name)
         image = await sandbox.ensure_image(self._images, platform.machine())
         labels = spec.labels(pod, sandbox.CONTAINER, 0, self._identity, ())
-        await self._engine.create(ContainerSpec(name=name, image=image, labels=labels, hostname=pod.metadata.name[:63]))
+        await self._engine.create(ContainerSpec(name=name, image=image, labels=labels, hostname=spec.hostname(pod)))
         telemetry.crash_point("kubelet.after-sandbox")
         await self._engine.start(name)
         return name

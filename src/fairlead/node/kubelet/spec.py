@@ -105,21 +105,28 @@ def container_spec(
         cdi_devices=cdi_names(answer),
         binds=(*_volume_binds(item, volumes), *_answer_binds(answer)),
         device_nodes=tuple((one.host_path, one.container_path, one.permissions) for one in answer.devices),
-        cpu_limit=float(quantity.parse_quantity(str(limits["cpu"]))) if "cpu" in limits else None,
-        memory_limit_bytes=int(quantity.parse_quantity(str(limits["memory"]))) if "memory" in limits else None,
+        cpu_limit=float(quantity.parse_quantity(limits["cpu"])) if "cpu" in limits else None,
+        memory_limit_bytes=quantity.parse_whole(limits["memory"]) if "memory" in limits else None,
         network_of=network_of,
-        hostname=None if network_of else pod.metadata.name[:63],
+        hostname=None if network_of else hostname(pod),
         tty=item.tty,
         stdin=item.stdin,
     )
 
 
+def hostname(pod: core.Pod) -> str:
+    """Return the name a pod sees as its own: the pod's, cut to a valid host name."""
+    return pod.metadata.name[:63].rstrip("-.")
+
+
 def _user(pod: core.Pod, item: core.Container) -> str | None:
-    for context in (item.security_context, pod.spec.security_context):
-        if context is not None and context.run_as_user is not None:
-            group = "" if context.run_as_group is None else f":{context.run_as_group}"
-            return f"{context.run_as_user}{group}"
-    return None
+    """Return `user[:group]`; the container's own fields go before the pod's, each for itself."""
+    contexts = [one for one in (item.security_context, pod.spec.security_context) if one is not None]
+    user = next((one.run_as_user for one in contexts if one.run_as_user is not None), None)
+    group = next((one.run_as_group for one in contexts if one.run_as_group is not None), None)
+    if user is None:
+        return None
+    return str(user) if group is None else f"{user}:{group}"
 
 
 def _volume_binds(item: core.Container, volumes: Mapping[str, Path]) -> tuple[Bind, ...]:

@@ -1,0 +1,147 @@
+"""From a pod and its plugins' answers to what the engine creates: pure, and the allocation has the last word."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlead.engine.port import Bind, ContainerSpec
+from fairlead.node.kubelet import spec
+from fairlead.node.kubelet.checkpoint import Grant
+from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.proto import deviceplugin_pb2 as pb
+
+_WHO = spec.Identity(node="here", home="home-1")
+_UID = "0d3b5f4e-1111-2222-3333-444455556666"
+
+
+def _pod(container: dict[str, Any] | None = None, **more: Any) -> core.Pod:
+    item = {"name": "main", "image": "localhost/cuda", **(container or {})}
+    return core.Pod(
+        metadata=meta.ObjectMeta(name="train", namespace="team", uid=_UID),
+        spec=msgspec.convert({"containers": [item], **more}, core.PodSpec),
+    )
+
+
+def _grant(resource: str = "nvidia.com/gpu", ids: tuple[str, ...] = ("g0",), **answer: Any) -> Grant:
+    response = pb.ContainerAllocateResponse(**answer).SerializeToString()
+    return Grant(pod_uid=_UID, container="main", resource=resource, device_ids=ids, response=response)
+
+
+def _made(pod: core.Pod, *grants: Grant, network_of: str | None = None, **volumes: Path) -> ContainerSpec:
+    return spec.container_spec(
+        pod, pod.spec.containers[0], 2, identity=_WHO, grants=grants, volumes=volumes, network_of=network_of
+    )
+
+
+def test_a_container_is_named_by_pod_container_uid_and_attempt() -> None:
+    made = _made(_pod())
+    assert made.name == "fl-train-main-0d3b5f4e1111-2"
+    assert (made.image, made.hostname, made.network_of) == ("localhost/cuda", "train", None)
+
+
+def test_names_stay_within_what_engines_take_and_differ_by_attempt() -> None:
+    long = core.Pod(metadata=meta.ObjectMeta(name="a" * 253, uid=_UID))
+    names = {spec.engine_name(long, "b" * 63, attempt) for attempt in range(3)}
+    assert len(names) == 3
+    assert max(map(len, names)) <= 253
+
+
+def test_labels_say_whose_it_is_and_what_it_holds_even_without_any_checkpoint() -> None:
+    labels = _made(_pod(), _grant(ids=("g1", "g0")), _grant("example.com/nic", ("n0",))).labels
+    assert (labels[spec.POD_UID], labels[spec.POD_NAME], labels[spec.POD_NAMESPACE]) == (_UID, "train", "team")
+    assert (labels[spec.CONTAINER_NAME], labels[spec.ATTEMPT]) == ("main", "2")
+    assert (labels[spec.NODE], labels[spec.HOME]) == ("here", "home-1")
+    assert json.loads(labels[spec.DEVICES]) == {"nvidia.com/gpu": ["g1", "g0"], "example.com/nic": ["n0"]}
+
+
+def test_the_plugins_answer_becomes_devices_mounts_and_variables() -> None:
+    grant = _grant(
+        envs={"NVIDIA_VISIBLE_DEVICES": "void"},
+        mounts=[pb.Mount(host_path="/h", container_path="/c", read_only=True)],
+        devices=[pb.DeviceSpec(host_path="/dev/x", container_path="/dev/y", permissions="rw")],
+        cdi_devices=[pb.CDIDevice(name="nvidia.com/gpu=0"), pb.CDIDevice(name="nvidia.com/gpu=1")],
+    )
+    made = _made(_pod(), grant)
+    assert made.cdi_devices == ("nvidia.com/gpu=0", "nvidia.com/gpu=1")
+    assert made.env == {"NVIDIA_VISIBLE_DEVICES": "void"}
+    assert made.binds == (Bind(host_path="/h", container_path="/c", is_read_only=True),)
+    assert made.device_nodes == (("/dev/x", "/dev/y", "rw"),)
+
+
+def test_cdi_names_come_by_field_and_by_annotation_each_once() -> None:
+    answer = pb.ContainerAllocateResponse(
+        cdi_devices=[pb.CDIDevice(name="a.com/x=0")],
+        annotations={"cdi.k8s.io/b": "a.com/x=1, a.com/x=2", "cdi.k8s.io/a": "a.com/x=0", "other": "a.com/x=9"},
+    )
+    assert spec.cdi_names(answer) == ("a.com/x=0", "a.com/x=1", "a.com/x=2")
+
+
+def test_the_allocation_overrides_what_the_pods_author_wrote() -> None:
+    env = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}, {"name": "MODE", "value": "fast"}]
+    made = _made(_pod({"env": env}), _grant(envs={"NVIDIA_VISIBLE_DEVICES": "void"}))
+    assert made.env == {"NVIDIA_VISIBLE_DEVICES": "void", "MODE": "fast"}
+
+
+def test_answers_of_several_resources_are_one() -> None:
+    grants = (
+        _grant(envs={"A": "1"}, cdi_devices=[pb.CDIDevice(name="a.com/x=0")]),
+        _grant("b.com/y", envs={"B": "2"}, cdi_devices=[pb.CDIDevice(name="b.com/y=0")]),
+    )
+    made = _made(_pod(), *grants)
+    assert (made.env, made.cdi_devices) == ({"A": "1", "B": "2"}, ("a.com/x=0", "b.com/y=0"))
+
+
+@pytest.mark.parametrize(
+    ("limits", "cpu", "memory_bytes"),
+    [
+        ({}, None, None),
+        ({"cpu": "500m", "memory": "1Gi"}, 0.5, 2**30),
+        ({"cpu": 2, "memory": "1.5"}, 2.0, 2),
+        ({"cpu": 0.25}, 0.25, None),
+    ],
+)
+def test_limits_are_cpus_and_whole_bytes(limits: dict[str, Any], cpu: float | None, memory_bytes: int | None) -> None:
+    made = _made(_pod({"resources": {"limits": limits}}))
+    assert (made.cpu_limit, made.memory_limit_bytes) == (cpu, memory_bytes)
+
+
+@pytest.mark.parametrize(
+    ("pod", "container", "user"),
+    [
+        (None, None, None),
+        ({"runAsUser": 0}, None, "0"),
+        ({"runAsUser": 1, "runAsGroup": 2}, None, "1:2"),
+        ({"runAsUser": 1}, {"runAsUser": 3, "runAsGroup": 4}, "3:4"),
+        ({"runAsUser": 1, "runAsGroup": 2}, {"runAsUser": 3}, "3:2"),
+        ({"runAsUser": 1}, {"runAsGroup": 4}, "1:4"),
+    ],
+)
+def test_the_user_is_the_containers_or_the_pods_field_by_field(
+    pod: dict[str, int] | None, container: dict[str, int] | None, user: str | None
+) -> None:
+    made = _made(_pod({"securityContext": container}, securityContext=pod))
+    assert made.user == user
+
+
+def test_volumes_are_mounted_where_the_container_says() -> None:
+    mounts = [{"name": "data", "mountPath": "/data", "readOnly": True}, {"name": "tmp", "mountPath": "/tmp"}]
+    made = _made(_pod({"volumeMounts": mounts}), data=Path("/srv/data"), tmp=Path("/srv/tmp"))
+    assert made.binds == (
+        Bind(host_path="/srv/data", container_path="/data", is_read_only=True),
+        Bind(host_path="/srv/tmp", container_path="/tmp"),
+    )
+
+
+def test_a_shared_network_namespace_has_a_hostname_already() -> None:
+    made = _made(_pod(), network_of="fl-train-sandbox")
+    assert (made.network_of, made.hostname) == ("fl-train-sandbox", None)
+
+
+def test_a_hostname_is_a_label_whatever_the_pod_is_called() -> None:
+    pod = msgspec.structs.replace(_pod(), metadata=meta.ObjectMeta(name=f"{'a' * 62}.b", uid=_UID))
+    assert _made(pod).hostname == "a" * 62
