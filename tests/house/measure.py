@@ -1,0 +1,76 @@
+"""Reads the tree as the house rules see it: code lines, imports, log calls."""
+
+from __future__ import annotations
+
+import ast
+import io
+import subprocess
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+_NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+
+
+def sources(folder: Path) -> list[Path]:
+    """Return the Python files written by hand."""
+    return sorted(path for path in folder.rglob("*.py") if not path.name.endswith("_pb2.py"))
+
+
+def sizes(folder: Path) -> dict[Path, int]:
+    """Return code lines by file."""
+    return {path: code_lines(path.read_text()) for path in sources(folder)}
+
+
+def code_lines(text: str) -> int:
+    """Count lines with code: no blanks, comments or docstrings."""
+    docstrings = {line for first, last in _docstrings(ast.parse(text)) for line in range(first, last + 1)}
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in _NO_CODE:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    return len(lines - docstrings)
+
+
+def _docstrings(tree: ast.Module) -> Iterator[tuple[int, int]]:
+    """Yield first and last line of every string that stands alone: docstrings, also those of attributes."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.lineno, node.end_lineno or node.lineno
+
+
+def inner_imports(text: str) -> list[int]:
+    """Return the lines of imports inside functions."""
+    return [
+        inner.lineno
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Import | ast.ImportFrom)
+    ]
+
+
+def imported_modules(text: str) -> set[str]:
+    """Return every module a file imports, anywhere in it; `from a import b` counts as `a` and `a.b`."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found.update(name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.update((node.module, *(f"{node.module}.{name.name}" for name in node.names)))
+    return found
+
+
+def log_calls(text: str) -> Iterator[ast.Call]:
+    """Yield calls of `telemetry.log.LEVEL(…)` and `telemetry.timed(…)`."""
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            continue
+        if ast.unparse(node.func.value) == "telemetry.log" or ast.unparse(node.func) == "telemetry.timed":
+            yield node
+
+
+def tracked(root: Path) -> list[Path]:
+    """Return the files git keeps."""
+    done = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, check=True)
+    return [path for name in done.stdout.decode().split("\0") if name and (path := root / name).is_file()]

@@ -1,0 +1,57 @@
+"""The docs say what the code does: generated pages are current, the README names the two commands."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from fairlead import errors, settings
+from fairlead.cli import lazy
+from tools import generate_docs
+
+_LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
+
+
+@pytest.mark.parametrize("name", sorted(generate_docs.pages()))
+def test_a_generated_page_is_what_the_code_makes_it(name: str) -> None:
+    committed = (generate_docs.FOLDER / name).read_text()
+    assert committed == generate_docs.pages()[name], "run `make docs`"
+
+
+def test_every_setting_has_its_row_on_the_page() -> None:
+    page = (generate_docs.FOLDER / "settings.md").read_text()
+    assert [row.key for row in settings.rows() if f"| `{row.key}` | `{row.env}`<br>`{row.flag}` |" not in page] == []
+
+
+def test_every_verb_has_its_section_on_the_page() -> None:
+    page = (generate_docs.FOLDER / "cli.md").read_text()
+    missing = [name for name, verb in lazy.VERBS.items() if not verb.is_hidden and f"### fairlead {name}\n" not in page]
+    assert missing == []
+
+
+def test_every_error_class_with_an_exit_code_is_on_the_errors_page() -> None:
+    page = (generate_docs.FOLDER / "errors.md").read_text()
+    for kind, row in errors.TABLE.items():
+        base = next(one for one in reversed(kind.__mro__) if one in errors.TABLE)
+        line = next(line for line in page.splitlines() if line.startswith(f"| {base.__name__} |"))
+        assert str(row.http) in line
+        assert line.endswith(f"| {row.exit} |")
+
+
+def test_the_readme_names_the_two_commands(root: Path) -> None:
+    text = (root / "README.md").read_text()
+    assert "make demo" in text
+    assert "make test" in text
+
+
+def test_links_between_pages_lead_somewhere(root: Path) -> None:
+    pages = [root / "README.md", *(root / "docs").rglob("*.md")]
+    dead = [
+        f"{page.relative_to(root)}: {target}"
+        for page in pages
+        for target in _LINK.findall(page.read_text())
+        if not (page.parent / target).exists()
+    ]
+    assert dead == []
