@@ -104,11 +104,8 @@ class Home:
 
     def run(self, *arguments: str, timeout_s: float = 60) -> Result:
         """`fairlead run` with the test image before `--`."""
-        options, _, command = (
-            (list(arguments), None, [])
-            if "--" not in arguments
-            else (list(arguments[: arguments.index("--")]), None, list(arguments[arguments.index("--") + 1 :]))
-        )
+        cut = arguments.index("--")
+        options, command = arguments[:cut], arguments[cut + 1 :]
         return self("run", *options, self.image, "--", *command, timeout_s=timeout_s)
 
     def start(self, name: str, *options: str, command: tuple[str, ...] = ("sleep", "1000")) -> None:
@@ -120,7 +117,7 @@ class Home:
         items: list[dict[str, Any]] = self.ok("ps", "-a", "-o", "json").data
         found = [item for item in items if item["name"] == name]
         assert found, f"{name} is not listed: {[item['name'] for item in items]}"
-        return found[0]
+        return {**found[0], "gpu_ids": granted(found[0])}
 
     def until_state(self, name: str, *states: str, timeout_s: float = 30) -> dict[str, Any]:
         shown: dict[str, Any] = {}
@@ -144,11 +141,11 @@ class Home:
 
     def allocatable(self) -> int:
         nodes = self.ok("nodes", "-o", "json").data
-        return int(nodes[0]["gpus_allocatable"])
+        return int(nodes[0]["allocatable"].get("nvidia.com/gpu", 0))
 
     def free_gpus(self) -> int:
         """GPUs no living container holds, by the product's own account."""
-        held = [gpu for item in self.ok("ps", "-o", "json").data for gpu in item["gpu_ids"]]
+        held = [gpu for item in self.ok("ps", "-o", "json").data for gpu in granted(item)]
         assert len(held) == len(set(held)), f"a GPU is held twice: {held}"
         return self.allocatable() - len(held)
 
@@ -196,6 +193,11 @@ class Home:
                 self.process.wait(5)
         for item in self.containers():
             self.podman("rm", "-f", "-t", "0", item["Id"])
+
+
+def granted(item: dict[str, Any]) -> list[str]:
+    """Ids of the devices a listed container was granted."""
+    return [name for ids in item["devices"].values() for name in ids]
 
 
 def make_image(folder: Path, name: str) -> None:

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import fcntl
 import os
-import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -21,7 +20,7 @@ from typing import Final, TextIO
 
 from fairlead import __version__, errors, settings, telemetry
 from fairlead.control import manager, podgc, scheduler
-from fairlead.engine import podman
+from fairlead.engine import command, podman
 from fairlead.engine.port import EngineInfo
 from fairlead.model.gpu import Inventory
 from fairlead.node import agent
@@ -33,7 +32,6 @@ from fairlead.store import sqlite
 from fairlead.wire.kubernetes import core, meta
 
 _CHILD_RETRY_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
-_CHILD_STOP_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,17 +202,4 @@ async def _run_kubelet(config: settings.Settings, registered: asyncio.Event) -> 
             registered.set()
         return await process.wait()
     finally:
-        await _end(process)
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is not None:
-        return
-    with contextlib.suppress(ProcessLookupError):
-        process.send_signal(signal.SIGTERM)
-    try:
-        async with asyncio.timeout(_CHILD_STOP_S):
-            await process.wait()
-    except TimeoutError:
-        process.kill()
-        await process.wait()
+        await command.end(process)

@@ -17,6 +17,7 @@ import contextlib
 import os
 import pwd
 import shutil
+import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,17 +133,21 @@ async def started(
     return await _spawn(dying_with_us(argv), env=env, stdin=stdin, stdout=output, stderr=output)
 
 
+def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    """Send a signal without `Popen.send_signal`: that one reaps first, and asyncio's watcher loses the exit code."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process.pid, number)
+
+
 async def end(process: asyncio.subprocess.Process, *, at_once: bool = False) -> None:
     """Make sure that a program is gone: SIGTERM, after 5 s (or `at_once`) SIGKILL; reaped on return."""
     if process.returncode is None and not at_once:
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
+        _signal(process, signal.SIGTERM)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_TERM_S):
                 await process.wait()
     if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
+        _signal(process, signal.SIGKILL)
         await process.wait()
 
 

@@ -79,9 +79,12 @@ def _has_run(state: ContainerState) -> bool:
 
 
 async def follow_logs(
-    services: Services, pod: core.Pod, name: str, *, tail: int | None, timestamps: bool
+    services: Services, pod: core.Pod, name: str, *, tail: int | None, timestamps: bool, once: bool
 ) -> AsyncIterator[bytes]:
-    """Yield output from the newest attempt on, waiting for the first start, until the pod has ended or is gone."""
+    """Yield output from the newest attempt on, waiting for the first start, until the pod has ended or is gone.
+
+    Args:    once: end with the first attempt that is followed, also where it will be started again.
+    """
     seen: set[str] = set()
     async with stream.closing(pods.follow_pod(services.store, pod)) as changes:
         async for change in changes:
@@ -95,5 +98,7 @@ async def follow_logs(
                         yield chunk
                 seen.add(attempt.id)
             seen |= {item.id for item in started}
+            if once and seen:
+                return
             if change.kind is ChangeKind.DELETED or view.is_final(change.object):
                 return

@@ -143,12 +143,15 @@ async def read_logs(
     tail: Annotated[int | None, params.QueryParameter(ge=0, description="only the last lines of what is there")] = None,
     timestamps: Annotated[bool, params.QueryParameter(description="put the time before each line")] = False,
     container: Annotated[str, params.QueryParameter(description="which container of the group; empty: the first")] = "",
+    once: Annotated[
+        bool, params.QueryParameter(description="with follow: end with the first run, not with the last")
+    ] = False,
 ) -> response.Stream:
     """Return standard output and error together, from the beginning, while it runs and after its end."""
     pod = await pods.find_pod(services.store, name, namespace)
     wanted = attempt.container_name(pod, container)
     if follow:
-        logs = attempt.follow_logs(services, pod, wanted, tail=tail, timestamps=timestamps)
+        logs = attempt.follow_logs(services, pod, wanted, tail=tail, timestamps=timestamps, once=once)
     else:
         logs = await attempt.latest_logs(services, pod, wanted, tail=tail, timestamps=timestamps)
     return response.Stream(logs, media_type="text/plain")

@@ -38,6 +38,7 @@ class ContainerPart(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     message: str = ""
     exit_code: int | None = None
+    last_exit_code: Annotated[int | None, msgspec.Meta(description="of the run before this one")] = None
     restarts: int = 0
     started_at: str | None = None
     finished_at: str | None = None
@@ -278,8 +279,10 @@ def _parts(pod: core.Pod) -> Iterator[ContainerPart]:
 
 
 def _part(spec: core.Container, status: core.ContainerStatus, *, is_init: bool) -> ContainerPart:
+    last = status.last_state.terminated
     common: dict[str, Any] = {
         "name": spec.name,
+        "last_exit_code": None if last is None else last.exit_code,
         "image": spec.image,
         "restarts": status.restart_count,
         "is_init": is_init,

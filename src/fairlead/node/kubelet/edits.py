@@ -45,12 +45,7 @@ def resolve(names: tuple[str, ...], folder: Path) -> Resolved:
     edits = [*(spec.edits for spec in used.values()), *(item.device.edits for item in found)]
     nodes = {node.path: node for edit in edits for node in edit.device_nodes}
     granted = {_number(node) for node in nodes.values()}
-    every = {
-        _number(node)
-        for spec in used.values()
-        for device in spec.devices
-        for node in device.edits.device_nodes
-    }
+    every = {_number(node) for spec in used.values() for device in spec.devices for node in device.edits.device_nodes}
     return Resolved(
         specs=tuple(used),
         device_nodes=tuple(_shown(node) for node in nodes.values()),
