@@ -392,6 +392,19 @@ async def test_a_pod_of_two_containers_ends_and_keeps_their_logs(world: World) -
         await world.until_engine(lambda states: all(state.phase is ContainerPhase.EXITED for state in states))
 
 
+async def test_a_sandbox_that_died_is_made_again_once_nothing_lives_in_it(world: World) -> None:
+    async with world.kubelet():
+        await world.run(_pod(_container(_FOREVER), _container(_FOREVER, name="side"), policy="Always"))
+        pod = await world.until("train", _are_all_running)
+        for name in (sandbox.CONTAINER, "main", "side"):
+            await world.engine.stop(spec.engine_name(pod, name, 0), grace_s=0)
+        await world.until(
+            "train", lambda pod: _are_all_running(pod) and pod.status.container_statuses[1].restart_count > 0
+        )
+        states = {state.name: state.phase for state in await world.engine.list_containers({})}
+        assert states[spec.engine_name(pod, sandbox.CONTAINER, 0)] is ContainerPhase.RUNNING
+
+
 async def test_a_failed_init_container_keeps_the_rest_from_starting(world: World) -> None:
     async with world.kubelet():
         inits = (_container(("false",), name="init"),)

@@ -128,11 +128,9 @@ class Runtime:
         try:
             await self._ensure_image(item)
             state = await self._create(pod, item, attempt)
-        except errors.Conflict as error:
-            if error.reason != "ContainerExists":
-                raise
-            return None
         except errors.FairleadError as error:
+            if error.reason == "ContainerExists":
+                return None
             return await self._blocked(pod, item, error)
         self._failures.pop((pod.metadata.uid, item.name), None)
         return state
@@ -278,13 +276,15 @@ class Runtime:
         if len(pod.spec.containers) + len(pod.spec.init_containers) == 1:
             return None
         name = spec.engine_name(pod, sandbox.CONTAINER, 0)
-        existing = await self._engine.list_containers(
-            {spec.POD_UID: pod.metadata.uid, spec.CONTAINER_NAME: sandbox.CONTAINER}
-        )
-        if any(state.phase is ContainerPhase.RUNNING for state in existing):
+        found = await self._engine.list_containers({spec.POD_UID: pod.metadata.uid})
+        old = next((state for state in found if state.name == name), None)
+        if old is not None and old.phase is ContainerPhase.RUNNING:
             return name
-        for state in existing:
-            await self._engine.remove(state.name)
+        if old is not None:
+            # Ended containers, kept for their logs, still refer to its network: they go before it.
+            ended = [state for state in found if state is not old and state.phase is ContainerPhase.EXITED]
+            for state in (*ended, old):
+                await self._engine.remove(state.name)
         image = await sandbox.ensure_image(self._images, platform.machine())
         labels = spec.labels(pod, sandbox.CONTAINER, 0, self._identity, ())
         await self._engine.create(ContainerSpec(name=name, image=image, labels=labels, hostname=spec.hostname(pod)))
@@ -323,9 +323,9 @@ class Runtime:
 
     async def record_end(self, pod: core.Pod, state: ContainerState) -> None:
         """Keep how a container ended."""
-        ran_s = None
-        if state.started_at is not None and state.finished_at is not None:
-            ran_s = round(state.finished_at - state.started_at, 3)
+        # Engines tell whole seconds: a shorter run has no length that was read.
+        seconds = round((state.finished_at or 0) - (state.started_at or 0))
+        ran_s = seconds if state.started_at and state.finished_at and seconds > 0 else None
         oom = ", killed by the kernel for memory" if state.oom_killed else ""
         container = state.labels.get(spec.CONTAINER_NAME, "")
         await self.record(
