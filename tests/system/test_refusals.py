@@ -14,16 +14,16 @@ def test_nine_of_eight_waits_with_a_reason_and_starts_when_it_may(service: Home)
         lambda: "Insufficient nvidia.com/gpu" in service.ok("explain", "nine").out, what="the reason is shown"
     )
     assert service.show("nine")["state"] == "pending"
-    service.ok("rm", "nine")
+    service.rm("nine")
 
 
 def test_a_waiting_container_starts_as_soon_as_gpus_are_free(service: Home) -> None:
     service.start("hog", "-g", "8")
     service.ok("run", "-d", "-g", "1", "--name", "next", service.image, "--", "true")
     service.until(lambda: "Insufficient" in service.ok("explain", "next").out, what="next waits")
-    service.ok("rm", "hog")
+    service.rm("hog")
     service.until_state("next", "succeeded")
-    service.ok("rm", "next")
+    service.rm("next")
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_an_unknown_image_fails_clearly_and_frees_its_gpus(service: Home) -> Non
     assert "localhost/no/such:image" in result.err
     assert service.until_state("typo", "failed")["reason"] == "ImageNotFound"
     assert service.free_gpus() == 8
-    service.ok("rm", "typo")
+    service.rm("typo")
 
 
 def test_an_unknown_command_fails_clearly_and_frees_its_gpus(service: Home) -> None:
@@ -85,13 +85,13 @@ def test_an_unknown_command_fails_clearly_and_frees_its_gpus(service: Home) -> N
     assert "no-such-command" in result.err + result.out
     service.until_state("nocmd", "failed")
     assert service.free_gpus() == 8
-    service.ok("rm", "nocmd")
+    service.rm("nocmd")
 
 
 def test_a_container_that_ends_frees_its_gpus(service: Home) -> None:
     assert service.run("-g", "8", "--name", "short", "--", "true").code == 0
     assert service.free_gpus() == 8
-    service.ok("rm", "short")
+    service.rm("short")
 
 
 def test_out_of_memory_is_told_and_frees_the_gpus(service: Home) -> None:
@@ -101,7 +101,7 @@ def test_out_of_memory_is_told_and_frees_the_gpus(service: Home) -> None:
     assert shown["reason"] == "OOMKilled", shown
     assert shown["exit_code"] == 137
     assert service.free_gpus() == 8
-    service.ok("rm", "fat")
+    service.rm("fat")
 
 
 def test_removal_behind_our_back_is_noticed_and_frees_the_gpus(service: Home) -> None:
@@ -110,11 +110,11 @@ def test_removal_behind_our_back_is_noticed_and_frees_the_gpus(service: Home) ->
     service.podman("rm", "-f", "-t", "0", victim["Id"])
     assert service.until_state("gone", "failed")["reason"] == "ContainerStatusUnknown"
     assert service.free_gpus() == 8
-    service.ok("rm", "gone")
+    service.rm("gone")
 
 
 def test_a_fault_takes_one_gpu_out_and_recovery_returns_it(service: Home) -> None:
-    service.ok("simulate", "fault", "xid", "--gpu", "3", "--value", "79")
+    service.ok("simulate", "fault", "xid", "79", "--gpu", "3")
     service.until(lambda: service.allocatable() == 7, what="seven GPUs are allocatable")
     service.ok("simulate", "fault", "recover", "--gpu", "3")
     service.until(lambda: service.allocatable() == 8, what="eight again", timeout_s=90)

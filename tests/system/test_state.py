@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import sqlite3
@@ -50,10 +51,7 @@ def test_a_database_from_a_newer_version_is_refused(home: Home) -> None:
     home.up()
     stopped(home)
     with sqlite3.connect(home.state / "state.db") as connection:
-        tables = {row[0] for row in connection.execute("select name from sqlite_master where type = 'table'")}
-        assert "meta" in tables
-        connection.execute("pragma user_version = 9999")
-        connection.execute("update meta set value = '9999' where key = 'schema_version'")
+        connection.execute("update meta set value = 9999 where name = 'schema'")
     connection.close()
     result = home("up", "--simulate", "h100x8")
     assert result.code in {6, 8}
@@ -105,13 +103,9 @@ def test_a_full_disk_is_told_and_survived(small: Home) -> None:
     small.up()
     small.start("before", "-g", "2")
     filler = small.state / "filler"
-    with filler.open("wb") as file:
-        try:
-            while True:
-                file.write(bytes(1 << 16))
-                file.flush()
-        except OSError:
-            pass
+    with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(1 << 12))
     result = small("run", "-d", "-g", "2", "--name", "during", small.image, "--", "sleep", "1000")
     assert result.code == 6, (result.out, result.err)
     assert "disk" in (result.err + result.out).lower() or "space" in (result.err + result.out).lower()

@@ -20,8 +20,16 @@ _POLL_S = 0.05
 @click.command()
 @click.option("--keep", is_flag=True, help="leave containers running; the next start adopts them")
 @click.option("--timeout", "timeout_s", type=float, default=60.0, show_default=True, help="seconds to wait for the end")
+@click.option(
+    "--grace",
+    "grace_s",
+    type=click.IntRange(min=0),
+    default=10,
+    show_default=True,
+    help="seconds between SIGTERM and SIGKILL of each container",
+)
 @options.settings_options("state", "api")
-def down(config: settings.Settings, keep: bool, timeout_s: float) -> None:
+def down(config: settings.Settings, keep: bool, timeout_s: float, grace_s: int) -> None:
     """Stop and remove all containers, then the service."""
     deadline = time.monotonic() + timeout_s
     lock = config.state.folder / "lock"
@@ -30,7 +38,7 @@ def down(config: settings.Settings, keep: bool, timeout_s: float) -> None:
         click.echo(f"nothing runs with state folder {config.state.folder}")
         return
     if not keep:
-        _remove_containers(client.Client(str(config.api_socket)), deadline)
+        _remove_containers(client.Client(str(config.api_socket)), grace_s, deadline)
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
     while running_pid(lock) is not None:
@@ -55,11 +63,11 @@ def running_pid(lock: Path) -> int | None:
     return None
 
 
-def _remove_containers(api: client.Client, deadline: float) -> None:
+def _remove_containers(api: client.Client, grace_s: int, deadline: float) -> None:
     waiting = {(item.name, item.namespace) for item in api.list_containers(show_ended=True)}
     for name, namespace in waiting:
         with contextlib.suppress(errors.NotFound):
-            api.delete(name, namespace)
+            api.delete(name, namespace, grace_s=grace_s)
     while waiting:
         waiting &= {(item.name, item.namespace) for item in api.list_containers(show_ended=True)}
         if waiting and time.monotonic() > deadline:

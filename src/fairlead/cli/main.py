@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -42,23 +42,50 @@ def invoke(argv: Sequence[str] | None = None, *, env: Mapping[str, str] | None =
     """Run one command line and return its exit code; errors are printed on standard error."""
     try:
         result = root.main(args=argv, prog_name="fairlead", standalone_mode=False, obj=env)
-    except errors.FairleadError as error:
-        print_error(error)
-        return errors.row_of(error).exit
+    except (errors.FairleadError, BaseExceptionGroup) as error:
+        return _report(error)
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return _INTERRUPTED
     except BrokenPipeError:
-        # The reader of our pipe left (`| head`); the interpreter must not fail again when it flushes at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _PIPE_CLOSED
+        return _pipe_closed()
     except Exception as error:  # noqa: BLE001 the edge of the process: a bug is shown whole and ends it
-        traceback.print_exception(error)
-        click.echo("error: this is a bug in fairlead; please report it with the lines above", err=True)
-        return _BUG
+        return _report_bug(error)
     return result if isinstance(result, int) else 0
+
+
+def _pipe_closed() -> int:
+    """End quietly: the reader left (`| head`), and the interpreter must not fail again at its last flush."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return _PIPE_CLOSED
+
+
+def _report(error: BaseException) -> int:
+    """Print an error of ours, or those that ended a task tree; a group with any other is a bug, shown whole."""
+    group = error if isinstance(error, BaseExceptionGroup) else BaseExceptionGroup("", [error])
+    ours, others = group.split(errors.FairleadError)
+    if ours is None or others is not None:
+        return _report_bug(error)
+    leaves = list(_leaves(ours))
+    for leaf in leaves:
+        print_error(leaf)
+    return errors.row_of(leaves[0]).exit
+
+
+def _leaves(group: BaseExceptionGroup[errors.FairleadError]) -> Iterator[errors.FairleadError]:
+    for item in group.exceptions:
+        if isinstance(item, BaseExceptionGroup):
+            yield from _leaves(item)
+        else:
+            yield item
+
+
+def _report_bug(error: BaseException) -> int:
+    traceback.print_exception(error)
+    click.echo("error: this is a bug in fairlead; please report it with the lines above", err=True)
+    return _BUG
 
 
 def print_error(error: errors.FairleadError) -> None:

@@ -22,7 +22,7 @@ from fairlead import __version__, errors, settings, telemetry
 from fairlead.control import manager, podgc, scheduler
 from fairlead.engine import command, podman
 from fairlead.engine.port import EngineInfo
-from fairlead.model.gpu import Inventory
+from fairlead.model.gpu import Inventory, Vendor
 from fairlead.node import agent
 from fairlead.serve import app, server, services
 from fairlead.silicon import machine
@@ -46,20 +46,33 @@ class Report:
 
 
 @contextlib.contextmanager
-def own_state(folder: Path) -> Iterator[None]:
-    """Hold the state folder for this process. Raises: Conflict: another Fairlead has it; Unavailable: no access."""
+def own_machine(config: settings.Settings) -> Iterator[None]:
+    """Hold the state folder and the folder of CDI specs for this process.
+
+    Two services on one machine would write the same spec file: the engine reads one folder, whoever runs.
+
+    Raises: Conflict: another Fairlead has one of them; Unavailable: no access.
+    """
+    with (
+        _held(config.state.folder, "lock", "state folder"),
+        _held(config.node.cdi_folder, ".fairlead.lock", "CDI folder"),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _held(folder: Path, name: str, what: str) -> Iterator[None]:
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        file = (folder / "lock").open("a+")
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / name).open("a+")
     except OSError as error:
-        message = f"cannot use state folder {folder}: {error.strerror}"
-        raise errors.Unavailable(message, reason="StateFolder", hint="run as root, or set --state-folder") from error
+        message = f"cannot use {what} {folder}: {error.strerror}"
+        raise errors.Unavailable(message, reason="FolderUnusable", hint="run as root, or choose another") from error
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            owner = _owner(file)
-            message = f"state folder {folder} is in use by another fairlead{owner}"
+            message = f"{what} {folder} is in use by another fairlead{_owner(file)}"
             hint = "`fairlead status` shows it, `fairlead down` stops it"
             raise errors.Conflict(message, reason="AlreadyRunning", hint=hint) from error
         file.truncate(0)
@@ -153,7 +166,9 @@ async def _refuse_nothing(config: settings.Settings, silicon: Silicon) -> None:
     """Say plainly that there is no GPU here, and what can be done without one."""
     if config.silicon.simulate:
         return
-    if not machine.has_any(await silicon.scan()):
+    inventory = await silicon.scan()
+    # A desktop's integrated Intel graphics are a GPU, but none that this home hands out.
+    if not inventory.unreadable and not any(gpu.vendor is not Vendor.INTEL for gpu in inventory.gpus):
         message = "no GPU was found on this machine (no NVIDIA driver, no AMD or Intel GPU in /sys)"
         hint = (
             "`fairlead up --simulate h100x8` runs it all on simulated silicon; `fairlead doctor` says what is missing"

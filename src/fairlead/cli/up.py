@@ -32,7 +32,7 @@ def up(config: settings.Settings, profile: str | None) -> None:
         raise errors.Denied(message, reason="NotRoot", hint="run it with sudo")
     telemetry.configure(config.log.level, config.log.format)
     telemetry.arm_crash_point(config.debug.crash_at)
-    with service.own_state(config.state.folder):
+    with service.own_machine(config):
         asyncio.run(_run(config, started))
 
 

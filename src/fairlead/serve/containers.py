@@ -84,9 +84,7 @@ async def delete_container(
     ] = None,
 ) -> ContainerView:
     """Delete the object; a running container is stopped first, and `wait?state=gone` tells when it is over."""
-    pod = await pods.find_pod(services.store, name, namespace)
-    await services.store.delete(core.Pod, name, namespace, grace_s=grace, uid=pod.metadata.uid)
-    return view.container_view(pod)
+    return view.container_view(await pods.remove(services.store, name, namespace, grace_s=grace))
 
 
 @litestar.post(

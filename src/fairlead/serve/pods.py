@@ -146,6 +146,20 @@ async def stop(store: Store, name: str, namespace: str, *, grace_s: int | None) 
     raise errors.Conflict(message, reason="StaleVersion", hint="ask again")
 
 
+async def remove(store: Store, name: str, namespace: str, *, grace_s: int | None) -> core.Pod:
+    """Ask for a stop and for the object's removal once nothing of it runs; returns the pod as it was.
+
+    A grace of 0 kills at once, but the object still stays until its node says that the process is gone: removing it
+    first would hand its devices to the next pod while they are in use. Raises: NotFound; Conflict.
+    """
+    pod = await find_pod(store, name, namespace)
+    if grace_s == 0:
+        await stop(store, name, namespace, grace_s=0)
+    wait_s = None if grace_s is None else max(1, grace_s)
+    await store.delete(core.Pod, name, namespace, grace_s=wait_s, uid=pod.metadata.uid)
+    return pod
+
+
 async def _mark_stopped(store: Store, pod: core.Pod, grace_s: int | None) -> core.Pod:
     notes = {**pod.metadata.annotations, view.STOP: f"{time.time():.3f}"}
     if grace_s is not None:

@@ -34,6 +34,7 @@ from fairlead.workqueue import WorkQueue
 
 _NODE_KEY: Final = "node"
 _PLUGIN_WAIT_S: Final = 30.0
+_ORPHAN_WAIT_S: Final = 0.2
 _NAME_TAKEN_S: Final = 10.0
 DEVICES_ANNOTATION: Final = "fairlead.dev/devices"
 
@@ -220,7 +221,7 @@ class Kubelet:
             if wait_s is not None:
                 return wait_s
             if not await self._admit(pod):
-                return None
+                return _ORPHAN_WAIT_S if self._has_orphans() else None
         if plan.is_over:
             await self._release(pod)
         await self._report(pod, plan)
@@ -275,12 +276,18 @@ class Kubelet:
             await self._reject(pod, error)
             return False
         except errors.FairleadError as error:
-            await self._reject(pod, error)
+            # Devices of pods removed by force are free as soon as their containers are gone: that is worth a wait.
+            if not (isinstance(error, errors.Insufficient) and self._has_orphans()):
+                await self._reject(pod, error)
             return False
         telemetry.crash_point("kubelet.after-admit")
         if grants and DEVICES_ANNOTATION not in pod.metadata.annotations:
             await self._annotate(pod, {grant.resource: list(grant.device_ids) for grant in grants})
         return True
+
+    def _has_orphans(self) -> bool:
+        """Tell whether pods that are no longer in the store still hold devices."""
+        return bool(self._devices.holders() - self._books.pods.keys())
 
     async def _annotate(self, pod: core.Pod, devices: dict[str, list[str]]) -> None:
         text = msgspec.json.encode(devices).decode()

@@ -156,10 +156,12 @@ class Runtime:
         is_here = await self._images.exists(item.image)
         if is_here and item.image_pull_policy != "Always":
             return
-        if item.image_pull_policy == "Never" or not self._settings.engine.pull:
+        # By podman's convention these names were made here: no registry has them, and asking one takes long.
+        is_local = item.image.startswith("localhost/")
+        if is_local or item.image_pull_policy == "Never" or not self._settings.engine.pull:
             if is_here:
                 return
-            message = f'image "{item.image}" is not on this machine and may not be pulled'
+            message = f'image "{item.image}" is not on this machine and is not to be pulled'
             hint = "import it with `fairlead image import`, or allow pulls"
             raise errors.NotFound(message, reason="ImageNotFound", hint=hint)
         await self._images.pull(item.image)
