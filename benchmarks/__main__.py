@@ -1,25 +1,29 @@
 """Run benchmarks and print their rows.
 
 `python -m benchmarks` runs all, `python -m benchmarks NAME…` those whose name starts so, `--list` only names them,
-`--json` prints one JSON list. The exit code is 1 when a bar does not hold.
+`--json` prints one JSON list, `--write FILE` makes the page of the docs. The exit code is 1 when a bar does not hold.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import platform
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from benchmarks import choose, frame, node
+from benchmarks import choose, frame, node, product
 
-MODULES = (choose, node)
+MODULES = (choose, node, product)
 
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="benchmarks", description="measure every row of the budget table")
     parser.add_argument("names", nargs="*", metavar="NAME", help="start of a benchmark's name; none: all")
     parser.add_argument("--json", action="store_true", help="print one JSON list")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="also write a page of all rows")
     parser.add_argument("--list", action="store_true", help="print the names and run nothing")
     given = parser.parse_args(arguments)
     chosen = [name for name in frame.REGISTRY if not given.names or name.startswith(tuple(given.names))]
@@ -34,9 +38,43 @@ def main(arguments: Sequence[str]) -> int:
             rows.append(row)
             if not given.json:
                 print(line(row), flush=True)
+    if given.write:
+        given.write.write_text(page(rows))
     if given.json:
         print(json.dumps([row.document() for row in rows], indent=2))
     return 1 if any(row.holds is False for row in rows) else 0
+
+
+def page(rows: Sequence[frame.Row]) -> str:
+    """Return the rows as a page of the docs."""
+    cpu = next(
+        (
+            text.partition(":")[2].strip()
+            for text in Path("/proc/cpuinfo").read_text().splitlines()
+            if text.startswith("model name")
+        ),
+        platform.machine(),
+    )
+    head = [
+        "# Benchmarks",
+        "",
+        f"Made by `make bench` on {os.cpu_count()} cores ({cpu}), Python {platform.python_version()}.",
+        "Simulated silicon unless a row says otherwise. A peer that runs here is measured in the same",
+        "invocation; else its figure is quoted.",
+        "Lower is better. Timings never fail a test.",
+        "",
+        "| what | ours | bar | holds | peer | ratio | source |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    return "\n".join([*head, *(_cells(row) for row in rows), ""])
+
+
+def _cells(row: frame.Row) -> str:
+    verdict = {True: "yes", False: "**no**", None: ""}[row.holds]
+    bar = "" if row.bar is None else f"{row.bar:.4g} {row.unit}"
+    peer = "" if row.peer is None else f"{row.peer_name}: {row.peer:.4g} {row.unit}"
+    ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
+    return f"| {row.name} | {row.ours:.4g} {row.unit} | {bar} | {verdict} | {peer} | {ratio} | {row.peer_source} |"
 
 
 def line(row: frame.Row) -> str:

@@ -154,6 +154,12 @@ class Home:
         assert len(held) == len(set(held)), f"a GPU is held twice: {held}"
         return self.allocatable() - len(held)
 
+    def down(self, *options: str) -> None:
+        """`fairlead down`, until the process itself is gone."""
+        self.ok("down", *options)
+        assert self.process is not None
+        assert self.process.wait(10) == 0
+
     def kill(self) -> None:
         """kill -9 the service itself."""
         assert self.process is not None

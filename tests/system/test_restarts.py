@@ -67,9 +67,7 @@ def test_the_service_killed_under_a_running_container(home: Home) -> None:
 def test_down_removes_all_and_leaves_nothing(home: Home) -> None:
     home.up()
     home.start("one", "-g", "1")
-    home.ok("down", "--grace", "0")
-    assert home.process is not None
-    assert home.process.wait(10) == 0
+    home.down("--grace", "0")
     assert home.containers() == []
 
 
@@ -95,13 +93,12 @@ def test_killed_between_any_two_steps(home: Home, point: str) -> None:
     home.up()
     home.start("bystander", "-g", "2")
     before, [kept] = home.show("bystander"), home.containers()
-    home.ok("down", "--keep")
+    home.down("--keep")
     home.up(FAIRLEAD_DEBUG_CRASH_AT=point)
     home("run", "-d", "-g", "2", "--name", "victim", home.image, "--", "sleep", "1000")
     if is_ending(point):
         home.until_state("victim", "running")
-        home("stop", "victim", "--grace", "0", timeout_s=20)
-        home("rm", "--grace", "0", "victim", timeout_s=20)
+        home("rm", "--grace", "0", "--no-wait", "victim")
     home.until(lambda: died(home), what=f"it dies at {point}")
     if home.process is not None and home.process.poll() is None:
         home.kill()

@@ -77,6 +77,7 @@ class Kubelet:
         self._queue = WorkQueue("kubelet", self._work)
         self._has_pods = False
         self._relist = asyncio.Event()
+        self._published = asyncio.Event()
         self._started = time.monotonic()
         self._machine: dict[str, str] = {}
         self._info: core.NodeSystemInfo | None = None
@@ -90,7 +91,9 @@ class Kubelet:
         ):
             tasks.create_task(self._devices.run(), name="device manager")
             tasks.create_task(self._queue.run(), name="workers")
-            await self._publish()
+            # Through the queue like every later look: two at once could each take the other's half for the truth.
+            self._queue.add(_NODE_KEY)
+            await self._published.wait()
             tasks.create_task(self._follow_engine(), name="engine events")
             tasks.create_task(self._look(), name="engine look")
             tasks.create_task(self._follow_pods(), name="pods")
@@ -195,6 +198,7 @@ class Kubelet:
     async def _work(self, key: str) -> float | None:
         if key == _NODE_KEY:
             await self._publish()
+            self._published.set()
             return None
         return await self._sync(key)
 

@@ -1,0 +1,126 @@
+"""The embedded product from outside: how fast the command line starts, how long a submitted container takes to run."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+
+from benchmarks import frame
+from benchmarks.frame import Row
+
+_RUNS = 11
+_IMAGE = "localhost/fairlead-bench/box:1"
+_COMMAND = (sys.executable, "-m", "fairlead.cli.main")
+_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+
+
+@frame.benchmark("cli.help")
+def cli_help() -> Iterator[Row]:
+    """`fairlead --help`, process start included."""
+    samples = [
+        _timed(lambda: subprocess.run((*_COMMAND, "--help"), check=True, capture_output=True)) for _ in range(_RUNS)
+    ]
+    yield Row(name="fairlead --help", ours=frame.percentile(samples, 0.5) * 1e3, unit="ms", bar=150.0)
+
+
+@frame.benchmark("run.submit")
+def submit_to_running() -> Iterator[Row]:
+    """A container from the request to its process running, against `podman run -d` of the same image, in turns."""
+    with tempfile.TemporaryDirectory(prefix="flb-", dir="/tmp") as name:
+        folder = Path(name)
+        _make_image(folder)
+        service = _start(folder)
+        try:
+            ours, peer = _measure(folder / "run/api.sock")
+        finally:
+            subprocess.run((*_COMMAND, "down", "--grace", "0"), env=_env(folder), check=False, capture_output=True)
+            service.wait(30)
+            subprocess.run(("podman", "rmi", "-f", _IMAGE), check=False, capture_output=True)
+    bare = frame.percentile(peer, 0.5) * 1e3
+    for what, samples in ours.items():
+        yield Row(
+            name=f"submit -> running, {what}, p50",
+            ours=frame.percentile(samples, 0.5) * 1e3,
+            unit="ms",
+            peer=bare,
+            peer_name="podman run -d, side by side",
+            peer_source="this run",
+            bar=1.25 * bare,
+        )
+
+
+def _measure(socket: Path) -> tuple[dict[str, list[float]], list[float]]:
+    ours: dict[str, list[float]] = {"no GPU": [], "2 GPUs": []}
+    peer: list[float] = []
+    with httpx.Client(transport=httpx.HTTPTransport(uds=str(socket)), base_url="http://fairlead", timeout=60) as api:
+        for turn in range(_RUNS):
+            for what, gpus in (("no GPU", 0), ("2 GPUs", 2)):
+                ours[what].append(_submit(api, f"bench-{turn}-{gpus}", gpus))
+            peer.append(_timed(lambda: _podman("run", "-d", "--rm", "--name", "fl-bench", _IMAGE, "sleep", "1000")))
+            _podman("rm", "-f", "-t", "0", "fl-bench")
+    return ours, peer
+
+
+def _submit(api: httpx.Client, name: str, gpus: int) -> float:
+    begun = time.perf_counter()
+    body = {"name": name, "image": _IMAGE, "args": ["sleep", "1000"], "gpus": gpus}
+    api.post("/v1/containers", json=body).raise_for_status()
+    shown = api.get(f"/v1/containers/{name}/wait", params={"state": "started", "timeout": 60}).raise_for_status().json()
+    took = time.perf_counter() - begun
+    if shown["state"] != "running":
+        raise SystemExit(f"{name} is {shown['state']}: {shown['reason']} {shown['message']}")
+    api.delete(f"/v1/containers/{name}", params={"grace": 0}).raise_for_status()
+    api.get(f"/v1/containers/{name}/wait", params={"state": "gone", "timeout": 60}).raise_for_status()
+    return took
+
+
+def _start(folder: Path) -> subprocess.Popen[bytes]:
+    with (folder / "up.log").open("wb") as log:
+        process = subprocess.Popen((*_COMMAND, "up", "--simulate", "h100x8"), env=_env(folder), stdout=log, stderr=log)
+    deadline = time.monotonic() + 30
+    while subprocess.run((*_COMMAND, "status"), env=_env(folder), check=False, capture_output=True).returncode:
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise SystemExit((folder / "up.log").read_text())
+    return process
+
+
+def _env(folder: Path) -> dict[str, str]:
+    return {
+        "PATH": _PATH,
+        "HOME": "/root",
+        "FAIRLEAD_STATE_FOLDER": str(folder / "state"),
+        "FAIRLEAD_STATE_RUN": str(folder / "run"),
+        "FAIRLEAD_LOG_LEVEL": "warning",
+    }
+
+
+def _make_image(folder: Path) -> None:
+    busybox = shutil.which("busybox")
+    if busybox is None:
+        raise SystemExit("busybox-static is needed")
+    (folder / "root/bin").mkdir(parents=True)
+    shutil.copy(busybox, folder / "root/bin/busybox")
+    (folder / "root/bin/sleep").symlink_to("busybox")
+    subprocess.run(("tar", "-C", str(folder / "root"), "-cf", str(folder / "root.tar"), "."), check=True)
+    _podman("import", str(folder / "root.tar"), _IMAGE)
+
+
+def _podman(*arguments: str) -> None:
+    # The same working round of this machine's limits that the product found for itself.
+    limits = ("--ulimit", "nofile=4096:4096", "--ulimit", "nproc=4096:4096") if arguments[0] == "run" else ()
+    verb, *rest = arguments
+    subprocess.run(("podman", "--runtime", "runc", verb, *limits, *rest), check=True, capture_output=True)
+
+
+def _timed(run: object) -> float:
+    begun = time.perf_counter()
+    assert callable(run)
+    run()
+    return time.perf_counter() - begun
