@@ -42,6 +42,8 @@ async def submit(store: Store, pod: core.Pod) -> core.Pod:
     """
     started = time.monotonic()
     admitted = admission.admit(pod)
+    # Taken before the pod can be seen: the scheduler may be done with it before `create` returns here.
+    accepted_at = time.time()
     try:
         created = await store.create(admitted)
     except errors.Conflict as error:
@@ -54,7 +56,7 @@ async def submit(store: Store, pod: core.Pod) -> core.Pod:
         layer="api",
         reason="Accepted",
         message=f"accepted, asking for {asked}",
-        at=time.time(),
+        at=accepted_at,
         duration_s=time.monotonic() - started,
         facts={
             "images": [item.image for item in created.spec.containers],

@@ -19,7 +19,7 @@ POD = "v1/Pod"
 NODE = "v1/Node"
 NAMESPACE = "v1/Namespace"
 
-_SYSTEM = (
+SYSTEM_METADATA = (
     "name",
     "namespace",
     "generateName",
@@ -103,7 +103,7 @@ def _entry(manager: str, wanted: Document) -> Document:
 
 
 def _applied_part(given: Document) -> Document:
-    about = {name: value for name, value in given["metadata"].items() if name not in _SYSTEM}
+    about = {name: value for name, value in given["metadata"].items() if name not in SYSTEM_METADATA}
     return {**documents.body(given), "metadata": about}
 
 
@@ -115,8 +115,8 @@ def _united(old: Document, earlier: Document, wanted: Document) -> list[str]:
 
 def _replace(old: Document, about: Document, merged: Document) -> Document | None:
     stored = old["metadata"]
-    about = {name: value for name, value in about.items() if name not in _SYSTEM and value != []}
-    about |= {name: stored[name] for name in _SYSTEM if name in stored}
+    about = {name: value for name, value in about.items() if name not in SYSTEM_METADATA and value != []}
+    about |= {name: stored[name] for name in SYSTEM_METADATA if name in stored}
     if stored.get("deletionTimestamp"):
         _check_finalizers(old, about)
         if is_finished(about):

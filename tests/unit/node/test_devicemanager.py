@@ -304,7 +304,8 @@ async def test_a_plugin_that_dies_while_it_is_asked_leaves_the_devices_free(tmp_
             asking = tasks.create_task(_caught(books.allocate(_pod())))
             async with asyncio.timeout(5):
                 await plugin.was_asked.wait()
-        assert isinstance(await asking, errors.Unavailable)
+        # A call cut in flight ends as UNAVAILABLE or as INTERNAL: the transport's choice, not ours.
+        assert isinstance(await asking, errors.Unavailable | errors.ProtocolError)
         assert books.manager.holders() == frozenset()
 
 

@@ -1,0 +1,232 @@
+"""HTTP to one API server: a request comes back as bytes or as an error of the house, a stream as chunks of bytes.
+
+A request waits for its turn in the common rate, carries fresh credentials, and is sent again after failures that may
+pass, with growing, jittered waits, as long as its patience lasts: refused connections and `429` always (nothing
+happened), cut connections and `5xx` only where sending twice does no harm. A `Retry-After` is honoured; one beyond the
+patience ends the request with `Unavailable` at once. A `401` renews the credentials and is tried once more. Streams are
+opened once; who reads them decides what a cut means.
+
+What paths, bodies and answers mean is left to `store` and `watch`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import socket
+import types
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Final, Self
+
+import aiohttp
+import yarl
+
+import fairlead
+from fairlead import errors, telemetry
+from fairlead.store.kubernetes import credentials, failure, pace
+
+JSON: Final = "application/json"
+APPLY: Final = "application/apply-patch+yaml"
+_AGENT: Final = f"fairlead/{fairlead.__version__}"
+_KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 15), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3))
+"""A server that vanished without a word is noticed after 30 s."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How hard and how long to ask."""
+
+    requests_per_s: float = 200.0
+    burst: int = 400
+    at_once: int = 32
+    """Requests in flight; streams do not count."""
+    patience_s: float = 10.0
+    """How long a request is tried again before it fails."""
+    connect_s: float = 5.0
+    answer_s: float = 60.0
+    """Longest silence of a server that owes an answer."""
+
+
+LIMITS: Final = Limits()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One call; `path` is quoted already."""
+
+    method: str
+    path: str
+    query: str = ""
+    body: bytes | None = None
+    content: str = JSON
+    repeatable: bool = True
+    """Whether carrying it out twice leaves what once would have left."""
+
+
+class Client:
+    """Connections to one API server; an async context."""
+
+    def __init__(
+        self, access: credentials.Access, *, limits: Limits, chance: Callable[[], float] = random.random
+    ) -> None:
+        self._access = access
+        self._limits = limits
+        self._chance = chance
+        self._bucket = pace.Bucket(per_s=limits.requests_per_s, burst=limits.burst)
+        self._slots = asyncio.Semaphore(limits.at_once)
+        self._credentials = credentials.Credentials(access)
+        self._session: aiohttp.ClientSession | None = None
+        self._retired: aiohttp.ClientSession | None = None
+        """Its requests end by themselves; streams on it are cut when the next one retires, and go on elsewhere."""
+        self._is_reachable = True
+
+    async def __aenter__(self) -> Self:
+        self._session = self._new_session()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None
+    ) -> None:
+        for session in (self._session, self._retired):
+            if session is not None:
+                await session.close()
+
+    def _new_session(self) -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(
+            limit=0, ssl=self._credentials.tls or True, keepalive_timeout=30, socket_factory=_socket
+        )
+        return aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            read_bufsize=2**18,
+            headers={"User-Agent": _AGENT, "Accept": JSON, "Accept-Encoding": "identity"},
+        )
+
+    def backoff(self) -> pace.Backoff:
+        """Return waits for one sequence of attempts."""
+        return pace.Backoff(first_s=0.2, last_s=30.0, chance=self._chance)
+
+    async def request(self, request: Request) -> bytes:
+        """Return the body of the answer. Raises: what the server refused with; Unavailable: no answer in time."""
+        deadline = asyncio.get_running_loop().time() + self._limits.patience_s
+        backoff = self.backoff()
+        may_have_happened = False
+        while True:
+            try:
+                async with self._slots:
+                    return await self._attempt(request)
+            except errors.NotFound:
+                if may_have_happened and request.method == "DELETE":
+                    return b""
+                raise
+            except failure.Transient as failed:
+                may_have_happened |= failed.may_have_happened
+                wait_s = backoff.next() if failed.wait_s is None else failed.wait_s * (1 + 0.1 * self._chance())
+                is_late = asyncio.get_running_loop().time() + wait_s > deadline
+                if is_late or (failed.may_have_happened and not request.repeatable):
+                    raise failed.error from failed
+                await asyncio.sleep(wait_s)
+
+    @contextlib.asynccontextmanager
+    async def stream(self, request: Request, *, silence_s: float) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Open an answer that goes on. Raises: as `request`, at once; while it is read too, when it is cut."""
+        try:
+            async with self._open(request, silence_s=silence_s) as response:
+                if response.status != 200:
+                    raise _failed(response, await response.read())
+                yield response.content.iter_any()
+        except failure.Transient as failed:
+            raise failed.error from failed
+
+    async def _attempt(self, request: Request) -> bytes:
+        may_renew = self._credentials.can_be_renewed
+        while True:
+            async with self._open(request, silence_s=self._limits.answer_s) as response:
+                body = await response.read()
+                if response.status < 300:
+                    return body
+                if response.status != 401 or not may_renew:
+                    raise _failed(response, body)
+            may_renew = False
+            await self._renew()
+
+    async def _renew(self) -> None:
+        """Show other credentials from now on: connections made with an old certificate are used no more."""
+        self._credentials.expire()
+        if self._retired is not None:
+            await self._retired.close()
+        self._retired, self._session = self._session, self._new_session()
+
+    @contextlib.asynccontextmanager
+    async def _open(self, request: Request, *, silence_s: float) -> AsyncIterator[aiohttp.ClientResponse]:
+        if self._session is None:
+            raise RuntimeError("client used outside its context")
+        await self._bucket.take()
+        cluster = self._access.cluster
+        url = yarl.URL(
+            f"{cluster.server.rstrip('/')}{request.path}{'?' if request.query else ''}{request.query}", encoded=True
+        )
+        headers = [*await self._credentials.headers(), *([("Content-Type", request.content)] if request.body else [])]
+        try:
+            async with self._session.request(
+                request.method,
+                url,
+                data=request.body,
+                headers=headers,
+                allow_redirects=False,
+                proxy=cluster.proxy_url,
+                server_hostname=cluster.tls_server_name,
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._limits.connect_s, sock_read=silence_s),
+            ) as response:
+                self._note(None)
+                yield response
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._cut(error) from error
+
+    def _cut(self, error: Exception) -> failure.Transient | errors.Unavailable:
+        """Return what a connection that did not work means."""
+        server = self._access.cluster.server
+        if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError):
+            message = f"no trust between us and the API server at {server}: {error}"
+            return errors.Unavailable(
+                message, reason="TLSRefused", hint="compare the kubeconfig's certificates with it"
+            )
+        problem = str(error) or type(error).__name__
+        not_sent = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
+        found = errors.Unavailable(
+            f"API server at {server} does not answer: {problem}",
+            reason="APIServerUnreachable",
+            hint="look whether it runs and can be reached from here",
+        )
+        self._note(found)
+        return failure.Transient(found, may_have_happened=not not_sent)
+
+    def _note(self, error: errors.Unavailable | None) -> None:
+        """Log that the server went away or came back, once each."""
+        if error is not None and self._is_reachable:
+            telemetry.log.warning("api server does not answer", reason=error.reason, error=error.message)
+        elif error is None and not self._is_reachable:
+            telemetry.log.info("api server answers again")
+        self._is_reachable = error is None
+
+
+def _failed(response: aiohttp.ClientResponse, body: bytes) -> errors.FairleadError | failure.Transient:
+    error = failure.refusal(response.status, body)
+    if not isinstance(error, errors.Unavailable):
+        return error
+    asked = response.headers.get("Retry-After", "")
+    wait_s = float(asked) if asked.isdecimal() else None
+    return failure.Transient(error, may_have_happened=response.status != 429 and wait_s is None, wait_s=wait_s)
+
+
+def _socket(info: aiohttp.AddrInfoType) -> socket.socket:
+    """Return a socket that notices a peer that is gone."""
+    family, kind, protocol, _, _ = info
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, seconds in _KEEPALIVE:
+        made.setsockopt(socket.IPPROTO_TCP, option, seconds)
+    return made

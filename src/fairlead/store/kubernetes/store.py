@@ -1,0 +1,235 @@
+"""The store port over a Kubernetes API server.
+
+Typed objects are subsets of what the server keeps, so `update` and `update_status` read the object, merge three ways as
+the embedded stores do (`store/document.py`) and replace it at the version that was read: nothing unseen is dropped, and
+whoever wrote in between wins or is retried for, as the port says. A pod's first `spec.nodeName` travels as a binding,
+the only way a server takes it. `apply` is server-side apply, forced. Garbage collection and the end of namespaces are
+the cluster's own business. Lists are read in pages of one moment and decoded into typed objects without a detour.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import types
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from typing import Final, Self, TypeVar
+
+import msgspec
+
+from fairlead import errors
+from fairlead.store import document as documents
+from fairlead.store import match, port, semantics
+from fairlead.store.document import Document
+from fairlead.store.kubernetes import client as http
+from fairlead.store.kubernetes import credentials, path, watch
+from fairlead.wire.kubernetes import api, meta
+
+T = TypeVar("T", bound=meta.Object)
+
+PAGE: Final = 500
+"""Objects asked for at once, as other clients of API servers do."""
+_ATTEMPTS: Final = 8
+"""How often a write without a version is repeated because somebody else wrote."""
+
+
+class KubernetesStore:
+    """A `store.port.Store` over an API server; an async context."""
+
+    def __init__(
+        self,
+        access: credentials.Access,
+        *,
+        limits: http.Limits = http.LIMITS,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        """Take where to go and as whom, how hard to ask, and what jitters waits (0 to 1)."""
+        self._client = http.Client(access, limits=limits, chance=chance)
+
+    async def __aenter__(self) -> Self:
+        await self._client.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None
+    ) -> None:
+        await self._client.__aexit__(kind, error, trace)
+
+    async def get(self, kind: type[T], name: str, namespace: str = "") -> T:
+        """See `port.Store.get`."""
+        return _decode(kind, await self._get(kind, name, namespace))
+
+    async def list(self, kind: type[T], selector: port.Selector = port.EVERYTHING) -> port.Listing[T]:
+        """See `port.Store.list`. Raises: Invalid: a field that this kind's server does not select by."""
+        for limit in (PAGE, PAGE, None):  # a list that history leaves behind is begun anew, at last in one piece
+            try:
+                pages = [page async for page in self._pages(kind, selector, limit)]
+            except errors.Gone:
+                continue
+            items = sorted((item for page in pages for item in page.items), key=_place)
+            return port.Listing(items=tuple(items), resource_version=pages[-1].metadata.resource_version)
+        message = f"list of {kind.KIND} was overtaken by history again and again"
+        raise errors.Unavailable(message, reason="HistoryCompacted")
+
+    async def watch(
+        self, kind: type[T], selector: port.Selector = port.EVERYTHING, *, since: str | None = None
+    ) -> AsyncIterator[port.Change[T]]:
+        """See `port.Store.watch`; a server that is away is waited for. Raises: Gone, ProtocolError."""
+        if since is None:
+            async with contextlib.aclosing(self._pages(kind, selector, PAGE)) as pages:
+                async for page in pages:
+                    since = page.metadata.resource_version
+                    for item in page.items:
+                        yield port.Change(kind=port.ChangeKind.ADDED, object=item)
+        following = watch.Watch(self._client, kind, selector, since=since or "")
+        async with contextlib.aclosing(following.changes()) as changes:
+            async for change in changes:
+                yield change
+
+    async def create(self, item: T) -> T:
+        """See `port.Store.create`. Raises: NotFound: its namespace; Denied: quota, admission, a dying namespace."""
+        request = http.Request(
+            method="POST",
+            path=path.collection(type(item), item.metadata.namespace),
+            body=meta.encode(item),
+            repeatable=False,
+        )
+        return _decode(type(item), await self._client.request(request))
+
+    async def update(self, item: T) -> T:
+        """See `port.Store.update`."""
+        return await self._replace(item, self._update)
+
+    async def update_status(self, item: T) -> T:
+        """See `port.Store.update_status`."""
+        if not hasattr(item, "status"):
+            raise errors.Invalid(f"{item.KIND} has no status to update", reason="NoStatus")
+        return await self._replace(item, self._update_status)
+
+    async def apply(self, item: T, *, manager: str) -> T:
+        """See `port.Store.apply`."""
+        given, about = match.emit(item), item.metadata
+        kept = {name: value for name, value in given["metadata"].items() if name not in semantics.SYSTEM_METADATA}
+        identity = {"name": about.name, "namespace": about.namespace, "uid": about.uid}
+        identity |= {"resourceVersion": about.resource_version}
+        metadata = {**kept, **{name: value for name, value in identity.items() if value}}
+        request = http.Request(
+            method="PATCH",
+            path=path.named(type(item), about.namespace, about.name),
+            query=path.query(fieldManager=manager, force=True),
+            body=documents.encode({**documents.body(given), "metadata": metadata}).encode(),
+            content=http.APPLY,
+        )
+        return _decode(type(item), await self._client.request(request))
+
+    async def delete(
+        self, kind: type[T], name: str, namespace: str = "", *, grace_s: int | None = None, uid: str | None = None
+    ) -> None:
+        """See `port.Store.delete`."""
+        request = http.Request(
+            method="DELETE",
+            path=path.named(kind, namespace, name),
+            body=api.delete_options(grace_s=grace_s, uid=uid),
+        )
+        await self._client.request(request)
+
+    async def _get(self, kind: type[meta.Object], name: str, namespace: str) -> bytes:
+        return await self._client.request(http.Request(method="GET", path=path.named(kind, namespace, name)))
+
+    async def _pages(
+        self, kind: type[T], selector: port.Selector, limit: int | None
+    ) -> AsyncGenerator[api.Page[T], None]:
+        """Yield the pages of a list, all of one moment. Raises: Gone: the moment passed out of history meanwhile."""
+        where, chosen, following = path.collection(kind, selector.namespace), path.selection(selector), ""
+        while True:
+            query = path.query(limit=limit, **{"continue": following, **chosen})
+            body = await self._client.request(http.Request(method="GET", path=where, query=query))
+            try:
+                page = api.page_decoder(kind).decode(body)
+            except msgspec.MsgspecError as error:
+                message = f"list of {kind.KIND} cannot be read: {error}"
+                raise errors.ProtocolError(message, reason="ObjectUnreadable") from error
+            yield page
+            following = page.metadata.continue_
+            if not following:
+                return
+
+    async def _replace(self, item: T, write: Callable[[type[T], Document, Document], Awaitable[Document]]) -> T:
+        """Read, merge, write; without a version again and again until nobody comes between."""
+        kind, given, left = type(item), match.emit(item), _ATTEMPTS
+        while True:
+            left -= 1
+            stored = _document(await self._get(kind, item.metadata.name, item.metadata.namespace))
+            semantics.check_identity(stored, given)
+            try:
+                return match.from_document(kind, await write(kind, stored, given))
+            except errors.Conflict as error:
+                if item.metadata.resource_version or error.reason != "StaleVersion" or not left:
+                    raise
+
+    async def _update(self, kind: type[meta.Object], stored: Document, given: Document) -> Document:
+        node = _first_node(kind, stored, given)
+        if node:
+            given = {**given, "spec": {name: value for name, value in given["spec"].items() if name != "nodeName"}}
+        wanted = _merged(stored, match.view(kind, stored), given)
+        if wanted != stored:
+            stored = await self._put(kind, wanted)
+        return await self._bind(kind, stored, node) if node else stored
+
+    async def _update_status(self, kind: type[meta.Object], stored: Document, given: Document) -> Document:
+        seen = match.view(kind, stored)
+        status = documents.merge(stored.get("status", {}), seen.get("status", {}), given.get("status", {}))
+        if status == stored.get("status", {}):
+            return stored
+        return await self._put(kind, {**stored, "status": status}, "status")
+
+    async def _put(self, kind: type[meta.Object], wanted: Document, part: str = "") -> Document:
+        about = wanted["metadata"]
+        where = path.named(kind, about.get("namespace", ""), about["name"], part)
+        body = documents.encode(wanted).encode()
+        return _document(await self._client.request(http.Request(method="PUT", path=where, body=body)))
+
+    async def _bind(self, kind: type[meta.Object], stored: Document, node: str) -> Document:
+        about = stored["metadata"]
+        name, namespace = about["name"], about["namespace"]
+        request = http.Request(
+            method="POST",
+            path=path.named(kind, namespace, name, "binding"),
+            body=api.binding(name, namespace, about["uid"], about["resourceVersion"], node),
+            repeatable=False,
+        )
+        await self._client.request(request)
+        return _document(await self._get(kind, name, namespace))
+
+
+def _first_node(kind: type[meta.Object], stored: Document, given: Document) -> str:
+    """Return the node that a pod without one is to be bound to, "" where this is not what happens."""
+    if match.kind_of(kind) != semantics.POD or stored.get("spec", {}).get("nodeName"):
+        return ""
+    return str(given.get("spec", {}).get("nodeName", ""))
+
+
+def _merged(stored: Document, seen: Document, given: Document) -> Document:
+    """Return what is stored with the writer's metadata and spec, and the server's own fields as they were."""
+    about, old = documents.merge(stored["metadata"], seen["metadata"], given["metadata"]), stored["metadata"]
+    about = {name: value for name, value in about.items() if name not in semantics.SYSTEM_METADATA and value != []}
+    about |= {name: old[name] for name in semantics.SYSTEM_METADATA if name in old}
+    merged = documents.merge(documents.body(stored), documents.body(seen), documents.body(given))
+    return {**merged, "metadata": about, **({"status": stored["status"]} if "status" in stored else {})}
+
+
+def _document(body: bytes) -> Document:
+    return documents.decode(body.decode())
+
+
+def _decode(kind: type[T], body: bytes) -> T:
+    try:
+        item: T = api.object_decoder(kind).decode(body)
+    except msgspec.MsgspecError as error:
+        message = f"answer about {kind.KIND} cannot be read: {error}"
+        raise errors.ProtocolError(message, reason="ObjectUnreadable") from error
+    return item
+
+
+def _place(item: meta.Object) -> tuple[str, str]:
+    return (item.metadata.namespace, item.metadata.name)

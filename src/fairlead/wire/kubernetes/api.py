@@ -1,0 +1,109 @@
+"""What an API server says around objects: lists, watch events, refusals; and the bodies of verbs that carry no object.
+
+Typed subsets like every struct of this room. Lists and watch events hold their objects by kind, so they are made for a
+kind by `page_decoder` and `object_decoder`, once each.
+Source: apimachinery pkg/apis/meta/v1 types.go (ListMeta, Status, WatchEvent, DeleteOptions); core/v1 Binding.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Final, Generic, TypeVar, cast
+
+import msgspec
+
+from fairlead.wire.kubernetes.meta import Object, Wire
+
+T = TypeVar("T", bound=Object)
+
+
+class ListMeta(Wire, frozen=True):
+    """Which moment a list shows and where its next page begins."""
+
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class Page(Wire, Generic[T], frozen=True):
+    """One page of a list; a real one is decoded by `page_decoder`."""
+
+    metadata: ListMeta = ListMeta()
+    items: tuple[T, ...] = ()
+
+
+class StatusCause(Wire, frozen=True):
+    """One field or rule behind a refusal."""
+
+    reason: str = ""
+    message: str = ""
+    field: str = ""
+
+
+class StatusDetails(Wire, frozen=True):
+    """What a refusal is about."""
+
+    name: str = ""
+    kind: str = ""
+    causes: tuple[StatusCause, ...] = ()
+    retry_after_seconds: int = 0
+
+
+class Status(Wire, frozen=True):
+    """The answer to a request that has no object to answer with, refusals above all."""
+
+    kind: str = ""
+    status: str = ""
+    message: str = ""
+    reason: str = ""
+    code: int = 0
+    details: StatusDetails | None = None
+
+
+class WatchEvent(Wire, frozen=True):
+    """One line of a watch; what the object is depends on the type."""
+
+    type: str
+    """`ADDED`, `MODIFIED`, `DELETED`, `BOOKMARK` or `ERROR`."""
+    object: msgspec.Raw
+
+
+class _BookmarkMeta(Wire, frozen=True):
+    resource_version: str
+
+
+class Bookmark(Wire, frozen=True):
+    """Nothing happened up to this version; everything but the version is empty."""
+
+    metadata: _BookmarkMeta
+
+
+watch_event: Final = msgspec.json.Decoder(WatchEvent)
+bookmark: Final = msgspec.json.Decoder(Bookmark)
+status: Final = msgspec.json.Decoder(Status)
+
+
+@functools.cache
+def object_decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
+    """Return the decoder of one object."""
+    return msgspec.json.Decoder(kind)
+
+
+@functools.cache
+def page_decoder(kind: type[T]) -> msgspec.json.Decoder[Page[T]]:
+    """Return the decoder of one page of objects."""
+    return msgspec.json.Decoder(cast(Any, Page)[kind])
+
+
+def binding(name: str, namespace: str, uid: str, version: str, node: str) -> bytes:
+    """Return the body that binds a pod to a node, if it is still the pod of that uid and version."""
+    about = {"name": name, "namespace": namespace, "uid": uid, "resourceVersion": version}
+    target = {"apiVersion": "v1", "kind": "Node", "name": node}
+    return msgspec.json.encode({"apiVersion": "v1", "kind": "Binding", "metadata": about, "target": target})
+
+
+def delete_options(*, grace_s: int | None, uid: str | None) -> bytes:
+    """Return the body of a deletion; None leaves a part to the server. Dependants go later, by the collector."""
+    body: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+    body |= {} if grace_s is None else {"gracePeriodSeconds": grace_s}
+    body |= {} if uid is None else {"preconditions": {"uid": uid}}
+    return msgspec.json.encode(body)

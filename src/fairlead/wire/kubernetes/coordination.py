@@ -1,0 +1,34 @@
+"""Leases: who does a thing that only one may do, and until when.
+
+Source: k8s.io/api/coordination/v1 types.go.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from fairlead.wire.kubernetes.meta import ObjectMeta, Wire
+
+
+class LeaseSpec(Wire, frozen=True):
+    """Who holds it, since when, and for how long after the last renewal."""
+
+    holder_identity: str = ""
+    """Empty: nobody."""
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int = 0
+    """How often it went from one holder to another."""
+
+
+class Lease(Wire, frozen=True):
+    """A claim that ends unless it is renewed."""
+
+    API_VERSION: ClassVar[str] = "coordination.k8s.io/v1"
+    KIND: ClassVar[str] = "Lease"
+    PLURAL: ClassVar[str] = "leases"
+    NAMESPACED: ClassVar[bool] = True
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: LeaseSpec = LeaseSpec()
