@@ -1,0 +1,148 @@
+"""The programs of a cluster, built once from pinned Go modules and kept outside the tree.
+
+Each folder below `tests/cluster/tools` is one Go module whose `tool` lines name programs; go.mod and go.sum pin every
+byte. A module's programs lie in a folder named after the hash of what decides them, so a changed pin is another folder
+and an unchanged one costs a few `stat` calls. A build happens beside the final folder and is renamed into place: a
+build that was cut off leaves nothing that looks finished. Two builders at once are kept apart by a lock.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from fairlead import errors
+
+ROOT: Final = Path(__file__).parent.parent.parent
+MODULES: Final = ROOT / "tests" / "cluster" / "tools"
+CACHE: Final = Path.home() / ".cache" / "fairlead" / "cluster"
+DEFAULT_VERSION: Final = "1.36"
+_NICE: Final = ("nice", "-n", "19")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Module:
+    """One Go module of programs."""
+
+    name: str
+    stamps: tuple[str, ...] = ()
+    """Go variables that hold the version; the value is the required module's version."""
+    required: str
+    """Path of the module whose version is the programs' version."""
+    renamed: tuple[tuple[str, str], ...] = ()
+    """(what `go build` calls a program, what it is called here)."""
+
+
+_KUBERNETES_STAMPS: Final = ("k8s.io/component-base/version.gitVersion", "k8s.io/client-go/pkg/version.gitVersion")
+SHARED: Final = (
+    Module(name="etcd", required="go.etcd.io/etcd/server/v3", renamed=(("server", "etcd"),)),
+    Module(
+        name="containerd",
+        required="github.com/containerd/containerd/v2",
+        stamps=("github.com/containerd/containerd/v2/version.Version",),
+    ),
+)
+
+
+def versions() -> tuple[str, ...]:
+    """Return the Kubernetes minor versions that are pinned, newest first."""
+    found = (path.name.removeprefix("kubernetes-") for path in MODULES.glob("kubernetes-*"))
+    return tuple(sorted(found, key=lambda text: [int(part) for part in text.split(".")], reverse=True))
+
+
+def modules(version: str) -> tuple[Module, ...]:
+    """Return what a cluster of one Kubernetes version is made of.
+
+    Raises: RequestError: the version is not pinned here.
+    """
+    if version not in versions():
+        message = f"kubernetes {version!r} is not pinned (pinned: {', '.join(versions())})"
+        raise errors.RequestError(message, reason="VersionUnknown", hint="add a module below tests/cluster/tools")
+    kubernetes = Module(name=f"kubernetes-{version}", required="k8s.io/kubernetes", stamps=_KUBERNETES_STAMPS)
+    return (kubernetes, *SHARED)
+
+
+def folder_of(module: Module, cache: Path = CACHE) -> Path:
+    """Return where the module's programs lie, or will."""
+    digest = hashlib.sha256()
+    for name in ("go.mod", "go.sum"):
+        digest.update((MODULES / module.name / name).read_bytes())
+    digest.update(repr((module.stamps, module.renamed, _FLAGS)).encode())
+    return cache / f"{module.name}-{digest.hexdigest()[:12]}" / "bin"
+
+
+_FLAGS: Final = ("-trimpath", "-buildvcs=false", "-mod=readonly")
+
+
+def ensure_programs(
+    version: str = DEFAULT_VERSION, *, cache: Path = CACHE, jobs: int = 2, say: Callable[[str], None] = print
+) -> tuple[Path, ...]:
+    """Build what is missing and return the folders with programs, in the order of PATH.
+
+    Raises: Unavailable: no Go, or a build failed.
+    """
+    folders = []
+    for module in modules(version):
+        folder = folder_of(module, cache)
+        if not folder.is_dir():
+            _build(module, folder, jobs=jobs, say=say)
+        folders.append(folder)
+    return tuple(folders)
+
+
+def _build(module: Module, folder: Path, *, jobs: int, say: Callable[[str], None]) -> None:
+    if shutil.which("go") is None:
+        hint = "install Go 1.26 or newer, and put it on PATH"
+        raise errors.Unavailable("no go command: the cluster's programs cannot be built", reason="NoGo", hint=hint)
+    home = folder.parent
+    home.mkdir(parents=True, exist_ok=True)
+    with (home / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if folder.is_dir():
+            return  # another builder was faster
+        begun = time.monotonic()
+        partial = home / "partial"
+        shutil.rmtree(partial, ignore_errors=True)
+        version = version_of(module)
+        say(f"building {module.name} {version} (once; minutes)")
+        _go_build(module, version, partial, jobs)
+        for built, wanted in module.renamed:
+            (partial / built).rename(partial / wanted)
+        partial.rename(folder)
+        say(f"built {module.name} {version} in {time.monotonic() - begun:.0f} s: {', '.join(programs(folder))}")
+
+
+def _go_build(module: Module, version: str, output: Path, jobs: int) -> None:
+    # -s -w: no symbol table, no DWARF: a third smaller, and nothing here is debugged in gdb
+    flags = " ".join(("-s", "-w", *(f"-X {stamp}={version}" for stamp in module.stamps)))
+    command = (*_NICE, "go", "build", f"-p={jobs}", *_FLAGS, "-ldflags", flags, "-o", f"{output}/", "tool")
+    environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": ""}
+    done = subprocess.run(
+        command, cwd=MODULES / module.name, env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        message = f"go build of {module.name} ended with {done.returncode}:\n{done.stderr[-4000:]}"
+        raise errors.Unavailable(message, reason="BuildFailed", hint="the module proxy in GOPROXY must answer")
+
+
+def version_of(module: Module) -> str:
+    """Return the version go.mod pins, for example `v1.36.3`."""
+    for line in (MODULES / module.name / "go.mod").read_text().splitlines():
+        words = line.removeprefix("require").split()
+        if len(words) >= 2 and words[0] == module.required and words[1].startswith("v"):
+            return words[1]
+    message = f"{module.name}/go.mod does not require {module.required}"
+    raise errors.ProtocolError(message, reason="PinMissing", hint="run `go mod tidy` there")
+
+
+def programs(folder: Path) -> tuple[str, ...]:
+    """Return the names of the programs in a folder."""
+    return tuple(sorted(path.name for path in folder.iterdir()))
