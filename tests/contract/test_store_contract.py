@@ -1,53 +1,96 @@
-"""What every store promises. Memory and SQLite are held to it here; nothing in it would fail a Kubernetes API server.
+"""What every store promises: memory, SQLite and, where `FAIRLEAD_TEST_KUBECONFIG` names a cluster, its API server.
 
-For that: names are unique per test, resource versions are compared for equality only, pods have containers with images
-and live in a namespace that exists, and only fields that an API server lets change are changed.
+So that all of them can be asked the same: names are unique per test, resource versions are compared for equality only,
+pods have containers with images, live in a namespace that exists and name a scheduler that nobody is, and only fields
+that an API server lets change are changed. The cluster needs a controller manager (it collects garbage and ends
+namespaces) and no kubelet.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import msgspec
 import pytest
 
 from fairlead import errors
 from fairlead.store import memory, port, sqlite
+from fairlead.store.kubernetes import credentials
+from fairlead.store.kubernetes import store as kubernetes
 from fairlead.store.port import ChangeKind, Selector
 from fairlead.wire.kubernetes import core, meta
 
 T = TypeVar("T", bound=meta.Object)
 
+KUBECONFIG = os.environ.get("FAIRLEAD_TEST_KUBECONFIG", "")  # noqa: TID251 - chooses what the suite runs on
+_made: set[str] = set()
+"""Unique names given out: what a test leaves on a cluster that lives on."""
 
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[port.Store]:
+
+class ServiceAccount(meta.Wire, frozen=True):
+    API_VERSION: ClassVar[str] = "v1"
+    KIND: ClassVar[str] = "ServiceAccount"
+    PLURAL: ClassVar[str] = "serviceaccounts"
+    NAMESPACED: ClassVar[bool] = True
+
+    metadata: meta.ObjectMeta = meta.ObjectMeta()
+
+
+@pytest.fixture(params=["memory", "sqlite", "kubernetes"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[port.Store]:
     if request.param == "memory":
         yield memory.MemoryStore()
-        return
-    with sqlite.SQLiteStore(tmp_path / "state.db") as opened:
-        yield opened
+    elif request.param == "sqlite":
+        with sqlite.SQLiteStore(tmp_path / "state.db") as opened:
+            yield opened
+    elif not KUBECONFIG:
+        pytest.skip("FAIRLEAD_TEST_KUBECONFIG names no cluster")
+    else:
+        async with kubernetes.KubernetesStore(credentials.from_files([Path(KUBECONFIG)], env={})) as cluster:
+            yield cluster
+            await tidy(cluster)
+
+
+async def tidy(store: port.Store) -> None:
+    """Take away what the test left: nobody else would."""
+    for kind in (core.Node, core.Namespace):
+        for item in (await store.list(kind)).items:
+            if item.metadata.name in _made:
+                with contextlib.suppress(errors.NotFound, errors.Conflict):
+                    await store.delete(kind, item.metadata.name)
 
 
 @pytest.fixture
 async def team(store: port.Store) -> str:
     """A namespace of the test's own."""
-    return (await store.create(core.Namespace(metadata=meta.ObjectMeta(name=unique("team"))))).metadata.name
+    return await new_team(store)
+
+
+async def new_team(store: port.Store) -> str:
+    """Return a namespace that takes pods: on a cluster, one whose service account is there."""
+    name = (await store.create(core.Namespace(metadata=meta.ObjectMeta(name=unique("team"))))).metadata.name
+    if isinstance(store, kubernetes.KubernetesStore):
+        await changes(store.watch(ServiceAccount, Selector(namespace=name, fields={"metadata.name": "default"})), 1)
+    return name
 
 
 def unique(prefix: str) -> str:
-    return f"{prefix}-{uuid.uuid4().hex[:8]}"
+    name = f"{prefix}-{uuid.uuid4().hex[:8]}"
+    _made.add(name)
+    return name
 
 
 def pod(namespace: str, name: str = "", **about: object) -> core.Pod:
     """A pod an API server would take."""
     metadata = msgspec.convert({"name": name or unique("pod"), "namespace": namespace, **about}, meta.ObjectMeta)
     container = core.Container(name="main", image="registry.invalid/cuda:1")
-    return core.Pod(metadata=metadata, spec=core.PodSpec(containers=(container,)))
+    return core.Pod(metadata=metadata, spec=core.PodSpec(containers=(container,), scheduler_name="nobody"))
 
 
 def node(name: str, **labels: str) -> core.Node:
@@ -87,12 +130,18 @@ def owned_by(item: core.Pod, *owners: meta.Object) -> core.Pod:
 
 
 async def changes(stream: AsyncIterator[port.Change[T]], count: int) -> list[tuple[ChangeKind, T]]:
-    """Return the next `count` changes and end the watch."""
-    found = []
+    """Return the next `count` changes and end the watch.
+
+    What an API server writes down before it removes a pod, a mark of no grace at all, is left out.
+    """
+    found: list[tuple[ChangeKind, T]] = []
     async with asyncio.timeout(20):
-        for _ in range(count):
+        while len(found) < count:
             change = await anext(stream)
-            found.append((change.kind, change.object))
+            about = change.object.metadata
+            is_last_mark = about.deletion_timestamp and not about.deletion_grace_period_seconds and not about.finalizers
+            if change.kind is not ChangeKind.MODIFIED or not is_last_mark:
+                found.append((change.kind, change.object))
     await stream.aclose()  # type: ignore[attr-defined]  # every watch is an async generator
     return found
 
@@ -146,7 +195,8 @@ async def test_create_refuses_a_taken_name(store: port.Store, team: str) -> None
 async def test_generated_names_differ_and_keep_their_prefix(store: port.Store, team: str) -> None:
     container = core.Container(name="main", image="registry.invalid/cuda:1")
     unnamed = core.Pod(
-        metadata=meta.ObjectMeta(generate_name="train-", namespace=team), spec=core.PodSpec(containers=(container,))
+        metadata=meta.ObjectMeta(generate_name="train-", namespace=team),
+        spec=core.PodSpec(containers=(container,), scheduler_name="nobody"),
     )
     names = {(await store.create(unnamed)).metadata.name for _ in range(5)}
     assert len(names) == 5
@@ -177,7 +227,7 @@ async def test_absent_objects_are_not_found(store: port.Store, team: str) -> Non
 
 
 async def test_one_name_may_live_in_two_namespaces(store: port.Store, team: str) -> None:
-    other = (await store.create(core.Namespace(metadata=meta.ObjectMeta(name=unique("team"))))).metadata.name
+    other = await new_team(store)
     first, second = await store.create(pod(team, "same")), await store.create(pod(other, "same"))
     assert await store.get(core.Pod, "same", team) == first
     assert await store.get(core.Pod, "same", other) == second
@@ -336,32 +386,35 @@ async def test_one_of_many_creators_wins(store: port.Store, team: str) -> None:
 # apply
 
 
-async def test_apply_creates_then_is_idempotent(store: port.Store) -> None:
-    wanted = node(unique("node"), pool="a")
+def only_labels(namespace: str, name: str, **labels: str) -> core.Pod:
+    return core.Pod(metadata=meta.ObjectMeta(name=name, namespace=namespace, labels=labels))
+
+
+async def test_apply_creates_then_is_idempotent(store: port.Store, team: str) -> None:
+    wanted = pod(team, labels={"pool": "a"})
     made = await store.apply(wanted, manager="test")
-    assert made.metadata.labels["pool"] == "a"
+    assert made.metadata.labels == {"pool": "a"}
     assert await store.apply(wanted, manager="test") == made
 
 
-async def test_apply_keeps_what_others_gave(store: port.Store) -> None:
-    name = unique("node")
-    await store.apply(node(name, pool="a"), manager="first")
-    both = await store.apply(node(name, zone="b"), manager="second")
+async def test_apply_keeps_what_others_gave(store: port.Store, team: str) -> None:
+    await store.apply(pod(team, "p", labels={"pool": "a"}), manager="first")
+    both = await store.apply(only_labels(team, "p", zone="b"), manager="second")
     assert both.metadata.labels == {"pool": "a", "zone": "b"}
+    assert both.spec.containers
 
 
-async def test_apply_takes_back_what_its_manager_no_longer_gives(store: port.Store) -> None:
-    name = unique("node")
-    await store.apply(node(name, pool="a", old="x"), manager="first")
-    await store.apply(node(name, zone="b"), manager="second")
-    assert (await store.apply(node(name, pool="a"), manager="first")).metadata.labels == {"pool": "a", "zone": "b"}
+async def test_apply_takes_back_what_its_manager_no_longer_gives(store: port.Store, team: str) -> None:
+    await store.apply(pod(team, "p", labels={"pool": "a", "old": "x"}), manager="first")
+    await store.apply(only_labels(team, "p", zone="b"), manager="second")
+    again = await store.apply(pod(team, "p", labels={"pool": "a"}), manager="first")
+    assert again.metadata.labels == {"pool": "a", "zone": "b"}
 
 
-async def test_the_last_applier_of_a_field_wins(store: port.Store) -> None:
-    name = unique("node")
-    await store.apply(node(name, pool="a"), manager="first")
-    await store.apply(node(name, pool="b"), manager="second")
-    assert (await store.apply(node(name, pool="a"), manager="first")).metadata.labels == {"pool": "a"}
+async def test_the_last_applier_of_a_field_wins(store: port.Store, team: str) -> None:
+    await store.apply(pod(team, "p", labels={"pool": "a"}), manager="first")
+    await store.apply(only_labels(team, "p", pool="b"), manager="second")
+    assert (await store.apply(pod(team, "p", labels={"pool": "a"}), manager="first")).metadata.labels == {"pool": "a"}
 
 
 async def test_apply_never_touches_status(store: port.Store) -> None:
@@ -416,7 +469,7 @@ async def test_watch_wakes_a_waiting_reader(store: port.Store, team: str) -> Non
 
 
 async def test_watch_sees_only_its_kind_and_namespace(store: port.Store, team: str) -> None:
-    other = (await store.create(core.Namespace(metadata=meta.ObjectMeta(name=unique("team"))))).metadata.name
+    other = await new_team(store)
     version = (await store.list(core.Pod, Selector(namespace=team))).resource_version
     await store.create(pod(other))
     await store.create(node(unique("node")))
@@ -672,7 +725,7 @@ async def test_an_object_whose_owner_never_was_is_removed(store: port.Store, tea
 
 
 async def test_a_namespace_goes_with_everything_in_it(store: port.Store) -> None:
-    home = await store.create(core.Namespace(metadata=meta.ObjectMeta(name=unique("team"))))
+    home = await store.get(core.Namespace, await new_team(store))
     inside = await store.create(pod(home.metadata.name))
     await store.delete(core.Namespace, home.metadata.name)
     await is_gone(store, inside)
@@ -680,7 +733,7 @@ async def test_a_namespace_goes_with_everything_in_it(store: port.Store) -> None
 
 
 async def test_a_namespace_waits_for_pods_that_still_run_and_takes_no_new_ones(store: port.Store) -> None:
-    home = await store.create(core.Namespace(metadata=meta.ObjectMeta(name=unique("team"))))
+    home = await store.get(core.Namespace, await new_team(store))
     name = home.metadata.name
     inside = await store.create(bound(pod(name, "running"), unique("node")))
     stream = store.watch(core.Pod, Selector(namespace=name), since=inside.metadata.resource_version)
