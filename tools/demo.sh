@@ -31,8 +31,10 @@ show() { printf '\n\033[1m$ %s\033[0m\n' "$*"; "$@"; }
 start() {
   fairlead up "$@" >"$folder/up.log" 2>&1 &
   service=$!
+  local tries=0
   while kill -0 "$service" 2>/dev/null; do
-    ! fairlead status -o name >/dev/null 2>&1 || { grep -v '^{' "$folder/up.log" || true; return 0; }
+    ! grep -q ' is up on ' "$folder/up.log" || { grep -v '^{' "$folder/up.log"; return 0; }
+    [ $((tries += 1)) -lt 600 ] || { echo "fairlead up was not ready within 30 s" >&2; return 6; }
     sleep 0.05
   done
   wait "$service" || return $?
