@@ -74,6 +74,14 @@ class API:
         _checked(response)
         return response.text
 
+    def lines(self, path: str, **query: str) -> Iterator[str]:
+        """Yield the lines of a path as they come; ends with the connection, or after 30 s of silence."""
+        with self._client.stream("GET", path, params=query) as response:
+            if response.is_error:
+                response.read()
+            _checked(response)
+            yield from response.iter_lines()
+
     def _call(
         self,
         method: str,

@@ -1,0 +1,132 @@
+"""Pods of tests: made, watched, read and removed through the real API server."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tools.cluster import api, image
+
+DEFAULT = "default"
+RESOURCE = "nvidia.com/gpu"
+_ENDED = ("Succeeded", "Failed")
+
+# Which nodes are there, and what opening each of the eight numbers says, also through a node made inside: containers
+# have CAP_MKNOD by default, so only the device cgroup stands between them and their neighbours' GPUs.
+LOOK = r"""
+cd /tmp
+for i in 0 1 2 3 4 5 6 7; do
+  [ -e /dev/nvidia$i ] && echo "node $i"
+  mknod made$i c 195 $i || echo "mknod $i failed"
+  if (: < made$i) 2>why; then echo "open $i OK"
+  elif grep -q 'No such device or address' why; then echo "open $i ENXIO"
+  elif grep -q 'Operation not permitted' why; then echo "open $i EPERM"
+  else echo "open $i $(cat why)"; fi
+done
+echo looked
+"""
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What a container saw of the machine's GPUs."""
+
+    nodes: frozenset[int]
+    """Minor numbers of /dev/nvidiaN in it."""
+    opens: dict[int, str]
+    """ENXIO: the kernel let the open through to a driver that is not here; EPERM: the device cgroup refused."""
+
+
+@dataclass(frozen=True)
+class Space:
+    """One namespace."""
+
+    server: api.API
+    namespace: str
+
+    @property
+    def path(self) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/pods"
+
+    def start(self, name: str, script: str, *, gpus: int = 0) -> None:
+        """Create a pod of one busybox container."""
+        limits = {RESOURCE: str(gpus)} if gpus else {}
+        container = {
+            "name": "main",
+            "image": image.BUSYBOX,
+            "imagePullPolicy": "Never",
+            "command": ["/bin/sh", "-c", script],
+            "resources": {"limits": limits},
+        }
+        spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [container]}
+        self.server.create(self.path, {"metadata": {"name": name}, "spec": spec})
+
+    def start_looking(self, name: str, *, gpus: int) -> None:
+        """Create a pod that looks at the GPUs, then stays."""
+        self.start(name, f"{LOOK}\nexec sleep 3600", gpus=gpus)
+
+    def get(self, name: str) -> api.Object:
+        return self.server.get(f"{self.path}/{name}")
+
+    def until(self, name: str, check: Callable[[api.Object], bool], *, what: str, timeout_s: float = 60) -> api.Object:
+        """Wait until a pod is as `check` wants it."""
+
+        def reached(items: list[api.Object]) -> api.Object | None:
+            return next((item for item in items if item["metadata"]["name"] == name and check(item)), None)
+
+        return self.server.until(self.path, reached, what=f"pod {name} {what}", timeout_s=timeout_s)
+
+    def until_phase(self, name: str, phase: str) -> api.Object:
+        """Wait for a phase; a pod that ended in another one never reaches it."""
+        pod = self.until(name, lambda pod: pod["status"].get("phase") in {phase, *_ENDED}, what=f"is {phase}")
+        assert pod["status"]["phase"] == phase, pod["status"]
+        return pod
+
+    def until_unschedulable(self, name: str) -> str:
+        """Wait until the scheduler refused a pod, and return its words."""
+
+        def refused(pod: api.Object) -> bool:
+            return _condition(pod, "PodScheduled").get("reason") == "Unschedulable"
+
+        return str(_condition(self.until(name, refused, what="is refused"), "PodScheduled")["message"])
+
+    def log(self, name: str) -> str:
+        return self.server.text(f"{self.path}/{name}/log")
+
+    def sight(self, name: str) -> Sight:
+        """Return what a looking pod saw; waits until it has looked."""
+        self.until_phase(name, "Running")
+        text = self.server.lines(f"{self.path}/{name}/log", follow="true")
+        lines = [line.split() for line in itertools.takewhile(lambda line: line != "looked", text)]
+        return Sight(
+            nodes=frozenset(int(line[1]) for line in lines if line[0] == "node"),
+            opens={int(line[1]): " ".join(line[2:]) for line in lines if line[0] == "open"},
+        )
+
+    def delete(self, name: str) -> None:
+        """Remove a pod and wait until the kubelet is done with it."""
+        self.server.delete(f"{self.path}/{name}")
+        self.until_gone(name)
+
+    def until_gone(self, name: str) -> None:
+        def gone(items: list[api.Object]) -> bool | None:
+            return True if all(item["metadata"]["name"] != name for item in items) else None
+
+        self.server.until(self.path, gone, what=f"pod {name} is gone")
+
+    def clear(self) -> None:
+        """Remove every pod."""
+        self.server.delete(self.path)
+        self.server.until(self.path, lambda items: None if items else True, what="all pods are gone")
+
+
+def container(pod: api.Object) -> tuple[str, int]:
+    """Return id and restarts of a pod's container."""
+    status = pod["status"]["containerStatuses"][0]
+    return status["containerID"], status["restartCount"]
+
+
+def _condition(pod: api.Object, kind: str) -> api.Object:
+    found = (item for item in pod["status"].get("conditions", []) if item["type"] == kind)
+    return next(found, {})
