@@ -126,7 +126,6 @@ class Runtime:
         Returns: the container as it runs; what is in the way; None where it exists already and must be looked at.
         """
         try:
-            await self._ensure_image(item)
             state = await self._create(pod, item, attempt)
         except errors.FairleadError as error:
             if error.reason == "ContainerExists":
@@ -152,19 +151,29 @@ class Runtime:
         retry_at = time.time() + _RETRY_S[min(tries, len(_RETRY_S)) - 1]
         return podsync.Blocked(reason=error.reason, message=text, is_final=is_final, retry_at=retry_at)
 
-    async def _ensure_image(self, item: core.Container) -> None:
-        is_here = await self._images.exists(item.image)
-        if is_here and item.image_pull_policy != "Always":
-            return
-        # By podman's convention these names were made here: no registry has them, and asking one takes long.
+    def _may_pull(self, item: core.Container) -> bool:
+        # By podman's convention localhost/ names were made here: no registry has them, and asking one takes long.
         is_local = item.image.startswith("localhost/")
-        if is_local or item.image_pull_policy == "Never" or not self._settings.engine.pull:
-            if is_here:
-                return
-            message = f'image "{item.image}" is not on this machine and is not to be pulled'
-            hint = "import it with `fairlead image import`, or allow pulls"
-            raise errors.NotFound(message, reason="ImageNotFound", hint=hint)
+        return self._settings.engine.pull and item.image_pull_policy != "Never" and not is_local
+
+    async def _create_pulling(self, item: core.Container, wanted: ContainerSpec) -> ContainerState:
+        """Create the container, fetching its image first if it must be and afterwards if it was missing.
+
+        The engine is not asked beforehand whether the image is there: creating tells, and costs no extra call.
+        """
+        if item.image_pull_policy == "Always" and self._may_pull(item):
+            await self._images.pull(item.image)
+        try:
+            return await self._engine.create(wanted)
+        except errors.NotFound as error:
+            if error.reason != "ImageNotFound":
+                raise
+            if not self._may_pull(item):
+                message = f'image "{item.image}" is not on this machine and is not to be pulled'
+                hint = "import it with `fairlead image import`, or allow pulls"
+                raise errors.NotFound(message, reason="ImageNotFound", hint=hint) from error
         await self._images.pull(item.image)
+        return await self._engine.create(wanted)
 
     async def _create(self, pod: core.Pod, item: core.Container, attempt: int) -> ContainerState:
         grants = tuple(grant for grant in self._devices.held(pod.metadata.uid) if grant.container == item.name)
@@ -177,7 +186,7 @@ class Runtime:
         resolved = await self._resolve(pod, item, wanted)
         telemetry.crash_point("kubelet.before-create")
         with telemetry.timed("container created", container=wanted.name) as timing:
-            state = await self._engine.create(wanted)
+            state = await self._create_pulling(item, wanted)
         telemetry.crash_point("kubelet.after-create")
         await self.record(
             pod,
