@@ -84,7 +84,7 @@ def test_a_second_cluster_whose_owner_is_killed_runs_beside_the_first_and_is_swe
             theirs.until_phase("stays", "Running")
         space.start("speaks", "echo hello")
         space.until_phase("speaks", "Succeeded")
-        running = [machine.Process.of(pid) for pid in second.host.processes()]
+        running = machine.processes(second.host.number)
         assert len(running) >= 10  # process 1, seven components, a shim, a pause, a sleep
         owner.kill()
         owner.wait(10)
@@ -112,6 +112,25 @@ def test_the_kernels_own_switches_are_as_they_were(cluster: home.Cluster) -> Non
     assert inside == ["10", "1"]  # what a kubelet wants to see
     outside = [Path("/proc/sys", name).read_text().strip() for name in ("kernel/panic", "vm/overcommit_memory")]
     assert outside != inside
+
+
+def test_a_cluster_that_does_not_come_up_is_removed_and_says_why(cluster: home.Cluster) -> None:
+    name = f"{cluster.name}-c"
+    programs = [path for path in map(Path, cluster.host.paths) if not path.parent.name.startswith("kubernetes")]
+    before = _links()
+    with pytest.raises(errors.Unavailable, match="kube-apiserver") as caught:
+        home.up(name, paths=tuple(programs))
+    assert caught.value.hint
+    with pytest.raises(errors.NotFound):
+        home.find(name)
+    assert not (home.FOLDER / name).exists()
+    # a session beside this one may have made a link meanwhile: then its machine runs
+    assert [number for number in _links() - before if not machine.processes(number)] == []
+
+
+def _links() -> set[int]:
+    """Return the numbers of the machines that have a link."""
+    return {int(path.name[3:]) for path in Path("/sys/class/net").glob("flc*") if path.name[3:].isdigit()}
 
 
 def test_a_name_that_is_taken_is_refused_and_harms_nothing(cluster: home.Cluster, server: api.API) -> None:

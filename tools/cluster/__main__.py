@@ -74,7 +74,7 @@ Kubernetes {one.version} is up after {time.monotonic() - begun:.1f} s: node {one
 
 def _down(arguments: argparse.Namespace) -> None:
     begun = time.monotonic()
-    home.find(arguments.name, arguments.folder).down()
+    home.end(arguments.name, arguments.folder)
     print(f"cluster {arguments.name} is gone after {time.monotonic() - begun:.1f} s")
 
 

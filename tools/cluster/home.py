@@ -12,6 +12,7 @@ import dataclasses
 import json
 import os
 import re
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ from tools.cluster import api, build, component, image, machine
 FOLDER: Final = Path("/var/tmp/fairlead-cluster")  # noqa: S108 one folder a machine; names below it are made exclusively
 DEFAULT_NAME: Final = "play"
 _NAME: Final = re.compile(r"[a-z]([a-z0-9-]{0,18}[a-z0-9])?")
+_NUMBER: Final = "number"
 _NODES: Final = "/api/v1/nodes"
 
 
@@ -112,7 +114,7 @@ class Cluster:
 
     def down(self) -> None:
         """End everything and remove every trace; may be called again."""
-        machine.shut_down(self.host)
+        machine.shut_down(self.host.number)
         machine.forget(self.folder, self.host.number)
 
     def save(self) -> None:
@@ -147,12 +149,12 @@ def up(
         raise errors.RequestError(message, reason="NameInvalid", hint="choose another")
     home = folder / name
     _take_name(home)
-    number = -1
     try:
         number = machine.reserve_number()
+        (home / _NUMBER).write_text(f"{number}\n")
         return _bring_up(name, home, version=version, paths=paths, number=number, owned=owned, say=say)
     except BaseException:
-        _abandon(home, number)
+        end(name, folder)
         raise
 
 
@@ -168,13 +170,6 @@ def _take_name(home: Path) -> None:
             message = f"there is a cluster {home.name!r} in {home.parent}"
             raise errors.Conflict(message, reason="NameTaken", hint=hint) from error
         return
-
-
-def _abandon(home: Path, number: int) -> None:
-    """Remove what a failed `up` left; its machine is known once `cluster.json` is there."""
-    with contextlib.suppress(errors.NotFound):
-        machine.shut_down(find(home.name, home.parent).host)
-    machine.forget(home, number)
 
 
 def _bring_up(
@@ -293,6 +288,19 @@ def find(name: str, folder: Path = FOLDER) -> Cluster:
         owner=machine.Process(**content["owner"]) if content["owner"] else None,
         processes=processes,
     )
+
+
+def end(name: str, folder: Path = FOLDER) -> None:
+    """End a cluster that runs, that failed half-way, or whose `up` was killed; raises NotFound."""
+    home = folder / name
+    if not home.is_dir():
+        raise errors.NotFound(f"there is no cluster {name!r} in {folder}", reason="NoCluster")
+    number = home / _NUMBER
+    if number.exists():
+        machine.shut_down(int(number.read_text()))
+        machine.forget(home, int(number.read_text()))
+    else:
+        shutil.rmtree(home)  # it had no more than its name
 
 
 def clusters(folder: Path = FOLDER) -> Iterator[Cluster]:

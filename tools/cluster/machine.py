@@ -135,34 +135,25 @@ class Machine:
     def start(self, argv: Sequence[str], log: Path) -> Process:
         """Start a long-lived process, a child of the machine's process 1, whose output is appended to `log`."""
         script = 'log=$1; shift; setsid "$@" >>"$log" 2>&1 </dev/null & echo $!'
-        inner = self.run("/bin/sh", "-c", script, "sh", str(log), *argv)
-        return Process.of(self._host_pid(int(inner)))
-
-    def _host_pid(self, inner: int) -> int:
-        """Return the host's pid of what the machine calls `inner`."""
-        space = Path(f"/proc/{self.init.pid}/ns/pid").readlink()
-        for folder in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                if (folder / "ns" / "pid").readlink() == space and _inner_pid(folder) == inner:
-                    return int(folder.name)
-        message = f"process {inner} of {self.hostname} ended at once"
-        raise errors.Unavailable(message, reason="ProcessEnded", hint=f"its log lies below {self.folder}")
-
-    def processes(self) -> list[int]:
-        """Return the host's pids of everything that runs in the machine."""
-        found: set[int] = set()
-        for path in joined_files(self.number):
-            for base in path.parent.parent.rglob("cgroup.procs"):
-                with contextlib.suppress(OSError):
-                    found.update(int(line) for line in base.read_text().split())
-        return sorted(found)
+        inner = int(self.run("/bin/sh", "-c", script, "sh", str(log), *argv))
+        # a container's process may be called the same in its own namespace
+        space = str(Path(f"/proc/{self.init.pid}/ns/pid").readlink())
+        for process in processes(self.number):
+            if _inner_pid(process.pid) == (space, inner):
+                return process
+        tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
+        raise errors.Unavailable(f"{argv[0]} ended at once:\n{tail}", reason="ProcessEnded", hint=f"see {log}")
 
 
-def _inner_pid(folder: Path) -> int:
-    for line in (folder / "status").read_text().splitlines():
-        if line.startswith("NSpid:"):
-            return int(line.split()[-1])
-    return 0
+def _inner_pid(pid: int) -> tuple[str, int] | None:
+    """Return the pid namespace a process is in and what it is called there; None: it is gone."""
+    try:
+        space = Path(f"/proc/{pid}/ns/pid").readlink()
+        text = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return None
+    names = next(line.split()[1:] for line in text.splitlines() if line.startswith("NSpid:"))
+    return str(space), int(names[-1])
 
 
 # made
@@ -257,10 +248,25 @@ def _connect(one: Machine) -> None:
 # ended
 
 
-def shut_down(one: Machine) -> None:
-    """Kill everything in the machine at once, as a power cut would; idempotent. Its number stays reserved."""
-    one.init.end(signal.SIGKILL, timeout_s=30)
-    _remove_cgroups(one.number)
+def shut_down(number: int) -> None:
+    """Kill everything in the machine at once, as a power cut would; idempotent. Its number stays reserved.
+
+    Goes by cgroup, which only a machine's own processes join: whatever a failed start left is found too.
+    """
+    for one in processes(number):
+        one.end(signal.SIGKILL, timeout_s=30)
+    _remove_cgroups(number)
+
+
+def processes(number: int) -> list[Process]:
+    """Return everything that runs in a machine, its pods' containers too; process 1 comes first."""
+    found: set[int] = set()
+    for folder in cgroup_folders(number):
+        for path in folder.rglob("cgroup.procs"):
+            with contextlib.suppress(OSError):
+                found.update(int(line) for line in path.read_text().split())
+    alive = ((pid, _started(pid)) for pid in found)
+    return sorted((Process(pid, when) for pid, when in alive if when is not None), key=lambda one: one.started)
 
 
 def forget(folder: Path, number: int) -> None:
