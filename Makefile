@@ -8,10 +8,10 @@ demo: setup        ## start Fairlead on this machine, run the articles' pod, pri
 	@tools/demo.sh
 
 test: setup        ## house, unit, contract and system rings
-	@$(PY) -m pytest -m "not slow"
+	@$(PY) -m pytest -m "not slow and not cluster"
 
 test-slow: setup   ## the long proofs: kill points, 500 containers
-	@$(PY) -m pytest -m slow --timeout 1200
+	@$(PY) -m pytest -m "slow and not cluster" --timeout 1200
 
 check: setup       ## the house ring alone: lint, types, import law, limits, docs
 	@$(PY) -m pytest tests/house
