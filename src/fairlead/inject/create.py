@@ -1,0 +1,127 @@
+"""The long way of `fairlead-runtime`: a container's devices with the whole CDI library, and every refusal in words.
+
+Taken when the prepared file does not fit: the first start after a spec changed, a request that meets what the
+container has already, or anything wrong. The same steps as the short way (`runtime`, `bundle`), with `directory` and
+`plan.edits` in its middle, and a new prepared file at the end.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import posix
+from collections.abc import Iterable
+from typing import Any
+
+from fairlead import errors
+from fairlead.inject import bundle, commandline, policy, prepare, prepared
+from fairlead.plan import edits, request
+from fairlead.wire.cdi import directory, host
+from fairlead.wire.cdi import spec as cdi
+
+_KINDS = {"Denied": errors.Denied, "Invalid": errors.Invalid, "Unavailable": errors.Unavailable}
+
+
+def edit(argv: list[str], folder: str, settings: policy.Settings) -> int:
+    """Edit a bundle; returns 0, or the exit code of the error that was told."""
+    try:
+        _edit(folder, settings)
+    except errors.FairleadError as error:
+        commandline.tell(argv, "error", errors.sentence(error))
+        return errors.row_of(error).exit
+    return 0
+
+
+def _edit(folder: str, settings: policy.Settings) -> None:
+    made = _read(folder)
+    asked = request.decide(request.read(made.config), settings.request)
+    _raise(asked.refusal)
+    if asked.is_empty:
+        return
+    before = bundle.strip(made.config, asked, settings.request)
+    registry = directory.scan(settings.spec_dirs)
+    try:
+        state = prepared.state_of(settings.spec_dirs)
+    except (OSError, ValueError):
+        state = None  # told below, where it concerns a file that is used
+    after = edits.inject_edits(before, sources(registry, asked, settings), stat=host.stat_node)
+    _raise(bundle.finish(before, after, asked, settings))
+    try:
+        bundle.write(made, after)
+    except OSError as error:
+        message = f"cannot write {made.path}: {error.strerror}"
+        raise errors.Unavailable(message, reason="BundleWriteFailed", path=made.path) from error
+    if state is not None and settings.prepared:
+        prepare.keep(registry, state, settings.prepared)
+
+
+def _read(folder: str) -> bundle.Bundle:
+    try:
+        made = bundle.read(folder)
+    except OSError as error:
+        message = f"cannot read {folder}/config.json: {error.strerror}"
+        raise errors.Invalid(message, reason="BundleUnreadable", path=folder) from error
+    except ValueError as error:
+        message = f"{folder}/config.json: {error}"
+        raise errors.ProtocolError(message, reason="RuntimeSpecInvalid", path=folder) from error
+    if made is None:
+        raise AssertionError(folder)
+    return made
+
+
+def _raise(refusal: request.Refusal | None) -> None:
+    if refusal is not None:
+        raise _KINDS[refusal.kind](refusal.message, reason=refusal.reason, hint=refusal.hint)
+
+
+def sources(
+    registry: directory.Registry, asked: request.Request, settings: policy.Settings
+) -> tuple[edits.Source, ...]:
+    """Return the edits asked for, narrowed to the capabilities asked for, from files nobody else can have written.
+
+    Raises: NotFound, Invalid: a device is not there.   Denied: others could have written the spec or a hook's program.
+    """
+    resolved = registry.resolve(asked.names)
+    files = [item.file for item in resolved]
+    found = list(edits.sources_of(resolved))
+    if asked.is_bare:
+        kind = settings.request.default_kind
+        bare = [file for file in registry.files if file.spec is not None and file.spec.kind == kind]
+        if not bare:
+            message = f"no CDI spec is of kind {kind}: no driver files to give"
+            hint = f"generate it into one of {', '.join(registry.directories)}"
+            raise errors.NotFound(message, reason="KindUnresolvable", hint=hint, kind=kind)
+        files += bare
+        found += [(file.path, file.spec.edits) for file in bare if file.spec is not None]
+    for path in dict.fromkeys(file.path for file in files):
+        _assert_ours(path, "a CDI spec")
+        _assert_ours(path[: path.rfind("/")] or "/", "a folder of CDI specs")
+    narrowed = tuple((source, _narrow(each, asked)) for source, each in found)
+    for path in prepare.programs(each for _, each in narrowed):
+        _assert_ours(path, "a hook's program")
+    return narrowed
+
+
+def _assert_ours(path: str, what: str) -> None:
+    try:
+        is_ours = policy.is_ours(posix.stat(path))
+    except OSError as error:
+        message = f"cannot look at {path}: {error.strerror}"
+        raise errors.Unavailable(message, reason="InjectionSourceUnreadable", path=path) from error
+    if not is_ours:
+        message = f"{what} can be written by others than root: {path}"
+        hint = "what it says is done as root; chown it to root and chmod go-w"
+        raise errors.Denied(message, reason="InjectionSourceUntrusted", hint=hint, path=path)
+
+
+def _narrow(each: cdi.ContainerEdits, asked: request.Request) -> cdi.ContainerEdits:
+    if asked.capabilities is None:
+        return each
+    return dataclasses.replace(
+        each,
+        device_nodes=_shown(each.device_nodes, "path", asked),
+        mounts=_shown(each.mounts, "container_path", asked),
+    )
+
+
+def _shown(items: Iterable[Any], field: str, asked: request.Request) -> tuple[Any, ...]:
+    return tuple(item for item in items if bundle.is_shown(getattr(item, field), asked))

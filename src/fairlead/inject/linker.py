@@ -1,0 +1,200 @@
+"""The dynamic linker's cache of a container, made by the host's ldconfig without letting the image near the host.
+
+The image is hostile data to a program that runs as root. So ldconfig is a sealed copy in memory of the host's own
+program, never the image's; it runs in mount, process, network, IPC and UTS namespaces of its own, with the container's
+root as its root (`pivot_root`, the host's detached), read-only, every mount but the driver's libraries taken away,
+without capabilities, environment or other open files, for a limited time. What it makes lands in a small memory file
+system and comes back as bytes; the hook decides where they go.
+Source: ldconfig(8), pivot_root(2), prctl(2) PR_SET_SECUREBITS; musl's dynlink.c for its path file.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # `signal` alone would cost 3 ms, for its enums
+import os
+import resource
+
+from fairlead.inject import rooted
+
+LDCONFIG = ("/sbin/ldconfig.real", "/usr/sbin/ldconfig.real", "/sbin/ldconfig", "/usr/sbin/ldconfig")
+"""Where hosts keep it; some have a script under its name and the program beside it."""
+_NEWNS, _NEWUTS, _NEWIPC, _NEWPID, _NEWNET = 0x00020000, 0x04000000, 0x08000000, 0x20000000, 0x40000000
+_MS_REC, _MS_BIND, _MS_PRIVATE = 0x4000, 0x1000, 1 << 18
+_MNT_DETACH, _UMOUNT_NOFOLLOW = 2, 8
+_PR_SET_PDEATHSIG, _PR_SET_SECUREBITS, _PR_SET_NO_NEW_PRIVS = 1, 28, 38
+_NOROOT_LOCKED = 0b11
+_SEALS = 0x1 | 0x2 | 0x4 | 0x8
+_F_ADD_SEALS = 1033
+_ELF = b"\x7fELF"
+_CACHE = b"glibc-ld.so.cache1.1"
+_OLD_CACHE = b"ld.so-1.7.0"
+_OUTPUT = ("/dev", "/proc", "/sys", "/run", "/mnt")
+"""Folders of an image under which the result may be laid, the first that is one."""
+_TIME_LIMIT_S = 15
+_FILE_LIMIT_BYTES = 64 << 20
+_FAILED = 70
+_SIGKILL = 9
+
+
+class LinkerError(Exception):
+    """The cache could not be made; the text says why."""
+
+
+def sealed_ldconfig(path: str) -> int:
+    """Return a sealed copy of the host's ldconfig as an open file.
+
+    Args:    path: of the host; empty: the usual places.
+    Raises:  LinkerError: none is there, it is a script, or others than root could have written it.
+    """
+    for place in (path,) if path else LDCONFIG:
+        try:
+            handle = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            status = os.fstat(handle)
+            if status.st_uid not in {0, os.geteuid()} or status.st_mode & 0o022:
+                raise LinkerError(f"{place} can be written by others than root")
+            data = rooted.read_all(handle)
+        finally:
+            os.close(handle)
+        if data.startswith(_ELF):
+            copy = os.memfd_create("ldconfig", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            rooted.write_all(copy, data)
+            rooted.checked(rooted.libc.fcntl(copy, _F_ADD_SEALS, _SEALS))
+            return copy
+    raise LinkerError(f"no ldconfig on the host (looked for {path or ', '.join(LDCONFIG)})")
+
+
+def build_cache(root: str, folders: list[str], *, ldconfig: str = "") -> bytes:
+    """Return the cache for a container.
+
+    Args:    root: its root file system, a path of the host.   folders: of libraries, in its own paths, in rising
+             order of the search; those of its own configuration come after them.
+    Raises:  LinkerError, OSError.
+    """
+    program = sealed_ldconfig(ldconfig)
+    result = os.memfd_create("ld.so.cache", os.MFD_CLOEXEC)
+    words = os.memfd_create("messages", os.MFD_CLOEXEC)
+    child = os.fork()
+    if child == 0:
+        _confined(root, folders, program=program, result=result, words=words)
+    _, status = os.waitpid(child, 0)
+    data, text = (_content(handle) for handle in (result, words))
+    for handle in (program, result, words):
+        os.close(handle)
+    if os.waitstatus_to_exitcode(status) != 0 or not data.startswith((_CACHE, _OLD_CACHE)):
+        shown = text.decode("utf-8", "replace").strip()[-300:]
+        raise LinkerError(f"ldconfig failed ({os.waitstatus_to_exitcode(status)}): {shown or 'without a word'}")
+    return data
+
+
+def _content(handle: int) -> bytes:
+    os.lseek(handle, 0, os.SEEK_SET)
+    return rooted.read_all(handle)
+
+
+def _confined(root: str, folders: list[str], *, program: int, result: int, words: int) -> None:
+    """Live the child's life: enter namespaces, let ldconfig run in them, hand its result over. Never returns."""
+    try:
+        output = _enter(root, folders)
+        # Not in the worker: the first process of a process namespace is deaf to it. Its parent's death is its own.
+        _signal.alarm(_TIME_LIMIT_S)
+        worker = os.fork()
+        if worker == 0:
+            _become_ldconfig([output, *folders], program=program, words=words)
+        _, status = os.waitpid(worker, 0)
+        code = os.waitstatus_to_exitcode(status)
+        if code == 0:
+            handle = os.open(output, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            rooted.write_all(result, rooted.read_all(handle))
+        os._exit(0 if code == 0 else _FAILED)
+    except OSError as error:
+        rooted.write_all(words, f"{error}".encode())
+    finally:
+        os._exit(_FAILED)
+
+
+def _enter(root: str, folders: list[str]) -> str:
+    """Make the container's root this process's root, in namespaces of its own; returns where results go inside."""
+    libc = rooted.libc
+    rooted.checked(libc.unshare(_NEWNS | _NEWUTS | _NEWIPC | _NEWPID | _NEWNET))
+    rooted.checked(libc.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None))
+    place = os.path.realpath(root)
+    _take_away(place, folders)
+    path = os.fsencode(place)
+    rooted.checked(libc.mount(path, path, None, _MS_BIND | _MS_REC, None))
+    inside = rooted.Root(place)
+    rooted.restrict(inside.handle, rooted.ATTR_RDONLY | rooted.ATTR_NOSUID | rooted.ATTR_NODEV, is_recursive=True)
+    output = _output(inside)
+    os.fchdir(inside.handle)
+    rooted.checked(libc.pivot_root(b".", b"."))
+    rooted.checked(libc.umount2(b".", _MNT_DETACH))
+    os.chdir("/")
+    os.chdir(output)
+    return f"{output}/out/ld.so.cache"
+
+
+def _output(inside: rooted.Root) -> str:
+    """Lay a memory file system over one of the image's folders; returns its path inside."""
+    for place in _OUTPUT:
+        try:
+            handle = inside.folder_to_hide(place)
+        except OSError:
+            continue
+        target = f"/proc/self/fd/{handle}".encode()
+        rooted.checked(rooted.libc.mount(b"tmpfs", target, b"tmpfs", 0b1110, b"size=32m,mode=0755"))
+        os.close(handle)
+        top = inside.folder_to_hide(place)
+        os.mkdir("out", 0o755, dir_fd=top)
+        os.close(top)
+        return place
+    raise OSError(2, f"the image has none of the folders {', '.join(_OUTPUT)}")
+
+
+def _take_away(root: str, folders: list[str]) -> None:
+    """Unmount everything below the root but the libraries: /proc leads to the host, volumes are not ours."""
+    below = f"{root.rstrip('/')}/"
+    with open("/proc/self/mountinfo", "rb") as file:  # noqa: PTH123  no pathlib on a container's start
+        places = [os.fsdecode(_unescaped(line.split(b" ")[4])) for line in file]
+    for place in reversed(places):
+        if place.startswith(below) and not _holds_libraries(place[len(below) - 1 :], folders):
+            flags = _MNT_DETACH | _UMOUNT_NOFOLLOW
+            rooted.checked(rooted.libc.umount2(os.fsencode(place), flags))
+
+
+def _unescaped(field: bytes) -> bytes:
+    for code in (b"040", b"011", b"012", b"134"):
+        field = field.replace(b"\\" + code, bytes([int(code, 8)]))
+    return field
+
+
+def _holds_libraries(place: str, folders: list[str]) -> bool:
+    """Whether a mount is one library of these folders, one of the folders, or holds one."""
+    folder, _, name = place.rpartition("/")
+    is_library = ".so" in name and folder in folders
+    return is_library or any(f"{item}/".startswith(f"{place}/") for item in folders)
+
+
+def _become_ldconfig(paths: list[str], *, program: int, words: int) -> None:
+    """Give everything up and run ldconfig. Never returns."""
+    try:
+        os.setsid()
+        nothing = os.open(".", os.O_PATH)  # standard streams must be something
+        for stream in (0, 1):
+            os.dup2(nothing, stream)
+        os.dup2(words, 2)
+        kept = 3 if program != 3 else program
+        os.dup2(program, kept, inheritable=False)
+        os.closerange(kept + 1, 4096)
+        prctl = rooted.libc.prctl
+        rooted.checked(prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0))
+        rooted.checked(prctl(_PR_SET_SECUREBITS, _NOROOT_LOCKED, 0, 0, 0))
+        rooted.checked(prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+        resource.setrlimit(resource.RLIMIT_CPU, (_TIME_LIMIT_S, _TIME_LIMIT_S))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (_FILE_LIMIT_BYTES, _FILE_LIMIT_BYTES))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        arguments = ["ldconfig", "-X", "-f", "/etc/ld.so.conf", "-C", *paths]
+        os.execve(kept, arguments, {})  # noqa: S606  a sealed copy of the host's own
+    finally:
+        os._exit(_FAILED)

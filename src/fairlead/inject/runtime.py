@@ -1,0 +1,95 @@
+"""`fairlead-runtime`: stands in for runc or crun, gives a new container its GPUs, and becomes the runtime.
+
+`create` and `run` make a container: its config.json is edited first. Every other command is passed on untouched. The
+process then turns into the runtime by exec, arguments as they came, so exit codes, signals and standard streams are
+the runtime's own.
+
+This module is the whole cost of most starts, so it imports `posix` and its own siblings and nothing else. What it can
+decide from the prepared file (`prepared`) it does; the first start after a spec changed, anything unusual and every
+refusal are for `create`, which it loads then. A container that asks for nothing costs neither.
+"""
+
+import posix
+import sys
+
+from fairlead.inject import bundle, commandline, policy, prepared
+from fairlead.plan import request
+
+_MAKING = frozenset({"create", "run"})
+_MARKS = (b"NVIDIA_", b"CUDA_VERSION", b"/nvidia-container-devices/", b"\\u")
+"""A config.json without any of these asks for nothing; an escape may hide one."""
+_COULD_NOT_EXEC = 127
+
+
+def main(arguments: list[str] | None = None, *, config: str = policy.DEFAULT_PATH, hook: str = "") -> int:
+    """Edit the container that is made, if one is, then become the runtime; returns only when refused.
+
+    Args: config: the operator's file.   hook: our hook, where the file does not name one.
+    """
+    argv = sys.argv[1:] if arguments is None else arguments
+    place = commandline.command_place(argv)
+    try:
+        settings = policy.load(config, hook=hook)
+    except policy.PolicyError as error:
+        commandline.tell(argv, "error", f"{config}: {error}")
+        if place is not None and argv[place] in _MAKING:
+            return 2
+        # Stopping and removing containers must go on while the file is broken.
+        settings = policy.Settings()
+    if place is not None and argv[place] in _MAKING:
+        code = _make(argv, commandline.bundle_folder(argv[place + 1 :]), settings)
+        if code:
+            return code
+    return become(argv, settings.runtimes)
+
+
+def _make(argv: list[str], folder: str, settings: policy.Settings) -> int:
+    """Edit the bundle by the short way if there is one, else by the long one. Returns 0, or the exit code."""
+    rules = settings.request
+    try:
+        marks = (*_MARKS, *(name.encode() for name in (*rules.annotation_prefixes, *rules.variables)))
+        made = bundle.read(folder, marks)
+        if made is None:
+            return 0
+        asked = request.decide(request.read(made.config), rules)
+        if asked.note:
+            commandline.tell(argv, "warning", asked.note)
+        if asked.is_empty:
+            return 0
+        before = bundle.strip(made.config, asked, rules)
+        after = None if asked.refusal else prepared.inject(before, asked, settings)
+        if after is not None and bundle.finish(before, after, asked, settings) is None:
+            bundle.write(made, after)
+            return 0
+    except (OSError, ValueError):
+        pass  # whatever it is, the long way says it in words
+    # As `cli.lazy` loads a verb: what most starts never need is imported when it is.
+    module = __import__("fairlead.inject.create", fromlist=["edit"])
+    code: int = module.edit(argv, folder, settings)
+    return code
+
+
+def become(argv: list[str], names: tuple[str, ...]) -> int:
+    """Turn this process into the first of these runtimes that is there; returns 127 where none is."""
+    for name in names:
+        for path in candidates(name):
+            try:
+                posix.execve(path, [path, *argv], posix.environ)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                commandline.tell(argv, "error", f"cannot run {path}: {error.strerror}")
+                return _COULD_NOT_EXEC
+    wanted = ", ".join(names)
+    commandline.tell(argv, "error", f"no runtime found (looked for {wanted}): install runc, or name one in the policy")
+    return _COULD_NOT_EXEC
+
+
+def candidates(name: str) -> list[str]:
+    """Return the paths at which a runtime may be: itself, or its name in every folder of PATH."""
+    if "/" in name:
+        return [name]
+    folders = posix.environ.get(b"PATH", b"").decode("utf-8", "surrogateescape").split(":")
+    usual = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"]
+    # A relative folder of PATH would be looked up in the bundle.
+    return [f"{folder}/{name}" for folder in [*folders, *usual] if folder.startswith("/")]

@@ -1,0 +1,103 @@
+"""NVIDIA_DRIVER_CAPABILITIES: which part of the driver a container asked for, and which file belongs to which part.
+
+Libraries, tools, configuration and nodes are told apart by path alone, so that one rule serves every vendor's spec. A
+path that no part claims belongs to all of them. The runtime shim decides with this on a container's start: nothing is
+imported here, not even `typing`.
+Source: NVIDIA container toolkit documentation, "Driver capabilities"; libnvidia-container's library groups.
+"""
+
+VARIABLE = "NVIDIA_DRIVER_CAPABILITIES"
+KNOWN = ("compute", "compat32", "display", "graphics", "ngx", "utility", "video")
+DEFAULT = frozenset({"compute", "utility"})
+ALL = frozenset(KNOWN)
+
+_FILES: dict[str, tuple[str, ...]] = {
+    "utility": (
+        "libnvidia-ml.",
+        "libnvidia-cfg.",
+        "libnvidia-nscq.",
+        "nvidia-smi",
+        "nvidia-debugdump",
+        "nvidia-persistenced",
+        "nv-fabricmanager",
+    ),
+    "compute": (
+        "libcuda.",
+        "libcudadebugger.",
+        "libnvidia-opencl.",
+        "libnvidia-gpucomp.",
+        "libnvidia-ptxjitcompiler.",
+        "libnvidia-fatbinaryloader.",
+        "libnvidia-allocator.",
+        "libnvidia-compiler.",
+        "libnvidia-pkcs11",
+        "libnvidia-nvvm",
+        "libnvidia-tileiras.",
+        "nvidia-cuda-mps-",
+    ),
+    "video": ("libvdpau_nvidia.", "libnvidia-encode.", "libnvidia-opticalflow.", "libnvcuvid."),
+    "graphics": (
+        "libnvidia-eglcore.",
+        "libnvidia-glcore.",
+        "libnvidia-tls.",
+        "libnvidia-glsi.",
+        "libnvidia-fbc.",
+        "libnvidia-ifr.",
+        "libnvidia-rtcore.",
+        "libnvoptix.",
+        "libGLX_nvidia.",
+        "libEGL_nvidia.",
+        "libGLESv2_nvidia.",
+        "libGLESv1_CM_nvidia.",
+        "libnvidia-glvkspirv.",
+        "libnvidia-cbl.",
+        "libnvidia-egl-",
+        # Both need these: a shader compiler, and buffers that graphics and compute share.
+        "libnvidia-gpucomp.",
+        "libnvidia-allocator.",
+    ),
+    "ngx": ("libnvidia-ngx.",),
+}
+_FOLDERS: dict[str, tuple[str, ...]] = {
+    "glvnd": ("graphics", "display"),
+    "egl_external_platform.d": ("graphics", "display"),
+    "vulkan": ("graphics", "display"),
+    "dri": ("graphics", "display"),
+    "X11": ("display",),
+    "OpenCL": ("compute",),
+}
+_FOLDERS_32 = frozenset({"i386-linux-gnu", "arm-linux-gnueabihf", "lib32"})
+_MODESET = "/dev/nvidia-modeset"
+
+
+def parse_capabilities(text: str, supported: frozenset[str] = ALL) -> tuple[frozenset[str], tuple[str, ...]]:
+    """Read a value of the variable.
+
+    Args:    text: names joined by commas; empty means the default.   supported: what `all` stands for.
+    Returns: the capabilities asked for, and the words that are none or are not supported, in the order given.
+    """
+    words = [word for word in (part.strip() for part in text.split(",")) if word]
+    if not words:
+        return DEFAULT & supported, ()
+    if "all" in words:
+        return supported, ()
+    return frozenset(words) & supported, tuple(word for word in words if word not in supported)
+
+
+def owners(path: str) -> frozenset[str]:
+    """Return the capabilities a file or node belongs to; empty: to every one."""
+    if path == _MODESET:
+        return frozenset({"graphics", "display"})
+    folder, _, name = path.rpartition("/")
+    found = {owner for owner, starts in _FILES.items() if name.startswith(starts)}
+    if not found:
+        found = {owner for part in folder.split("/") for owner in _FOLDERS.get(part, ())}
+    return frozenset(found)
+
+
+def is_wanted(path: str, wanted: frozenset[str]) -> bool:
+    """Whether a container that asked for these capabilities gets this file or node."""
+    if "compat32" not in wanted and not _FOLDERS_32.isdisjoint(path.split("/")):
+        return False
+    found = owners(path)
+    return not found or not found.isdisjoint(wanted)

@@ -1,0 +1,269 @@
+"""What GPUs a container asks for, read from its runtime spec: annotations, volume mounts, environment.
+
+Three sources, the first that asks wins: CDI annotations and volume mounts come from whoever allocated, the environment
+mostly from the image, which is not trusted: `Policy.image_requests` says whether it counts. Everything ends as fully
+qualified CDI names, in the order asked, each once (`0,0` is one GPU). A refusal is a value here, with who must change
+what; the shim makes an error of it. Nothing is imported but `capability`: this runs on every container's start.
+Source: NVIDIA container toolkit documentation, "Environment variables"; CDI SPEC.md, "Container annotations".
+"""
+
+from fairlead.plan import capability
+
+MODES = ("auto", "cdi", "env")
+IMAGE_REQUESTS = ("ignore", "refuse", "privileged", "honour")
+VOLUME_ROOT = "/var/run/nvidia-container-devices/"
+VARIABLE = "NVIDIA_VISIBLE_DEVICES"
+_TRUE = frozenset({"1", "t", "T", "true", "True", "TRUE"})
+_MIG_ADMIN = ("NVIDIA_MIG_CONFIG_DEVICES", "NVIDIA_MIG_MONITOR_DEVICES")
+_EXTRAS = {
+    "NVIDIA_GDS": "gds",
+    "NVIDIA_MOFED": "mofed",
+    "NVIDIA_GDRCOPY": "gdrcopy",
+    "NVIDIA_NVSWITCH": "nvswitch",
+}
+_IMEX = "NVIDIA_IMEX_CHANNELS"
+_IMEX_CLASS = "imex-channel"
+_REQUIRE = "NVIDIA_REQUIRE_"
+
+
+class Policy:
+    """What the operator allows; a value of each field is in the operator's file or is the default here."""
+
+    mode = "auto"
+    """`cdi`: annotations and volume mounts only; `env`: volume mounts and environment; `auto`: all three."""
+    default_kind = "nvidia.com/gpu"
+    """Kind of names that have none."""
+    image_requests = "ignore"
+    """What a request in the environment is worth: see `IMAGE_REQUESTS`; `privileged`: only with CAP_SYS_ADMIN."""
+    accepts_volume_mounts = False
+    annotation_prefixes: tuple[str, ...] = ("cdi.k8s.io/",)
+    variables: tuple[str, ...] = (VARIABLE,)
+    """Names that may hold the request; the first one that is set counts."""
+    capabilities = capability.ALL
+    """What a container may ask for in NVIDIA_DRIVER_CAPABILITIES."""
+    checks_requirements = True
+
+
+class Refusal:
+    """Why the container must not start."""
+
+    __slots__ = ("hint", "kind", "message", "reason")
+
+    def __init__(self, kind: str, message: str, *, reason: str, hint: str) -> None:
+        self.kind = kind
+        """Name of the class in `errors`."""
+        self.message = message
+        self.reason = reason
+        self.hint = hint
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Refusal) and all(getattr(self, k) == getattr(other, k) for k in self.__slots__)
+
+    __hash__ = None  # type: ignore[assignment]  # a value with parts, never a key
+
+
+class Container:
+    """The parts of a runtime spec that can ask for devices."""
+
+    __slots__ = ("annotations", "env", "is_privileged", "mounts")
+
+    def __init__(self, *, env: dict[str, str], annotations: dict[str, str], mounts: list[str], is_privileged: bool):
+        self.env = env
+        """By name, the first of equal names: what `getenv` gives."""
+        self.annotations = annotations
+        self.mounts = mounts
+        """Destinations of mounts whose source is /dev/null."""
+        self.is_privileged = is_privileged
+        """CAP_SYS_ADMIN is in the bounding set."""
+
+
+class Request:
+    """What is asked for."""
+
+    __slots__ = ("capabilities", "is_bare", "names", "note", "refusal", "requirements", "source")
+
+    def __init__(self) -> None:
+        self.names: tuple[str, ...] = ()
+        """Fully qualified, each once, in the order asked for."""
+        self.is_bare = False
+        """Driver files and control nodes without any GPU (`none`)."""
+        self.source = ""
+        """`annotations`, `volume mounts`, `environment`; empty: nothing is asked for."""
+        self.note = ""
+        """A request that was not honoured, for the log."""
+        self.refusal: Refusal | None = None
+        self.capabilities: frozenset[str] | None = None
+        """Parts of the driver to show; None: all that the spec has."""
+        self.requirements: tuple[tuple[str, str], ...] = ()
+        """NVIDIA_REQUIRE_* to hold the driver to: variable and value, by variable."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the container stays as it is."""
+        return not self.names and not self.is_bare and self.refusal is None
+
+
+def read(document: dict[str, object]) -> Container:
+    """Pick the parts out of a decoded config.json; misshapen parts count as absent, the injection refuses them."""
+    process = _object(document.get("process"))
+    env: dict[str, str] = {}
+    for item in _list(process.get("env")):
+        if isinstance(item, str):
+            name, _, value = item.partition("=")
+            env.setdefault(name, value)
+    annotations = {key: text for key, text in _object(document.get("annotations")).items() if isinstance(text, str)}
+    mounts = [_object(item) for item in _list(document.get("mounts"))]
+    bounding = _list(_object(process.get("capabilities")).get("bounding"))
+    return Container(
+        env=env,
+        annotations=annotations,
+        mounts=[str(item.get("destination")) for item in mounts if item.get("source") == "/dev/null"],
+        is_privileged="CAP_SYS_ADMIN" in bounding,
+    )
+
+
+def _object(value: object) -> dict[str, object]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+def decide(container: Container, policy: Policy) -> Request:
+    """Say what the container gets; every refusal and everything ignored is in the value."""
+    request = Request()
+    if policy.mode != "env":
+        _from_annotations(container, policy, request)
+    if request.is_empty and policy.accepts_volume_mounts:
+        _from_mounts(container, policy, request)
+    if request.is_empty and not request.source and policy.mode != "cdi":
+        _from_environment(container, policy, request)
+    if not request.is_empty and request.refusal is None:
+        _qualify(container, policy, request)
+    return request
+
+
+def _from_annotations(container: Container, policy: Policy, request: Request) -> None:
+    keys = sorted(key for key in container.annotations if key.startswith(policy.annotation_prefixes))
+    names = [name for key in keys for name in container.annotations[key].split(",")]
+    if names:
+        request.source = "annotations"
+        request.names = tuple(dict.fromkeys(names))
+
+
+def _from_mounts(container: Container, policy: Policy, request: Request) -> None:
+    words, names = [], []
+    for destination in container.mounts:
+        if not destination.startswith(VOLUME_ROOT):
+            continue
+        rest = destination[len(VOLUME_ROOT) :].strip("/")
+        family, _, tail = rest.partition("/")
+        if family == "cdi" and tail:
+            # vendor/class/device and vendor/class=device are both in use.
+            kind, slash, device = tail.rpartition("/")
+            names.append(tail if "=" in tail or not slash else f"{kind}={device}")
+        elif family == "imex" and tail:
+            names.append(f"{_vendor(policy)}/{_IMEX_CLASS}={tail}")
+        elif rest:
+            words.append(rest)
+    if words or names:
+        request.source = "volume mounts"
+        _set_words(request, words, policy)
+        request.names = tuple(dict.fromkeys([*request.names, *names]))
+
+
+def is_volume_request(mount: object) -> bool:
+    """Whether a mount of the runtime spec is a request and nothing else."""
+    entry = _object(mount)
+    return entry.get("source") == "/dev/null" and str(entry.get("destination")).startswith(VOLUME_ROOT)
+
+
+def _from_environment(container: Container, policy: Policy, request: Request) -> None:
+    env = container.env
+    name = next((name for name in policy.variables if name in env), "")
+    value = env[name] if name else "all" if is_legacy(env) else ""
+    wanted = Request()
+    _set_words(wanted, value.split(","), policy)
+    _add_extras(wanted, env, policy)
+    if wanted.is_empty:
+        return
+    shown = f"{name or 'an image without NVIDIA_REQUIRE_CUDA'} asks for {value or 'no GPU'}"
+    if policy.image_requests == "honour" or (policy.image_requests == "privileged" and container.is_privileged):
+        request.source, request.names, request.is_bare = "environment", wanted.names, wanted.is_bare
+    elif policy.image_requests == "refuse":
+        request.refusal = Refusal(
+            "Denied",
+            f"{shown}, and requests by environment are refused here",
+            reason="ImageRequestRefused",
+            hint="ask for GPUs through the allocation (resource limits, CDI names), or set imageRequests",
+        )
+    else:
+        request.note = f"{shown}: ignored, devices come from the allocation only (imageRequests)"
+
+
+def is_legacy(env: dict[str, str]) -> bool:
+    """Whether the image is of the time before NVIDIA_REQUIRE_CUDA: then what it leaves unsaid means `all`."""
+    return bool(env.get("CUDA_VERSION")) and not env.get("NVIDIA_REQUIRE_CUDA")
+
+
+def _set_words(request: Request, words: list[str], policy: Policy) -> None:
+    """Read a list of device ids: `void` anywhere means nothing, the first of `all` and `none` decides."""
+    asked = [word for word in (word.strip() for word in words) if word]
+    if "void" in asked:
+        return
+    special = next((word for word in asked if word in {"all", "none"}), "")
+    if special == "none":
+        request.is_bare = True
+    else:
+        chosen = ["all"] if special else asked
+        request.names = tuple(dict.fromkeys(_qualified(word, policy) for word in chosen))
+
+
+def _qualified(word: str, policy: Policy) -> str:
+    return word if "=" in word else f"{policy.default_kind}={word}"
+
+
+def _vendor(policy: Policy) -> str:
+    return policy.default_kind.partition("/")[0]
+
+
+def _add_extras(request: Request, env: dict[str, str], policy: Policy) -> None:
+    """Add what is asked for beside GPUs; only for containers that get some."""
+    if not request.names:
+        return
+    more = [f"{_vendor(policy)}/{cls}=all" for name, cls in _EXTRAS.items() if env.get(name) == "enabled"]
+    channels = [part.strip() for part in env.get(_IMEX, "").split(",")]
+    # `all` would be every channel of the machine: the peers ignore it too.
+    more += [f"{_vendor(policy)}/{_IMEX_CLASS}={part}" for part in channels if part and part != "all"]
+    request.names = tuple(dict.fromkeys([*request.names, *more]))
+
+
+def _qualify(container: Container, policy: Policy, request: Request) -> None:
+    """Add what the environment says about the driver; it only narrows, so it counts whoever asked for the devices."""
+    env = container.env
+    admin = next((name for name in _MIG_ADMIN if env.get(name)), "")
+    if admin and not container.is_privileged:
+        request.refusal = Refusal(
+            "Denied",
+            f"{admin}={env[admin]} needs a privileged container",
+            reason="MIGAdministrationRefused",
+            hint=f"remove {admin}, or let the operator partition the GPU",
+        )
+        return
+    text = env.get(capability.VARIABLE)
+    if text is None and request.source == "environment":
+        text = "all" if is_legacy(env) else ""
+    if text is not None:
+        request.capabilities, wrong = capability.parse_capabilities(text, policy.capabilities)
+        if wrong:
+            request.refusal = Refusal(
+                "Invalid",
+                f"{capability.VARIABLE}={text}: {', '.join(wrong)} is not offered here",
+                reason="DriverCapabilityUnsupported",
+                hint=f"offered: {', '.join(sorted(policy.capabilities))}, all",
+            )
+            return
+    if policy.checks_requirements and env.get("NVIDIA_DISABLE_REQUIRE") not in _TRUE:
+        names = sorted(name for name in env if name.startswith(_REQUIRE) and name != f"{_REQUIRE}JETPACK")
+        request.requirements = tuple((name, env[name]) for name in names if env[name].strip())

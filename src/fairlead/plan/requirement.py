@@ -1,0 +1,184 @@
+"""NVIDIA_REQUIRE_* against the host's driver, and the table of which driver runs which CUDA.
+
+A requirement is alternatives apart by spaces, each a set of conditions apart by commas, `driver>=535,brand=tesla`. The
+verdict has three values: what nobody told us (the brand of a GPU, say) leaves a condition undecided, and an undecided
+requirement lets the container start. A refusal names both sides and what to change on either. Nothing is imported
+here: the runtime shim decides with this on a container's start.
+Source: NVIDIA container toolkit documentation, "Constraints"; CUDA Toolkit release notes, table "CUDA Toolkit and
+Minimum Required NVIDIA Driver Versions"; CUDA Compatibility guide, "Minor Version Compatibility".
+"""
+
+CUDA_DRIVERS: tuple[tuple[str, str], ...] = (
+    ("13.0", "580.65.06"),
+    ("12.9", "575.51.03"),
+    ("12.8", "570.26"),
+    ("12.7", "565.57.01"),
+    ("12.6", "560.28.03"),
+    ("12.5", "555.42.02"),
+    ("12.4", "550.54.14"),
+    ("12.3", "545.23.06"),
+    ("12.2", "535.54.03"),
+    ("12.1", "530.30.02"),
+    ("12.0", "525.60.13"),
+    ("11.8", "520.61.05"),
+    ("11.7", "515.43.04"),
+    ("11.6", "510.39.01"),
+    ("11.5", "495.29.05"),
+    ("11.4", "470.42.01"),
+    ("11.3", "465.19.01"),
+    ("11.2", "460.27.03"),
+    ("11.1", "455.23"),
+    ("11.0", "450.36.06"),
+    ("10.2", "440.33"),
+    ("10.1", "418.39"),
+    ("10.0", "410.48"),
+    ("9.2", "396.26"),
+    ("9.1", "390.46"),
+    ("9.0", "384.81"),
+    ("8.0", "367.48"),
+    ("7.5", "352.31"),
+    ("7.0", "346.46"),
+)
+"""CUDA version and the first driver that runs all of it, newest first."""
+MINOR_COMPATIBLE: dict[str, str] = {"11": "450.80.02", "12": "525.60.13", "13": "580.65.06"}
+"""CUDA major and the first driver on which programs of any minor of it start, without its newest features."""
+
+_OPERATORS = ("!=", ">=", "<=", "==", "=", ">", "<")
+_PROPERTIES = ("cuda", "driver", "arch", "brand")
+
+
+class Facts:
+    """What is known of the host's driver and GPUs; empty: nobody told."""
+
+    __slots__ = ("arch", "brand", "cuda", "driver", "is_cuda_floor")
+
+    def __init__(self, *, driver: str = "", cuda: str = "", arch: str = "", brand: str = "") -> None:
+        self.driver = driver
+        self.arch = arch
+        """Compute capability, the lowest among the container's GPUs."""
+        self.brand = brand
+        found = "" if cuda else cuda_of_driver(driver)
+        self.cuda = cuda or found
+        self.is_cuda_floor = bool(found) and _rank(driver)[:1] > _rank(CUDA_DRIVERS[0][1])[:1]
+        """A driver newer than the table: it runs this CUDA and perhaps newer."""
+
+
+def cuda_of_driver(driver: str) -> str:
+    """Return the newest CUDA version that a driver runs by the table; empty: none, or not a version."""
+    if not _is_version(driver):
+        return ""
+    return next((cuda for cuda, first in CUDA_DRIVERS if _rank(driver) >= _rank(first)), "")
+
+
+def driver_for_cuda(cuda: str) -> str:
+    """Return the first driver that runs a CUDA version; empty: the table does not know that version."""
+    wanted = _rank(cuda)[:2]
+    return next((first for version, first in reversed(CUDA_DRIVERS) if _rank(version) >= wanted), "")
+
+
+def problem(variable: str, text: str, facts: Facts) -> tuple[str, str] | None:
+    """Hold the host to one requirement.
+
+    Returns: None where it is met or cannot be decided; else the message, and which side to change.
+    """
+    verdicts: list[bool | None] = []
+    failed: list[tuple[str, str, str]] = []
+    for alternative in text.split():
+        met: bool | None = True
+        for condition in alternative.split(","):
+            if not condition:
+                continue
+            parsed = _parse(condition)
+            if parsed is None:
+                hint = "write PROPERTY OPERATOR VALUE, as in cuda>=12.4, in the image's environment"
+                return f'{variable}: "{condition}" is not a condition', hint
+            verdict = _verdict(*parsed, facts)
+            if verdict is False:
+                failed.append(parsed)
+            met = _and(met, verdict)
+        verdicts.append(met)
+    if not verdicts or any(verdict is not False for verdict in verdicts):
+        return None
+    return _refusal(variable, text, failed, facts)
+
+
+def _refusal(variable: str, text: str, failed: list[tuple[str, str, str]], facts: Facts) -> tuple[str, str]:
+    needs = " or ".join(dict.fromkeys("".join(condition) for condition in failed))
+    known = [f"{name} {getattr(facts, name)}" for name in _PROPERTIES if getattr(facts, name)]
+    message = f"{variable}={text} is not met: the image needs {needs}, this host has {', '.join(known)}"
+    host, image = [], []
+    for name, operator, value in failed:
+        if name == "cuda" and operator in {">=", ">"}:
+            first = driver_for_cuda(value)
+            host.append(f"a driver from {first or 'a release that runs CUDA ' + value} on")
+            image.append(f"an image for CUDA {facts.cuda} or older")
+        elif name == "driver" and operator in {">=", ">"}:
+            host.append(f"a driver from {value} on")
+            image.append(f"an image for driver {facts.driver}")
+        elif name in {"arch", "brand"}:
+            host.append(f"a GPU with {name}{operator}{value}")
+            image.append(f"an image for {name} {getattr(facts, name)}")
+    sides = [f"on the host: {host[0]}"] * bool(host) + [f"in the image: {image[0]}"] * bool(image)
+    if _runs_major(failed, facts.driver):
+        sides.append("or set NVIDIA_DISABLE_REQUIRE=true: programs start, those that use newer features fail")
+    return message, "; ".join(dict.fromkeys(sides))
+
+
+def _runs_major(failed: list[tuple[str, str, str]], driver: str) -> bool:
+    """Whether all that fails is a minor version of a CUDA whose programs start on this driver."""
+    firsts = [MINOR_COMPATIBLE.get(value.partition(".")[0]) for name, _, value in failed if name == "cuda"]
+    return bool(firsts) and all(first and _rank(driver) >= _rank(first) for first in firsts)
+
+
+def _parse(condition: str) -> tuple[str, str, str] | None:
+    found = [(condition.find(operator), operator) for operator in _OPERATORS if operator in condition]
+    if not found:
+        return None
+    # At one place the longest operator counts: `>=` and not `>`.
+    place, operator = min(found, key=lambda item: (item[0], -len(item[1])))
+    name, value = condition[:place], condition[place + len(operator) :]
+    if not name or not value or (name in _PROPERTIES[:3] and not _is_version(value)):
+        return None
+    return name, operator, value
+
+
+def _verdict(name: str, operator: str, value: str, facts: Facts) -> bool | None:
+    """Return None where it cannot be decided."""
+    if name not in _PROPERTIES:
+        return True  # the peers skip what they do not know
+    fact = getattr(facts, name)
+    if not fact:
+        return None
+    if name == "brand":
+        # Order between brands means nothing.
+        return (fact.lower() == value.lower()) is (operator in {"=", "=="}) if operator in {"=", "==", "!="} else None
+    verdict = _compare(_rank(fact), operator, _rank(value))
+    if name == "cuda" and facts.is_cuda_floor:
+        return True if verdict and operator in {">", ">="} else None
+    return verdict
+
+
+def _compare(fact: tuple[int, ...], operator: str, value: tuple[int, ...]) -> bool:
+    width = max(len(fact), len(value))
+    left, right = (side + (0,) * (width - len(side)) for side in (fact, value))
+    if operator in {"=", "=="}:
+        return left == right
+    if operator == "!=":
+        return left != right
+    if operator[0] == "<":
+        left, right = right, left
+    return left > right or (left == right and operator.endswith("="))
+
+
+def _and(left: bool | None, right: bool | None) -> bool | None:
+    if left is False or right is False:
+        return False
+    return None if left is None or right is None else True
+
+
+def _is_version(text: str) -> bool:
+    return bool(text) and all(part.isdecimal() and part.isascii() for part in text.split("."))
+
+
+def _rank(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdecimal())
