@@ -65,6 +65,14 @@ class Request:
     """Whether carrying it out twice leaves what once would have left."""
 
 
+@dataclass(slots=True)
+class _Trail:
+    """How often a request went out and how often an answer came: aiohttp repeats some by itself, unsaid."""
+
+    sent: int = 0
+    answered: int = 0
+
+
 class Client:
     """Connections to one API server; an async context."""
 
@@ -97,8 +105,11 @@ class Client:
         connector = aiohttp.TCPConnector(
             limit=0, ssl=self._credentials.tls or True, keepalive_timeout=30, socket_factory=_socket
         )
+        trace = aiohttp.TraceConfig()
+        trace.on_request_headers_sent.append(_count)
         return aiohttp.ClientSession(
             connector=connector,
+            trace_configs=[trace],
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             read_bufsize=2**18,
@@ -113,13 +124,13 @@ class Client:
         """Return the body of the answer. Raises: what the server refused with; Unavailable: no answer in time."""
         deadline = asyncio.get_running_loop().time() + self._limits.patience_s
         backoff = self.backoff()
-        may_have_happened = False
+        may_have_happened, trail = False, _Trail()
         while True:
             try:
                 async with self._slots:
-                    return await self._attempt(request)
+                    return await self._attempt(request, trail)
             except errors.NotFound:
-                if may_have_happened and request.method == "DELETE":
+                if request.method == "DELETE" and (may_have_happened or trail.sent > trail.answered):
                     return b""
                 raise
             except failure.Transient as failed:
@@ -134,17 +145,17 @@ class Client:
     async def stream(self, request: Request, *, silence_s: float) -> AsyncIterator[AsyncIterator[bytes]]:
         """Open an answer that goes on. Raises: as `request`, at once; while it is read too, when it is cut."""
         try:
-            async with self._open(request, silence_s=silence_s) as response:
+            async with self._open(request, _Trail(), silence_s=silence_s) as response:
                 if response.status != 200:
                     raise _failed(response, await response.read())
                 yield response.content.iter_any()
         except failure.Transient as failed:
             raise failed.error from failed
 
-    async def _attempt(self, request: Request) -> bytes:
+    async def _attempt(self, request: Request, trail: _Trail) -> bytes:
         may_renew = self._credentials.can_be_renewed
         while True:
-            async with self._open(request, silence_s=self._limits.answer_s) as response:
+            async with self._open(request, trail, silence_s=self._limits.answer_s) as response:
                 body = await response.read()
                 if response.status < 300:
                     return body
@@ -161,7 +172,9 @@ class Client:
         self._retired, self._session = self._session, self._new_session()
 
     @contextlib.asynccontextmanager
-    async def _open(self, request: Request, *, silence_s: float) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _open(
+        self, request: Request, trail: _Trail, *, silence_s: float
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
         if self._session is None:
             raise RuntimeError("client used outside its context")
         await self._bucket.take()
@@ -177,10 +190,12 @@ class Client:
                 data=request.body,
                 headers=headers,
                 allow_redirects=False,
+                trace_request_ctx=trail,
                 proxy=cluster.proxy_url,
                 server_hostname=cluster.tls_server_name,
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._limits.connect_s, sock_read=silence_s),
             ) as response:
+                trail.answered += 1
                 self._note(None)
                 yield response
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -211,6 +226,10 @@ class Client:
         elif error is None and not self._is_reachable:
             telemetry.log.info("api server answers again")
         self._is_reachable = error is None
+
+
+async def _count(_session: object, context: types.SimpleNamespace, _facts: object) -> None:
+    context.trace_request_ctx.sent += 1
 
 
 def _failed(response: aiohttp.ClientResponse, body: bytes) -> errors.FairleadError | failure.Transient:

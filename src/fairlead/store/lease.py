@@ -1,0 +1,195 @@
+"""Who leads: one of several processes holds a `Lease` and works, the others wait. Over any store.
+
+A candidate trusts only its own clock: a lease counts as abandoned when its record has not changed for its duration as
+this process saw it, whatever times stand in it. The holder renews in good time and gives up earlier than anybody may
+take over, so two of them never work at once as long as clocks run at about the same speed and the work stops when it is
+cancelled. Each new holder gets a higher `token`; writes that must not come from a former holder carry it and are
+compared by who keeps them. A holder that ends in order lets go at once.
+
+Source: Kubernetes coordination/v1 Lease; client-go tools/leaderelection (records and their meaning are the same, so
+both can take part in one election).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from fairlead import errors, telemetry
+from fairlead.store import port
+from fairlead.wire.kubernetes import coordination, meta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """The times of an election, as client-go has them by default."""
+
+    lease_s: float = 15.0
+    """How long others wait for a holder that says nothing; whole seconds in the record, rounded up."""
+    renew_within_s: float = 10.0
+    """A holder that could not renew for so long stops working; less than `lease_s`."""
+    retry_s: float = 2.0
+    """Between two attempts to take or to renew."""
+
+
+TERMS: Final = Terms()
+
+
+class Election:
+    """One candidate. `identity` must be no other process's, not even this one's after a restart."""
+
+    def __init__(
+        self,
+        store: port.Store,
+        *,
+        name: str,
+        namespace: str,
+        identity: str,
+        terms: Terms = TERMS,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._store = store
+        self._name = name
+        self._namespace = namespace
+        self._identity = identity
+        self._terms = terms
+        self._chance = chance
+        self._seen: coordination.Lease | None = None
+        self._seen_at = 0.0
+        self._renewed_at = 0.0
+
+    async def run(self, work: Callable[[int], Awaitable[None]]) -> None:
+        """Wait for the lease, then do `work(token)` until it returns or the lease is lost; let go at the end.
+
+        Raises: Conflict (`LeaseLost`): it was, and the work was cancelled; in a group, whatever the work raises.
+        """
+        token = await self._acquire()
+        telemetry.log.info("leading", lease=self._name, role=self._identity, count=token)
+        lost: list[errors.Conflict] = []
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                worker = tasks.create_task(_run(work, token), name=f"leads {self._name}")
+                keeper = tasks.create_task(self._keep(token, worker, lost), name=f"keeps {self._name}")
+                worker.add_done_callback(lambda _: keeper.cancel())
+        finally:
+            if not lost:
+                await self._release()
+        if lost:
+            raise lost[0]
+
+    async def _acquire(self) -> int:
+        while True:
+            try:
+                if await self._try():
+                    return self._held.spec.lease_transitions
+            except errors.Conflict:
+                telemetry.log.debug("lease taken by somebody else", lease=self._name)
+            except errors.FairleadError as error:
+                telemetry.log.warning(
+                    "lease cannot be asked for", lease=self._name, reason=error.reason, error=errors.sentence(error)
+                )
+            await asyncio.sleep(self._terms.retry_s * (1 + 0.2 * self._chance()))
+
+    @property
+    def _held(self) -> coordination.Lease:
+        if self._seen is None:
+            raise RuntimeError("no lease was taken")
+        return self._seen
+
+    async def _try(self) -> bool:
+        """Take the lease if it is free; returns whether it is ours. Raises: Conflict: another was faster; any other."""
+        asked_at = _clock()
+        try:
+            lease = await self._store.get(coordination.Lease, self._name, self._namespace)
+        except errors.NotFound:
+            about = meta.ObjectMeta(name=self._name, namespace=self._namespace)
+            spec = self._spec(coordination.LeaseSpec())
+            self._renewed(await self._store.create(coordination.Lease(metadata=about, spec=spec)), asked_at)
+            return True
+        self._observe(lease)
+        if not self._is_free(lease):
+            return False
+        wanted = msgspec.structs.replace(lease, spec=self._spec(lease.spec))
+        self._renewed(await self._store.update(wanted), asked_at)
+        return True
+
+    def _observe(self, lease: coordination.Lease) -> None:
+        if self._seen is None or self._seen.spec != lease.spec:
+            self._seen_at = _clock()
+        self._seen = lease
+
+    def _is_free(self, lease: coordination.Lease) -> bool:
+        if lease.spec.holder_identity in {"", self._identity}:
+            return True
+        duration_s = lease.spec.lease_duration_seconds or self._terms.lease_s
+        return _clock() - self._seen_at >= duration_s
+
+    def _spec(self, old: coordination.LeaseSpec) -> coordination.LeaseSpec:
+        is_ours = old.holder_identity == self._identity
+        return coordination.LeaseSpec(
+            holder_identity=self._identity,
+            lease_duration_seconds=math.ceil(self._terms.lease_s),
+            acquire_time=old.acquire_time if is_ours else meta.now(),
+            renew_time=meta.now(),
+            lease_transitions=old.lease_transitions + (0 if is_ours else 1),
+        )
+
+    def _renewed(self, lease: coordination.Lease, asked_at: float) -> None:
+        self._observe(lease)
+        self._renewed_at = asked_at
+
+    async def _keep(self, token: int, worker: asyncio.Task[None], lost: list[errors.Conflict]) -> None:
+        """Renew until cancelled; once that fails for too long, or another holds the lease, end the work."""
+        why = "it could not be renewed in time"
+        while (deadline := self._renewed_at + self._terms.renew_within_s) > _clock():
+            await asyncio.sleep(min(self._terms.retry_s, deadline - _clock()))
+            try:
+                async with asyncio.timeout_at(deadline):
+                    if not await self._renew(token):
+                        why = "it went to another, or away"
+                        break
+            except errors.FairleadError as error:
+                telemetry.log.warning("lease not renewed", lease=self._name, reason=error.reason, error=error.message)
+            except TimeoutError:
+                break
+        message = f"lease {self._namespace}/{self._name} of {self._identity} is lost: {why}"
+        lost.append(errors.Conflict(message, reason="LeaseLost", hint="start again and wait for it"))
+        worker.cancel()
+
+    async def _renew(self, token: int) -> bool:
+        """Renew what is held; returns whether it still is. Raises: any error of the store."""
+        lease, asked_at = self._held, _clock()
+        try:
+            wanted = msgspec.structs.replace(lease, spec=self._spec(lease.spec))
+            self._renewed(await self._store.update(wanted), asked_at)
+        except errors.NotFound:
+            return False
+        except errors.Conflict:
+            lease = await self._store.get(coordination.Lease, self._name, self._namespace)
+            if lease.spec.holder_identity != self._identity or lease.spec.lease_transitions != token:
+                return False
+            self._observe(lease)
+        return True
+
+    async def _release(self) -> None:
+        """Let go, so that nobody has to wait; whoever took it meanwhile keeps it."""
+        lease = self._held
+        spec = msgspec.structs.replace(lease.spec, holder_identity="", lease_duration_seconds=1, renew_time=meta.now())
+        with contextlib.suppress(errors.FairleadError, TimeoutError):
+            async with asyncio.timeout(self._terms.retry_s):
+                await self._store.update(msgspec.structs.replace(lease, spec=spec))
+
+
+async def _run(work: Callable[[int], Awaitable[None]], token: int) -> None:
+    await work(token)
+
+
+def _clock() -> float:
+    return asyncio.get_running_loop().time()
