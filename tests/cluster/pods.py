@@ -49,7 +49,7 @@ class Space:
     def path(self) -> str:
         return f"/api/v1/namespaces/{self.namespace}/pods"
 
-    def start(self, name: str, script: str, *, gpus: int = 0) -> None:
+    def start(self, name: str, script: str, *, gpus: int = 0, restart: str = "Never") -> None:
         """Create a pod of one busybox container."""
         limits = {RESOURCE: str(gpus)} if gpus else {}
         container = {
@@ -59,7 +59,7 @@ class Space:
             "command": ["/bin/sh", "-c", script],
             "resources": {"limits": limits},
         }
-        spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [container]}
+        spec = {"restartPolicy": restart, "terminationGracePeriodSeconds": 0, "containers": [container]}
         self.server.create(self.path, {"metadata": {"name": name}, "spec": spec})
 
     def start_looking(self, name: str, *, gpus: int) -> None:

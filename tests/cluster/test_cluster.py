@@ -63,6 +63,25 @@ def test_a_running_pod_survives_the_container_runtime(cluster: home.Cluster, spa
     assert pods.container(space.get("stays")) == before
 
 
+def test_a_machine_that_is_rebooted_keeps_its_objects_and_runs_pods_again(
+    cluster: home.Cluster, server: api.API, space: pods.Space
+) -> None:
+    space.start("before", "exec sleep 3600", restart="Always")
+    was = pods.container(space.until_phase("before", "Running"))
+    (cluster.host.disk / "run" / "mark").touch()
+
+    cluster.reboot()
+
+    assert not (cluster.host.disk / "run" / "mark").exists()
+    again = space.until("before", lambda pod: _has_run_again(pod, was), what="runs again")
+    assert pods.container(again)[0] != was[0]
+
+
+def _has_run_again(pod: api.Object, was: tuple[str, int]) -> bool:
+    status = pod["status"].get("containerStatuses", [{}])[0]
+    return "running" in status.get("state", {}) and int(status["restartCount"]) > was[1]
+
+
 def test_a_second_cluster_whose_owner_is_killed_runs_beside_the_first_and_is_swept_without_a_trace(
     cluster: home.Cluster, space: pods.Space, kubernetes_version: str
 ) -> None:

@@ -233,6 +233,9 @@ def _controller_manager(site: Site) -> tuple[str, ...]:
         f"--cluster-signing-cert-file={site.certificate('ca.crt')}",
         f"--cluster-signing-key-file={site.certificate('ca.key')}",
         "--use-service-account-credentials=true",
+        # at the default 20 a second, making its controllers' accounts takes 4 s before the first one runs
+        "--kube-api-qps=200",
+        "--kube-api-burst=400",
         "--allocate-node-cidrs=true",
         f"--cluster-cidr={POD_RANGE}",
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime
 import json
 import os
 import re
@@ -27,6 +28,7 @@ FOLDER: Final = Path("/var/tmp/fairlead-cluster")  # noqa: S108 one folder a mac
 DEFAULT_NAME: Final = "play"
 _NAME: Final = re.compile(r"[a-z]([a-z0-9-]{0,18}[a-z0-9])?")
 _NUMBER: Final = "number"
+_LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 _NODES: Final = "/api/v1/nodes"
 
 
@@ -107,6 +109,20 @@ class Cluster:
         """Stop and start a component; returns when its process is there, not when it serves."""
         self.stop(name, sign)
         self.start(name)
+
+    def reboot(self) -> None:
+        """Cut the power of the whole machine and start it again; returns when its kubelet has reported anew."""
+        before = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        self.host = machine.reboot(self.host)
+        self.processes.clear()
+        self.save()
+        _start_all(self, lambda _: None, prepare=lambda: None)
+
+        def renewed(items: list[api.Object]) -> bool | None:
+            return True if any(item["spec"]["renewTime"] > before for item in items) else None
+
+        with self.api() as connection:
+            connection.until(_LEASES, renewed, what="the kubelet renewed its lease")
 
     def load_image(self, archive: Path) -> None:
         """Import an image archive into the container runtime, where pods find it with `imagePullPolicy: Never`."""
@@ -190,20 +206,27 @@ def _bring_up(
     cluster.save()
     component.write_files(cluster.site, one.disk)
     clock("machine and certificates")
-    for part in ("etcd", "containerd", "kube-apiserver"):
-        cluster.start(part)
-    _load_own_images(cluster)
-    clock("images")
+    _start_all(cluster, clock, prepare=lambda: _load_own_images(cluster))
     with cluster.api() as connection:
-        _until_ready(cluster, connection)
-        clock("api server ready")
-        for part in ("kubelet", "kube-controller-manager", "kube-scheduler", "kube-proxy"):
-            cluster.start(part)
         connection.until(_NODES, _ready_node, what="the node is Ready")
         clock("node ready")
         connection.until("/api/v1/namespaces/default/serviceaccounts", _any, what="the default service account")
         clock("service account")
     return cluster
+
+
+def _start_all(cluster: Cluster, clock: Callable[[str], None], *, prepare: Callable[[], None]) -> None:
+    """Start every component; `prepare` has the container runtime for itself, while the API server starts."""
+    for part in ("etcd", "containerd", "kube-apiserver"):
+        cluster.start(part)
+    _until_there(cluster, "containerd", cluster.host.disk / "run" / "containerd" / "containerd.sock")
+    prepare()
+    clock("containerd and images")
+    with cluster.api() as connection:
+        _until_ready(cluster, connection)
+    clock("api server ready")
+    for part in ("kubelet", "kube-controller-manager", "kube-scheduler", "kube-proxy"):
+        cluster.start(part)
 
 
 class _Clock:
@@ -219,7 +242,6 @@ class _Clock:
 
 
 def _load_own_images(cluster: Cluster) -> None:
-    _until_there(cluster, "containerd", cluster.host.disk / "run" / "containerd" / "containerd.sock")
     for archive, write in (("pause.tar", image.write_pause), ("busybox.tar", image.write_busybox)):
         path = cluster.folder / archive
         write(path)

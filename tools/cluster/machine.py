@@ -194,19 +194,27 @@ def reserve_number() -> int:
         network = ipaddress.IPv4Network((int(_RANGE.network_address) + number * 256, 24))
         if any(other is not None and other.overlaps(network) for other in taken):
             continue
-        made = subprocess.run(
-            ("ip", "link", "add", link(number), "type", "veth", "peer", "name", f"{link(number)}p"),
-            check=False,
-            capture_output=True,
-            text=True,
-        )
-        if made.returncode == 0:
+        with contextlib.suppress(errors.Conflict):
+            _make_link(number)
             return number
-        if "exists" not in made.stderr:
-            hint = "run as root, on a kernel with veth"
-            raise errors.Unavailable(f"no link: {made.stderr.strip()}", reason="LinkRefused", hint=hint)
     message = f"no free network in {_RANGE}"
     raise errors.Unavailable(message, reason="NoNetwork", hint="end a cluster: python -m tools.cluster list")
+
+
+def _make_link(number: int) -> None:
+    """Make both ends; raises Conflict when the number is taken."""
+    ends = ("ip", "link", "add", link(number), "type", "veth", "peer", "name", f"{link(number)}p")
+    made = subprocess.run(ends, check=False, capture_output=True, text=True)
+    if "exists" in made.stderr:
+        raise errors.Conflict(f"there is a link {link(number)}", reason="NumberTaken")
+    if made.returncode:
+        hint = "run as root, on a kernel with veth"
+        raise errors.Unavailable(f"no link: {made.stderr.strip()}", reason="LinkRefused", hint=hint)
+
+
+def _remove_link(number: int) -> None:
+    """Remove both ends; the kernel may have done so with the machine's network namespace."""
+    subprocess.run(("ip", "link", "del", link(number)), check=False, capture_output=True)
 
 
 def _network(text: str) -> ipaddress.IPv4Network | None:
@@ -258,6 +266,18 @@ def shut_down(number: int) -> None:
     _remove_cgroups(number)
 
 
+def reboot(one: Machine) -> Machine:
+    """Cut the power and boot the same machine again: its disk stays, `/run` is empty, nothing runs.
+
+    The kernel is the host's and goes on, so its boot id and uptime say nothing of this.
+    """
+    shut_down(one.number)
+    shutil.rmtree(one.disk / "run")
+    _remove_link(one.number)
+    _make_link(one.number)
+    return boot(one.folder, hostname=one.hostname, paths=one.paths, number=one.number)
+
+
 def processes(number: int) -> list[Process]:
     """Return everything that runs in a machine, its pods' containers too; process 1 comes first."""
     found: set[int] = set()
@@ -271,7 +291,7 @@ def processes(number: int) -> list[Process]:
 
 def forget(folder: Path, number: int) -> None:
     """Give the number back and remove the folder of a machine that was shut down; idempotent."""
-    subprocess.run(("ip", "link", "del", link(number)), check=False, capture_output=True)
+    _remove_link(number)
     _remove_cgroups(number)
     shutil.rmtree(folder, ignore_errors=True)
     if folder.exists():  # what could not be removed is an error, what was gone already is not
