@@ -182,7 +182,7 @@ def _take_name(home: Path) -> None:
         except FileNotFoundError:
             continue  # the last cluster's end took the parent along, this moment
         except FileExistsError as error:
-            hint = f"end it: python -m tools.cluster down --name {home.name}"
+            hint = f"end it: .venv/bin/python -m tools.cluster down --name {home.name}"
             message = f"there is a cluster {home.name!r} in {home.parent}"
             raise errors.Conflict(message, reason="NameTaken", hint=hint) from error
         return
