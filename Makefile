@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 PY := .venv/bin/python
 
-.PHONY: demo test test-slow check fmt bench docs lock setup clean
+.PHONY: demo test test-slow test-cluster cluster cluster-down check fmt bench docs lock setup clean
 
 demo: setup        ## start Fairlead on this machine, run the articles' pod, print its trace, stop everything
 	@tools/demo.sh
@@ -12,6 +12,17 @@ test: setup        ## house, unit, contract and system rings
 
 test-slow: setup   ## the long proofs: kill points, 500 containers
 	@$(PY) -m pytest -m "slow and not cluster" --timeout 1200
+
+cluster: setup     ## a real Kubernetes on this machine, left running; prints how to use it
+	@tests/cluster/setup.sh && $(PY) -m tools.cluster up
+
+cluster-down:      ## end it, without a trace
+	@$(PY) -m tools.cluster down
+
+VERSIONS ?= 1.36
+test-cluster: setup  ## the cluster ring; VERSIONS="1.36 1.34" for both
+	@tests/cluster/setup.sh $(VERSIONS)
+	@$(PY) -m pytest tests/cluster $(foreach v,$(VERSIONS),--kubernetes-version $(v))
 
 check: setup       ## the house ring alone: lint, types, import law, limits, docs
 	@$(PY) -m pytest tests/house

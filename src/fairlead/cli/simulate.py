@@ -11,6 +11,7 @@ from fairlead.cli import options, output
 from fairlead.cli.client import Client
 from fairlead.cli.output import Column
 from fairlead.serve.machineview import FaultDone, FaultRequest
+from fairlead.silicon.sim import fault as faults
 from fairlead.silicon.sim import profile as profiles
 
 
@@ -45,6 +46,34 @@ _PROFILE_COLUMNS: Final = (
     Column[ProfileView]("BOARDS", lambda item: item.boards),
     Column[ProfileView]("DRIVER", lambda item: item.driver),
 )
+
+
+class FaultView(msgspec.Struct, frozen=True, kw_only=True):
+    """One fault that can be made to happen."""
+
+    name: str
+    value: str
+    default: str
+    text: str
+
+
+_FAULT_COLUMNS: Final = (
+    Column[FaultView]("FAULT", lambda item: item.name),
+    Column[FaultView]("VALUE", lambda item: item.value or "-"),
+    Column[FaultView]("DEFAULT", lambda item: item.default or "-"),
+    Column[FaultView]("WHAT HAPPENS", lambda item: item.text),
+)
+
+
+@simulate.command("faults")
+@options.output_option
+def list_faults(*, form: str) -> None:
+    """List what can be broken on command."""
+    found = [
+        FaultView(name=name, value=item.value, default=item.default, text=item.text)
+        for name, item in faults.FAULTS.items()
+    ]
+    output.show_listing(found, _FAULT_COLUMNS, form=form, name=lambda item: item.name)
 
 
 @simulate.command("profiles")

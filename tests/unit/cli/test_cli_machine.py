@@ -51,6 +51,7 @@ def test_faults_are_injected_and_profiles_listed(service: Service) -> None:
     unknown = service.fairlead("simulate", "fault", "fire")
     assert (unknown.exit_code, "offered: lost, xid" in unknown.stderr) == (2, True)
     assert "h100x8" in fairlead("simulate", "profiles", "-o", "name").stdout.splitlines()
+    assert {"xid", "lost", "recover"} <= set(fairlead("simulate", "faults", "-o", "name").stdout.splitlines())
 
 
 def test_images_are_made_listed_and_removed(service: Service, tmp_path: Path) -> None:
