@@ -106,22 +106,23 @@ def _refusal(variable: str, text: str, failed: list[tuple[str, str, str]], facts
     needs = " or ".join(dict.fromkeys("".join(condition) for condition in failed))
     known = [f"{name} {getattr(facts, name)}" for name in _PROPERTIES if getattr(facts, name)]
     message = f"{variable}={text} is not met: the image needs {needs}, this host has {', '.join(known)}"
-    host, image = [], []
-    for name, operator, value in failed:
-        if name == "cuda" and operator in {">=", ">"}:
-            first = driver_for_cuda(value)
-            host.append(f"a driver from {first or 'a release that runs CUDA ' + value} on")
-            image.append(f"an image for CUDA {facts.cuda} or older")
-        elif name == "driver" and operator in {">=", ">"}:
-            host.append(f"a driver from {value} on")
-            image.append(f"an image for driver {facts.driver}")
-        elif name in {"arch", "brand"}:
-            host.append(f"a GPU with {name}{operator}{value}")
-            image.append(f"an image for {name} {getattr(facts, name)}")
-    sides = [f"on the host: {host[0]}"] * bool(host) + [f"in the image: {image[0]}"] * bool(image)
+    # One way out is enough; the first alternative is the one images mean.
+    host, image = _sides(*failed[0], facts)
+    sides = [f"on the host: {host}", f"in the image: {image}"]
     if _runs_major(failed, facts.driver):
         sides.append("or set NVIDIA_DISABLE_REQUIRE=true: programs start, those that use newer features fail")
-    return message, "; ".join(dict.fromkeys(sides))
+    return message, "; ".join(sides)
+
+
+def _sides(name: str, operator: str, value: str, facts: Facts) -> tuple[str, str]:
+    """Return what would meet a condition on the host, and what in the image."""
+    if name == "cuda" and operator in {">=", ">"}:
+        first = driver_for_cuda(value) or f"a release that runs CUDA {value}"
+        return f"a driver from {first} on", f"an image for CUDA {facts.cuda} or older"
+    if name == "driver" and operator in {">=", ">"}:
+        return f"a driver from {value} on", f"an image for driver {facts.driver} or older"
+    what = "a driver" if name in {"cuda", "driver"} else "a GPU"
+    return f"{what} with {name}{operator}{value}", f"an image for {name} {getattr(facts, name)}"
 
 
 def _runs_major(failed: list[tuple[str, str, str]], driver: str) -> bool:

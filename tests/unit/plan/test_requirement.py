@@ -1,0 +1,133 @@
+"""Requirements of images against drivers: three-valued conditions, and refusals that say which side to change."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.plan import requirement
+
+NAME = "NVIDIA_REQUIRE_CUDA"
+HOST = requirement.Facts(driver="550.163.01", arch="9.0", brand="tesla")
+TYPICAL = "cuda>=12.6 brand=tesla,driver>=470,driver<471 brand=unknown,driver>=535,driver<536"
+
+
+def is_met(text: str, facts: requirement.Facts = HOST) -> bool:
+    return requirement.problem(NAME, text, facts) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "met"),
+    [
+        ("cuda>=12.4", True),
+        ("cuda>=12.5", False),
+        ("cuda>=9", True),
+        ("cuda>12.4", False),
+        ("cuda=12.4", True),
+        ("cuda==12.4.0", True),
+        ("cuda!=12.4", False),
+        ("cuda<13", True),
+        ("cuda<=12.4", True),
+        ("cuda<12.4", False),
+        ("driver>=550", True),
+        ("driver>=550.163.1", True),
+        ("driver>=550.163.2", False),
+        ("driver>=535,driver<536", False),
+        ("driver<536 driver>=550", True),
+        ("arch>=8.0", True),
+        ("arch>=10.0", False),
+        ("brand=Tesla", True),
+        ("brand!=tesla", False),
+        ("brand=geforce", False),
+        ("moonphase=full", True),  # what the peers do not know they skip
+        ("", True),
+        (TYPICAL, False),
+        (f"{TYPICAL} brand=tesla,driver>=550,driver<551", True),
+    ],
+)
+def test_alternatives_are_apart_by_spaces_and_conditions_by_commas(text: str, met: bool) -> None:
+    assert is_met(text) is met
+
+
+@pytest.mark.parametrize("text", ["cuda", "cuda>=", ">=12", "cuda>=twelve", "driver>=1..2", "cuda>=12.4 nonsense"])
+def test_what_is_no_condition_is_refused_by_name(text: str) -> None:
+    found = requirement.problem(NAME, text, requirement.Facts(driver="1.0"))
+    assert found is not None
+    assert "is not a condition" in found[0]
+
+
+def test_what_nobody_told_decides_nothing() -> None:
+    unknown = requirement.Facts(driver="550.163.01")
+    assert is_met("brand=geforce", unknown)
+    assert is_met("arch>=99", unknown)
+    assert not is_met("brand=tesla,driver<470", unknown)
+
+
+def test_a_refusal_names_both_sides_and_what_to_change_on_either() -> None:
+    found = requirement.problem(NAME, "cuda>=12.6", HOST)
+    assert found is not None
+    message, hint = found
+    assert message == (
+        "NVIDIA_REQUIRE_CUDA=cuda>=12.6 is not met: the image needs cuda>=12.6, "
+        "this host has cuda 12.4, driver 550.163.01, arch 9.0, brand tesla"
+    )
+    assert "on the host: a driver from 560.28.03 on" in hint
+    assert "in the image: an image for CUDA 12.4 or older" in hint
+    assert "NVIDIA_DISABLE_REQUIRE=true" in hint
+
+
+def test_no_way_round_is_offered_where_programs_would_not_even_start() -> None:
+    found = requirement.problem(NAME, "cuda>=12.4", requirement.Facts(driver="470.42.01"))
+    assert found is not None
+    assert "NVIDIA_DISABLE_REQUIRE" not in found[1]
+
+
+def test_drivers_newer_than_the_table_run_at_least_its_newest_cuda() -> None:
+    newer = requirement.Facts(driver="999.10")
+    newest = requirement.CUDA_DRIVERS[0][0]
+    assert newer.cuda == newest
+    assert is_met(f"cuda>={newest}", newer)
+    assert is_met("cuda>=99", newer)  # perhaps: not for us to say
+    assert is_met(f"cuda<={newest}", newer)
+    assert not is_met("driver<999", newer)
+
+
+def test_told_facts_come_before_the_table() -> None:
+    assert is_met("cuda>=12.9", requirement.Facts(driver="550.163.01", cuda="13.0"))
+
+
+def test_the_table_falls_in_both_columns() -> None:
+    cudas = [tuple(map(int, cuda.split("."))) for cuda, _ in requirement.CUDA_DRIVERS]
+    drivers = [tuple(map(int, driver.split("."))) for _, driver in requirement.CUDA_DRIVERS]
+    assert cudas == sorted(cudas, reverse=True)
+    assert drivers == sorted(drivers, reverse=True)
+
+
+@pytest.mark.parametrize(("cuda", "driver"), requirement.CUDA_DRIVERS)
+def test_each_row_reads_both_ways(cuda: str, driver: str) -> None:
+    assert requirement.cuda_of_driver(driver) == cuda
+    assert requirement.driver_for_cuda(cuda) == driver
+    assert is_met(f"cuda>={cuda}", requirement.Facts(driver=driver))
+
+
+def test_versions_outside_the_table_say_so() -> None:
+    assert requirement.cuda_of_driver("304.1") == ""
+    assert requirement.cuda_of_driver("not a version") == ""
+    assert requirement.driver_for_cuda("99.0") == ""
+
+
+versions = st.lists(st.integers(0, 600), min_size=1, max_size=3).map(lambda parts: ".".join(map(str, parts)))
+
+
+@given(versions, versions)
+def test_opposite_conditions_are_never_both_met_nor_both_refused(host: str, wanted: str) -> None:
+    facts = requirement.Facts(driver=host, cuda="1.0")
+    assert is_met(f"driver>={wanted}", facts) is not is_met(f"driver<{wanted}", facts)
+    assert is_met(f"driver={wanted}", facts) is not is_met(f"driver!={wanted}", facts)
+    assert is_met(f"driver>{wanted}", facts) is not is_met(f"driver<={wanted}", facts)
+
+
+@given(st.text(max_size=40))
+def test_any_text_gets_a_verdict(text: str) -> None:
+    assert isinstance(is_met(text), bool)
