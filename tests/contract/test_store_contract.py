@@ -20,11 +20,11 @@ import msgspec
 import pytest
 
 from fairlead import errors
-from fairlead.store import memory, port, sqlite
+from fairlead.store import lease, memory, port, sqlite
 from fairlead.store.kubernetes import credentials
 from fairlead.store.kubernetes import store as kubernetes
 from fairlead.store.port import ChangeKind, Selector
-from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes import coordination, core, meta
 
 T = TypeVar("T", bound=meta.Object)
 
@@ -744,3 +744,30 @@ async def test_a_namespace_waits_for_pods_that_still_run_and_takes_no_new_ones(s
         await store.create(pod(name))
     await store.delete(core.Pod, "running", name, grace_s=0)
     await is_gone(store, home)
+
+
+# elections
+
+
+async def test_leadership_goes_from_one_to_the_next(store: port.Store, team: str) -> None:
+    terms = lease.Terms(lease_s=10, renew_within_s=8, retry_s=0.05)
+    leading: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
+
+    async def stand(identity: str) -> None:
+        async def work(token: int) -> None:
+            leading.put_nowait((identity, token))
+            await asyncio.Event().wait()
+
+        await lease.Election(store, name="control", namespace=team, identity=identity, terms=terms).run(work)
+
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        candidates = {name: group.create_task(stand(name)) for name in ("a", "b")}
+        first, first_token = await leading.get()
+        renewed = (await store.get(coordination.Lease, "control", team)).metadata.resource_version
+        await changes(store.watch(coordination.Lease, Selector(namespace=team), since=renewed), 1)
+        candidates[first].cancel()
+        second, second_token = await leading.get()
+        candidates[second].cancel()
+    assert {first, second} == {"a", "b"}
+    assert second_token > first_token
+    assert (await store.get(coordination.Lease, "control", team)).spec.holder_identity == ""

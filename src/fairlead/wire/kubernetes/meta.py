@@ -14,8 +14,12 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import msgspec
 
 
-class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Base of every struct on the Kubernetes wire: camelCase keys, defaults left out."""
+class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
+    """Base of every struct on the Kubernetes wire: camelCase keys, defaults left out.
+
+    The garbage collector does not track them (`gc=False`): decoded trees have no cycles, and walking 100,000 cached
+    pods would stop a scheduler again and again.
+    """
 
 
 class OwnerReference(Wire, frozen=True):
