@@ -7,17 +7,15 @@ others are not touched by it. AMD reports no events this way: watchers wait, and
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from fairlead.model.driver import DriverFiles, Module
-from fairlead.model.gpu import GPU, Driver, GPUEvent, GPUHealth, Inventory, Link, LinkKind, UnreadableGPU, Vendor
+from fairlead.model.gpu import GPU, Driver, GPUHealth, Inventory, Link, LinkKind, UnreadableGPU, Vendor
 from fairlead.model.ids import GPUUUID
-from fairlead.silicon import driver, feed, pci
+from fairlead.silicon import driver, pci, sysfs
 
 _DRIVER_FOLDER: Final = "sys/module/amdgpu/drivers/pci:amdgpu"
 _KFD_NODES: Final = "sys/class/kfd/kfd/topology/nodes"
@@ -38,29 +36,12 @@ class _Node:
     """Numbers of the nodes at the far ends of XGMI links, one a link."""
 
 
-class AMDSilicon:
+class AMDSilicon(sysfs.SysfsSilicon):
     """The Silicon port over amdgpu's sysfs."""
 
     def __init__(self, root: Path) -> None:
         """Args: root: where /dev, /proc and /sys lie."""
-        self._root = root
-        self._feed = feed.Feed()
-
-    async def scan(self) -> Inventory:
-        """Read everything now; see the port."""
-        return await asyncio.to_thread(_scan, self._root)
-
-    async def scan_driver(self) -> tuple[DriverFiles, ...]:
-        """Read device nodes and modules; see the port. The user space is the container's own."""
-        files = await asyncio.to_thread(_scan_driver, self._root)
-        return () if files is None else (files,)
-
-    def watch_events(self) -> AsyncIterator[GPUEvent]:
-        """Wait for ever: sysfs reports no events."""
-        return self._feed.subscribe()
-
-    async def close(self) -> None:
-        """Nothing is held."""
+        super().__init__(root, _scan, _scan_driver)
 
 
 def _addresses(root: Path) -> list[str]:

@@ -6,17 +6,15 @@ out, because they are what is given away. Intel reports no events this way: watc
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
 from fairlead.model.driver import DriverFiles, Module
-from fairlead.model.gpu import GPU, Driver, GPUEvent, GPUHealth, Inventory, Link, UnreadableGPU, Vendor
+from fairlead.model.gpu import GPU, Driver, GPUHealth, Inventory, Link, UnreadableGPU, Vendor
 from fairlead.model.ids import GPUUUID
-from fairlead.silicon import driver, feed, pci
+from fairlead.silicon import driver, pci, sysfs
 
 _VENDOR_ID: Final = 0x8086
 _DRIVERS: Final = ("i915", "xe")
@@ -32,29 +30,12 @@ _NAMES: Final = {
 _MEMORY_FILES: Final = ("lmem_total_bytes", "tile0/vram0/size", "drm/{card}/lmem_total_bytes")
 
 
-class IntelSilicon:
+class IntelSilicon(sysfs.SysfsSilicon):
     """The Silicon port over i915's and xe's sysfs."""
 
     def __init__(self, root: Path) -> None:
         """Args: root: where /dev, /proc and /sys lie."""
-        self._root = root
-        self._feed = feed.Feed()
-
-    async def scan(self) -> Inventory:
-        """Read everything now; see the port."""
-        return await asyncio.to_thread(_scan, self._root)
-
-    async def scan_driver(self) -> tuple[DriverFiles, ...]:
-        """Read device nodes and modules; see the port. The user space is the container's own."""
-        files = await asyncio.to_thread(_scan_driver, self._root)
-        return () if files is None else (files,)
-
-    def watch_events(self) -> AsyncIterator[GPUEvent]:
-        """Wait for ever: sysfs reports no events."""
-        return self._feed.subscribe()
-
-    async def close(self) -> None:
-        """Nothing is held."""
+        super().__init__(root, _scan, _scan_driver)
 
 
 def _list_cards(root: Path) -> list[tuple[str, Path]]:
