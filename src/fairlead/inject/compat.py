@@ -6,10 +6,8 @@ linker ahead of the driver's, and the container itself loads from it, or not.
 Source: NVIDIA "CUDA Compatibility" guide, section "Forward Compatibility".
 """
 
-from __future__ import annotations
-
-import os
-import stat
+import _stat
+import posix
 
 from fairlead.inject import document, elf, rooted
 
@@ -26,17 +24,17 @@ def is_needed(root: rooted.Root, folder: str, driver: str) -> bool:
         names = [name for name in root.list(folder) if name.startswith(_PREFIX) and "." in name[len(_PREFIX) :]]
         if len(names) != 1:
             return False
-        handle = root.open(f"{folder}/{names[0]}", os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        handle = root.open(f"{folder}/{names[0]}", posix.O_RDONLY | posix.O_NONBLOCK | posix.O_NOFOLLOW)
     except OSError:
         return False
     try:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
+        if not _stat.S_ISREG(posix.fstat(handle).st_mode):
             return False
         majors = _majors(elf.forward_note(handle))
     except OSError:
         return False
     finally:
-        os.close(handle)
+        posix.close(handle)
     ours, theirs = _major(driver), _major(names[0][len(_PREFIX) :])
     return 0 < ours < theirs and (majors is None or ours in majors)
 

@@ -91,7 +91,8 @@ def sources(
             hint = f"generate it into one of {', '.join(registry.directories)}"
             raise errors.NotFound(message, reason="KindUnresolvable", hint=hint, kind=kind)
         files += bare
-        found += [(file.path, file.spec.edits) for file in bare if file.spec is not None]
+        known = {source for source, _ in found}
+        found += [(file.path, file.spec.edits) for file in bare if file.spec is not None and file.path not in known]
     for path in dict.fromkeys(file.path for file in files):
         _assert_ours(path, "a CDI spec")
         _assert_ours(path[: path.rfind("/")] or "/", "a folder of CDI specs")

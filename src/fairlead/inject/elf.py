@@ -6,9 +6,7 @@ few hundred bytes of them; they are never mapped, since an image could cut them 
 Source: System V ABI, "Object Files" and "Dynamic Linking"; elf(5).
 """
 
-from __future__ import annotations
-
-import os
+import posix
 
 _MAGIC = b"\x7fELF\x02\x01"
 _PT_LOAD, _PT_DYNAMIC, _PT_NOTE = 1, 2, 4
@@ -58,7 +56,7 @@ def forward_note(handle: int) -> str | None:
 
 def _segments(handle: int) -> list[_Segment]:
     """Return kind, file offset, address and size of each segment."""
-    head = os.pread(handle, 64, 0)
+    head = posix.pread(handle, 64, 0)
     if not head.startswith(_MAGIC) or len(head) < 64 or _word(head, 54, 2) != _SEGMENT_BYTES:
         return []
     count = min(_word(head, 56, 2), _SEGMENTS_LIMIT)
@@ -72,7 +70,7 @@ def _segments(handle: int) -> list[_Segment]:
 
 def _bounded(handle: int, place: int, size: int) -> bytes:
     """Read at an offset that may be nonsense."""
-    return os.pread(handle, size, place) if place < 1 << 62 else b""
+    return posix.pread(handle, size, place) if place < 1 << 62 else b""
 
 
 def _file_offset(segments: list[_Segment], address: int) -> int:

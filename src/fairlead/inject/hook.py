@@ -12,9 +12,6 @@ space or memory, stop it.
 Source: OCI runtime-spec config.md, "POSIX-platform Hooks"; runtime.md, "State".
 """
 
-from __future__ import annotations
-
-import os
 import posix
 import sys
 
@@ -71,7 +68,7 @@ def _leave_the_image() -> None:
         raise HookError("must be started by its launcher, with python -I -S")
     posix.chdir("/")
     posix.umask(0o022)
-    os.closerange(3, 4096)
+    posix.closerange(3, 4096)
 
 
 def parse(arguments: list[str]) -> dict[str, list[str]]:

@@ -48,7 +48,9 @@ def _emit(interpreter: str, packages: str, module: str, *, call: str) -> bytes:
     if len(first) > _SHEBANG_LIMIT or any(letter.isspace() for letter in interpreter):
         message = f'the kernel cannot start "{interpreter}" from a script: too long, or spaces in it'
         raise errors.Invalid(message, reason="LauncherPathInvalid", hint="use a system Python")
-    body = f"import sys\nsys.path.append({packages!r})\nfrom fairlead.inject import {module}\nsys.exit({call})\n"
+    body = (
+        f"import posix, sys\nsys.path.append({packages!r})\nfrom fairlead.inject import {module}\nposix._exit({call})\n"
+    )
     return f"{first}\n{body}".encode()
 
 

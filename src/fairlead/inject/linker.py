@@ -8,13 +8,10 @@ system and comes back as bytes; the hook decides where they go.
 Source: ldconfig(8), pivot_root(2), prctl(2) PR_SET_SECUREBITS; musl's dynlink.c for its path file.
 """
 
-from __future__ import annotations
-
 import _signal  # type: ignore[import-not-found]  # `signal` alone would cost 3 ms, for its enums
-import os
-import resource
+import posix
 
-from fairlead.inject import rooted
+from fairlead.inject import rooted, syscall
 
 LDCONFIG = ("/sbin/ldconfig.real", "/usr/sbin/ldconfig.real", "/sbin/ldconfig", "/usr/sbin/ldconfig")
 """Where hosts keep it; some have a script under its name and the program beside it."""
@@ -32,6 +29,7 @@ _OUTPUT = ("/dev", "/proc", "/sys", "/run", "/mnt")
 """Folders of an image under which the result may be laid, the first that is one."""
 _TIME_LIMIT_S = 15
 _FILE_LIMIT_BYTES = 64 << 20
+_RLIMIT_CPU, _RLIMIT_FSIZE, _RLIMIT_CORE = 0, 1, 4
 _FAILED = 70
 _SIGKILL = 9
 
@@ -48,21 +46,22 @@ def sealed_ldconfig(path: str) -> int:
     """
     for place in (path,) if path else LDCONFIG:
         try:
-            handle = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+            handle = posix.open(place, posix.O_RDONLY | posix.O_CLOEXEC)
         except OSError:
             continue
         try:
-            status = os.fstat(handle)
-            if status.st_uid not in {0, os.geteuid()} or status.st_mode & 0o022:
+            status = posix.fstat(handle)
+            if status.st_uid not in {0, posix.geteuid()} or status.st_mode & 0o022:
                 raise LinkerError(f"{place} can be written by others than root")
-            data = rooted.read_all(handle)
-        finally:
-            os.close(handle)
-        if data.startswith(_ELF):
-            copy = os.memfd_create("ldconfig", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-            rooted.write_all(copy, data)
-            rooted.checked(rooted.libc.fcntl(copy, _F_ADD_SEALS, _SEALS))
+            if posix.pread(handle, len(_ELF), 0) != _ELF:
+                continue
+            copy = posix.memfd_create("ldconfig", posix.MFD_CLOEXEC | posix.MFD_ALLOW_SEALING)
+            while posix.sendfile(copy, handle, None, 1 << 26):
+                pass
+            syscall.libc("fcntl", copy, _F_ADD_SEALS, _SEALS)
             return copy
+        finally:
+            posix.close(handle)
     raise LinkerError(f"no ldconfig on the host (looked for {path or ', '.join(LDCONFIG)})")
 
 
@@ -74,23 +73,23 @@ def build_cache(root: str, folders: list[str], *, ldconfig: str = "") -> bytes:
     Raises:  LinkerError, OSError.
     """
     program = sealed_ldconfig(ldconfig)
-    result = os.memfd_create("ld.so.cache", os.MFD_CLOEXEC)
-    words = os.memfd_create("messages", os.MFD_CLOEXEC)
-    child = os.fork()
+    result = posix.memfd_create("ld.so.cache", posix.MFD_CLOEXEC)
+    words = posix.memfd_create("messages", posix.MFD_CLOEXEC)
+    child = posix.fork()
     if child == 0:
         _confined(root, folders, program=program, result=result, words=words)
-    _, status = os.waitpid(child, 0)
+    _, status = posix.waitpid(child, 0)
     data, text = (_content(handle) for handle in (result, words))
     for handle in (program, result, words):
-        os.close(handle)
-    if os.waitstatus_to_exitcode(status) != 0 or not data.startswith((_CACHE, _OLD_CACHE)):
+        posix.close(handle)
+    if posix.waitstatus_to_exitcode(status) != 0 or not data.startswith((_CACHE, _OLD_CACHE)):
         shown = text.decode("utf-8", "replace").strip()[-300:]
-        raise LinkerError(f"ldconfig failed ({os.waitstatus_to_exitcode(status)}): {shown or 'without a word'}")
+        raise LinkerError(f"ldconfig failed ({posix.waitstatus_to_exitcode(status)}): {shown or 'without a word'}")
     return data
 
 
 def _content(handle: int) -> bytes:
-    os.lseek(handle, 0, os.SEEK_SET)
+    posix.lseek(handle, 0, 0)
     return rooted.read_all(handle)
 
 
@@ -100,39 +99,47 @@ def _confined(root: str, folders: list[str], *, program: int, result: int, words
         output = _enter(root, folders)
         # Not in the worker: the first process of a process namespace is deaf to it. Its parent's death is its own.
         _signal.alarm(_TIME_LIMIT_S)
-        worker = os.fork()
+        worker = posix.fork()
         if worker == 0:
             _become_ldconfig([output, *folders], program=program, words=words)
-        _, status = os.waitpid(worker, 0)
-        code = os.waitstatus_to_exitcode(status)
+        _, status = posix.waitpid(worker, 0)
+        code = posix.waitstatus_to_exitcode(status)
         if code == 0:
-            handle = os.open(output, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            handle = posix.open(output, posix.O_RDONLY | posix.O_NOFOLLOW | posix.O_NONBLOCK)
             rooted.write_all(result, rooted.read_all(handle))
-        os._exit(0 if code == 0 else _FAILED)
+        posix._exit(0 if code == 0 else _FAILED)
     except OSError as error:
         rooted.write_all(words, f"{error}".encode())
     finally:
-        os._exit(_FAILED)
+        posix._exit(_FAILED)
 
 
 def _enter(root: str, folders: list[str]) -> str:
     """Make the container's root this process's root, in namespaces of its own; returns where results go inside."""
-    libc = rooted.libc
-    rooted.checked(libc.unshare(_NEWNS | _NEWUTS | _NEWIPC | _NEWPID | _NEWNET))
-    rooted.checked(libc.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None))
-    place = os.path.realpath(root)
+    syscall.libc("unshare", _NEWNS | _NEWUTS | _NEWIPC | _NEWPID | _NEWNET)
+    syscall.libc("mount", None, b"/", None, _MS_REC | _MS_PRIVATE, None)
+    place = _real(root)
     _take_away(place, folders)
-    path = os.fsencode(place)
-    rooted.checked(libc.mount(path, path, None, _MS_BIND | _MS_REC, None))
+    path = place.encode("utf-8", "surrogateescape")
+    syscall.libc("mount", path, path, None, _MS_BIND | _MS_REC, None)
     inside = rooted.Root(place)
     rooted.restrict(inside.handle, rooted.ATTR_RDONLY | rooted.ATTR_NOSUID | rooted.ATTR_NODEV, is_recursive=True)
     output = _output(inside)
-    os.fchdir(inside.handle)
-    rooted.checked(libc.pivot_root(b".", b"."))
-    rooted.checked(libc.umount2(b".", _MNT_DETACH))
-    os.chdir("/")
-    os.chdir(output)
+    posix.fchdir(inside.handle)
+    syscall.libc("pivot_root", b".", b".")
+    syscall.libc("umount2", b".", _MNT_DETACH)
+    posix.chdir("/")
+    posix.chdir(output)
     return f"{output}/out/ld.so.cache"
+
+
+def _real(path: str) -> str:
+    """Return a folder's path without links, as the kernel names it."""
+    handle = posix.open(path, posix.O_PATH | posix.O_DIRECTORY | posix.O_CLOEXEC)
+    try:
+        return posix.readlink(f"/proc/self/fd/{handle}")
+    finally:
+        posix.close(handle)
 
 
 def _output(inside: rooted.Root) -> str:
@@ -143,24 +150,30 @@ def _output(inside: rooted.Root) -> str:
         except OSError:
             continue
         target = f"/proc/self/fd/{handle}".encode()
-        rooted.checked(rooted.libc.mount(b"tmpfs", target, b"tmpfs", 0b1110, b"size=32m,mode=0755"))
-        os.close(handle)
+        syscall.libc("mount", b"tmpfs", target, b"tmpfs", 0b1110, b"size=32m,mode=0755")
+        posix.close(handle)
         top = inside.folder_to_hide(place)
-        os.mkdir("out", 0o755, dir_fd=top)
-        os.close(top)
+        posix.mkdir("out", 0o755, dir_fd=top)
+        posix.close(top)
         return place
     raise OSError(2, f"the image has none of the folders {', '.join(_OUTPUT)}")
 
 
 def _take_away(root: str, folders: list[str]) -> None:
     """Unmount everything below the root but the libraries: /proc leads to the host, volumes are not ours."""
-    below = f"{root.rstrip('/')}/"
-    with open("/proc/self/mountinfo", "rb") as file:  # noqa: PTH123  no pathlib on a container's start
-        places = [os.fsdecode(_unescaped(line.split(b" ")[4])) for line in file]
-    for place in reversed(places):
-        if place.startswith(below) and not _holds_libraries(place[len(below) - 1 :], folders):
-            flags = _MNT_DETACH | _UMOUNT_NOFOLLOW
-            rooted.checked(rooted.libc.umount2(os.fsencode(place), flags))
+    below = f"{root.rstrip('/')}/".encode("utf-8", "surrogateescape")
+    handle = posix.open("/proc/self/mountinfo", posix.O_RDONLY | posix.O_CLOEXEC)
+    lines = rooted.read_all(handle).splitlines()
+    posix.close(handle)
+    gone: list[bytes] = []
+    for line in lines:
+        place = _unescaped(line.split(b" ")[4])
+        # Lazily, so what is mounted below goes with it.
+        if not place.startswith(below) or place.startswith(tuple(gone)):
+            continue
+        if not _holds_libraries(place[len(below) - 1 :].decode("utf-8", "surrogateescape"), folders):
+            syscall.libc("umount2", place, _MNT_DETACH | _UMOUNT_NOFOLLOW)
+            gone.append(place + b"/")
 
 
 def _unescaped(field: bytes) -> bytes:
@@ -179,22 +192,21 @@ def _holds_libraries(place: str, folders: list[str]) -> bool:
 def _become_ldconfig(paths: list[str], *, program: int, words: int) -> None:
     """Give everything up and run ldconfig. Never returns."""
     try:
-        os.setsid()
-        nothing = os.open(".", os.O_PATH)  # standard streams must be something
+        posix.setsid()
+        nothing = posix.open(".", posix.O_PATH)  # standard streams must be something
         for stream in (0, 1):
-            os.dup2(nothing, stream)
-        os.dup2(words, 2)
+            posix.dup2(nothing, stream)
+        posix.dup2(words, 2)
         kept = 3 if program != 3 else program
-        os.dup2(program, kept, inheritable=False)
-        os.closerange(kept + 1, 4096)
-        prctl = rooted.libc.prctl
-        rooted.checked(prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0))
-        rooted.checked(prctl(_PR_SET_SECUREBITS, _NOROOT_LOCKED, 0, 0, 0))
-        rooted.checked(prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-        resource.setrlimit(resource.RLIMIT_CPU, (_TIME_LIMIT_S, _TIME_LIMIT_S))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (_FILE_LIMIT_BYTES, _FILE_LIMIT_BYTES))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        posix.dup2(program, kept, inheritable=False)
+        posix.closerange(kept + 1, 4096)
+        syscall.libc("prctl", _PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
+        syscall.libc("prctl", _PR_SET_SECUREBITS, _NOROOT_LOCKED, 0, 0, 0)
+        syscall.libc("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        syscall.libc("setrlimit", _RLIMIT_CPU, syscall.pack(_TIME_LIMIT_S, _TIME_LIMIT_S))
+        syscall.libc("setrlimit", _RLIMIT_FSIZE, syscall.pack(_FILE_LIMIT_BYTES, _FILE_LIMIT_BYTES))
+        syscall.libc("setrlimit", _RLIMIT_CORE, syscall.pack(0, 0))
         arguments = ["ldconfig", "-X", "-f", "/etc/ld.so.conf", "-C", *paths]
-        os.execve(kept, arguments, {})  # noqa: S606  a sealed copy of the host's own
+        posix.execve(kept, arguments, {})
     finally:
-        os._exit(_FAILED)
+        posix._exit(_FAILED)

@@ -77,15 +77,16 @@ def read_trusted(path: str) -> bytes | None:
     except OSError as error:
         raise PolicyError(f"cannot be read: {error.strerror}") from None
     try:
-        status = posix.fstat(handle)
-        if not is_ours(status):
+        if not is_ours(posix.fstat(handle)):
             raise PolicyError("can be written by others than root")
         data = posix.read(handle, _MAX_BYTES)
-        if len(data) == _MAX_BYTES:
-            raise PolicyError(f"is larger than {_MAX_BYTES} bytes")
-        return data
+    except OSError as error:
+        raise PolicyError(f"cannot be read: {error.strerror}") from None
     finally:
         posix.close(handle)
+    if len(data) == _MAX_BYTES:
+        raise PolicyError(f"is larger than {_MAX_BYTES} bytes")
+    return data
 
 
 def is_ours(status: posix.stat_result) -> bool:

@@ -1,0 +1,343 @@
+"""The short way gives what the long way gives, or nothing; and nothing as soon as anything has changed."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.inject import bundle, create, policy, prepare, prepared
+from fairlead.plan import edits, request
+from fairlead.wire.cdi import directory, emit, host
+from fairlead.wire.cdi import spec as cdi
+
+KIND = "test.fairlead.dev/gpu"
+PAST = 1_600_000_000
+
+
+class World:
+    """Spec folders, a prepared file, and both ways."""
+
+    def __init__(self, folder: Path, *specs: cdi.Spec) -> None:
+        self.folder = folder
+        self.settings = policy.Settings()
+        self.settings.spec_dirs = (str(folder / "static"), str(folder / "cdi"))
+        self.settings.prepared = str(folder / "run" / "prepared.json")
+        self.settings.request.default_kind = KIND
+        for place in ("static", "cdi"):
+            (folder / place).mkdir(exist_ok=True)
+        for spec in specs:
+            self.put(spec)
+
+    def put(self, spec: cdi.Spec, folder: str = "cdi") -> Path:
+        path = self.folder / folder / emit.file_name(spec.kind)
+        path.write_bytes(emit.emit_json(spec))
+        return path
+
+    def registry(self) -> directory.Registry:
+        """Scan as if the last change were long ago: tests do not wait for the clock's tick."""
+        found = directory.scan(self.settings.spec_dirs)
+        files = []
+        for file in found.files:
+            status = Path(file.path).stat()
+            marks = (status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns, status.st_mtime_ns)
+            files.append(directory.SpecFile(path=file.path, priority=file.priority, spec=file.spec, fingerprint=marks))
+        return directory.Registry(directories=found.directories, files=tuple(files), devices=found.devices)
+
+    def keep(self) -> bool:
+        return prepare.keep(self.registry(), prepared.state_of(self.settings.spec_dirs), self.settings.prepared)
+
+    def long(self, config: dict[str, Any], asked: request.Request) -> dict[str, Any]:
+        sources = create.sources(self.registry(), asked, self.settings)
+        return edits.inject_edits(config, sources, stat=host.stat_node)
+
+    def short(self, config: dict[str, Any], asked: request.Request) -> dict[str, Any] | None:
+        try:
+            return prepared.inject(config, asked, self.settings)
+        except (OSError, ValueError):
+            return None
+
+
+def ask(*names: str, capabilities: frozenset[str] | None = None, is_bare: bool = False) -> request.Request:
+    made = request.Request()
+    made.names = tuple(f"{KIND}={name}" for name in names)
+    made.capabilities = capabilities
+    made.is_bare = is_bare
+    return made
+
+
+def node(path: str, host_path: str = "/dev/null", **more: Any) -> cdi.DeviceNode:
+    return cdi.DeviceNode(path=path, host_path=host_path, permissions="rw", **more)
+
+
+def mount(place: str, source: str = "/etc/hostname") -> cdi.Mount:
+    return cdi.Mount(host_path=source, container_path=place, options=("ro", "rbind"))
+
+
+HOOK = cdi.Hook(hook_name="createContainer", path="/bin/true", args=("true",), env=("A=b",), timeout=5)
+SPEC = cdi.Spec(
+    cdi_version="",
+    kind=KIND,
+    devices=(
+        cdi.Device(name="0", edits=cdi.ContainerEdits(device_nodes=(node("/dev/nvidia0"),))),
+        cdi.Device(name="1", edits=cdi.ContainerEdits(device_nodes=(node("/dev/nvidia1", "/dev/zero"),))),
+        cdi.Device(name="same", edits=cdi.ContainerEdits(device_nodes=(node("/dev/nvidia0"),))),
+        cdi.Device(name="owned", edits=cdi.ContainerEdits(device_nodes=(node("/dev/nvidia2", "/dev/full", gid=7),))),
+        cdi.Device(name="gone", edits=cdi.ContainerEdits(device_nodes=(node("/dev/nvidia9", "/dev/not-there"),))),
+        cdi.Device(
+            name="net", edits=cdi.ContainerEdits(net_devices=(cdi.NetDevice(host_interface_name="a", name="b"),))
+        ),
+        cdi.Device(name="rich", edits=cdi.ContainerEdits(env=("X=1",), hooks=(HOOK,), additional_gids=(5, 0, 6))),
+    ),
+    edits=cdi.ContainerEdits(
+        env=("NVIDIA_VISIBLE_DEVICES=void",),
+        device_nodes=(node("/dev/nvidiactl", "/dev/random"), node("/dev/nvidia-modeset", "/dev/urandom")),
+        mounts=(mount("/usr/lib/x/libcuda.so.1.2"), mount("/usr/lib/x/libEGL_nvidia.so.0"), mount("/top")),
+    ),
+)
+paths = st.sampled_from(
+    ["/dev/nvidia0", "/dev/tty", "/dev//nvidia0", "/dev/x/", "/", "relative", "/top", "/usr/lib/x/a"]
+)
+rule = st.fixed_dictionaries(
+    {
+        "allow": st.booleans(),
+        "type": st.just("c"),
+        "major": st.just(1),
+        "minor": st.sampled_from([3, 5]),
+        "access": st.just("rw"),
+    }
+)
+configs = st.fixed_dictionaries(
+    {"ociVersion": st.just("1.0.2"), "unknown": st.just({"kept": [1]})},
+    optional={
+        "process": st.fixed_dictionaries(
+            {},
+            optional={
+                "env": st.lists(st.sampled_from(["A=1", "X=0", "NVIDIA_VISIBLE_DEVICES=0", "PATH=/bin", "X"])),
+                "user": st.fixed_dictionaries(
+                    {},
+                    optional={
+                        "uid": st.sampled_from([0, 1000]),
+                        "gid": st.sampled_from([0, 7]),
+                        "additionalGids": st.lists(st.sampled_from([5, 9])),
+                    },
+                ),
+            },
+        ),
+        "linux": st.fixed_dictionaries(
+            {},
+            optional={
+                "devices": st.lists(
+                    st.fixed_dictionaries(
+                        {"path": paths, "type": st.just("c"), "major": st.just(1), "minor": st.just(5)}
+                    ),
+                    max_size=2,
+                ),
+                "resources": st.fixed_dictionaries(
+                    {}, optional={"devices": st.lists(rule, max_size=2), "memory": st.just({"limit": 1})}
+                ),
+            },
+        ),
+        "mounts": st.lists(st.fixed_dictionaries({"destination": paths, "source": st.just("/s")}), max_size=3),
+        "hooks": st.fixed_dictionaries(
+            {},
+            optional={
+                "createContainer": st.lists(
+                    st.sampled_from(
+                        [{"path": "/bin/true"}, {"path": "/bin/true", "args": ["true"], "env": ["A=b"], "timeout": 5}]
+                    ),
+                    max_size=2,
+                ),
+                "poststop": st.just(None),
+            },
+        ),
+    },
+)
+requests = st.builds(
+    ask,
+    *[st.sampled_from(["0", "1", "same", "owned", "rich"])] * 2,
+    capabilities=st.sampled_from([None, frozenset({"compute"}), frozenset({"graphics", "utility"}), frozenset[str]()]),
+    is_bare=st.booleans(),
+)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    made = World(tmp_path_factory.mktemp("world"), SPEC)
+    assert made.keep()
+    return made
+
+
+@given(config=configs, asked=requests)
+def test_where_the_short_way_answers_it_answers_as_the_long_way(
+    world: World, config: dict[str, Any], asked: request.Request
+) -> None:
+    before = copy.deepcopy(config)
+    short = world.short(config, asked)
+    assert config == before
+    if short is not None:
+        assert short == world.long(config, asked)
+
+
+@pytest.mark.parametrize("names", [("0",), ("0", "1"), ("owned",), ("rich", "0")])
+def test_the_usual_container_goes_the_short_way(world: World, names: tuple[str, ...]) -> None:
+    config = {
+        "process": {"env": ["PATH=/bin"], "user": {"uid": 1000, "gid": 1000}},
+        "mounts": [{"destination": "/proc", "source": "proc"}, {"destination": "/dev/pts", "source": "devpts"}],
+        "linux": {"resources": {"devices": [{"allow": False, "access": "rwm"}]}},
+    }
+    short = world.short(config, ask(*names))
+    assert short is not None
+    assert short == world.long(config, ask(*names))
+    assert config["process"] == {"env": ["PATH=/bin"], "user": {"uid": 1000, "gid": 1000}}
+
+
+def test_the_driver_without_a_gpu_goes_the_short_way_too(world: World) -> None:
+    short = world.short({}, ask(is_bare=True))
+    assert short is not None
+    assert [item["path"] for item in short["linux"]["devices"]] == ["/dev/nvidiactl", "/dev/nvidia-modeset"]
+    assert short == world.long({}, ask(is_bare=True))
+
+
+@pytest.mark.parametrize("names", [("gone",), ("net",), ("unknown",), ("0", "same")])
+def test_what_the_short_way_cannot_know_it_leaves(world: World, names: tuple[str, ...]) -> None:
+    assert world.short({}, ask(*names)) is None
+
+
+def test_a_touched_added_or_removed_spec_ends_the_short_way(tmp_path: Path) -> None:
+    world = World(tmp_path, SPEC)
+    path = tmp_path / "cdi" / emit.file_name(KIND)
+    assert world.keep()
+    assert world.short({}, ask("0"))
+    os.utime(path, ns=(PAST, PAST))
+    assert world.short({}, ask("0")) is None
+    assert world.keep()
+    (tmp_path / "static" / "more.yaml").write_text("x")
+    assert world.short({}, ask("0")) is None
+    assert world.keep()
+    assert world.short({}, ask("0"))
+    path.unlink()
+    assert world.short({}, ask("0")) is None
+
+
+def test_an_override_in_a_higher_folder_counts_at_once(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.put(SPEC, "static")
+    assert world.keep()
+    assert world.short({}, ask("1"))
+    world.put(
+        cdi.Spec(cdi_version="", kind=KIND, devices=(cdi.Device(name="1", edits=cdi.ContainerEdits(env=("Y=2",))),))
+    )
+    assert world.short({}, ask("1")) is None
+    assert world.keep()
+    short = world.short({}, ask("1"))
+    assert short is not None
+    assert short["process"]["env"] == ["Y=2"]
+
+
+def test_a_node_that_moved_ends_the_short_way(tmp_path: Path) -> None:
+    place = tmp_path / "pipe"
+    os.mkfifo(place)
+    edited = cdi.ContainerEdits(device_nodes=(node("/dev/p", str(place)),))
+    world = World(tmp_path, cdi.Spec(cdi_version="", kind=KIND, devices=(cdi.Device(name="p", edits=edited),)))
+    assert world.keep()
+    assert world.short({}, ask("p"))
+    place.chmod(0o611)
+    assert world.short({}, ask("p")) is None
+
+
+def test_a_spec_or_program_that_others_can_write_is_refused_both_ways(tmp_path: Path) -> None:
+    program = tmp_path / "hook"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    hook = cdi.Hook(hook_name="createContainer", path=str(program), args=("h",), env=("A=b",), timeout=5)
+    device = cdi.Device(name="0", edits=cdi.ContainerEdits(hooks=(hook,)))
+    world = World(tmp_path, cdi.Spec(cdi_version="", kind=KIND, devices=(device,)))
+    path = tmp_path / "cdi" / emit.file_name(KIND)
+    assert world.keep()
+    for place in (program, path, tmp_path / "cdi"):
+        mode = place.stat().st_mode
+        place.chmod(mode | 0o002)
+        assert world.short({}, ask("0")) is None
+        with pytest.raises(Exception, match="can be written by others than root"):
+            world.long({}, ask("0"))
+        place.chmod(mode)
+    assert world.long({}, ask("0"))
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{}", b"[]", b'{"format":99}', b'{"format":1}', b'{"format":1,"folders":[]}', b"\xff"]
+)
+def test_a_damaged_prepared_file_is_no_harm(tmp_path: Path, data: bytes) -> None:
+    world = World(tmp_path, SPEC)
+    path = Path(world.settings.prepared)
+    path.parent.mkdir()
+    path.write_bytes(data)
+    path.chmod(0o600)
+    assert world.short({}, ask("0")) is None
+    assert world.keep()
+    assert world.short({}, ask("0"))
+
+
+def test_a_prepared_file_that_others_can_write_is_not_believed(tmp_path: Path) -> None:
+    world = World(tmp_path, SPEC)
+    assert world.keep()
+    Path(world.settings.prepared).chmod(0o622)
+    assert world.short({}, ask("0")) is None
+
+
+def test_a_spec_that_changed_a_moment_ago_is_not_kept(tmp_path: Path) -> None:
+    world = World(tmp_path, SPEC)
+    fresh = directory.scan(world.settings.spec_dirs)
+    assert not prepare.keep(fresh, prepared.state_of(world.settings.spec_dirs), world.settings.prepared)
+    assert not Path(world.settings.prepared).exists()
+
+
+def test_a_folder_that_refuses_costs_the_short_way_only(tmp_path: Path) -> None:
+    world = World(tmp_path, SPEC)
+    (tmp_path / "run").write_text("a file")
+    assert not world.keep()
+
+
+def test_the_prepared_file_is_written_once_for_one_state(tmp_path: Path) -> None:
+    world = World(tmp_path, SPEC)
+    assert world.keep()
+    assert not world.keep()
+    assert json.loads(Path(world.settings.prepared).read_bytes())["format"] == prepared.FORMAT
+
+
+def test_a_misshapen_runtime_spec_is_left_to_the_long_way(world: World) -> None:
+    configs: tuple[dict[str, Any], ...] = (
+        {"linux": []},
+        {"process": {"env": {}}},
+        {"mounts": [7]},
+        {"linux": {"devices": ["x"]}},
+    )
+    for config in configs:
+        assert world.short(dict(config), ask("0")) is None
+
+
+def test_stripping_takes_the_request_and_nothing_else() -> None:
+    rules = request.Policy()
+    config: dict[str, object] = {
+        "process": {
+            "env": ["A=1", "NVIDIA_VISIBLE_DEVICES=0", "NVIDIA_VISIBLE_DEVICES=1", "NVIDIA_VISIBLE_DEVICES_X=1"],
+            "cwd": "/",
+        },
+        "mounts": [
+            {"destination": "/var/run/nvidia-container-devices/0", "source": "/dev/null"},
+            {"destination": "/null", "source": "/dev/null"},
+        ],
+    }
+    asked = request.Request()
+    asked.source = "volume mounts"
+    assert bundle.strip(config, asked, rules) == {
+        "process": {"env": ["A=1", "NVIDIA_VISIBLE_DEVICES_X=1"], "cwd": "/"},
+        "mounts": [{"destination": "/null", "source": "/dev/null"}],
+    }
