@@ -14,9 +14,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import choose, frame, node, product
+from benchmarks import choose, frame, node, product, store
 
-MODULES = (choose, node, product)
+MODULES = (choose, node, product, store)
 
 
 def main(arguments: Sequence[str]) -> int:
