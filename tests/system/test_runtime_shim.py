@@ -1,0 +1,198 @@
+"""The shim before real runc and crun: what the kernel lets a container open, and what its linker finds."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import oci_bundle
+import pytest
+
+ENXIO, EPERM, ENOENT = "No such device or address", "Operation not permitted", "No such file or directory"
+LOOK = (
+    "for i in 0 1 2 3; do cat /dev/nvidia$i; done 2>&1; cat /dev/nvidiactl 2>&1; "
+    "mknod /tmp/other c 195 3; cat /tmp/other 2>&1; echo visible=$NVIDIA_VISIBLE_DEVICES"
+)
+
+
+@pytest.fixture(params=["runc", "crun"])
+def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[oci_bundle.Lab]:
+    yield from oci_bundle.make_lab(tmp_path, request.param)
+
+
+def name(lab: oci_bundle.Lab, what: str) -> str:
+    return f"fl-{os.getpid()}-{lab.runtime}-{what}"
+
+
+def test_a_container_opens_the_gpus_it_asked_for_and_no_other_number(lab: oci_bundle.Lab) -> None:
+    lab.spec()
+    bundle = lab.bundle("sh", "-c", LOOK, env=["NVIDIA_VISIBLE_DEVICES=0,1,0"])
+    lines = lab.run(bundle, name(lab, "env")).stdout.splitlines()
+    assert [line.rpartition(": ")[2] for line in lines] == [ENXIO, ENXIO, ENOENT, ENOENT, ENXIO, EPERM, "visible=void"]
+
+
+def test_the_short_way_gives_the_same_container(lab: oci_bundle.Lab) -> None:
+    lab.spec()
+    os.utime(lab.folder / "cdi" / "shim.fairlead.dev-gpu.json")
+    outputs = []
+    for turn in range(20):
+        bundle = lab.bundle("sh", "-c", LOOK, name=f"b{turn}", env=["NVIDIA_VISIBLE_DEVICES=2"])
+        was_prepared = (lab.folder / "prepared.json").exists()
+        outputs.append(lab.run(bundle, name(lab, f"short{turn}")).stdout)
+        if was_prepared:
+            break
+    assert was_prepared
+    assert len(set(outputs)) == 1
+    assert outputs[0].count(ENXIO) == 2
+
+
+def test_annotations_count_and_the_image_is_not_asked(lab: oci_bundle.Lab) -> None:
+    lab.spec()
+    lab.policy(imageRequests="ignore")
+    marks = {"cdi.k8s.io/plugin_pod": f"{oci_bundle.KIND}=3"}
+    bundle = lab.bundle("sh", "-c", "ls /dev | cat", env=["NVIDIA_VISIBLE_DEVICES=all"], annotations=marks)
+    found = lab.run(bundle, name(lab, "notes")).stdout.split()
+    assert [item for item in found if item.startswith("nvidia")] == ["nvidia3", "nvidiactl"]
+    alone = lab.bundle("sh", "-c", "ls /dev | cat", name="alone", env=["NVIDIA_VISIBLE_DEVICES=all"])
+    done = lab.run(alone, name(lab, "alone"))
+    assert done.returncode == 0
+    assert "nvidia" not in done.stdout
+    assert "ignored" in done.stderr
+
+
+def test_volume_mounts_ask_and_leave_no_trace_inside(lab: oci_bundle.Lab) -> None:
+    lab.spec()
+    lab.policy(imageRequests="ignore", acceptVolumeMounts=True)
+    bundle = lab.bundle("sh", "-c", "ls /dev/nvidia1 /var/run/nvidia-container-devices")
+    document = json.loads((bundle / "config.json").read_text())
+    place = "/var/run/nvidia-container-devices/1"
+    document["mounts"].append({"destination": place, "source": "/dev/null", "type": "bind", "options": ["bind"]})
+    (bundle / "config.json").write_text(json.dumps(document))
+    done = lab.run(bundle, name(lab, "mounts"))
+    assert done.stdout.split() == ["/dev/nvidia1"]
+
+
+def test_each_step_of_a_container_s_life_passes_the_shim(lab: oci_bundle.Lab) -> None:
+    lab.spec()
+    bundle = lab.bundle("sh", "-c", "cat /dev/nvidia0; exec cat", env=["NVIDIA_VISIBLE_DEVICES=0"])
+    mine, output = name(lab, "life"), lab.folder / "output"
+    lab.started.append(mine)
+    assert lab.call("create", "--bundle", str(bundle), mine, output=output).returncode == 0, output.read_text()
+    if lab.runtime == "crun":
+        # Each call has a mount namespace of its own; the state is shared.
+        assert json.loads(lab.call("state", mine).stdout)["status"] == "created"
+    else:
+        assert json.loads(lab.call("state", mine).stdout)["bundle"] == str(bundle)
+    assert lab.call("start", mine).returncode == 0
+    assert lab.call("delete", "--force", mine).returncode == 0
+    assert lab.call("state", mine).returncode != 0
+
+
+def test_an_unknown_gpu_stops_the_container_before_it_exists(lab: oci_bundle.Lab) -> None:
+    lab.spec()
+    done = lab.run(lab.bundle("true", env=["NVIDIA_VISIBLE_DEVICES=8"]), name(lab, "none"))
+    assert done.returncode == 2
+    assert f"no CDI spec defines {oci_bundle.KIND}=8 ({oci_bundle.KIND} offers 0, 1, 2, 3, all)" in done.stderr
+    assert lab.call("state", name(lab, "none")).returncode != 0
+
+
+@pytest.mark.parametrize("etc", ["distroless", "configured", "cached"])
+def test_the_linker_finds_the_driver_by_soname(lab: oci_bundle.Lab, etc: str) -> None:
+    library = lab.library()
+    lab.spec(mounts=[lab.mount(library)])
+    bundle = lab.bundle("probe", "libcuda.so.1", env=["NVIDIA_VISIBLE_DEVICES=0"])
+    lab.glibc(bundle)
+    root = bundle / "rootfs"
+    if etc != "distroless":
+        (root / "etc/ld.so.conf.d").mkdir(parents=True)
+        (root / "etc/ld.so.conf").write_text("include /etc/ld.so.conf.d/*.conf\n/opt/mine\n")
+        lab_library = oci_bundle.compile_c(oci_bundle.LIBRARY, root / "opt/mine/libmine.so.1", "-shared", "-fPIC")
+        assert lab_library.exists()
+    if etc == "cached":
+        subprocess.run(("ldconfig", "-r", root), check=True)
+    done = lab.run(bundle, name(lab, etc))
+    assert (done.stdout, done.stderr) == ("libcuda.so.1 says 42\n", "")
+    assert (root / "opt/gpu/libcuda.so.1").readlink() == Path("libcuda.so.550.163.01")
+    assert (root / "etc/ld.so.conf.d/00-fairlead.conf").read_text() == "/opt/gpu\n"
+    if etc != "distroless":
+        (bundle / "config.json").unlink()
+        again = lab.run(lab.bundle("probe", "libmine.so.1"), name(lab, f"{etc}2"))
+        assert again.stdout == "libmine.so.1 says 42\n"
+
+
+def test_without_the_hook_the_same_container_finds_nothing(lab: oci_bundle.Lab) -> None:
+    library = lab.library()
+    lab.spec(mounts=[lab.mount(library)])
+    lab.policy(hook="")
+    bundle = lab.bundle("probe", "libcuda.so.1", env=["NVIDIA_VISIBLE_DEVICES=0"])
+    lab.glibc(bundle)
+    assert "cannot open shared object file" in lab.run(bundle, name(lab, "nohook")).stdout
+
+
+def test_a_file_system_that_cannot_be_written_gets_its_cache_laid_over(lab: oci_bundle.Lab) -> None:
+    library = lab.library()
+    mounts = [lab.mount(library, place=place) for place in ("/opt/gpu/libcuda.so.550.163.01", "/opt/gpu/libcuda.so.1")]
+    lab.spec(mounts=mounts)
+    bundle = lab.bundle("sh", "-c", "probe libcuda.so.1; cat /proc/mounts", env=["NVIDIA_VISIBLE_DEVICES=0"])
+    lab.glibc(bundle)
+    root = bundle / "rootfs"
+    for place in ("opt/gpu", "etc"):
+        (root / place).mkdir(parents=True)
+    for mount in mounts:
+        (root / mount.container_path.lstrip("/")).touch()
+    (root / "etc/ld.so.cache").write_bytes(b"")
+    # Read-only by its own super block, not by a mount flag that a runtime may reset.
+    steps = (
+        "mkdir {0}.ro",
+        "mount -t tmpfs x {0}.ro",
+        "cp -a {0}/. {0}.ro",
+        "mount -o remount,ro {0}.ro",
+        "mount --move {0}.ro {0}",
+    )
+    script = " && ".join(step.format(root) for step in steps)
+    held = lab.prefix
+    lab.prefix = ("unshare", "-m", "--propagation", "private", "sh", "-c", f'{script} && exec "$@"', "sh", *held)
+    try:
+        done = lab.run(bundle, name(lab, "ro"))
+    finally:
+        lab.prefix = held
+    lines = done.stdout.splitlines()
+    assert lines[0] == "libcuda.so.1 says 42", done.stderr
+    cover = next(line.split() for line in lines if " /etc/ld.so.cache " in line)
+    assert {"ro", "nosuid", "nodev", "noexec"} <= set(cover[3].split(","))
+
+
+def test_an_image_of_musl_gets_its_path_file(lab: oci_bundle.Lab) -> None:
+    library = lab.library()
+    lab.spec(mounts=[lab.mount(library)])
+    bundle = lab.bundle("true", env=["NVIDIA_VISIBLE_DEVICES=0"])
+    (bundle / "rootfs/lib").mkdir()
+    (bundle / "rootfs/lib/ld-musl-x86_64.so.1").write_bytes(b"")
+    assert lab.run(bundle, name(lab, "musl")).returncode == 0
+    path = bundle / "rootfs/etc/ld-musl-x86_64.path"
+    assert path.read_text() == "/lib:/usr/local/lib:/usr/lib:/opt/gpu\n"
+    assert not (bundle / "rootfs/etc/ld.so.cache").exists()
+
+
+def test_an_images_newer_libcuda_comes_before_the_drivers(lab: oci_bundle.Lab) -> None:
+    library = lab.library()
+    lab.spec(mounts=[lab.mount(library)])
+    bundle = lab.bundle("probe", "libcuda.so.1", env=["NVIDIA_VISIBLE_DEVICES=0"])
+    lab.glibc(bundle)
+    place = bundle / "rootfs/usr/local/cuda/compat/libcuda.so.580.65.06"
+    newer = oci_bundle.LIBRARY.replace("42", "58")
+    oci_bundle.compile_c(newer, place, "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1")
+    (place.parent / "libcuda.so.1").symlink_to(place.name)
+    assert lab.run(bundle, name(lab, "compat")).stdout == "libcuda.so.1 says 58\n"
+
+
+def test_an_image_without_anything_starts_and_is_told_about(lab: oci_bundle.Lab) -> None:
+    lab.spec(mounts=[lab.mount(lab.library())])
+    lab.policy(ldconfig="/nowhere/ldconfig")
+    bundle = lab.bundle("true", env=["NVIDIA_VISIBLE_DEVICES=0"])
+    assert lab.run(bundle, name(lab, "bare")).returncode == 0
+    told = lab.by_hand(bundle, "--folder", "/opt/gpu", "--ldconfig", "/nowhere/ldconfig")
+    assert "library search left out: no ldconfig on the host (looked for /nowhere/ldconfig)" in told.stderr
