@@ -196,3 +196,45 @@ def test_an_image_without_anything_starts_and_is_told_about(lab: oci_bundle.Lab)
     assert lab.run(bundle, name(lab, "bare")).returncode == 0
     told = lab.by_hand(bundle, "--folder", "/opt/gpu", "--ldconfig", "/nowhere/ldconfig")
     assert "library search left out: no ldconfig on the host (looked for /nowhere/ldconfig)" in told.stderr
+
+
+@pytest.mark.podman
+@pytest.mark.parametrize("lab", ["runc"], indirect=True)
+def test_podman_starts_its_containers_through_the_shim(lab: oci_bundle.Lab, image: str) -> None:
+    lab.spec()
+    mine = name(lab, "podman")
+    # Limits: this machine's root may not raise any (reference/cdi-toolkit.md section 5).
+    line = (
+        "podman",
+        "--runtime",
+        lab.shim,
+        "run",
+        "--rm",
+        "--name",
+        mine,
+        "--network",
+        "none",
+        "--cap-add",
+        "MKNOD",
+        "--ulimit",
+        "nofile=4096:4096",
+        "--ulimit",
+        "nproc=4096:4096",
+        "-e",
+        "NVIDIA_VISIBLE_DEVICES=0,1",
+    )
+    done = subprocess.run((*line, image, "sh", "-c", LOOK), capture_output=True, text=True, check=False, timeout=60)
+    assert [part.rpartition(": ")[2] for part in done.stdout.splitlines()] == [
+        ENXIO,
+        ENXIO,
+        ENOENT,
+        ENOENT,
+        ENXIO,
+        EPERM,
+        "visible=void",
+    ], done.stderr
+    refused = subprocess.run(
+        (*line[:-1], "NVIDIA_VISIBLE_DEVICES=9", image, "true"), capture_output=True, text=True, check=False, timeout=60
+    )
+    assert refused.returncode != 0
+    assert f"no CDI spec defines {oci_bundle.KIND}=9" in refused.stderr
