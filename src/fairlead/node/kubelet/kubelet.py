@@ -35,6 +35,8 @@ from fairlead.workqueue import WorkQueue
 _NODE_KEY: Final = "node"
 _PLUGIN_WAIT_S: Final = 30.0
 _ORPHAN_WAIT_S: Final = 0.2
+_LIST_LIFE_S: Final = 120.0
+"""Longer than any listing takes."""
 _NAME_TAKEN_S: Final = 10.0
 DEVICES_ANNOTATION: Final = "fairlead.dev/devices"
 
@@ -166,11 +168,16 @@ class Kubelet:
         for name in [name for name, at in self._books.touched.items() if at >= begun]:
             new.pop(name, None)
             new |= {name: old[name]} if name in old else {}
-        self._books.touched = {name: at for name, at in self._books.touched.items() if at >= begun}
+        # Kept by age, not by this list's start: an older list may still be on its way and must not win either.
+        self._books.touched = {name: at for name, at in self._books.touched.items() if at >= begun - _LIST_LIFE_S}
         self._books.states = new
         changed = {name for name in {*old, *new} if old.get(name) != new.get(name)}
         for name in changed:
             if uid := (new.get(name) or old[name]).labels.get(spec.POD_UID):
+                self._queue.add(uid)
+        # Containers of pods that are gone are looked at after every list, changed or not, until they are gone too.
+        if self._has_pods:
+            for uid in self._uids_in_engine() - self._books.pods.keys():
                 self._queue.add(uid)
 
     def _put(self, name: str, state: ContainerState | None) -> None:
