@@ -179,8 +179,9 @@ async def test_a_closed_exec_session_leaves_no_process_in_the_container(image: s
 async def test_closed_iterators_leave_no_child(image: str, tag: str) -> None:
     made = engine()
     state = await made.create(spec(image, tag, "echo hi; sleep 60"))
-    await made.start(state.name)
+    # Before the start: a watch owes nothing that happened before it was asked for.
     changes = made.watch_changes()
+    await made.start(state.name)
     lines = made.logs(state.name, follow=True, tail=None, timestamps=False)
     async with asyncio.timeout(20):
         assert await anext(lines) == b"hi\n"
