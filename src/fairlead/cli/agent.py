@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 
 import click
 
 from fairlead import settings, telemetry
-from fairlead.cli import options
+from fairlead.cli import options, stopping
 from fairlead.node import agent as node_agent
 from fairlead.silicon import machine
 
@@ -23,9 +22,7 @@ def agent(config: settings.Settings) -> None:
 
 
 async def _run(config: settings.Settings) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = stopping.stop_event()
     folder = config.state.folder / "silicon"
     folder.mkdir(parents=True, exist_ok=True)
     silicon = machine.open_silicon(config.silicon, folder)

@@ -10,7 +10,7 @@ import signal
 import click
 
 from fairlead import errors, settings, telemetry
-from fairlead.cli import options
+from fairlead.cli import options, stopping
 from fairlead.engine import podman
 from fairlead.node import agent
 from fairlead.node.kubelet.kubelet import Kubelet
@@ -40,9 +40,7 @@ def _die_with(parent: int) -> None:
 
 
 async def _run(config: settings.Settings) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = stopping.stop_event()
     with sqlite.SQLiteStore(config.state.folder / "state.db") as store:
         engine = podman.PodmanEngine(config.engine)
         node = Kubelet(store=store, engine=engine, images=engine, settings=config, node=agent.node_name(config))

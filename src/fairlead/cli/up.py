@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import time
 
 import click
 
 from fairlead import __version__, errors, settings, telemetry
-from fairlead.cli import options, service
+from fairlead.cli import options, service, stopping
 from fairlead.model.gpu import Inventory
 
 
@@ -37,9 +36,7 @@ def up(config: settings.Settings, profile: str | None) -> None:
 
 
 async def _run(config: settings.Settings, started: float) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = stopping.stop_event()
     try:
         await service.run_service(
             config, started=started, stop=stop, ready=lambda report: click.echo(banner(config, report), err=True)

@@ -21,6 +21,7 @@ import msgspec
 from fairlead.wire.kubernetes import core, meta
 
 STOP_ANNOTATION: Final = "fairlead.dev/stop"
+STOP_GRACE_ANNOTATION: Final = "fairlead.dev/stop-grace"
 _GOOD_RUN_S: Final = 600.0
 _LONGEST_BACKOFF_S: Final = 300.0
 ENDED: Final = frozenset({"Succeeded", "Failed"})
@@ -377,7 +378,7 @@ def _outdated(seen: tuple[Seen, ...]) -> list[Act]:
 def _kills(pod: core.Pod, alive: tuple[Seen, ...]) -> tuple[Act, ...]:
     grace = pod.metadata.deletion_grace_period_seconds
     grace_s = float(pod.spec.termination_grace_period_seconds if grace is None else grace)
-    text = pod.metadata.annotations.get(STOP_ANNOTATION + "-grace", "")
+    text = pod.metadata.annotations.get(STOP_GRACE_ANNOTATION, "")
     if _SECONDS.fullmatch(text):
         grace_s = float(text)
     return tuple(Kill(engine_name=one.engine_name, grace_s=grace_s) for one in alive)

@@ -20,7 +20,7 @@ DEVICES: Final = "fairlead.dev/devices"
 """Annotation of a pod: JSON, resource → ids of the devices its node's kubelet granted."""
 STOP: Final = podsync.STOP_ANNOTATION
 """Annotation of a pod: Unix time at which somebody asked to stop it; the pod itself stays for ps and trace."""
-STOP_GRACE: Final = "fairlead.dev/stop-grace"
+STOP_GRACE: Final = podsync.STOP_GRACE_ANNOTATION
 """Annotation of a pod: seconds between SIGTERM and SIGKILL of that stop; absent: the pod's own grace period."""
 ENDED: Final = frozenset({"succeeded", "failed", "stopped", "gone"})
 STARTED: Final = frozenset({"running", "crashed"}) | ENDED

@@ -38,7 +38,7 @@ _ORPHAN_WAIT_S: Final = 0.2
 _LIST_LIFE_S: Final = 120.0
 """Longer than any listing takes."""
 _NAME_TAKEN_S: Final = 10.0
-DEVICES_ANNOTATION: Final = "fairlead.dev/devices"
+DEVICES_ANNOTATION: Final = spec.DEVICES
 
 
 @dataclass(slots=True)
