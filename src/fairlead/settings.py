@@ -101,6 +101,18 @@ class ControlSettings:
 
     scheduler_name: str = row("fairlead", text="pods with this schedulerName are placed by us")
     finished_pods: int = row(1000, text="ended pods kept for ps and trace; older ones are removed")
+    leader_elect: bool = row(True, text="over a cluster, act only while holding the lease of this kind of process")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSettings:
+    """Which Kubernetes cluster the agent, the scheduler and the controller work over, and as whom."""
+
+    kubeconfig: Path | None = row(None, text="kubeconfig file; default: the pod's service account, then ~/.kube/config")
+    context: str = row("", text="context of the kubeconfig; empty: its current one")
+    namespace: str = row("fairlead", text="namespace of Fairlead's own objects: leases, configuration")
+    identity: str = row("", text="name of this process in elections; empty: host name and a random end")
+    monitor: str = row("", text="host:port of /healthz, /readyz and /metrics; empty: none")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +141,7 @@ class Settings:
     node: NodeSettings = field(default_factory=NodeSettings)
     kubelet: KubeletSettings = field(default_factory=KubeletSettings)
     control: ControlSettings = field(default_factory=ControlSettings)
+    cluster: ClusterSettings = field(default_factory=ClusterSettings)
     log: LogSettings = field(default_factory=LogSettings)
     debug: DebugSettings = field(default_factory=DebugSettings)
 
