@@ -108,7 +108,7 @@ class ControlSettings:
 class ClusterSettings:
     """Which Kubernetes cluster the agent, the scheduler and the controller work over, and as whom."""
 
-    kubeconfig: Path | None = row(None, text="kubeconfig file; default: the pod's service account, then ~/.kube/config")
+    kubeconfig: Path | None = row(None, text="kubeconfig file; default: KUBECONFIG, ~/.kube/config, else the pod's account")
     context: str = row("", text="context of the kubeconfig; empty: its current one")
     namespace: str = row("fairlead", text="namespace of Fairlead's own objects: leases, configuration")
     identity: str = row("", text="name of this process in elections; empty: host name and a random end")
