@@ -1,0 +1,120 @@
+"""`GPUDevice`: one physical GPU as an object, so that `kubectl get gpus` shows a cluster's GPUs.
+
+Each part has one writer. The node's agent writes `spec` and the health in `status` (`node.publish`) and the holders
+(`node.attribution`); whoever writes a part of the status reads the object, changes its own fields and writes it back at
+the version it read. An object is a projection: no decision about who may have a GPU is taken from it.
+
+The structs are also the source of the CustomResourceDefinition: `tools/generate_crds.py` makes its schema from the
+types here and its descriptions from their docstrings.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, ClassVar, Final
+
+import msgspec
+
+from fairlead.wire.kubernetes.meta import Condition, ObjectMeta, Wire
+
+API_VERSION: Final = "fairlead.dev/v1alpha1"
+HEALTHY: Final = "Healthy"
+"""Value of `status.health`, and type of the condition that says the same."""
+UNHEALTHY: Final = "Unhealthy"
+LOST: Final = "Lost"
+"""The GPU is part of the machine and does not answer."""
+
+_LONGEST_NODE: Final = 200
+_NOT_IN_NAMES: Final = re.compile(r"[^a-z0-9.-]+")
+
+
+class GPUDeviceSpec(Wire, frozen=True):
+    """What the GPU is: facts of the hardware and its driver, written by the agent of its node."""
+
+    node_name: str
+    """Name of the node that the GPU is in."""
+    index: int
+    """Position in the driver's enumeration; may change at a reboot."""
+    minor: int
+    """N of /dev/nvidiaN; for AMD and Intel the minor of the render node. -1 while it was never read."""
+    uuid: str
+    """UUID as the driver prints it; for AMD and Intel the PCI address."""
+    vendor: Annotated[str, msgspec.Meta(extra_json_schema={"enum": ["nvidia", "amd", "intel"]})]
+    """Who made it."""
+    product: str
+    """Product name, NVIDIA H100 80GB HBM3."""
+    memory: str
+    """Memory as a quantity, 81559Mi."""
+    simulated: bool
+    """True: there is no such hardware, it is simulated."""
+    pci_bus_id: str = msgspec.field(default="", name="pciBusID")
+    """PCI address, domain:bus:device.function in lower case."""
+    numa_node: int | None = None
+    """NUMA node; absent where the machine has none or does not tell."""
+    compute_capability: str = ""
+    """CUDA compute capability, 9.0."""
+    driver_version: str = ""
+    """Version of the kernel driver."""
+    cuda_version: str = ""
+    """Newest CUDA that the driver supports, 12.4."""
+    mig_mode: Annotated[str, msgspec.Meta(extra_json_schema={"enum": ["Enabled", "Disabled", "Unsupported"]})] = (
+        "Unsupported"
+    )
+    """Whether the GPU can be and is partitioned into MIG devices."""
+    serial: str = ""
+    """Serial number of the board."""
+
+
+class Holder(Wire, frozen=True):
+    """A container that has the GPU, or a part of it, now."""
+
+    namespace: str
+    """Namespace of the pod."""
+    pod: str
+    """Name of the pod."""
+    container: str = ""
+    """Name of the container in the pod."""
+    pod_uid: str = msgspec.field(default="", name="podUID")
+    """UID of the pod; empty while it is not known."""
+
+
+_CONDITIONS = msgspec.Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]})
+
+
+class GPUDeviceStatus(Wire, frozen=True):
+    """How the GPU is and who has it."""
+
+    health: Annotated[str, msgspec.Meta(extra_json_schema={"enum": [HEALTHY, UNHEALTHY, LOST]})] = ""
+    """Healthy: it is offered to pods. Unhealthy: it is not. Lost: it does not even answer."""
+    reason: str = ""
+    """Why it is not healthy, a stable token: XID79, Lost, TemperatureHigh."""
+    message: str = ""
+    """Why it is not healthy, for a person."""
+    conditions: Annotated[tuple[Condition, ...], _CONDITIONS] = ()
+    """Healthy, with the time of its last change."""
+    holders: tuple[Holder, ...] = ()
+    """Containers that have it now, in order of namespace, pod and container."""
+
+
+class GPUDevice(Wire, frozen=True, kw_only=True):
+    """One physical GPU of one node."""
+
+    API_VERSION: ClassVar[str] = API_VERSION
+    KIND: ClassVar[str] = "GPUDevice"
+    PLURAL: ClassVar[str] = "gpudevices"
+    NAMESPACED: ClassVar[bool] = False
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: GPUDeviceSpec
+    status: GPUDeviceStatus = GPUDeviceStatus()
+
+
+def object_name(uuid: str, node: str, *, simulated: bool) -> str:
+    """Return the name of a GPU's object: its UUID, after its node's name where the id is not unique in the world.
+
+    A UUID that NVML prints is; a PCI address is not, nor is the UUID of a simulated GPU, which comes from its profile.
+    """
+    own = _NOT_IN_NAMES.sub("-", uuid.lower()).strip("-.")
+    if uuid.startswith("GPU-") and not simulated:
+        return own
+    return f"{node[:_LONGEST_NODE].strip('-.')}.{own}"
