@@ -23,6 +23,8 @@ HEALTHY: Final = "Healthy"
 UNHEALTHY: Final = "Unhealthy"
 LOST: Final = "Lost"
 """The GPU is part of the machine and does not answer."""
+UNKNOWN: Final = "Unknown"
+"""Nobody can say: the node is gone or not ready. Written by `control.gpudevice`; the agent overwrites it."""
 
 _LONGEST_NODE: Final = 200
 _NOT_IN_NAMES: Final = re.compile(r"[^a-z0-9.-]+")
@@ -84,8 +86,9 @@ _CONDITIONS = msgspec.Meta(extra_json_schema={"x-kubernetes-list-type": "map", "
 class GPUDeviceStatus(Wire, frozen=True):
     """How the GPU is and who has it."""
 
-    health: Annotated[str, msgspec.Meta(extra_json_schema={"enum": [HEALTHY, UNHEALTHY, LOST]})] = ""
-    """Healthy: it is offered to pods. Unhealthy: it is not. Lost: it does not even answer."""
+    health: Annotated[str, msgspec.Meta(extra_json_schema={"enum": [HEALTHY, UNHEALTHY, LOST, UNKNOWN]})] = ""
+    """Healthy: it is offered to pods. Unhealthy: it is not. Lost: it does not even answer.
+    Unknown: its node is not ready."""
     reason: str = ""
     """Why it is not healthy, a stable token: XID79, Lost, TemperatureHigh."""
     message: str = ""
