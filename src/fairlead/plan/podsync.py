@@ -18,10 +18,8 @@ from typing import Final
 
 import msgspec
 
-from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes import core, meta, names
 
-STOP_ANNOTATION: Final = "fairlead.dev/stop"
-STOP_GRACE_ANNOTATION: Final = "fairlead.dev/stop-grace"
 _GOOD_RUN_S: Final = 600.0
 _LONGEST_BACKOFF_S: Final = 300.0
 ENDED: Final = frozenset({"Succeeded", "Failed"})
@@ -170,7 +168,7 @@ def sync(
     )
     if pod.metadata.deletion_timestamp is not None or pod.status.phase in ENDED:
         return _wind_down(look)
-    if STOP_ANNOTATION in pod.metadata.annotations:
+    if names.STOP in pod.metadata.annotations:
         return _stop(look)
     final = next((block for block in blocked.values() if block.is_final), None)
     return _advance(look) if final is None else _fail(look, final)
@@ -378,7 +376,7 @@ def _outdated(seen: tuple[Seen, ...]) -> list[Act]:
 def _kills(pod: core.Pod, alive: tuple[Seen, ...]) -> tuple[Act, ...]:
     grace = pod.metadata.deletion_grace_period_seconds
     grace_s = float(pod.spec.termination_grace_period_seconds if grace is None else grace)
-    text = pod.metadata.annotations.get(STOP_GRACE_ANNOTATION, "")
+    text = pod.metadata.annotations.get(names.STOP_GRACE, "")
     if _SECONDS.fullmatch(text):
         grace_s = float(text)
     return tuple(Kill(engine_name=one.engine_name, grace_s=grace_s) for one in alive)

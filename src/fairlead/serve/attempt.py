@@ -7,18 +7,13 @@ a new engine container. Following output goes from attempt to attempt until the 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Final
 
 from fairlead import errors
 from fairlead.engine.port import ContainerPhase, ContainerState, Engine
 from fairlead.serve import pods, stream, view
 from fairlead.serve.services import Services
 from fairlead.store.port import ChangeKind
-from fairlead.wire.kubernetes import core
-
-POD_UID: Final = "io.kubernetes.pod.uid"
-CONTAINER: Final = "io.kubernetes.container.name"
-ATTEMPT: Final = "fairlead.dev/attempt"
+from fairlead.wire.kubernetes import core, names
 
 
 def container_name(pod: core.Pod, wanted: str) -> str:
@@ -37,12 +32,12 @@ def container_name(pod: core.Pod, wanted: str) -> str:
 
 async def list_attempts(engine: Engine, pod: core.Pod, name: str) -> list[ContainerState]:
     """Return the engine containers of one container, the newest attempt last."""
-    found = await engine.list_containers({POD_UID: pod.metadata.uid, CONTAINER: name})
+    found = await engine.list_containers({names.POD_UID: pod.metadata.uid, names.CONTAINER_NAME: name})
     return sorted(found, key=_attempt)
 
 
 def _attempt(state: ContainerState) -> int:
-    text = state.labels.get(ATTEMPT, "0")
+    text = state.labels.get(names.ATTEMPT, "0")
     return int(text) if text.isdecimal() else 0
 
 

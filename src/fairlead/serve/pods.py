@@ -20,7 +20,7 @@ from fairlead.serve import stream, view
 from fairlead.serve.view import ContainerView
 from fairlead.store import recorder
 from fairlead.store.port import Change, ChangeKind, Selector, Store
-from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes import core, meta, names
 
 _ATTEMPTS: Final = 8
 _REACHED: Final = {"started": view.STARTED, "ended": view.ENDED, "gone": frozenset({"gone"})}
@@ -163,9 +163,9 @@ async def remove(store: Store, name: str, namespace: str, *, grace_s: int | None
 
 
 async def _mark_stopped(store: Store, pod: core.Pod, grace_s: int | None) -> core.Pod:
-    notes = {**pod.metadata.annotations, view.STOP: f"{time.time():.3f}"}
+    notes = {**pod.metadata.annotations, names.STOP: f"{time.time():.3f}"}
     if grace_s is not None:
-        notes[view.STOP_GRACE] = str(grace_s)
+        notes[names.STOP_GRACE] = str(grace_s)
     about = msgspec.structs.replace(pod.metadata, annotations=notes)
     marked = await store.update(msgspec.structs.replace(pod, metadata=about))
     if marked.spec.node_name:

@@ -1,6 +1,6 @@
-"""The application on a unix socket that only its owner may open.
+"""Applications behind sockets: on a unix socket that only its owner may open, or on an address.
 
-The socket is made beside its final name, given its mode and renamed into place, so that nobody can connect to it
+The unix socket is made beside its final name, given its mode and renamed into place, so that nobody can connect to it
 before it is 0600, and a socket that a dead service left behind is replaced in the same step. Signals are left to the
 caller: cancelling the task ends the service, open requests get two seconds.
 """
@@ -13,7 +13,7 @@ import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import uvicorn
 
@@ -80,6 +80,43 @@ async def serve_unix(app: Any, path: Path, *, ready: asyncio.Event | None = None
     """
     listener = listen(path)
     mine = _inode(path)
+    try:
+        if ready is not None:
+            ready.set()
+        await _serve(app, listener, ws="websockets-sansio")
+    finally:
+        _remove(path, mine)
+
+
+def listen_at(address: str) -> socket.socket:
+    """Return a socket that listens at `host:port`; no host means every address of the machine.
+
+    Raises: Invalid: the address is none.   Unavailable: it is taken, or not this machine's.
+    """
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        hint = "write host:port, for example 127.0.0.1:9400 or :9400"
+        raise errors.Invalid(f'"{address}" is no address to listen at', reason="AddressInvalid", hint=hint)
+    bare = host.removeprefix("[").removesuffix("]")
+    try:
+        # Without a host both families, where the kernel has both.
+        dual = not bare and socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if dual or ":" in bare else socket.AF_INET
+        listener = socket.create_server((bare, int(port)), family=family, dualstack_ipv6=dual)
+    except OSError as error:
+        message = f"cannot listen at {address}: {error.strerror or error}"
+        raise errors.Unavailable(message, reason="AddressUnusable", hint="choose another address") from error
+    listener.setblocking(False)
+    return listener
+
+
+async def serve_at(app: Any, listener: socket.socket) -> None:
+    """Serve a plain HTTP application on a listening socket until cancelled, and close it."""
+    with contextlib.closing(listener):
+        await _serve(app, listener, ws="none")
+
+
+async def _serve(app: Any, listener: socket.socket, *, ws: Literal["none", "websockets-sansio"]) -> None:
     config = uvicorn.Config(
         app,
         lifespan="off",
@@ -87,23 +124,18 @@ async def serve_unix(app: Any, path: Path, *, ready: asyncio.Event | None = None
         log_level="warning",
         access_log=False,
         server_header=False,
-        ws="websockets-sansio",
+        ws=ws,
         timeout_graceful_shutdown=_GRACE_S,
     )
     server = _Server(config)
-    try:
-        if ready is not None:
-            ready.set()
-        async with asyncio.TaskGroup() as group:
-            serving = group.create_task(server.serve(sockets=[listener]))
-            try:
-                await asyncio.shield(serving)
-            except asyncio.CancelledError:
-                server.should_exit = True
-                await serving
-                raise
-    finally:
-        _remove(path, mine)
+    async with asyncio.TaskGroup() as group:
+        serving = group.create_task(server.serve(sockets=[listener]))
+        try:
+            await asyncio.shield(serving)
+        except asyncio.CancelledError:
+            server.should_exit = True
+            await serving
+            raise
 
 
 def _inode(path: Path) -> int:

@@ -13,15 +13,9 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from fairlead import errors
-from fairlead.plan import admission, podsync
-from fairlead.wire.kubernetes import core, quantity
+from fairlead.plan import admission
+from fairlead.wire.kubernetes import core, names, quantity
 
-DEVICES: Final = "fairlead.dev/devices"
-"""Annotation of a pod: JSON, resource → ids of the devices its node's kubelet granted."""
-STOP: Final = podsync.STOP_ANNOTATION
-"""Annotation of a pod: Unix time at which somebody asked to stop it; the pod itself stays for ps and trace."""
-STOP_GRACE: Final = podsync.STOP_GRACE_ANNOTATION
-"""Annotation of a pod: seconds between SIGTERM and SIGKILL of that stop; absent: the pod's own grace period."""
 ENDED: Final = frozenset({"succeeded", "failed", "stopped", "gone"})
 STARTED: Final = frozenset({"running", "crashed"}) | ENDED
 """States of a container whose process has run, or never will."""
@@ -139,7 +133,7 @@ def state_of(pod: core.Pod) -> str:
     status = pod.status
     if status.phase in _FINAL:
         return "stopped" if status.reason == "Stopped" else status.phase.lower()
-    if pod.metadata.deletion_timestamp is not None or STOP in pod.metadata.annotations:
+    if pod.metadata.deletion_timestamp is not None or names.STOP in pod.metadata.annotations:
         return "stopping"
     if any(item.state.waiting and item.state.waiting.reason == _CRASH for item in _statuses(pod)):
         return "crashed"
@@ -186,7 +180,7 @@ def asked_devices(pod: core.Pod) -> dict[str, int]:
 
 def granted_devices(pod: core.Pod) -> dict[str, tuple[str, ...]]:
     """Return the device ids the node granted; empty before that, and for an annotation nobody of us wrote."""
-    text = pod.metadata.annotations.get(DEVICES)
+    text = pod.metadata.annotations.get(names.DEVICES)
     if text is None:
         return {}
     try:

@@ -13,9 +13,7 @@ import msgspec
 from fairlead import errors, telemetry
 from fairlead.model.step import Step
 from fairlead.store.port import Selector, Store
-from fairlead.wire.kubernetes import core, meta
-
-ANNOTATION = "fairlead.dev/step"
+from fairlead.wire.kubernetes import core, meta, names
 
 
 def reference(item: meta.Object) -> core.ObjectReference:
@@ -32,7 +30,7 @@ async def record(store: Store, about: core.ObjectReference, step: Step, *, host:
         metadata=meta.ObjectMeta(
             name=f"{about.name}.{uuid.uuid4().hex[:16]}",
             namespace=about.namespace or "default",
-            annotations={ANNOTATION: msgspec.json.encode(step).decode()},
+            annotations={names.STEP: msgspec.json.encode(step).decode()},
         ),
         involved_object=about,
         reason=step.reason,
@@ -59,7 +57,7 @@ async def list_steps(store: Store, *, uid: str = "", name: str = "", kind: str =
 
 def parse_step(event: core.Event) -> Step | None:
     """Return the step an event carries, None for foreign events or damaged annotations."""
-    text = event.metadata.annotations.get(ANNOTATION)
+    text = event.metadata.annotations.get(names.STEP)
     if text is None:
         return None
     try:

@@ -18,13 +18,12 @@ from fairlead import settings as configuration
 from fairlead.engine.fake import FakeEngine
 from fairlead.engine.port import ContainerPhase, ContainerSpec, ContainerState
 from fairlead.node.kubelet import checkpoint, sandbox, spec
-from fairlead.node.kubelet.kubelet import DEVICES_ANNOTATION, Kubelet
-from fairlead.plan import podsync
+from fairlead.node.kubelet.kubelet import Kubelet
 from fairlead.store import recorder
 from fairlead.store.memory import MemoryStore
 from fairlead.store.port import EVERYTHING, ChangeKind, Listing, Selector, T
 from fairlead.wire import deviceplugin
-from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes import core, meta, names
 from tests.unit.node.fakeplugin import RESOURCE, Plugin
 
 _NODE: Final = "here"
@@ -197,7 +196,7 @@ async def test_a_pod_runs_to_its_end_with_its_devices_and_every_step_is_recorded
         over = await world.until_phase("train", "Succeeded")
         (state,) = await world.engine.list_containers({})
         assert b"DEVICES=g0,g1\n" in await _output(world, state.name)
-        assert over.metadata.annotations[DEVICES_ANNOTATION] == f'{{"{RESOURCE}":["g0","g1"]}}'
+        assert over.metadata.annotations[names.DEVICES] == f'{{"{RESOURCE}":["g0","g1"]}}'
         reasons = await world.reasons(pod)
         order = ["DevicesChosen", "DevicesAllocated", "ContainerCreated", "ContainerStarted", "ContainerEnded"]
         assert [reason for reason in reasons if reason in order] == order
@@ -282,7 +281,7 @@ async def test_a_pod_asked_to_stop_stops_and_is_kept_with_its_logs(world: World)
     async with world.kubelet():
         await world.run(_pod(_container(_FOREVER, gpus=1)))
         running = await world.until_phase("train", "Running")
-        about = msgspec.structs.replace(running.metadata, annotations={podsync.STOP_ANNOTATION: "now"})
+        about = msgspec.structs.replace(running.metadata, annotations={names.STOP: "now"})
         await world.store.update(
             msgspec.structs.replace(running, metadata=msgspec.structs.replace(about, resource_version=""))
         )
@@ -428,7 +427,7 @@ async def test_a_new_kubelet_adopts_what_runs_and_knows_who_holds_what(world: Wo
         await world.run(_pod(_container(("env",), gpus=1), name="modest"))
         modest = await world.until_phase("modest", "Succeeded")
         assert b"DEVICES=g2\n" in await _output(world, spec.engine_name(modest, "main", 0))
-        assert await world.engine.list_containers({spec.POD_NAME: "train"}) == before
+        assert await world.engine.list_containers({names.POD_NAME: "train"}) == before
         assert (await world.store.get(core.Pod, "train", "default")).status.phase == "Running"
 
 
@@ -451,7 +450,7 @@ async def test_containers_of_a_pod_that_is_no_longer_wanted_are_removed_and_thos
         await world.run(_pod(_container(_FOREVER, gpus=2), _container(_FOREVER, name="side")))
         await world.until("train", _are_all_running)
     await world.store.delete(core.Pod, "train", "default", grace_s=0)
-    labels = {spec.HOME: "another", spec.POD_UID: "uid-9", spec.CONTAINER_NAME: "main"}
+    labels = {names.HOME: "another", names.POD_UID: "uid-9", names.CONTAINER_NAME: "main"}
     await world.engine.create(ContainerSpec(name="foreign", image=_IMAGE, labels=labels))
     async with world.kubelet():
         await world.until_engine(lambda states: [state.name for state in states] == ["foreign"])
@@ -519,7 +518,7 @@ async def test_a_container_without_a_pods_uid_is_left_alone_and_no_pods_folder_i
     async with world.kubelet() as kubelet:
         home = (world.settings.state.folder / "kubelet" / "home-id").read_text().strip()
         assert kubelet
-        await world.engine.create(ContainerSpec(name="odd", image=_IMAGE, labels={spec.HOME: home}))
+        await world.engine.create(ContainerSpec(name="odd", image=_IMAGE, labels={names.HOME: home}))
         await world.engine.start("odd")
         await world.run(_pod(_container(("true",), gpus=1)))
         await world.until_phase("train", "Succeeded")

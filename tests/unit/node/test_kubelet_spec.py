@@ -12,7 +12,7 @@ import pytest
 from fairlead.engine.port import Bind, ContainerSpec
 from fairlead.node.kubelet import spec
 from fairlead.node.kubelet.checkpoint import Grant
-from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes import core, meta, names
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 
 _WHO = spec.Identity(node="here", home="home-1")
@@ -53,10 +53,10 @@ def test_names_stay_within_what_engines_take_and_differ_by_attempt() -> None:
 
 def test_labels_say_whose_it_is_and_what_it_holds_even_without_any_checkpoint() -> None:
     labels = _made(_pod(), _grant(ids=("g1", "g0")), _grant("example.com/nic", ("n0",))).labels
-    assert (labels[spec.POD_UID], labels[spec.POD_NAME], labels[spec.POD_NAMESPACE]) == (_UID, "train", "team")
-    assert (labels[spec.CONTAINER_NAME], labels[spec.ATTEMPT]) == ("main", "2")
-    assert (labels[spec.NODE], labels[spec.HOME]) == ("here", "home-1")
-    assert json.loads(labels[spec.DEVICES]) == {"nvidia.com/gpu": ["g1", "g0"], "example.com/nic": ["n0"]}
+    assert (labels[names.POD_UID], labels[names.POD_NAME], labels[names.POD_NAMESPACE]) == (_UID, "train", "team")
+    assert (labels[names.CONTAINER_NAME], labels[names.ATTEMPT]) == ("main", "2")
+    assert (labels[names.NODE], labels[names.HOME]) == ("here", "home-1")
+    assert json.loads(labels[names.DEVICES]) == {"nvidia.com/gpu": ["g1", "g0"], "example.com/nic": ["n0"]}
 
 
 def test_the_plugins_answer_becomes_devices_mounts_and_variables() -> None:

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from fairlead.plan import podsync
 from fairlead.plan.podsync import Blocked, Kill, Plan, Remove, Resume, Seen, Start
-from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes import core, meta, names
 
 _NOW = 1_700_000_000.0
 _BACKOFF_S = 10.0
@@ -253,7 +253,7 @@ def test_a_deleted_pod_is_killed_then_removed_then_forgotten() -> None:
 
 
 def test_a_pod_asked_to_stop_ends_by_its_exit_codes_and_is_kept() -> None:
-    pod = _pod(annotations={podsync.STOP_ANNOTATION: "now"})
+    pod = _pod(annotations={names.STOP: "now"})
     assert _sync(pod, _seen("running")).acts == (Kill(engine_name="main-0", grace_s=30.0),)
     good, bad = _sync(pod, _seen("exited")), _sync(pod, _seen("exited", code=143))
     assert (good.status.phase, bad.status.phase) == ("Succeeded", "Failed")
@@ -264,7 +264,7 @@ def test_a_pod_asked_to_stop_ends_by_its_exit_codes_and_is_kept() -> None:
     ("text", "grace_s"), [("1.5", 1.5), ("0", 0.0), ("", 30.0), ("soon", 30.0), ("²", 30.0), ("-1", 30.0), (".", 30.0)]
 )
 def test_a_stop_may_carry_its_grace_and_nonsense_in_it_is_passed_over(text: str, grace_s: float) -> None:
-    pod = _pod(annotations={podsync.STOP_ANNOTATION: "now", podsync.STOP_ANNOTATION + "-grace": text})
+    pod = _pod(annotations={names.STOP: "now", names.STOP_GRACE: text})
     assert _sync(pod, _seen("running")).acts == (Kill(engine_name="main-0", grace_s=grace_s),)
 
 
@@ -404,7 +404,7 @@ class PodLife(RuleBasedStateMachine):
 
     @rule()
     def stop(self) -> None:
-        notes = {podsync.STOP_ANNOTATION: "now"}
+        notes = {names.STOP: "now"}
         self.pod = msgspec.structs.replace(
             self.pod, metadata=msgspec.structs.replace(self.pod.metadata, annotations=notes)
         )

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from fairlead import errors
-from fairlead.serve import attempt, pods, stream, view
-from fairlead.wire.kubernetes import core
+from fairlead.serve import attempt, pods, stream
+from fairlead.wire.kubernetes import core, names
 from tests.unit.serve.world import NODE, RESOURCE, World
 
 
@@ -206,7 +206,7 @@ async def test_stop_ends_the_process_and_keeps_the_record(api: httpx.AsyncClient
     await _until(api, name, "started")
     asked = await api.post(f"/v1/containers/{name}:stop", params={"grace": 3})
     assert (asked.status_code, asked.json()["state"]) == (202, "stopping")
-    assert (await world.pod(name)).metadata.annotations[view.STOP_GRACE] == "3"
+    assert (await world.pod(name)).metadata.annotations[names.STOP_GRACE] == "3"
     assert (await _until(api, name, "ended"))["state"] == "stopped"
     again = await api.post(f"/v1/containers/{name}:stop")
     assert (again.status_code, again.json()["state"]) == (202, "stopped")

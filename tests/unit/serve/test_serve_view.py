@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.serve import submission, view
-from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes import core, meta, names
 
 
 def _pod(
@@ -39,9 +39,9 @@ _FINE = core.ContainerStateUnion(terminated=core.ContainerStateTerminated(exit_c
         (_pod(node="one", state=_PULLING), "creating", "ImagePullBackOff"),
         (_pod("Running", node="one"), "running", ""),
         (_pod("Running", node="one", state=_CRASHED), "crashed", "CrashLoopBackOff"),
-        (_pod("Running", node="one", notes={view.STOP: "1"}), "stopping", ""),
+        (_pod("Running", node="one", notes={names.STOP: "1"}), "stopping", ""),
         (_pod("Running", node="one", deleted="2026-01-01T00:00:00Z"), "stopping", ""),
-        (_pod("Failed", node="one", notes={view.STOP: "1"}, reason="Stopped"), "stopped", "Stopped"),
+        (_pod("Failed", node="one", notes={names.STOP: "1"}, reason="Stopped"), "stopped", "Stopped"),
         (_pod("Failed", node="one", state=_OOM), "failed", "OOMKilled"),
         (_pod("Succeeded", node="one", state=_FINE), "succeeded", "Completed"),
     ],
@@ -58,7 +58,7 @@ def test_exit_codes_count_only_once_all_has_ended() -> None:
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"nvidia.com/gpu": 2}'])
 def test_an_annotation_nobody_of_us_wrote_grants_nothing(text: str) -> None:
-    assert view.granted_devices(_pod(notes={view.DEVICES: text})) == {}
+    assert view.granted_devices(_pod(notes={names.DEVICES: text})) == {}
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from fairlead.model.step import Step
 from fairlead.serve import services, view
 from fairlead.store import memory, recorder
 from fairlead.store.port import ChangeKind, Selector
-from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes import core, meta, names
 
 NODE = "one"
 GPU_COUNT = 4
@@ -133,7 +133,7 @@ class World:
                 elif pod.metadata.deletion_timestamp is not None:
                     await self._stop(pod)
                     await self.store.delete(core.Pod, pod.metadata.name, pod.metadata.namespace, grace_s=0)
-                elif view.STOP in pod.metadata.annotations and not view.is_final(pod):
+                elif names.STOP in pod.metadata.annotations and not view.is_final(pod):
                     await self._stop(pod)
                 elif not pod.spec.node_name and not view.is_final(pod):
                     await self._place(pod)
@@ -167,7 +167,7 @@ class World:
             return
         notes = {**pod.metadata.annotations}
         if wanted:
-            notes[view.DEVICES] = msgspec.json.encode({RESOURCE: free[:wanted]}).decode()
+            notes[names.DEVICES] = msgspec.json.encode({RESOURCE: free[:wanted]}).decode()
         bound = msgspec.structs.replace(
             pod,
             metadata=msgspec.structs.replace(pod.metadata, annotations=notes),
@@ -238,7 +238,7 @@ class World:
                 started_at=meta.now(),
                 finished_at=meta.now(),
             )
-            is_stopped = view.STOP in pod.metadata.annotations
+            is_stopped = names.STOP in pod.metadata.annotations
             status = core.PodStatus(
                 phase="Failed" if code else "Succeeded",
                 reason="Stopped" if is_stopped else "",

@@ -6,7 +6,7 @@ from structlog.testing import capture_logs
 
 from fairlead.model.step import Step
 from fairlead.store import memory, recorder
-from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes import core, meta, names
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ async def test_a_step_is_an_event_that_people_can_read(store: memory.MemoryStore
 
 async def test_foreign_and_damaged_events_are_no_steps(store: memory.MemoryStore, pod: core.Pod) -> None:
     about = recorder.reference(pod)
-    for name, notes in (("foreign", {}), ("damaged", {recorder.ANNOTATION: '{"layer":'})):
+    for name, notes in (("foreign", {}), ("damaged", {names.STEP: '{"layer":'})):
         metadata = meta.ObjectMeta(name=name, namespace="team", annotations=notes)
         await store.create(core.Event(metadata=metadata, involved_object=about))
     assert await recorder.list_steps(store, uid=pod.metadata.uid) == ()

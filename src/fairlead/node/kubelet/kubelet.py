@@ -29,7 +29,7 @@ from fairlead.node.kubelet.runtime import Runtime, grants_of
 from fairlead.plan import podsync
 from fairlead.settings import Settings
 from fairlead.store.port import ChangeKind, Selector, Store
-from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes import core, names
 from fairlead.workqueue import WorkQueue
 
 _NODE_KEY: Final = "node"
@@ -38,7 +38,6 @@ _ORPHAN_WAIT_S: Final = 0.2
 _LIST_LIFE_S: Final = 120.0
 """Longer than any listing takes."""
 _NAME_TAKEN_S: Final = 10.0
-DEVICES_ANNOTATION: Final = spec.DEVICES
 
 
 @dataclass(slots=True)
@@ -142,7 +141,7 @@ class Kubelet:
         self._queue.add(pod.metadata.uid)
 
     def _uids_in_engine(self) -> set[str]:
-        return {uid for state in self._books.states.values() if (uid := state.labels.get(spec.POD_UID))}
+        return {uid for state in self._books.states.values() if (uid := state.labels.get(names.POD_UID))}
 
     async def _follow_engine(self) -> None:
         async for _ in self._engine.watch_changes():
@@ -163,7 +162,7 @@ class Kubelet:
     async def _list_engine(self) -> None:
         """Take over what the engine has; every pod with a changed container is looked at again."""
         begun = time.monotonic()
-        states = await self._engine.list_containers({spec.HOME: self._home})
+        states = await self._engine.list_containers({names.HOME: self._home})
         old, new = self._books.states, {state.name: state for state in states}
         for name in [name for name, at in self._books.touched.items() if at >= begun]:
             new.pop(name, None)
@@ -173,7 +172,7 @@ class Kubelet:
         self._books.states = new
         changed = {name for name in {*old, *new} if old.get(name) != new.get(name)}
         for name in changed:
-            if uid := (new.get(name) or old[name]).labels.get(spec.POD_UID):
+            if uid := (new.get(name) or old[name]).labels.get(names.POD_UID):
                 self._queue.add(uid)
         # Containers of pods that are gone are looked at after every list, changed or not, until they are gone too.
         if self._has_pods:
@@ -246,7 +245,7 @@ class Kubelet:
         return tuple(
             state
             for state in self._books.states.values()
-            if state.labels.get(spec.POD_UID) == uid and state.labels.get(spec.CONTAINER_NAME) != sandbox.CONTAINER
+            if state.labels.get(names.POD_UID) == uid and state.labels.get(names.CONTAINER_NAME) != sandbox.CONTAINER
         )
 
     async def _record_ends(self, pod: core.Pod, states: tuple[ContainerState, ...]) -> None:
@@ -292,7 +291,7 @@ class Kubelet:
                 await self._reject(pod, error)
             return False
         telemetry.crash_point("kubelet.after-admit")
-        if grants and DEVICES_ANNOTATION not in pod.metadata.annotations:
+        if grants and names.DEVICES not in pod.metadata.annotations:
             await self._annotate(pod, {grant.resource: list(grant.device_ids) for grant in grants})
         return True
 
@@ -304,7 +303,7 @@ class Kubelet:
         text = msgspec.json.encode(devices).decode()
         with contextlib.suppress(errors.Conflict, errors.NotFound):
             fresh = await self._store.get(core.Pod, pod.metadata.name, pod.metadata.namespace)
-            notes = {**fresh.metadata.annotations, DEVICES_ANNOTATION: text}
+            notes = {**fresh.metadata.annotations, names.DEVICES: text}
             changed = msgspec.structs.replace(fresh.metadata, annotations=notes)
             self._books.pods[pod.metadata.uid] = await self._store.update(
                 msgspec.structs.replace(fresh, metadata=changed)
@@ -323,7 +322,7 @@ class Kubelet:
         return [
             state
             for state in self._books.states.values()
-            if state.labels.get(spec.POD_UID) == uid and state.labels.get(spec.CONTAINER_NAME) == sandbox.CONTAINER
+            if state.labels.get(names.POD_UID) == uid and state.labels.get(names.CONTAINER_NAME) == sandbox.CONTAINER
         ]
 
     async def _release(self, pod: core.Pod) -> None:
@@ -405,8 +404,8 @@ class Kubelet:
 
     async def _remove_orphan(self, uid: str) -> None:
         """Nothing in the store wants this pod: end its containers, then free its devices."""
-        mine = [one for one in self._books.states.values() if one.labels.get(spec.POD_UID) == uid]
-        for state in sorted(mine, key=lambda one: one.labels.get(spec.CONTAINER_NAME) == sandbox.CONTAINER):
+        mine = [one for one in self._books.states.values() if one.labels.get(names.POD_UID) == uid]
+        for state in sorted(mine, key=lambda one: one.labels.get(names.CONTAINER_NAME) == sandbox.CONTAINER):
             await self._runtime.remove(state.name)
             self._put(state.name, None)
         self._books.blocked.pop(uid, None)
@@ -427,7 +426,7 @@ def _home_id(folder: Path) -> str:
     except ValueError as error:
         # An empty id would match the containers of every Fairlead on this machine.
         message = f'home-id in {path} is "{text}", not a UUID'
-        hint = f"the label {spec.HOME} of this machine's containers says what it was"
+        hint = f"the label {names.HOME} of this machine's containers says what it was"
         raise errors.ProtocolError(message, reason="HomeIdDamaged", hint=hint) from error
 
 
@@ -436,9 +435,9 @@ def _container(pod: core.Pod, name: str) -> core.Container:
 
 
 def _seen(state: ContainerState) -> podsync.Seen:
-    attempt = state.labels.get(spec.ATTEMPT, "0")
+    attempt = state.labels.get(names.ATTEMPT, "0")
     return podsync.Seen(
-        container=state.labels.get(spec.CONTAINER_NAME, ""),
+        container=state.labels.get(names.CONTAINER_NAME, ""),
         attempt=int(attempt) if attempt.isdigit() else 0,
         engine_name=state.name,
         phase=state.phase.value,

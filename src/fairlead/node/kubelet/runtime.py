@@ -28,7 +28,7 @@ from fairlead.plan import podsync
 from fairlead.settings import Settings
 from fairlead.store import recorder
 from fairlead.store.port import Store
-from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes import core, names
 
 _IMAGE_TRIES: Final = 3
 _RETRY_S: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0)
@@ -287,7 +287,7 @@ class Runtime:
         if len(pod.spec.containers) + len(pod.spec.init_containers) == 1:
             return None
         name = spec.engine_name(pod, sandbox.CONTAINER, 0)
-        found = await self._engine.list_containers({spec.POD_UID: pod.metadata.uid})
+        found = await self._engine.list_containers({names.POD_UID: pod.metadata.uid})
         old = next((state for state in found if state.name == name), None)
         if old is not None and old.phase is ContainerPhase.RUNNING:
             return name
@@ -338,7 +338,7 @@ class Runtime:
         seconds = round((state.finished_at or 0) - (state.started_at or 0))
         ran_s = seconds if state.started_at and state.finished_at and seconds > 0 else None
         oom = ", killed by the kernel for memory" if state.oom_killed else ""
-        container = state.labels.get(spec.CONTAINER_NAME, "")
+        container = state.labels.get(names.CONTAINER_NAME, "")
         await self.record(
             pod,
             "process",
@@ -362,10 +362,10 @@ class Runtime:
 def grants_of(state: ContainerState) -> tuple[Grant, ...]:
     """Return what a container's labels say it holds; the plugin's answer itself is not kept there."""
     try:
-        held = json.loads(state.labels.get(spec.DEVICES, "{}"))
+        held = json.loads(state.labels.get(names.DEVICES, "{}"))
     except ValueError:
         return ()
-    uid, name = state.labels.get(spec.POD_UID, ""), state.labels.get(spec.CONTAINER_NAME, "")
+    uid, name = state.labels.get(names.POD_UID, ""), state.labels.get(names.CONTAINER_NAME, "")
     return tuple(
         Grant(pod_uid=uid, container=name, resource=resource, device_ids=tuple(ids), response=b"")
         for resource, ids in sorted(held.items())

@@ -6,21 +6,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from fairlead.engine.port import Bind, ContainerSpec
 from fairlead.node.kubelet.checkpoint import Grant
-from fairlead.wire.kubernetes import core, quantity
+from fairlead.wire.kubernetes import core, names, quantity
 from fairlead.wire.proto import deviceplugin_pb2 as pb
-
-POD_UID: Final = "io.kubernetes.pod.uid"
-POD_NAME: Final = "io.kubernetes.pod.name"
-POD_NAMESPACE: Final = "io.kubernetes.pod.namespace"
-CONTAINER_NAME: Final = "io.kubernetes.container.name"
-ATTEMPT: Final = "fairlead.dev/attempt"
-DEVICES: Final = "fairlead.dev/devices"
-NODE: Final = "fairlead.dev/node"
-HOME: Final = "fairlead.dev/home"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,14 +33,14 @@ def labels(
 ) -> dict[str, str]:
     """Return the labels by which a container is found and its devices are known after a crash."""
     return {
-        POD_UID: pod.metadata.uid,
-        POD_NAME: pod.metadata.name,
-        POD_NAMESPACE: pod.metadata.namespace,
-        CONTAINER_NAME: container,
-        ATTEMPT: str(attempt),
-        NODE: identity.node,
-        HOME: identity.home,
-        DEVICES: json.dumps({grant.resource: list(grant.device_ids) for grant in grants}, sort_keys=True),
+        names.POD_UID: pod.metadata.uid,
+        names.POD_NAME: pod.metadata.name,
+        names.POD_NAMESPACE: pod.metadata.namespace,
+        names.CONTAINER_NAME: container,
+        names.ATTEMPT: str(attempt),
+        names.NODE: identity.node,
+        names.HOME: identity.home,
+        names.DEVICES: json.dumps({grant.resource: list(grant.device_ids) for grant in grants}, sort_keys=True),
     }
 
 

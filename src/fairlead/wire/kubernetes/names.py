@@ -1,0 +1,34 @@
+"""Names of labels and annotations that more than one room reads: written down once.
+
+The `io.kubernetes.*` labels are those that a real kubelet puts on the containers it has a runtime create; tools that
+read them work on ours as well. The others are ours.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# labels of an engine's container
+POD_UID: Final = "io.kubernetes.pod.uid"
+POD_NAME: Final = "io.kubernetes.pod.name"
+POD_NAMESPACE: Final = "io.kubernetes.pod.namespace"
+CONTAINER_NAME: Final = "io.kubernetes.container.name"
+ATTEMPT: Final = "fairlead.dev/attempt"
+"""Counts from 0: how often the container had been started before."""
+NODE: Final = "fairlead.dev/node"
+HOME: Final = "fairlead.dev/home"
+"""Unique id of the state folder whose container it is."""
+
+# labels of an engine's container and annotations of its pod
+DEVICES: Final = "fairlead.dev/devices"
+"""JSON, resource to the ids of the devices that its node's kubelet granted."""
+
+# annotations of a pod
+STOP: Final = "fairlead.dev/stop"
+"""Unix time at which somebody asked to stop it; the pod itself stays for ps and trace."""
+STOP_GRACE: Final = "fairlead.dev/stop-grace"
+"""Seconds between SIGTERM and SIGKILL of that stop; absent: the pod's own grace period."""
+
+# annotations of an event
+STEP: Final = "fairlead.dev/step"
+"""JSON, one step of a journey."""
