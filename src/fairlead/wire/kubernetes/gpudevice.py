@@ -59,9 +59,7 @@ class GPUDeviceSpec(Wire, frozen=True):
     """Version of the kernel driver."""
     cuda_version: str = ""
     """Newest CUDA that the driver supports, 12.4."""
-    mig_mode: Annotated[str, msgspec.Meta(extra_json_schema={"enum": ["Enabled", "Disabled", "Unsupported"]})] = (
-        "Unsupported"
-    )
+    mig_mode: Annotated[str, msgspec.Meta(extra_json_schema={"enum": ["Enabled", "Disabled", "Unsupported"]})] = ""
     """Whether the GPU can be and is partitioned into MIG devices."""
     serial: str = ""
     """Serial number of the board."""
