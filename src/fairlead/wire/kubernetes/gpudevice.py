@@ -1,4 +1,4 @@
-"""`GPUDevice`: one physical GPU as an object, so that `kubectl get gpus` shows a cluster's GPUs.
+"""`GPUDevice`: one physical GPU as an object, so that `kubectl get gpu` shows a cluster's GPUs.
 
 Each part has one writer. The node's agent writes `spec` and the health in `status` (`node.publish`) and the holders
 (`node.attribution`); whoever writes a part of the status reads the object, changes its own fields and writes it back at
@@ -38,7 +38,7 @@ class GPUDeviceSpec(Wire, frozen=True):
     index: int
     """Position in the driver's enumeration; may change at a reboot."""
     minor: int
-    """N of /dev/nvidiaN; for AMD and Intel the minor of the render node. -1 while it was never read."""
+    """N of /dev/nvidiaN; for AMD and Intel the minor of the render node."""
     uuid: str
     """UUID as the driver prints it; for AMD and Intel the PCI address."""
     vendor: Annotated[str, msgspec.Meta(extra_json_schema={"enum": ["nvidia", "amd", "intel"]})]
