@@ -51,6 +51,18 @@ def target(socket: Path) -> str:
     return f"unix:{socket}"
 
 
+def cdi_names(answer: pb.ContainerAllocateResponse) -> tuple[str, ...]:
+    """Return the CDI devices of an answer, by field and by annotation, each once, in order."""
+    by_field = [item.name for item in answer.cdi_devices]
+    by_annotation = [
+        name.strip()
+        for key in sorted(answer.annotations)
+        if key.startswith("cdi.k8s.io/")
+        for name in answer.annotations[key].split(",")
+    ]
+    return tuple(dict.fromkeys([*by_field, *by_annotation]))
+
+
 class RegistrationServicer(Protocol):
     """What a kubelet serves on `kubelet.sock`."""
 

@@ -12,6 +12,7 @@ import pytest
 from fairlead.engine.port import Bind, ContainerSpec
 from fairlead.node.kubelet import spec
 from fairlead.node.kubelet.checkpoint import Grant
+from fairlead.wire import deviceplugin
 from fairlead.wire.kubernetes import core, meta, names
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 
@@ -78,7 +79,7 @@ def test_cdi_names_come_by_field_and_by_annotation_each_once() -> None:
         cdi_devices=[pb.CDIDevice(name="a.com/x=0")],
         annotations={"cdi.k8s.io/b": "a.com/x=1, a.com/x=2", "cdi.k8s.io/a": "a.com/x=0", "other": "a.com/x=9"},
     )
-    assert spec.cdi_names(answer) == ("a.com/x=0", "a.com/x=1", "a.com/x=2")
+    assert deviceplugin.cdi_names(answer) == ("a.com/x=0", "a.com/x=1", "a.com/x=2")
 
 
 def test_the_allocation_overrides_what_the_pods_author_wrote() -> None:

@@ -20,14 +20,15 @@ from typing import Final
 from fairlead import errors, telemetry
 from fairlead.engine.port import ContainerPhase, ContainerSpec, ContainerState, Engine, Images
 from fairlead.model.step import Step
-from fairlead.node import isolation
-from fairlead.node.kubelet import edits, sandbox, spec
+from fairlead.node import edits, isolation, steps
+from fairlead.node.kubelet import sandbox, spec
 from fairlead.node.kubelet.checkpoint import Grant
 from fairlead.node.kubelet.devicemanager import Choice, DeviceManager
 from fairlead.plan import podsync
 from fairlead.settings import Settings
 from fairlead.store import recorder
 from fairlead.store.port import Store
+from fairlead.wire import deviceplugin
 from fairlead.wire.kubernetes import core, names
 
 _IMAGE_TRIES: Final = 3
@@ -77,46 +78,36 @@ class Runtime:
             facts=facts,
             is_warning=is_warning,
         )
+        await self.keep(pod, step)
+
+    async def keep(self, pod: core.Pod, step: Step) -> None:
+        """Keep one step of the pod's journey as it is."""
         await recorder.record(self._store, recorder.reference(pod), step, host=self._identity.node)
 
     async def record_choice(self, pod: core.Pod, container: str, choice: Choice) -> None:
         """Keep how devices were chosen and what the plugin answered."""
         grant = choice.grant
-        await self.record(
-            pod,
-            "kubelet",
-            "DevicesChosen",
-            f"{len(grant.device_ids)} of {len(choice.available)} free {choice.resource} for {container}",
-            facts={
-                "container": container,
-                "resource": choice.resource,
-                "asked": choice.asked,
-                "available": list(choice.available),
-                "preferred": list(choice.preferred),
-                "chosen": list(grant.device_ids),
-            },
+        chosen = steps.chosen(
+            container,
+            choice.resource,
+            grant.device_ids,
+            asked=choice.asked,
+            available=choice.available,
+            preferred=choice.preferred,
+            at=time.time(),
             duration_s=choice.chosen_s,
         )
+        await self.keep(pod, chosen)
         answer = spec.merged_answer((grant,))
-        names = spec.cdi_names(answer)
-        await self.record(
-            pod,
-            "deviceplugin",
-            "DevicesAllocated",
-            f"Allocate answered with {len(names)} CDI names for {container}",
-            facts={
-                "container": container,
-                "resource": choice.resource,
-                "answer": {
-                    "cdi_devices": list(names),
-                    "envs": dict(answer.envs),
-                    "mounts": [item.container_path for item in answer.mounts],
-                    "devices": [item.container_path for item in answer.devices],
-                    "annotations": dict(answer.annotations),
-                },
-            },
+        allocated = steps.allocated(
+            container,
+            choice.resource,
+            answer,
+            deviceplugin.cdi_names(answer),
+            at=time.time(),
             duration_s=choice.allocate_s,
         )
+        await self.keep(pod, allocated)
 
     # starting
 
@@ -213,21 +204,8 @@ class Runtime:
             return edits.Resolved()
         with telemetry.timed("cdi resolved", container=wanted.name) as timing:
             resolved = await asyncio.to_thread(edits.resolve, wanted.cdi_devices, self._settings.node.cdi_folder)
-        await self.record(
-            pod,
-            "cdi",
-            "EditsResolved",
-            f"{len(resolved.device_nodes)} device nodes, {len(resolved.mounts)} mounts from {len(resolved.specs)} spec",
-            facts={
-                "container": item.name,
-                "names": list(wanted.cdi_devices),
-                "specs": list(resolved.specs),
-                "device_nodes": list(resolved.device_nodes),
-                "mounts": list(resolved.mounts),
-                "env": list(resolved.env),
-            },
-            duration_s=timing.duration_s,
-        )
+        step = steps.resolved(item.name, wanted.cdi_devices, resolved, at=time.time(), duration_s=timing.duration_s)
+        await self.keep(pod, step)
         return resolved
 
     async def resume(
@@ -235,7 +213,9 @@ class Runtime:
     ) -> podsync.Blocked | ContainerState:
         """Let a container go that was created before we were killed, after the same read-back."""
         held = self._devices.held(pod.metadata.uid)
-        names = spec.cdi_names(spec.merged_answer(tuple(grant for grant in held if grant.container == item.name)))
+        names = deviceplugin.cdi_names(
+            spec.merged_answer(tuple(grant for grant in held if grant.container == item.name))
+        )
         try:
             resolved = await asyncio.to_thread(edits.resolve, names, self._settings.node.cdi_folder)
             return await self._let_go(pod, item, state, resolved)
@@ -252,35 +232,16 @@ class Runtime:
         with telemetry.timed("container started", container=name) as timing:
             await self._engine.start(name)
         telemetry.crash_point("kubelet.after-start")
-        await self.record(
-            pod,
-            "engine",
-            "ContainerStarted",
-            f"{name} started",
-            facts={"container": item.name, "name": name},
-            duration_s=timing.duration_s,
-        )
+        await self.keep(pod, steps.started(item.name, name, at=time.time(), duration_s=timing.duration_s))
         return dataclasses.replace(state, phase=ContainerPhase.RUNNING, started_at=time.time())
 
     async def _read_back(self, pod: core.Pod, item: core.Container, pid: int, resolved: edits.Resolved) -> None:
         with telemetry.timed("isolation read", container=item.name) as timing:
             found = await isolation.read_back(pid, paths=resolved.paths, numbers=resolved.others)
-        await self.record(
-            pod,
-            "kernel",
-            "IsolationRead",
-            "device rules, device nodes and open() read back from the kernel",
-            facts={
-                "container": item.name,
-                "pid": pid,
-                "rules": list(found.rules),
-                "nodes": list(found.nodes),
-                "opens": dict(found.opens),
-                "granted": list(resolved.paths),
-                "unread": list(found.unread),
-            },
-            duration_s=timing.duration_s,
+        step = steps.isolation_read(
+            item.name, pid, found, granted=resolved.paths, at=time.time(), duration_s=timing.duration_s
         )
+        await self.keep(pod, step)
 
     async def _ensure_sandbox(self, pod: core.Pod) -> str | None:
         """Return the engine name of the pod's sandbox, made and running; None for pods of one container."""
@@ -337,21 +298,9 @@ class Runtime:
         # Engines tell whole seconds: a shorter run has no length that was read.
         seconds = round((state.finished_at or 0) - (state.started_at or 0))
         ran_s = seconds if state.started_at and state.finished_at and seconds > 0 else None
-        oom = ", killed by the kernel for memory" if state.oom_killed else ""
         container = state.labels.get(names.CONTAINER_NAME, "")
-        await self.record(
-            pod,
-            "process",
-            "ContainerEnded",
-            f"{container} exited with {state.exit_code}{oom}",
-            facts={
-                "container": container,
-                "exit_code": state.exit_code,
-                "oom_killed": state.oom_killed,
-                "ran_s": ran_s,
-            },
-            is_warning=state.exit_code != 0,
-        )
+        step = steps.ended(container, state.exit_code, oom_killed=state.oom_killed, ran_s=ran_s, at=time.time())
+        await self.keep(pod, step)
 
     async def forget(self, uid: str) -> None:
         """Remove the pod's folder and what is remembered of its failures."""

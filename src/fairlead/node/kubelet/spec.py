@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fairlead.engine.port import Bind, ContainerSpec
 from fairlead.node.kubelet.checkpoint import Grant
+from fairlead.wire import deviceplugin
 from fairlead.wire.kubernetes import core, names, quantity
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 
@@ -52,18 +53,6 @@ def merged_answer(grants: tuple[Grant, ...]) -> pb.ContainerAllocateResponse:
     return merged
 
 
-def cdi_names(answer: pb.ContainerAllocateResponse) -> tuple[str, ...]:
-    """Return the CDI devices of an answer, by field and by annotation, each once, in order."""
-    by_field = [item.name for item in answer.cdi_devices]
-    by_annotation = [
-        name.strip()
-        for key in sorted(answer.annotations)
-        if key.startswith("cdi.k8s.io/")
-        for name in answer.annotations[key].split(",")
-    ]
-    return tuple(dict.fromkeys([*by_field, *by_annotation]))
-
-
 def container_spec(
     pod: core.Pod,
     item: core.Container,
@@ -92,7 +81,7 @@ def container_spec(
         labels=labels(pod, item.name, attempt, identity, grants),
         working_dir=item.working_dir or None,
         user=_user(pod, item),
-        cdi_devices=cdi_names(answer),
+        cdi_devices=deviceplugin.cdi_names(answer),
         binds=(*_volume_binds(item, volumes), *_answer_binds(answer)),
         device_nodes=tuple((one.host_path, one.container_path, one.permissions) for one in answer.devices),
         cpu_limit=float(quantity.parse_quantity(limits["cpu"])) if "cpu" in limits else None,

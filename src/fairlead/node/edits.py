@@ -1,7 +1,8 @@
 """What the CDI specs on this node say about the devices a container is to get, before the engine is asked.
 
-The kubelet resolves every name itself: a name the engine might ignore in silence stops the start here. The result also
-says which device numbers of the same specs were *not* granted, so that the read-back can show them denied.
+The embedded kubelet resolves every name itself: a name the engine might ignore in silence stops the start here. Beside
+a foreign kubelet `node.attribution` resolves the same names at the same moment, to say what the engine was told. The
+result also says which device numbers of the same specs were *not* granted, so that the read-back can show them denied.
 """
 
 from __future__ import annotations
