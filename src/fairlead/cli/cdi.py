@@ -17,7 +17,7 @@ from fairlead import errors, files
 from fairlead.cli import invocation, output
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import Inventory, Vendor
-from fairlead.plan import edits, generate
+from fairlead.plan import edits, exposure, generate
 from fairlead.settings import Settings
 from fairlead.wire import oci
 from fairlead.wire.cdi import difference, directory, emit, host, parse, validate, version, yamlfile
@@ -251,7 +251,7 @@ def _finding(finding: linter.Finding) -> dict[str, str]:
 @click.option("--output", "target", type=click.Path(path_type=Path), help="file, or folder for one file a vendor")
 @click.option("--format", "form", type=click.Choice(("json", "yaml")), help="default: by the file's suffix, else yaml")
 @click.option("--vendor", type=click.Choice([vendor.value for vendor in Vendor]), help="only this vendor's GPUs")
-@click.option("--profile", type=click.Choice(list(generate.PROFILES)), default="tenant", show_default=True)
+@click.option("--profile", type=click.Choice(list(exposure.PROFILES)), default="tenant", show_default=True)
 @click.option("--simulate", metavar="PROFILE", help="simulated silicon instead of this machine's")
 @click.option("--root", type=click.Path(path_type=Path), help="root under which /dev, /proc and /sys are read")
 @click.pass_context
@@ -260,7 +260,7 @@ def generate_verb(ctx: click.Context, /, **options: Any) -> None:
     flags = {"silicon.simulate": options["simulate"], "silicon.root": options["root"]}
     chosen = {key: value for key, value in flags.items() if value is not None}
     inventory, drivers = asyncio.run(_look(invocation.current(ctx).settings(chosen)))
-    made = generate.generate(inventory, drivers, profile=generate.PROFILES[options["profile"]])
+    made = generate.generate(inventory, drivers, recipe=generate.Recipe(profile=exposure.PROFILES[options["profile"]]))
     for problem in made.problems:
         click.echo(f"warning: {problem}", err=True)
     wanted = options["vendor"]

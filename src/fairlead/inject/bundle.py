@@ -8,11 +8,9 @@ heavy is imported: this runs on every container's start.
 import posix
 
 from fairlead.inject import document, policy
-from fairlead.plan import capability, request, requirement
+from fairlead.plan import capability, hookline, request, requirement
 
 _LIMIT_BYTES = 16 << 20
-HOOK_ENV = ("PATH=/usr/sbin:/usr/bin:/sbin:/bin",)
-"""Not empty, so that no runtime lets the image's environment reach the hook (CVE-2025-23266)."""
 _LIBCUDA = "libcuda.so."
 
 
@@ -154,16 +152,8 @@ def _facts(settings: policy.Settings, driver: str) -> requirement.Facts:
 
 def hook_entry(settings: policy.Settings, added: list[tuple[str, str]], driver: str) -> dict[str, object]:
     """Return the createContainer hook for these files, as config.json wants it."""
-    libraries = [place for _, place in added if ".so" in place[place.rfind("/") + 1 :]]
-    folders = sorted({place[: place.rfind("/")] or "/" for place in libraries})
-    args = ["fairlead-hook"]
-    for folder in folders:
-        args += ["--folder", folder]
-    if driver:
-        args += ["--driver", driver]
-    if settings.ldconfig:
-        args += ["--ldconfig", settings.ldconfig]
-    return {"path": settings.hook, "args": args, "env": list(HOOK_ENV), "timeout": settings.hook_timeout_s}
+    args = hookline.arguments([place for _, place in added], driver=driver, ldconfig=settings.ldconfig)
+    return {"path": settings.hook, "args": args, "env": list(hookline.ENV), "timeout": settings.hook_timeout_s}
 
 
 def _add_hook(after: dict[str, object], entry: dict[str, object]) -> None:

@@ -37,6 +37,7 @@ MODULES: Final = {
         "fairlead.plan.request",
         "fairlead.inject.policy",
         "fairlead.plan.requirement",
+        "fairlead.plan.hookline",
         "fairlead.inject.bundle",
         "fairlead.inject.commandline",
         "fairlead.inject.prepared",

@@ -31,11 +31,11 @@ class HostFile:
     """Where a container should see it, `/usr/lib/x86_64-linux-gnu/libcuda.so.550.163.01`."""
     host_path: str
     kind: str
-    """`library`, `library32`, `binary`, `firmware`, `config`, `socket`."""
+    """`library`, `library32`, `explicit` (vendor-neutral dispatch), `binary`, `firmware`, `config`, `socket`."""
     soname: str | None = None
     """For libraries: DT_SONAME's link name where the ldcache tells it, `libcuda.so.1`."""
     links: tuple[str, ...] = ()
-    """Symbolic links that stand beside the file on the host and lead to it, by file name."""
+    """Symbolic links on the host that lead to it, relative to its folder, by file name where they stand beside it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,3 +63,25 @@ class DriverFiles:
     """`/proc/driver/nvidia-caps/mig-minors`: (`gpu0/gi1/access`, minor)."""
     problems: tuple[str, ...] = ()
     """What is missing and how to mend it, for doctor; empty when complete."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModeDevice:
+    """One device of a CDI mode that is no GPU: a channel, an IOMMU group, a board behind a list of mounts."""
+
+    names: tuple[str, ...]
+    nodes: tuple[DeviceNode, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModeFiles:
+    """What one CDI mode finds on a machine."""
+
+    version: str | None = None
+    """Of the driver, where the mode brings its user space."""
+    devices: tuple[ModeDevice, ...] = ()
+    shared: tuple[DeviceNode, ...] = ()
+    """Nodes that every container of the mode gets."""
+    files: tuple[HostFile, ...] = ()
+    problems: tuple[str, ...] = ()
+    """What is left out and why, one line each."""

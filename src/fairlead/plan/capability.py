@@ -1,8 +1,8 @@
 """NVIDIA_DRIVER_CAPABILITIES: which part of the driver a container asked for, and which file belongs to which part.
 
 Libraries, tools, configuration and nodes are told apart by path alone, so that one rule serves every vendor's spec. A
-path that no part claims belongs to all of them. The runtime shim decides with this on a container's start: nothing is
-imported here, not even `typing`.
+path that no part claims belongs to all of them. The generator of specs and the runtime shim both decide with this
+table; the shim does so on a container's start, so nothing is imported here, not even `typing`.
 Source: NVIDIA container toolkit documentation, "Driver capabilities"; libnvidia-container's library groups.
 """
 
@@ -34,7 +34,9 @@ _FILES: dict[str, tuple[str, ...]] = {
         "libnvidia-nvvm",
         "libnvidia-tileiras.",
         "nvidia-cuda-mps-",
+        "libOpenCL.",
     ),
+    "display": ("nvidia-xconfig", "nvidia_drv.so", "libglxserver_nvidia."),
     "video": ("libvdpau_nvidia.", "libnvidia-encode.", "libnvidia-opticalflow.", "libnvcuvid."),
     "graphics": (
         "libnvidia-eglcore.",
@@ -52,6 +54,18 @@ _FILES: dict[str, tuple[str, ...]] = {
         "libnvidia-glvkspirv.",
         "libnvidia-cbl.",
         "libnvidia-egl-",
+        "libnvidia-vulkan-producer.",
+        "libnvidia-api.",
+        "libGLX_indirect.",
+        "libEGL.",
+        "libGL.",
+        "libGLESv1_CM.",
+        "libGLESv2.",
+        "libGLX.",
+        "libGLdispatch.",
+        "libOpenGL.",
+        "nvoptix.bin",
+        "nvidia-application-profiles",
         # Both need these: a shader compiler, and buffers that graphics and compute share.
         "libnvidia-gpucomp.",
         "libnvidia-allocator.",
@@ -63,9 +77,15 @@ _FOLDERS: dict[str, tuple[str, ...]] = {
     "egl_external_platform.d": ("graphics", "display"),
     "vulkan": ("graphics", "display"),
     "dri": ("graphics", "display"),
+    "gbm": ("graphics", "display"),
     "X11": ("display",),
     "OpenCL": ("compute",),
 }
+KEPT = ("libnvidia-gpucomp.", "libnvidia-allocator.")
+"""In every generated spec, whatever it was made for: which of their two users a container is, the shim knows better.
+
+The one difference between generator and shim: a spec may be narrowed later, never widened.
+"""
 _FOLDERS_32 = frozenset({"i386-linux-gnu", "arm-linux-gnueabihf", "lib32"})
 _MODESET = "/dev/nvidia-modeset"
 
@@ -95,9 +115,14 @@ def owners(path: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def is_wanted(path: str, wanted: frozenset[str]) -> bool:
-    """Whether a container that asked for these capabilities gets this file or node."""
+def is_wanted(path: str, wanted: frozenset[str], kept: tuple[str, ...] = ()) -> bool:
+    """Whether a container that asked for these capabilities gets this file or node.
+
+    Args: kept: starts of names that are given whatever was asked for, `KEPT` for a generated spec.
+    """
     if "compat32" not in wanted and not _FOLDERS_32.isdisjoint(path.split("/")):
         return False
+    if path[path.rfind("/") + 1 :].startswith(kept):
+        return True
     found = owners(path)
     return not found or not found.isdisjoint(wanted)

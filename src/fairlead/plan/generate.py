@@ -1,26 +1,28 @@
-"""The CDI spec of a machine's GPUs: inventory and driver files in, spec out. Pure; nothing is looked up here.
+"""The CDI specs of a machine's GPUs: inventory and driver files in, specs out. Pure; nothing is looked up here.
 
-One device a GPU, under its uuid and under its index; one a MIG device, under its uuid and `GPU:INDEX`, which brings
-the parent's node and its two capability nodes; `all` brings everything. A GPU in MIG mode is no device itself. What
-every container needs (control nodes, libraries, tools) is said once, at spec level.
+One device a GPU and one a MIG device, under each of the names that were chosen; a MIG device brings the parent's node
+and its two capability nodes; `all` brings everything. A GPU in MIG mode is no device itself. What every container needs
+(control nodes, libraries, tools, our hook where it is asked for) is said once, at spec level; `exposure` decides how
+much of it is shown. Specs stay at CDI 0.5.0 unless the profile asks for supplementary groups, since older engines drop
+newer specs without a word.
 
-Instead of hooks, the names by which programs open a library (`libcuda.so.1`) are mounts of the same file: nothing of
-ours runs in a starting container. `Profile` decides how much of the driver a container sees; `TENANT` leaves out the
-sockets, daemons and nodes through which one container could reach another. Specs stay at CDI 0.5.0 unless the profile
-asks for supplementary groups, since older engines drop newer specs without a word.
+Variants let a container choose its part of the driver by name, without any hook or shim: one more class a capability,
+`nvidia.com/gpu-compute`, `nvidia.com/gpu-utility`, …, each with the same devices and only that part's files. Asking for
+a device in several classes gives the union, which is what NVIDIA_DRIVER_CAPABILITIES means.
 Source: NVIDIA driver documentation, "Device files" and "MIG capabilities"; `docs/design/cdi.md`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import posixpath
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from fairlead.model.driver import DeviceNode, DriverFiles, HostFile
+from fairlead import errors
+from fairlead.model.driver import DeviceNode, DriverFiles
 from fairlead.model.gpu import GPU, Inventory, MIGDevice, Vendor
+from fairlead.plan import capability, exposure, hookline
 from fairlead.wire.cdi import emit
 from fairlead.wire.cdi import spec as cdi
 
@@ -30,91 +32,56 @@ KINDS: Final[Mapping[Vendor, str]] = {
     Vendor.INTEL: "intel.com/gpu",
 }
 ALL: Final = "all"
-CAPABILITIES: Final = ("compute", "utility", "video", "graphics", "display", "ngx", "compat32")
+NONE: Final = "none"
+"""As only choice of devices: a device that brings the driver and no GPU."""
+VOID: Final = "NVIDIA_VISIBLE_DEVICES=void"
+"""An engine's own NVIDIA runtime hook must not add GPUs of its own accord."""
+STRATEGIES: Final[Mapping[str, Callable[[GPU, MIGDevice | None], str]]] = {
+    "uuid": lambda gpu, mig: mig.uuid if mig else gpu.uuid,
+    "index": lambda gpu, mig: f"{gpu.index}:{mig.index}" if mig else str(gpu.index),
+    "type-index": lambda gpu, mig: f"mig{gpu.index}:{mig.index}" if mig else f"gpu{gpu.index}",
+}
+"""How a device is named; several at once give one device several names."""
 
-FILE_OPTIONS: Final = ("ro", "nosuid", "nodev", "rbind", "rprivate")
-SOCKET_OPTIONS: Final = ("nosuid", "nodev", "noexec", "rbind", "rprivate")
-
-_CONTROL: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
-_MODESET: Final = "/dev/nvidia-modeset"
 _SHARED: Final[Mapping[Vendor, tuple[str, ...]]] = {
-    Vendor.NVIDIA: _CONTROL,
+    Vendor.NVIDIA: ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"),
     Vendor.AMD: ("/dev/kfd",),
     Vendor.INTEL: (),
-}
-# A tool that serves other containers or changes the machine; never a tenant's.
-_DAEMONS: Final = ("nvidia-persistenced", "nvidia-cuda-mps-", "nvidia-imex", "nv-fabricmanager", "nvidia-xconfig")
-
-# Which capability a library belongs to, by the start of its name; those of no row are part of every capability.
-_LIBRARIES: Final[Mapping[str, tuple[str, ...]]] = {
-    "utility": ("libnvidia-ml.", "libnvidia-cfg.", "libnvidia-nscq."),
-    "compute": (
-        "libcuda.",
-        "libcudadebugger.",
-        "libnvidia-opencl.",
-        "libnvidia-ptxjitcompiler.",
-        "libnvidia-fatbinaryloader.",
-        "libnvidia-compiler.",
-        "libnvidia-pkcs11",
-        "libnvidia-nvvm",
-        "libnvidia-tileiras.",
-    ),
-    "video": ("libvdpau_nvidia.", "libnvidia-encode.", "libnvidia-opticalflow.", "libnvcuvid."),
-    "graphics": (
-        "libnvidia-eglcore.",
-        "libnvidia-glcore.",
-        "libnvidia-tls.",
-        "libnvidia-glsi.",
-        "libnvidia-fbc.",
-        "libnvidia-ifr.",
-        "libnvidia-rtcore.",
-        "libnvoptix.",
-        "libGLX_nvidia.",
-        "libEGL_nvidia.",
-        "libGLESv2_nvidia.",
-        "libGLESv1_CM_nvidia.",
-        "libnvidia-glvkspirv.",
-        "libnvidia-cbl.",
-        "libnvidia-egl-",
-    ),
-    "ngx": ("libnvidia-ngx.",),
-}
-_CONFIG_CAPABILITY: Final[Mapping[str, str]] = {
-    "glvnd": "graphics",
-    "egl_external_platform.d": "graphics",
-    "vulkan": "graphics",
-    "nvidia": "graphics",
-    "X11": "display",
-    "OpenCL": "compute",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
-    """How much of the driver a container is shown."""
+class Hook:
+    """Our createContainer hook, for images whose linker does not look where the driver lies."""
 
-    name: str
-    capabilities: frozenset[str] = frozenset({"compute", "utility"})
-    """Members of `CAPABILITIES`."""
-    permissions: str = "rw"
-    """Cgroup access of every node; `m` (make nodes) is never needed."""
-    shows_sockets: bool = False
-    """Sockets of persistenced, fabric manager and MPS: control surfaces that all containers would share."""
-    shows_daemons: bool = False
-    """Programs that serve other containers or change the machine."""
-    adds_groups: bool = False
-    """Give the groups of nodes that are not world-accessible to users other than root; needs CDI 0.7.0."""
-    has_all: bool = True
-    """Whether the device `all` is offered."""
+    path: str
+    """Of `fairlead-hook` on the host."""
+    ldconfig: str = ""
+    without: frozenset[str] = frozenset()
+    """Members of `hookline.STEPS` that are left out."""
 
 
-TENANT: Final = Profile(name="tenant")
-"""Least exposure: for machines that several tenants share. The default."""
-FULL: Final = Profile(
-    name="full", capabilities=frozenset(CAPABILITIES), permissions="rwm", shows_sockets=True, shows_daemons=True
-)
-"""What NVIDIA's toolkit shows: for a machine with one owner."""
-PROFILES: Final[Mapping[str, Profile]] = {profile.name: profile for profile in (TENANT, FULL)}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """What specs are to look like."""
+
+    profile: exposure.Profile = exposure.TENANT
+    strategies: tuple[str, ...] = ("uuid", "index")
+    """Keys of `STRATEGIES`, in the order of the names."""
+    devices: frozenset[str] = frozenset()
+    """Only these, by a name of any strategy; empty, or with `ALL` in it: every one; `NONE` alone: none."""
+    hook: Hook | None = None
+    has_variants: bool = False
+    """Whether to make a class for each capability, too."""
+    vendor: str = ""
+    """The vendor part of every kind; empty: the usual one."""
+    cls: str = ""
+    """The class part of every kind; empty: the usual one."""
+
+    def kind(self, usual: str) -> str:
+        """Return the kind of a spec that is usually called so."""
+        vendor, _, cls = usual.partition("/")
+        return f"{self.vendor or vendor}/{self.cls or cls}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,24 +89,36 @@ class Generation:
     """What one run produced."""
 
     specs: tuple[cdi.Spec, ...] = ()
-    """One a vendor that has devices, in the vendors' order."""
+    """One a vendor that has devices, in the vendors' order, each followed by its variants."""
     problems: tuple[str, ...] = ()
     """Devices left out and why, one line each."""
 
 
-def generate(inventory: Inventory, files: Sequence[DriverFiles], *, profile: Profile = TENANT) -> Generation:
+def generate(
+    inventory: Inventory,
+    files: Sequence[DriverFiles],
+    *,
+    recipe: Recipe | None = None,
+    vendors: Iterable[Vendor] = tuple(Vendor),
+) -> Generation:
     """Return specs for all vendors found. No devices is no error: then there are no specs.
 
-    Args: files: one value a vendor, as `Silicon.scan_driver` gives them.
+    Args:   files: one value a vendor, as `Silicon.scan_driver` gives them.   recipe: None: the default one.
+    Raises: NotFound: the recipe names a device that is not there.
     """
+    chosen = recipe or Recipe()
+    wanted = tuple(vendors)
+    _assert_known(inventory, chosen.devices, wanted)
     specs: list[cdi.Spec] = []
     problems = [f"GPU {gpu.index} is left out: {gpu.message}" for gpu in inventory.unreadable]
-    for vendor, kind in KINDS.items():
-        builder = _builder(inventory, files, vendor, profile)
+    for vendor in wanted:
+        builder = _builder(inventory, files, vendor, chosen)
+        kind = chosen.kind(KINDS[vendor])
         spec = builder.spec(kind)
         problems.extend(builder.problems)
         if spec is not None:
             specs.append(spec)
+            specs += _variants(inventory, files, vendor, chosen) if chosen.has_variants else []
     return Generation(specs=tuple(specs), problems=tuple(problems))
 
 
@@ -148,29 +127,73 @@ def generate_spec(
     files: Sequence[DriverFiles],
     *,
     vendor: Vendor = Vendor.NVIDIA,
-    kind: str = "",
-    profile: Profile = TENANT,
+    recipe: Recipe | None = None,
 ) -> cdi.Spec | None:
-    """Return the spec of one vendor's GPUs in its lowest version; None: there are no devices, write nothing.
+    """Return the spec of one vendor's GPUs in its lowest version; None: there are no devices, write nothing."""
+    chosen = recipe or Recipe()
+    return _builder(inventory, files, vendor, chosen).spec(chosen.kind(KINDS[vendor]))
 
-    Args: kind: `vendor/class` of the spec; empty: the vendor's usual one.
+
+def variant_kind(kind: str, part: str) -> str:
+    """Return the class in which a kind's devices bring one capability's files only."""
+    return f"{kind}-{part}"
+
+
+def variant_names(kind: str, devices: Iterable[str], capabilities: str) -> tuple[str, ...]:
+    """Return the qualified names that stand for some devices with a value of NVIDIA_DRIVER_CAPABILITIES.
+
+    Raises: Invalid: the value names a capability that is none.
     """
-    return _builder(inventory, files, vendor, profile).spec(kind or KINDS[vendor])
+    parts, wrong = capability.parse_capabilities(capabilities)
+    if wrong:
+        message = (
+            f"{capability.VARIABLE}={capabilities}: {', '.join(wrong)} is none (known: {', '.join(capability.KNOWN)})"
+        )
+        raise errors.Invalid(message, reason="CapabilityUnknown")
+    chosen = [part for part in capability.KNOWN if part in parts]
+    return tuple(f"{variant_kind(kind, part)}={device}" for device in devices for part in chosen)
 
 
-def _builder(inventory: Inventory, files: Sequence[DriverFiles], vendor: Vendor, profile: Profile) -> _Builder:
+def _variants(inventory: Inventory, files: Sequence[DriverFiles], vendor: Vendor, recipe: Recipe) -> Iterator[cdi.Spec]:
+    """Yield the variants of one vendor's spec; vendors whose user space is the container's own have none."""
+    if vendor is not Vendor.NVIDIA:
+        return
+    for part in capability.KNOWN:
+        narrow = dataclasses.replace(recipe.profile, capabilities=frozenset({part}))
+        builder = _builder(inventory, files, vendor, dataclasses.replace(recipe, profile=narrow))
+        spec = builder.spec(variant_kind(recipe.kind(KINDS[vendor]), part))
+        if spec is not None:
+            yield spec
+
+
+def _assert_known(inventory: Inventory, wanted: frozenset[str], vendors: Sequence[Vendor]) -> None:
+    known = {name for gpu in inventory.gpus if gpu.vendor in vendors for names in _listed(gpu) for name in names}
+    missing = wanted - known - {ALL, NONE}
+    if missing:
+        message = f"no device is called {', '.join(sorted(missing))}"
+        raise errors.NotFound(message, reason="DeviceUnknown", hint=f"there are: {', '.join(sorted(known)) or 'none'}")
+
+
+def _listed(gpu: GPU) -> Iterator[tuple[str, ...]]:
+    """Yield all names of each device of a GPU, in every strategy."""
+    for mig in gpu.mig_devices if gpu.mig_enabled else (None,):
+        yield tuple(name(gpu, mig) for name in STRATEGIES.values())
+
+
+def _builder(inventory: Inventory, files: Sequence[DriverFiles], vendor: Vendor, recipe: Recipe) -> _Builder:
     empty = DriverFiles(vendor=vendor, version=None)
     driver = next((item for item in files if item.vendor is vendor), empty)
     gpus = tuple(gpu for gpu in inventory.gpus if gpu.vendor is vendor)
-    return _Builder(gpus=gpus, driver=driver, profile=profile)
+    return _Builder(gpus=gpus, driver=driver, recipe=recipe)
 
 
 class _Builder:
-    def __init__(self, *, gpus: Sequence[GPU], driver: DriverFiles, profile: Profile) -> None:
+    def __init__(self, *, gpus: Sequence[GPU], driver: DriverFiles, recipe: Recipe) -> None:
         self.problems: list[str] = []
         self._gpus = gpus
         self._driver = driver
-        self._profile = profile
+        self._recipe = recipe
+        self._profile = recipe.profile
         self._nodes = {node.path: node for node in driver.nodes}
         self._mig_minors = dict(driver.mig_minors)
 
@@ -178,113 +201,94 @@ class _Builder:
         devices = list(self._devices())
         if not devices:
             return None
-        if self._profile.has_all:
+        if self._profile.has_all and devices[0].name != NONE:
             devices.append(cdi.Device(name=ALL, edits=merge(device.edits for device in devices)))
         spec = cdi.Spec(cdi_version="", kind=kind, devices=tuple(devices), edits=self._common())
         return emit.normal_form(spec)
 
     def _devices(self) -> Iterator[cdi.Device]:
+        if self._recipe.devices == {NONE}:
+            if self._gpus:
+                yield cdi.Device(name=NONE, edits=cdi.ContainerEdits(env=(VOID,)))
+            return
         for gpu in self._gpus:
             if gpu.mig_enabled:
-                for instance in gpu.mig_devices:
-                    yield from self._named(
-                        (instance.uuid, f"{gpu.index}:{instance.index}"), self._mig_paths(gpu, instance)
-                    )
+                for mig in gpu.mig_devices:
+                    yield from self._named(gpu, mig, self._mig_paths(gpu, mig))
             else:
-                yield from self._named((gpu.uuid, str(gpu.index)), self._gpu_paths(gpu))
+                yield from self._named(gpu, None, self._gpu_paths(gpu))
 
-    def _named(self, names: Iterable[str], paths: Sequence[str]) -> Iterator[cdi.Device]:
+    def _named(self, gpu: GPU, mig: MIGDevice | None, paths: Sequence[str]) -> Iterator[cdi.Device]:
         """Yield one device under each of its names; nothing, and a problem, where a node is missing."""
-        name, *others = dict.fromkeys(names)
+        wanted = self._recipe.devices
+        if wanted and ALL not in wanted and wanted.isdisjoint(name(gpu, mig) for name in STRATEGIES.values()):
+            return
+        names = dict.fromkeys(STRATEGIES[strategy](gpu, mig) for strategy in self._recipe.strategies)
         missing = [path for path in paths if path not in self._nodes]
         if missing or not paths:
+            name = next(iter(names))
             self.problems.append(f"device {name} is left out: {', '.join(missing) or 'its nodes'} not found")
             return
-        edits = self._node_edits(paths)
-        for each in (name, *others):
+        twins = _by_path(gpu, paths) if self._profile.is_graphics else None
+        edits = exposure.show_nodes((self._nodes[path] for path in paths), self._profile, paths=twins)
+        for each in names:
             yield cdi.Device(name=each, edits=edits)
 
     def _gpu_paths(self, gpu: GPU) -> tuple[str, ...]:
-        if gpu.vendor is Vendor.NVIDIA:
-            shown = gpu.device_nodes or (f"/dev/nvidia{gpu.minor}",)
-            is_graphics = bool(self._profile.capabilities & {"graphics", "display"})
-            return tuple(path for path in shown if is_graphics or not path.startswith("/dev/dri/"))
-        return gpu.device_nodes
+        if gpu.vendor is not Vendor.NVIDIA:
+            return gpu.device_nodes
+        shown = gpu.device_nodes or (f"/dev/nvidia{gpu.minor}",)
+        return tuple(path for path in shown if self._profile.is_graphics or not path.startswith("/dev/dri/"))
 
-    def _mig_paths(self, gpu: GPU, instance: MIGDevice) -> tuple[str, ...]:
-        parent = f"gpu{gpu.minor}/gi{instance.gpu_instance}"
-        keys = (f"{parent}/access", f"{parent}/ci{instance.compute_instance}/access")
+    def _mig_paths(self, gpu: GPU, mig: MIGDevice) -> tuple[str, ...]:
+        parent = f"gpu{gpu.minor}/gi{mig.gpu_instance}"
+        keys = (f"{parent}/access", f"{parent}/ci{mig.compute_instance}/access")
         caps = [self._mig_minors.get(key) for key in keys]
         named = [
             f"/dev/nvidia-caps/nvidia-cap{key if minor is None else minor}"
             for key, minor in zip(keys, caps, strict=True)
         ]
-        return (f"/dev/nvidia{gpu.minor}", *named)
-
-    def _node_edits(self, paths: Iterable[str]) -> cdi.ContainerEdits:
-        found = [self._nodes[path] for path in paths]
-        closed = sorted({node.gid for node in found if node.gid and node.mode & 0o006 != 0o006})
-        return cdi.ContainerEdits(
-            device_nodes=tuple(self._node(node) for node in found),
-            additional_gids=tuple(closed) if self._profile.adds_groups else (),
-        )
-
-    def _node(self, node: DeviceNode) -> cdi.DeviceNode:
-        return cdi.DeviceNode(
-            path=node.path,
-            host_path=node.host_path,
-            type="c",
-            major=node.major,
-            minor=node.minor,
-            file_mode=node.mode,
-            permissions=self._profile.permissions,
-            gid=node.gid or None,
-        )
+        # An instance whose profile has graphics engines can draw; the others cannot, and their GPU's DRM is not theirs.
+        drm = [path for path in gpu.device_nodes if path.startswith("/dev/dri/")] if "gfx" in mig.profile else []
+        return (f"/dev/nvidia{gpu.minor}", *named, *(drm if self._profile.is_graphics else ()))
 
     def _common(self) -> cdi.ContainerEdits:
         vendor = self._driver.vendor
-        wanted = list(_SHARED[vendor])
-        if vendor is Vendor.NVIDIA and self._profile.capabilities & {"display"}:
-            wanted.append(_MODESET)
-        nodes = self._node_edits(path for path in wanted if path in self._nodes)
-        mounts = sorted(self._mounts(), key=lambda mount: mount.container_path)
-        # An engine's own NVIDIA runtime hook must not add GPUs of its own accord.
-        env = ("NVIDIA_VISIBLE_DEVICES=void",) if vendor is Vendor.NVIDIA else ()
-        return dataclasses.replace(nodes, env=env, mounts=tuple(mounts))
+        parts = self._profile.capabilities
+        wanted = [self._nodes[p] for p in _SHARED[vendor] if p in self._nodes and capability.is_wanted(p, parts)]
+        return common_edits(wanted, self._driver, self._recipe)
 
-    def _mounts(self) -> Iterator[cdi.Mount]:
-        seen: set[str] = set()
-        for file in self._driver.files:
-            if not self._shows(file):
-                continue
-            folder = posixpath.dirname(file.path)
-            links = {*file.links, *([file.soname] if file.soname else [])}
-            for path in (file.path, *(f"{folder}/{link}" for link in sorted(links))):
-                if path not in seen:
-                    seen.add(path)
-                    options = SOCKET_OPTIONS if file.kind == "socket" else FILE_OPTIONS
-                    yield cdi.Mount(host_path=file.host_path, container_path=path, options=options)
 
-    def _shows(self, file: HostFile) -> bool:
-        name = posixpath.basename(file.path)
-        match file.kind:
-            case "socket":
-                return self._profile.shows_sockets
-            case "binary":
-                return self._profile.shows_daemons or not name.startswith(_DAEMONS)
-            case "library32":
-                return "compat32" in self._profile.capabilities and self._shows_library(name)
-            case "library":
-                return self._shows_library(name)
-            case "config":
-                owners = [owner for part, owner in _CONFIG_CAPABILITY.items() if part in file.path.split("/")]
-                return not owners or bool(self._profile.capabilities & set(owners))
-            case _:
-                return True
+def common_edits(nodes: Iterable[DeviceNode], driver: DriverFiles, recipe: Recipe) -> cdi.ContainerEdits:
+    """Return what every container of a spec gets: shared nodes, the driver's user space, our hook if there is one."""
+    mounts = exposure.show_files(driver.files, recipe.profile)
+    hooks = (hook_entry(recipe.hook, mounts, driver.version or ""),) if recipe.hook and mounts else ()
+    env = (VOID,) if driver.vendor is Vendor.NVIDIA else ()
+    return dataclasses.replace(exposure.show_nodes(nodes, recipe.profile), env=env, mounts=mounts, hooks=hooks)
 
-    def _shows_library(self, name: str) -> bool:
-        owners = {owner for owner, starts in _LIBRARIES.items() if name.startswith(starts)}
-        return not owners or bool(self._profile.capabilities & owners)
+
+def hook_entry(hook: Hook, mounts: Iterable[cdi.Mount], version: str) -> cdi.Hook:
+    """Return our hook as a spec names it."""
+    places = [mount.container_path for mount in mounts]
+    args = hookline.arguments(places, driver=version, ldconfig=hook.ldconfig, without=hook.without)
+    return cdi.Hook(
+        hook_name="createContainer",
+        path=hook.path,
+        args=tuple(args),
+        env=hookline.ENV,
+        timeout=hookline.TIMEOUT_S,
+    )
+
+
+def _by_path(gpu: GPU, paths: Iterable[str]) -> dict[str, str]:
+    """Return udev's second name of each DRM node, by PCI address; in the container it is a node as well."""
+    ends = {"card": "card", "renderD": "render"}
+    return {
+        path: f"/dev/dri/by-path/pci-{gpu.pci_bus_id}-{end}"
+        for path in paths
+        for start, end in ends.items()
+        if path.startswith(f"/dev/dri/{start}")
+    }
 
 
 def merge(parts: Iterable[cdi.ContainerEdits]) -> cdi.ContainerEdits:

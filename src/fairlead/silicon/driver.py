@@ -1,7 +1,7 @@
 """NVIDIA's driver as files under a root: device nodes, majors, kernel modules, versions, and what is missing.
 
-Libraries and tools come from `library`. Nothing here asks the driver anything, so all of it works while the driver is
-broken, which is when a person needs it; every gap is said in one sentence with its remedy.
+Libraries come from `library`, tools and the rest from `userspace`. Nothing here asks the driver anything, so all of it
+works while the driver is broken, which is when a person needs it; every gap is said in one sentence with its remedy.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import dataclasses
 import os
 import re
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 from fairlead.model.driver import DeviceNode, DriverFiles, HostFile, Module
 from fairlead.model.gpu import Vendor
-from fairlead.silicon import library, pci
+from fairlead.silicon import library, pci, userspace
 
 _MODULES: Final = ("nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm", "nvidia_fs", "gdrdrv")
 _NEEDED_MODULES: Final = {"nvidia": "modprobe nvidia", "nvidia_uvm": "modprobe nvidia-uvm"}
@@ -36,17 +37,33 @@ _NEEDED_NODES: Final = {
 }
 _MAJOR_PREFIX: Final = "nvidia"
 _VENDOR_ID: Final = 0x10DE
+_MINOR: Final = re.compile(r"DeviceFileMinor:\s*(\d+)")
 _VERSION: Final = re.compile(r"\b(\d{3,}\.\d+(?:\.\d+)*)\b")
 
 
-def scan(root: Path, driver_root: Path) -> DriverFiles | None:
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """Where else to look; all paths are below the silicon root or the driver root, whichever they concern."""
+
+    dev_root: Path | None = None
+    """Folder that has the driver's `dev`, below the silicon root; None: the silicon root itself."""
+    libraries: tuple[Path, ...] = ()
+    """More folders of libraries, below the driver root; they come first."""
+    configs: tuple[Path, ...] = ()
+    """More folders of configuration, below the driver root; they come first."""
+
+
+EVERYWHERE_USUAL: Final = Search()
+
+
+def scan(root: Path, driver_root: Path, search: Search = EVERYWHERE_USUAL) -> DriverFiles | None:
     """Read the driver's files.
 
     Args:    root: where /dev, /proc and /sys lie.   driver_root: the user space, below `root`.
     Returns: None where there is no trace of the driver.
     """
     base = library.base_of(root, driver_root)
-    folders = library.list_folders(base)
+    folders = library.list_folders(base, search.libraries)
     majors, modules = list_majors(root), list_modules(root)
     kernel, user = kernel_version(root), library.find_version(folders)
     if not majors and kernel is None and user is None:
@@ -55,8 +72,8 @@ def scan(root: Path, driver_root: Path) -> DriverFiles | None:
     files: list[HostFile] = []
     if version is not None:
         files += library.list_libraries(base, folders, version)
-    files += library.list_others(base, version)
-    nodes = list_nodes(root)
+    files += userspace.list_others(base, root, version, search.configs)
+    nodes = list_nodes(root, search.dev_root)
     found = DriverFiles(
         vendor=Vendor.NVIDIA,
         version=version,
@@ -103,12 +120,19 @@ def list_modules(root: Path) -> list[Module]:
     ]
 
 
-def list_nodes(root: Path) -> list[DeviceNode]:
-    """Return the driver's character devices that are there, in path order."""
-    found = [path for pattern in _NODES for path in (root / "dev").glob(pattern)]
+def list_nodes(root: Path, dev_root: Path | None = None) -> list[DeviceNode]:
+    """Return the driver's character devices that are there, in path order. Args: dev_root: see `Search`."""
+    base = root if dev_root is None else library.base_of(root, dev_root)
+    nodes = find_nodes(base, _NODES)
     drm = [name for address in pci.list_displays(root, _VENDOR_ID) for name in pci.list_drm_nodes(root, address)]
-    found += [root / name.lstrip("/") for name in drm]
-    nodes = [node for path in found if (node := read_node(root, path)) is not None]
+    nodes += [node for name in drm if (node := read_node(base, base / name.lstrip("/"))) is not None]
+    return sorted(nodes, key=lambda node: (len(node.path), node.path))
+
+
+def find_nodes(base: Path, patterns: Iterable[str]) -> list[DeviceNode]:
+    """Return the character devices below `base/dev` that fit any pattern, each once, by length and name."""
+    found = {path for pattern in patterns for path in (base / "dev").glob(pattern)}
+    nodes = [node for path in found if (node := read_node(base, path)) is not None]
     return sorted(nodes, key=lambda node: (len(node.path), node.path))
 
 
@@ -132,10 +156,21 @@ def read_node(root: Path, path: Path) -> DeviceNode | None:
 
 
 def list_mig_minors(root: Path) -> list[tuple[str, int]]:
-    """Return the minor numbers of MIG's capability nodes by name, `gpu0/gi1/access`."""
-    text = pci.read_text(root / "proc/driver/nvidia-caps/mig-minors") or ""
-    pairs = [line.split() for line in text.splitlines()]
-    return [(pair[0], int(pair[1])) for pair in pairs if len(pair) == 2 and pair[1].isdigit()]
+    """Return the minor numbers of MIG's capability nodes by name, `gpu0/gi1/access`.
+
+    The driver tells all that may ever be in one file; where that is missing, those of the instances that exist.
+    """
+    text = pci.read_text(root / "proc/driver/nvidia-caps/mig-minors")
+    if text is not None:
+        pairs = [line.split() for line in text.splitlines()]
+        return [(pair[0], int(pair[1])) for pair in pairs if len(pair) == 2 and pair[1].isdigit()]
+    base = root / "proc/driver/nvidia/capabilities"
+    found = []
+    for path in sorted(base.glob("gpu*/mig/gi*/**/access")):
+        told = _MINOR.search(pci.read_text(path) or "")
+        if told:
+            found.append((str(path.relative_to(base)).replace("/mig/", "/", 1), int(told.group(1))))
+    return found
 
 
 def _kernel_problems(found: DriverFiles) -> list[str]:

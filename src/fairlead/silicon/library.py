@@ -1,13 +1,13 @@
-"""The driver's user space on disk: libraries, tools, firmware and sockets below a driver root.
+"""The driver's libraries on disk below a driver root; the rest of its user space is `userspace`'s.
 
-Directories come from a fixed list and from the linker's cache; a library belongs to the driver when its name ends in
-the driver's version. Symbolic links are followed only inside their own folder, so no link leads out of the root.
+Directories come from a fixed list, from the linker's cache and from whoever names more; a library belongs to the driver
+when its name ends in the driver's version, or when it is one of the few with versions of their own. Symbolic links are
+followed only inside their own folder, so no link leads out of the root.
 """
 
 from __future__ import annotations
 
-import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -29,15 +29,27 @@ LIBRARY_FOLDERS: Final = (
     "usr/lib",
     "usr/local/nvidia/lib64",
 )
-BINARY_FOLDERS: Final = ("usr/bin", "usr/sbin", "bin", "sbin", "usr/local/bin", "usr/local/nvidia/bin")
-BINARIES: Final = (
-    "nvidia-smi",
-    "nvidia-debugdump",
-    "nvidia-persistenced",
-    "nvidia-cuda-mps-control",
-    "nvidia-cuda-mps-server",
+OWN_VERSIONS: Final = (
+    "libnvidia-nvvm70.so.*",
+    "libnvidia-egl-gbm.so.*.*",
+    "libnvidia-egl-wayland.so.*.*",
+    "libnvidia-egl-wayland2.so.*.*",
+    "libnvidia-egl-xcb.so.*.*",
+    "libnvidia-egl-xlib.so.*.*",
 )
-SOCKETS: Final = ("run/nvidia-persistenced/socket", "run/nvidia-fabricmanager/socket")
+"""Libraries of the driver that do not carry the driver's version."""
+EXPLICIT: Final = (
+    "libEGL.so.1",
+    "libGL.so.1",
+    "libGLESv1_CM.so.1",
+    "libGLESv2.so.2",
+    "libGLX.so.0",
+    "libGLdispatch.so.0",
+    "libOpenCL.so.1",
+    "libOpenGL.so.0",
+    "libnvidia-api.so.1",
+)
+"""The vendor-neutral dispatch libraries, by the name programs ask for."""
 _ANCHORS: Final = ("libcuda.so.", "libnvidia-ml.so.")
 _ELF_32: Final = b"\x7fELF\x01"
 
@@ -47,9 +59,13 @@ def base_of(root: Path, driver_root: Path) -> Path:
     return root / PurePosixPath(driver_root).relative_to("/")
 
 
-def list_folders(base: Path) -> list[Path]:
-    """Return the folders that may hold libraries, each real folder once, all inside `base`."""
-    named = [base / name for name in LIBRARY_FOLDERS]
+def list_folders(base: Path, more: Iterable[Path] = ()) -> list[Path]:
+    """Return the folders that may hold libraries, each real folder once, all inside `base`.
+
+    Args: more: folders to look in first, as they are called below `base`.
+    """
+    named = [base / PurePosixPath(name).relative_to("/") for name in more]
+    named += [base / name for name in LIBRARY_FOLDERS]
     named += [base / PurePosixPath(entry.path).parent.relative_to("/") for entry in _read_cache(base)]
     inside, seen, found = base.resolve(), set(), []
     for folder in named:
@@ -85,18 +101,32 @@ def list_libraries(base: Path, folders: list[Path], version: str) -> Iterator[Ho
     """Yield every library of this driver version, folder by folder, with the links that lead to it."""
     for folder in folders:
         for place in (folder, folder / "vdpau"):
-            links = _links(place)
-            for path in sorted(place.glob(f"lib*.so.{version}")):
-                if path.is_symlink() or not path.is_file():
-                    continue
-                names = tuple(sorted(link for link, end in links.items() if end == path.name))
-                yield HostFile(
-                    path=_inside(base, path),
-                    host_path=str(path),
-                    kind="library32" if _is_32_bit(path) else "library",
-                    soname=_soname(names),
-                    links=names,
-                )
+            yield from _list_folder(base, place, (f"*.so.{version}", *OWN_VERSIONS))
+        yield from _list_explicit(base, folder)
+
+
+def _list_folder(base: Path, place: Path, patterns: Iterable[str]) -> Iterator[HostFile]:
+    found = sorted({path for pattern in patterns for path in place.glob(pattern)})
+    files = [path for path in found if not path.is_symlink() and path.is_file()]
+    links = _links(place) if files else {}
+    for path in files:
+        names = tuple(sorted(link for link, end in links.items() if end == path.name))
+        yield HostFile(
+            path=inside(base, path),
+            host_path=str(path),
+            kind="library32" if _is_32_bit(path) else "library",
+            soname=_soname(names),
+            links=names,
+        )
+
+
+def _list_explicit(base: Path, folder: Path) -> Iterator[HostFile]:
+    """Yield the dispatch libraries that are there: the file itself, under the name that programs ask for."""
+    for name in EXPLICIT:
+        path = folder / name
+        real = path.resolve()
+        if real.parent == folder.resolve() and real.is_file() and not _is_32_bit(real):
+            yield HostFile(path=inside(base, path), host_path=str(folder / real.name), kind="explicit")
 
 
 def _links(folder: Path) -> dict[str, str]:
@@ -127,24 +157,12 @@ def _is_32_bit(path: Path) -> bool:
         return file.read(5) == _ELF_32
 
 
-def list_others(base: Path, version: str | None) -> Iterator[HostFile]:
-    """Yield tools, firmware and the daemons' sockets that are there."""
-    for name in BINARIES:
-        path = next((base / f / name for f in BINARY_FOLDERS if (base / f / name).is_file()), None)
-        if path is not None:
-            yield HostFile(path=_inside(base, path), host_path=str(path), kind="binary")
-    for path in sorted((base / "lib/firmware/nvidia" / (version or "-")).glob("gsp*.bin")):
-        yield HostFile(path=_inside(base, path), host_path=str(path), kind="firmware")
-    for name in SOCKETS:
-        if (base / name).exists() and stat.S_ISSOCK((base / name).stat().st_mode):
-            yield HostFile(path=f"/{name}", host_path=str(base / name), kind="socket")
-
-
 def find_nvml(base: Path) -> Path:
     """Return libnvidia-ml.so.1 of a driver root that is not the host's own; a path that is absent if there is none."""
     found = next((f / "libnvidia-ml.so.1" for f in list_folders(base) if (f / "libnvidia-ml.so.1").exists()), None)
     return found or base / "usr/lib/libnvidia-ml.so.1"
 
 
-def _inside(base: Path, path: Path) -> str:
+def inside(base: Path, path: Path) -> str:
+    """Return what a path below `base` is called there."""
     return f"/{path.relative_to(base)}"

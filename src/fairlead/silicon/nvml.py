@@ -36,6 +36,7 @@ class NVMLSilicon:
         library: object | Path | None = None,
         is_simulated: bool = False,
         probe_s: float = 2.0,
+        search: driver.Search = driver.EVERYWHERE_USUAL,
     ) -> None:
         """Touch nothing yet: the library is opened by the first scan or watch.
 
@@ -43,7 +44,9 @@ class NVMLSilicon:
                  call_timeout_s: after this a GPU that has not answered is unreadable.
                  library: a simulated `pynvml.nvmlLib`, the path of a library, or None for the system's.
                  probe_s: how often a GPU that does not answer is tried again while events are watched.
+                 search: where else the driver's files are.
         """
+        self._search = search
         self._root, self._driver_root = root, driver_root
         self._call_timeout_s, self._library, self._is_simulated = call_timeout_s, library, is_simulated
         self._binding: binding.Binding | None = None
@@ -87,7 +90,7 @@ class NVMLSilicon:
 
     async def scan_driver(self) -> tuple[DriverFiles, ...]:
         """Read device nodes, modules and libraries; see the port."""
-        files = await asyncio.to_thread(driver.scan, self._root, self._driver_root)
+        files = await asyncio.to_thread(driver.scan, self._root, self._driver_root, self._search)
         return () if files is None else (files,)
 
     def watch_events(self) -> AsyncIterator[GPUEvent]:

@@ -9,7 +9,7 @@ import pytest
 from fairlead.model.driver import DeviceNode, DriverFiles, HostFile
 from fairlead.model.gpu import GPU, Inventory, MIGDevice, UnreadableGPU, Vendor
 from fairlead.model.ids import GPUUUID, MIGUUID
-from fairlead.plan import generate
+from fairlead.plan import exposure, generate
 from fairlead.wire.cdi import emit, lint, parse, validate
 from fairlead.wire.cdi import spec as cdi
 
@@ -94,9 +94,9 @@ TWO = Inventory(gpus=(gpu(0, minor=0), gpu(1, minor=7)))
 
 
 def made(
-    inventory: Inventory = TWO, driver: DriverFiles = DRIVER, profile: generate.Profile = generate.TENANT
+    inventory: Inventory = TWO, driver: DriverFiles = DRIVER, profile: exposure.Profile = exposure.TENANT
 ) -> cdi.Spec:
-    spec = generate.generate_spec(inventory, (driver,), profile=profile)
+    spec = generate.generate_spec(inventory, (driver,), recipe=generate.Recipe(profile=profile))
     assert spec is not None
     return spec
 
@@ -159,7 +159,7 @@ def test_a_tenant_sees_no_shared_control_surface() -> None:
 
 
 def test_the_full_profile_shows_all_of_it() -> None:
-    spec = made(profile=generate.FULL)
+    spec = made(profile=exposure.FULL)
     assert mounts_of(spec) >= HIDDEN
     assert "/dev/nvidia-modeset" in [found.path for found in spec.edits.device_nodes]
     (socket,) = (m for m in spec.edits.mounts if m.container_path.endswith("socket"))
@@ -176,7 +176,7 @@ def test_the_full_profile_shows_all_of_it() -> None:
     ],
 )
 def test_capabilities_choose_libraries(capability: str, shown: str, hidden: str) -> None:
-    profile = dataclasses.replace(generate.TENANT, capabilities=frozenset({capability}))
+    profile = dataclasses.replace(exposure.TENANT, capabilities=frozenset({capability}))
     found = mounts_of(made(profile=profile))
     assert f"{LIBS}/{shown}" in found
     assert f"{LIBS}/{hidden}" not in found
@@ -195,7 +195,7 @@ def test_a_mig_device_brings_its_parent_and_both_capabilities() -> None:
 
 
 def test_the_configuration_capability_is_given_to_nobody() -> None:
-    document = emit.emit_json(made(MIXED, profile=generate.FULL))
+    document = emit.emit_json(made(MIXED, profile=exposure.FULL))
     assert b'"/dev/nvidia-caps/nvidia-cap1"' not in document
 
 
@@ -246,10 +246,10 @@ DRI = ("/dev/nvidia0", "/dev/dri/renderD128")
 def test_render_nodes_are_for_graphics_and_groups_only_by_choice() -> None:
     inventory = Inventory(gpus=(gpu(0, minor=0, device_nodes=DRI),))
     assert paths_of(made(inventory), "0") == ["/dev/nvidia0"]
-    full = made(inventory, profile=generate.FULL)
-    assert paths_of(full, "0") == list(DRI)
+    full = made(inventory, profile=exposure.FULL)
+    assert paths_of(full, "0") == [*DRI, "/dev/dri/by-path/pci-0000:00:00.0-render"]
     assert full.cdi_version == "0.5.0"
-    grouped = made(inventory, profile=dataclasses.replace(generate.FULL, adds_groups=True))
+    grouped = made(inventory, profile=dataclasses.replace(exposure.FULL, adds_groups=True))
     assert grouped.cdi_version == "0.7.0"
     assert grouped.devices[0].edits.additional_gids == (105,)
 
@@ -270,8 +270,8 @@ def test_other_vendors_get_their_own_nodes_and_kind(vendor: Vendor, kind: str, s
     assert spec.edits.env == ()
 
 
-@pytest.mark.parametrize("profile", generate.PROFILES.values(), ids=lambda profile: profile.name)
-def test_what_is_generated_is_written_read_back_and_clean(profile: generate.Profile) -> None:
+@pytest.mark.parametrize("profile", exposure.PROFILES.values(), ids=lambda profile: profile.name)
+def test_what_is_generated_is_written_read_back_and_clean(profile: exposure.Profile) -> None:
     spec = made(MIXED, profile=profile)
     assert not list(validate.strict_violations(spec))
     assert parse.parse_spec(emit.emit_json(spec)) == spec
@@ -283,10 +283,11 @@ def test_a_tenants_spec_has_no_warnings_either() -> None:
 
 
 def test_all_can_be_left_out_and_the_kind_chosen() -> None:
-    profile = dataclasses.replace(generate.TENANT, has_all=False)
-    spec = generate.generate_spec(TWO, (DRIVER,), kind="fairlead.dev/gpu", profile=profile)
+    profile = dataclasses.replace(exposure.TENANT, has_all=False)
+    recipe = generate.Recipe(profile=profile, vendor="fairlead.dev", cls="board")
+    spec = generate.generate_spec(TWO, (DRIVER,), recipe=recipe)
     assert spec is not None
-    assert spec.kind == "fairlead.dev/gpu"
+    assert spec.kind == "fairlead.dev/board"
     assert [device.name for device in spec.devices] == ["GPU-0", "0", "GPU-1", "1"]
 
 

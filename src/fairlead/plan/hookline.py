@@ -1,0 +1,39 @@
+"""The command line of our one createContainer hook, for the shim and for generated specs alike.
+
+What each option makes the hook do is said in `inject.hook`. The steps have the names under which NVIDIA's toolkit knows
+them, so that an operator leaves one out by the name he is used to. Nothing is imported: the shim uses this on a
+container's start.
+"""
+
+LINKS = "create-symlinks"
+CACHE = "update-ldcache"
+COMPAT = "enable-cuda-compat"
+NO_NODES = "disable-device-node-modification"
+STEPS = (LINKS, CACHE, COMPAT, NO_NODES)
+NAME = "fairlead-hook"
+ENV = ("PATH=/usr/sbin:/usr/bin:/sbin:/bin",)
+"""Not empty, so that no runtime lets the image's environment reach the hook (CVE-2025-23266)."""
+TIMEOUT_S = 30
+
+
+def arguments(
+    places: list[str], *, driver: str = "", ldconfig: str = "", without: frozenset[str] = frozenset()
+) -> list[str]:
+    """Return argv of the hook.
+
+    Args:    places: paths, in the container, of every file that is mounted.   driver: its version; empty: unknown.
+             ldconfig: the host's; empty: the hook looks in the usual places.   without: members of `STEPS`.
+    """
+    args = [NAME]
+    if CACHE not in without:
+        libraries = [place for place in places if ".so" in place[place.rfind("/") + 1 :]]
+        for folder in sorted({place[: place.rfind("/")] or "/" for place in libraries}):
+            args += ["--folder", folder]
+    if driver and COMPAT not in without:
+        args += ["--driver", driver]
+    if ldconfig:
+        args += ["--ldconfig", ldconfig]
+    if NO_NODES in without:
+        # A file that is not there: then there is nothing to cover.
+        args += ["--parameters", "/nonexistent"]
+    return args
