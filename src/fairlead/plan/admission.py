@@ -8,13 +8,14 @@ Source: kubernetes pkg/apis/core/validation and pkg/apis/core/v1/defaults.go (be
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Final
 
 import msgspec
 
 from fairlead import errors
+from fairlead.plan import affinity
 from fairlead.wire.kubernetes import core, quantity
 
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -91,6 +92,10 @@ def _spec(spec: core.PodSpec) -> Iterator[str]:
     for path, item in containers_by_path(spec):
         yield from _container(path, item, {volume.name for volume in spec.volumes})
     yield from _duplicates((path, item.name) for path, item in containers_by_path(spec))
+    for path, item in containers_by_path(spec):
+        if item.restart_policy:
+            yield f'{path}.restartPolicy: Unsupported value: "{item.restart_policy}": sidecars are not offered here'
+    yield from affinity.problems(spec)
 
 
 def _duplicates(named: Iterable[tuple[str, str]]) -> Iterator[str]:
@@ -203,12 +208,44 @@ def _defaulted(item: core.Container) -> core.Container:
 
 
 def effective_requests(spec: core.PodSpec) -> dict[str, Fraction]:
-    """Return what the pod needs at once: per resource the larger of the containers' sum and any one init container."""
-    total: dict[str, Fraction] = {}
-    for item in spec.containers:
-        for resource, text in item.resources.requests.items():
-            total[resource] = total.get(resource, Fraction(0)) + quantity.parse_quantity(text)
-    for item in spec.init_containers:
-        for resource, text in item.resources.requests.items():
-            total[resource] = max(total.get(resource, Fraction(0)), quantity.parse_quantity(text))
+    """Return what the pod needs at once, per resource.
+
+    That is the containers and sidecars together, or any one init container with the sidecars started before it,
+    whichever is more; and the runtime's overhead.
+    Source: component-helpers resource, PodRequests.
+    """
+    total = _effective(spec, lambda item: item.resources.requests)
+    _raise_by(total, spec.overhead)
     return total
+
+
+def effective_limits(spec: core.PodSpec) -> dict[str, Fraction]:
+    """Return what the pod may use at once of each resource that any container limits, as `effective_requests`."""
+    total = _effective(spec, lambda item: item.resources.limits)
+    _raise_by(total, {name: value for name, value in spec.overhead.items() if name in total})
+    return total
+
+
+def _effective(
+    spec: core.PodSpec, of: Callable[[core.Container], Mapping[str, str | int | float]]
+) -> dict[str, Fraction]:
+    running: dict[str, Fraction] = {}
+    for item in spec.containers:
+        _raise_by(running, of(item))
+    sidecars: dict[str, Fraction] = {}
+    starting: dict[str, Fraction] = {}
+    for item in spec.init_containers:
+        if item.restart_policy == "Always":
+            _raise_by(running, of(item))
+            _raise_by(sidecars, of(item))
+            peak = sidecars
+        else:
+            peak = dict(sidecars)
+            _raise_by(peak, of(item))
+        starting = {name: max(starting.get(name, Fraction(0)), peak.get(name, Fraction(0))) for name in starting | peak}
+    return {name: max(running.get(name, Fraction(0)), starting.get(name, Fraction(0))) for name in running | starting}
+
+
+def _raise_by(total: dict[str, Fraction], amounts: Mapping[str, str | int | float]) -> None:
+    for resource, text in amounts.items():
+        total[resource] = total.get(resource, Fraction(0)) + quantity.parse_quantity(text)

@@ -1,18 +1,20 @@
 """Where a pod goes: filters say why a node cannot, scores say which of the rest is best. Pure and deterministic.
 
-Filters are a table of small functions from (need, node) to a reason or None, worded as kube-scheduler words them.
-The score packs GPUs: pods go to the node whose GPUs are most taken, so that whole nodes stay free for large pods; among
-equal nodes the one with the most free cpu and memory wins, then the name. Later policies are rows of `POLICIES`.
+Filters are a table of small functions from (need, node) to reasons, worded as kube-scheduler words them. The score
+packs GPUs: pods go to the node whose GPUs are most taken, so that whole nodes stay free for large pods; among equal
+nodes the one with the most free cpu and memory wins, then the name. Later policies are rows of `POLICIES`. What the pod
+would rather have is weighed against that, where it tells the nodes apart: rows of `PREFERENCES`, with kube-scheduler's
+weights and its scale from 0 to 100.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
 
-from fairlead.plan import admission
+from fairlead.plan import admission, affinity
 from fairlead.wire.kubernetes import core, quantity, selector
 
 
@@ -40,6 +42,7 @@ class Need:
 
     requests: Mapping[str, Fraction]
     node_selector: Mapping[str, str] = field(default_factory=dict)
+    affinity: core.NodeAffinity = field(default_factory=core.NodeAffinity)
     tolerations: tuple[core.Toleration, ...] = ()
 
 
@@ -81,7 +84,12 @@ class Decision:
 def need_of(pod: core.Pod) -> Need:
     """Return what a pod asks of a node; every pod takes one of the node's `pods`."""
     requests = {**admission.effective_requests(pod.spec), "pods": Fraction(1)}
-    return Need(requests=requests, node_selector=pod.spec.node_selector, tolerations=pod.spec.tolerations)
+    return Need(
+        requests=requests,
+        node_selector=pod.spec.node_selector,
+        affinity=affinity.of_pod(pod.spec),
+        tolerations=pod.spec.tolerations,
+    )
 
 
 def view_of(node: core.Node, pods: tuple[core.Pod, ...]) -> NodeView:
@@ -105,24 +113,29 @@ def view_of(node: core.Node, pods: tuple[core.Pod, ...]) -> NodeView:
     )
 
 
-def _ready(_: Need, node: NodeView) -> tuple[str, ...]:
-    return () if node.is_ready else ("node(s) were not ready",)
+_NOT_READY: Final = core.Taint(key="node.kubernetes.io/not-ready")
+_UNSCHEDULABLE: Final = core.Taint(key="node.kubernetes.io/unschedulable")
 
 
-def _schedulable(_: Need, node: NodeView) -> tuple[str, ...]:
-    return ("node(s) were unschedulable",) if node.is_unschedulable else ()
+def _ready(need: Need, node: NodeView) -> tuple[str, ...]:
+    # A cluster says so with a taint, which some pods bear; on one machine nobody sets it.
+    is_borne = node.is_ready or selector.tolerates(need.tolerations, _NOT_READY)
+    return () if is_borne else ("node(s) were not ready",)
 
 
-def _selector(need: Need, node: NodeView) -> tuple[str, ...]:
-    agrees = all(node.labels.get(key) == value for key, value in need.node_selector.items())
+def _schedulable(need: Need, node: NodeView) -> tuple[str, ...]:
+    is_borne = not node.is_unschedulable or selector.tolerates(need.tolerations, _UNSCHEDULABLE)
+    return () if is_borne else ("node(s) were unschedulable",)
+
+
+def _affinity(need: Need, node: NodeView) -> tuple[str, ...]:
+    agrees = affinity.is_allowed(need.node_selector, need.affinity, name=node.name, labels=node.labels)
     return () if agrees else ("node(s) didn't match Pod's node affinity/selector",)
 
 
 def _taints(need: Need, node: NodeView) -> tuple[str, ...]:
-    for taint in node.taints:
-        if taint.effect != "PreferNoSchedule" and not selector.tolerates(need.tolerations, taint):
-            return (f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}",)
-    return ()
+    taint = selector.find_untolerated(node.taints, need.tolerations)
+    return () if taint is None else (f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}",)
 
 
 def _resources(need: Need, node: NodeView) -> tuple[str, ...]:
@@ -133,7 +146,7 @@ def _resources(need: Need, node: NodeView) -> tuple[str, ...]:
 FILTERS: Final[Mapping[str, Callable[[Need, NodeView], tuple[str, ...]]]] = {
     "NodeReady": _ready,
     "NodeUnschedulable": _schedulable,
-    "NodeAffinity": _selector,
+    "NodeAffinity": _affinity,
     "TaintToleration": _taints,
     "NodeResourcesFit": _resources,
 }
@@ -166,18 +179,54 @@ def score_packed(need: Need, node: NodeView) -> float:
 POLICIES: Final[Mapping[str, Callable[[Need, NodeView], float]]] = {"packed": score_packed}
 
 
-def place(need: Need, nodes: tuple[NodeView, ...], *, policy: str = "packed") -> Decision:
+def _preferred(need: Need, node: NodeView) -> int:
+    return affinity.weight(need.affinity, name=node.name, labels=node.labels)
+
+
+def _avoided(need: Need, node: NodeView) -> int:
+    """Return how many taints speak against the node without forbidding it, negative: the fewer the better."""
+    against = [taint for taint in node.taints if taint.effect == "PreferNoSchedule"]
+    return -sum(not selector.tolerates(need.tolerations, taint) for taint in against)
+
+
+PREFERENCES: Final[Mapping[str, tuple[int, Callable[[Need, NodeView], int]]]] = {
+    "NodeAffinity": (2, _preferred),
+    "TaintToleration": (3, _avoided),
+}
+"""Weight beside the policy's 1, and what a node is worth to the pod. Source: kube-scheduler's default plugins."""
+
+
+def place(need: Need, nodes: Iterable[NodeView], *, policy: str = "packed") -> Decision:
     """Choose a node for one pod.
 
     Args:    nodes: all nodes, any order.   policy: a row of `POLICIES`.
     Returns: the best node (ties: first by name) and a verdict on every node, in name order.
     """
-    verdicts = tuple(_judge(need, node, POLICIES[policy]) for node in sorted(nodes, key=lambda node: node.name))
-    fitting = [verdict for verdict in verdicts if verdict.score is not None]
-    best = max(fitting, key=lambda verdict: verdict.score or 0.0, default=None)
-    return Decision(node=best.node if best else None, verdicts=verdicts)
+    ordered = sorted(nodes, key=lambda node: node.name)
+    reasons = {node.name: tuple(why for check in FILTERS.values() for why in check(need, node)) for node in ordered}
+    scores = _scores(need, [node for node in ordered if not reasons[node.name]], POLICIES[policy])
+    verdicts = tuple(
+        Verdict(node=node.name, why_not=reasons[node.name], score=scores.get(node.name)) for node in ordered
+    )
+    best = max(scores, key=lambda name: scores[name], default=None)
+    return Decision(node=best, verdicts=verdicts)
 
 
-def _judge(need: Need, node: NodeView, scorer: Callable[[Need, NodeView], float]) -> Verdict:
-    why_not = tuple(reason for check in FILTERS.values() for reason in check(need, node))
-    return Verdict(node=node.name, why_not=why_not, score=None if why_not else scorer(need, node))
+def _scores(need: Need, nodes: Sequence[NodeView], scorer: Callable[[Need, NodeView], float]) -> dict[str, float]:
+    """Return the nodes' scores, 0 to 100: the policy's, and every preference that tells them apart, by weight."""
+    parts = [(1, [scorer(need, node) for node in nodes])]
+    for weight, worth in PREFERENCES.values():
+        values = [worth(need, node) for node in nodes]
+        if len(set(values)) > 1:
+            parts.append((weight, _scaled(values)))
+    whole = sum(weight for weight, _ in parts)
+    return {
+        node.name: round(sum(weight * values[at] for weight, values in parts) / whole, 2)
+        for at, node in enumerate(nodes)
+    }
+
+
+def _scaled(values: Sequence[int]) -> list[float]:
+    """Return shares of the largest, or, of values below zero, what is left of the smallest: 0 to 100."""
+    most, least = max(values), min(values)
+    return [100 * value / most if most > 0 else 100 * (1 - value / least) for value in values]

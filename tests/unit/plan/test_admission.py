@@ -245,3 +245,34 @@ def test_any_limits_are_either_admitted_or_refused_with_reasons(limits: dict[str
     with contextlib.suppress(errors.Invalid):
         admitted = admission.admit(_asking(limits))
         assert set(admission.effective_requests(admitted.spec)) == set(limits)
+
+
+def _container(name: str, *, restart_policy: str = "", **requests: str) -> core.Container:
+    wanted = core.ResourceRequirements(requests=requests, limits=requests)
+    return core.Container(name=name, image="i", resources=wanted, restart_policy=restart_policy)
+
+
+def test_sidecars_run_beside_everything_that_starts_after_them_and_overhead_comes_on_top() -> None:
+    spec = core.PodSpec(
+        init_containers=(
+            _container("first", cpu="6"),
+            _container("sidecar", cpu="1", restart_policy="Always"),
+            _container("second", cpu="5", memory="1Gi"),
+        ),
+        containers=(_container("main", cpu="2"),),
+        overhead={"cpu": "250m", "memory": "64Mi"},
+    )
+    assert admission.effective_requests(spec) == {"cpu": Fraction(25, 4), "memory": Fraction(2**30 + 2**26)}
+    assert admission.effective_limits(spec) == {"cpu": Fraction(25, 4), "memory": Fraction(2**30 + 2**26)}
+
+
+def test_overhead_alone_limits_nothing() -> None:
+    spec = core.PodSpec(containers=(core.Container(name="main", image="i"),), overhead={"cpu": "1"})
+    assert admission.effective_requests(spec) == {"cpu": Fraction(1)}
+    assert admission.effective_limits(spec) == {}
+
+
+def test_a_sidecar_is_refused_rather_than_waited_for() -> None:
+    spec = core.PodSpec(containers=(_container("main"),), init_containers=(_container("log", restart_policy="Always"),))
+    with pytest.raises(errors.Invalid, match=r"spec\.initContainers\[0\]\.restartPolicy: Unsupported value"):
+        admission.admit(core.Pod(metadata=meta.ObjectMeta(name="p"), spec=spec))

@@ -36,6 +36,31 @@ def _why(need: place.Need, node: place.NodeView) -> tuple[str, ...]:
 
 
 _TAINT = core.Taint(key="gpu", value="only", effect="NoSchedule")
+_TAINTED = "node(s) had untolerated taint {gpu: }"
+_ELSEWHERE = "node(s) didn't match Pod's node affinity/selector"
+
+
+def _bears(condition: str) -> core.Toleration:
+    return core.Toleration(key=f"node.kubernetes.io/{condition}", operator="Exists", effect="NoSchedule")
+
+
+def _term(rules: list[tuple[str, ...]]) -> core.NodeSelectorTerm:
+    read = [core.NodeSelectorRequirement(key=key, operator=how, values=tuple(values)) for key, how, *values in rules]
+    return core.NodeSelectorTerm(match_expressions=tuple(read))
+
+
+def _required(*terms: list[tuple[str, ...]]) -> core.NodeAffinity:
+    chosen = core.NodeSelector(node_selector_terms=tuple(map(_term, terms)))
+    return core.NodeAffinity(required_during_scheduling_ignored_during_execution=chosen)
+
+
+def _preferred(**weights: int) -> core.NodeAffinity:
+    """Prefer nodes that have the label, each with its weight."""
+    terms = tuple(
+        core.PreferredSchedulingTerm(weight=weight, preference=_term([(label, "Exists")]))
+        for label, weight in weights.items()
+    )
+    return core.NodeAffinity(preferred_during_scheduling_ignored_during_execution=terms)
 
 
 @pytest.mark.parametrize(
@@ -57,6 +82,12 @@ _TAINT = core.Taint(key="gpu", value="only", effect="NoSchedule")
         (_need(tolerations=(core.Toleration(key="gpu", value="only"),)), _node("n", taints=(_TAINT,)), ()),
         (_need(tolerations=(core.Toleration(operator="Exists"),)), _node("n", taints=(_TAINT,)), ()),
         (_need(), _node("n", taints=(core.Taint(key="gpu", effect="PreferNoSchedule"),)), ()),
+        (_need(), _node("n", taints=(core.Taint(key="gpu", effect="NoExecute"),)), (_TAINTED,)),
+        (_need(tolerations=(_bears("not-ready"),)), _node("n", is_ready=False), ()),
+        (_need(tolerations=(_bears("unschedulable"),)), _node("n", is_unschedulable=True), ()),
+        (_need(tolerations=(_bears("unschedulable"),)), _node("n", is_ready=False), ("node(s) were not ready",)),
+        (_need(affinity=_required([("gpu.count", "Gt", "4")])), _node("n", labels={"gpu.count": "8"}), ()),
+        (_need(affinity=_required([("gpu.count", "Gt", "8")])), _node("n", labels={"gpu.count": "8"}), (_ELSEWHERE,)),
         (place.Need(requests=_numbers({"pods": 111})), _node("n"), ("Too many pods",)),
     ],
 )
@@ -162,3 +193,37 @@ def test_a_node_is_ready_only_when_it_says_so(status: str | None) -> None:
 def test_a_pod_is_seen_with_its_requests_selector_and_tolerations() -> None:
     need = place.need_of(_pod("a", "2", init="3"))
     assert need.requests == {_GPU: Fraction(3), "cpu": Fraction(1, 2), "pods": Fraction(1)}
+
+
+# preferences
+
+
+def test_a_preference_outweighs_packing_and_adds_up() -> None:
+    need = _need(1, affinity=_preferred(fast=30, near=50, big=60))
+    both, one, none = (
+        _node("both", labels={"fast": "", "near": ""}),
+        _node("one", labels={"big": ""}),
+        _node("none", taken=7),
+    )
+    decision = place.place(need, (none, one, both))
+    scores = {verdict.node: verdict.score or 0 for verdict in decision.verdicts}
+    assert decision.node == "both"
+    assert scores["both"] > scores["one"] > scores["none"]
+
+
+def test_a_preference_never_lets_a_node_in_that_does_not_fit() -> None:
+    need = _need(4, affinity=_preferred(fast=100))
+    assert place.place(need, (_node("fast", taken=7, labels={"fast": ""}), _node("other"))).node == "other"
+
+
+def test_taints_that_only_advise_are_counted_unless_borne() -> None:
+    avoided = _node("a", taken=4, taints=(core.Taint(key="old", effect="PreferNoSchedule"),))
+    assert place.place(_need(), (avoided, _node("b"))).node == "b"
+    bearing = _need(tolerations=(core.Toleration(key="old", operator="Exists"),))
+    assert place.place(bearing, (avoided, _node("b"))).node == "a"
+
+
+def test_what_does_not_tell_nodes_apart_does_not_change_their_scores() -> None:
+    plain, labelled = (_node("n", taken=3), _node("n", taken=3, labels={"fast": ""}))
+    need = _need(affinity=_preferred(fast=100))
+    assert place.place(need, (plain,)).verdicts[0].score == place.place(need, (labelled,)).verdicts[0].score

@@ -19,7 +19,7 @@ metadata:
   annotations:
 spec:
   restartPolicy: Never
-  affinity: {nodeAffinity: {}}
+  affinity: {podAffinity: {}}
   containers:
   - name: main
     image: cuda:1
@@ -42,12 +42,12 @@ def test_a_pod_is_read_as_typed_and_as_written() -> None:
     assert isinstance(found.item, core.Pod)
     assert found.item.metadata.labels == {"app": "train", "tier": "1"}
     assert found.item.spec.containers[0].resources.limits == {"nvidia.com/gpu": 2, "cpu": 0.5, "memory": "1Gi"}
-    assert found.document["spec"]["affinity"] == {"nodeAffinity": {}}
+    assert found.document["spec"]["affinity"] == {"podAffinity": {}}
 
 
 def test_fields_that_nothing_reads_are_listed() -> None:
     (found,) = manifest.parse(POD)
-    assert found.ignored == ("spec.affinity", "spec.containers[0].lifecycle")
+    assert found.ignored == ("spec.affinity.podAffinity", "spec.containers[0].lifecycle")
 
 
 def test_nulls_mean_not_given() -> None:

@@ -76,6 +76,8 @@ class Container(Wire, frozen=True):
     volume_mounts: tuple[VolumeMount, ...] = ()
     image_pull_policy: str = ""
     security_context: SecurityContext | None = None
+    restart_policy: str = ""
+    """`Always` on an init container makes it a sidecar; nothing else may have it."""
     stdin: bool = False
     tty: bool = False
 
@@ -90,6 +92,55 @@ class Toleration(Wire, frozen=True):
     toleration_seconds: int | None = None
 
 
+class NodeSelectorRequirement(Wire, frozen=True):
+    """One condition on a node's labels, or on its name."""
+
+    key: str
+    operator: str
+    """`In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt` or `Lt`."""
+    values: tuple[str, ...] = ()
+
+
+class NodeSelectorTerm(Wire, frozen=True):
+    """Conditions that must all hold; a term without any takes no node."""
+
+    match_expressions: tuple[NodeSelectorRequirement, ...] = ()
+    match_fields: tuple[NodeSelectorRequirement, ...] = ()
+    """Only `metadata.name`, with `In` or `NotIn`."""
+
+
+class NodeSelector(Wire, frozen=True):
+    """Terms of which one must hold."""
+
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+
+
+class PreferredSchedulingTerm(Wire, frozen=True):
+    """A term that counts for a node, with its weight from 1 to 100."""
+
+    weight: int
+    preference: NodeSelectorTerm = NodeSelectorTerm()
+
+
+class NodeAffinity(Wire, frozen=True):
+    """Which nodes a pod must have, and which it would rather have."""
+
+    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+    preferred_during_scheduling_ignored_during_execution: tuple[PreferredSchedulingTerm, ...] = ()
+
+
+class Affinity(Wire, frozen=True):
+    """Of the kinds of affinity, the one to nodes."""
+
+    node_affinity: NodeAffinity | None = None
+
+
+class SchedulingGate(Wire, frozen=True):
+    """Keeps a pod from being placed until whoever set it takes it away."""
+
+    name: str
+
+
 class PodSpec(Wire, frozen=True):
     """What should run."""
 
@@ -98,12 +149,18 @@ class PodSpec(Wire, frozen=True):
     restart_policy: str = "Always"
     node_name: str = ""
     node_selector: Mapping[str, str] = {}
+    affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] = ()
     scheduler_name: str = ""
     termination_grace_period_seconds: int = 30
     volumes: tuple[Volume, ...] = ()
     security_context: SecurityContext | None = None
     priority: int | None = None
+    priority_class_name: str = ""
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
+    overhead: Mapping[str, str | int | float] = {}
+    """What the runtime takes beside the containers."""
+    active_deadline_seconds: int | None = None
 
 
 class ContainerStateRunning(Wire, frozen=True):
@@ -261,6 +318,49 @@ class Event(Wire, frozen=True):
     first_timestamp: str | None = None
     last_timestamp: str | None = None
     count: int = 1
+
+
+class ScopedSelector(Wire, frozen=True):
+    """One condition on the pods that a quota counts."""
+
+    scope_name: str
+    operator: str
+    """`In`, `NotIn`, `Exists` or `DoesNotExist`."""
+    values: tuple[str, ...] = ()
+
+
+class ScopeSelector(Wire, frozen=True):
+    """Conditions that must all hold."""
+
+    match_expressions: tuple[ScopedSelector, ...] = ()
+
+
+class ResourceQuotaSpec(Wire, frozen=True):
+    """How much the pods of a namespace may ask for together."""
+
+    hard: Mapping[str, str | int | float] = {}
+    scopes: tuple[str, ...] = ()
+    scope_selector: ScopeSelector | None = None
+
+
+class ResourceQuotaStatus(Wire, frozen=True):
+    """What of it is in force and taken."""
+
+    hard: Mapping[str, str | int | float] = {}
+    used: Mapping[str, str | int | float] = {}
+
+
+class ResourceQuota(Wire, frozen=True):
+    """A limit on what one namespace asks for."""
+
+    API_VERSION: ClassVar[str] = "v1"
+    KIND: ClassVar[str] = "ResourceQuota"
+    PLURAL: ClassVar[str] = "resourcequotas"
+    NAMESPACED: ClassVar[bool] = True
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ResourceQuotaSpec = ResourceQuotaSpec()
+    status: ResourceQuotaStatus = ResourceQuotaStatus()
 
 
 class Namespace(Wire, frozen=True):
