@@ -82,6 +82,50 @@ class _Unreadable(Exception):
     """Something that could not be read, as a sentence."""
 
 
+class Held:
+    """A container held open: its namespace and folders can be read after its process has ended."""
+
+    def __init__(self, process: Path, cgroups: tuple[_Cgroup, ...], namespace: int | None, root: int | None) -> None:
+        self.cgroups = cgroups
+        self._handles = (namespace, root)
+        # By this process's own number: the probe, which opens it, is another one.
+        self.namespace = Path(f"/proc/{os.getpid()}/fd/{namespace}") if namespace is not None else process / "ns/mnt"
+        self.devices = Path(f"/proc/self/fd/{root}/dev") if root is not None else process / "root/dev"
+
+    def close(self) -> None:
+        """Let go."""
+        for handle in self._handles:
+            if handle is not None:
+                os.close(handle)
+
+
+def hold(pid: int, root: Path = Path("/")) -> Held:
+    """Take hold of the container of a process: a few system calls, so that one of milliseconds can be caught.
+
+    Args:    root: where /proc is.   What cannot be held is read by the process's number, while it lives.
+    Raises:  NotFound (`ProcessGone`): there is no such process.
+    """
+    process = root / "proc" / str(pid)
+    namespace, folder = _open(process / "ns/mnt", os.O_RDONLY), _open(process / "root", os.O_PATH | os.O_DIRECTORY)
+    try:
+        return Held(process, _cgroups(process, root), namespace, folder)
+    except OSError as error:
+        for handle in (namespace, folder):
+            if handle is not None:
+                os.close(handle)
+        if not isinstance(error, FileNotFoundError | ProcessLookupError):
+            raise
+        message = f"process {pid} is gone: nothing of its container can be read"
+        raise errors.NotFound(message, reason="ProcessGone", hint="its container has ended") from error
+
+
+def _open(path: Path, flags: int) -> int | None:
+    try:
+        return os.open(path, flags | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
 async def read_back(
     pid: int, *, paths: tuple[str, ...], numbers: tuple[tuple[int, int], ...], root: Path = Path("/")
 ) -> Isolation:
@@ -91,34 +135,35 @@ async def read_back(
              them.   numbers: (major, minor) of character devices to try beside any path.   root: where /proc is.
     Raises:  NotFound (`ProcessGone`): there is no such process.
     """
-    process = root / "proc" / str(pid)
+    held = await asyncio.to_thread(hold, pid, root)
     try:
-        cgroups = await asyncio.to_thread(_cgroups, process, root)
-    except FileNotFoundError as error:
-        message = f"process {pid} is gone: nothing of its container can be read"
-        raise errors.NotFound(message, reason="ProcessGone", hint="its container has ended") from error
+        return await read_held(held, paths=paths, numbers=numbers)
+    finally:
+        held.close()
+
+
+async def read_held(held: Held, *, paths: tuple[str, ...], numbers: tuple[tuple[int, int], ...]) -> Isolation:
+    """Read what the kernel enforces for a container that is held; arguments as `read_back`."""
     async with asyncio.TaskGroup() as group:
-        static = group.create_task(asyncio.to_thread(_read_static, process, cgroups))
-        probed = group.create_task(_probe(process, cgroups, paths, numbers))
+        static = group.create_task(asyncio.to_thread(_read_static, held))
+        probed = group.create_task(_probe(held, paths, numbers))
     rules, nodes, unread = static.result()
     opens, more = probed.result()
     return Isolation(rules=rules, nodes=nodes, opens=opens, unread=(*unread, *more))
 
 
-def _read_static(
-    process: Path, cgroups: tuple[_Cgroup, ...]
-) -> tuple[tuple[str, ...], tuple[DeviceNode, ...], tuple[str, ...]]:
+def _read_static(held: Held) -> tuple[tuple[str, ...], tuple[DeviceNode, ...], tuple[str, ...]]:
     rules: list[str] = []
     unread: list[str] = []
-    if not cgroups:
+    if not held.cgroups:
         unread.append("device rules: this machine has no device cgroup mounted")
-    for cgroup in cgroups:
+    for cgroup in held.cgroups:
         try:
             rules += _rules_v1(cgroup.folder) if cgroup.version == 1 else _rules_v2(cgroup.folder, unread)
         except _Unreadable as error:
             unread.append(f"device rules: {error}")
     try:
-        nodes = _nodes(process / "root" / "dev")
+        nodes = list_nodes(held.devices)
     except OSError as error:
         nodes = ()
         unread.append(f"device nodes: /dev of the container: {error.strerror}")
@@ -128,7 +173,7 @@ def _read_static(
 def _cgroups(process: Path, root: Path) -> tuple[_Cgroup, ...]:
     """Return where device rules of a process can be: the v1 controller if mounted, else the v2 hierarchy."""
     lines = [line.split(":", 2) for line in (process / "cgroup").read_text().splitlines()]
-    mounts = _cgroup_mounts(root)
+    mounts = cgroup_mounts(root)
     for _, controllers, path in lines:
         if "devices" in controllers.split(",") and "devices" in mounts:
             return (_Cgroup(_below(mounts["devices"], path), 1),)
@@ -139,18 +184,37 @@ def _cgroups(process: Path, root: Path) -> tuple[_Cgroup, ...]:
     )
 
 
-def _cgroup_mounts(root: Path) -> dict[str, tuple[str, Path]]:
-    """Return (root inside the hierarchy, mount point) of the v1 devices hierarchy and of cgroup2, where mounted."""
+def host_process(root: Path = Path("/")) -> Path | None:
+    """Return the folder of the host's first process where this process lives in a container and sees it, else None.
+
+    With the host's pids its process 1 is in another mount namespace than ours; without them process 1 is of our own.
+    """
+    first, own = root / "proc/1", root / "proc/self"
+    try:
+        is_other = (first / "ns/mnt").readlink() != (own / "ns/mnt").readlink()
+    except OSError:
+        return None
+    return first if is_other else None
+
+
+def cgroup_mounts(root: Path) -> dict[str, tuple[str, Path]]:
+    """Return (root inside the hierarchy, mount point) of the v1 devices hierarchy and of cgroup2, where mounted.
+
+    From inside a container the host's own mounts are used, if they can be seen: the container's show a part only.
+    """
+    host = host_process(root)
+    below = host / "root" if host is not None else Path("/")
     found: dict[str, tuple[str, Path]] = {}
-    for line in (root / "proc/self/mountinfo").read_text().splitlines():
+    for line in ((host or root / "proc/self") / "mountinfo").read_text().splitlines():
         # Source: proc_pid_mountinfo(5): id parent major:minor root point options… - type source super-options
         left, _, right = line.partition(" - ")
         inside, point = (_unescape(field) for field in left.split(" ")[3:5])
         kind, _, options = right.split(" ", 2)
+        place = (inside, below / point.lstrip("/"))
         if kind == "cgroup" and "devices" in options.split(","):
-            found["devices"] = (inside, Path(point))
+            found["devices"] = place
         elif kind == "cgroup2":
-            found.setdefault("cgroup2", (inside, Path(point)))
+            found.setdefault("cgroup2", place)
     return found
 
 
@@ -222,7 +286,7 @@ def _device_programs(folder: Path) -> tuple[int, ...]:
     return tuple(ids[: query.prog_cnt])
 
 
-def _nodes(folder: Path) -> tuple[DeviceNode, ...]:
+def list_nodes(folder: Path) -> tuple[DeviceNode, ...]:
     """Return the character devices below a /dev, its folders included, never through a link."""
     found: list[DeviceNode] = []
     waiting = [(folder, "/dev")]
@@ -240,13 +304,13 @@ def _nodes(folder: Path) -> tuple[DeviceNode, ...]:
 
 
 async def _probe(
-    process: Path, cgroups: tuple[_Cgroup, ...], paths: tuple[str, ...], numbers: tuple[tuple[int, int], ...]
+    held: Held, paths: tuple[str, ...], numbers: tuple[tuple[int, int], ...]
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     keys = [*paths, *(f"{major}:{minor}" for major, minor in numbers)]
     if not keys:
         return {}, ()
-    procs = str(cgroups[0].folder / "cgroup.procs") if cgroups else "-"
-    argv = [sys.executable, "-I", "-S", _program(), procs, str(process / "ns/mnt"), *paths, "--", *keys[len(paths) :]]
+    procs = str(held.cgroups[0].folder / "cgroup.procs") if held.cgroups else "-"
+    argv = [sys.executable, "-I", "-S", _program(), procs, str(held.namespace), *paths, "--", *keys[len(paths) :]]
     try:
         result = await command.run(argv, env={}, timeout_s=_PROBE_S)
     except errors.Unavailable as error:

@@ -18,7 +18,8 @@ import os
 import stat
 import sys
 
-CLONE_NEWNS = 0x00020000  # include/uapi/linux/sched.h
+CLONE_NEWNS, CLONE_NEWCGROUP = 0x00020000, 0x02000000  # include/uapi/linux/sched.h
+HOST_CGROUPS = "/proc/1/ns/cgroup"
 MS_REC, MS_PRIVATE, MS_NOSUID, MS_NOEXEC = 0x4000, 0x40000, 0x2, 0x8  # include/uapi/linux/mount.h
 ALARM_S = 5
 STAGE = b"/dev"  # every OCI runtime makes it
@@ -57,10 +58,21 @@ def number_outcome(text: str) -> str:
     return open_outcome(path)
 
 
+def _leave_own_cgroups() -> None:
+    """Step out of a container's own view of the cgroups: from within it no other cgroup may be joined (nsdelegate)."""
+    try:
+        view = os.open(HOST_CGROUPS, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return  # not the host's pids: joining says what it can
+    _libc.setns(view, CLONE_NEWCGROUP)
+    os.close(view)
+
+
 def _join(cgroup_procs: str, mount_namespace: str) -> None:
     # Opened before the cgroup is joined: nothing of the host is needed after.
     namespace = os.open(mount_namespace, os.O_RDONLY | os.O_CLOEXEC)
     if cgroup_procs != "-":
+        _leave_own_cgroups()
         procs = os.open(cgroup_procs, os.O_WRONLY | os.O_CLOEXEC)
         os.write(procs, str(os.getpid()).encode())
         os.close(procs)

@@ -225,3 +225,28 @@ async def test_programs_of_cgroup_v2_are_named_and_obeyed(folder: Path, tmp_path
     assert len(found.rules) == 1
     assert found.rules[0].startswith("bpf program ")
     assert "what the BPF programs decide" in found.unread[0]
+
+
+@needs_root
+async def test_a_container_that_is_held_is_read_after_its_process_has_ended(tmp_path: Path) -> None:
+    script = f"mount -t tmpfs t {tmp_path} && mknod {tmp_path}/own c 1 3 && echo up && exec sleep 100"
+    with subprocess.Popen(("unshare", "--mount", "sh", "-c", script), stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"up\n"
+        held = isolation.hold(child.pid)
+        child.kill()
+    try:
+        found = await isolation.read_held(held, paths=(f"{tmp_path}/own",), numbers=())
+    finally:
+        held.close()
+    assert found.opens == {f"{tmp_path}/own": "OK"}
+    assert not (tmp_path / "own").exists()
+
+
+def test_a_container_with_the_hosts_pids_reads_the_hosts_cgroup_mounts(tmp_path: Path) -> None:
+    for name, space, point in (("1", "mnt:[1]", "/sys/fs/cgroup"), ("self", "mnt:[2]", "/own")):
+        process = tmp_path / "proc" / name
+        (process / "ns").mkdir(parents=True)
+        (process / "ns/mnt").symlink_to(space)
+        (process / "mountinfo").write_text(mount("cgroup2", Path(point), "rw", inside="/../.."))
+    assert isolation.cgroup_mounts(tmp_path) == {"cgroup2": ("/../..", tmp_path / "proc/1/root/sys/fs/cgroup")}
