@@ -417,6 +417,15 @@ async def test_the_last_applier_of_a_field_wins(store: port.Store, team: str) ->
     assert (await store.apply(pod(team, "p", labels={"pool": "a"}), manager="first")).metadata.labels == {"pool": "a"}
 
 
+async def test_apply_with_a_uid_makes_no_successor_of_an_object_that_is_gone(store: port.Store, team: str) -> None:
+    made = await store.apply(pod(team, "p", labels={"pool": "a"}), manager="test")
+    await store.delete(core.Pod, "p", team)
+    about = meta.ObjectMeta(name="p", namespace=team, uid=made.metadata.uid, labels={"pool": "b"})
+    with pytest.raises(errors.Conflict) as caught:
+        await store.apply(msgspec.structs.replace(made, metadata=about), manager="test")
+    assert caught.value.reason == "UidMismatch"
+
+
 async def test_apply_never_touches_status(store: port.Store) -> None:
     name = unique("node")
     machine = core.Node(metadata=meta.ObjectMeta(name=name), status=core.NodeStatus(capacity={"cpu": "8"}))

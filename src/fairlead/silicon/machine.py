@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fairlead import settings
 from fairlead.model.gpu import Inventory
-from fairlead.silicon import amd, composite, intel, nvml, port
+from fairlead.silicon import amd, composite, intel, nvml, pci, port
 from fairlead.silicon.sim import silicon
 
 
@@ -32,3 +32,8 @@ def open_silicon(chosen: settings.SiliconSettings, folder: Path) -> port.Silicon
 def has_any(inventory: Inventory) -> bool:
     """Whether there is any GPU, readable or not."""
     return bool(inventory.gpus or inventory.unreadable)
+
+
+def product_name(root: Path) -> str:
+    """Return what the machine's firmware calls it, `DGX H100`; empty where it does not tell. Source: SMBIOS type 1."""
+    return pci.read_text(root / "sys/class/dmi/id/product_name") or ""

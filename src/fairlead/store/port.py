@@ -97,7 +97,10 @@ class Store(Protocol):
         ...
 
     async def apply(self, item: T, *, manager: str) -> T:
-        """Create, or merge the given fields into metadata and spec; last writer wins for each field. Idempotent."""
+        """Create, or merge the given fields into metadata and spec; last writer wins for each field. Idempotent.
+
+        Raises: Conflict: a `uid` is given and the object has another, or is gone.
+        """
         ...
 
     async def delete(

@@ -209,6 +209,14 @@ def check_uid(old: Document, uid: str | None) -> None:
         raise errors.Conflict(message, reason="UidMismatch", hint="read the object again")
 
 
+def refuse_uid_of_none(given: Document) -> None:
+    """Refuse to make an object anew where the writer meant one that was there. Raises: Conflict."""
+    uid = documents.metadata(given).get("uid")
+    if uid:
+        message = f"{describe(given)} with uid {uid} is gone: there is no object of this name"
+        raise errors.Conflict(message, reason="UidMismatch", hint="read the object again")
+
+
 def describe(document: Document) -> str:
     """Return `Pod team/name` for messages."""
     about = documents.metadata(document)

@@ -108,6 +108,7 @@ class Transaction:
         """Create, or set the given fields. Raises: Conflict, Invalid, Denied."""
         old = self._rows.find(key)
         if old is None:
+            semantics.refuse_uid_of_none(given)
             return self.create(key, semantics.first_applied(given, manager=manager), namespaced=namespaced)
         return self._replace(key, old, semantics.apply(old, given, manager=manager), namespaced=namespaced)
 
