@@ -1,0 +1,129 @@
+"""The labels by which pods choose a GPU node: the names that NVIDIA's feature discovery made common, and ours. Pure.
+
+Every value is one that Kubernetes takes (63 characters, letters and digits at both ends); a label whose value is not
+known is left out, never empty. A node with several models shows the commonest one (the larger memory, then the name,
+decides a tie), so that the labels do not change from scan to scan; how many there are of each model is told by a label
+of its own. Lost GPUs count: labels say what a node has, health is said elsewhere.
+Source: NVIDIA GPU feature discovery, label names and values; `docs/design/publications.md`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from fairlead.wire.kubernetes import quantity
+from fairlead.wire.kubernetes.gpudevice import GPUDeviceSpec
+
+NVIDIA: Final = "nvidia.com/"
+SIMULATED: Final = "fairlead.dev/simulated"
+"""`true` where any GPU of the node is simulated."""
+MODEL_COUNT: Final = "fairlead.dev/gpu-count."
+"""Followed by a product; the value is how many the node has of it."""
+
+_MIB: Final = 1 << 20
+_LONGEST: Final = 63
+_FOREIGN: Final = re.compile(r"[^A-Za-z0-9\-_. ]")
+
+# Family by major compute capability, and by major and minor where a major has two.
+_FAMILIES: Final[Mapping[int, str]] = {
+    1: "tesla",
+    2: "fermi",
+    3: "kepler",
+    5: "maxwell",
+    6: "pascal",
+    7: "volta",
+    8: "ampere",
+    9: "hopper",
+    10: "blackwell",
+    12: "blackwell",
+    13: "rubin",
+}
+_FAMILIES_OF_MINORS: Final[Mapping[tuple[int, int], str]] = {(7, 5): "turing", (8, 9): "ada-lovelace"}
+
+
+def plan_labels(specs: Iterable[GPUDeviceSpec], *, machine: str) -> dict[str, str]:
+    """Return the labels of a node with these GPUs; none for a node without any.
+
+    Args: machine: product name of the machine; empty: not known.
+    """
+    every = tuple(specs)
+    labels = {SIMULATED: "true"} if any(spec.simulated for spec in every) else {}
+    nvidia = tuple(spec for spec in every if spec.vendor == "nvidia")
+    if not nvidia:
+        return labels
+    counts = Counter(spec.product for spec in nvidia)
+    shown = min(nvidia, key=lambda spec: (-counts[spec.product], -_bytes(spec), spec.product, spec.index))
+    values = {**_common(nvidia, machine), **_model(shown), **_driver(shown)}
+    labels |= {f"{NVIDIA}{name}": text for name, value in values.items() if (text := label_value(value))}
+    for product, count in counts.items():
+        if name := label_value(product, longest=_LONGEST - len("gpu-count.")):
+            labels[f"{MODEL_COUNT}{name}"] = str(count)
+    return labels
+
+
+def _common(nvidia: tuple[GPUDeviceSpec, ...], machine: str) -> dict[str, str]:
+    is_capable = any(spec.mig_mode in {"Enabled", "Disabled"} for spec in nvidia)
+    return {
+        "gpu.present": "true",
+        "gpu.count": str(len(nvidia)),
+        "gpu.replicas": "1",
+        "gpu.sharing-strategy": "none",
+        "gpu.machine": machine,
+        "mig.capable": str(is_capable).lower(),
+        "mig.strategy": "none",
+    }
+
+
+def _model(shown: GPUDeviceSpec) -> dict[str, str]:
+    major, _, minor = shown.compute_capability.partition(".")
+    return {
+        "gpu.product": shown.product,
+        "gpu.memory": str(_bytes(shown) // _MIB or ""),
+        "gpu.family": family(shown.compute_capability),
+        "gpu.compute.major": major,
+        "gpu.compute.minor": minor,
+    }
+
+
+def _driver(shown: GPUDeviceSpec) -> dict[str, str]:
+    """Return the versions under today's names and under the older ones, which manifests still select by."""
+    major, _, rest = shown.driver_version.partition(".")
+    minor, _, revision = rest.partition(".")
+    cuda_major, _, cuda_minor = shown.cuda_version.partition(".")
+    return {
+        "cuda.driver-version.full": shown.driver_version,
+        "cuda.driver-version.major": major,
+        "cuda.driver-version.minor": minor,
+        "cuda.driver-version.revision": revision,
+        "cuda.runtime-version.full": shown.cuda_version,
+        "cuda.runtime-version.major": cuda_major,
+        "cuda.runtime-version.minor": cuda_minor,
+        "cuda.driver.major": major,
+        "cuda.driver.minor": minor,
+        "cuda.driver.rev": revision,
+        "cuda.runtime.major": cuda_major,
+        "cuda.runtime.minor": cuda_minor,
+    }
+
+
+def _bytes(spec: GPUDeviceSpec) -> int:
+    return math.floor(quantity.parse_quantity(spec.memory or "0"))
+
+
+def family(compute_capability: str) -> str:
+    """Return the architecture's name for a compute capability such as `9.0`; `undefined` for one not in the table."""
+    major, _, minor = compute_capability.partition(".")
+    if not (major.isdecimal() and minor.isdecimal()):
+        return ""
+    pair = int(major), int(minor)
+    return _FAMILIES_OF_MINORS.get(pair) or _FAMILIES.get(pair[0], "undefined")
+
+
+def label_value(text: str, *, longest: int = _LONGEST) -> str:
+    """Return the text as a label's value: foreign characters left out, blanks as dashes, cut; may be empty."""
+    plain = "-".join(_FOREIGN.sub("", text).split())
+    return plain[:longest].strip("-_.")
