@@ -48,6 +48,18 @@ async def many(socket: Path, first: int, count: int, image: str) -> None:
                 tasks.create_task(guarded(number))
 
 
+def left_over(home: Home) -> str:
+    """Everything that tells why a container is still there."""
+    rows = [{key: row[key] for key in ("Names", "State", "Status", "Labels", "Pid")} for row in home.containers()]
+    pods = home.ok("ps", "-a", "-o", "json").data
+    commands = [
+        path.read_bytes().replace(b"\0", b" ").decode()
+        for path in Path("/proc").glob("[0-9]*/cmdline")
+        if b"podman" in path.read_bytes()
+    ]
+    return f"\npodman: {rows}\npods: {pods}\nprocesses: {commands}"
+
+
 @pytest.mark.timeout(900)
 def test_five_hundred_containers_leave_nothing(home: Home) -> None:
     home.up(FAIRLEAD_LOG_LEVEL="warning")
@@ -57,7 +69,7 @@ def test_five_hundred_containers_leave_nothing(home: Home) -> None:
     pids = (home.process.pid, home.kubelet_pid())
     before = [(resident_kib(pid), open_files(pid)) for pid in pids]
     asyncio.run(many(socket, 50, COUNT - 50, home.image))
-    home.until(lambda: home.containers() == [], what="podman has none of them")
+    home.until(lambda: home.containers() == [], what="podman has none of them", detail=lambda: left_over(home))
     assert home.free_gpus() == 8
     assert home.ok("ps", "-a", "-o", "json").data == []
     assert (home.process.pid, home.kubelet_pid()) == pids

@@ -304,6 +304,40 @@ async def test_a_deleted_pod_leaves_neither_containers_nor_devices_nor_object(wo
 # what is refused
 
 
+class LateAnswers(GatedStore):
+    """A store whose answer to the write that ends a pod comes after the pod was deleted and its watchers know."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told = asyncio.Event()
+
+    async def update_status(self, item: Any) -> Any:
+        written = await super().update_status(item)
+        if isinstance(written, core.Pod) and written.status.phase == "Succeeded":
+            await self.delete(core.Pod, written.metadata.name, written.metadata.namespace, grace_s=0)
+            async with asyncio.timeout(_PATIENCE_S):
+                await self.told.wait()
+        return written
+
+    async def watch(
+        self, kind: Any, selector: Selector = EVERYTHING, *, since: str | None = None
+    ) -> AsyncIterator[Any]:
+        async for change in super().watch(kind, selector, since=since):
+            yield change
+            # Here the reader asks for the next change: this one is dealt with.
+            if change.kind is ChangeKind.DELETED and selector.fields:
+                self.told.set()
+
+
+async def test_a_pod_deleted_while_its_end_is_written_is_not_brought_back_by_the_late_answer(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        world.store = LateAnswers()
+        async with world.kubelet():
+            await world.run(_pod(_container(("true",), 2)))
+            await world.until_gone("train")
+            assert await world.until_engine(lambda found: found == ()) == ()
+
+
 async def test_too_few_devices_fail_the_pod_as_the_real_kubelet_fails_it(world: World) -> None:
     async with world.kubelet():
         await world.run(_pod(_container(("true",), gpus=4)))

@@ -305,9 +305,8 @@ class Kubelet:
             fresh = await self._store.get(core.Pod, pod.metadata.name, pod.metadata.namespace)
             notes = {**fresh.metadata.annotations, names.DEVICES: text}
             changed = msgspec.structs.replace(fresh.metadata, annotations=notes)
-            self._books.pods[pod.metadata.uid] = await self._store.update(
-                msgspec.structs.replace(fresh, metadata=changed)
-            )
+            seen = self._books.pods.get(pod.metadata.uid)
+            self._take_over(seen, await self._store.update(msgspec.structs.replace(fresh, metadata=changed)))
 
     async def _reject(self, pod: core.Pod, error: errors.FairleadError) -> None:
         text = errors.sentence(error)
@@ -347,8 +346,16 @@ class Kubelet:
         with contextlib.suppress(errors.NotFound):
             fresh = await self._store.get(core.Pod, pod.metadata.name, pod.metadata.namespace)
             if fresh.metadata.uid == pod.metadata.uid:
-                written = await self._store.update_status(msgspec.structs.replace(fresh, status=status))
-                self._books.pods[pod.metadata.uid] = written
+                seen = self._books.pods.get(pod.metadata.uid)
+                self._take_over(seen, await self._store.update_status(msgspec.structs.replace(fresh, status=status)))
+
+    def _take_over(self, seen: core.Pod | None, written: core.Pod) -> None:
+        """Believe our own write ahead of its echo, unless the watch has told of the pod since `seen`.
+
+        What the watch told may be newer, even that the pod is gone: an answer that comes late must not bring it back.
+        """
+        if seen is not None and self._books.pods.get(written.metadata.uid) is seen:
+            self._books.pods[written.metadata.uid] = written
 
     async def _carry_out(self, pod: core.Pod, act: podsync.Act) -> None:
         match act:
