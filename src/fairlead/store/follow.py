@@ -1,0 +1,61 @@
+"""Following objects for ever: the list first, then every change, and the list again whenever the stream cannot go on.
+
+The reader is told where each list ends, so it knows what is not there; a watch alone never says that. A store that
+refuses is asked again with growing, jittered waits, and the log says so once for each reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from fairlead import errors, telemetry
+from fairlead.store import port
+from fairlead.wire.kubernetes.meta import Object
+
+T = TypeVar("T", bound=Object)
+
+_FIRST_WAIT_S: Final = 0.2
+_LAST_WAIT_S: Final = 30.0
+_CALM_S: Final = 30.0
+"""A round that held for so long ended for no bad reason."""
+
+
+async def follow(
+    store: port.Store,
+    kind: type[T],
+    selector: port.Selector,
+    *,
+    listed: Callable[[tuple[T, ...]], None],
+    changed: Callable[[port.Change[T]], None],
+    chance: Callable[[], float] = random.random,
+) -> None:
+    """Tell of all matching objects, then of every change to them, until cancelled.
+
+    Args:    listed: gets each fresh list; what is not in it is not there.   changed: gets every change after it.
+             chance: jitters waits, 0 to 1.
+    """
+    clock = asyncio.get_running_loop()
+    wait_s, complaint = _FIRST_WAIT_S, ""
+    while True:
+        begun = clock.time()
+        try:
+            listing = await store.list(kind, selector)
+            listed(listing.items)
+            async for change in store.watch(kind, selector, since=listing.resource_version):
+                changed(change)
+        except errors.FairleadError as error:
+            if clock.time() - begun >= _CALM_S:
+                wait_s, complaint = _FIRST_WAIT_S, ""
+            if error.reason != complaint:
+                complaint = error.reason
+                telemetry.log.warning(
+                    "objects not readable, will ask again",
+                    role=kind.KIND,
+                    reason=error.reason,
+                    error=errors.sentence(error),
+                )
+        await asyncio.sleep(wait_s * (0.5 + 0.5 * chance()))
+        wait_s = min(_LAST_WAIT_S, wait_s * 2)
