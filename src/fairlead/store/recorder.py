@@ -6,6 +6,7 @@ act that it describes: a step that cannot be stored is logged and lost.
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 
 import msgspec
@@ -24,11 +25,16 @@ def reference(item: meta.Object) -> core.ObjectReference:
     )
 
 
-async def record(store: Store, about: core.ObjectReference, step: Step, *, host: str = "") -> None:
-    """Keep one step; a store that refuses is logged, never raised."""
+async def record(store: Store, about: core.ObjectReference, step: Step, *, host: str = "", once: str = "") -> bool:
+    """Keep one step; a store that refuses is logged, never raised.
+
+    Args:    once: names the step among those of its object; while its event is kept it is not recorded again, by
+             whomever. Empty: recorded each time.
+    Returns: False where the store did not answer, so that another try may keep it.
+    """
     event = core.Event(
         metadata=meta.ObjectMeta(
-            name=f"{about.name}.{uuid.uuid4().hex[:16]}",
+            name=event_name(about, once) if once else f"{about.name}.{uuid.uuid4().hex[:16]}",
             namespace=about.namespace or "default",
             annotations={names.STEP: msgspec.json.encode(step).decode()},
         ),
@@ -43,7 +49,17 @@ async def record(store: Store, about: core.ObjectReference, step: Step, *, host:
     try:
         await store.create(event)
     except errors.FairleadError as error:
+        if once and error.reason == "AlreadyExists":
+            return True
         telemetry.log.warning("step not recorded", reason=error.reason, error=error.message, pod=about.name)
+        return not isinstance(error, errors.Unavailable)
+    return True
+
+
+def event_name(about: core.ObjectReference, once: str) -> str:
+    """Return the name of the event of a step that is recorded once."""
+    own = hashlib.sha256(f"{about.uid}/{once}".encode()).hexdigest()[:16]
+    return f"{about.name}.{own}"
 
 
 async def list_steps(store: Store, *, uid: str = "", name: str = "", kind: str = "Pod") -> tuple[Step, ...]:

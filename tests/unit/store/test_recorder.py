@@ -62,3 +62,13 @@ async def test_a_refused_step_is_logged_and_harms_nobody(store: memory.MemorySto
         await recorder.record(store, nameless, step("Lost", 1.0))
     assert [(entry["event"], entry["reason"]) for entry in logs] == [("step not recorded", "InvalidMetadata")]
     assert (await store.list(core.Event)).items == ()
+
+
+async def test_a_step_that_is_recorded_once_stays_as_it_was_first(store: memory.MemoryStore, pod: core.Pod) -> None:
+    about = recorder.reference(pod)
+    for at in (1.0, 2.0):
+        assert await recorder.record(store, about, step("Started", at), once="Started/main/0")
+    assert await recorder.record(store, about, step("Started", 3.0), once="Started/main/1")
+    assert [kept.at for kept in await recorder.list_steps(store, uid=pod.metadata.uid)] == [1.0, 3.0]
+    first = await store.get(core.Event, recorder.event_name(about, "Started/main/0"), "team")
+    assert first.reason == "Started"
