@@ -109,7 +109,7 @@ class Scheduler:
 
     async def _bind(self, pod: core.Pod, node: str, step: Step) -> None:
         spec = msgspec.structs.replace(pod.spec, node_name=node)
-        self._pods[pod.metadata.uid] = await self._store.update(msgspec.structs.replace(pod, spec=spec))
+        self._take_over(await self._store.update(msgspec.structs.replace(pod, spec=spec)))
         telemetry.crash_point("scheduler.after-bind")
         telemetry.log.info("pod bound", pod=pod.metadata.name, node=node)
         await recorder.record(self._store, recorder.reference(pod), step)
@@ -128,9 +128,15 @@ class Scheduler:
         )
         others = tuple(item for item in pod.status.conditions if item.type != "PodScheduled")
         status = msgspec.structs.replace(pod.status, phase="Pending", conditions=(*others, condition))
-        self._pods[pod.metadata.uid] = await self._store.update_status(msgspec.structs.replace(pod, status=status))
+        self._take_over(await self._store.update_status(msgspec.structs.replace(pod, status=status)))
         telemetry.log.info("pod waits", pod=pod.metadata.name, reason="FailedScheduling", error=step.message)
         await recorder.record(self._store, recorder.reference(pod), step)
+
+    def _take_over(self, written: core.Pod) -> None:
+        """Believe our own write ahead of its echo, unless the watch was faster: the pod may be bound or gone by now."""
+        known = self._pods.get(written.metadata.uid)
+        if known is not None and not known.spec.node_name:
+            self._pods[written.metadata.uid] = written
 
 
 def _turn(pod: core.Pod) -> tuple[int, str, str]:

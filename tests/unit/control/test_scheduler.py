@@ -201,6 +201,28 @@ async def test_a_late_echo_from_before_a_binding_does_not_free_what_the_binding_
     assert not _is_bound(await store.get(core.Pod, "two", "default"))
 
 
+class LateAnswers(MemoryStore):
+    """A store whose answer to a binding comes after the pod was deleted and its watchers know."""
+
+    scheduler: Scheduler
+
+    async def update(self, item: Any) -> Any:
+        written = await super().update(item)
+        _feed(self.scheduler, ChangeKind.DELETED, written)
+        return written
+
+
+async def test_a_pod_deleted_while_it_is_bound_is_not_brought_back_by_the_late_answer() -> None:
+    store = LateAnswers()
+    store.scheduler = Scheduler(store, ControlSettings())
+    await _add_node(store, "node", 1)
+    _feed(store.scheduler, ChangeKind.ADDED, await store.get(core.Node, "node"))
+    for name in ("one", "two"):
+        _feed(store.scheduler, ChangeKind.ADDED, await store.create(_pod(name)))
+        await store.scheduler.reconcile("")
+    assert _is_bound(await store.get(core.Pod, "two", "default"))
+
+
 async def test_whoever_changed_the_pod_first_wins_and_the_pod_is_bound_at_the_next_look(store: MemoryStore) -> None:
     scheduler = Scheduler(store, ControlSettings())
     await _add_node(store, "node", 1)
