@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -24,7 +25,7 @@ from fairlead import errors, telemetry
 from fairlead.model.device import Device
 from fairlead.model.ids import DeviceID
 from fairlead.node import latest
-from fairlead.plan import advertise, choose
+from fairlead.plan import advertise, attribution, choose
 from fairlead.wire import deviceplugin as wire
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 
@@ -45,8 +46,11 @@ class Offer:
 class Plugin:
     """Servicer of `v1beta1.DevicePlugin` for one resource."""
 
-    def __init__(self, resource: str) -> None:
+    def __init__(self, resource: str, *, told: Callable[[attribution.Call], None] | None = None) -> None:
+        """Take the resource's name; `told` is called with every answered part of an Allocate."""
         self.resource = resource
+        self._told = told
+        self._preference: attribution.Preference | None = None
         self._offer = Offer()
         self._devices: latest.Latest[tuple[Device, ...]] = latest.Latest(())
 
@@ -72,13 +76,45 @@ class Plugin:
 
     async def preferred_allocation(self, request: pb.PreferredAllocationRequest) -> pb.PreferredAllocationResponse:
         """Suggest neighbours. Raises: Insufficient, RequestError."""
-        return pb.PreferredAllocationResponse(container_responses=[self._prefer(r) for r in request.container_requests])
+        with telemetry.timed("devices preferred", resource=self.resource) as timing:
+            answers = [self._prefer(r) for r in request.container_requests]
+        if answers:
+            # A kubelet asks for one container, then allocates for it.
+            self._preference = attribution.Preference(
+                available=tuple(request.container_requests[-1].available_deviceIDs),
+                preferred=tuple(answers[-1].deviceIDs),
+                at=time.time(),
+                duration_s=timing.duration_s,
+            )
+        return pb.PreferredAllocationResponse(container_responses=answers)
 
     async def allocate(self, request: pb.AllocateRequest) -> pb.AllocateResponse:
         """Answer CDI names. Raises: NotFound: unknown id; DeviceFault: unhealthy id. Same ids, same answer."""
-        answers = [self._give(tuple(map(DeviceID, r.devices_ids))) for r in request.container_requests]
+        with telemetry.timed("devices allocated", resource=self.resource) as timing:
+            answers = [self._give(tuple(map(DeviceID, r.devices_ids))) for r in request.container_requests]
         telemetry.log.info("devices allocated", resource=self.resource, count=len(answers))
+        self._tell(request, answers, timing.duration_s)
         return pb.AllocateResponse(container_responses=answers)
+
+    def _tell(
+        self, request: pb.AllocateRequest, answers: list[pb.ContainerAllocateResponse], duration_s: float
+    ) -> None:
+        preference, self._preference = self._preference, None
+        if self._told is None:
+            return
+        for asked, answer in zip(request.container_requests, answers, strict=True):
+            ids = tuple(map(DeviceID, asked.devices_ids))
+            is_about_these = preference is not None and set(ids) <= set(preference.available)
+            self._told(
+                attribution.Call(
+                    resource=self.resource,
+                    ids=ids,
+                    answer=answer,
+                    at=time.time(),
+                    duration_s=duration_s,
+                    preference=preference if is_about_these else None,
+                )
+            )
 
     async def pre_start_container(
         self,
