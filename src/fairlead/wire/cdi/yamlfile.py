@@ -24,6 +24,10 @@ _INTEGER: Final = re.compile(r"[-+]?(?:0b[01_]+|0o[0-7_]+|0x[0-9a-fA-F_]+|[0-9][
 _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 
 
+_WIDTH: Final = 1 << 20
+"""No line is folded."""
+
+
 class _Loader(yaml.CSafeLoader):
     """PyYAML's C parser with go-yaml's idea of plain scalars, and with duplicate keys refused."""
 
@@ -104,9 +108,12 @@ DECODERS: Final[Mapping[str, parse.Decoder]] = {".json": parse.decode_json, ".ya
 
 def emit_yaml(spec: cdi.Spec) -> bytes:
     """Return the spec as one YAML document, as `emit.emit_json` does. Raises: ProtocolError: see there."""
-    document = emit.emit_document(spec)
-    text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, explicit_start=True, allow_unicode=True)
-    return text.encode() if isinstance(text, str) else bytes(text)
+    return f"---\n{dump(emit.emit_document(spec))}".encode()
+
+
+def dump(value: object) -> str:
+    """Return plain values as YAML whose texts go-yaml reads back as texts."""
+    return str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH))
 
 
 class _Dumper(yaml.SafeDumper):
