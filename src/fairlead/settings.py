@@ -54,6 +54,11 @@ class SiliconSettings:
     simulate: str = row("", text="profile of simulated silicon (name or file); empty: the hardware that is there")
     root: Path = row(Path("/"), text="root under which /dev, /proc and /sys are read")
     driver_root: Path = row(Path("/"), text="root of the NVIDIA driver's user-space files, below the silicon root")
+    dev_root: Path | None = row(
+        None, text="folder that has the driver's /dev, below the silicon root; default: the root"
+    )
+    library_path: str = row("", text="more folders of driver libraries, joined by colons, below the driver root")
+    config_path: str = row("", text="more folders of driver configuration, joined by colons, below the driver root")
     rescan_s: float = row(30.0, unit="s", text="longest time until a changed inventory is noticed")
     call_timeout_s: float = row(10.0, unit="s", text="time after which a hanging driver call counts as a lost GPU")
 
@@ -80,6 +85,21 @@ class NodeSettings:
     resource: str = row("nvidia.com/gpu", text="extended resource under which whole NVIDIA GPUs are advertised")
     kubelet_folder: Path | None = row(None, text="folder of kubelet.sock; default: device-plugins in the run folder")
     cdi_folder: Path = row(Path("/var/run/cdi"), text="folder that engines read generated CDI specs from")
+    cdi_profile: str = row(
+        "tenant",
+        text="how much of the driver specs show: least exposure, or all that NVIDIA's toolkit shows",
+        choices=("tenant", "full"),
+    )
+    cdi_variants: bool = row(False, text="also write a class of devices for each driver capability")
+    cdi_hook: str = row("", text="path of fairlead-hook on the host, to be named by specs; empty: no hook")
+    cdi_stamp: str = row(
+        "file",
+        text="where boot and driver version of a spec are noted: beside it, or in annotations (needs CDI 0.6.0)",
+        choices=("file", "annotations", "none"),
+    )
+    pod_resources: Path | None = row(
+        None, text="the kubelet's PodResources socket; default: pod-resources/kubelet.sock beside the kubelet folder"
+    )
     reregister_s: float = row(1.0, unit="s", text="first wait before registration is tried again; doubles to 30 s")
 
 
@@ -108,7 +128,9 @@ class ControlSettings:
 class ClusterSettings:
     """Which Kubernetes cluster the agent, the scheduler and the controller work over, and as whom."""
 
-    kubeconfig: Path | None = row(None, text="kubeconfig file; default: KUBECONFIG, ~/.kube/config, else the pod's account")
+    kubeconfig: Path | None = row(
+        None, text="kubeconfig file; default: KUBECONFIG, ~/.kube/config, else the pod's account"
+    )
     context: str = row("", text="context of the kubeconfig; empty: its current one")
     namespace: str = row("fairlead", text="namespace of Fairlead's own objects: leases, configuration")
     identity: str = row("", text="name of this process in elections; empty: host name and a random end")
@@ -154,6 +176,11 @@ class Settings:
     def kubelet_folder(self) -> Path:
         """The folder of kubelet.sock and of the plugins' sockets."""
         return self.node.kubelet_folder or self.state.run / "device-plugins"
+
+    @property
+    def pod_resources(self) -> Path:
+        """The socket on which the kubelet says who holds which devices."""
+        return self.node.pod_resources or self.kubelet_folder.parent / "pod-resources" / "kubelet.sock"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

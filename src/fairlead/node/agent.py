@@ -3,8 +3,9 @@
 `run_agent` composes the parts and owns their order. A snapshot of the inventory becomes CDI specs on disk first, then
 advertisements; a device that no spec names is advertised Unhealthy, so a full disk never hands out what an engine
 cannot resolve. Verdicts need no new spec and go straight through. Each resource has its own socket and its own task,
-started when the resource first has a device and kept from then on. Steps and events go to the store through a queue,
-so a slow store delays nothing. A part that ends takes the agent down with its error; whoever runs the agent restarts
+started when the resource first has a device and kept from then on. Steps and events (`node.journal`), objects and
+labels (`node.publish`) go to the store through queues of their own, so a store that is slow or away delays nothing. A
+part that ends takes the agent down with its error; whoever runs the agent restarts
 it. The agent stops by cancellation and leaves neither sockets nor specs behind.
 """
 
@@ -13,26 +14,19 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import socket
-import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from fairlead import errors, telemetry
 from fairlead.model.device import Device
-from fairlead.model.gpu import Inventory
-from fairlead.model.step import Step
-from fairlead.node import cdi, deviceplugin, health, inventory, latest, registration
+from fairlead.node import cdi, deviceplugin, inventory, journal, latest, publish, registration
 from fairlead.plan import advertise, choose
 from fairlead.plan import health as rules
 from fairlead.settings import Settings
+from fairlead.silicon import firmware, running
 from fairlead.silicon.port import Silicon
-from fairlead.store import recorder
 from fairlead.store.port import Store
-from fairlead.wire import deviceplugin as wire
-from fairlead.wire.kubernetes import core
 
 SPEC_RETRY_S: Final = 2.0
 HEALTH_POLICY: Final = rules.DEFAULT
@@ -59,7 +53,7 @@ async def run_agent(
 ) -> None:
     """Run the agent until cancelled; `silicon` and `store` stay the caller's to close.
 
-    Args:    store: where steps are recorded; None: nowhere.   ready: called once, when the first scan ended and its
+    Args:    store: where steps and objects go; None: nowhere.   ready: called once, when the first scan ended and its
              specs are on disk; registration goes on by itself, as long as it takes.
     Raises:  whatever ended a part; an error here is a bug or a broken machine, never a missing GPU or kubelet.
     """
@@ -68,13 +62,17 @@ async def run_agent(
         tasks.create_task(agent.folder.run(), name="kubelet folder")
         tasks.create_task(agent.watch.run(), name="inventory")
         tasks.create_task(agent.journal.run(), name="journal")
+        if agent.publisher is not None:
+            tasks.create_task(agent.publisher.run(), name="publications")
         await agent.offer(tasks, ready)
 
 
 class _Agent:
     def __init__(self, settings: Settings, silicon: Silicon, store: Store | None) -> None:
         self.node = node_name(settings)
-        self.journal = _Journal(self.node, store)
+        self.journal = journal.Journal(self.node, store)
+        machine = firmware.product_name(settings.silicon.root)
+        self.publisher = publish.Publisher(self.node, store, machine=machine) if store is not None else None
         self.watch = inventory.Watch(
             silicon,
             rescan_s=settings.silicon.rescan_s,
@@ -82,7 +80,12 @@ class _Agent:
             on_change=self.journal.health_changed,
         )
         self.folder = registration.FolderWatch(settings.kubelet_folder)
-        self.specs = cdi.SpecFiles(settings.node.cdi_folder)
+        self.specs = cdi.SpecFiles(
+            settings.node.cdi_folder,
+            recipe=cdi.recipe_of(settings.node),
+            boot_id=running.read_running(settings.silicon.root).boot_id,
+            stamping=settings.node.cdi_stamp,
+        )
         self.advertised: latest.Latest[tuple[advertise.Advertisement, ...]] = latest.Latest(())
         self._settings = settings.node
         self._plugins: dict[str, deviceplugin.Plugin] = {}
@@ -99,6 +102,8 @@ class _Agent:
                 snapshot = self.watch.snapshots.value
                 await self._ensure_specs(snapshot)
                 self._advertise(snapshot, tasks)
+                if self.publisher is not None:
+                    self.publisher.update(snapshot)
                 self.journal.inventory_seen(snapshot.inventory)
                 if ready is not None and snapshot.is_scanned:
                     ready(self._report())
@@ -170,94 +175,3 @@ class _Agent:
             endpoint, self.folder, first_wait_s=self._settings.reregister_s, on_registered=registered
         )
         await registrar.run()
-
-
-class _Journal:
-    """What the agent tells the store: steps about the node, in order, without keeping anyone waiting."""
-
-    def __init__(self, node: str, store: Store | None) -> None:
-        self._node = core.ObjectReference(api_version="v1", kind="Node", name=node)
-        self._store = store
-        self._queue: asyncio.Queue[Step] = asyncio.Queue()
-        self._found: dict[str, object] = {}
-        self._sockets: dict[str, Path] = {}
-        self._ids: dict[str, tuple[str, ...]] = {}
-
-    async def run(self) -> None:
-        """Record for ever."""
-        while True:
-            step = await self._queue.get()
-            if self._store is not None:
-                await recorder.record(self._store, self._node, step, host=self._node.name)
-
-    def inventory_seen(self, found: Inventory) -> None:
-        """Note what the silicon is, when it differs from last time."""
-        facts = describe(found)
-        if facts == self._found:
-            return
-        self._found = facts
-        drivers = ", ".join(f"{driver.vendor.value} driver {driver.version}" for driver in found.drivers) or "no driver"
-        models = ", ".join(f"{number} x {name}" for name, number in _models(found).items()) or "no GPU"
-        lost = f", {len(found.unreadable)} not answering" if found.unreadable else ""
-        simulated = " (simulated)" if found.is_simulated else ""
-        self._note("silicon", "GPUsFound", f"{models}{lost}; {drivers}{simulated}", facts)
-
-    def registered(self, plugin: deviceplugin.Plugin, path: Path) -> None:
-        """Note that a kubelet took the plugin in, and with which devices."""
-        self._sockets[plugin.resource] = path
-        self._ids.pop(plugin.resource, None)
-        self.advertised(plugin)
-
-    def advertised(self, plugin: deviceplugin.Plugin) -> None:
-        """Note the devices that a kubelet is told of, when they are not the same as last time."""
-        path, ids = self._sockets.get(plugin.resource), tuple(device.id for device in plugin.devices)
-        if path is None or ids == self._ids.get(plugin.resource):
-            return
-        self._ids[plugin.resource] = ids
-        healthy = sum(device.is_healthy for device in plugin.devices)
-        facts: dict[str, object] = {
-            "resource": plugin.resource,
-            "count": len(ids),
-            "healthy": healthy,
-            "ids": list(ids),
-            "socket": str(path),
-            "kubelet": str(path.with_name(wire.KUBELET_SOCKET)),
-        }
-        message = f"{len(ids)} {plugin.resource} advertised, {healthy} healthy; registered with the kubelet"
-        self._note("deviceplugin", "DevicesAdvertised", message, facts)
-
-    def health_changed(self, change: health.Change) -> None:
-        """Note that a GPU is offered again, or no more."""
-        facts: dict[str, object] = {"gpu": change.uuid, "reason": change.reason}
-        if change.is_healthy:
-            self._note("deviceplugin", "DeviceHealthy", f"{change.uuid} is offered again after {change.reason}", facts)
-        else:
-            message = f"{change.uuid} is not offered: {change.message or change.reason}"
-            self._note("deviceplugin", "DeviceUnhealthy", message, facts, is_warning=True)
-
-    def _note(
-        self, layer: str, reason: str, message: str, facts: dict[str, object], *, is_warning: bool = False
-    ) -> None:
-        self._queue.put_nowait(
-            Step(layer=layer, reason=reason, message=message, at=time.time(), facts=facts, is_warning=is_warning)
-        )
-
-
-def _models(found: Inventory) -> dict[str, int]:
-    return dict(Counter(gpu.name for gpu in found.gpus))
-
-
-def describe(found: Inventory) -> dict[str, object]:
-    """Return the silicon as facts of a step: drivers, CUDA, models, who does not answer, simulated or not."""
-    cuda = {
-        driver.vendor.value: ".".join(map(str, driver.cuda_version)) for driver in found.drivers if driver.cuda_version
-    }
-    return {
-        "drivers": {driver.vendor.value: driver.version for driver in found.drivers},
-        "cuda": cuda,
-        "count": len(found.gpus),
-        "models": _models(found),
-        "gpus": [{"index": gpu.index, "uuid": gpu.uuid, "pci": gpu.pci_bus_id} for gpu in found.gpus],
-        "unreadable": [{"index": gone.index, "reason": gone.reason} for gone in found.unreadable],
-        "simulated": found.is_simulated,
-    }

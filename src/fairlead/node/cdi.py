@@ -1,33 +1,63 @@
 """The CDI specs of this node on disk: true before a device is advertised, gone after an orderly stop.
 
-`plan.generate` says what a spec is; this module keeps one file a vendor in the folder that engines read, replaced in
-one step and only when its content differs. Without devices there is no file, and the log says so once. The names that
-are on disk are the answer of `ensure`: what is not in it must not be handed out.
+`plan.generate` says what a spec is; this module keeps one file a kind in the folder that engines read, replaced in one
+step and only when its content differs. Beside each lies its stamp, unless it is in annotations: which boot and driver
+it was made in. Without devices there is no file, and the log says so once. The names that are on disk are the answer of
+`ensure`: what is not in it must not be handed out.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from fairlead import errors, files, telemetry
+from fairlead import errors, files, settings, telemetry
 from fairlead.model.driver import DriverFiles
-from fairlead.model.gpu import Inventory
-from fairlead.plan import generate
-from fairlead.wire.cdi import emit
+from fairlead.model.gpu import Inventory, Vendor
+from fairlead.plan import exposure, generate, mode
+from fairlead.wire.cdi import emit, stamp
+from fairlead.wire.cdi import spec as cdi
 
 PREFIX = "fairlead-"
 """Sets our files apart from those that a vendor's toolkit writes."""
 
 
+def recipe_of(chosen: settings.NodeSettings) -> generate.Recipe:
+    """Return what the settings say about this node's specs."""
+    return generate.Recipe(
+        profile=exposure.PROFILES[chosen.cdi_profile],
+        hook=generate.Hook(path=chosen.cdi_hook) if chosen.cdi_hook else None,
+        has_variants=chosen.cdi_variants,
+    )
+
+
 class SpecFiles:
     """Our files in one CDI folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        recipe: generate.Recipe | None = None,
+        kinds: Iterable[str] | None = None,
+        boot_id: str = "",
+        stamping: str = "file",
+    ) -> None:
+        """Touch nothing yet.
+
+        Args:    recipe: None: the default one.   kinds: whose files are removed when there are no devices of them;
+                 None: those of every vendor's GPUs and their variants.   boot_id: of the running kernel.
+                 stamping: one of `stamp.PLACES`.
+        """
         self.folder = folder
+        self.recipe = recipe or generate.Recipe()
         self.names: frozenset[str] = frozenset()
         """Qualified names of all devices in the files as they are."""
+        self.written = 0
+        """How many files have been written or removed so far."""
+        self._kinds = tuple(kinds) if kinds is not None else mode.gpu_kinds(self.recipe)
+        self._boot_id, self._stamping = boot_id, stamping
         self._problems: tuple[str, ...] | None = None
 
     def path(self, kind: str) -> Path:
@@ -39,30 +69,46 @@ class SpecFiles:
 
         Raises: Unavailable: the folder refuses a write; what was there stays, and `names` still says what.
         """
-        await asyncio.to_thread(self._ensure, inventory, drivers)
+        made = generate.generate(inventory, drivers, recipe=self.recipe)
+        return await self.keep(made, versions_of(drivers))
+
+    async def keep(self, made: generate.Generation, versions: Mapping[Vendor, str]) -> frozenset[str]:
+        """Make the files say what was generated; see `ensure`. Args: versions: of the drivers, for the stamps."""
+        await asyncio.to_thread(self._keep, made, versions)
         return self.names
 
     async def remove(self) -> None:
         """Remove our files; a folder that refuses is logged."""
         await asyncio.to_thread(self._remove)
 
-    def _ensure(self, inventory: Inventory, drivers: Sequence[DriverFiles]) -> None:
-        made = generate.generate(inventory, drivers)
-        wanted = {self.path(spec.kind): emit.emit_json(spec) for spec in made.specs}
+    def stale(self, boot_id: str, versions: Mapping[str, str]) -> tuple[str, ...]:
+        """Return which of our files on disk are of another boot or driver, one line each."""
+        found = ((path, read_stamp(path)) for path in map(self.path, self._kinds))
+        return tuple(
+            f"{path} {why}" for path, mark in found if mark is not None for why in mark.staleness(boot_id, versions)
+        )
+
+    def _keep(self, made: generate.Generation, versions: Mapping[Vendor, str]) -> None:
+        marks = {spec.kind: self._stamp(spec.kind, versions) for spec in made.specs}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            for path, data in wanted.items():
-                if _read(path) != data:
-                    files.write_atomic(path, data, durable=False)  # a reboot voids it with the rest of /run
-                    telemetry.log.info("cdi spec written", path=str(path))
-            for kind in generate.KINDS.values():
-                if self.path(kind) not in wanted:
-                    self.path(kind).unlink(missing_ok=True)
+            for spec in made.specs:
+                if write_spec(self.path(spec.kind), spec, marks[spec.kind], stamping=self._stamping):
+                    self.written += 1
+                    telemetry.log.info("cdi spec written", path=str(self.path(spec.kind)))
+            for kind in self._kinds:
+                if kind not in marks and _unlink(self.path(kind)):
+                    self.written += 1
+                    telemetry.log.info("cdi spec removed", path=str(self.path(kind)))
         except OSError as error:
             message = f"cannot keep CDI specs in {self.folder}: {error.strerror}"
             raise errors.Unavailable(message, reason="CDIFolderFailed", path=str(self.folder)) from error
         self.names = frozenset(f"{spec.kind}={device.name}" for spec in made.specs for device in spec.devices)
-        self._tell(made.problems if wanted else (*made.problems, "no devices: no CDI spec is written"))
+        self._tell(made.problems if made.specs else (*made.problems, "no devices: no CDI spec is written"))
+
+    def _stamp(self, kind: str, versions: Mapping[Vendor, str]) -> stamp.Stamp:
+        vendor = mode.vendor_of(kind, self.recipe)
+        return stamp.Stamp(boot_id=self._boot_id, driver=vendor.value, version=versions.get(vendor, ""))
 
     def _tell(self, problems: tuple[str, ...]) -> None:
         if problems != self._problems:
@@ -72,11 +118,57 @@ class SpecFiles:
 
     def _remove(self) -> None:
         self.names = frozenset()
-        for kind in generate.KINDS.values():
+        for kind in self._kinds:
             try:
-                self.path(kind).unlink(missing_ok=True)
+                _unlink(self.path(kind))
             except OSError as error:
                 telemetry.log.warning("cdi spec not removed", path=str(self.path(kind)), error=str(error))
+
+
+def versions_of(drivers: Iterable[DriverFiles]) -> dict[Vendor, str]:
+    """Return the versions of the drivers that tell theirs."""
+    return {driver.vendor: driver.version for driver in drivers if driver.version}
+
+
+def write_spec(path: Path, spec: cdi.Spec, mark: stamp.Stamp, *, stamping: str) -> bool:
+    """Write a spec as JSON with its stamp; False: both were there already.
+
+    Raises: Unavailable: a write is refused.   OSError: what is there cannot be read.
+    """
+    shown = stamp.annotate(spec, mark) if stamping == "annotations" else spec
+    return write_bytes(path, emit.emit_json(shown), mark, stamping=stamping)
+
+
+def write_bytes(path: Path, data: bytes, mark: stamp.Stamp, *, stamping: str) -> bool:
+    """Write the bytes of a spec and, where it belongs beside them, its stamp. False, Raises: as `write_spec`."""
+    beside = path.with_name(f"{path.name}{stamp.SUFFIX}")
+    wanted = {path: data, beside: stamp.emit_stamp(mark, data)}
+    if stamping != "file":
+        del wanted[beside]
+        beside.unlink(missing_ok=True)
+    changed = {place: content for place, content in wanted.items() if _read(place) != content}
+    for place, content in changed.items():
+        files.write_atomic(place, content, durable=False)  # a reboot voids it with the rest of /run
+    return bool(changed)
+
+
+def read_stamp(path: Path) -> stamp.Stamp | None:
+    """Return the stamp that lies beside a spec file; None: there is none of these bytes.
+
+    A stamp in annotations is found by whoever has parsed the spec.
+    """
+    data, beside = _read(path), _read(path.with_name(f"{path.name}{stamp.SUFFIX}"))
+    return None if data is None else stamp.find({}, data, beside)
+
+
+def _unlink(path: Path) -> bool:
+    """Remove a spec and its stamp; False: there was no spec."""
+    path.with_name(f"{path.name}{stamp.SUFFIX}").unlink(missing_ok=True)
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _read(path: Path) -> bytes | None:

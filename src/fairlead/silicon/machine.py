@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fairlead import settings
 from fairlead.model.gpu import Inventory
-from fairlead.silicon import amd, composite, intel, nvml, pci, port
+from fairlead.silicon import amd, composite, driver, intel, nvml, port
 from fairlead.silicon.sim import silicon
 
 
@@ -22,18 +22,29 @@ def open_silicon(chosen: settings.SiliconSettings, folder: Path) -> port.Silicon
         return silicon.SimulatedSilicon(folder, chosen.simulate, call_timeout_s=chosen.call_timeout_s)
     return composite.CompositeSilicon(
         [
-            nvml.NVMLSilicon(chosen.root, chosen.driver_root, call_timeout_s=chosen.call_timeout_s),
+            nvml.NVMLSilicon(
+                chosen.root, chosen.driver_root, call_timeout_s=chosen.call_timeout_s, search=search_of(chosen)
+            ),
             amd.AMDSilicon(chosen.root),
             intel.IntelSilicon(chosen.root),
         ]
     )
 
 
+def search_of(chosen: settings.SiliconSettings) -> driver.Search:
+    """Return where else the driver's files are, as the settings say."""
+    libraries, configs = (
+        tuple(Path(part) for part in text.split(":") if part.startswith("/"))
+        for text in (chosen.library_path, chosen.config_path)
+    )
+    return driver.Search(dev_root=chosen.dev_root, libraries=libraries, configs=configs)
+
+
+def root_of(chosen: settings.SiliconSettings, folder: Path) -> Path:
+    """Return the root that this process's silicon reads; of simulated silicon its tree, see `open_silicon`."""
+    return folder / silicon.TREE if chosen.simulate else chosen.root
+
+
 def has_any(inventory: Inventory) -> bool:
     """Whether there is any GPU, readable or not."""
     return bool(inventory.gpus or inventory.unreadable)
-
-
-def product_name(root: Path) -> str:
-    """Return what the machine's firmware calls it, `DGX H100`; empty where it does not tell. Source: SMBIOS type 1."""
-    return pci.read_text(root / "sys/class/dmi/id/product_name") or ""

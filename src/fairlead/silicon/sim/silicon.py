@@ -16,6 +16,8 @@ from fairlead.silicon.sim import fault as faults
 from fairlead.silicon.sim import machine, profile, root
 from fairlead.silicon.sim.nvml import library
 
+TREE: Final = "root"
+"""Name of the device tree in the folder of a simulated machine."""
 _PROBE_S: Final = 0.2
 
 
@@ -33,7 +35,7 @@ class SimulatedSilicon:
         folder.mkdir(parents=True, exist_ok=True)
         self._state = folder / "machine.json"
         self.machine.restore(self._state)
-        self.tree = root.FakeRoot(folder / "root", self.machine)
+        self.tree = root.FakeRoot(folder / TREE, self.machine)
         self.tree.build()
         self.machine.on_layout.append(self._layout_changed)
         self.library = library.SimulatedNVML(self.machine)

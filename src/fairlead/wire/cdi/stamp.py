@@ -1,0 +1,86 @@
+"""What a generated spec was made from: boot and driver, so that a reader can tell that it is of another time.
+
+CDI has annotations for this, at the price of version 0.6.0, which the oldest engines drop in silence. So a stamp
+usually lies beside its spec, in a file whose suffix engines do not read; it carries the digest of the spec, and says
+nothing about any other bytes. Where annotations are wanted, `annotate` writes them. `find` reads either.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from fairlead.wire.cdi import spec as cdi
+
+SUFFIX: Final = ".stamp"
+"""Appended to the whole name of a spec file."""
+PLACES: Final = ("file", "annotations", "none")
+"""Where a stamp may be put."""
+_PREFIX: Final = "fairlead.dev/"
+_KEYS: Final = {"boot_id": "boot-id", "driver": "driver", "version": "driver-version"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamp:
+    """Of one spec; empty text: not known."""
+
+    boot_id: str = ""
+    driver: str = ""
+    """Who made the silicon, `nvidia`."""
+    version: str = ""
+    """Of the driver."""
+
+    def staleness(self, boot_id: str, versions: Mapping[str, str]) -> tuple[str, ...]:
+        """Return why a spec of this stamp is of another time, one line each; what is not known decides nothing.
+
+        Args: boot_id: of the running kernel.   versions: driver versions that are loaded now, by `driver`.
+        """
+        found = []
+        if self.boot_id and boot_id and self.boot_id != boot_id:
+            found.append(f"was generated in another boot ({self.boot_id}, this is {boot_id})")
+        now = versions.get(self.driver, "")
+        if self.version and now and self.version != now:
+            found.append(f"was generated for {self.driver} driver {self.version}, {now} is loaded")
+        return tuple(found)
+
+
+def annotate(spec: cdi.Spec, stamp: Stamp) -> cdi.Spec:
+    """Return the spec with its stamp as annotations; it needs CDI 0.6.0 then."""
+    return dataclasses.replace(spec, annotations={**spec.annotations, **_document(stamp)})
+
+
+def emit_stamp(stamp: Stamp, data: bytes) -> bytes:
+    """Return the file to lie beside a spec of these bytes."""
+    document = {"sha256": hashlib.sha256(data).hexdigest(), **_document(stamp)}
+    return json.dumps(document, indent=2).encode() + b"\n"
+
+
+def find(annotations: Mapping[str, str], data: bytes, beside: bytes | None) -> Stamp | None:
+    """Return the stamp of a spec; None: it has none, or none of these very bytes.
+
+    Args: annotations: of the spec.   data: the spec file.   beside: the stamp's file; None: there is none.
+    """
+    if f"{_PREFIX}{_KEYS['boot_id']}" in annotations:
+        return _stamp(annotations)
+    if beside is None:
+        return None
+    try:
+        document = json.loads(beside)
+    except ValueError:
+        return None
+    if not isinstance(document, dict) or document.get("sha256") != hashlib.sha256(data).hexdigest():
+        return None
+    return _stamp({key: value for key, value in document.items() if isinstance(value, str)})
+
+
+def _document(stamp: Stamp) -> dict[str, str]:
+    found = {f"{_PREFIX}{key}": getattr(stamp, field) for field, key in _KEYS.items()}
+    return {key: value for key, value in found.items() if value}
+
+
+def _stamp(found: Mapping[str, str]) -> Stamp:
+    return Stamp(**{field: found.get(f"{_PREFIX}{key}", "") for field, key in _KEYS.items()})

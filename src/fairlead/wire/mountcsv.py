@@ -1,0 +1,48 @@
+"""The lists by which Tegra systems say what a container needs: lines of `dev|lib|sym|dir, path`. Parse, nothing else.
+
+A line that is empty or starts with `#` says nothing. What is there of it on a machine is for `silicon.modefiles`.
+Source: NVIDIA container toolkit documentation, "CSV mode" (`host-files-for-container.d`).
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+from fairlead import errors
+
+
+class Kind(enum.Enum):
+    """What a line names."""
+
+    DEVICE = "dev"
+    LIBRARY = "lib"
+    SYMLINK = "sym"
+    FOLDER = "dir"
+
+
+class Entry(NamedTuple):
+    """One line."""
+
+    kind: Kind
+    path: str
+    """Absolute; of a library it may be a shell pattern."""
+
+
+def parse_mount_csv(data: bytes) -> tuple[Entry, ...]:
+    """Return the entries in file order.
+
+    Raises: ProtocolError: a line of another form, with its number.
+    """
+    found = []
+    kinds = {kind.value: kind for kind in Kind}
+    for number, line in enumerate(data.decode("utf-8", "surrogateescape").splitlines(), 1):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        word, _, path = (part.strip() for part in text.partition(","))
+        if word not in kinds or not path.startswith("/") or "/../" in f"{path}/":
+            message = f'line {number} is not "dev|lib|sym|dir, /path": {text}'
+            raise errors.ProtocolError(message, reason="MountListMalformed")
+        found.append(Entry(kinds[word], path))
+    return tuple(found)
