@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 PY := .venv/bin/python
 
-.PHONY: demo test test-slow test-cluster cluster cluster-down check fmt bench docs lock setup clean
+.PHONY: demo test test-slow test-cluster cluster cluster-down image check fmt bench docs lock setup clean
 
 demo: setup        ## start Fairlead on this machine, run the articles' pod, print its trace, stop everything
 	@tools/demo.sh
@@ -18,6 +18,9 @@ cluster: setup     ## a real Kubernetes on this machine, left running; prints ho
 
 cluster-down:      ## end it, without a trace
 	@$(PY) -m tools.cluster down
+
+image: setup       ## the container image, without any registry: build/fairlead-VERSION.tar, and what is in it
+	@$(PY) -m tools.image build && $(PY) -m tools.image contents
 
 VERSIONS ?= 1.36
 test-cluster: setup  ## the cluster ring; VERSIONS="1.36 1.34" for both
@@ -43,4 +46,4 @@ setup:
 	@tools/setup.sh
 
 clean:
-	rm -rf .venv .cache site dist .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .cache build site dist .mypy_cache .ruff_cache .pytest_cache

@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # command that shows it is there : package that brings it
-needs="podman:podman runc:runc conmon:conmon busybox:busybox-static ip:iproute2"
+needs="podman:podman runc:runc conmon:conmon busybox:busybox-static ip:iproute2 mmdebstrap:mmdebstrap"
 
 say() { echo "setup: $*" >&2; }
 
@@ -36,10 +36,16 @@ install_uv() {
   .cache/uv/bin/python -m pip install --quiet --disable-pip-version-check uv==0.13.8
 }
 
-lock() {
+compile() {
   # Hashes without addresses: the lock names no registry, whichever mirror a machine uses.
-  .cache/uv/bin/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --python-version 3.11 \
-    --group dev --group docs --group build pyproject.toml --output-file requirements.lock "$@"
+  .cache/uv/bin/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --python-version 3.11 "$@"
+}
+
+lock() {
+  compile --group dev --group docs --group build pyproject.toml --output-file requirements.lock "$@"
+  # The image's: the same versions, less what only tests and docs need.
+  compile --constraints requirements.lock pyproject.toml --output-file tools/image/runtime.lock
+  compile --constraints requirements.lock --group build --output-file tools/image/build.lock
 }
 
 stamp() { cat requirements.lock pyproject.toml src/fairlead/wire/proto/*.proto tools/build_protos.py | sha256sum; }
