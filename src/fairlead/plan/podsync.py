@@ -24,6 +24,7 @@ _GOOD_RUN_S: Final = 600.0
 _LONGEST_BACKOFF_S: Final = 300.0
 ENDED: Final = frozenset({"Succeeded", "Failed"})
 _CREATING: Final = "ContainerCreating"
+_OWN_CONDITIONS: Final = frozenset({"PodScheduled", "Initialized", "ContainersReady", "Ready"})
 _NOTHING: Final = core.ContainerStateUnion()
 _SECONDS: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
 
@@ -459,7 +460,15 @@ def _conditions(look: _Look, statuses: tuple[core.ContainerStatus, ...], phase: 
         "Ready": ready,
     }
     old = {item.type: item for item in look.pod.status.conditions}
-    return tuple(_condition(name, value, old.get(name), look.now) for name, value in wanted.items())
+    others = tuple(item for item in look.pod.status.conditions if item.type not in _OWN_CONDITIONS)
+    return (*(_condition(name, value, old.get(name), look.now) for name, value in wanted.items()), *others)
+
+
+def keep_foreign(status: core.PodStatus, newest: core.PodStatus) -> core.PodStatus:
+    """Return the status with the conditions that others wrote as they stand in the newest one."""
+    own = tuple(item for item in status.conditions if item.type in _OWN_CONDITIONS)
+    others = tuple(item for item in newest.conditions if item.type not in _OWN_CONDITIONS)
+    return msgspec.structs.replace(status, conditions=(*own, *others))
 
 
 def _condition(name: str, value: bool, old: meta.Condition | None, now: float) -> meta.Condition:

@@ -161,6 +161,10 @@ class DeviceManager:
         """Return capacity and allocatable (healthy) counts by resource."""
         return {name: (len(item.devices), sum(item.devices.values())) for name, item in sorted(self._endpoints.items())}
 
+    def advertised(self) -> dict[str, tuple[str, ...]]:
+        """Return the device ids of every resource, healthy or not."""
+        return {name: tuple(item.devices) for name, item in sorted(self._endpoints.items())}
+
     def is_registered(self, resource: str) -> bool:
         """Tell whether a living plugin serves the resource and has sent its list."""
         item = self._endpoints.get(resource)

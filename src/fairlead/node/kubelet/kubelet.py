@@ -13,7 +13,7 @@ import contextlib
 import dataclasses
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -22,7 +22,7 @@ import msgspec
 
 from fairlead import errors, files, telemetry
 from fairlead.engine.port import ContainerPhase, ContainerState, Engine, Images
-from fairlead.node.kubelet import nodestatus, registration, sandbox, spec
+from fairlead.node.kubelet import nodestatus, podresources, registration, sandbox, spec
 from fairlead.node.kubelet.checkpoint import Checkpoint
 from fairlead.node.kubelet.devicemanager import Choice, DeviceManager, device_requests
 from fairlead.node.kubelet.runtime import Runtime, grants_of
@@ -88,6 +88,7 @@ class Kubelet:
         await self._prepare()
         async with (
             registration.serve_registration(self._devices, self._settings.kubelet_folder),
+            podresources.serve_pod_resources(self._devices, self._pods, self._settings.pod_resources),
             asyncio.TaskGroup() as tasks,
         ):
             tasks.create_task(self._devices.run(), name="device manager")
@@ -114,6 +115,9 @@ class Kubelet:
             self._devices.restore(tuple(grant for state in alive for grant in grants_of(state)))
 
     # what changes
+
+    def _pods(self) -> Iterable[core.Pod]:
+        return self._books.pods.values()
 
     def _devices_changed(self) -> None:
         self._queue.add(_NODE_KEY)

@@ -1,0 +1,77 @@
+"""Serves `v1.PodResourcesLister` as the real kubelet does, from the device manager's books.
+
+Listed are the pods bound to this node that have not ended, each container and sidecar with the devices it holds;
+ordinary init containers are left out, as the real one leaves them out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable
+from pathlib import Path
+
+import grpc.aio
+
+from fairlead.node.kubelet.devicemanager import DeviceManager
+from fairlead.plan import attribution
+from fairlead.wire import deviceplugin, podresources
+from fairlead.wire.kubernetes import core
+from fairlead.wire.proto import podresources_pb2 as pb
+
+
+class _Servicer:
+    def __init__(self, devices: DeviceManager, pods: Callable[[], Iterable[core.Pod]]) -> None:
+        self._devices = devices
+        self._pods = pods
+
+    async def list(self) -> pb.ListPodResourcesResponse:
+        active = (pod for pod in self._pods() if pod.status.phase not in attribution.ENDED)
+        return pb.ListPodResourcesResponse(pod_resources=[self._of_pod(pod) for pod in active])
+
+    async def allocatable(self) -> pb.AllocatableResourcesResponse:
+        listed = self._devices.advertised().items()
+        devices = [pb.ContainerDevices(resource_name=resource, device_ids=ids) for resource, ids in listed]
+        return pb.AllocatableResourcesResponse(devices=devices)
+
+    def _of_pod(self, pod: core.Pod) -> pb.PodResources:
+        held = self._devices.held(pod.metadata.uid)
+        sidecars = (item for item in pod.spec.init_containers if item.restart_policy == "Always")
+        containers = [
+            pb.ContainerResources(
+                name=item.name,
+                devices=[
+                    pb.ContainerDevices(resource_name=grant.resource, device_ids=grant.device_ids)
+                    for grant in held
+                    if grant.container == item.name
+                ],
+            )
+            for item in (*sidecars, *pod.spec.containers)
+        ]
+        return pb.PodResources(name=pod.metadata.name, namespace=pod.metadata.namespace, containers=containers)
+
+
+@contextlib.asynccontextmanager
+async def serve_pod_resources(
+    devices: DeviceManager, pods: Callable[[], Iterable[core.Pod]], socket: Path
+) -> AsyncIterator[None]:
+    """Serve while the block runs; the socket is gone afterwards.
+
+    Args:    pods: the pods bound to this node, now.
+    """
+    await asyncio.to_thread(_make_way, socket)
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((podresources.handlers(_Servicer(devices, pods)),))
+    server.add_insecure_port(deviceplugin.target(socket))
+    await server.start()
+    await asyncio.to_thread(socket.chmod, 0o600)
+    try:
+        yield
+    finally:
+        await server.stop(grace=None)
+        _make_way(socket)
+
+
+def _make_way(socket: Path) -> None:
+    socket.parent.mkdir(parents=True, exist_ok=True)
+    socket.unlink(missing_ok=True)
