@@ -1,8 +1,9 @@
-"""Logs, timings and crash points: what a process says about itself, and nothing about the work.
+"""Logs, timings, metrics and crash points: what a process says about itself, and nothing about the work.
 
 Logs are structlog events on standard error: a constant phrase plus facts under keys from `KEYS`. `timed` is the only
-clock in the main path. `crash_point` names a place where the process may die; tests choose one and the process kills
-itself there, so that "kill -9 between any two steps" is a table of names and not a race.
+clock in the main path. Metrics are rows of `METRICS`; whoever counts is handed a `Meter`, and none of it is global.
+`crash_point` names a place where the process may die; tests choose one and the process kills itself there, so that
+"kill -9 between any two steps" is a table of names and not a race.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import structlog
 
@@ -80,6 +81,100 @@ def timed(phrase: str, **facts: object) -> Iterator[Timing]:
     finally:
         timing.duration_s = time.monotonic() - started
         log.debug(phrase, duration_s=round(timing.duration_s, 6), **facts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One row of what is counted."""
+
+    name: str
+    text: str
+    labels: tuple[str, ...] = ()
+    buckets_s: tuple[float, ...] = ()
+    """Upper bounds; only where durations are observed."""
+
+
+_QUICK_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
+
+DEVICES = Metric(
+    name="fairlead_devices",
+    text="devices told to the kubelet, by state: advertised (all), healthy",
+    labels=("resource", "state"),
+)
+ALLOCATE = Metric(
+    name="fairlead_allocate_duration_seconds",
+    text="time to answer the kubelet's Allocate",
+    labels=("resource",),
+    buckets_s=_QUICK_S,
+)
+REGISTRATIONS = Metric(
+    name="fairlead_registrations_total", text="registrations a kubelet accepted", labels=("resource",)
+)
+DECISIONS = Metric(
+    name="fairlead_scheduler_decisions_total",
+    text="pods looked at, by result: bound, refused (fits nowhere), lost (somebody was faster), failed",
+    labels=("result",),
+)
+PENDING = Metric(name="fairlead_scheduler_pending_pods", text="pods of ours that wait for a node")
+DECISION = Metric(
+    name="fairlead_scheduler_decision_duration_seconds", text="time to decide on one pod", buckets_s=_QUICK_S
+)
+LEADER = Metric(name="fairlead_leader", text="1 while this process holds the lease", labels=("lease",))
+WATCHES = Metric(
+    name="fairlead_watch_restarts_total",
+    text="watches begun again, by how: resumed (at the version seen last), listed (anew)",
+    labels=("kind", "how"),
+)
+REQUESTS = Metric(
+    name="fairlead_api_requests_total",
+    text="requests to the API server, by answer; code 0: no answer",
+    labels=("method", "code"),
+)
+METRICS: Final = (
+    DEVICES,
+    ALLOCATE,
+    REGISTRATIONS,
+    DECISIONS,
+    PENDING,
+    DECISION,
+    LEADER,
+    WATCHES,
+    REQUESTS,
+)
+
+
+class Meter(Protocol):
+    """Where a process's figures go; labels are given by position, as the metric names them."""
+
+    def add(self, metric: Metric, *labels: str) -> None:
+        """Count one more."""
+        ...
+
+    def set(self, metric: Metric, value: float, *labels: str) -> None:
+        """Say how much there is now."""
+        ...
+
+    def observe(self, metric: Metric, seconds: float, *labels: str) -> None:
+        """Note how long something took."""
+        ...
+
+    def promise(self, loop: str, within_s: float | None) -> None:
+        """Say that a loop turned and will turn again within so many seconds; None: it waits for work."""
+        ...
+
+
+class _Unmetered:
+    def add(self, metric: Metric, *labels: str) -> None: ...
+
+    def set(self, metric: Metric, value: float, *labels: str) -> None: ...
+
+    def observe(self, metric: Metric, seconds: float, *labels: str) -> None: ...
+
+    def promise(self, loop: str, within_s: float | None) -> None: ...
+
+
+UNMETERED: Final[Meter] = _Unmetered()
+"""Where nobody looks."""
 
 
 _armed: list[str] = []

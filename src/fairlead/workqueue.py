@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from fairlead import errors, telemetry
 
 _FIRST_RETRY_S, _LAST_RETRY_S = 0.1, 30.0
+_LONGEST_S = 600.0
+"""A worker that takes longer than this hangs."""
 
 
 @dataclass(slots=True)
@@ -27,9 +29,16 @@ class _Entry:
 class WorkQueue:
     """Keys in, one call of `work` at a time for each; run it inside the process's task tree."""
 
-    def __init__(self, name: str, work: Callable[[str], Awaitable[float | None]]) -> None:
+    def __init__(
+        self,
+        name: str,
+        work: Callable[[str], Awaitable[float | None]],
+        *,
+        meter: telemetry.Meter = telemetry.UNMETERED,
+    ) -> None:
         """Take the worker: it gets a key and returns after how many seconds to be called again, or None."""
         self._name = name
+        self._meter = meter
         self._work = work
         self._entries: dict[str, _Entry] = {}
         self._ready: asyncio.Queue[str] = asyncio.Queue()
@@ -82,6 +91,8 @@ class WorkQueue:
 
     async def _one(self, key: str, entry: _Entry) -> None:
         again_s: float | None
+        loop = f"{self._name} of {key}"
+        self._meter.promise(loop, _LONGEST_S)
         try:
             again_s = await self._work(key)
             entry.failures = 0
@@ -96,6 +107,8 @@ class WorkQueue:
                 device=key,
                 duration_s=again_s,
             )
+        finally:
+            self._meter.promise(loop, None)
         entry.is_running = False
         if entry.is_dirty:
             self._ready.put_nowait(key)

@@ -1,9 +1,11 @@
 """The controller manager: every controller's watches and workers in one task tree.
 
 A controller names the kinds it watches, turns each change into keys, and reconciles one key at a time from fresh
-state. Watches that end (history compacted, store away) are listed and watched again with back-off; a reconcile that
-fails with an error of the house is retried by the queue. A bug in any controller ends the process: its supervisor
-starts it again from the store, which holds all state there is.
+state. It is first asked to once all of its kinds have been listed: who decides on half a picture hands out what is
+taken. A watch that ends (history compacted, store restored or away) is listed anew (`store.follow`); a list is told in
+one step without a pause, so that nobody sees a cache half filled, and what went meanwhile is told as DELETED. A
+reconcile that fails with an error of the house is retried by the queue. A bug in any controller ends the process: its
+supervisor starts it again from the store, which holds all state there is.
 """
 
 from __future__ import annotations
@@ -13,11 +15,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from fairlead import errors, telemetry
-from fairlead.store.port import EVERYTHING, Change, Selector, Store
+from fairlead import telemetry
+from fairlead.store import follow
+from fairlead.store.port import EVERYTHING, Change, ChangeKind, Selector, Store
 from fairlead.workqueue import WorkQueue
-
-_FIRST_WAIT_S, _LAST_WAIT_S = 0.2, 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +30,7 @@ class Watch:
     """What to reconcile after a change; also keeps the controller's own cache up to date."""
     selector: Selector = EVERYTHING
     reset: Callable[[], None] | None = None
-    """Called before a fresh list arrives, so that a cache forgets what it may have missed the end of."""
+    """Called right before everything is told anew, whatever was known: the store may hold older data than before."""
 
 
 class Controller(Protocol):
@@ -46,29 +47,61 @@ class Controller(Protocol):
         ...
 
 
-async def run_controllers(store: Store, controllers: tuple[Controller, ...]) -> None:
+async def run_controllers(
+    store: Store, controllers: tuple[Controller, ...], *, meter: telemetry.Meter = telemetry.UNMETERED
+) -> None:
     """Run all controllers for ever."""
     async with asyncio.TaskGroup() as tasks:
         for controller in controllers:
-            queue = WorkQueue(controller.name, controller.reconcile)
-            tasks.create_task(queue.run(), name=controller.name)
-            for watch in controller.watches():
-                tasks.create_task(_follow(store, watch, queue), name=f"{controller.name} watches {watch.kind.KIND}")
+            queue = WorkQueue(controller.name, controller.reconcile, meter=meter)
+            followers = [_Follower(store, watch, queue, meter) for watch in controller.watches()]
+            for follower in followers:
+                tasks.create_task(follower.run(), name=f"{controller.name} watches {follower.kind}")
+            tasks.create_task(_work(queue, followers), name=controller.name)
 
 
-async def _follow(store: Store, watch: Watch, queue: WorkQueue) -> None:
-    wait_s = _FIRST_WAIT_S
-    while True:
-        if watch.reset is not None:
-            watch.reset()
-        try:
-            async for change in store.watch(watch.kind, watch.selector):
-                wait_s = _FIRST_WAIT_S
-                for key in watch.keys(change):
-                    queue.add(key)
-        except errors.FairleadError as error:
-            telemetry.log.warning(
-                "watch ended, will list again", role=watch.kind.KIND, reason=error.reason, error=error.message
-            )
-        await asyncio.sleep(wait_s)
-        wait_s = min(_LAST_WAIT_S, wait_s * 2)
+async def _work(queue: WorkQueue, followers: Iterable[_Follower]) -> None:
+    for follower in followers:
+        await follower.is_listed.wait()
+    await queue.run()
+
+
+class _Follower:
+    """One watch of one controller."""
+
+    def __init__(self, store: Store, watch: Watch, queue: WorkQueue, meter: telemetry.Meter) -> None:
+        self.kind = watch.kind.KIND
+        self.is_listed = asyncio.Event()
+        self._store = store
+        self._watch = watch
+        self._queue = queue
+        self._meter = meter
+        self._known: dict[str, Any] = {}
+        """The last state told of each object, by uid."""
+
+    async def run(self) -> None:
+        """Follow for ever."""
+        watch = self._watch
+        await follow.follow(self._store, watch.kind, watch.selector, listed=self._list, changed=self._tell)
+
+    def _list(self, items: tuple[Any, ...]) -> None:
+        """Tell everything anew; without a pause, so that nothing reconciles in between."""
+        if self.is_listed.is_set():
+            self._meter.add(telemetry.WATCHES, self.kind, "listed")
+        present = {item.metadata.uid for item in items}
+        gone = [item for uid, item in self._known.items() if uid not in present]
+        if self._watch.reset is not None:
+            self._watch.reset()
+        for item in gone:  # first, because another object may have its name by now
+            self._tell(Change(kind=ChangeKind.DELETED, object=item))
+        for item in items:
+            self._tell(Change(kind=ChangeKind.ADDED, object=item))
+        self.is_listed.set()
+
+    def _tell(self, change: Change[Any]) -> None:
+        if change.kind is ChangeKind.DELETED:
+            self._known.pop(change.object.metadata.uid, None)
+        else:
+            self._known[change.object.metadata.uid] = change.object
+        for key in self._watch.keys(change):
+            self._queue.add(key)

@@ -1,28 +1,35 @@
 """The scheduler: waiting pods in, bindings out; every decision is `plan.place`, every refusal is kept with its reasons.
 
-One key stands for the whole queue, so decisions are made one after another from one cache of nodes and pods. A binding
-is written with the pod's version: whoever changed the pod meanwhile wins and the pod is looked at again. What was
-bound counts as taken at once, before the watch echoes it.
+One key stands for the whole queue, so decisions are made one after another from one set of books (`control.books`). A
+binding is written with the pod's version: whoever changed the pod meanwhile wins and the pod is looked at again. What
+was bound counts as taken at once, before the watch echoes it. A binding whose answer was lost may have happened:
+nothing more is decided until the store has said whether it did.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
 from fairlead import errors, telemetry
+from fairlead.control import books
 from fairlead.control.manager import Watch
 from fairlead.model.step import Step
 from fairlead.plan import place
 from fairlead.settings import ControlSettings
 from fairlead.store import recorder
-from fairlead.store.port import Change, ChangeKind, Store
+from fairlead.store.port import Change, Store
 from fairlead.wire.kubernetes import core, meta
 
-_QUEUE = "pending-pods"
-_ENDED = frozenset({"Succeeded", "Failed"})
+RETRY_S: Final = 30.0
+"""After which a pod is tried again whose binding was refused."""
+_QUEUE: Final = "pending-pods"
+_RACED = (errors.Conflict, errors.NotFound)
+_REFUSED = (errors.Invalid, errors.Denied)
 
 
 class Scheduler:
@@ -30,117 +37,120 @@ class Scheduler:
 
     name = "scheduler"
 
-    def __init__(self, store: Store, settings: ControlSettings) -> None:
+    def __init__(
+        self, store: Store, settings: ControlSettings, *, meter: telemetry.Meter = telemetry.UNMETERED
+    ) -> None:
         """Take the store and the name we answer to."""
         self._store = store
-        self._settings = settings
-        self._pods: dict[str, core.Pod] = {}
-        self._nodes: dict[str, core.Node] = {}
+        self._meter = meter
+        self._books = books.Books(lambda pod: pod.spec.scheduler_name == settings.scheduler_name)
+        self._doubtful: dict[str, core.Pod] = {}
+        """Pods by uid whose binding was sent and not answered."""
 
     def watches(self) -> tuple[Watch, ...]:
         """Follow pods and nodes."""
         return (
-            Watch(kind=core.Pod, keys=self._pod_changed, reset=self._pods.clear),
-            Watch(kind=core.Node, keys=self._node_changed, reset=self._nodes.clear),
+            Watch(kind=core.Pod, keys=self._pod_changed, reset=self._books.forget_pods),
+            Watch(kind=core.Node, keys=self._node_changed, reset=self._books.forget_nodes),
         )
 
     def _pod_changed(self, change: Change[core.Pod]) -> Iterable[str]:
-        pod, known = change.object, self._pods.get(change.object.metadata.uid)
-        if change.kind is ChangeKind.DELETED:
-            self._pods.pop(pod.metadata.uid, None)
-        elif known is None or pod.spec.node_name or not known.spec.node_name:
-            # An echo from before our own binding must not make its devices look free again: bindings are never undone.
-            self._pods[pod.metadata.uid] = pod
+        self._books.note_pod(change)
         return (_QUEUE,)
 
     def _node_changed(self, change: Change[core.Node]) -> Iterable[str]:
-        node = change.object
-        if change.kind is ChangeKind.DELETED:
-            self._nodes.pop(node.metadata.name, None)
-        else:
-            self._nodes[node.metadata.name] = node
+        self._books.note_node(change)
         return (_QUEUE,)
 
     async def reconcile(self, _key: str) -> float | None:
         """Try every waiting pod once, higher priority first, then oldest first."""
-        for pod in sorted((pod for pod in self._pods.values() if self._is_waiting(pod)), key=_turn):
+        await self._resolve_doubts()
+        again_s = None
+        for pod in self._books.waiting():
+            if not self._books.is_waiting(pod.metadata.uid):
+                continue  # bound, ended or deleted since this round began
             telemetry.crash_point("scheduler.before-bind")
             try:
                 await self._schedule(pod)
-            except (errors.Conflict, errors.NotFound) as error:
+            except _RACED as error:
+                self._meter.add(telemetry.DECISIONS, "lost")
                 telemetry.log.debug("pod changed while it was placed", pod=pod.metadata.name, reason=error.reason)
-            except errors.Invalid as error:
+            except _REFUSED as error:
                 # Its own matter: the pods behind it must not wait for it.
-                telemetry.log.warning(
-                    "pod cannot be placed", pod=pod.metadata.name, reason=error.reason, error=error.message
-                )
-        return None
+                self._meter.add(telemetry.DECISIONS, "failed")
+                await self._complain(pod, error)
+                again_s = RETRY_S
+        self._meter.set(telemetry.PENDING, len(self._books.waiting()))
+        return again_s
 
-    def _is_waiting(self, pod: core.Pod) -> bool:
-        return (
-            not pod.spec.node_name
-            and pod.spec.scheduler_name == self._settings.scheduler_name
-            and pod.status.phase not in _ENDED
-            and pod.metadata.deletion_timestamp is None
-        )
+    async def _resolve_doubts(self) -> None:
+        for uid, pod in tuple(self._doubtful.items()):
+            found = None
+            with contextlib.suppress(errors.NotFound):
+                found = await self._store.get(core.Pod, pod.metadata.name, pod.metadata.namespace)
+            self._books.correct(uid, found)
+            del self._doubtful[uid]
 
     async def _schedule(self, pod: core.Pod) -> None:
         with telemetry.timed("pod placed", pod=pod.metadata.name) as timing:
-            decision = place.place(place.need_of(pod), self._views())
+            decision = place.place(place.need_of(pod), self._books.views())
+        self._meter.observe(telemetry.DECISION, timing.duration_s)
+        about = f"{pod.metadata.namespace}/{pod.metadata.name}"
         step = Step(
             layer="scheduler",
             reason="Scheduled" if decision.node else "FailedScheduling",
-            message=decision.message,
+            message=f"Successfully assigned {about} to {decision.node}" if decision.node else decision.message,
             at=time.time(),
             duration_s=timing.duration_s,
             facts={"policy": "packed", "nodes": [_fact(verdict) for verdict in decision.verdicts]},
             is_warning=decision.node is None,
         )
         if decision.node is None:
-            await self._refuse(pod, step)
+            self._meter.add(telemetry.DECISIONS, "refused")
+            await self._refuse(pod, step, "Unschedulable")
         else:
             await self._bind(pod, decision.node, step)
 
-    def _views(self) -> tuple[place.NodeView, ...]:
-        by_node: dict[str, list[core.Pod]] = {}
-        for pod in self._pods.values():
-            by_node.setdefault(pod.spec.node_name, []).append(pod)
-        return tuple(place.view_of(node, tuple(by_node.get(node.metadata.name, ()))) for node in self._nodes.values())
-
     async def _bind(self, pod: core.Pod, node: str, step: Step) -> None:
         spec = msgspec.structs.replace(pod.spec, node_name=node)
-        self._take_over(await self._store.update(msgspec.structs.replace(pod, spec=spec)))
+        try:
+            bound = await self._store.update(msgspec.structs.replace(pod, spec=spec))
+        except errors.Unavailable:
+            self._books.assume(pod, node)
+            self._doubtful[pod.metadata.uid] = pod
+            raise
+        self._books.note_written(bound)
+        self._meter.add(telemetry.DECISIONS, "bound")
         telemetry.crash_point("scheduler.after-bind")
         telemetry.log.info("pod bound", pod=pod.metadata.name, node=node)
         await recorder.record(self._store, recorder.reference(pod), step)
 
-    async def _refuse(self, pod: core.Pod, step: Step) -> None:
+    async def _complain(self, pod: core.Pod, error: errors.FairleadError) -> None:
+        """Say on the pod why it cannot be placed although it may fit; a pod that takes no word is logged alone."""
+        telemetry.log.warning("pod cannot be placed", pod=pod.metadata.name, reason=error.reason, error=error.message)
+        step = Step(
+            layer="scheduler", reason="FailedScheduling", message=error.message, at=time.time(), is_warning=True
+        )
+        with contextlib.suppress(*_RACED, *_REFUSED):
+            await self._refuse(pod, step, "SchedulerError")
+
+    async def _refuse(self, pod: core.Pod, step: Step, reason: str) -> None:
         """Keep the reason on the pod; the same reason is not written twice."""
         old = next((item for item in pod.status.conditions if item.type == "PodScheduled"), None)
-        if old is not None and old.message == step.message:
+        if old is not None and (old.reason, old.message) == (reason, step.message):
             return
         condition = meta.Condition(
             type="PodScheduled",
             status="False",
-            reason="Unschedulable",
+            reason=reason,
             message=step.message,
-            last_transition_time=meta.now(),
+            last_transition_time=old.last_transition_time if old is not None and old.status == "False" else meta.now(),
         )
         others = tuple(item for item in pod.status.conditions if item.type != "PodScheduled")
         status = msgspec.structs.replace(pod.status, phase="Pending", conditions=(*others, condition))
-        self._take_over(await self._store.update_status(msgspec.structs.replace(pod, status=status)))
+        self._books.note_written(await self._store.update_status(msgspec.structs.replace(pod, status=status)))
         telemetry.log.info("pod waits", pod=pod.metadata.name, reason="FailedScheduling", error=step.message)
         await recorder.record(self._store, recorder.reference(pod), step)
-
-    def _take_over(self, written: core.Pod) -> None:
-        """Believe our own write ahead of its echo, unless the watch was faster: the pod may be bound or gone by now."""
-        known = self._pods.get(written.metadata.uid)
-        if known is not None and not known.spec.node_name:
-            self._pods[written.metadata.uid] = written
-
-
-def _turn(pod: core.Pod) -> tuple[int, str, str]:
-    return (-(pod.spec.priority or 0), pod.metadata.creation_timestamp or "", pod.metadata.name)
 
 
 def _fact(verdict: place.Verdict) -> dict[str, object]:

@@ -54,13 +54,17 @@ class Election:
         identity: str,
         terms: Terms = TERMS,
         chance: Callable[[], float] = random.random,
+        meter: telemetry.Meter = telemetry.UNMETERED,
     ) -> None:
+        self.was_answered = False
+        """Whether the store has said anything about the lease yet: that it is held, free, or ours."""
         self._store = store
         self._name = name
         self._namespace = namespace
         self._identity = identity
         self._terms = terms
         self._chance = chance
+        self._meter = meter
         self._seen: coordination.Lease | None = None
         self._seen_at = 0.0
         self._renewed_at = 0.0
@@ -70,7 +74,9 @@ class Election:
 
         Raises: Conflict (`LeaseLost`): it was, and the work was cancelled; in a group, whatever the work raises.
         """
+        self._meter.set(telemetry.LEADER, 0, self._name)
         token = await self._acquire()
+        self._meter.set(telemetry.LEADER, 1, self._name)
         telemetry.log.info("leading", lease=self._name, role=self._identity, count=token)
         lost: list[errors.Conflict] = []
         try:
@@ -79,6 +85,7 @@ class Election:
                 keeper = tasks.create_task(self._keep(token, worker, lost), name=f"keeps {self._name}")
                 worker.add_done_callback(lambda _: keeper.cancel())
         finally:
+            self._meter.set(telemetry.LEADER, 0, self._name)
             if not lost:
                 await self._release()
         if lost:
@@ -87,7 +94,9 @@ class Election:
     async def _acquire(self) -> int:
         while True:
             try:
-                if await self._try():
+                is_ours = await self._try()
+                self.was_answered = True
+                if is_ours:
                     return self._held.spec.lease_transitions
             except errors.Conflict:
                 telemetry.log.debug("lease taken by somebody else", lease=self._name)

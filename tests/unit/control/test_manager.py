@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
 import pytest
 
 from fairlead import errors
 from fairlead.control import manager
 from fairlead.store.memory import MemoryStore
-from fairlead.store.port import EVERYTHING, Change, Selector, T
+from fairlead.store.port import EVERYTHING, Change, Listing, Selector, T
 from fairlead.wire.kubernetes import core, meta
 
 
@@ -46,19 +46,22 @@ class _Controller:
 
 
 class _Flaky(MemoryStore):
-    """A store whose first watches break, as after a compaction or a lost connection."""
+    """A store whose first watches break, as after a compaction or a lost connection, with something done meanwhile."""
 
     def __init__(self, *breaks: errors.FairleadError) -> None:
         super().__init__()
         self._breaks = list(breaks)
+        self.meanwhile: Callable[[], Awaitable[object]] | None = None
 
     async def watch(
         self, kind: type[T], selector: Selector = EVERYTHING, *, since: str | None = None
     ) -> AsyncIterator[Change[T]]:
+        if self._breaks:
+            if self.meanwhile is not None:
+                await self.meanwhile()
+            raise self._breaks.pop(0)
         async for change in super().watch(kind, selector, since=since):
             yield change
-            if self._breaks:
-                raise self._breaks.pop(0)
 
 
 def _node(name: str, **labels: str) -> core.Node:
@@ -89,6 +92,57 @@ async def test_a_broken_watch_lists_again_with_a_cache_that_forgot() -> None:
         assert [await controller.next() for _ in range(3)] == ["ADDED first"] * 3
         task.cancel()
     assert controller.resets == 3
+
+
+async def test_what_went_while_nobody_watched_is_told_before_what_came_under_its_name() -> None:
+    store, controller = _Flaky(errors.Gone("compacted", reason="Expired")), _Controller()
+    await store.create(_node("first", watched="yes"))
+    await store.create(_node("second", watched="yes"))
+
+    async def replace() -> None:
+        for name in ("first", "second"):
+            await store.delete(core.Node, name)
+        await store.create(_node("first", watched="yes"))
+
+    store.meanwhile = replace
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(manager.run_controllers(store, (controller,)))
+        told = [await controller.next() for _ in range(5)]
+        task.cancel()
+    assert sorted(told[:2]) == ["ADDED first", "ADDED second"]
+    assert told[2:] == ["DELETED first", "DELETED second", "ADDED first"]
+
+
+class _Slow(MemoryStore):
+    """A store that lists pods only when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_list = asyncio.Event()
+        self.asked = asyncio.Event()
+
+    async def list(self, kind: type[T], selector: Selector = EVERYTHING) -> Listing[T]:
+        if kind is core.Pod:
+            self.asked.set()
+            await self.may_list.wait()
+        return await super().list(kind, selector)
+
+
+async def test_nothing_is_reconciled_before_every_kind_was_listed() -> None:
+    class Both(_Controller):
+        def watches(self) -> tuple[manager.Watch, ...]:
+            return (*super().watches(), manager.Watch(kind=core.Pod, keys=lambda _: ()))
+
+    store, controller, other = _Slow(), Both(), _Controller()
+    await store.create(_node("first", watched="yes"))
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(manager.run_controllers(store, (controller, other)))
+        await store.asked.wait()
+        await other.next()  # has its kinds and goes on
+        assert controller.seen.empty()
+        store.may_list.set()
+        assert await controller.next() == "ADDED first"
+        task.cancel()
 
 
 async def test_several_controllers_each_see_everything() -> None:

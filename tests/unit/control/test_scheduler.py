@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from fairlead import errors
 from fairlead.control import manager
 from fairlead.control.scheduler import Scheduler
 from fairlead.settings import ControlSettings
@@ -88,7 +89,11 @@ async def test_a_pod_is_bound_and_the_decision_recorded_with_every_nodes_verdict
     (step,) = await recorder.list_steps(store, uid=pod.metadata.uid)
     nodes = step.facts["nodes"]
     assert isinstance(nodes, list)
-    assert (step.layer, step.reason, step.message) == ("scheduler", "Scheduled", "assigned to big")
+    assert (step.layer, step.reason, step.message) == (
+        "scheduler",
+        "Scheduled",
+        "Successfully assigned default/train to big",
+    )
     assert [(item["name"], item["fits"]) for item in nodes] == [("big", True), ("small", False)]
     assert nodes[1]["why"] == [f"Insufficient {_GPU}"]
 
@@ -237,6 +242,82 @@ async def test_whoever_changed_the_pod_first_wins_and_the_pod_is_bound_at_the_ne
     await scheduler.reconcile("")
     bound = await store.get(core.Pod, "one", "default")
     assert (bound.spec.node_name, bound.metadata.labels) == ("node", {"a": "b"})
+
+
+class Treacherous(MemoryStore):
+    """A store over a bad line: some bindings are carried out and not confirmed, or refused."""
+
+    def __init__(self, *failures: errors.FairleadError, carries_out: bool) -> None:
+        super().__init__()
+        self.failures = list(failures)
+        self._carries_out = carries_out
+
+    async def update(self, item: Any) -> Any:
+        if not self.failures:
+            return await super().update(item)
+        if self._carries_out:
+            await super().update(item)
+        raise self.failures.pop(0)
+
+
+_CUT = errors.Unavailable("cut", reason="APIServerUnreachable")
+
+
+@pytest.mark.parametrize("carries_out", [True, False])
+async def test_nothing_is_given_twice_while_a_binding_is_in_doubt(carries_out: bool) -> None:
+    store = Treacherous(_CUT, carries_out=carries_out)
+    scheduler = Scheduler(store, ControlSettings())
+    await _add_node(store, "node", 1)
+    _feed(scheduler, ChangeKind.ADDED, await store.get(core.Node, "node"))
+    for name in ("one", "two"):
+        _feed(scheduler, ChangeKind.ADDED, await store.create(_pod(name)))
+    with pytest.raises(errors.Unavailable):
+        await scheduler.reconcile("")
+    await scheduler.reconcile("")
+    assert _is_bound(await store.get(core.Pod, "one", "default"))
+    assert _is_refused(await store.get(core.Pod, "two", "default"))
+
+
+async def test_a_pod_that_went_while_its_binding_was_in_doubt_takes_nothing() -> None:
+    store = Treacherous(_CUT, carries_out=True)
+    scheduler = Scheduler(store, ControlSettings())
+    await _add_node(store, "node", 1)
+    _feed(scheduler, ChangeKind.ADDED, await store.get(core.Node, "node"))
+    for name in ("one", "two"):
+        _feed(scheduler, ChangeKind.ADDED, await store.create(_pod(name)))
+    with pytest.raises(errors.Unavailable):
+        await scheduler.reconcile("")
+    await store.delete(core.Pod, "one", "default", grace_s=0)
+    await scheduler.reconcile("")
+    assert _is_bound(await store.get(core.Pod, "two", "default"))
+
+
+async def test_a_refused_binding_is_said_on_the_pod_tried_later_and_holds_nobody_up() -> None:
+    store = Treacherous(errors.Denied("a webhook says no", reason="Forbidden"), carries_out=False)
+    scheduler = Scheduler(store, ControlSettings())
+    await _add_node(store, "node", 2)
+    _feed(scheduler, ChangeKind.ADDED, await store.get(core.Node, "node"))
+    for name in ("one", "two"):
+        _feed(scheduler, ChangeKind.ADDED, await store.create(_pod(name)))
+    assert await scheduler.reconcile("") is not None
+    one = await store.get(core.Pod, "one", "default")
+    assert [(item.reason, item.message) for item in one.status.conditions] == [("SchedulerError", "a webhook says no")]
+    assert _is_bound(await store.get(core.Pod, "two", "default"))
+    assert await scheduler.reconcile("") is None
+    assert _is_bound(await store.get(core.Pod, "one", "default"))
+
+
+async def test_a_pod_behind_a_gate_waits_for_its_keeper(store: MemoryStore) -> None:
+    await _add_node(store, "node", 1)
+    gated = await store.create(_pod("gated", scheduling_gates=(core.SchedulingGate(name="example.com/wait"),)))
+    await store.create(_pod("free"))
+    async with _running(store):
+        await _until(store, "free", _is_bound)
+        await store.delete(core.Pod, "free", "default", grace_s=0)
+        assert not (await store.get(core.Pod, "gated", "default")).status.conditions
+        spec = msgspec.structs.replace(gated.spec, scheduling_gates=())
+        await store.update(msgspec.structs.replace(gated, spec=spec))
+        await _until(store, "gated", _is_bound)
 
 
 async def test_a_node_that_goes_is_not_chosen(store: MemoryStore) -> None:

@@ -77,8 +77,14 @@ class Client:
     """Connections to one API server; an async context."""
 
     def __init__(
-        self, access: credentials.Access, *, limits: Limits, chance: Callable[[], float] = random.random
+        self,
+        access: credentials.Access,
+        *,
+        limits: Limits,
+        chance: Callable[[], float] = random.random,
+        meter: telemetry.Meter = telemetry.UNMETERED,
     ) -> None:
+        self.meter = meter
         self._access = access
         self._limits = limits
         self._chance = chance
@@ -196,9 +202,11 @@ class Client:
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._limits.connect_s, sock_read=silence_s),
             ) as response:
                 trail.answered += 1
+                self.meter.add(telemetry.REQUESTS, request.method, str(response.status))
                 self._note(None)
                 yield response
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            self.meter.add(telemetry.REQUESTS, request.method, "0")
             raise self._cut(error) from error
 
     def _cut(self, error: Exception) -> failure.Transient | errors.Unavailable:

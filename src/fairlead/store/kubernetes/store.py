@@ -17,7 +17,7 @@ from typing import Final, Self, TypeVar
 
 import msgspec
 
-from fairlead import errors
+from fairlead import errors, telemetry
 from fairlead.store import document as documents
 from fairlead.store import match, port, semantics
 from fairlead.store.document import Document
@@ -42,9 +42,10 @@ class KubernetesStore:
         *,
         limits: http.Limits = http.LIMITS,
         chance: Callable[[], float] = random.random,
+        meter: telemetry.Meter = telemetry.UNMETERED,
     ) -> None:
-        """Take where to go and as whom, how hard to ask, and what jitters waits (0 to 1)."""
-        self._client = http.Client(access, limits=limits, chance=chance)
+        """Take where to go and as whom, how hard to ask, what jitters waits (0 to 1), and who counts requests."""
+        self._client = http.Client(access, limits=limits, chance=chance, meter=meter)
 
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()

@@ -57,6 +57,7 @@ class Watch(Generic[T]):
             started, position = clock.time(), self._position
             try:
                 if self._was_open:
+                    self._client.meter.add(telemetry.WATCHES, self._kind.KIND, "resumed")
                     await self._check_history()
                 async with contextlib.aclosing(self._connection()) as stream:
                     async for change in stream:
