@@ -1,9 +1,9 @@
 """A program of its own: opens device nodes as a container would, and says which errno each gave.
 
-    python -I -S probe.py CGROUP_PROCS MOUNT_NS PATH… -- MAJOR:MINOR…
+    python -I -S probe.py CGROUP_PROCS… -- MOUNT_NS PATH… -- MAJOR:MINOR…
 
-It joins the container's device cgroup (writes its own pid to CGROUP_PROCS, a file; "-" joins none) and its mount
-namespace (MOUNT_NS, a file of /proc/PID/ns), takes a private copy of that namespace, opens each path there, mounts a
+It joins the container's device cgroups (writes its own pid to each CGROUP_PROCS, a file) and its mount namespace
+(MOUNT_NS, a file of /proc/PID/ns), takes a private copy of that namespace, opens each path there, mounts a
 tmpfs that only it sees, makes a node of each number in it and opens that. Prints a JSON list: one token for each path,
 then one for each number; `OK`, an errno name, or for a node that may not even be made `mknod:` and an errno name.
 
@@ -68,12 +68,13 @@ def _leave_own_cgroups() -> None:
     os.close(view)
 
 
-def _join(cgroup_procs: str, mount_namespace: str) -> None:
-    # Opened before the cgroup is joined: nothing of the host is needed after.
+def _join(cgroup_procs: list[str], mount_namespace: str) -> None:
+    # Opened before a cgroup is joined: nothing of the host is needed after.
     namespace = os.open(mount_namespace, os.O_RDONLY | os.O_CLOEXEC)
-    if cgroup_procs != "-":
+    if cgroup_procs:
         _leave_own_cgroups()
-        procs = os.open(cgroup_procs, os.O_WRONLY | os.O_CLOEXEC)
+    for path in cgroup_procs:
+        procs = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         os.write(procs, str(os.getpid()).encode())
         os.close(procs)
     _checked("setns", _libc.setns(namespace, CLONE_NEWNS))
@@ -85,7 +86,8 @@ def _join(cgroup_procs: str, mount_namespace: str) -> None:
 def main(arguments: list[str]) -> int:
     """Run the program; returns its exit code."""
     _libc.alarm(ALARM_S)
-    cgroup_procs, mount_namespace, *wanted = arguments
+    first = arguments.index("--")
+    cgroup_procs, mount_namespace, wanted = arguments[:first], arguments[first + 1], arguments[first + 2 :]
     middle = wanted.index("--")
     paths, numbers = wanted[:middle], wanted[middle + 1 :]
     try:
