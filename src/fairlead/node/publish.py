@@ -57,8 +57,11 @@ class Publisher:
         """This node's objects as last seen; None: not listed yet."""
         self._wanted: dict[str, planner.Wanted] = {}
         self._labels: dict[str, str] = {}
-        self._done: dict[str, object] = {}
-        """What was last written, by key: the same wanted again and not there means that somebody else was at it."""
+        self._applied: dict[str, str] | None = None
+        """The labels that this agent set last; None: none yet."""
+        self._tried: dict[str, object] = {}
+        """What the last write of each key was to bring about: the same still wanted and not there is somebody else's
+        doing, or a failure that the queue tries again by itself."""
 
     def update(self, snapshot: inventory.Snapshot) -> None:
         """Publish this from now on; returns at once."""
@@ -129,7 +132,7 @@ class Publisher:
             self._ask(_LABELS, self._labels)
 
     def _ask(self, key: str, wanted: object) -> None:
-        is_repair = key in self._done and self._done[key] == wanted
+        is_repair = key in self._tried and self._tried[key] == wanted
         self._queue.add(key, after_s=self._drift_s if is_repair else 0.0)
 
     def _is_due(self, name: str) -> bool:
@@ -152,11 +155,10 @@ class Publisher:
 
         What an earlier agent set is not known here: the first apply of every agent tells the server, which remembers.
         """
-        before = self._done.get(_LABELS)
-        if not isinstance(before, dict):
+        if self._applied is None:
             return False
         there = node.metadata.labels
-        gone = before.keys() - self._labels.keys()
+        gone = self._applied.keys() - self._labels.keys()
         return all(there.get(name) == value for name, value in self._labels.items()) and not gone & there.keys()
 
     # what is done
@@ -169,11 +171,12 @@ class Publisher:
         elif (wanted := self._wanted.get(key)) is not None:
             await self._keep(key, wanted, self._node)
         elif (device := (self._devices or {}).get(key)) is not None:
+            self._tried.pop(key, None)
             with contextlib.suppress(errors.NotFound, errors.Conflict):  # gone, or another object by now
                 await self._store.delete(GPUDevice, key, uid=device.metadata.uid)
 
     async def _keep(self, name: str, wanted: planner.Wanted, node: core.Node) -> None:
-        self._done.pop(name, None)  # until this is through, whatever differs is our own doing
+        self._tried[name] = wanted
         device = (self._devices or {}).get(name)
         if device is None or not self._is_owned(device, wanted):
             owner = meta.OwnerReference(
@@ -184,14 +187,15 @@ class Publisher:
         if not self._is_told(device, wanted):
             telling = functools.partial(planner.with_status, wanted=wanted, now=meta.now())
             await change.change_status(self._store, GPUDevice, name, telling)
-        self._done[name] = wanted
 
     async def _label(self, node: core.Node) -> None:
         """Set our labels and take back those we set before; the uid keeps us from making a Node that is gone."""
-        wanted = self._labels
+        wanted = self._tried[_LABELS] = self._labels
+        if self._is_labelled(node):
+            return
         about = meta.ObjectMeta(name=self._name, uid=node.metadata.uid, labels=wanted)
         await self._store.apply(core.Node(metadata=about), manager=MANAGER)
-        self._done[_LABELS] = wanted
+        self._applied = wanted
 
 
 def _is_ready(node: core.Node | None) -> bool:

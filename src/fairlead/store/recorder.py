@@ -43,8 +43,9 @@ async def record(store: Store, about: core.ObjectReference, step: Step, *, host:
         message=step.message,
         type="Warning" if step.is_warning else "Normal",
         source=core.EventSource(component=f"fairlead-{step.layer}", host=host),
-        first_timestamp=meta.now(),
-        last_timestamp=meta.now(),
+        first_timestamp=meta.emit_time(step.at),
+        last_timestamp=meta.emit_time(step.at),
+        count=1,
     )
     try:
         await store.create(event)

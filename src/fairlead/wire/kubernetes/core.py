@@ -312,12 +312,12 @@ class Event(Wire, frozen=True):
     involved_object: ObjectReference = ObjectReference()
     reason: str = ""
     message: str = ""
-    type: str = "Normal"
-    """`Normal` or `Warning`."""
+    type: str = ""
+    """`Normal` or `Warning`; a server supplies no default, so whoever writes one says it."""
     source: EventSource = EventSource()
     first_timestamp: str | None = None
     last_timestamp: str | None = None
-    count: int = 1
+    count: int = 0
 
 
 class ScopedSelector(Wire, frozen=True):

@@ -8,6 +8,7 @@ Source: apimachinery pkg/apis/meta/v1 types.go.
 from __future__ import annotations
 
 import datetime as dt
+import time
 from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -88,7 +89,12 @@ def encode(item: Object) -> bytes:
 
 def now() -> str:
     """Return the time as Kubernetes writes it in events: RFC 3339, UTC, microseconds."""
-    return dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return emit_time(time.time())
+
+
+def emit_time(at: float) -> str:
+    """Return Unix seconds as `now` would have said them then."""
+    return dt.datetime.fromtimestamp(at, dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def timestamp(text: str | None) -> float | None:

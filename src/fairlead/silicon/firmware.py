@@ -1,0 +1,15 @@
+"""What a machine's firmware says about the machine itself, under an injectable root."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fairlead.silicon import pci
+
+
+def product_name(root: Path) -> str:
+    """Return what the vendor calls the machine, `DGX H100`; empty where nobody tells.
+
+    Source: SMBIOS System Information (type 1), as Linux shows it in /sys/class/dmi/id.
+    """
+    return pci.read_text(root / "sys/class/dmi/id/product_name") or ""
