@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from fairlead import errors
-from fairlead.inject import bundle, commandline, policy, prepare, prepared
+from fairlead.inject import bundle, commandline, converted, policy, prepare, prepared
 from fairlead.plan import edits, request
 from fairlead.wire.cdi import directory, host
 from fairlead.wire.cdi import spec as cdi
@@ -38,7 +38,7 @@ def _edit(folder: str, settings: policy.Settings) -> None:
     if asked.is_empty:
         return
     before = bundle.strip(made.config, asked, settings.request)
-    registry = directory.scan(settings.spec_dirs)
+    registry = directory.scan(settings.spec_dirs, decoders=converted.decoders(settings.converted))
     try:
         state = prepared.state_of(settings.spec_dirs)
     except (OSError, ValueError):
@@ -79,7 +79,10 @@ def sources(
     """Return the edits asked for, narrowed to the capabilities asked for, from files nobody else can have written.
 
     Raises: NotFound, Invalid: a device is not there.   Denied: others could have written the spec or a hook's program.
+            Unavailable: a YAML spec that was not converted may say otherwise.
     """
+    if any(name not in registry.devices for name in asked.names):
+        _assert_decided(registry, 0)
     resolved = registry.resolve(asked.names)
     files = [item.file for item in resolved]
     found = list(edits.sources_of(resolved))
@@ -87,12 +90,14 @@ def sources(
         kind = settings.request.default_kind
         bare = [file for file in registry.files if file.spec is not None and file.spec.kind == kind]
         if not bare:
+            _assert_decided(registry, 0)
             message = f"no CDI spec is of kind {kind}: no driver files to give"
             hint = f"generate it into one of {', '.join(registry.directories)}"
             raise errors.NotFound(message, reason="KindUnresolvable", hint=hint, kind=kind)
         files += bare
         known = {source for source, _ in found}
         found += [(file.path, file.spec.edits) for file in bare if file.spec is not None and file.path not in known]
+    _assert_decided(registry, min((file.priority for file in files), default=0))
     for path in dict.fromkeys(file.path for file in files):
         _assert_ours(path, "a CDI spec")
         _assert_ours(path[: path.rfind("/")] or "/", "a folder of CDI specs")
@@ -100,6 +105,14 @@ def sources(
     for path in prepare.programs(each for _, each in narrowed):
         _assert_ours(path, "a hook's program")
     return narrowed
+
+
+def _assert_decided(registry: directory.Registry, priority: int) -> None:
+    """Refuse to answer where a spec that could not be read may say otherwise. Raises: Unavailable."""
+    unread = converted.find_decisive(registry, priority)
+    if unread is not None and unread.error is not None:
+        message = f"{unread.path} may define what is asked for, but is {unread.error.message}"
+        raise errors.Unavailable(message, reason=converted.UNREAD, hint=unread.error.hint, path=unread.path)
 
 
 def _assert_ours(path: str, what: str) -> None:

@@ -32,6 +32,8 @@ class Settings:
     """The host's ldconfig; empty: the hook looks in the usual places."""
     prepared = "/run/fairlead/inject.json"
     """Where resolved specs are kept between containers; empty: nowhere."""
+    converted = "/run/fairlead/cdi-yaml"
+    """Where YAML specs are kept as JSON, which alone is read here; empty: nowhere."""
     facts = "/run/fairlead/driver.json"
     """What the agent knows of the driver: driver, cuda, arch, brand."""
 
@@ -39,14 +41,15 @@ class Settings:
         self.request = request.Policy()
 
 
-def load(path: str, *, hook: str = "") -> Settings:
+def load(path: str, *, hook: str = "", runtimes: tuple[str, ...] = ()) -> Settings:
     """Read the file; a missing one means the defaults.
 
-    Args:    hook: what `hook` is where the file does not say.
+    Args:    hook, runtimes: what these are where the file does not say; no runtimes: the default.
     Raises:  PolicyError: unreadable, open to others than root, or a key that is unknown or mistyped.
     """
     settings = Settings()
     settings.hook = hook
+    settings.runtimes = runtimes or settings.runtimes
     data = read_trusted(path)
     if data is None:
         return settings
@@ -154,6 +157,7 @@ _KEYS = {
     "hookTimeout": ("hook_timeout_s", _seconds),
     "ldconfig": ("ldconfig", _path),
     "prepared": ("prepared", _path),
+    "converted": ("converted", _path),
     "facts": ("facts", _path),
     "mode": ("mode", _mode),
     "defaultKind": ("default_kind", _text),

@@ -7,36 +7,37 @@ is no failure of the container.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fairlead import errors, files
-from fairlead.inject import document, prepared
+from fairlead.inject import converted, document, prepared
 from fairlead.plan import edits
-from fairlead.wire.cdi import directory, host, validate
+from fairlead.wire.cdi import directory, host, parse, validate
 from fairlead.wire.cdi import spec as cdi
 
 _MODE = 0o600
 _FOLDER_MODE = 0o755
 
 
-def write(spec_dirs: Sequence[str], path: str) -> bool:
-    """Scan spec folders and keep what they say; False: it cannot be kept now (see `keep`)."""
-    registry = directory.scan(spec_dirs)
+def write(spec_dirs: Sequence[str], path: str, *, decoders: Mapping[str, parse.Decoder] = directory.JSON_ONLY) -> bool:
+    """Scan spec folders and keep what they say, anew; False: it cannot be kept now (see `keep`)."""
+    registry = directory.scan(spec_dirs, decoders=decoders)
     try:
-        return keep(registry, prepared.state_of(tuple(spec_dirs)), path)
+        return keep(registry, prepared.state_of(tuple(spec_dirs)), path, is_renewed=True)
     except (OSError, ValueError):
         return False
 
 
-def keep(registry: directory.Registry, state: list[object], path: str) -> bool:
+def keep(registry: directory.Registry, state: list[object], path: str, *, is_renewed: bool = False) -> bool:
     """Write the prepared file of a registry; False: a spec changed a moment ago, it is there already, or refused.
 
     Args: state: of the spec folders, read after the scan: a change between the two makes the file useless, not wrong,
           unless the clock stood still; therefore files that changed within its tick are not kept at all.
+          is_renewed: write it although one of this state is there: more formats are read now than then.
     """
-    if not _is_of(registry, state) or prepared.is_current(state, path):
+    if not _is_of(registry, state) or (not is_renewed and prepared.is_current(state, path)):
         return False
     entry = {
         "format": prepared.FORMAT,
@@ -63,8 +64,10 @@ def _is_of(registry: directory.Registry, state: list[Any]) -> bool:
     """Whether the scan saw the very files that the state tells; one that changed a moment ago proves nothing."""
     told = {f"{folder}/{name}": identity for folder, *rest in state for names in rest for name, *identity in names}
     seen = {file.path: file.fingerprint for file in registry.files}
-    # A file of a format that is not read here defines nothing, whatever becomes of it.
-    read = [path for path in seen if path.endswith(".json")]
+    used = [file.priority for file in registry.files if file.spec is not None]
+    if converted.find_decisive(registry, min(used, default=0)) is not None:
+        return False  # what it says could be otherwise; each container is told
+    read = [file.path for file in registry.files if not converted.is_unread(file)]
     return told.keys() == seen.keys() and all(told[path] == list(seen[path] or ()) for path in read)
 
 
