@@ -49,7 +49,12 @@ def node_name(settings: Settings) -> str:
 
 
 async def run_agent(
-    settings: Settings, silicon: Silicon, store: Store | None, *, ready: Callable[[AgentReport], None] | None
+    settings: Settings,
+    silicon: Silicon,
+    store: Store | None,
+    *,
+    ready: Callable[[AgentReport], None] | None,
+    meter: telemetry.Meter = telemetry.UNMETERED,
 ) -> None:
     """Run the agent until cancelled; `silicon` and `store` stay the caller's to close.
 
@@ -57,7 +62,7 @@ async def run_agent(
              specs are on disk; registration goes on by itself, as long as it takes.
     Raises:  whatever ended a part; an error here is a bug or a broken machine, never a missing GPU or kubelet.
     """
-    agent = _Agent(settings, silicon, store)
+    agent = _Agent(settings, silicon, store, meter)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(agent.folder.run(), name="kubelet folder")
         tasks.create_task(agent.watch.run(), name="inventory")
@@ -68,7 +73,8 @@ async def run_agent(
 
 
 class _Agent:
-    def __init__(self, settings: Settings, silicon: Silicon, store: Store | None) -> None:
+    def __init__(self, settings: Settings, silicon: Silicon, store: Store | None, meter: telemetry.Meter) -> None:
+        self._meter = meter
         self.node = node_name(settings)
         self.journal = journal.Journal(self.node, store)
         machine = firmware.product_name(settings.silicon.root)
@@ -78,6 +84,7 @@ class _Agent:
             rescan_s=settings.silicon.rescan_s,
             policy=HEALTH_POLICY,
             on_change=self.journal.health_changed,
+            turned=lambda within_s: meter.promise("inventory", within_s),
         )
         self.folder = registration.FolderWatch(settings.kubelet_folder)
         self.specs = cdi.SpecFiles(
@@ -149,7 +156,7 @@ class _Agent:
         offered = (*(self._resolvable(ad) for ad in offered), *(dataclasses.replace(ad, devices=()) for ad in ended))
         for ad in offered:
             if ad.resource not in self._plugins:
-                self._plugins[ad.resource] = deviceplugin.Plugin(ad.resource)
+                self._plugins[ad.resource] = deviceplugin.Plugin(ad.resource, meter=self._meter)
                 tasks.create_task(self._serve(self._plugins[ad.resource]), name=f"plugin {ad.resource}")
             if self._plugins[ad.resource].update(ad, self._topology):
                 self.journal.advertised(self._plugins[ad.resource])
@@ -169,6 +176,7 @@ class _Agent:
         endpoint = deviceplugin.Endpoint(plugin, self.folder.folder)
 
         def registered(_: str) -> None:
+            self._meter.add(telemetry.REGISTRATIONS, plugin.resource)
             self.journal.registered(plugin, endpoint.path)
 
         registrar = registration.Registrar(

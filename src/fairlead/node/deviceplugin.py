@@ -46,9 +46,16 @@ class Offer:
 class Plugin:
     """Servicer of `v1beta1.DevicePlugin` for one resource."""
 
-    def __init__(self, resource: str, *, told: Callable[[attribution.Call], None] | None = None) -> None:
+    def __init__(
+        self,
+        resource: str,
+        *,
+        told: Callable[[attribution.Call], None] | None = None,
+        meter: telemetry.Meter = telemetry.UNMETERED,
+    ) -> None:
         """Take the resource's name; `told` is called with every answered part of an Allocate."""
         self.resource = resource
+        self._meter = meter
         self._told = told
         self._preference: attribution.Preference | None = None
         self._offer = Offer()
@@ -63,6 +70,9 @@ class Plugin:
         """Answer from this now on; returns whether the advertised list differs and was sent."""
         devices = {device.id: device for device in advertisement.devices}
         self._offer = Offer(devices=devices, kind=advertisement.kind, topology=topology)
+        healthy = sum(device.is_healthy for device in advertisement.devices)
+        self._meter.set(telemetry.DEVICES, len(advertisement.devices), self.resource, "advertised")
+        self._meter.set(telemetry.DEVICES, healthy, self.resource, "healthy")
         return self._devices.set(advertisement.devices)
 
     async def options(self) -> pb.DevicePluginOptions:
@@ -92,6 +102,7 @@ class Plugin:
         """Answer CDI names. Raises: NotFound: unknown id; DeviceFault: unhealthy id. Same ids, same answer."""
         with telemetry.timed("devices allocated", resource=self.resource) as timing:
             answers = [self._give(tuple(map(DeviceID, r.devices_ids))) for r in request.container_requests]
+        self._meter.observe(telemetry.ALLOCATE, timing.duration_s, self.resource)
         telemetry.log.info("devices allocated", resource=self.resource, count=len(answers))
         self._tell(request, answers, timing.duration_s)
         return pb.AllocateResponse(container_responses=answers)

@@ -24,6 +24,8 @@ from fairlead.plan import health as rules
 from fairlead.silicon import port
 
 FIRST_RETRY_S: Final = 1.0
+_HANGING_S: Final = 300.0
+"""A scan that takes longer hangs: each of its calls has its own, much shorter limit."""
 SCAN_GAP_S: Final = 0.2
 """Least time between two scans, however many events ask for one."""
 
@@ -54,17 +56,20 @@ class Watch:
         policy: rules.Policy = rules.DEFAULT,
         clock: Callable[[], float] = time.monotonic,
         on_change: Callable[[health.Change], None] | None = None,
+        turned: Callable[[float], None] = lambda _: None,
     ) -> None:
         """Prepare; nothing is read before `run`.
 
         Args:    rescan_s: longest time between scans.   clock: monotonic seconds.
                  on_change: told of every GPU that begins or ceases to be offered, right after it is published.
+                 turned: told before each scan within how many seconds the next one will begin.
         """
         self.snapshots: latest.Latest[Snapshot] = latest.Latest(Snapshot())
         self._silicon = silicon
         self._rescan_s = rescan_s
         self._clock = clock
         self._on_change = on_change
+        self._turned = turned
         self._book = health.Book(policy)
         self._asked = asyncio.Event()
 
@@ -89,6 +94,7 @@ class Watch:
         retry_s = FIRST_RETRY_S
         while True:
             self._asked.clear()
+            self._turned(self._rescan_s + _HANGING_S)
             is_answered = await self._scan()
             retry_s = FIRST_RETRY_S if is_answered else min(retry_s * 2, max(self._rescan_s, FIRST_RETRY_S))
             await asyncio.sleep(SCAN_GAP_S)
