@@ -1,0 +1,152 @@
+{{- define "fairlead.fullname" -}}
+{{- default .Release.Name .Values.fullnameOverride | trunc 52 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- /* Labels that never change: a selector cannot. Call with (dict "root" $ "component" "agent"). */ -}}
+{{- define "fairlead.selector" -}}
+app.kubernetes.io/name: {{ .root.Chart.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
+app.kubernetes.io/component: {{ .component }}
+{{- end -}}
+
+{{- define "fairlead.labels" -}}
+{{ include "fairlead.selector" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: fairlead
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "fairlead.image" -}}
+{{- if .Values.image.digest -}}
+{{ printf "%s@%s" .Values.image.repository .Values.image.digest }}
+{{- else -}}
+{{ printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) }}
+{{- end -}}
+{{- end -}}
+
+{{- /* Environment of every component. */ -}}
+{{- define "fairlead.env" -}}
+- name: FAIRLEAD_LOG_LEVEL
+  value: {{ .Values.log.level }}
+- name: FAIRLEAD_LOG_FORMAT
+  value: {{ .Values.log.format }}
+- name: FAIRLEAD_CLUSTER_MONITOR
+  value: {{ printf "%s:%s" .Values.monitor.host (.Values.monitor.port | toJson) | quote }}
+- name: FAIRLEAD_CLUSTER_NAMESPACE
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.namespace
+{{- end -}}
+
+{{- define "fairlead.probes" -}}
+ports:
+  - name: monitor
+    containerPort: {{ .Values.monitor.port }}
+livenessProbe:
+  httpGet:
+    path: /healthz
+    port: monitor
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 6
+startupProbe:
+  httpGet:
+    path: /healthz
+    port: monitor
+  periodSeconds: 1
+  timeoutSeconds: 5
+  failureThreshold: 120
+readinessProbe:
+  httpGet:
+    path: /readyz
+    port: monitor
+  periodSeconds: 5
+  timeoutSeconds: 5
+{{- end -}}
+
+{{- /* A leader-elected Deployment. Call with (dict "root" $ "component" "scheduler" "values" .Values.scheduler "env" list). */ -}}
+{{- define "fairlead.deployment" -}}
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: {{ include "fairlead.fullname" .root }}-{{ .component }}
+  namespace: {{ .root.Release.Namespace }}
+  labels:
+    {{- include "fairlead.labels" . | nindent 4 }}
+spec:
+  replicas: {{ .values.replicas }}
+  selector:
+    matchLabels:
+      {{- include "fairlead.selector" . | nindent 6 }}
+  template:
+    metadata:
+      labels:
+        {{- include "fairlead.labels" . | nindent 8 }}
+        {{- with .values.podLabels }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+      {{- with .values.podAnnotations }}
+      annotations:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+    spec:
+      serviceAccountName: {{ include "fairlead.fullname" .root }}-{{ .component }}
+      automountServiceAccountToken: true
+      {{- /* A Service called fairlead would bring FAIRLEAD_* variables, and unknown ones end the program. */}}
+      enableServiceLinks: false
+      priorityClassName: {{ .values.priorityClassName | quote }}
+      {{- with .root.Values.imagePullSecrets }}
+      imagePullSecrets:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      securityContext:
+        runAsNonRoot: true
+        runAsUser: 65532
+        runAsGroup: 65532
+        seccompProfile:
+          type: RuntimeDefault
+      {{- with .values.nodeSelector }}
+      nodeSelector:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with .values.tolerations }}
+      tolerations:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      affinity:
+      {{- if .values.affinity }}
+        {{- toYaml .values.affinity | nindent 8 }}
+      {{- else }}
+        podAntiAffinity:
+          preferredDuringSchedulingIgnoredDuringExecution:
+            - weight: 100
+              podAffinityTerm:
+                topologyKey: kubernetes.io/hostname
+                labelSelector:
+                  matchLabels:
+                    {{- include "fairlead.selector" . | nindent 20 }}
+      {{- end }}
+      containers:
+        - name: {{ .component }}
+          image: {{ include "fairlead.image" .root | quote }}
+          imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+          args:
+            - {{ .component }}
+          env:
+            {{- include "fairlead.env" .root | nindent 12 }}
+            {{- with .env }}
+            {{- toYaml . | nindent 12 }}
+            {{- end }}
+            {{- with .values.env }}
+            {{- toYaml . | nindent 12 }}
+            {{- end }}
+          {{- include "fairlead.probes" .root | nindent 10 }}
+          resources:
+            {{- toYaml .values.resources | nindent 12 }}
+          securityContext:
+            allowPrivilegeEscalation: false
+            readOnlyRootFilesystem: true
+            capabilities:
+              drop:
+                - ALL
+{{- end -}}
