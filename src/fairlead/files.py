@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 import tempfile
 from pathlib import Path
 
@@ -32,10 +33,35 @@ def write_atomic(path: Path, data: bytes, *, mode: int = 0o644, durable: bool = 
         raise errors.Unavailable(message, reason="StateWriteFailed", hint=hint, path=str(path)) from error
 
 
-def _replace(path: Path, data: bytes, *, mode: int, durable: bool) -> None:
+def rewrite(path: Path, data: bytes) -> None:
+    """Replace the content of somebody's file in one step: mode, owner and attributes stay, a link is followed.
+
+    Raises: Unavailable: it is not there, or the disk refuses; the old content is untouched.
+    """
+    try:
+        real = path.resolve(strict=True)
+        _replace(real, data, mode=stat.S_IMODE(real.stat().st_mode), durable=True, like=real)
+    except OSError as error:
+        hint = "free some space; the old content is untouched" if error.errno in _FULL else None
+        message = f"cannot write {path}: {error.strerror}"
+        raise errors.Unavailable(message, reason="FileWriteFailed", hint=hint, path=str(path)) from error
+
+
+def _copy_attributes(source: Path, handle: int) -> None:
+    """Give a new file the owner and the extended attributes of another, as far as we may."""
+    status = source.stat()
+    os.fchown(handle, status.st_uid, status.st_gid)
+    for name in os.listxattr(source):
+        with contextlib.suppress(OSError):  # labels that only the kernel may write
+            os.setxattr(handle, name, os.getxattr(source, name))
+
+
+def _replace(path: Path, data: bytes, *, mode: int, durable: bool, like: Path | None = None) -> None:
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
+            if like is not None:
+                _copy_attributes(like, file.fileno())
             os.fchmod(file.fileno(), mode)
             file.write(data)
             file.flush()

@@ -98,3 +98,23 @@ def test_setting_aside_never_replaces_what_has_that_name_not_even_a_dangling_lin
 def test_a_file_that_cannot_be_set_aside_is_the_operators_matter(tmp_path: Path) -> None:
     with pytest.raises(errors.Unavailable, match=r"cannot set .* aside"):
         files.set_aside(tmp_path / "absent", why="damaged")
+
+
+def test_a_rewritten_file_keeps_mode_owner_and_its_link(tmp_path: Path) -> None:
+    real, link = tmp_path / "real.toml", tmp_path / "link.toml"
+    real.write_bytes(b"old")
+    real.chmod(0o640)
+    if os.geteuid() == 0:
+        os.chown(real, 12345, 54321)
+    link.symlink_to("real.toml")
+    before = real.stat()
+    files.rewrite(link, b"new")
+    after = real.stat()
+    assert (link.is_symlink(), real.read_bytes()) == (True, b"new")
+    assert (after.st_mode, after.st_uid, after.st_gid) == (before.st_mode, before.st_uid, before.st_gid)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.toml", "real.toml"]
+
+
+def test_what_is_not_there_is_not_rewritten(tmp_path: Path) -> None:
+    with pytest.raises(errors.Unavailable, match="cannot write"):
+        files.rewrite(tmp_path / "none", b"new")

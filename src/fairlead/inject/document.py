@@ -47,6 +47,10 @@ else:
             value, end = _scan(text, start)
         except StopIteration:
             raise ValueError("no value") from None
+        except SystemError:
+            # The scanner takes its error from `json`, and fails in another way where that is not loaded.
+            found: object = __import__("json").loads(text)
+            return found
         if text[end:].strip(_SPACE):
             raise ValueError(f"something follows the document at {end}")
         return value

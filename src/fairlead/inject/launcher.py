@@ -95,16 +95,24 @@ posix._exit({call})
 
 
 def emit_runtime(
-    *, interpreter: str, packages: str, hook: str, config: str = policy.DEFAULT_PATH, image: str = ""
+    *,
+    interpreter: str,
+    packages: str,
+    hook: str,
+    config: str = policy.DEFAULT_PATH,
+    image: str = "",
+    runtimes: Sequence[str] = (),
 ) -> bytes:
     """Return the text of the runtime's launcher.
 
     Args:    interpreter: absolute path of Python.   packages: folder that holds the package `fairlead`.
              hook: absolute path of the hook's launcher; empty: add no hook.   config: the operator's file.
              image: absolute path of the image; empty: none.
+             runtimes: what to become where the operator's file does not say; none: runc, else crun.
     Raises:  Invalid: a path is relative, or the interpreter's is too long for the kernel.
     """
-    call = f"runtime.main(config={config!r}, hook={hook!r})"
+    chosen = f", runtimes={tuple(runtimes)!r}" if runtimes else ""
+    call = f"runtime.main(config={config!r}, hook={hook!r}{chosen})"
     return _emit(interpreter, packages, image=image, module="runtime", call=call)
 
 
@@ -150,11 +158,18 @@ def _interpreter() -> Path:
     return Path(_SYSTEM if fits else sys.executable).resolve()
 
 
-def install(folder: Path, *, config: Path = Path(policy.DEFAULT_PATH), interpreter: Path | None = None) -> None:
+def install(
+    folder: Path,
+    *,
+    config: Path = Path(policy.DEFAULT_PATH),
+    interpreter: Path | None = None,
+    runtimes: Sequence[str] = (),
+) -> None:
     """Write both launchers and their images into a folder, and compile the package; idempotent.
 
     Args:    folder: must belong to root and be closed to others, else the shim refuses its own hook.
              interpreter: of the version that runs now; None: the system's if it is, else the one that runs now.
+             runtimes: as for `emit_runtime`.
     Raises:  Denied: others could write the folder or the package.   Invalid, Unavailable: as above, or disk.
     """
     package = Path(fairlead.__file__).resolve().parent
@@ -171,7 +186,12 @@ def install(folder: Path, *, config: Path = Path(policy.DEFAULT_PATH), interpret
     text = emit_hook(interpreter=python, packages=packages, image=str(images[HOOK]))
     files.write_atomic(hook, text, mode=_MODE)
     text = emit_runtime(
-        interpreter=python, packages=packages, hook=str(hook), config=str(config), image=str(images[RUNTIME])
+        interpreter=python,
+        packages=packages,
+        hook=str(hook),
+        config=str(config),
+        image=str(images[RUNTIME]),
+        runtimes=runtimes,
     )
     files.write_atomic(folder / RUNTIME, text, mode=_MODE)
     compileall.compile_dir(package, quiet=2)

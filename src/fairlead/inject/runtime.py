@@ -21,21 +21,28 @@ _MARKS = (b"NVIDIA_", b"CUDA_VERSION", b"/nvidia-container-devices/", b"\\u")
 _COULD_NOT_EXEC = 127
 
 
-def main(arguments: list[str] | None = None, *, config: str = policy.DEFAULT_PATH, hook: str = "") -> int:
+def main(
+    arguments: list[str] | None = None,
+    *,
+    config: str = policy.DEFAULT_PATH,
+    hook: str = "",
+    runtimes: tuple[str, ...] = (),
+) -> int:
     """Edit the container that is made, if one is, then become the runtime; returns only when refused.
 
-    Args: config: the operator's file.   hook: our hook, where the file does not name one.
+    Args: config: the operator's file.   hook, runtimes: our hook and what to become, where the file does not say.
     """
     argv = sys.argv[1:] if arguments is None else arguments
     place = commandline.command_place(argv)
     try:
-        settings = policy.load(config, hook=hook)
+        settings = policy.load(config, hook=hook, runtimes=runtimes)
     except policy.PolicyError as error:
         commandline.tell(argv, "error", f"{config}: {error}")
         if place is not None and argv[place] in _MAKING:
             return 2
         # Stopping and removing containers must go on while the file is broken.
         settings = policy.Settings()
+        settings.runtimes = runtimes or settings.runtimes
     if place is not None and argv[place] in _MAKING:
         code = _make(argv, commandline.bundle_folder(argv[place + 1 :]), settings)
         if code:
