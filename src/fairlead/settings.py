@@ -83,7 +83,9 @@ class NodeSettings:
 
     name: str = row("", text="node name; empty: the host's name")
     resource: str = row("nvidia.com/gpu", text="extended resource under which whole NVIDIA GPUs are advertised")
-    kubelet_folder: Path | None = row(None, text="folder of kubelet.sock; default: device-plugins in the run folder")
+    kubelet_folder: Path | None = row(
+        None, text="folder of kubelet.sock; default: device-plugins in the run folder, for `agent` the kubelet's"
+    )
     cdi_folder: Path = row(Path("/var/run/cdi"), text="folder that engines read generated CDI specs from")
     cdi_profile: str = row(
         "tenant",

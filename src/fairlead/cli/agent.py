@@ -1,21 +1,35 @@
-"""`fairlead agent`: one GPU node's agent alone, beside any kubelet."""
+"""`fairlead agent`: one GPU node's agent alone, beside any kubelet, on a cluster or not."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
 
 import click
 
-from fairlead import settings, telemetry
-from fairlead.cli import options, stopping
+from fairlead import errors, settings, telemetry
+from fairlead.cli import cluster, options, stopping
 from fairlead.node import agent as node_agent
 from fairlead.silicon import machine
+from fairlead.store.port import Store
+
+KUBELET_FOLDER: Final = Path("/var/lib/kubelet/device-plugins")
+"""Source: kubelet deviceplugin/v1beta1 constants.go, DevicePluginPath; no flag of a kubelet moves it."""
 
 
 @click.command()
-@options.settings_options("state", "silicon", "node", "log", "debug")
+@options.settings_options("state", "silicon", "node", "cluster", "log", "debug")
 def agent(config: settings.Settings) -> None:
-    """Serve this node's GPUs to a kubelet: device plugin, CDI specs, health."""
+    """Serve this node's GPUs to a kubelet: device plugin, CDI specs, health; tell the cluster about them.
+
+    The kubelet gets its devices whether or not the API server answers; what is to be said to the cluster is said when
+    it does. Without any cluster's credentials nothing is said.
+    """
+    if config.node.kubelet_folder is None:
+        config = settings.override(config, {"node.kubelet_folder": KUBELET_FOLDER})
     telemetry.configure(config.log.level, config.log.format)
     telemetry.arm_crash_point(config.debug.crash_at)
     asyncio.run(_run(config))
@@ -25,11 +39,33 @@ async def _run(config: settings.Settings) -> None:
     stop = stopping.stop_event()
     folder = config.state.folder / "silicon"
     folder.mkdir(parents=True, exist_ok=True)
-    silicon = machine.open_silicon(config.silicon, folder)
+    async with cluster.monitored(config) as monitor, _store(config, monitor.meter) as store:
+        silicon = machine.open_silicon(config.silicon, folder)
+
+        def ready(_: node_agent.AgentReport) -> None:
+            monitor.check = lambda: ""
+
+        monitor.check = lambda: "the first scan has not ended"
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                running = node_agent.run_agent(config, silicon, store, ready=ready, meter=monitor.meter)
+                task = tasks.create_task(running, name="agent")
+                await stop.wait()
+                task.cancel()
+        finally:
+            await silicon.close()
+
+
+@contextlib.asynccontextmanager
+async def _store(config: settings.Settings, meter: telemetry.Meter) -> AsyncIterator[Store | None]:
+    """Give the cluster's store, None where nothing names a cluster: a kubelet's devices need none."""
     try:
-        async with asyncio.TaskGroup() as tasks:
-            task = tasks.create_task(node_agent.run_agent(config, silicon, None, ready=None), name="agent")
-            await stop.wait()
-            task.cancel()
-    finally:
-        await silicon.close()
+        cluster.access(config)
+    except errors.Unavailable as error:
+        if error.reason != cluster.MISSING:
+            raise
+        telemetry.log.warning("no cluster is told about this node", reason=error.reason, error=errors.sentence(error))
+        yield None
+        return
+    async with cluster.opened(config, meter=meter) as store:
+        yield store

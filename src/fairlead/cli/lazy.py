@@ -46,6 +46,8 @@ VERBS: Final = {
     "down": Verb(_MACHINE, "down:down", "Stop and remove all containers, then the service."),
     "agent": Verb(_MACHINE, "agent:agent", "Serve this node's GPUs to a kubelet."),
     "manifests": Verb(_MACHINE, "manifests:manifests", "Print what runs on a cluster, for kubectl apply."),
+    "scheduler": Verb(_MACHINE, "control:scheduler", "Bind a cluster's pods that name it."),
+    "controller": Verb(_MACHINE, "control:controller", "Keep Fairlead's objects in a cluster true."),
     "doctor": Verb(_MACHINE, "doctor:doctor", "Check every layer and say how to mend it."),
     "simulate": Verb(_MACHINE, "simulate:simulate", "Break simulated GPUs, list faults and profiles."),
     "kubelet": Verb(_MACHINE, "kubelet:kubelet", "Play the kubelet's part on one machine.", is_hidden=True),
