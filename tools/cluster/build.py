@@ -50,6 +50,15 @@ SHARED: Final = (
         stamps=("github.com/containerd/containerd/v2/version.Version",),
     ),
 )
+OLDER: Final = tuple(
+    Module(
+        name=f"containerd-{version}",
+        required="github.com/containerd/containerd",
+        stamps=("github.com/containerd/containerd/version.Version",),
+    )
+    for version in ("1.7", "1.6")
+)
+"""Not part of any cluster: what nodes still run, for the tests of engine configuration."""
 
 
 def versions() -> tuple[str, ...]:
@@ -89,13 +98,15 @@ def ensure_programs(
 
     Raises: Unavailable: no Go, or a build failed.
     """
-    folders = []
-    for module in modules(version):
-        folder = folder_of(module, cache)
-        if not folder.is_dir():
-            _build(module, folder, jobs=jobs, say=say)
-        folders.append(folder)
-    return tuple(folders)
+    return tuple(ensure(module, cache=cache, jobs=jobs, say=say) for module in modules(version))
+
+
+def ensure(module: Module, *, cache: Path = CACHE, jobs: int = 2, say: Callable[[str], None] = print) -> Path:
+    """Build one module where that was not done, and return its folder. Raises: as `ensure_programs`."""
+    folder = folder_of(module, cache)
+    if not folder.is_dir():
+        _build(module, folder, jobs=jobs, say=say)
+    return folder
 
 
 def _build(module: Module, folder: Path, *, jobs: int, say: Callable[[str], None]) -> None:
