@@ -1,4 +1,4 @@
-"""`fairlead cdi …`: one layer by itself, no service needed. Reads spec folders, judges, injects, compares, generates.
+"""`fairlead cdi …`: one layer by itself, no service needed. Reads spec folders, judges, injects, compares.
 
 Every verb prints what it found and then raises where something is wrong, so that a script has both the facts and the
 exit code of the error table. Which folders are read is said with `--spec-dir`, in rising priority.
@@ -6,21 +6,18 @@ exit code of the error table. Which folders are read is said with `--spec-dir`, 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from fairlead import errors, files
+from fairlead import errors
 from fairlead.cli import invocation, output
-from fairlead.model.driver import DriverFiles
-from fairlead.model.gpu import Inventory, Vendor
-from fairlead.plan import edits, exposure, generate
-from fairlead.settings import Settings
+from fairlead.plan import edits
+from fairlead.silicon import running
 from fairlead.wire import oci
-from fairlead.wire.cdi import difference, directory, emit, host, parse, validate, version, yamlfile
+from fairlead.wire.cdi import difference, directory, host, parse, stamp, validate, yamlfile
 from fairlead.wire.cdi import lint as linter
 from fairlead.wire.cdi import spec as spec_types
 
@@ -67,7 +64,26 @@ def _table(title: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         click.echo(line)
 
 
-@click.group("cdi")
+class _Group(click.Group):
+    """The verbs of this module, and two that look at hardware: the others do not pay for what those import."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return all verbs."""
+        return [*super().list_commands(ctx), *_MAKING]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module of a verb that makes specs."""
+        if cmd_name not in _MAKING:
+            return super().get_command(ctx, cmd_name)
+        from fairlead.cli import cdigenerate
+
+        return {"generate": cdigenerate.generate_verb, "watch": cdigenerate.watch_verb}[cmd_name]
+
+
+_MAKING: Final = ("generate", "watch")
+
+
+@click.group("cdi", cls=_Group)
 def group() -> None:
     """Generate, list and validate CDI specs."""
 
@@ -105,9 +121,13 @@ def _listing(registry: directory.Registry) -> dict[str, Any]:
 @_spec_dir_option
 @_form_option("table")
 @click.option("--strict", is_flag=True, help="hold specs to the rules for writers too")
-def validate_verb(paths: tuple[Path, ...], spec_dirs: tuple[str, ...], form: str, *, strict: bool) -> None:
-    """Say of each spec (of the files, else of the folders) whether engines would load it."""
-    verdicts = {str(path): _verdict(path, is_strict=strict) for path in paths or _spec_paths(spec_dirs)}
+@click.pass_context
+def validate_verb(
+    ctx: click.Context, paths: tuple[Path, ...], spec_dirs: tuple[str, ...], form: str, *, strict: bool
+) -> None:
+    """Say of each spec (of the files, else of the folders) whether engines would load it, and rightly so."""
+    now = _running(ctx)
+    verdicts = {str(path): _verdict(path, now, is_strict=strict) for path in paths or _spec_paths(spec_dirs)}
     if not paths:
         registry = _scan(spec_dirs)
         for path, found in registry.problems.items():
@@ -129,11 +149,22 @@ def _spec_paths(spec_dirs: Sequence[str]) -> list[Path]:
     return [Path(file.path) for file in _scan(spec_dirs).files]
 
 
-def _verdict(path: Path, *, is_strict: bool) -> list[str]:
+def _running(ctx: click.Context) -> running.Running:
+    return running.read_running(invocation.current(ctx).settings().silicon.root)
+
+
+def _staleness(path: Path, spec: spec_types.Spec, now: running.Running) -> list[str]:
+    """Say why a spec of ours is of another time; nothing of specs that do not tell."""
+    mark = stamp.read(path, spec.annotations)
+    return [] if mark is None else [f"stale: {why}" for why in mark.staleness(now.boot_id, now.versions)]
+
+
+def _verdict(path: Path, now: running.Running, *, is_strict: bool) -> list[str]:
     judge = validate.strict_violations if is_strict else validate.violations
     try:
         document = yamlfile.DECODERS.get(path.suffix, yamlfile.decode_yaml)(_read(path))
-        return [str(violation) for violation in judge(parse.build_spec(document))]
+        spec = parse.build_spec(document)
+        return [*(str(violation) for violation in judge(spec)), *_staleness(path, spec, now)]
     except errors.FairleadError as error:
         return [error.message]
 
@@ -213,9 +244,11 @@ def diff_verb(before: str, after: str, spec_dirs: tuple[str, ...], form: str) ->
 @_FILES
 @_spec_dir_option
 @_form_option("table")
-def lint_verb(paths: tuple[Path, ...], spec_dirs: tuple[str, ...], form: str) -> None:
+@click.pass_context
+def lint_verb(ctx: click.Context, paths: tuple[Path, ...], spec_dirs: tuple[str, ...], form: str) -> None:
     """Find dangers in specs of any vendor; fails when there is an error among them."""
-    found = [(path, finding) for path in paths or _spec_paths(spec_dirs) for finding in _findings(path)]
+    now = _running(ctx)
+    found = [(path, finding) for path in paths or _spec_paths(spec_dirs) for finding in _findings(path, now)]
     if form == "json":
         output.show_value([{"path": str(path), **_finding(finding)} for path, finding in found], form="json")
     else:
@@ -226,7 +259,7 @@ def lint_verb(paths: tuple[Path, ...], spec_dirs: tuple[str, ...], form: str) ->
         raise errors.ProtocolError(f"{len(bad)} dangers found", reason="SpecDangerous")
 
 
-def _findings(path: Path) -> tuple[linter.Finding, ...]:
+def _findings(path: Path, now: running.Running) -> tuple[linter.Finding, ...]:
     about_file = linter.lint_file(str(path), stat_file=host.stat_file)
     try:
         spec = _load(path)
@@ -235,7 +268,11 @@ def _findings(path: Path) -> tuple[linter.Finding, ...]:
             severity=linter.Severity.ERROR, code="spec-invalid", where=str(path), message=error.message
         )
         return (*about_file, unread)
-    return about_file + linter.lint(spec, stat_node=host.stat_node, stat_file=host.stat_file)
+    stale = tuple(
+        linter.Finding(severity=linter.Severity.WARNING, code="spec-stale", where="", message=why)
+        for why in _staleness(path, spec, now)
+    )
+    return about_file + stale + linter.lint(spec, stat_node=host.stat_node, stat_file=host.stat_file)
 
 
 def _finding(finding: linter.Finding) -> dict[str, str]:
@@ -247,60 +284,17 @@ def _finding(finding: linter.Finding) -> dict[str, str]:
     }
 
 
-@group.command("generate")
-@click.option("--output", "target", type=click.Path(path_type=Path), help="file, or folder for one file a vendor")
-@click.option("--format", "form", type=click.Choice(("json", "yaml")), help="default: by the file's suffix, else yaml")
-@click.option("--vendor", type=click.Choice([vendor.value for vendor in Vendor]), help="only this vendor's GPUs")
-@click.option("--profile", type=click.Choice(list(exposure.PROFILES)), default="tenant", show_default=True)
-@click.option("--simulate", metavar="PROFILE", help="simulated silicon instead of this machine's")
-@click.option("--root", type=click.Path(path_type=Path), help="root under which /dev, /proc and /sys are read")
-@click.pass_context
-def generate_verb(ctx: click.Context, /, **options: Any) -> None:
-    """Write the CDI specs of this machine's GPUs; without GPUs nothing is written."""
-    flags = {"silicon.simulate": options["simulate"], "silicon.root": options["root"]}
-    chosen = {key: value for key, value in flags.items() if value is not None}
-    inventory, drivers = asyncio.run(_look(invocation.current(ctx).settings(chosen)))
-    made = generate.generate(inventory, drivers, recipe=generate.Recipe(profile=exposure.PROFILES[options["profile"]]))
-    for problem in made.problems:
-        click.echo(f"warning: {problem}", err=True)
-    wanted = options["vendor"]
-    specs = [spec for spec in made.specs if not wanted or spec.kind == generate.KINDS[Vendor(wanted)]]
-    if not specs:
-        click.echo("no devices found: nothing is written", err=True)
-        return
-    target, form = options["target"], options["form"]
-    if target is None:
-        click.echo(b"".join(_encode(spec, form or "yaml") for spec in specs), nl=False)
-        return
-    for path, spec in _targets(target, specs, form):
-        files.write_atomic(path, _encode(spec, form or path.suffix[1:]), durable=False)
-        click.echo(f"{path}: {len(spec.devices)} devices, CDI {version.minimum_version(spec)}", err=True)
+@group.command("prepare")
+@click.option(
+    "--runtime-config",
+    type=click.Path(path_type=Path),
+    default=Path("/etc/fairlead/runtime.json"),
+    show_default=True,
+    help="policy of the runtime shim: which folders, and where the results are kept",
+)
+def prepare_verb(runtime_config: Path) -> None:
+    """Make the specs in the runtime shim's folders ready for it, YAML ones too."""
+    from fairlead.cli import cdishim
 
-
-async def _look(settings: Settings) -> tuple[Inventory, tuple[DriverFiles, ...]]:
-    # The other verbs read files only: they do not pay for the driver's library.
-    from fairlead.silicon import machine
-
-    silicon = machine.open_silicon(settings.silicon, settings.state.folder)
-    try:
-        return await silicon.scan(), await silicon.scan_driver()
-    finally:
-        await silicon.close()
-
-
-def _targets(target: Path, specs: Sequence[spec_types.Spec], form: str | None) -> list[tuple[Path, spec_types.Spec]]:
-    if target.is_dir():
-        suffix = f".{form or 'yaml'}"
-        return [(target / emit.file_name(spec.kind, suffix=suffix), spec) for spec in specs]
-    if len(specs) > 1:
-        kinds = ", ".join(spec.kind for spec in specs)
-        message = f"{target} can hold one spec, there are {len(specs)} ({kinds})"
-        raise errors.Invalid(message, reason="OutputAmbiguous", hint="name a folder, or choose with --vendor")
-    if target.suffix not in directory.SUFFIXES:
-        message = f'"{target.name}" is no name for a spec file: engines read {" and ".join(directory.SUFFIXES)} only'
-        raise errors.Invalid(message, reason="OutputInvalid")
-    return [(target, specs[0])]
-
-
-def _encode(spec: spec_types.Spec, form: str) -> bytes:
-    return emit.emit_json(spec) if form == "json" else yamlfile.emit_yaml(spec)
+    made = cdishim.renew(runtime_config)
+    click.echo(f"{made.conversions} YAML specs converted; prepared: {made.prepared or 'not now, a spec is changing'}")

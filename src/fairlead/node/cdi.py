@@ -16,7 +16,7 @@ from fairlead import errors, files, settings, telemetry
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import Inventory, Vendor
 from fairlead.plan import exposure, generate, mode
-from fairlead.wire.cdi import emit, stamp
+from fairlead.wire.cdi import emit, parse, stamp
 from fairlead.wire.cdi import spec as cdi
 
 PREFIX = "fairlead-"
@@ -83,7 +83,7 @@ class SpecFiles:
 
     def stale(self, boot_id: str, versions: Mapping[str, str]) -> tuple[str, ...]:
         """Return which of our files on disk are of another boot or driver, one line each."""
-        found = ((path, read_stamp(path)) for path in map(self.path, self._kinds))
+        found = ((path, _read_stamp(path)) for path in map(self.path, self._kinds))
         return tuple(
             f"{path} {why}" for path, mark in found if mark is not None for why in mark.staleness(boot_id, versions)
         )
@@ -141,7 +141,7 @@ def write_spec(path: Path, spec: cdi.Spec, mark: stamp.Stamp, *, stamping: str) 
 
 def write_bytes(path: Path, data: bytes, mark: stamp.Stamp, *, stamping: str) -> bool:
     """Write the bytes of a spec and, where it belongs beside them, its stamp. False, Raises: as `write_spec`."""
-    beside = path.with_name(f"{path.name}{stamp.SUFFIX}")
+    beside = stamp.beside(path)
     wanted = {path: data, beside: stamp.emit_stamp(mark, data)}
     if stamping != "file":
         del wanted[beside]
@@ -152,18 +152,17 @@ def write_bytes(path: Path, data: bytes, mark: stamp.Stamp, *, stamping: str) ->
     return bool(changed)
 
 
-def read_stamp(path: Path) -> stamp.Stamp | None:
-    """Return the stamp that lies beside a spec file; None: there is none of these bytes.
-
-    A stamp in annotations is found by whoever has parsed the spec.
-    """
-    data, beside = _read(path), _read(path.with_name(f"{path.name}{stamp.SUFFIX}"))
-    return None if data is None else stamp.find({}, data, beside)
+def _read_stamp(path: Path) -> stamp.Stamp | None:
+    """Return the stamp of one of our files, wherever it is; None: no file, no stamp, or no spec of ours."""
+    try:
+        return stamp.read(path, parse.parse_spec(path.read_bytes()).annotations)
+    except (OSError, errors.ProtocolError):
+        return None
 
 
 def _unlink(path: Path) -> bool:
     """Remove a spec and its stamp; False: there was no spec."""
-    path.with_name(f"{path.name}{stamp.SUFFIX}").unlink(missing_ok=True)
+    stamp.beside(path).unlink(missing_ok=True)
     try:
         path.unlink()
     except FileNotFoundError:

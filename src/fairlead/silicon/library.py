@@ -124,6 +124,8 @@ def _list_explicit(base: Path, folder: Path) -> Iterator[HostFile]:
     """Yield the dispatch libraries that are there: the file itself, under the name that programs ask for."""
     for name in EXPLICIT:
         path = folder / name
+        if not path.exists():
+            continue
         real = path.resolve()
         if real.parent == folder.resolve() and real.is_file() and not _is_32_bit(real):
             yield HostFile(path=inside(base, path), host_path=str(folder / real.name), kind="explicit")

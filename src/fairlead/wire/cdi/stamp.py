@@ -7,11 +7,13 @@ nothing about any other bytes. Where annotations are wanted, `annotate` writes t
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from fairlead.wire.cdi import spec as cdi
@@ -59,22 +61,35 @@ def emit_stamp(stamp: Stamp, data: bytes) -> bytes:
     return json.dumps(document, indent=2).encode() + b"\n"
 
 
-def find(annotations: Mapping[str, str], data: bytes, beside: bytes | None) -> Stamp | None:
+def find(annotations: Mapping[str, str], data: bytes, mark: bytes | None) -> Stamp | None:
     """Return the stamp of a spec; None: it has none, or none of these very bytes.
 
-    Args: annotations: of the spec.   data: the spec file.   beside: the stamp's file; None: there is none.
+    Args: annotations: of the spec.   data: the spec file.   mark: the stamp's file; None: there is none.
     """
     if f"{_PREFIX}{_KEYS['boot_id']}" in annotations:
         return _stamp(annotations)
-    if beside is None:
+    if mark is None:
         return None
     try:
-        document = json.loads(beside)
+        document = json.loads(mark)
     except ValueError:
         return None
     if not isinstance(document, dict) or document.get("sha256") != hashlib.sha256(data).hexdigest():
         return None
     return _stamp({key: value for key, value in document.items() if isinstance(value, str)})
+
+
+def beside(path: Path) -> Path:
+    """Return where the stamp of a spec file lies."""
+    return path.with_name(f"{path.name}{SUFFIX}")
+
+
+def read(path: Path, annotations: Mapping[str, str]) -> Stamp | None:
+    """Return the stamp of a spec file, from its annotations or from beside it; None: none, or of other bytes."""
+    with contextlib.suppress(OSError):
+        mark = beside(path).read_bytes()
+        return find(annotations, path.read_bytes(), mark)
+    return find(annotations, b"", None)
 
 
 def _document(stamp: Stamp) -> dict[str, str]:

@@ -1,0 +1,109 @@
+"""A machine that has something for every mode of the generator, as a tree of files and nodes."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from pathlib import Path
+
+VERSION = "550.163.01"
+LIB = "usr/lib/x86_64-linux-gnu"
+STORE = "usr/lib/wsl/drivers/nv_dispi.inf_amd64_0a1b"
+CSV = "etc/nvidia-container-runtime/host-files-for-container.d"
+NODES = {
+    "nvidia0": (195, 0),
+    "nvidia1": (195, 1),
+    "nvidiactl": (195, 255),
+    "nvidia-modeset": (195, 254),
+    "nvidia-uvm": (510, 0),
+    "nvidia-uvm-tools": (510, 1),
+    "nvidia-caps/nvidia-cap1": (509, 1),
+    "nvidia-caps-imex-channels/channel0": (508, 0),
+    "nvidia-caps-imex-channels/channel2": (508, 2),
+    "nvidia-caps-imex-channels/channel1048576": (508, 3),
+    "nvidia-fs0": (507, 0),
+    "gdrdrv": (506, 0),
+    "nvidia-nvswitchctl": (505, 255),
+    "nvidia-nvswitch0": (505, 0),
+    "infiniband/uverbs0": (231, 192),
+    "infiniband/rdma_cm": (10, 121),
+    "vfio/vfio": (10, 196),
+    "vfio/12": (504, 0),
+    "vfio/devices/vfio3": (503, 3),
+    "iommu": (10, 120),
+    "dxg": (10, 122),
+    "nvmap": (10, 50),
+    "nvhost-gpu": (502, 1),
+}
+
+
+def write(path: Path, text: str = "") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def add_node(root: Path, name: str, *, mode: int = 0o666) -> None:
+    path = root / "dev" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    major, minor = NODES[name]
+    os.mknod(path, stat.S_IFCHR, os.makedev(major, minor))
+    path.chmod(mode)
+
+
+def add_library(root: Path, name: str, soname: str, folder: str = LIB) -> None:
+    write(root / folder / name)
+    (root / folder / soname).symlink_to(name)
+
+
+def add_pci(root: Path, address: str, *, driver: str, group: str = "", vfio: str = "") -> None:
+    folder = root / "sys/bus/pci/devices" / address
+    write(folder / "vendor", "0x10de\n")
+    write(folder / "class", "0x030200\n")
+    bound = root / "sys/bus/pci/drivers" / driver
+    bound.mkdir(parents=True, exist_ok=True)
+    (folder / "driver").symlink_to(bound)
+    if group:
+        (root / "sys/kernel/iommu_groups" / group).mkdir(parents=True, exist_ok=True)
+        (folder / "iommu_group").symlink_to(root / "sys/kernel/iommu_groups" / group)
+    if vfio:
+        (folder / "vfio-dev" / vfio).mkdir(parents=True)
+
+
+def build(root: Path) -> Path:
+    """Build all of it."""
+    for name in NODES:
+        add_node(root, name)
+    add_library(root, f"libcuda.so.{VERSION}", "libcuda.so.1")
+    add_library(root, f"libnvidia-ml.so.{VERSION}", "libnvidia-ml.so.1")
+    add_library(root, f"libnvidia-allocator.so.{VERSION}", "libnvidia-allocator.so.1")
+    for name in ("nvidia-smi", "nvidia-persistenced", "nvidia-imex"):
+        write(root / "usr/bin" / name)
+    write(root / f"lib/firmware/nvidia/{VERSION}/gsp_ga10x.bin")
+    write(root / "usr/share/vulkan/icd.d/nvidia_icd.json", "{}")
+    write(root / "etc/cufile.json", "{}")
+    (root / "run/udev").mkdir(parents=True)
+    add_pci(root, "0000:41:00.0", driver="vfio-pci", group="12")
+    add_pci(root, "0000:42:00.0", driver="vfio-pci", group="12")
+    add_pci(root, "0000:61:00.0", driver="vfio-pci", group="13", vfio="vfio3")
+    add_pci(root, "0000:81:00.0", driver="vfio-pci", group="14")
+    add_pci(root, "0000:c1:00.0", driver="nvidia", group="15")
+    for name in ("libcuda.so.1.1", "libcuda_loader.so", "nvcubins.bin", "nvidia-smi"):
+        write(root / STORE / name)
+    write(root / CSV / "devices.csv", "dev, /dev/nvmap\ndev, /dev/nvhost-gpu\ndev, /dev/nvhost-gone\n")
+    lists = f"# comment\nlib, /{LIB}/libcuda.so.550*\nsym, /{LIB}/libcuda.so.1\ndir, /lib/firmware/nvidia\n"
+    write(root / CSV / "drivers.csv", lists)
+    return root
+
+
+def add_socket(path: Path) -> socket.socket:
+    """Bind a socket; its path may be longer than a socket's may be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    made = socket.socket(socket.AF_UNIX)
+    here = os.open(path.parent, os.O_PATH)
+    try:
+        made.bind(f"/proc/self/fd/{here}/{path.name}")
+    finally:
+        os.close(here)
+    return made
