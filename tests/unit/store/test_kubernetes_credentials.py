@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import datetime as dt
 import json
@@ -173,6 +174,23 @@ async def test_passwords_and_impersonation_become_headers(tmp_path: Path) -> Non
         ("Impersonate-Group", "x"),
         ("Impersonate-Group", "y"),
     ]
+
+
+async def test_whoever_asks_while_a_token_is_read_waits_for_it(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret\n")
+    path = written(tmp_path / "config", config(user={"tokenFile": str(tmp_path / "token")}))
+    one = credentials.Credentials(credentials.from_files([path], env={}))
+    both = await asyncio.gather(one.headers(), one.headers())
+    assert both == [[("Authorization", "Bearer secret")]] * 2
+
+
+async def test_a_token_that_could_not_be_read_is_read_again_and_nobody_goes_without(tmp_path: Path) -> None:
+    path = written(tmp_path / "config", config(user={"tokenFile": str(tmp_path / "token")}))
+    one = credentials.Credentials(credentials.from_files([path], env={}))
+    with pytest.raises(errors.Unavailable, match="cannot read"):
+        await one.headers()
+    (tmp_path / "token").write_text("secret\n")
+    assert await one.headers() == [("Authorization", "Bearer secret")]
 
 
 async def test_an_exec_plugin_gives_a_token_and_sees_what_it_may(tmp_path: Path) -> None:

@@ -119,14 +119,15 @@ class Credentials:
         self._fresh_until = float("-inf")
 
     async def _renew(self) -> None:
-        user = self._access.user
-        self._fresh_until = _now() + _REREAD_S
+        user, fresh_until = self._access.user, _now() + _REREAD_S
         if user.client_certificate and user.client_key and self.tls is not None:
             await asyncio.to_thread(_load_files, self.tls, user.client_certificate, user.client_key)
         if user.token_file is not None:
             self._token = (await asyncio.to_thread(_read, Path(user.token_file))).decode().strip()
         elif user.exec is not None:
-            self._fresh_until = await self._ask(user.exec)
+            fresh_until = await self._ask(user.exec)
+        # Last: until then whoever asks meanwhile waits, instead of going without.
+        self._fresh_until = fresh_until
 
     async def _ask(self, plugin: kubeconfig.Exec) -> float:
         given = await execplugin.run(plugin, self._access.cluster, env=self._access.env)
