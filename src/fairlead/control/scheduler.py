@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import time
+import uuid
+from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
@@ -25,6 +27,8 @@ from fairlead.store import recorder
 from fairlead.store.port import Change, Store
 from fairlead.wire.kubernetes import core, meta
 
+UNTOLD_S: Final = 5.0
+"""After which steps are told again that the store did not take."""
 RETRY_S: Final = 30.0
 """After which a pod is tried again whose binding was refused."""
 _QUEUE: Final = "pending-pods"
@@ -46,6 +50,8 @@ class Scheduler:
         self._books = books.Books(lambda pod: pod.spec.scheduler_name == settings.scheduler_name)
         self._doubtful: dict[str, core.Pod] = {}
         """Pods by uid whose binding was sent and not answered."""
+        self._untold: deque[tuple[core.ObjectReference, Step, str]] = deque()
+        """Steps that the store has not taken yet, each with a name of its own."""
 
     def watches(self) -> tuple[Watch, ...]:
         """Follow pods and nodes."""
@@ -65,7 +71,8 @@ class Scheduler:
     async def reconcile(self, _key: str) -> float | None:
         """Try every waiting pod once, higher priority first, then oldest first."""
         await self._resolve_doubts()
-        again_s = None
+        await self._tell()
+        again = []
         for pod in self._books.waiting():
             if not self._books.is_waiting(pod.metadata.uid):
                 continue  # bound, ended or deleted since this round began
@@ -79,9 +86,9 @@ class Scheduler:
                 # Its own matter: the pods behind it must not wait for it.
                 self._meter.add(telemetry.DECISIONS, "failed")
                 await self._complain(pod, error)
-                again_s = RETRY_S
+                again.append(RETRY_S)
         self._meter.set(telemetry.PENDING, len(self._books.waiting()))
-        return again_s
+        return min([*again, *([UNTOLD_S] if self._untold else [])], default=None)
 
     async def _resolve_doubts(self) -> None:
         for uid, pod in tuple(self._doubtful.items()):
@@ -123,7 +130,7 @@ class Scheduler:
         self._meter.add(telemetry.DECISIONS, "bound")
         telemetry.crash_point("scheduler.after-bind")
         telemetry.log.info("pod bound", pod=pod.metadata.name, node=node)
-        await recorder.record(self._store, recorder.reference(pod), step)
+        await self._note(pod, step)
 
     async def _complain(self, pod: core.Pod, error: errors.FairleadError) -> None:
         """Say on the pod why it cannot be placed although it may fit; a pod that takes no word is logged alone."""
@@ -150,7 +157,21 @@ class Scheduler:
         status = msgspec.structs.replace(pod.status, phase="Pending", conditions=(*others, condition))
         self._books.note_written(await self._store.update_status(msgspec.structs.replace(pod, status=status)))
         telemetry.log.info("pod waits", pod=pod.metadata.name, reason="FailedScheduling", error=step.message)
-        await recorder.record(self._store, recorder.reference(pod), step)
+        await self._note(pod, step)
+
+    async def _note(self, pod: core.Pod, step: Step) -> None:
+        """Have a step recorded: now, or behind those that the store did not take."""
+        self._untold.append((recorder.reference(pod), step, uuid.uuid4().hex))
+        if len(self._untold) == 1:
+            await self._tell()
+
+    async def _tell(self) -> None:
+        """Record what is to be told, in order, until the store does not answer."""
+        while self._untold:
+            about, step, name = self._untold[0]
+            if not await recorder.record(self._store, about, step, once=name):
+                return
+            self._untold.popleft()
 
 
 def _fact(verdict: place.Verdict) -> dict[str, object]:

@@ -29,11 +29,11 @@ class PrometheusMeter:
     """A `telemetry.Meter` with a registry of its own."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Make every row of the table; `clock` gives monotonic seconds."""
+        """Begin empty: a row is shown once something was said about it. `clock` gives monotonic seconds."""
         self._clock = clock
         self._registry = prometheus_client.CollectorRegistry()
         prometheus_client.ProcessCollector(registry=self._registry)
-        self._instruments = {metric.name: _instrument(metric, self._registry) for metric in telemetry.METRICS}
+        self._instruments: dict[str, Any] = {}
         self._due: dict[str, tuple[float, float]] = {}
 
     def add(self, metric: telemetry.Metric, *labels: str) -> None:
@@ -67,7 +67,9 @@ class PrometheusMeter:
         return prometheus_client.generate_latest(self._registry)
 
     def _labelled(self, metric: telemetry.Metric, labels: tuple[str, ...]) -> Any:
-        instrument = self._instruments[metric.name]
+        instrument = self._instruments.get(metric.name)
+        if instrument is None:
+            instrument = self._instruments[metric.name] = _instrument(metric, self._registry)
         return instrument.labels(*labels) if metric.labels else instrument
 
 

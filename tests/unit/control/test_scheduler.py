@@ -307,6 +307,32 @@ async def test_a_refused_binding_is_said_on_the_pod_tried_later_and_holds_nobody
     assert _is_bound(await store.get(core.Pod, "one", "default"))
 
 
+class Deaf(MemoryStore):
+    """A store that takes no events until it is let."""
+
+    hears = False
+
+    async def create(self, item: Any) -> Any:
+        if isinstance(item, core.Event) and not self.hears:
+            raise errors.Unavailable("away", reason="Away")
+        return await super().create(item)
+
+
+async def test_steps_that_the_store_did_not_take_are_told_later_in_order_and_hold_no_binding_up() -> None:
+    store = Deaf()
+    scheduler = Scheduler(store, ControlSettings())
+    await _add_node(store, "node", 1)
+    _feed(scheduler, ChangeKind.ADDED, await store.get(core.Node, "node"))
+    for name in ("one", "two"):
+        _feed(scheduler, ChangeKind.ADDED, await store.create(_pod(name)))
+    assert await scheduler.reconcile("") is not None
+    assert _is_bound(await store.get(core.Pod, "one", "default"))
+    store.hears = True
+    assert await scheduler.reconcile("") is None
+    told = sorted((await store.list(core.Event)).items, key=lambda event: int(event.metadata.resource_version))
+    assert [event.reason for event in told] == ["Scheduled", "FailedScheduling"]
+
+
 async def test_a_pod_behind_a_gate_waits_for_its_keeper(store: MemoryStore) -> None:
     await _add_node(store, "node", 1)
     gated = await store.create(_pod("gated", scheduling_gates=(core.SchedulingGate(name="example.com/wait"),)))
