@@ -52,6 +52,7 @@ VERBS: Final = {
     "simulate": Verb(_MACHINE, "simulate:simulate", "Break simulated GPUs, list faults and profiles."),
     "kubelet": Verb(_MACHINE, "kubelet:kubelet", "Play the kubelet's part on one machine.", is_hidden=True),
     "runtime": Verb(_LAYER, "runtime:group", "Configure engines for GPUs; links that systemd needs."),
+    "isolate": Verb(_LAYER, "isolate:group", "Read, audit and repair device rules of containers."),
     "cdi": Verb(_LAYER, "cdi:group", "Generate, list and validate CDI specs."),
     "settings": Verb(_LAYER, "effective:settings_verb", "Show the settings in force and where they come from."),
     "completion": Verb(_LAYER, "completion:completion", "Print the completion script of a shell."),

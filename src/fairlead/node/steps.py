@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from fairlead import errors
 from fairlead.model.step import Step
-from fairlead.node import edits, isolation
+from fairlead.node import attach, edits, isolation
+from fairlead.wire.kubernetes import devicechange
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 
 
@@ -125,6 +127,48 @@ def isolation_unread(container: str, why: str, *, at: float) -> Step:
         message=f"isolation not read: {why}",
         at=at,
         facts={"container": container, "unread": [why]},
+    )
+
+
+def device_changed(change: devicechange.Change, outcome: attach.Outcome, *, at: float, duration_s: float) -> Step:
+    """Return that a running container was given a device, or that one was taken from it."""
+    ended = [{"pid": one.pid, "name": one.name} for one in outcome.ended]
+    told = f", {len(ended)} processes that had it open were ended" if ended else ""
+    way = "given to" if change.action == "attach" else "taken from"
+    return Step(
+        layer="kernel",
+        reason=devicechange.PAST[change.action],
+        message=f"{change.device} {way} {change.container} while it runs{told}",
+        at=at,
+        duration_s=duration_s,
+        facts={
+            "change": change.id,
+            "container": change.container,
+            "resource": change.resource,
+            "device": change.device,
+            "rules": list(outcome.rules),
+            "nodes": [{"path": path, "done": what} for path, what in outcome.nodes],
+            "opens": dict(outcome.opens),
+            "ended": ended,
+            "unread": list(outcome.unread),
+        },
+    )
+
+
+def device_change_refused(change: devicechange.Change, error: errors.FairleadError, *, at: float) -> Step:
+    """Return that a wish to change a running container's devices was not carried out, and why."""
+    # No warning: the container is as well as it was, and `explain` must not give this as its reason.
+    return Step(
+        layer="kernel",
+        reason=devicechange.REFUSED[change.action],
+        message=errors.sentence(error),
+        at=at,
+        facts={
+            "change": change.id,
+            "container": change.container,
+            "device": change.device,
+            "problem": devicechange.problem_of(error),
+        },
     )
 
 

@@ -35,11 +35,6 @@ async def test_a_process_that_is_gone_is_not_found() -> None:
     assert caught.value.reason == "ProcessGone"
 
 
-def mounts_below_dev() -> list[str]:
-    """Other containers of this machine come and go meanwhile; the probe's own mount is on /dev."""
-    return [line for line in Path("/proc/mounts").read_text().splitlines() if line.split()[1].startswith("/dev")]
-
-
 @needs_root
 async def test_opens_are_named_by_errno_and_nothing_stays() -> None:
     before = tmpfs_mounts()

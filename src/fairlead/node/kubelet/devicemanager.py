@@ -194,18 +194,76 @@ class DeviceManager:
                         grant = choice.grant
                         self._keep(grant)
                         await record(item.name, choice)
-                    elif not grant.response:
+                    elif grant.device_ids and not grant.response:
                         grant = await self._ask_again(grant)
                     pool = reusable.setdefault(resource, set())
                     pool.update(grant.device_ids) if is_init else pool.difference_update(grant.device_ids)
+            for grant in self.held(pod.metadata.uid):
+                if grant.device_ids and not grant.response:  # given while the container ran, and not in its requests
+                    await self._ask_again(grant)
             return self.held(pod.metadata.uid)
 
-    async def _ask_again(self, grant: Grant) -> Grant:
-        """Fetch the plugin's answer for devices that are held already: the books were rebuilt without it."""
-        endpoint = self._endpoints.get(grant.resource)
+    async def give(self, pod_uid: str, container: str, resource: str, device: str) -> Grant:
+        """Give a running container one more device; idempotent. Returns all it then holds of the resource.
+
+        Raises: NotFound: no such device; Conflict (`DeviceHeld`): another container has it; DeviceFault: it is not
+                healthy; Unavailable: no plugin, or the books cannot be written.
+        """
+        async with self._lock:
+            old = self._grant(pod_uid, container, resource)
+            if device in old.device_ids:
+                return await self._ask_again(old) if not old.response else old
+            endpoint = self._alive(resource, device)
+            if device not in endpoint.devices:
+                message = f'device "{device}" is none of the {len(endpoint.devices)} devices of {resource}'
+                raise errors.NotFound(message, reason="DeviceUnknown", hint="`fairlead gpus` lists them")
+            for other in self._grants.values():
+                if other.resource == resource and device in other.device_ids:
+                    message = f'device "{device}" is held by container {other.container} of pod {other.pod_uid}'
+                    raise errors.Conflict(message, reason="DeviceHeld", hint="`fairlead gpus` says who holds what")
+            if not endpoint.devices[device]:
+                message = f'device "{device}" of {resource} is not healthy'
+                raise errors.DeviceFault(message, reason="DeviceUnhealthy", hint="`fairlead events` says why")
+            return await self._ask_again(msgspec.structs.replace(old, device_ids=(*old.device_ids, device)))
+
+    async def take(self, pod_uid: str, container: str, resource: str, device: str) -> Grant:
+        """Take one device back from a container that goes on; idempotent. Returns what it still holds.
+
+        A container that is left with none keeps an entry that says so: its restart is not given another one.
+        Raises: Unavailable: no plugin to ask for the answer of the rest, or the books cannot be written.
+        """
+        async with self._lock:
+            old = self._grant(pod_uid, container, resource)
+            if device not in old.device_ids:
+                return old
+            left = tuple(name for name in old.device_ids if name != device)
+            rest = msgspec.structs.replace(old, device_ids=left, response=b"")
+            if left:
+                return await self._ask_again(rest)
+            self._keep(rest)
+            return rest
+
+    async def answer_without(self, pod_uid: str, container: str, resource: str, device: str) -> Grant:
+        """Return what a container would hold of a resource without one device; the books stay. Raises: Unavailable."""
+        old = self._grant(pod_uid, container, resource)
+        left = tuple(name for name in old.device_ids if name != device)
+        response = await _allocate(self._alive(resource, device), left) if left else b""
+        return msgspec.structs.replace(old, device_ids=left, response=response)
+
+    def _grant(self, pod_uid: str, container: str, resource: str) -> Grant:
+        nothing = Grant(pod_uid=pod_uid, container=container, resource=resource, device_ids=(), response=b"")
+        return self._grants.get((pod_uid, container, resource), nothing)
+
+    def _alive(self, resource: str, device: str) -> Endpoint:
+        endpoint = self._endpoints.get(resource)
         if endpoint is None or endpoint.gone_at is not None:
-            message = f"no plugin of {grant.resource} to ask again for {', '.join(grant.device_ids)}"
+            message = f'no plugin of {resource} to ask for device "{device}"'
             raise errors.Unavailable(message, reason="PluginUnreachable")
+        return endpoint
+
+    async def _ask_again(self, grant: Grant) -> Grant:
+        """Fetch the plugin's answer for devices whose number has changed, or whose answer the books have lost."""
+        endpoint = self._alive(grant.resource, ", ".join(grant.device_ids))
         full = msgspec.structs.replace(grant, response=await _allocate(endpoint, grant.device_ids))
         self._keep(full)
         return full

@@ -22,10 +22,10 @@ import msgspec
 
 from fairlead import errors, files, telemetry
 from fairlead.engine.port import ContainerPhase, ContainerState, Engine, Images
-from fairlead.node.kubelet import nodestatus, podresources, registration, sandbox, spec
+from fairlead.node.kubelet import attachment, nodestatus, podresources, registration, sandbox, spec
 from fairlead.node.kubelet.checkpoint import Checkpoint
 from fairlead.node.kubelet.devicemanager import Choice, DeviceManager, device_requests
-from fairlead.node.kubelet.runtime import Runtime, grants_of
+from fairlead.node.kubelet.runtime import Runtime
 from fairlead.plan import podsync
 from fairlead.settings import Settings
 from fairlead.store.port import ChangeKind, Selector, Store
@@ -75,6 +75,9 @@ class Kubelet:
             settings=settings,
             identity=spec.Identity(node=node, home=self._home),
         )
+        self._attachments = attachment.Attachments(
+            store, self._devices, cdi_folder=settings.node.cdi_folder, keep=self._runtime.keep
+        )
         self._queue = WorkQueue("kubelet", self._work)
         self._has_pods = False
         self._relist = asyncio.Event()
@@ -111,8 +114,14 @@ class Kubelet:
         self._info = await asyncio.to_thread(nodestatus.describe, root, info)
         await self._list_engine()
         if not self._devices.load():
-            alive = [state for state in self._books.states.values() if state.phase is not ContainerPhase.EXITED]
-            self._devices.restore(tuple(grant for state in alive for grant in grants_of(state)))
+            await self._restore()
+
+    async def _restore(self) -> None:
+        """Rebuild the books: what containers' labels say, and what their pods say of devices changed since."""
+        listing = await self._store.list(core.Pod, Selector(fields={"spec.nodeName": self._node}))
+        changed = {pod.metadata.uid: attachment.devices_now(pod.metadata.annotations) for pod in listing.items}
+        alive = [state for state in self._books.states.values() if state.phase is not ContainerPhase.EXITED]
+        self._devices.restore(tuple(grant for state in alive for grant in attachment.grants_now(state, changed)))
 
     # what changes
 
@@ -223,6 +232,9 @@ class Kubelet:
             return None
         states = self._of(uid)
         await self._record_ends(pod, states)
+        pod = await self._attachments.carry_out(pod, states)
+        if uid in self._books.pods:
+            self._books.pods[uid] = pod
         plan = podsync.sync(
             pod,
             tuple(_seen(state) for state in states),
@@ -406,6 +418,7 @@ class Kubelet:
             await self._runtime.remove(state.name)
             self._put(state.name, None)
         await self._runtime.forget(pod.metadata.uid)
+        self._attachments.forget(pod.metadata.uid)
         self._books.blocked.pop(pod.metadata.uid, None)
         telemetry.crash_point("kubelet.before-forget")
         with contextlib.suppress(errors.NotFound, errors.Conflict):
@@ -423,6 +436,7 @@ class Kubelet:
         if self._devices.free(uid):
             telemetry.log.info("devices of a vanished pod freed", pod=uid)
         await self._runtime.forget(uid)
+        self._attachments.forget(uid)
 
 
 def _home_id(folder: Path) -> str:

@@ -1,0 +1,212 @@
+"""Devices given to running containers and taken from them, as the pod's annotation wishes: what no real kubelet can do.
+
+The device plugin API knows no such thing, so this is the embedded kubelet's alone. Only its own device manager decides
+what is free, and its books are written before the kernel is told of a device that comes, and after it has let go of one
+that goes: a kill between the two leaves the device held, never in two hands, and the wish, still there, is carried out
+again. A device given this way stays the container's through restarts; one that was taken does not come back with them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+
+from fairlead import errors, telemetry
+from fairlead.engine.port import ContainerPhase, ContainerState
+from fairlead.model.step import Step
+from fairlead.node import attach, steps
+from fairlead.node.kubelet import spec
+from fairlead.node.kubelet.checkpoint import Grant
+from fairlead.node.kubelet.devicemanager import DeviceManager
+from fairlead.node.kubelet.runtime import grants_of
+from fairlead.plan.audit import GrantedNode
+from fairlead.store.port import Store
+from fairlead.wire import deviceplugin
+from fairlead.wire.cdi import directory
+from fairlead.wire.kubernetes import core, devicechange, names
+
+_TRIES: Final = 8
+Devices = Mapping[str, tuple[str, ...]]
+"""Resource to the ids of its devices."""
+
+
+class Keep(Protocol):
+    """Keeps a step of a pod."""
+
+    async def __call__(self, pod: core.Pod, step: Step, /) -> None:
+        """Keep it."""
+
+
+class Attachments:
+    """Carries out the wishes of one node's pods; called by the pod's own worker, one at a time."""
+
+    def __init__(self, store: Store, devices: DeviceManager, *, cdi_folder: Path, keep: Keep) -> None:
+        self._store = store
+        self._devices = devices
+        self._folders = tuple(dict.fromkeys((*directory.DEFAULT_DIRECTORIES, str(cdi_folder))))
+        self._keep = keep
+        # The last wish carried out, by pod: the same one may be seen once more before its removal is.
+        self._done: dict[str, str] = {}
+
+    def forget(self, uid: str) -> None:
+        """Forget a pod that is gone."""
+        self._done.pop(uid, None)
+
+    async def carry_out(self, pod: core.Pod, states: Sequence[ContainerState]) -> core.Pod:
+        """Carry out the pod's wish, if it has one; returns the pod as it then is.
+
+        What goes wrong becomes the step that answers the wish; only a store that is away is raised (`Unavailable`).
+        """
+        text = pod.metadata.annotations.get(names.DEVICE_CHANGE)
+        if text is None:
+            return pod
+        try:
+            change = devicechange.parse(text)
+        except errors.ProtocolError as error:
+            telemetry.log.warning("device change not readable", pod=pod.metadata.name, error=error.message)
+            return await self._settle(pod, {})
+        if self._done.get(pod.metadata.uid) == change.id:
+            return await self._settle(pod, {})
+        started = time.monotonic()
+        try:
+            outcome = await self._change(pod, change, states)
+            step = steps.device_changed(change, outcome, at=time.time(), duration_s=time.monotonic() - started)
+        except errors.FairleadError as error:
+            step = steps.device_change_refused(change, error, at=time.time())
+        await self._keep(pod, step)
+        self._done[pod.metadata.uid] = change.id
+        telemetry.crash_point("kubelet.before-settle")
+        held = {
+            grant.resource: grant.device_ids
+            for grant in self._devices.held(pod.metadata.uid)
+            if grant.container == change.container
+        }
+        return await self._settle(pod, {change.container: held})
+
+    async def _change(
+        self, pod: core.Pod, change: devicechange.Change, states: Sequence[ContainerState]
+    ) -> attach.Outcome:
+        pid = _pid(change.container, states)
+        if change.action == "attach":
+            return await self._attach(pod, change, pid)
+        return await self._detach(pod, change, pid)
+
+    async def _attach(self, pod: core.Pod, change: devicechange.Change, pid: int) -> attach.Outcome:
+        who = (pod.metadata.uid, change.container, change.resource)
+        before = self._held(pod, change.container)
+        was_held = any(change.device in grant.device_ids for grant in before)
+        await self._devices.give(*who, change.device)
+        telemetry.crash_point("kubelet.after-give")
+        try:
+            nodes = await self._difference(self._held(pod, change.container), () if was_held else before)
+            if not nodes:
+                message = f"the plugin of {change.resource} answers with nothing that a running container can be given"
+                hint = "mounts and variables are fixed when a container is made"
+                raise errors.Conflict(message, reason="NothingToAttach", hint=hint)
+            return await attach.attach(pid, nodes)
+        except errors.FairleadError:
+            if not was_held:
+                await self._devices.take(*who, change.device)
+            raise
+
+    async def _detach(self, pod: core.Pod, change: devicechange.Change, pid: int) -> attach.Outcome:
+        held = self._held(pod, change.container)
+        if not any(grant.resource == change.resource and change.device in grant.device_ids for grant in held):
+            message = f'device "{change.device}" of {change.resource} is not held by {pod.metadata.name}'
+            raise errors.NotFound(message, reason="DeviceNotHeld", hint="`fairlead gpus` says who holds what")
+        rest = await self._devices.answer_without(pod.metadata.uid, change.container, change.resource, change.device)
+        nodes = await self._difference(held, [grant for grant in held if grant.resource != change.resource] + [rest])
+        outcome = await attach.detach(pid, nodes, is_forced=change.force)
+        telemetry.crash_point("kubelet.before-take")
+        await self._devices.take(pod.metadata.uid, change.container, change.resource, change.device)
+        return outcome
+
+    def _held(self, pod: core.Pod, container: str) -> tuple[Grant, ...]:
+        return tuple(grant for grant in self._devices.held(pod.metadata.uid) if grant.container == container)
+
+    async def _difference(self, more: Sequence[Grant], less: Sequence[Grant]) -> tuple[GrantedNode, ...]:
+        """Return the device nodes that the one has and the other has not."""
+
+        def read() -> tuple[GrantedNode, ...]:
+            registry = attach.scan(self._folders)
+            kept = {node.path for node in _nodes(less, registry)}
+            return tuple(node for node in _nodes(more, registry) if node.path not in kept)
+
+        return await asyncio.to_thread(read)
+
+    async def _settle(self, pod: core.Pod, now: Mapping[str, Devices]) -> core.Pod:
+        """Remove the wish and write down what is held now."""
+        held: dict[str, list[str]] = {}
+        for grant in self._devices.held(pod.metadata.uid):
+            held.setdefault(grant.resource, []).extend(grant.device_ids)
+
+        def settled(notes: Mapping[str, str]) -> dict[str, str]:
+            left = {key: value for key, value in notes.items() if key != names.DEVICE_CHANGE}
+            if not now:
+                return left
+            known = {**devices_now(notes), **now}
+            text = msgspec.json.encode(known).decode()
+            unique = {resource: list(dict.fromkeys(ids)) for resource, ids in held.items()}
+            return left | {names.DEVICES_NOW: text, names.DEVICES: msgspec.json.encode(unique).decode()}
+
+        return await self._annotate(pod, settled)
+
+    async def _annotate(self, pod: core.Pod, edit: Callable[[Mapping[str, str]], dict[str, str]]) -> core.Pod:
+        for _ in range(_TRIES):
+            with contextlib.suppress(errors.Conflict):
+                try:
+                    fresh = await self._store.get(core.Pod, pod.metadata.name, pod.metadata.namespace)
+                except errors.NotFound:
+                    return pod
+                if fresh.metadata.uid != pod.metadata.uid:
+                    return pod
+                about = msgspec.structs.replace(fresh.metadata, annotations=edit(fresh.metadata.annotations))
+                return await self._store.update(msgspec.structs.replace(fresh, metadata=about))
+        message = f'pod "{pod.metadata.name}" changed {_TRIES} times while its devices were written down'
+        raise errors.Unavailable(message, reason="StaleVersion", hint="it is tried again")
+
+
+def _pid(container: str, states: Sequence[ContainerState]) -> int:
+    """Return the first process of the running container. Raises: Conflict (`ContainerNotRunning`)."""
+    for state in states:
+        if state.labels.get(names.CONTAINER_NAME) == container and state.phase is ContainerPhase.RUNNING and state.pid:
+            return state.pid
+    message = f'container "{container}" is not running'
+    raise errors.Conflict(message, reason="ContainerNotRunning", hint="devices are changed in running containers only")
+
+
+def _nodes(grants: Sequence[Grant], registry: directory.Registry) -> tuple[GrantedNode, ...]:
+    answer = spec.merged_answer(tuple(grants))
+    by_name = attach.nodes_of(deviceplugin.cdi_names(answer), registry)
+    by_path = [attach.host_node(one.host_path, one.container_path, one.permissions) for one in answer.devices]
+    return (*by_name, *by_path)
+
+
+def grants_now(state: ContainerState, changed: Mapping[str, Mapping[str, Devices]]) -> tuple[Grant, ...]:
+    """Return what a container holds by its labels, or, where its devices were changed since, by its pod's annotation.
+
+    Args: changed: of each pod's uid, what `devices_now` says.
+    """
+    labels = state.labels
+    uid, name = labels.get(names.POD_UID, ""), labels.get(names.CONTAINER_NAME, "")
+    now = changed.get(uid, {}).get(name)
+    if now is None:
+        return grants_of(state)
+    return tuple(
+        Grant(pod_uid=uid, container=name, resource=resource, device_ids=ids, response=b"")
+        for resource, ids in sorted(now.items())
+    )
+
+
+def devices_now(notes: Mapping[str, str]) -> dict[str, Devices]:
+    """Return what containers hold whose devices were changed after their start, by container and resource."""
+    with contextlib.suppress(msgspec.MsgspecError):
+        found = msgspec.json.decode(notes.get(names.DEVICES_NOW, "{}"), type=dict[str, dict[str, tuple[str, ...]]])
+        return {**found}
+    return {}
