@@ -20,13 +20,14 @@ from typing import Final
 
 from fairlead import errors, telemetry
 from fairlead.model.device import Device
-from fairlead.node import cdi, deviceplugin, inventory, journal, latest, publish, registration
-from fairlead.plan import advertise, choose
+from fairlead.node import cdi, deviceplugin, inventory, journal, latest, publish, registration, witness
+from fairlead.plan import advertise, attribution, choose
 from fairlead.plan import health as rules
 from fairlead.settings import Settings
 from fairlead.silicon import firmware, running
 from fairlead.silicon.port import Silicon
 from fairlead.store.port import Store
+from fairlead.wire.proto import deviceplugin_pb2 as pb
 
 SPEC_RETRY_S: Final = 2.0
 HEALTH_POLICY: Final = rules.DEFAULT
@@ -55,25 +56,37 @@ async def run_agent(
     *,
     ready: Callable[[AgentReport], None] | None,
     meter: telemetry.Meter = telemetry.UNMETERED,
+    is_kubelet_foreign: bool = False,
 ) -> None:
     """Run the agent until cancelled; `silicon` and `store` stay the caller's to close.
 
     Args:    store: where steps and objects go; None: nowhere.   ready: called once, when the first scan ended and its
              specs are on disk; registration goes on by itself, as long as it takes.
+             is_kubelet_foreign: the kubelet records no steps of containers; the agent observes and records them.
     Raises:  whatever ended a part; an error here is a bug or a broken machine, never a missing GPU or kubelet.
     """
-    agent = _Agent(settings, silicon, store, meter)
+    agent = _Agent(settings, silicon, store, meter, is_kubelet_foreign=is_kubelet_foreign)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(agent.folder.run(), name="kubelet folder")
         tasks.create_task(agent.watch.run(), name="inventory")
         tasks.create_task(agent.journal.run(), name="journal")
         if agent.publisher is not None:
             tasks.create_task(agent.publisher.run(), name="publications")
+        if agent.witness is not None:
+            tasks.create_task(agent.witness.run(), name="witness")
         await agent.offer(tasks, ready)
 
 
 class _Agent:
-    def __init__(self, settings: Settings, silicon: Silicon, store: Store | None, meter: telemetry.Meter) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        silicon: Silicon,
+        store: Store | None,
+        meter: telemetry.Meter,
+        *,
+        is_kubelet_foreign: bool,
+    ) -> None:
         self._meter = meter
         self.node = node_name(settings)
         self.journal = journal.Journal(self.node, store)
@@ -97,6 +110,19 @@ class _Agent:
         self._settings = settings.node
         self._plugins: dict[str, deviceplugin.Plugin] = {}
         self._topology = choose.Topology()
+        self.witness = (
+            witness.Witness(
+                settings,
+                self.node,
+                store,
+                snapshots=self.watch.snapshots,
+                advertised=self.advertised,
+                recall=self._recall,
+                records_steps=is_kubelet_foreign,
+            )
+            if store is not None
+            else None
+        )
         self._hardware: object = None
         self._is_spec_owed = False
 
@@ -156,11 +182,17 @@ class _Agent:
         offered = (*(self._resolvable(ad) for ad in offered), *(dataclasses.replace(ad, devices=()) for ad in ended))
         for ad in offered:
             if ad.resource not in self._plugins:
-                self._plugins[ad.resource] = deviceplugin.Plugin(ad.resource, meter=self._meter)
+                self._plugins[ad.resource] = deviceplugin.Plugin(
+                    ad.resource, told=self.witness.told if self.witness is not None else None, meter=self._meter
+                )
                 tasks.create_task(self._serve(self._plugins[ad.resource]), name=f"plugin {ad.resource}")
             if self._plugins[ad.resource].update(ad, self._topology):
                 self.journal.advertised(self._plugins[ad.resource])
         self.advertised.set(offered)
+
+    def _recall(self, grant: attribution.Grant) -> pb.ContainerAllocateResponse | None:
+        plugin = self._plugins.get(grant.resource)
+        return plugin.recall(grant.ids) if plugin is not None else None
 
     def _resolvable(self, ad: advertise.Advertisement) -> advertise.Advertisement:
         """Keep back devices that no spec on disk names."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -126,6 +126,13 @@ class Plugin:
                     preference=preference if is_about_these else None,
                 )
             )
+
+    def recall(self, ids: Sequence[DeviceID]) -> pb.ContainerAllocateResponse | None:
+        """Return what these ids would be answered now, which is what they were answered before; None: refused now."""
+        try:
+            return self._give(tuple(ids))
+        except errors.FairleadError:
+            return None
 
     async def pre_start_container(
         self,

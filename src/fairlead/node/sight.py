@@ -200,7 +200,7 @@ class Watcher(Generic[P]):
         if pid is None:
             return None
         began_at = _made_at(pid, self._root) or time.time()
-        return Sight[P](id=name, pid=pid, began_at=began_at, is_late=True, prepared=None, found=None)
+        return Sight(id=name, pid=pid, began_at=began_at, is_late=True, prepared=None, found=None)
 
     async def _catch(self, uid: str, name: str, folder: Path) -> Sight[P] | None:
         """Hold a container as it begins, and read it back."""
@@ -210,7 +210,7 @@ class Watcher(Generic[P]):
             if pid is None:
                 preparing.cancel()
                 return None
-            sight = Sight[P](id=name, pid=pid, began_at=time.time(), is_late=False, prepared=None, found=None)
+            sight: Sight[P] = Sight(id=name, pid=pid, began_at=time.time(), is_late=False, prepared=None, found=None)
             try:
                 held = isolation.hold(pid, self._root)
             except errors.FairleadError as error:

@@ -12,7 +12,7 @@ Source: kubelet cm/devicemanager manager.go (Allocate), apis/podresources/server
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -188,19 +188,3 @@ def ran_s(ended: core.ContainerStateTerminated) -> float | None:
     begun, done = meta.timestamp(ended.started_at), meta.timestamp(ended.finished_at)
     length = round(done - begun) if begun and done else 0
     return length if length > 0 else None
-
-
-def holders_by_gpu(
-    holdings: Iterable[Holding], parents: Mapping[DeviceID, str]
-) -> Mapping[str, tuple[tuple[str, str, str], ...]]:
-    """Return (namespace, pod, container) by GPU, each once and in order.
-
-    Args:    parents: the physical GPU of every device that is advertised; a device that is none of them, or no more,
-             stands for itself, a replica for what it is one of.
-    """
-    found: dict[str, set[tuple[str, str, str]]] = {}
-    for item in holdings:
-        for name in item.ids:
-            gpu = parents.get(name) or name.partition("::")[0]
-            found.setdefault(gpu, set()).add((item.namespace, item.pod, item.container))
-    return {gpu: tuple(sorted(names)) for gpu, names in found.items()}
