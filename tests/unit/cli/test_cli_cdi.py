@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,8 @@ import yaml
 
 from fairlead import errors
 from fairlead.cli import cdi, invocation
-from fairlead.wire.cdi import parse, yamlfile
+from fairlead.wire.cdi import parse, stamp, yamlfile
+from fairlead.wire.cdi import spec as cdi_spec
 
 EDITS = {"env": ["A=b"], "deviceNodes": [{"path": "/dev/null", "permissions": "rw"}]}
 
@@ -180,3 +183,117 @@ def test_generate_writes_nothing_where_there_are_no_gpus(tmp_path: Path) -> None
     result = run("generate", "--root", tmp_path / "empty", "--output", target)
     assert "nothing is written" in result.stderr
     assert not target.exists()
+
+
+def generated(*args: object, tmp_path: Path, name: str = "gpu.json") -> tuple[cdi_spec.Spec, Path]:
+    target = tmp_path / name
+    run("generate", "--simulate", "t4x4", "--output", target, *args, env=simulated(tmp_path))
+    return parse.parse_spec(target.read_bytes()), target
+
+
+def test_generate_takes_names_devices_and_kind_as_the_peer_does(tmp_path: Path) -> None:
+    args = ("--device-name-strategy", "type-index", "--device-id", "1", "--no-all-device")
+    spec, _ = generated(*args, "--vendor", "example.com", "--class", "board", tmp_path=tmp_path)
+    assert (spec.kind, [device.name for device in spec.devices]) == ("example.com/board", ["gpu1"])
+
+
+def test_generate_shows_the_part_of_the_driver_that_is_asked_for(tmp_path: Path) -> None:
+    spec, _ = generated("--capability", "utility", tmp_path=tmp_path)
+    shown = {Path(mount.container_path).name.partition(".so")[0] for mount in spec.edits.mounts}
+    assert "libnvidia-ml" in shown
+    assert "libcuda" not in shown
+
+
+def test_generate_names_our_hook_and_leaves_out_what_it_is_told_to(tmp_path: Path) -> None:
+    hook = ("--hook", "/usr/libexec/fairlead/fairlead-hook", "--ldconfig-path", "/sbin/ldconfig")
+    spec, _ = generated(*hook, "--disable-hook", "enable-cuda-compat", tmp_path=tmp_path)
+    (made,) = spec.edits.hooks
+    assert (made.path, made.args[-2:]) == (hook[1], ("--ldconfig", "/sbin/ldconfig"))
+    assert "--driver" not in made.args
+    spec, _ = generated(*hook, "--disable-hook", "all", tmp_path=tmp_path)
+    assert spec.edits.hooks == ()
+
+
+def test_generate_makes_a_file_for_each_variant_in_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    run("generate", "--simulate", "t4x4", "--variants", "--output", tmp_path / "out", env=simulated(tmp_path))
+    names = sorted(path.name for path in (tmp_path / "out").glob("*.yaml"))
+    assert len(names) == 8
+    assert "nvidia.com-gpu-compute.yaml" in names
+    run("validate", "--spec-dir", tmp_path / "out", env=simulated(tmp_path))
+
+
+def test_several_modes_need_a_folder_and_kinds_of_their_own(tmp_path: Path) -> None:
+    args = ("generate", "--simulate", "t4x4", "--mode", "nvml", "--mode", "management")
+    error, _ = raised(*args, "--output", tmp_path / "x.json", env=simulated(tmp_path))
+    assert error.reason == "OutputAmbiguous"
+    error, _ = raised(*args, "--vendor", "a.com", "--class", "gpu", env=simulated(tmp_path))
+    assert error.reason == "KindAmbiguous"
+
+
+def test_a_second_spec_of_the_same_devices_in_one_folder_is_warned_of(tmp_path: Path) -> None:
+    generated(tmp_path=tmp_path)
+    again = ("generate", "--simulate", "t4x4", "--output", tmp_path / "b.yaml")
+    assert "engines will find neither" in run(*again, env=simulated(tmp_path)).stderr
+
+
+def test_a_spec_of_another_boot_is_told_by_validate_and_lint(tmp_path: Path) -> None:
+    _, target = generated(tmp_path=tmp_path)
+    run("validate", target)
+    old = stamp.Stamp(boot_id="earlier", driver="nvidia", version="1")
+    stamp.beside(target).write_bytes(stamp.emit_stamp(old, target.read_bytes()))
+    error, shown = raised("validate", target)
+    assert (error.reason, "stale: was generated in another boot" in shown) == ("SpecInvalid", True)
+    assert "spec-stale" in run("lint", target).stdout
+
+
+def test_a_stamp_can_be_in_annotations_at_the_price_of_a_version(tmp_path: Path) -> None:
+    spec, target = generated("--stamp", "annotations", tmp_path=tmp_path)
+    assert spec.cdi_version == "0.6.0"
+    assert spec.annotations["fairlead.dev/driver"] == "nvidia"
+    assert not stamp.beside(target).exists()
+
+
+def shim(tmp_path: Path) -> Path:
+    """Write the policy of a shim that reads the folder `specs`; returns its path."""
+    (tmp_path / "specs").mkdir(exist_ok=True)
+    kept = {"prepared": str(tmp_path / "run/prepared.json"), "converted": str(tmp_path / "run/yaml")}
+    config = tmp_path / "runtime.json"
+    config.write_text(json.dumps({"specDirs": [str(tmp_path / "specs")], **kept}))
+    return config
+
+
+def test_generate_has_the_shim_know_the_new_spec_yaml_or_not(tmp_path: Path) -> None:
+    config = shim(tmp_path)
+    generated("--runtime-config", config, tmp_path=tmp_path, name="specs/gpu.json")
+    prepared = json.loads((tmp_path / "run/prepared.json").read_bytes())
+    assert "nvidia.com/gpu=all" in prepared["devices"]
+    (tmp_path / "specs/gpu.json").unlink()
+    args = ("--output", tmp_path / "specs/gpu.yaml", "--runtime-config", config)
+    run("generate", "--simulate", "t4x4", *args, env=simulated(tmp_path))
+    assert "nvidia.com/gpu=all" in json.loads((tmp_path / "run/prepared.json").read_bytes())["devices"]
+    assert len(list((tmp_path / "run/yaml").iterdir())) == 1
+
+
+def test_prepare_converts_and_says_so(tmp_path: Path) -> None:
+    config = shim(tmp_path)
+    (tmp_path / "specs/a.yaml").write_text("cdiVersion: 0.5.0\nkind: a.com/b\n")
+    assert run("prepare", "--runtime-config", config).stdout.startswith("1 YAML specs converted; prepared: ")
+
+
+def test_watch_keeps_a_folder_until_it_is_stopped_and_refuses_a_second(tmp_path: Path) -> None:
+    folder = tmp_path / "cdi"
+    env = {**simulated(tmp_path), "FAIRLEAD_CONFIG": str(tmp_path / "none.toml")}
+    (tmp_path / "none.toml").touch()
+    command = [sys.executable, "-m", "fairlead.cli.main", "cdi", "watch", "--simulate", "t4x4", "--output", str(folder)]
+    with subprocess.Popen([*command, "--interval", "0.05"], env=env, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            assert any("cdi spec written" in line for line in process.stderr)
+            second = subprocess.run(command, env=env, capture_output=True, text=True, timeout=30, check=False)
+        finally:
+            process.terminate()
+        process.stderr.read()
+        assert process.wait(20) == 0
+    assert second.returncode == 4
+    assert (folder / "fairlead-nvidia.com-gpu.json").exists()

@@ -6,11 +6,12 @@ import dataclasses
 
 import pytest
 
+from fairlead import errors
 from fairlead.model.driver import DeviceNode, DriverFiles, HostFile
 from fairlead.model.gpu import GPU, Inventory, MIGDevice, UnreadableGPU, Vendor
 from fairlead.model.ids import GPUUUID, MIGUUID
-from fairlead.plan import exposure, generate
-from fairlead.wire.cdi import emit, lint, parse, validate
+from fairlead.plan import capability, edits, exposure, generate
+from fairlead.wire.cdi import directory, emit, host, lint, parse, validate
 from fairlead.wire.cdi import spec as cdi
 
 LIBS = "/usr/lib/x86_64-linux-gnu"
@@ -297,3 +298,140 @@ def test_merged_edits_do_everything_once() -> None:
     both = parse.build_edits({"env": ["A=1", "B=2"], "intelRdt": {"closID": "b"}, "additionalGids": [1, 2]})
     assert generate.merge([one, two]) == both
     assert generate.merge([]) == cdi.ContainerEdits()
+
+
+def names_of(recipe: generate.Recipe, inventory: Inventory = MIXED) -> list[str]:
+    spec = generate.generate_spec(inventory, (DRIVER,), recipe=recipe)
+    assert spec is not None
+    return [device.name for device in spec.devices]
+
+
+def test_devices_are_named_by_every_strategy_asked_for_in_its_order() -> None:
+    assert names_of(generate.Recipe(strategies=("type-index",))) == ["gpu0", "mig1:0", "all"]
+    assert names_of(generate.Recipe(strategies=("index", "uuid"))) == ["0", "GPU-0", "1:0", "MIG-0", "all"]
+
+
+@pytest.mark.parametrize("name", ["0", "GPU-0", "gpu0"])
+def test_one_device_can_be_chosen_by_any_of_its_names(name: str) -> None:
+    assert names_of(generate.Recipe(devices=frozenset({name}))) == ["GPU-0", "0", "all"]
+    assert len(names_of(generate.Recipe(devices=frozenset({name, "all"})))) == 5
+
+
+def test_none_is_the_driver_without_a_gpu() -> None:
+    spec = generate.generate_spec(TWO, (DRIVER,), recipe=generate.Recipe(devices=frozenset({"none"})))
+    assert spec is not None
+    assert [(d.name, d.edits.device_nodes) for d in spec.devices] == [("none", ())]
+    assert not list(validate.strict_violations(spec))
+
+
+def test_a_device_that_is_not_there_is_told_with_those_that_are() -> None:
+    with pytest.raises(errors.NotFound, match="9") as caught:
+        generate.generate(TWO, (DRIVER,), recipe=generate.Recipe(devices=frozenset({"9"})))
+    assert caught.value.hint is not None
+    assert "gpu1" in caught.value.hint
+
+
+HOOK = generate.Hook(path="/usr/libexec/fairlead/fairlead-hook")
+
+
+def test_our_hook_is_named_once_with_its_own_environment_and_what_it_is_to_do() -> None:
+    recipe = generate.Recipe(hook=dataclasses.replace(HOOK, ldconfig="/sbin/ldconfig.real"))
+    spec = generate.generate_spec(TWO, (DRIVER,), recipe=recipe)
+    assert spec is not None
+    (hook,) = spec.edits.hooks
+    folders = ["--folder", LIBS]
+    assert list(hook.args) == ["fairlead-hook", *folders, "--driver", "550.1", "--ldconfig", "/sbin/ldconfig.real"]
+    assert (hook.hook_name, hook.env != (), hook.timeout) == ("createContainer", True, 30)
+    assert [f for f in lint.lint(spec) if f.severity is lint.Severity.ERROR] == []
+    assert spec.cdi_version == "0.5.0"
+
+
+@pytest.mark.parametrize(
+    ("step", "gone"),
+    [("update-ldcache", "--folder"), ("enable-cuda-compat", "--driver")],
+)
+def test_a_step_of_the_hook_can_be_left_out(step: str, gone: str) -> None:
+    recipe = generate.Recipe(hook=dataclasses.replace(HOOK, without=frozenset({step})))
+    spec = generate.generate_spec(TWO, (DRIVER,), recipe=recipe)
+    assert spec is not None
+    assert gone not in spec.edits.hooks[0].args
+
+
+VARIANTS = {
+    spec.kind: spec for spec in generate.generate(TWO, (DRIVER,), recipe=generate.Recipe(has_variants=True)).specs
+}
+
+
+def test_each_capability_is_a_class_with_the_same_devices() -> None:
+    assert list(VARIANTS) == ["nvidia.com/gpu", *(f"nvidia.com/gpu-{part}" for part in capability.KNOWN)]
+    assert len({tuple(device.name for device in spec.devices) for spec in VARIANTS.values()}) == 1
+    for spec in VARIANTS.values():
+        assert not list(validate.strict_violations(spec))
+
+
+@pytest.mark.parametrize(
+    ("part", "shown"),
+    [
+        ("compute", "libcuda.so.550.1"),
+        ("utility", "libnvidia-ml.so.550.1"),
+        ("video", "libnvidia-encode.so.550.1"),
+        ("graphics", "libnvidia-eglcore.so.550.1"),
+        ("compat32", "lib32cuda.so.550.1"),
+    ],
+)
+def test_a_class_brings_its_part_of_the_driver_and_no_other(part: str, shown: str) -> None:
+    holders = {kind for kind, spec in VARIANTS.items() if f"{LIBS}/{shown}" in mounts_of(spec)}
+    assert f"nvidia.com/gpu-{part}" in holders
+    assert holders <= {f"nvidia.com/gpu-{part}", "nvidia.com/gpu"}
+
+
+def test_asking_in_several_classes_gives_what_the_variable_means() -> None:
+    """The union by injection is the very spec of a profile with both capabilities."""
+    both = dataclasses.replace(exposure.TENANT, capabilities=frozenset({"compute", "video"}))
+    wanted = generate.generate_spec(TWO, (DRIVER,), recipe=generate.Recipe(profile=both))
+    assert wanted is not None
+    files = {kind: directory.SpecFile(path=f"/{kind}", priority=0, spec=spec) for kind, spec in VARIANTS.items()}
+    found = []
+    for name in generate.variant_names("nvidia.com/gpu", ["0"], "video,compute"):
+        kind, _, device = name.partition("=")
+        one = next(item for item in VARIANTS[kind].devices if item.name == device)
+        found.append(directory.Resolved(name=name, device=one, file=files[kind]))
+    shown = edits.inject({}, found, stat=lambda path: host.HostNode("c", *NUMBERS[path]))
+    assert {mount["destination"] for mount in shown["mounts"]} == mounts_of(wanted)
+    assert [node["path"] for node in shown["linux"]["devices"]].count("/dev/nvidia0") == 1
+    assert shown["process"]["env"] == ["NVIDIA_VISIBLE_DEVICES=void"]
+
+
+NUMBERS = {item.path: (item.major, item.minor, 0o666) for item in NODES}
+
+
+def test_names_for_a_value_of_the_variable_follow_its_grammar() -> None:
+    kind = "nvidia.com/gpu"
+    assert generate.variant_names(kind, ["0"], "") == (f"{kind}-compute=0", f"{kind}-utility=0")
+    assert len(generate.variant_names(kind, ["0", "1"], "all")) == 14
+    with pytest.raises(errors.Invalid, match="nonsense"):
+        generate.variant_names(kind, ["0"], "nonsense")
+
+
+def test_names_that_drivers_do_not_install_everywhere_are_there_all_the_same() -> None:
+    driver = dataclasses.replace(
+        DRIVER,
+        files=(library("libcuda.so.550.1"), library("libnvidia-allocator.so.550.1"), library("libGLX_nvidia.so.550.1")),
+    )
+    found = mounts_of(made(driver=driver, profile=exposure.FULL))
+    assert {f"{LIBS}/libcuda.so", f"{LIBS}/gbm/nvidia-drm_gbm.so", f"{LIBS}/libGLX_indirect.so.0"} <= found
+    assert f"{LIBS}/gbm/nvidia-drm_gbm.so" not in mounts_of(made(driver=driver))
+
+
+def test_dispatch_libraries_are_for_those_who_ask() -> None:
+    driver = dataclasses.replace(DRIVER, files=(*FILES, file(f"{LIBS}/libGL.so.1", "explicit")))
+    assert f"{LIBS}/libGL.so.1" not in mounts_of(made(driver=driver, profile=exposure.FULL))
+    profile = dataclasses.replace(exposure.FULL, shows_explicit=True)
+    assert f"{LIBS}/libGL.so.1" in mounts_of(made(driver=driver, profile=profile))
+
+
+def test_a_mig_device_that_can_draw_gets_its_gpus_render_node() -> None:
+    drawing = dataclasses.replace(mig(0, 1), profile="1g.24gb+gfx")
+    inventory = Inventory(gpus=(gpu(1, minor=7, mig_enabled=True, mig_devices=(drawing,), device_nodes=DRI),))
+    assert "/dev/dri/renderD128" in paths_of(made(inventory, profile=exposure.FULL), "1:0")
+    assert "/dev/dri/renderD128" not in paths_of(made(inventory), "1:0")
