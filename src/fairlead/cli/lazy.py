@@ -42,6 +42,7 @@ VERBS: Final = {
     "nodes": Verb(_LOOK, "look:nodes", "List nodes, what they have and what is taken."),
     "events": Verb(_LOOK, "look:events", "List or follow what happened."),
     "status": Verb(_LOOK, "look:status", "Show how the service is."),
+    "quota": Verb(_MACHINE, "quota:group", "Limit what a namespace's containers ask for together."),
     "up": Verb(_MACHINE, "up:up", "Run Fairlead on this machine until Ctrl-C."),
     "down": Verb(_MACHINE, "down:down", "Stop and remove all containers, then the service."),
     "agent": Verb(_MACHINE, "agent:agent", "Serve this node's GPUs to a kubelet."),

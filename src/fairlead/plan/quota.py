@@ -19,6 +19,7 @@ from fairlead.wire.kubernetes import core, quantity
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _ONE: Final = Fraction(1)
+_NOT_NEGATIVE: Final = "must be greater than or equal to 0"
 _COUNT: Final = "count/pods"
 _NATIVE: Final = ("cpu", "memory", "ephemeral-storage")
 _STATED: Final = frozenset({"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"})
@@ -42,6 +43,21 @@ def used(quota: core.ResourceQuota, pods: Iterable[core.Pod]) -> dict[str, Fract
                 if name in total:
                     total[name] += value
     return total
+
+
+def check_limits(quota: core.ResourceQuota) -> None:
+    """Refuse a quota whose limits are no quantities, or below zero. Raises: Invalid."""
+    name = quota.metadata.name
+    if not name:
+        raise errors.Invalid('ResourceQuota "" is invalid: metadata.name: Required value', reason="QuotaInvalid")
+    for resource, text in quota.spec.hard.items():
+        try:
+            problem = _NOT_NEGATIVE if quantity.parse_quantity(text) < 0 else ""
+        except errors.Invalid as error:
+            problem = error.message
+        if problem:
+            message = f'ResourceQuota "{name}" is invalid: spec.hard[{resource}]: Invalid value: "{text}": {problem}'
+            raise errors.Invalid(message, reason="QuotaInvalid")
 
 
 def check(pod: core.Pod, quotas: Iterable[core.ResourceQuota], pods: Iterable[core.Pod]) -> None:

@@ -35,7 +35,7 @@ async def create_container(services: Door, data: params.JSONBody[submission.Cont
     pod = submission.pod_of(data, resource=info.resource, scheduler_name=info.scheduler_name)
     if data.tenancy:
         await pods.ensure_namespace(services.store, data.tenancy)
-    return view.container_view(await pods.submit(services.store, pod))
+    return view.container_view(await pods.submit(services.store, pod, admission_lock=services.admission))
 
 
 @litestar.post("/v1/pods", summary="Run a manifest", responses=documented(400, 403, 409, 422), tags=["container"])
@@ -43,9 +43,8 @@ async def create_pods(services: Door, body: params.RawBody) -> view.ContainerLis
     """Store the Pods of a Kubernetes manifest, YAML (one or more documents) or JSON, in their order."""
     wanted = manifest.parse_pods(body)
     placed = [submission.with_scheduler(pod, services.info.scheduler_name) for pod in wanted]
-    return view.ContainerList(
-        items=tuple([view.container_view(await pods.submit(services.store, pod)) for pod in placed])
-    )
+    made = [await pods.submit(services.store, pod, admission_lock=services.admission) for pod in placed]
+    return view.ContainerList(items=tuple(map(view.container_view, made)))
 
 
 @litestar.get("/v1/containers", summary="List containers", responses=documented(400, 422), tags=["container"])

@@ -15,7 +15,7 @@ import msgspec
 
 from fairlead import errors
 from fairlead.model.step import Step
-from fairlead.plan import admission
+from fairlead.plan import admission, quota
 from fairlead.serve import stream, view
 from fairlead.serve.view import ContainerView
 from fairlead.store import recorder
@@ -35,17 +35,20 @@ async def find_pod(store: Store, name: str, namespace: str) -> core.Pod:
         raise view.not_found(name, namespace) from error
 
 
-async def submit(store: Store, pod: core.Pod) -> core.Pod:
+async def submit(store: Store, pod: core.Pod, *, admission_lock: asyncio.Lock) -> core.Pod:
     """Admit a pod, store it and record that it was accepted.
 
-    Raises: Invalid: a rule is broken.   Conflict (`AlreadyExists`): the name is taken.
+    Args:    admission_lock: keeps two pods from being let in for the same rest of a quota.
+    Raises:  Invalid: a rule is broken.   Denied: a quota of its namespace.   Conflict (`AlreadyExists`): its name.
     """
     started = time.monotonic()
     admitted = admission.admit(pod)
     # Taken before the pod can be seen: the scheduler may be done with it before `create` returns here.
     accepted_at = time.time()
     try:
-        created = await store.create(admitted)
+        async with admission_lock:
+            await _check_quotas(store, admitted)
+            created = await store.create(admitted)
     except errors.Conflict as error:
         message = f'container "{pod.metadata.name}" already exists in namespace "{pod.metadata.namespace}"'
         hint = f"choose another name, or remove it: `fairlead rm {pod.metadata.name}`"
@@ -66,6 +69,12 @@ async def submit(store: Store, pod: core.Pod) -> core.Pod:
     )
     await recorder.record(store, recorder.reference(created), step)
     return created
+
+
+async def _check_quotas(store: Store, pod: core.Pod) -> None:
+    beside = Selector(namespace=pod.metadata.namespace)
+    if quotas := (await store.list(core.ResourceQuota, beside)).items:
+        quota.check(pod, quotas, (await store.list(core.Pod, beside)).items)
 
 
 async def ensure_namespace(store: Store, name: str) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from litestar import di, params
@@ -48,6 +49,8 @@ class Services:
     faults: Faults | None
     """None where the silicon is real: it cannot be broken on command."""
     info: ServiceInfo
+    admission: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held from the look at a namespace's quotas until the pod that they let in is stored."""
 
 
 Door = di.NamedDependency[params.SkipValidation[Services]]
