@@ -23,7 +23,7 @@ from fairlead.node import cdi, cdisource, cdiwatch
 from fairlead.plan import capability, exposure, generate, hookline, mode
 from fairlead.settings import Settings
 from fairlead.silicon import machine, modefiles, running
-from fairlead.wire.cdi import directory, emit, stamp, version, yamlfile
+from fairlead.wire.cdi import cache, directory, emit, stamp, version, yamlfile
 from fairlead.wire.cdi import spec as spec_types
 
 _FLAGS: Final = {
@@ -128,8 +128,9 @@ def generate_verb(ctx: click.Context, /, **options: Any) -> None:
         shown = stamp.annotate(spec, mark) if config.node.cdi_stamp == "annotations" else spec
         cdi.write_bytes(path, _encode(shown, form or path.suffix[1:]), mark, stamping=config.node.cdi_stamp)
         click.echo(f"{path}: {len(spec.devices)} devices, CDI {version.minimum_version(shown)}", err=True)
-    _warn_of_conflicts(target if target.is_dir() else target.parent)
-    _renew_shim(options["runtime_config"])
+    folder = target if target.is_dir() else target.parent
+    _warn_of_conflicts(folder)
+    _renew_shim(options["runtime_config"], folder)
 
 
 @click.command("watch")
@@ -164,15 +165,29 @@ async def _watch(config: Settings, options: Mapping[str, Any]) -> None:
             stamping=config.node.cdi_stamp,
         )
 
-        def renew() -> None:
-            _renew_shim(options["runtime_config"])
-
-        watcher = cdiwatch.Watcher(source, specs, interval_s=options["interval_s"], on_change=renew)
+        watcher = cdiwatch.Watcher(source, specs, interval_s=options["interval_s"])
         with _alone(folder):
             async with asyncio.TaskGroup() as tasks:
-                task = tasks.create_task(watcher.run(), name="cdi watch")
+                running_tasks = [
+                    tasks.create_task(watcher.run(), name="cdi watch"),
+                    tasks.create_task(_follow_shim(options["runtime_config"]), name="runtime shim"),
+                ]
                 await stop.wait()
-                task.cancel()
+                for task in running_tasks:
+                    task.cancel()
+
+
+async def _follow_shim(config: Path) -> None:
+    """Renew the runtime shim's files whenever anybody's specs in its folders change."""
+    shown = cdishim.folders(config)
+    if not shown:
+        return
+    async with contextlib.aclosing(cache.Cache(shown, decoders=yamlfile.DECODERS).watch()) as changes:
+        async for _ in changes:
+            try:
+                await asyncio.to_thread(cdishim.renew, config)
+            except errors.FairleadError as error:
+                telemetry.log.warning("runtime shim not renewed", reason=error.reason, error=errors.sentence(error))
 
 
 @contextlib.contextmanager
@@ -249,13 +264,13 @@ async def _source(config: Settings, options: Mapping[str, Any]) -> AsyncIterator
         await silicon.close()
 
 
-def _renew_shim(config: Path) -> None:
-    """Have the runtime shim know the new specs; it finds out by itself, later, where this fails."""
-    if cdishim.is_wanted(config):
-        try:
+def _renew_shim(config: Path, folder: Path) -> None:
+    """Have the runtime shim know the new specs, if it reads this folder; it finds out by itself where this fails."""
+    try:
+        if folder.resolve() in [Path(item).resolve() for item in cdishim.folders(config)]:
             cdishim.renew(config)
-        except errors.FairleadError as error:
-            click.echo(f"warning: the runtime shim's files are not renewed: {errors.sentence(error)}", err=True)
+    except errors.FairleadError as error:
+        click.echo(f"warning: the runtime shim's files are not renewed: {errors.sentence(error)}", err=True)
 
 
 def _warn_of_conflicts(folder: Path) -> None:

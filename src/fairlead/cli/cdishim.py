@@ -30,10 +30,22 @@ class Renewed:
     """Path of the prepared file; empty: it could not be written now, and the shim takes its long way."""
 
 
-def is_wanted(config: Path) -> bool:
-    """Whether this machine uses the shim: an operator's file is there, or the shim has kept something already."""
-    usual = policy.Settings()
-    return config.exists() or Path(usual.prepared).exists() or Path(usual.converted).exists()
+def folders(config: Path) -> tuple[str, ...]:
+    """Return the folders of specs that the shim reads; none where this machine does not use it.
+
+    Whether it does is told by an operator's file, or by what the shim has kept already.
+    Raises: Invalid: the operator's file cannot be used.
+    """
+    chosen = _load(config)
+    is_used = config.exists() or Path(chosen.prepared).exists() or Path(chosen.converted).exists()
+    return chosen.spec_dirs if is_used else ()
+
+
+def _load(config: Path) -> policy.Settings:
+    try:
+        return policy.load(str(config))
+    except policy.PolicyError as error:
+        raise errors.Invalid(f"{config}: {error}", reason="PolicyInvalid", path=str(config)) from error
 
 
 def renew(config: Path) -> Renewed:
@@ -41,10 +53,7 @@ def renew(config: Path) -> Renewed:
 
     Raises: Invalid: the operator's file cannot be used.   Unavailable: the folder of conversions refuses.
     """
-    try:
-        chosen = policy.load(str(config))
-    except policy.PolicyError as error:
-        raise errors.Invalid(f"{config}: {error}", reason="PolicyInvalid", path=str(config)) from error
+    chosen = _load(config)
     count = converted.keep(Path(chosen.converted), _documents(chosen)) if chosen.converted else 0
     for _ in range(_TRIES if chosen.prepared else 0):
         if prepare.write(chosen.spec_dirs, chosen.prepared, decoders=yamlfile.DECODERS):

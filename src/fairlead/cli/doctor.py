@@ -21,6 +21,8 @@ from fairlead.cli import invocation, options, output
 from fairlead.serve.machineview import EngineView
 from fairlead.serve.view import NodeView
 from fairlead.settings import Settings
+from fairlead.silicon import running
+from fairlead.wire.cdi import directory, stamp, yamlfile
 
 _MARK: Final = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "red")}
 _CDI_WANTED: Final = (0, 5, 0)
@@ -58,6 +60,8 @@ class Seen:
     cdi_folder: Path
     specs: tuple[str, ...]
     """Names of the spec files in the CDI folder; the folder missing counts as none."""
+    stale: tuple[str, ...] = ()
+    """Which of them are of another boot or driver, one line each."""
 
 
 @click.command()
@@ -107,6 +111,7 @@ def look(call: invocation.Invocation) -> Seen:
         resource=status.resource,
         cdi_folder=folder,
         specs=_specs(folder),
+        stale=_stale(folder, config.silicon.root),
     )
 
 
@@ -115,6 +120,16 @@ def _specs(folder: Path) -> tuple[str, ...]:
         return tuple(sorted(path.name for path in folder.iterdir() if path.suffix in {".json", ".yaml"}))
     except OSError:
         return ()
+
+
+def _stale(folder: Path, root: Path) -> tuple[str, ...]:
+    """Hold the stamps in a folder to the boot and the drivers that run now."""
+    now = running.read_running(root)
+    found = directory.scan([str(folder)], decoders=yamlfile.DECODERS).files
+    marks = [(file, stamp.read(Path(file.path), file.spec.annotations)) for file in found if file.spec is not None]
+    return tuple(
+        f"{file.path} {why}" for file, mark in marks if mark for why in mark.staleness(now.boot_id, now.versions)
+    )
 
 
 async def _look_below(config: Settings, service_error: str) -> Seen:
@@ -155,6 +170,7 @@ async def _look_below(config: Settings, service_error: str) -> Seen:
         resource=config.node.resource,
         cdi_folder=config.node.cdi_folder,
         specs=_specs(config.node.cdi_folder),
+        stale=_stale(config.node.cdi_folder, config.silicon.root),
     )
 
 
@@ -243,6 +259,10 @@ def _version(text: str) -> tuple[int, ...]:
 
 
 def _cdi(seen: Seen) -> Iterator[Finding]:
+    for text in seen.stale:
+        why = "device numbers and library names in it may be another machine state's"
+        fix = "`fairlead cdi generate` once more, or leave `fairlead cdi watch` running"
+        yield Finding(check="cdi", level="warn", what=text, why=why, fix=fix)
     if seen.specs:
         what = f"{len(seen.specs)} specs in {seen.cdi_folder}"
         yield Finding(check="cdi", level="ok", what=f"{what}: {', '.join(seen.specs)}")

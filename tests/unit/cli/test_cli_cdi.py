@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -254,12 +256,13 @@ def test_a_stamp_can_be_in_annotations_at_the_price_of_a_version(tmp_path: Path)
     assert not stamp.beside(target).exists()
 
 
-def shim(tmp_path: Path) -> Path:
+def shim(tmp_path: Path, specs: Path | None = None) -> Path:
     """Write the policy of a shim that reads the folder `specs`; returns its path."""
-    (tmp_path / "specs").mkdir(exist_ok=True)
+    folder = specs or tmp_path / "specs"
+    folder.mkdir(exist_ok=True)
     kept = {"prepared": str(tmp_path / "run/prepared.json"), "converted": str(tmp_path / "run/yaml")}
     config = tmp_path / "runtime.json"
-    config.write_text(json.dumps({"specDirs": [str(tmp_path / "specs")], **kept}))
+    config.write_text(json.dumps({"specDirs": [str(folder)], **kept}))
     return config
 
 
@@ -281,15 +284,26 @@ def test_prepare_converts_and_says_so(tmp_path: Path) -> None:
     assert run("prepare", "--runtime-config", config).stdout.startswith("1 YAML specs converted; prepared: ")
 
 
+def wait_for(holds: Callable[[], bool]) -> None:
+    """Wait for another process's work, which nothing announces."""
+    limit = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+
+
 def test_watch_keeps_a_folder_until_it_is_stopped_and_refuses_a_second(tmp_path: Path) -> None:
     folder = tmp_path / "cdi"
     env = {**simulated(tmp_path), "FAIRLEAD_CONFIG": str(tmp_path / "none.toml")}
     (tmp_path / "none.toml").touch()
     command = [sys.executable, "-m", "fairlead.cli.main", "cdi", "watch", "--simulate", "t4x4", "--output", str(folder)]
+    command += ["--runtime-config", str(shim(tmp_path, folder))]
     with subprocess.Popen([*command, "--interval", "0.05"], env=env, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
             assert any("cdi spec written" in line for line in process.stderr)
+            (folder / "more.yaml").write_text("cdiVersion: 0.5.0\nkind: a.com/b\n")
+            wait_for(lambda: len(list((tmp_path / "run/yaml").glob("*.json"))) == 1)
             second = subprocess.run(command, env=env, capture_output=True, text=True, timeout=30, check=False)
         finally:
             process.terminate()

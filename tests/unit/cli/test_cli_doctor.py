@@ -85,3 +85,9 @@ def test_each_fault_is_found_and_says_why_it_matters(changes: dict[str, object],
 def test_without_a_service_a_missing_spec_is_no_fault() -> None:
     seen = dataclasses.replace(_GOOD, service="", service_error="none", specs=())
     assert {item.level for item in doctor.judge(seen) if item.check == "cdi"} == {"ok"}
+
+
+def test_a_spec_of_another_boot_is_a_warning_with_its_remedy() -> None:
+    seen = dataclasses.replace(_GOOD, stale=("/cdi/nvidia.json was generated in another boot (a, this is b)",))
+    (finding,) = (item for item in doctor.judge(seen) if item.level == "warn")
+    assert (finding.check, "another boot" in finding.what, "generate" in finding.fix) == ("cdi", True, True)
