@@ -99,6 +99,9 @@ class NodeSettings:
         text="where boot and driver version of a spec are noted: beside it, or in annotations (needs CDI 0.6.0)",
         choices=("file", "annotations", "none"),
     )
+    host_mount: Path = row(
+        Path("/"), text="where this process sees the node's root, if in a container; left out of paths in CDI specs"
+    )
     pod_resources: Path | None = row(
         None, text="the kubelet's PodResources socket; default: pod-resources/kubelet.sock beside the kubelet folder"
     )

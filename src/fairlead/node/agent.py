@@ -105,6 +105,7 @@ class _Agent:
             recipe=cdi.recipe_of(settings.node),
             boot_id=running.read_running(settings.silicon.root).boot_id,
             stamping=settings.node.cdi_stamp,
+            host_mount=settings.node.host_mount,
         )
         self.advertised: latest.Latest[tuple[advertise.Advertisement, ...]] = latest.Latest(())
         self._settings = settings.node

@@ -15,7 +15,7 @@ from pathlib import Path
 from fairlead import errors, files, settings, telemetry
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import Inventory, Vendor
-from fairlead.plan import exposure, generate, mode
+from fairlead.plan import exposure, generate, hostpath, mode
 from fairlead.wire.cdi import emit, parse, stamp
 from fairlead.wire.cdi import spec as cdi
 
@@ -43,12 +43,13 @@ class SpecFiles:
         kinds: Iterable[str] | None = None,
         boot_id: str = "",
         stamping: str = "file",
+        host_mount: Path = Path("/"),
     ) -> None:
         """Touch nothing yet.
 
         Args:    recipe: None: the default one.   kinds: whose files are removed when there are no devices of them;
                  None: those of every vendor's GPUs and their variants.   boot_id: of the running kernel.
-                 stamping: one of `stamp.PLACES`.
+                 stamping: one of `stamp.PLACES`.   host_mount: where this process sees the node's root.
         """
         self.folder = folder
         self.recipe = recipe or generate.Recipe()
@@ -58,6 +59,7 @@ class SpecFiles:
         """How many files have been written or removed so far."""
         self._kinds = tuple(kinds) if kinds is not None else mode.gpu_kinds(self.recipe)
         self._boot_id, self._stamping = boot_id, stamping
+        self._host_mount = host_mount
         self._problems: tuple[str, ...] | None = None
 
     def path(self, kind: str) -> Path:
@@ -69,7 +71,8 @@ class SpecFiles:
 
         Raises: Unavailable: the folder refuses a write; what was there stays, and `names` still says what.
         """
-        made = generate.generate(inventory, drivers, recipe=self.recipe)
+        seen = [hostpath.seen_by_host(driver, self._host_mount) for driver in drivers]
+        made = generate.generate(inventory, seen, recipe=self.recipe)
         return await self.keep(made, versions_of(drivers))
 
     async def keep(self, made: generate.Generation, versions: Mapping[Vendor, str]) -> frozenset[str]:

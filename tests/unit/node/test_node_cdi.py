@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -33,6 +34,14 @@ async def test_every_gpu_is_named_on_disk_before_ensure_returns(tmp_path: Path) 
     on_disk = {f"{written['kind']}={device['name']}" for device in written["devices"]}
     assert {"nvidia.com/gpu=GPU-0", "nvidia.com/gpu=GPU-1"} <= names
     assert names == on_disk
+
+
+async def test_a_spec_names_the_nodes_paths_also_where_the_node_is_seen_through_a_mount(tmp_path: Path) -> None:
+    inventory, (driver,) = machine(1)
+    nodes = tuple(dataclasses.replace(node, host_path=f"/host{node.path}") for node in driver.nodes)
+    specs = cdi.SpecFiles(tmp_path, host_mount=Path("/host"))
+    await specs.ensure(inventory, (dataclasses.replace(driver, nodes=nodes),))
+    assert "/host" not in specs.path("nvidia.com/gpu").read_text()
 
 
 async def test_an_unchanged_spec_is_not_written_again_but_a_lost_one_is(tmp_path: Path) -> None:

@@ -149,4 +149,17 @@ spec:
             capabilities:
               drop:
                 - ALL
+          volumeMounts:
+            - name: tmp
+              mountPath: /tmp
+      volumes:
+        - name: tmp
+          {{- include "fairlead.tmp" .root | nindent 10 }}
+{{- end -}}
+
+{{- /* The only place that a component may write to, beside the agent's folders. */}}
+{{- define "fairlead.tmp" -}}
+emptyDir:
+  medium: Memory
+  sizeLimit: 16Mi
 {{- end -}}

@@ -1,0 +1,29 @@
+"""The driver's files as the node's engine sees them, where the agent looks at the node through a mount. Pure.
+
+In a container the node's root is at `/host`, say, and so a library is found at `/host/usr/lib/libcuda.so.1`. Engines
+resolve CDI specs outside of that container: for them it is `/usr/lib/libcuda.so.1`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path, PurePosixPath
+
+from fairlead.model.driver import DriverFiles
+
+
+def seen_by_host(driver: DriverFiles, mount: Path) -> DriverFiles:
+    """Return the driver's files with `mount`, the folder at which the node's root is seen, left out of host paths.
+
+    What lies outside of the mount is at the same place in both and stays.
+    """
+    return dataclasses.replace(
+        driver,
+        nodes=tuple(dataclasses.replace(node, host_path=_without(node.host_path, mount)) for node in driver.nodes),
+        files=tuple(dataclasses.replace(file, host_path=_without(file.host_path, mount)) for file in driver.files),
+    )
+
+
+def _without(path: str, mount: Path) -> str:
+    one = PurePosixPath(path)
+    return f"/{one.relative_to(mount)}" if one.is_relative_to(mount) else path
