@@ -15,6 +15,7 @@ has a time limit.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import stat
 import sys
@@ -29,7 +30,7 @@ import msgspec
 from fairlead import errors
 from fairlead.engine import command
 from fairlead.model.devicerule import DeviceRules
-from fairlead.node import devicecgroup, probe
+from fairlead.node import devicecgroup, probe, prober
 
 _PROBE_S: Final = 6.0
 
@@ -127,12 +128,21 @@ async def read_back(
         held.close()
 
 
-async def read_held(held: Held, *, paths: tuple[str, ...], numbers: tuple[tuple[int, int], ...]) -> Isolation:
-    """Read what the kernel enforces for a container that is held; arguments as `read_back`."""
+async def read_held(
+    held: Held,
+    *,
+    paths: tuple[str, ...],
+    numbers: tuple[tuple[int, int], ...],
+    waiting: prober.Prober | None = None,
+) -> Isolation:
+    """Read what the kernel enforces for a container that is held; arguments as `read_back`.
+
+    Args:    waiting: a probe that waits for its orders and may be in the container's cgroup already.
+    """
     rules = await asyncio.to_thread(devicecgroup.read, held.cgroups)
     async with asyncio.TaskGroup() as group:
         listed = group.create_task(asyncio.to_thread(_read_nodes, held))
-        probed = group.create_task(_probe(held, rules.restricting or held.cgroups[:1], paths, numbers))
+        probed = group.create_task(_probe(held, rules.restricting or held.cgroups[:1], paths, numbers, waiting))
     nodes, unlisted = listed.result()
     opens, more = probed.result()
     unread = (*rules.unread, *unlisted, *more)
@@ -168,20 +178,34 @@ async def _probe(
     joined: tuple[devicecgroup.Cgroup, ...],
     paths: tuple[str, ...],
     numbers: tuple[tuple[int, int], ...],
+    waiting: prober.Prober | None,
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     keys = [*paths, *(f"{major}:{minor}" for major, minor in numbers)]
     if not keys:
         return {}, ()
     where = [*(str(cgroup.folder / "cgroup.procs") for cgroup in joined), "--", str(held.namespace)]
-    argv = [sys.executable, "-I", "-S", _program(), *where, *paths, "--", *keys[len(paths) :]]
+    words = [*where, *paths, "--", *keys[len(paths) :]]
     try:
-        result = await command.run(argv, env={}, timeout_s=_PROBE_S)
+        code, said = await (waiting.ask(words) if waiting is not None else _run(words))
     except errors.Unavailable as error:
         return {}, (f"what open() says: {error.message}",)
-    if result.code != 0:
-        why = result.last_line or f"the probe ended with {result.code}"
-        return {}, (f"what open() says: {why}",)
-    return dict(zip(keys, msgspec.json.decode(result.stdout, type=list[str]), strict=True)), ()
+    if code != 0:
+        return {}, (f"what open() says: {said or f'the probe ended with {code}'}",)
+    return dict(zip(keys, msgspec.json.decode(said, type=list[str]), strict=True)), ()
+
+
+async def _run(words: list[str]) -> tuple[int, str]:
+    result = await command.run([*_command(), *words], env={}, timeout_s=_PROBE_S)
+    return result.code, result.last_line if result.code else result.stdout.decode()
+
+
+def wait() -> contextlib.AbstractAsyncContextManager[prober.Prober]:
+    """Have a probe wait for a container that is about to be there."""
+    return prober.waiting([*_command(), "-"])
+
+
+def _command() -> list[str]:
+    return [sys.executable, "-I", "-S", _program()]
 
 
 def _program() -> str:

@@ -1,6 +1,7 @@
 """A program of its own: opens device nodes as a container would, and says which errno each gave.
 
     python -I -S probe.py CGROUP_PROCS… -- MOUNT_NS PATH… -- MAJOR:MINOR…
+    python -I -S probe.py -       the same arguments from standard input, with a NUL between them: it waits for them
 
 It joins the container's device cgroups (writes its own pid to each CGROUP_PROCS, a file) and its mount namespace
 (MOUNT_NS, a file of /proc/PID/ns), takes a private copy of that namespace, opens each path there, mounts a
@@ -21,7 +22,7 @@ import sys
 CLONE_NEWNS, CLONE_NEWCGROUP = 0x00020000, 0x02000000  # include/uapi/linux/sched.h
 HOST_CGROUPS = "/proc/1/ns/cgroup"
 MS_REC, MS_PRIVATE, MS_NOSUID, MS_NOEXEC = 0x4000, 0x40000, 0x2, 0x8  # include/uapi/linux/mount.h
-ALARM_S = 5
+ALARM_S, WAIT_S = 5, 30
 STAGE = b"/dev"  # every OCI runtime makes it
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -85,6 +86,11 @@ def _join(cgroup_procs: list[str], mount_namespace: str) -> None:
 
 def main(arguments: list[str]) -> int:
     """Run the program; returns its exit code."""
+    if arguments == ["-"]:
+        _libc.alarm(WAIT_S)
+        arguments = sys.stdin.read().split("\0")
+        if arguments == [""]:
+            return 0  # not needed after all
     _libc.alarm(ALARM_S)
     first = arguments.index("--")
     cgroup_procs, mount_namespace, wanted = arguments[:first], arguments[first + 1], arguments[first + 2 :]

@@ -28,7 +28,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import asyncinotify
 
 from fairlead import errors, telemetry
-from fairlead.node import devicecgroup, isolation
+from fairlead.node import devicecgroup, isolation, prober
 
 POLL_S: Final = 0.002
 BEGIN_S: Final = 10.0
@@ -189,6 +189,9 @@ class Watcher(Generic[P]):
         name = _container_id(folder.name)
         try:
             sight = await (self._find(name, folder) if is_late else self._catch(uid, name, folder))
+        except errors.Unavailable as error:
+            telemetry.log.warning("container not seen", container=name, reason=error.reason, error=error.message)
+            return
         finally:
             self._looking.discard(name)
         if sight is not None:
@@ -204,7 +207,7 @@ class Watcher(Generic[P]):
 
     async def _catch(self, uid: str, name: str, folder: Path) -> Sight[P] | None:
         """Hold a container as it begins, and read it back."""
-        async with asyncio.TaskGroup() as tasks:
+        async with isolation.wait() as waiting, asyncio.TaskGroup() as tasks:
             preparing = tasks.create_task(self._prepare(uid))
             pid = await self._until_begun(folder)
             if pid is None:
@@ -216,11 +219,14 @@ class Watcher(Generic[P]):
             except errors.FairleadError as error:
                 return _with(sight, await preparing, unread=error.message)
             try:
-                return await self._read(sight, held, await preparing)
+                waiting.enter(folder)
+                return await self._read(sight, held, await preparing, waiting)
             finally:
                 held.close()
 
-    async def _read(self, sight: Sight[P], held: isolation.Held, prepared: P | None) -> Sight[P]:
+    async def _read(
+        self, sight: Sight[P], held: isolation.Held, prepared: P | None, waiting: prober.Prober
+    ) -> Sight[P]:
         """Read a container back if it has any of the pod's device nodes."""
         if prepared is None:
             return sight
@@ -231,7 +237,7 @@ class Watcher(Generic[P]):
         if not nodes & set(prepared.paths):
             return _with(sight, prepared)
         with telemetry.timed("isolation read", container=sight.id) as timing:
-            found = await isolation.read_held(held, paths=prepared.paths, numbers=prepared.numbers)
+            found = await isolation.read_held(held, paths=prepared.paths, numbers=prepared.numbers, waiting=waiting)
         return _with(sight, prepared, found=found, read_s=timing.duration_s)
 
     async def _until_begun(self, folder: Path) -> int | None:
