@@ -1,0 +1,105 @@
+"""The links of `/dev/char` on this host: looked at, brought to what `plan.charlinks` decides, and kept so.
+
+A link is replaced by renaming another over it, so that systemd never finds none. Watching means that nodes which come
+later (a MIG instance's, a module's that was loaded again) have theirs within milliseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import stat
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Final
+
+import asyncinotify
+
+from fairlead import errors
+from fairlead.plan import charlinks
+from fairlead.silicon import driver, pci
+
+_NVIDIA: Final = 0x10DE
+_RESCAN_S: Final = 60.0
+_MASK: Final = (
+    asyncinotify.Mask.CREATE | asyncinotify.Mask.DELETE | asyncinotify.Mask.MOVE | asyncinotify.Mask.ATTRIB
+) | asyncinotify.Mask.ONLYDIR
+
+
+def look(root: Path, *, ahead: bool = False) -> charlinks.Decision:
+    """Look at nodes and links and say what is to be done.
+
+    Args: root: under which /dev, /proc and /sys are.   ahead: also for nodes that will be made later.
+    """
+    dev = root / "dev"
+    found = [_node(dev, path) for pattern in charlinks.PATTERNS for path in sorted(dev.glob(pattern))]
+    nodes = [node for node in found if node is not None]
+    if ahead:
+        gpus = sum(1 for _ in pci.list_displays(root, _NVIDIA))
+        nodes += charlinks.expected(gpus, dict(driver.list_majors(root)))
+    folder = dev / "char"
+    links = {path.name: _link(path) for path in folder.iterdir()} if folder.is_dir() else {}
+    return charlinks.decide(nodes, links)
+
+
+def _number(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return (os.major(status.st_rdev), os.minor(status.st_rdev)) if stat.S_ISCHR(status.st_mode) else None
+
+
+def _node(dev: Path, path: Path) -> charlinks.Node | None:
+    number = None if path.is_symlink() else _number(path)
+    return charlinks.Node(str(path.relative_to(dev)), *number) if number else None
+
+
+def _link(path: Path) -> charlinks.Link:
+    try:
+        target = str(path.readlink())
+    except OSError:
+        return charlinks.Link(None, None)
+    number = _number(path)
+    return charlinks.Link(target, f"{number[0]}:{number[1]}" if number else None)
+
+
+def apply(root: Path, decision: charlinks.Decision) -> None:
+    """Make and remove links; idempotent.
+
+    Raises: Unavailable (`CharLinkRefused`): the folder cannot be written.
+    """
+    folder = root / "dev" / "char"
+    try:
+        folder.mkdir(mode=0o755, exist_ok=True)
+        for name, target in decision.make.items():
+            partial = folder / f".{name}.fairlead"
+            partial.unlink(missing_ok=True)
+            partial.symlink_to(target)
+            partial.replace(folder / name)
+        for name in decision.remove:
+            (folder / name).unlink(missing_ok=True)
+    except OSError as error:
+        message = f"cannot write links in {folder}: {error.strerror}"
+        raise errors.Unavailable(message, reason="CharLinkRefused", hint="run as root") from error
+
+
+async def keep(root: Path, *, ahead: bool = False) -> AsyncGenerator[charlinks.Decision, None]:
+    """Bring the links up to date now and after every change below /dev, yielding what was done; never ends.
+
+    Raises: Unavailable: as `apply`.
+    """
+    with asyncinotify.Inotify() as inotify:
+        while True:
+            # Watch first, look second: what changes in between is told again, not lost.
+            for name in ("dev", "dev/nvidia-caps", "dev/nvidia-caps-imex-channels"):
+                with contextlib.suppress(OSError):  # not there (yet); /dev tells when it comes
+                    inotify.add_watch(root / name, _MASK)
+            decision = await asyncio.to_thread(look, root, ahead=ahead)
+            if decision.make or decision.remove:
+                await asyncio.to_thread(apply, root, decision)
+                yield decision
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_RESCAN_S):
+                    await inotify.get()

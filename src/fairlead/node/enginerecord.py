@@ -1,0 +1,159 @@
+"""The record of what we did to an engine's files: what they were, what we made of them, and for which wish.
+
+One JSON file for each engine and main file. It is written before the first file is touched, so that whatever a crash
+leaves can be told apart: a file is as it was, as we made it, or somebody else's doing. Files of ours that people edited
+are kept beside the record when we write over them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import fcntl
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from fairlead import errors, files
+from fairlead.plan.engineconfig.model import Change, Item, Member, Place, Wish
+
+_SCHEMA: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One file."""
+
+    path: str
+    original: bytes | None
+    """As it was before us; None: it was not there."""
+    digest: str
+    """Of what we wrote."""
+    changes: tuple[Change, ...]
+    """What in it is ours; none: all of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """All files of one engine."""
+
+    engine: str
+    place: Place
+    wish: Wish
+    entries: tuple[Entry, ...]
+    folders: tuple[str, ...]
+    """Folders we made, outermost first."""
+
+
+def digest(data: bytes) -> str:
+    """Return what a content is recognized by."""
+    return hashlib.sha256(data).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """The folder of the records."""
+
+    folder: Path
+
+    def _path(self, engine: str, config: str) -> Path:
+        return self.folder / f"{engine}-{digest(config.encode())[:12]}.json"
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep others from configuring at the same time. Raises: Unavailable: the folder cannot be made."""
+        try:
+            self.folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+            lock = (self.folder / "lock").open("w")
+        except OSError as error:
+            message = f"cannot keep records in {self.folder}: {error.strerror}"
+            raise errors.Unavailable(
+                message, reason="RecordUnwritable", hint="run as root, or set FAIRLEAD_STATE_FOLDER"
+            ) from error
+        with lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def load(self, engine: str, config: str) -> Record | None:
+        """Return the record; None: we did nothing here.
+
+        Raises: ProtocolError (`RecordMalformed`): it cannot be read, and nothing may be guessed from it.
+        """
+        path = self._path(engine, config)
+        try:
+            return _decode(json.loads(path.read_bytes()))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError, binascii.Error) as error:
+            hint = "take our drop-in away by hand, then the record"
+            raise errors.ProtocolError(
+                f"{path} cannot be read: {error}", reason="RecordMalformed", hint=hint
+            ) from error
+
+    def save(self, record: Record) -> None:
+        """Write the record. Raises: Unavailable: the disk refuses."""
+        data = json.dumps(_encode(record), indent=1).encode()
+        files.write_atomic(self._path(record.engine, record.place.config), data, mode=0o600)
+
+    def forget(self, record: Record) -> None:
+        """Remove the record."""
+        self._path(record.engine, record.place.config).unlink(missing_ok=True)
+
+    def keep(self, path: str, data: bytes) -> Path:
+        """Keep what somebody wrote into a file of ours, and return where."""
+        target = self.folder / f"{Path(path).name}.edited-{digest(data)[:8]}"
+        files.write_atomic(target, data, mode=0o600)
+        return target
+
+
+def _encode(record: Record) -> dict[str, Any]:
+    entries = [
+        {
+            "path": entry.path,
+            "original": None if entry.original is None else base64.b64encode(entry.original).decode(),
+            "digest": entry.digest,
+            "changes": [asdict(change) for change in entry.changes],
+        }
+        for entry in record.entries
+    ]
+    return {
+        "schema": _SCHEMA,
+        "engine": record.engine,
+        "place": asdict(record.place),
+        "wish": asdict(record.wish),
+        "entries": entries,
+        "folders": record.folders,
+    }
+
+
+def _decode(found: dict[str, Any]) -> Record:
+    if found["schema"] != _SCHEMA:
+        raise ValueError(f"schema {found['schema']} is not known")
+    place = found["place"]
+    version = place.pop("version")
+    entries = [
+        Entry(
+            path=entry["path"],
+            original=None if entry["original"] is None else base64.b64decode(entry["original"], validate=True),
+            digest=entry["digest"],
+            changes=tuple(_change(change) for change in entry["changes"]),
+        )
+        for entry in found["entries"]
+    ]
+    return Record(
+        engine=found["engine"],
+        place=Place(**place, version=None if version is None else tuple(version)),
+        wish=Wish(**found["wish"]),
+        entries=tuple(entries),
+        folders=tuple(found["folders"]),
+    )
+
+
+def _change(found: dict[str, Any]) -> Change:
+    if "key" in found:
+        return Item(**found)
+    return Member(path=tuple(found["path"]), value=found["value"])

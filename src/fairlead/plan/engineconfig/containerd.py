@@ -1,0 +1,255 @@
+"""containerd: a drop-in of our own and, where no file imports it yet, one item in the main file's `imports`.
+
+How containerd puts files together decides what the drop-in must hold. Main file and imports are read breadth first.
+From 2.0 on plugin sections are merged key by key, so ours holds our keys alone. 1.x takes the *last* section of a
+plugin whole: a drop-in with one handler would drop the node's CNI folders, sandbox image and cgroup driver. For it
+ours begins as a copy of the section in force, and says so. Files of version 1 and 2 may be read by either.
+
+Handlers inherit everything from the runtime in force (`SystemdCgroup`, snapshotter, annotations, …); only the program
+is ours, and the one it replaces is what the shim becomes.
+Source: containerd 1.6, 1.7 and 2.2, LoadConfig and mergeConfig; docs/cri/config.md.
+"""
+
+from __future__ import annotations
+
+import copy
+import posixpath
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fairlead import errors
+from fairlead.plan.engineconfig import change, tree
+from fairlead.plan.engineconfig.model import CDI_FOLDERS, HEADER, Edit, Item, Look, Place, Proposal, Wish
+from fairlead.wire import toml
+
+_DROP_IN: Final = "zz-fairlead.toml"
+"""Sorts behind `99-nvidia.toml`: the last file that is read wins."""
+_SECTIONS: Final = {
+    1: "cri",
+    2: "io.containerd.grpc.v1.cri",
+    3: "io.containerd.cri.v1.runtime",
+    4: "io.containerd.cri.v1.runtime",
+}
+_RUNC: Final = "io.containerd.runc.v2"
+_RUNC_KINDS: Final = ("io.containerd.runc.", "io.containerd.runtime.v1.")
+_KATA: Final = "kata-qemu-nvidia-gpu"
+_MADE: Final = "# Made by `fairlead runtime configure` to import what it wrote; yours to edit.\n"
+_COPIED: Final = """\
+# containerd 1.x reads the cri section of this file instead of every other file's: it is theirs, with ours added.
+# After a change of theirs run `fairlead runtime configure` again; `fairlead runtime check` tells when that is due.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """What containerd reads, in its order."""
+
+    place: Place
+    documents: tuple[tuple[str, dict[str, Any]], ...]
+
+    @property
+    def has_main(self) -> bool:
+        return bool(self.documents) and self.documents[0][0] == self.place.config
+
+    @property
+    def is_2(self) -> bool:
+        """Whether containerd 2 is known to read them."""
+        return self.place.version is not None and self.place.version >= (2,)
+
+    @property
+    def version(self) -> int:
+        """Version of the format: the main file's; without a number it is 1, without a file it is what we write."""
+        if not self.has_main:
+            return 3 if self.is_2 else 2
+        found = self.documents[0][1].get("version", 1)
+        if found not in {0, *_SECTIONS} or isinstance(found, bool):
+            message = f"{self.place.config}: version {found!r} is not known (known: 1 to {max(_SECTIONS)})"
+            raise errors.ProtocolError(message, reason="VersionUnknown", hint="a newer Fairlead may know it")
+        return max(int(found), 1)
+
+    @property
+    def is_merged(self) -> bool:
+        """Whether sections are merged key by key; otherwise the last one counts alone."""
+        return self.is_2 or self.version >= 3
+
+    @property
+    def section(self) -> dict[str, Any]:
+        """The CRI plugin's section in force."""
+        name, found = _SECTIONS[self.version], dict[str, Any]()
+        for path, document in self.documents:
+            plugins = tree.table(document, "plugins", where=path)
+            if name in plugins:
+                one = tree.table(plugins, name, where=path)
+                found = tree.merged(found, one) if self.is_merged else one
+        return found
+
+    @property
+    def imports(self) -> list[str]:
+        return [pattern for path, document in self.documents for pattern in _imports(document, path)]
+
+
+def _load(place: Place, look: Look) -> _Files:
+    seen: set[str] = set()
+    pending, found = [place.config], []
+    while pending:
+        path = pending.pop(0)
+        data = None if path in seen else look.read(path)
+        if data is None:
+            continue
+        seen.add(path)
+        document = toml.parse(data, path=path)
+        found.append((path, document))
+        for pattern in _imports(document, path):
+            pending += look.glob(pattern) if "*" in pattern else [pattern]
+    return _Files(place, tuple(found))
+
+
+def _imports(document: Mapping[str, Any], path: str) -> list[str]:
+    found = document.get("imports", [])
+    if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
+        message = f"{path}: imports must be a list of paths, not {found!r}"
+        raise errors.ProtocolError(
+            message, reason="FileMalformed", hint="correct it; containerd does not start with it"
+        )
+    return [posixpath.normpath(posixpath.join(posixpath.dirname(path), item)) for item in found]
+
+
+def propose(place: Place, wish: Wish, look: Look) -> Proposal:
+    """Decide the drop-in and the import.
+
+    Raises:  ProtocolError: a file cannot be read, or says what cannot be meant.   Unavailable: it would ignore CDI.
+             Conflict: the handler's name is taken, or a file that is read later would undo ours.
+    """
+    files = _load(place, look)
+    section = files.section
+    runtimes = tree.table(section, "containerd", "runtimes", where=place.config)
+    tree.refuse_taken(runtimes, wish, place.config)
+    notes = [*tree.unknown_version("containerd", place, wish), *tree.taken_over(runtimes, wish)]
+    source = _source(section, runtimes)
+    program, underlying = tree.program("containerd", str(source.get("options", {}).get("BinaryName", "")), wish)
+    ours = {} if files.is_merged else copy.deepcopy(section)
+    _fill(ours, section, wish, handler=_handler(source, program, wish))
+    if not files.is_merged:
+        ours["containerd"]["runtimes"].setdefault("runc", {"runtime_type": _RUNC})
+    drop_in = place.drop_in or _place_drop_in(files)
+    is_copy = not files.is_merged and bool(section)
+    edits = (_drop_in(drop_in, files.version, ours, is_copy=is_copy), *_import(files, look, drop_in))
+    if not files.is_merged:
+        _refuse_undone(files, look, edits)
+    if {"cri", _SECTIONS[2]} & {
+        item for _, document in files.documents for item in document.get("disabled_plugins", [])
+    }:
+        notes.append(f"disabled_plugins of {place.config} has the CRI plugin: no kubelet can use this containerd")
+    return Proposal(program=program, runtimes=underlying, edits=edits, notes=tuple(notes))
+
+
+def _source(section: Mapping[str, Any], runtimes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the runtime that handlers inherit from: the default one if it is of runc's kind; none: nothing."""
+    default = tree.table(section, "containerd", where="containerd").get("default_runtime_name", "runc")
+    for name in (default, "runc", "crun"):
+        found = tree.table(runtimes, str(name), where="containerd.runtimes")
+        if found and str(found.get("runtime_type", _RUNC)).startswith(_RUNC_KINDS):
+            return found
+    return {}
+
+
+def _handler(source: Mapping[str, Any], program: str, wish: Wish) -> dict[str, Any]:
+    handler = copy.deepcopy(dict(source))
+    kind = str(handler.setdefault("runtime_type", _RUNC))
+    # The first shim of all knew its program by another name.
+    key = "Runtime" if kind.startswith(_RUNC_KINDS[1]) else "BinaryName"
+    handler["options"] = {**handler.pop("options", {}), key: program}
+    if not wish.enables_cdi:
+        # What the kubelet asks for reaches the shim; what a pod's author writes (`pod_annotations`) does not.
+        wanted = handler.get("container_annotations", [])
+        handler["container_annotations"] = [*wanted, *({"cdi.k8s.io/*"} - set(wanted))]
+    return handler
+
+
+def _fill(ours: dict[str, Any], section: Mapping[str, Any], wish: Wish, *, handler: dict[str, Any]) -> None:
+    if wish.enables_cdi:
+        folders = list(section.get("cdi_spec_dirs", CDI_FOLDERS))
+        ours["enable_cdi"] = True
+        ours["cdi_spec_dirs"] = [*folders, *(folder for folder in CDI_FOLDERS if folder not in folders)]
+    containerd = ours.setdefault("containerd", {})
+    if wish.is_default:
+        containerd["default_runtime_name"] = wish.name
+    runtimes = containerd.setdefault("runtimes", {})
+    for name in wish.names:
+        runtimes[name] = copy.deepcopy(handler)
+    if wish.has_kata and _KATA not in tree.table(section, "containerd", "runtimes", where="containerd"):
+        runtimes[_KATA] = _kata(wish.kata_folder)
+
+
+def _kata(folder: str) -> dict[str, Any]:
+    """Return the handler for GPUs in virtual machines, named as Kata's own installer names it.
+
+    No annotations are let through: those of a tenant may change the machine (reference/caas.md 1.7).
+    """
+    return {
+        "runtime_type": f"io.containerd.{_KATA}.v2",
+        "runtime_path": f"{folder}/bin/containerd-shim-kata-v2",
+        "privileged_without_host_devices": True,
+        "options": {"ConfigPath": f"{folder}/share/defaults/kata-containers/configuration-qemu-nvidia-gpu.toml"},
+    }
+
+
+def _place_drop_in(files: _Files) -> str:
+    """Return where our file goes: the last folder that is imported already, else `conf.d` beside the main file."""
+    for pattern in reversed(files.imports):
+        folder, name = posixpath.split(pattern)
+        if name == "*.toml" and "*" not in folder:
+            return f"{folder}/{_DROP_IN}"
+    return posixpath.join(posixpath.dirname(files.place.config), "conf.d", _DROP_IN)
+
+
+def _drop_in(path: str, version: int, section: dict[str, Any], *, is_copy: bool) -> Edit:
+    head = f"{HEADER}; `fairlead runtime unconfigure` takes it away.\n{_COPIED if is_copy else ''}\n"
+    body = toml.emit({"version": version, "plugins": {_SECTIONS[version]: section}})
+    return Edit(path=path, before=None, after=head.encode() + body)
+
+
+def _import(files: _Files, look: Look, drop_in: str) -> tuple[Edit, ...]:
+    """Return the edit of the main file, if it needs one."""
+    config = files.place.config
+    # A pattern, because a path without a file keeps containerd from starting.
+    pattern = f"{drop_in.removesuffix('.toml')}*.toml"
+    item = Item(key="imports", value=pattern)
+    before = look.read(config)
+    if before is None:
+        body = toml.emit({"version": files.version, "imports": [pattern]})
+        return (Edit(path=config, before=None, after=_MADE.encode() + body, changes=(item,)),)
+    if any(tree.matches(drop_in, item) for item in files.imports):
+        return ()
+    made = change.edit(config, before, [item])
+    return (made,) if made else ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Edited:
+    """The host with our edits made."""
+
+    look: Look
+    edits: tuple[Edit, ...]
+
+    def read(self, path: str) -> bytes | None:
+        return next((edit.after for edit in self.edits if edit.path == path), None) or self.look.read(path)
+
+    def glob(self, pattern: str) -> Sequence[str]:
+        ours = {edit.path for edit in self.edits if tree.matches(edit.path, pattern)}
+        return sorted({*self.look.glob(pattern), *ours})
+
+
+def _refuse_undone(files: _Files, look: Look, edits: tuple[Edit, ...]) -> None:
+    """Refuse when our section is not the last one: containerd 1.x would read another instead.
+
+    Raises: Conflict (`DropInUndone`).
+    """
+    name = _SECTIONS[files.version]
+    after = _load(files.place, _Edited(look, edits))
+    last = [path for path, document in after.documents if name in tree.table(document, "plugins", where=path)][-1]
+    if last != edits[0].path:
+        message = f"{last} is read after {edits[0].path}, and containerd 1.x takes its cri section instead of ours"
+        hint = "choose a later name or folder with --drop-in, or move its section into the main file"
+        raise errors.Conflict(message, reason="DropInUndone", hint=hint)

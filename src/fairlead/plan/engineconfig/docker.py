@@ -1,0 +1,56 @@
+"""docker: members of `daemon.json`, which has no drop-ins; the rest of the file keeps its layout.
+
+Source: dockerd(8), "daemon configuration file"; the `cdi` feature is there from 25.0 on.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fairlead import errors
+from fairlead.plan.engineconfig import change, tree
+from fairlead.plan.engineconfig.model import CDI_FOLDERS, Edit, Look, Member, Place, Proposal, Wish
+from fairlead.wire import jsontext
+
+
+def propose(place: Place, wish: Wish, look: Look) -> Proposal:
+    """Decide the members.
+
+    Raises:  ProtocolError: the file cannot be read.   Conflict: the handler's name is taken.
+             Unavailable: this docker does not know CDI.   Invalid: docker has no drop-ins, and no Kata handlers.
+    """
+    tree.refuse_kata("docker", wish)
+    if place.drop_in:
+        raise errors.Invalid("docker reads no drop-ins", reason="DropInUnsupported", hint="leave --drop-in out")
+    before = look.read(place.config)
+    document = jsontext.parse(before or b"", path=place.config)
+    runtimes = tree.table(document, "runtimes", where=place.config)
+    tree.refuse_taken(runtimes, wish, place.config)
+    notes = (*tree.unknown_version("docker", place, wish), *tree.taken_over(runtimes, wish))
+    source = tree.table(runtimes, str(document.get("default-runtime", "runc")), where="runtimes")
+    program, underlying = tree.program("docker", str(source.get("path", "")), wish)
+    changes = _changes(document, wish, {**(source if underlying else {}), "path": program})
+    if before is None or not before.strip():
+        made: dict[str, Any] = {}
+        for one in changes:
+            tree.put(made, one.path, one.value)
+        text = json.dumps(made, indent=2) + "\n"
+        edits: tuple[Edit, ...] = (Edit(path=place.config, before=before, after=text.encode(), changes=tuple(changes)),)
+    else:
+        found = change.edit(place.config, before, changes)
+        edits = (found,) if found else ()
+    return Proposal(program=program, runtimes=underlying, edits=edits, notes=notes)
+
+
+def _changes(document: dict[str, Any], wish: Wish, handler: dict[str, Any]) -> list[Member]:
+    changes = [Member(path=("runtimes", name), value=handler) for name in wish.names]
+    if wish.is_default:
+        changes.append(Member(path=("default-runtime",), value=wish.name))
+    if wish.enables_cdi:
+        changes.append(Member(path=("features", "cdi"), value=True))
+        folders = document.get("cdi-spec-dirs")
+        if isinstance(folders, list) and not set(CDI_FOLDERS) <= set(folders):
+            more = [folder for folder in CDI_FOLDERS if folder not in folders]
+            changes.append(Member(path=("cdi-spec-dirs",), value=[*folders, *more]))
+    return changes

@@ -1,0 +1,48 @@
+"""podman: a drop-in of our own; the runtimes in it join those podman knows, and CDI is always on.
+
+Source: containers.conf(5); drop-ins are read in the order of their names, after the main file.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from typing import Any, Final
+
+from fairlead.plan.engineconfig import tree
+from fairlead.plan.engineconfig.model import HEADER, Edit, Look, Place, Proposal, Wish
+from fairlead.wire import toml
+
+_DROP_IN: Final = "zz-fairlead.conf"
+_SHIPPED: Final = "/usr/share/containers/containers.conf"
+
+
+def propose(place: Place, wish: Wish, look: Look) -> Proposal:
+    """Decide the drop-in.
+
+    Raises:  ProtocolError: a file cannot be read.   Conflict: the handler's name is taken.
+             Unavailable: this podman ignores CDI.   Invalid: Kata was asked for.
+    """
+    tree.refuse_kata("podman", wish)
+    drop_in = place.drop_in or posixpath.join(f"{place.config}.d", _DROP_IN)
+    engine: dict[str, Any] = {}
+    for path in (_SHIPPED, place.config, *look.glob(posixpath.join(posixpath.dirname(drop_in), "*.conf"))):
+        data = look.read(path)
+        if data is not None:
+            engine = tree.merged(engine, tree.table(toml.parse(data, path=path), "engine", where=path))
+    runtimes = tree.table(engine, "runtimes", where=place.config)
+    tree.refuse_taken(runtimes, wish, place.config)
+    notes = (*tree.unknown_version("podman", place, wish), *tree.taken_over(runtimes, wish))
+    program, underlying = _program(engine, runtimes, wish)
+    ours: dict[str, Any] = {"runtime": wish.name} if wish.is_default else {}
+    body = toml.emit({"engine": {**ours, "runtimes": {name: [program] for name in wish.names}}})
+    head = f"{HEADER}; `fairlead runtime unconfigure` takes it away.\n\n"
+    made = Edit(path=drop_in, before=None, after=head.encode() + body)
+    return Proposal(program=program, runtimes=underlying, edits=(made,), notes=notes)
+
+
+def _program(engine: dict[str, Any], runtimes: dict[str, Any], wish: Wish) -> tuple[str, tuple[str, ...]]:
+    """Return our program and what it becomes: every path of the runtime that was chosen, podman takes the first."""
+    default = str(engine.get("runtime", ""))
+    program, underlying = tree.program("podman", default, wish)
+    paths = runtimes.get(default, [])
+    return program, tuple(map(str, paths)) if underlying and paths else underlying

@@ -1,0 +1,103 @@
+"""What the engines' configurations share: tables in tables, names that are taken, the program behind a name."""
+
+from __future__ import annotations
+
+import copy
+import fnmatch
+import posixpath
+from collections.abc import Mapping
+from typing import Any, Final
+
+from fairlead import errors
+from fairlead.plan.engineconfig import support
+from fairlead.plan.engineconfig.model import PROGRAM, Place, Wish
+
+_OTHERS: Final = "nvidia-container-runtime"
+_USUAL: Final = frozenset({"", "runc"})
+"""What the shim becomes without being told."""
+
+
+def table(document: Mapping[str, Any], *keys: str, where: str) -> dict[str, Any]:
+    """Return the table at a path of keys; one that is not there is empty.
+
+    Raises: ProtocolError (`FileMalformed`): something else stands there.
+    """
+    found: Any = document
+    for index, key in enumerate(keys):
+        found = found.get(key, {})
+        if not isinstance(found, dict):
+            name = ".".join(keys[: index + 1])
+            message = f"{where}: {name} must be a table, not {found!r}"
+            raise errors.ProtocolError(message, reason="FileMalformed", hint="correct it")
+    return dict(found)
+
+
+def merged(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
+    """Return both, tables key by key; of two values the higher one's counts."""
+    result = copy.deepcopy(dict(low))
+    for key, value in high.items():
+        is_both = isinstance(value, dict) and isinstance(result.get(key), dict)
+        result[key] = merged(result[key], value) if is_both else copy.deepcopy(value)
+    return result
+
+
+def matches(path: str, pattern: str) -> bool:
+    """Whether a path is found by a pattern, whose `*` never reaches over a slash."""
+    return path.count("/") == pattern.count("/") and fnmatch.fnmatchcase(path, pattern)
+
+
+def refuse_taken(runtimes: Mapping[str, Any], wish: Wish, where: str) -> None:
+    """Refuse a handler's name that means something already; the alias may: taking it over is what it is for.
+
+    Raises: Conflict (`RuntimeNameTaken`).
+    """
+    if wish.name in runtimes:
+        message = f'{where} defines a runtime "{wish.name}" already'
+        raise errors.Conflict(message, reason="RuntimeNameTaken", hint="choose another with --runtime-name")
+
+
+def program(engine: str, named: str, wish: Wish) -> tuple[str, tuple[str, ...]]:
+    """Return the handler's program, and what it becomes where that is not the shim's own choice.
+
+    Args: named: the program of the runtime that is inherited from, a path or a name; empty: the engine's own.
+    """
+    base = posixpath.basename(named)
+    if (base in _USUAL and not named.startswith("/")) or base.startswith((_OTHERS, PROGRAM)):
+        return f"{wish.folder}/{PROGRAM}", ()
+    # A launcher of its own: another engine of this host may stand on another runtime.
+    return f"{wish.folder}/{engine}/{PROGRAM}", (named,)
+
+
+def taken_over(runtimes: Mapping[str, Any], wish: Wish) -> tuple[str, ...]:
+    """Return the note that an alias of somebody else's now leads to us."""
+    if wish.alias and wish.alias in runtimes:
+        return (f'the handler "{wish.alias}" was there already: it starts fairlead now; `unconfigure` gives it back',)
+    return ()
+
+
+def unknown_version(engine: str, place: Place, wish: Wish) -> tuple[str, ...]:
+    """Refuse an engine that ignores CDI, if it is to inject; return the note of one whose release nobody knows.
+
+    Raises: Unavailable (`CDIUnsupported`).
+    """
+    if not wish.enables_cdi:
+        return ()
+    support.check_cdi(engine, place.version)
+    if place.version is not None:
+        return ()
+    first = ".".join(map(str, support.FIRST[engine]))
+    return (f"the release of {engine} is not known: before {first} it ignores CDI devices (--engine-version)",)
+
+
+def refuse_kata(engine: str, wish: Wish) -> None:
+    """Refuse Kata where the engine has no such handlers. Raises: Invalid (`KataUnsupported`)."""
+    if wish.has_kata:
+        message = f"{engine} has no handlers for virtual machines"
+        raise errors.Invalid(message, reason="KataUnsupported", hint="--kata is for containerd and crio")
+
+
+def put(document: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    """Set a value at a path of keys, in place."""
+    for key in path[:-1]:
+        document = document.setdefault(key, {})
+    document[path[-1]] = value

@@ -1,0 +1,95 @@
+"""TOML files of other people: read strictly, edited without touching a character that is not ours, and emitted.
+
+Reading is the standard library's, which names line and column of what is wrong. Only an edit of somebody's file and
+the emission of our own go through tomlkit, which keeps comments, order and layout.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from typing import Any
+
+import tomlkit
+from tomlkit import items
+
+from fairlead import errors
+
+_VERSION = re.compile(r"^[ \t]*version[ \t]*=[^\n]*\n?", re.MULTILINE)
+_PLACE = re.compile(r"^(.*) \(at line (\d+), column (\d+)\)$", re.DOTALL)
+
+
+def parse(data: bytes, *, path: str) -> dict[str, Any]:
+    """Return the document as plain values.
+
+    Raises: ProtocolError (`FileMalformed`): not UTF-8 or not TOML; the message has `path:line:column`.
+    """
+    try:
+        return tomllib.loads(data.decode())
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise _malformed(f"{path}:{line}: not UTF-8") from error
+    except tomllib.TOMLDecodeError as error:
+        found = _PLACE.match(str(error))
+        where, what = (f"{path}:{found[2]}:{found[3]}", found[1]) if found else (path, str(error))
+        raise _malformed(f"{where}: not TOML: {what}") from error
+
+
+def _malformed(message: str) -> errors.ProtocolError:
+    hint = "correct that line; the engine does not read the file as it is either"
+    return errors.ProtocolError(message, reason="FileMalformed", hint=hint)
+
+
+def emit(document: Mapping[str, Any]) -> bytes:
+    """Return plain values as a document: scalars of a table before its tables, otherwise in the order given."""
+    return tomlkit.dumps(document).encode()
+
+
+def append_item(data: bytes, key: str, value: str) -> bytes:
+    """Add `value` at the end of the list at the top of the document that is called `key`.
+
+    A list that is not there is made, in a line below that of `version`, else in the first one: there it stands before
+    every table, and parts no comment from what it speaks of.
+
+    Raises: ProtocolError (`FileUneditable`): the document is written in a way that we cannot add to.
+    """
+    text = data.decode()
+    document = tomlkit.parse(text)
+    found = document.get(key)
+    if isinstance(found, items.Array):
+        found.append(value)
+        return _checked(data, tomlkit.dumps(document), key, value)
+    end = "\r\n" if "\r\n" in text else "\n"
+    line = f"{key} = {tomlkit.item([value]).as_string()}{end}"
+    place = _VERSION.search(text) if isinstance(document.get("version"), int) else None
+    if place is None:
+        return _checked(data, line + text, key, value)
+    before = text[: place.end()]
+    gap = "" if before.endswith(end) else end
+    return _checked(data, before + gap + line + text[place.end() :], key, value)
+
+
+def _checked(data: bytes, after: str, key: str, value: str) -> bytes:
+    """Return the new text if it says what the old one said and one item more."""
+    wanted = tomllib.loads(data.decode())
+    wanted[key] = [*wanted.get(key, []), value]
+    if tomllib.loads(after) != wanted:
+        message = f'cannot add "{value}" to {key}'
+        raise errors.ProtocolError(message, reason="FileUneditable", hint=f"add it by hand: {key} = [..., {value!r}]")
+    return after.encode()
+
+
+def remove_item(data: bytes, key: str, value: str, *, drops_empty: bool) -> bytes:
+    """Take `value` out of the list `key` wherever it is in it; one that is not there changes nothing.
+
+    Args: drops_empty: the key goes too when nothing is left in its list.
+    """
+    document = tomlkit.parse(data.decode())
+    found = document.get(key)
+    if not isinstance(found, items.Array) or value not in found:
+        return data
+    found.remove(value)
+    if drops_empty and not found:
+        del document[key]
+    return tomlkit.dumps(document).encode()

@@ -1,0 +1,248 @@
+"""What each engine is told: whole host trees before and after, and what is refused.
+
+A case is a folder of `enginegolden`: `case.json` is the wish, `before` and `after` are trees of files as they stand on
+a host, `outcome.json` is what the operator is told.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead import errors
+from fairlead.plan.engineconfig import support, table, tree
+from fairlead.plan.engineconfig.model import HEADER, Place, Proposal, Wish
+
+GOLDEN = Path(__file__).parent / "enginegolden"
+CASES = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir())
+CONTAINERD = table.ENGINES["containerd"].config
+CRI_2 = "io.containerd.grpc.v1.cri"
+
+
+@dataclass
+class Host:
+    """Files by path."""
+
+    files: dict[str, bytes]
+
+    def read(self, path: str) -> bytes | None:
+        return self.files.get(path)
+
+    def glob(self, pattern: str) -> list[str]:
+        return sorted(path for path in self.files if tree.matches(path, pattern))
+
+
+def read_tree(folder: Path) -> dict[str, bytes]:
+    return {f"/{path.relative_to(folder)}": path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def propose(case: Mapping[str, Any], host: Host) -> Proposal:
+    engine = table.ENGINES[case["engine"]]
+    version = tuple(case["version"]) if case.get("version") else None
+    place = Place(config=engine.config, drop_in=case.get("drop_in", ""), version=version)
+    return engine.propose(place, Wish(folder="/usr/libexec/fairlead", **case.get("wish", {})), host)
+
+
+def after(host: Host, proposal: Proposal) -> dict[str, bytes]:
+    return {**host.files, **{edit.path: edit.after for edit in proposal.edits}}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_engine_is_told_what_the_golden_files_say(name: str) -> None:
+    folder = GOLDEN / name
+    case = json.loads((folder / "case.json").read_text())
+    host = Host(read_tree(folder / "before"))
+    proposal = propose(case, host)
+    found = {path: data.decode() for path, data in after(host, proposal).items()}
+    assert found == {path: data.decode() for path, data in read_tree(folder / "after").items()}
+    told = {"program": proposal.program, "runtimes": list(proposal.runtimes), "notes": list(proposal.notes)}
+    assert told == json.loads((folder / "outcome.json").read_text())
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if not name.startswith("docker")])
+def test_nobody_s_file_loses_a_line(name: str) -> None:
+    folder = GOLDEN / name
+    host = Host(read_tree(folder / "before"))
+    result = after(host, propose(json.loads((folder / "case.json").read_text()), host))
+    for path, data in host.files.items():
+        mine = result[path].decode().splitlines()
+        assert [line for line in data.decode().splitlines() if line not in mine] == []
+
+
+def containerd(files: Mapping[str, str], *, version: tuple[int, ...] | None = (1, 7), **wish: Any) -> Proposal:
+    case = {"engine": "containerd", "version": version, "wish": wish}
+    return propose(case, Host({path: text.encode() for path, text in files.items()}))
+
+
+def section_of(proposal: Proposal, name: str = CRI_2) -> dict[str, Any]:
+    found: dict[str, Any] = tomllib.loads(proposal.edits[0].after.decode())["plugins"][name]
+    return found
+
+
+def test_a_1_x_drop_in_holds_the_whole_section_and_a_2_x_one_ours_alone() -> None:
+    files = {CONTAINERD: f'version = 2\n[plugins."{CRI_2}"]\nsandbox_image = "mine"\n'}
+    assert section_of(containerd(files))["sandbox_image"] == "mine"
+    assert "sandbox_image" not in section_of(containerd(files, version=(2, 0)))
+    # Nobody knows which release reads it: right for both.
+    assert section_of(containerd(files, version=None))["sandbox_image"] == "mine"
+
+
+def test_1_x_needs_runc_spelled_out_where_nobody_does() -> None:
+    runtimes = section_of(containerd({CONTAINERD: "version = 2\n"}))["containerd"]["runtimes"]
+    assert runtimes["runc"] == {"runtime_type": "io.containerd.runc.v2"}
+
+
+def test_a_file_that_1_x_reads_later_is_told_and_refused() -> None:
+    files = {
+        CONTAINERD: 'version = 2\nimports = ["/a/*.toml", "/b/late.toml"]\n',
+        "/b/late.toml": f'version = 2\n[plugins."{CRI_2}"]\nenable_selinux = true\n',
+    }
+    with pytest.raises(errors.Conflict, match=r"/b/late\.toml is read after /a/zz-fairlead\.toml"):
+        containerd(files)
+    assert containerd(files, version=(2, 0)).edits
+
+
+def test_imports_in_a_circle_end() -> None:
+    files = {CONTAINERD: f'version = 3\nimports = ["{CONTAINERD}", "b.toml"]\n', "/etc/containerd/b.toml": "version=3"}
+    assert len(containerd(files, version=(2, 2)).edits) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("version = 2\nroot = \n", f"{CONTAINERD}:2:8: not TOML"),
+        ("version = 2\nversion = 2\n", f"{CONTAINERD}:2:12: not TOML"),
+        ("version = 9\n", "version 9 is not known"),
+        ("version = true\n", "version True is not known"),
+        ("version = 2\nimports = 3\n", "imports must be a list of paths, not 3"),
+        ("version = 2\nplugins = 3\n", "plugins must be a table, not 3"),
+        (f'version = 2\n[plugins]\n"{CRI_2}" = 1\n', "must be a table, not 1"),
+        (f'version = 2\n[plugins."{CRI_2}".containerd]\nruntimes = 1\n', "containerd.runtimes must be a table"),
+    ],
+)
+def test_a_file_that_cannot_be_meant_is_named_with_its_line(text: str, words: str) -> None:
+    with pytest.raises(errors.ProtocolError) as caught:
+        containerd({CONTAINERD: text})
+    assert words in caught.value.message
+    assert CONTAINERD in caught.value.message
+    assert caught.value.hint
+
+
+def test_bytes_that_are_no_text_are_named_with_their_line() -> None:
+    host = Host({CONTAINERD: b"version = 2\nroot = \xff\n"})
+    with pytest.raises(errors.ProtocolError, match=f"{CONTAINERD}:2: not UTF-8"):
+        propose({"engine": "containerd", "version": (1, 7)}, host)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{\n "a": 1,\n}', "/etc/docker/daemon.json:3:1: not JSON"),
+        ("[]", "/etc/docker/daemon.json:1: a JSON object is wanted, not list"),
+        ('{"runtimes": []}', "runtimes must be a table"),
+    ],
+)
+def test_docker_s_file_too(text: str, words: str) -> None:
+    with pytest.raises(errors.ProtocolError, match=words):
+        propose({"engine": "docker"}, Host({"/etc/docker/daemon.json": text.encode()}))
+
+
+@pytest.mark.parametrize(
+    ("engine", "version"), [("containerd", (1, 6, 36)), ("docker", (24, 0, 7)), ("crio", (1, 22)), ("podman", (3, 4))]
+)
+def test_a_release_that_ignores_cdi_is_refused_unless_the_shim_injects(engine: str, version: tuple[int, ...]) -> None:
+    with pytest.raises(errors.Unavailable) as caught:
+        propose({"engine": engine, "version": version}, Host({}))
+    assert caught.value.reason == "CDIUnsupported"
+    assert propose({"engine": engine, "version": version, "wish": {"enables_cdi": False}}, Host({})).edits
+
+
+def test_an_unknown_release_is_told() -> None:
+    assert "release of podman is not known" in propose({"engine": "podman"}, Host({})).notes[0]
+
+
+@pytest.mark.parametrize(
+    ("engine", "text"),
+    [
+        ("containerd", f'version = 2\n[plugins."{CRI_2}".containerd.runtimes.mine]\nruntime_type = "x"\n'),
+        ("docker", '{"runtimes": {"mine": {"path": "x"}}}'),
+        ("crio", '[crio.runtime.runtimes.mine]\nruntime_path = "x"\n'),
+        ("podman", '[engine.runtimes]\nmine = ["x"]\n'),
+    ],
+)
+def test_a_name_that_means_something_already_is_refused_but_the_alias_taken_over(engine: str, text: str) -> None:
+    host = Host({table.ENGINES[engine].config: text.encode()})
+    with pytest.raises(errors.Conflict, match='defines a runtime "mine" already'):
+        propose({"engine": engine, "wish": {"name": "mine"}}, host)
+    notes = propose({"engine": engine, "wish": {"alias": "mine"}}, host).notes
+    assert any('"mine"' in note for note in notes)
+
+
+@pytest.mark.parametrize("engine", ["docker", "podman"])
+def test_kata_is_for_engines_of_kubernetes(engine: str) -> None:
+    with pytest.raises(errors.Invalid, match="no handlers for virtual machines"):
+        propose({"engine": engine, "wish": {"has_kata": True}}, Host({}))
+
+
+def test_a_kata_handler_that_is_there_stays_as_it_is() -> None:
+    text = 'version = 3\n[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.kata-qemu-nvidia-gpu]\nx = 1\n'
+    proposal = containerd({CONTAINERD: text}, version=(2, 2), has_kata=True)
+    assert "kata" not in proposal.edits[0].after.decode()
+
+
+def test_docker_has_no_drop_ins() -> None:
+    with pytest.raises(errors.Invalid, match="no drop-ins"):
+        propose({"engine": "docker", "drop_in": "/x"}, Host({}))
+
+
+def test_a_containerd_without_its_cri_plugin_is_told() -> None:
+    assert any("CRI plugin" in note for note in containerd({CONTAINERD: 'disabled_plugins = ["cri"]\n'}).notes)
+
+
+def test_annotations_reach_the_shim_only_where_the_engine_does_not_inject() -> None:
+    files = {CONTAINERD: "version = 2\n"}
+    with_cdi = section_of(containerd(files))["containerd"]["runtimes"]["fairlead"]
+    without = section_of(containerd(files, enables_cdi=False))["containerd"]["runtimes"]["fairlead"]
+    assert "container_annotations" not in with_cdi
+    assert without["container_annotations"] == ["cdi.k8s.io/*"]
+    assert "pod_annotations" not in without
+
+
+def test_every_file_of_ours_says_so_in_its_first_line() -> None:
+    for engine in ("containerd", "crio", "podman"):
+        edit = propose({"engine": engine}, Host({})).edits[0]
+        assert edit.after.startswith(HEADER.encode())
+        assert edit.changes == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("containerd github.com/containerd/containerd v1.7.35 e1\n", (1, 7, 35)),
+        ("containerd github.com/containerd/containerd/v2 v2.2.1 \n", (2, 2, 1)),
+        ("containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1+deb12u3\n", (1, 6, 20)),
+        ("Docker version 26.1.5+dfsg1, build a72d7cd\n", (26, 1, 5)),
+        ("crio version 1.30.1\nVersion: 1.30.1\n", (1, 30, 1)),
+        ("podman version 5.4\n", (5, 4)),
+        ("no number here", None),
+    ],
+)
+def test_releases_are_read_from_what_programs_print(text: str, version: tuple[int, ...] | None) -> None:
+    assert support.parse_version(text) == version
+
+
+@pytest.mark.parametrize("runtime", ["containerd://1.6.36", "containerd://1.6.20~ds1", "cri-o://1.22.0"])
+def test_a_node_whose_engine_ignores_cdi_is_refused(runtime: str) -> None:
+    with pytest.raises(errors.Unavailable, match="does not inject CDI"):
+        support.check_node(runtime)
+
+
+@pytest.mark.parametrize("runtime", ["containerd://1.7.0", "containerd://2.2.1", "cri-o://1.30.1", "other://1.0", ""])
+def test_a_node_whose_engine_injects_or_is_unknown_passes(runtime: str) -> None:
+    support.check_node(runtime)
