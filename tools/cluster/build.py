@@ -49,6 +49,7 @@ SHARED: Final = (
         required="github.com/containerd/containerd/v2",
         stamps=("github.com/containerd/containerd/v2/version.Version",),
     ),
+    Module(name="helm", required="helm.sh/helm/v4", stamps=("helm.sh/helm/v4/internal/version.version",)),
 )
 OLDER: Final = tuple(
     Module(
