@@ -21,6 +21,7 @@ from fairlead.cli import invocation, options, output
 from fairlead.engine import podman
 from fairlead.engine.port import ContainerState
 from fairlead.node import attach, audit, devicecgroup, entitlement, isolation, ocistate, podresources
+from fairlead.plan.attribution import Holding
 from fairlead.settings import Settings
 from fairlead.wire.cdi import directory
 from fairlead.wire.kubernetes import names
@@ -74,7 +75,7 @@ async def _audit(
     config: Settings, *, folders: Sequence[str], devices: Sequence[str], repairs: bool, asked: dict[str, Any]
 ) -> list[tuple[str, audit.Report]]:
     registry = await asyncio.to_thread(attach.scan, folders)
-    books = entitlement.Books(registry=registry, holdings=await _holdings(config.pod_resources))
+    books = entitlement.Books(registry=registry, holdings=await ask_kubelet(config.pod_resources))
     is_chosen = bool(asked["containers"] or asked["pids"] or asked["cgroups"])
     targets = await find_targets(config, asked["containers"], [*asked["pids"], *_first_of(asked["cgroups"])])
     reports: list[tuple[str, audit.Report]] = []
@@ -86,7 +87,7 @@ async def _audit(
     return reports
 
 
-async def _holdings(socket: Path) -> Any:
+async def ask_kubelet(socket: Path) -> tuple[Holding, ...] | None:
     """Ask the kubelet of this node; None: none answers."""
     if not await asyncio.to_thread(socket.exists):
         return None

@@ -34,6 +34,8 @@ VERBS: Final = {
     "stop": Verb(_RUN, "containers:stop", "Stop containers and keep their records."),
     "rm": Verb(_RUN, "containers:rm", "Stop and remove containers."),
     "wait": Verb(_RUN, "containers:wait", "Wait for a container and exit with its code."),
+    "attach": Verb(_RUN, "attach:attach", "Give a running container a GPU that is free."),
+    "detach": Verb(_RUN, "attach:detach", "Take a GPU from a running container."),
     "trace": Verb(_RUN, "trace:trace", "Show every step from the silicon to the process."),
     "explain": Verb(_RUN, "containers:explain", "Say why a container waits, failed or runs where it does."),
     "image": Verb(_RUN, "image:image", "List, build, import and remove images."),

@@ -60,6 +60,8 @@ def scan(folders: Iterable[str | Path]) -> directory.Registry:
 def nodes_of(names: Sequence[str], registry: directory.Registry) -> tuple[GrantedNode, ...]:
     """Return the device nodes that CDI names stand for, those of their spec files too, numbers read from the host now.
 
+    The source of a node is the CDI name, or the path of the spec file that gives it with each of its devices.
+
     Raises: RequestError: a name no spec defines; Unavailable, ProtocolError: a node is not there or another.
     """
     found: dict[str, GrantedNode] = {}
@@ -69,7 +71,7 @@ def nodes_of(names: Sequence[str], registry: directory.Registry) -> tuple[Grante
             linux = config.get("linux", {})
             rules = wire.parse_oci(linux.get("resources", {}).get("devices", ()))
             for entry in linux.get("devices", ()):
-                node = node_of(entry, rules, source=source if "=" in source else resolved.name)
+                node = node_of(entry, rules, source=source)
                 if node is not None:
                     found[node.path] = node
     return tuple(found.values())

@@ -69,7 +69,7 @@ def find(subject: Subject, books: Books, *, asked: Sequence[str] = ()) -> Found:
     """
     source, held = _held(subject, books, asked)
     if held is None:
-        return Found(entitlement=_by_spec(subject.config), source=SPEC)
+        return Found(entitlement=by_spec(subject.config), source=SPEC)
     granted = attach.nodes_of(held, books.registry)
     base = _rules(subject.config).changed(deny=[_whole(node) for node in attach.known_nodes(books.registry)])
     return Found(entitlement=Entitlement(granted=granted, base=base), source=source, names=tuple(held))
@@ -133,7 +133,8 @@ def _rules(config: Mapping[str, Any] | None) -> DeviceRules:
     return wire.parse_oci(oci.list_at(resources, "devices", "linux.resources.devices"))
 
 
-def _by_spec(config: Mapping[str, Any] | None) -> Entitlement:
+def by_spec(config: Mapping[str, Any] | None) -> Entitlement:
+    """Return what a runtime spec says; None: that nothing is known of it."""
     rules = _rules(config)
     linux = oci.object_at(dict(config or {}), "linux", "linux")
     nodes = [

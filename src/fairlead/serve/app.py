@@ -14,7 +14,7 @@ import litestar
 from litestar import di, exceptions, openapi, types
 
 from fairlead import errors
-from fairlead.serve import containers, failure, machine, quotas, session
+from fairlead.serve import attachment, containers, failure, machine, quotas, session
 from fairlead.serve.services import Services
 
 DOCUMENT: Final = "/v1/openapi.json"
@@ -24,7 +24,7 @@ _MARK: Final = "/:"
 def create_app(services: Services) -> litestar.Litestar:
     """Return the application over the given services; it holds no state of its own."""
     app = litestar.Litestar(
-        [*containers.ROUTES, *machine.ROUTES, *quotas.ROUTES, *session.ROUTES, document],
+        [*containers.ROUTES, *attachment.ROUTES, *machine.ROUTES, *quotas.ROUTES, *session.ROUTES, document],
         dependencies={"services": di.Provide(lambda: services, sync_to_thread=False, use_cache=True)},
         exception_handlers={
             errors.FairleadError: failure.on_error,
