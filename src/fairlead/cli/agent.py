@@ -48,7 +48,15 @@ async def _run(config: settings.Settings) -> None:
         monitor.check = lambda: "the first scan has not ended"
         try:
             async with asyncio.TaskGroup() as tasks:
-                running = node_agent.run_agent(config, silicon, store, ready=ready, meter=monitor.meter)
+                running = node_agent.run_agent(
+                    config,
+                    silicon,
+                    store,
+                    ready=ready,
+                    meter=monitor.meter,
+                    # a kubelet of a cluster records no steps of ours
+                    is_kubelet_foreign=store is not None,
+                )
                 task = tasks.create_task(running, name="agent")
                 await stop.wait()
                 task.cancel()
