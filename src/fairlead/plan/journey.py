@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from fairlead.model.step import Step
+from fairlead.plan import admission
+from fairlead.wire.kubernetes import core, meta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +119,27 @@ def order_journey(pod: Sequence[Step], node: Sequence[Step], *, is_final: bool, 
     return Journey(
         entries=tuple(_with_gaps(entries, wanted, is_final=is_final)), started_at=started_at, is_final=is_final
     )
+
+
+def with_acceptance(steps: Sequence[Step], pod: core.Pod) -> tuple[Step, ...]:
+    """Return the steps with that of the API server that took the pod in, where nobody recorded one.
+
+    A pod that did not come through our API has its acceptance in the object itself: the server's own time, to the
+    second.
+    """
+    created = meta.timestamp(pod.metadata.creation_timestamp)
+    if created is None or any(step.layer == "api" and step.reason == "Accepted" for step in steps):
+        return tuple(steps)
+    requests = admission.effective_requests(pod.spec)
+    asked = {name: int(count) for name, count in requests.items() if admission.is_extended(name) and count}
+    wanted = ", ".join(f"{count} x {name}" for name, count in asked.items()) or "no devices"
+    facts = {
+        "images": [item.image for item in pod.spec.containers],
+        "resources": asked,
+        "scheduler": pod.spec.scheduler_name,
+    }
+    step = Step(layer="api", reason="Accepted", message=f"accepted, asking for {wanted}", at=created, facts=facts)
+    return (step, *steps)
 
 
 def find_why(steps: Iterable[Step]) -> Step | None:

@@ -179,7 +179,7 @@ async def list_container_events(services: Door, name: Name, namespace: Namespace
 async def trace_container(services: Door, name: Name, namespace: Namespace = "default") -> journey.Journey:
     """Return what every layer recorded, from the silicon to the process's end, in order."""
     pod = await pods.find_pod(services.store, name, namespace)
-    steps = await recorder.list_steps(services.store, uid=pod.metadata.uid)
+    steps = journey.with_acceptance(await recorder.list_steps(services.store, uid=pod.metadata.uid), pod)
     node = pod.spec.node_name
     before = await recorder.list_steps(services.store, name=node, kind="Node") if node else ()
     has_devices = bool(view.asked_devices(pod))

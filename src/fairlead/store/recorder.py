@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
+from typing import Final
 
 import msgspec
 
@@ -15,6 +16,8 @@ from fairlead import errors, telemetry
 from fairlead.model.step import Step
 from fairlead.store.port import Selector, Store
 from fairlead.wire.kubernetes import core, meta, names
+
+_SCHEDULING: Final = frozenset({"Scheduled", "FailedScheduling"})
 
 
 def reference(item: meta.Object) -> core.ObjectReference:
@@ -73,11 +76,29 @@ async def list_steps(store: Store, *, uid: str = "", name: str = "", kind: str =
 
 
 def parse_step(event: core.Event) -> Step | None:
-    """Return the step an event carries, None for foreign events or damaged annotations."""
+    """Return the step an event carries, or that of another's scheduler; None for other events, damaged annotations."""
     text = event.metadata.annotations.get(names.STEP)
     if text is None:
-        return None
+        return _scheduler_step(event)
     try:
         return msgspec.json.decode(text, type=Step)
     except msgspec.MsgspecError:
         return None
+
+
+def _scheduler_step(event: core.Event) -> Step | None:
+    """Return what a scheduler that is not ours says in an event of its own; its words are all it tells.
+
+    Source: kubernetes pkg/scheduler schedule_one.go, the events `Scheduled` and `FailedScheduling` of a pod.
+    """
+    at = meta.timestamp(event.event_time or event.last_timestamp or event.first_timestamp)
+    if event.reason not in _SCHEDULING or event.involved_object.kind != core.Pod.KIND or at is None:
+        return None
+    return Step(
+        layer="scheduler",
+        reason=event.reason,
+        message=event.message,
+        at=at,
+        facts={"scheduler": event.reporting_component or event.source.component},
+        is_warning=event.type == "Warning",
+    )

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from fairlead.model.step import Step
 from fairlead.plan import journey
 from fairlead.plan.journey import STAGES, Record
+from fairlead.wire.kubernetes import core, meta
 
 
 def _step(layer: str, reason: str, at: float, **facts: object) -> Step:
@@ -89,6 +90,31 @@ def test_why_is_the_latest_warning_or_schedulers_step() -> None:
     assert journey.find_why(steps) == failed
     assert journey.find_why(steps[:1]) == steps[0]
     assert journey.find_why([]) is None
+
+
+_TWO = core.ResourceRequirements(limits={"nvidia.com/gpu": 2}, requests={"nvidia.com/gpu": 2})
+_MADE = core.Pod(
+    metadata=meta.ObjectMeta(name="gpu-pod", creation_timestamp="1970-01-01T00:00:07Z"),
+    spec=core.PodSpec(
+        containers=(
+            core.Container(
+                name="main", image="cuda", resources=core.ResourceRequirements(limits={"nvidia.com/gpu": 2})
+            ),
+        ),
+    ),
+)
+
+
+def test_a_pod_that_came_another_way_is_accepted_when_the_server_says_it_was_made() -> None:
+    (accepted, *others) = journey.with_acceptance([_step("scheduler", "Scheduled", 7.5)], _MADE)
+    assert (accepted.layer, accepted.reason, accepted.at) == ("api", "Accepted", 7.0)
+    assert accepted.facts["resources"] == {"nvidia.com/gpu": 2}
+    assert [step.reason for step in others] == ["Scheduled"]
+
+
+def test_an_acceptance_that_was_recorded_is_the_only_one() -> None:
+    recorded = [_step("api", "Accepted", 7.2)]
+    assert journey.with_acceptance(recorded, _MADE) == tuple(recorded)
 
 
 _SOME = st.lists(

@@ -72,3 +72,20 @@ async def test_a_step_that_is_recorded_once_stays_as_it_was_first(store: memory.
     assert [kept.at for kept in await recorder.list_steps(store, uid=pod.metadata.uid)] == [1.0, 3.0]
     first = await store.get(core.Event, recorder.event_name(about, "Started/main/0"), "team")
     assert first.reason == "Started"
+
+
+async def test_another_schedulers_event_is_its_step(store: memory.MemoryStore, pod: core.Pod) -> None:
+    event = core.Event(
+        metadata=meta.ObjectMeta(name="foreign", namespace="team"),
+        involved_object=recorder.reference(pod),
+        reason="Scheduled",
+        message="Successfully assigned team/train to node-1",
+        type="Normal",
+        event_time="2026-11-21T11:00:12.630000Z",
+        reporting_component="default-scheduler",
+    )
+    await store.create(event)
+    (found,) = await recorder.list_steps(store, uid=pod.metadata.uid)
+    assert (found.layer, found.reason, found.message) == ("scheduler", "Scheduled", event.message)
+    assert found.at == meta.timestamp(event.event_time)
+    assert found.facts == {"scheduler": "default-scheduler"}

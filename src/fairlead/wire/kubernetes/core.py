@@ -318,6 +318,10 @@ class Event(Wire, frozen=True):
     first_timestamp: str | None = None
     last_timestamp: str | None = None
     count: int = 0
+    event_time: str | None = None
+    """When it happened, of events made through events.k8s.io; those have no first and last."""
+    reporting_component: str = ""
+    """Who reported it, of the same events."""
 
 
 class ScopedSelector(Wire, frozen=True):
