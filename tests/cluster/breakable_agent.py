@@ -1,12 +1,14 @@
 """`fairlead agent` with a door for faults: the same agent and silicon, and a socket that breaks and mends GPUs.
 
-Run as `python breakable_agent.py SOCKET`; a line `FAULT GPU [VALUE]` is answered with `done …` or `refused …`. The
-product has such a door in `fairlead up` only: an agent on a cluster takes no orders from a socket.
+Run as `python breakable_agent.py SOCKET [KUBECONFIG NODE]`; a line `FAULT GPU [VALUE]` is answered with `done …` or
+`refused …`. With a kubeconfig the agent publishes to that cluster as this node. The product has such a door in
+`fairlead up` only: an agent on a cluster takes no orders from a socket.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import signal
 import sys
@@ -15,12 +17,13 @@ from pathlib import Path
 from fairlead import errors, settings, telemetry
 from fairlead.node import agent
 from fairlead.silicon.sim import silicon
+from fairlead.store.kubernetes import credentials, store
 
 
-async def main(path: Path) -> None:
+async def main(path: Path, kubeconfig: str = "", node: str = "") -> None:
     defaults = settings.Settings()
     plugins = Path("/var/lib/kubelet/device-plugins")
-    config = dataclasses.replace(defaults, node=dataclasses.replace(defaults.node, kubelet_folder=plugins))
+    config = dataclasses.replace(defaults, node=dataclasses.replace(defaults.node, kubelet_folder=plugins, name=node))
     folder = config.state.folder / "silicon"
     folder.mkdir(parents=True, exist_ok=True)
     gpus = silicon.SimulatedSilicon(folder, "h100x8")
@@ -40,16 +43,20 @@ async def main(path: Path) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     path.unlink(missing_ok=True)
     door = await asyncio.start_unix_server(answer, path)
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            task = tasks.create_task(agent.run_agent(config, gpus, None, ready=None))
-            await stop.wait()
-            task.cancel()
-    finally:
-        door.close()
-        await gpus.close()
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(gpus.close)
+        stack.callback(door.close)
+        objects: store.KubernetesStore | None = None
+        if kubeconfig:
+            access = credentials.from_files([Path(kubeconfig)], env={})
+            objects = await stack.enter_async_context(store.KubernetesStore(access))
+        tasks = await stack.enter_async_context(asyncio.TaskGroup())
+        run = agent.run_agent(config, gpus, objects, ready=None, is_kubelet_foreign=objects is not None)
+        task = tasks.create_task(run)
+        await stop.wait()
+        task.cancel()
 
 
 if __name__ == "__main__":
     telemetry.configure("info", "json")
-    asyncio.run(main(Path(sys.argv[1])))
+    asyncio.run(main(Path(sys.argv[1]), *sys.argv[2:]))

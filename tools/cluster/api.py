@@ -116,6 +116,8 @@ class API:
                 found = check(items)
                 if found is not None:
                     return found
+                if time.monotonic() >= deadline:  # each change begins the stream's own time limit anew
+                    break
         message = f"not within {timeout_s:.0f} s: {what}; last seen: {json.dumps(_short(items))[:6000]}"
         raise errors.Unavailable(message, reason="TimedOut", hint="the components' logs lie in the cluster's folder")
 
