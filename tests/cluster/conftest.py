@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster import node, pods
+from tests.cluster.images import built_image, fairlead_image, local_image, pytest_collection_modifyitems  # noqa: F401
 from tools.cluster import api, build, home
 
 

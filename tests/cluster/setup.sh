@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What the cluster ring needs beside tools/setup.sh: Debian packages, a Go tool chain, and the programs built from
-# tests/cluster/tools (once, minutes). Does nothing in well under a second once that has been done.
+# tests/cluster/tools (once, minutes), and Fairlead's image. Well under a second once that has been done.
 #   tests/cluster/setup.sh [VERSION...]      Kubernetes minor versions to build; none: the default one
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -31,3 +31,4 @@ fi
 for version in "$@"; do
   .venv/bin/python -m tools.cluster build ${version:+--version "$version"} >/dev/null
 done
+.venv/bin/python -m tools.image build >/dev/null
