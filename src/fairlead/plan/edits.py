@@ -169,8 +169,8 @@ class _Editor:
             self._record("rule", _rule_text(rule), before=rule, after=None, source=source)
 
     def _revoke(self, gone: Sequence[_Numbers], *, kept: Sequence[_Numbers]) -> list[dict[str, Any]]:
-        """Take back the grants of nodes that go, unless a node that stays has the same numbers."""
-        numbers = [item for item in gone if item not in kept]
+        """Take back the grants of nodes that go, unless a node that stays has the same numbers; a FIFO has none."""
+        numbers = [item for item in gone if item not in kept and item[0] != "p"]
         if not numbers:
             return []
         rules = self._list("linux", "resources", "devices")

@@ -1,0 +1,58 @@
+"""Fuzz target of the CDI reader: whatever the bytes, it reads or refuses, and what it reads it can say and use again.
+
+Run by atheris as a process of its own, since it instruments what it imports:
+
+    python tests/fuzz/cdi_reader.py CORPUS -max_total_time=20
+
+A finding is left as `crash-…` in the working folder; it belongs into `REGRESSIONS` of
+`tests/unit/wire/test_cdi_regressions.py` once it is mended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+
+import atheris  # type: ignore[import-not-found,import-untyped,unused-ignore]  # ships no types, no build elsewhere
+
+with atheris.instrument_imports(include=["fairlead.wire", "fairlead.plan.edits"]):
+    from fairlead import errors
+    from fairlead.plan import edits
+    from fairlead.wire import mountcsv
+    from fairlead.wire.cdi import directory, emit, host, lint, parse, stamp, yamlfile
+
+
+def check(data: bytes) -> None:
+    """Read bytes as every format; anything but a ProtocolError is a finding."""
+    for decode in yamlfile.DECODERS.values():
+        with contextlib.suppress(errors.ProtocolError):
+            use(data, decode)
+    with contextlib.suppress(errors.ProtocolError):
+        mountcsv.parse_mount_csv(data)
+    stamp.find({}, data, data)
+
+
+def use(data: bytes, decode: parse.Decoder) -> None:
+    """Read a spec, say it again, judge it, inject each of its devices."""
+    spec = parse.parse_spec(data, decode=decode)
+    if parse.build_spec(emit.as_document(spec)) != spec:
+        raise AssertionError("what was read is not what is said again")
+    lint.lint(spec)
+    with contextlib.suppress(errors.ProtocolError):
+        emit.emit_json(spec)
+    file = directory.SpecFile(path="/x.json", priority=0, spec=spec)
+    for device in spec.devices:
+        found = directory.Resolved(name=f"{spec.kind}={device.name}", device=device, file=file)
+        with contextlib.suppress(errors.FairleadError):
+            once = edits.inject({}, [found], stat=_node)
+            if edits.inject(once, [found], stat=_node) != once:
+                raise AssertionError("injecting twice is not injecting once")
+
+
+def _node(path: str) -> host.HostNode | None:
+    return host.HostNode("c", 1, 3, 0o666) if path.startswith("/dev/") else None
+
+
+if __name__ == "__main__":
+    atheris.Setup(sys.argv, check)
+    atheris.Fuzz()

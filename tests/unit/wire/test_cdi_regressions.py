@@ -1,0 +1,35 @@
+"""Bytes that once made the CDI reader fail, found by the fuzz target `tests/fuzz/cdi_reader.py`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+
+import pytest
+
+from fairlead import errors
+from fairlead.plan import edits
+from fairlead.wire.cdi import directory, emit, parse, yamlfile
+
+_FIFO = {"path": "/duv/x", "type": "p"}
+REGRESSIONS: dict[str, bytes] = {
+    "a second injection of a fifo made an empty list of rules": json.dumps(
+        {
+            "cdiVersion": "1.1.0",
+            "kind": "vendor.com/gpu",
+            "devices": [{"name": "gpu0", "containerEdits": {"deviceNodes": [_FIFO]}}],
+        }
+    ).encode()
+}
+
+
+@pytest.mark.parametrize("name", REGRESSIONS)
+@pytest.mark.parametrize("suffix", yamlfile.DECODERS)
+def test_what_once_failed_is_read_or_refused(name: str, suffix: str) -> None:
+    with contextlib.suppress(errors.ProtocolError):
+        spec = parse.parse_spec(REGRESSIONS[name], decode=yamlfile.DECODERS[suffix])
+        assert parse.build_spec(emit.as_document(spec)) == spec
+        file = directory.SpecFile(path="/x.json", priority=0, spec=spec)
+        found = [directory.Resolved(name=device.name, device=device, file=file) for device in spec.devices]
+        once = edits.inject({}, found, stat=lambda _: None)
+        assert edits.inject(once, found, stat=lambda _: None) == once
