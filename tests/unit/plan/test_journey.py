@@ -96,11 +96,7 @@ _TWO = core.ResourceRequirements(limits={"nvidia.com/gpu": 2}, requests={"nvidia
 _MADE = core.Pod(
     metadata=meta.ObjectMeta(name="gpu-pod", creation_timestamp="1970-01-01T00:00:07Z"),
     spec=core.PodSpec(
-        containers=(
-            core.Container(
-                name="main", image="cuda", resources=core.ResourceRequirements(limits={"nvidia.com/gpu": 2})
-            ),
-        ),
+        containers=(core.Container(name="main", image="cuda", resources=_TWO),),
     ),
 )
 
