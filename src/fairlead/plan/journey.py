@@ -9,6 +9,7 @@ drawing them to `cli.trace`.
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -67,6 +68,7 @@ STAGES: Final = (
     Stage(key="ended", layer="process", title="process ended", reasons=("ContainerEnded",)),
 )
 _RANK: Final = {(stage.layer, reason): rank for rank, stage in enumerate(STAGES) for reason in stage.reasons}
+_BEFORE_THE_NODE: Final = frozenset({"api", "scheduler"})
 
 
 class Record(enum.Enum):
@@ -111,7 +113,13 @@ def order_journey(pod: Sequence[Step], node: Sequence[Step], *, is_final: bool, 
              is_final: the pod has ended, so that nothing more is to come.
              has_devices: the pod asks for devices; without them the stages of devices are left out.
     """
-    steps = sorted(pod, key=lambda step: (step.at, _rank(step)))
+    begun = min((step.at for step in pod if step.layer not in _BEFORE_THE_NODE), default=math.inf)
+
+    def turn(step: Step) -> tuple[float, int]:
+        # A scheduler says that it chose after the binding is written; a quick node has begun by then.
+        return (min(step.at, begun) if step.reason == "Scheduled" else step.at, _rank(step))
+
+    steps = sorted(pod, key=turn)
     started_at = steps[0].at if steps else None
     front = list(_before(node, started_at)) if has_devices else []
     wanted = [rank for rank, stage in enumerate(STAGES) if has_devices or not stage.needs_devices]

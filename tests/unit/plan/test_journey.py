@@ -92,6 +92,15 @@ def test_why_is_the_latest_warning_or_schedulers_step() -> None:
     assert journey.find_why([]) is None
 
 
+def test_the_choice_of_a_node_comes_before_what_the_node_did_whenever_it_was_told() -> None:
+    told = [_step("api", "Accepted", 1.0), _step("kubelet", "DevicesChosen", 2.0), _step("scheduler", "Scheduled", 2.1)]
+    result = journey.order_journey(told, [], is_final=False, has_devices=False)
+    recorded = [entry for entry in result.entries if entry.step is not None]
+    assert [entry.stage for entry in recorded] == ["accepted", "scheduled", "chosen"]
+    assert recorded[1].offset_s is not None
+    assert recorded[1].offset_s > 1.0
+
+
 _TWO = core.ResourceRequirements(limits={"nvidia.com/gpu": 2}, requests={"nvidia.com/gpu": 2})
 _MADE = core.Pod(
     metadata=meta.ObjectMeta(name="gpu-pod", creation_timestamp="1970-01-01T00:00:07Z"),
