@@ -52,6 +52,8 @@ class Verdict:
 
     node: str
     why_not: tuple[str, ...] = ()
+    first: tuple[str, ...] = ()
+    """Of `why_not` what the first filter said that refused the node."""
     score: float | None = None
     """0 to 100; None where the node was filtered out."""
 
@@ -70,14 +72,14 @@ class Decision:
 
     @property
     def message(self) -> str:
-        """One line as kube-scheduler writes it."""
+        """One line as kube-scheduler writes it: it asks no further filter about a node that one has refused."""
         if self.node is not None:
             return f"assigned to {self.node}"
         counts: dict[str, int] = {}
         for verdict in self.verdicts:
-            for reason in verdict.why_not:
+            for reason in verdict.first:
                 counts[reason] = counts.get(reason, 0) + 1
-        reasons = ", ".join(f"{number} {reason}" for reason, number in sorted(counts.items()))
+        reasons = ", ".join(sorted(f"{number} {reason}" for reason, number in counts.items()))
         return f"0/{len(self.verdicts)} nodes are available: {reasons or 'no nodes are known'}."
 
 
@@ -146,10 +148,11 @@ def _resources(need: Need, node: NodeView) -> tuple[str, ...]:
 FILTERS: Final[Mapping[str, Callable[[Need, NodeView], tuple[str, ...]]]] = {
     "NodeReady": _ready,
     "NodeUnschedulable": _schedulable,
-    "NodeAffinity": _affinity,
     "TaintToleration": _taints,
+    "NodeAffinity": _affinity,
     "NodeResourcesFit": _resources,
 }
+"""In kube-scheduler's order."""
 
 
 def _share(need: Need, node: NodeView, resource: str) -> Fraction:
@@ -203,10 +206,16 @@ def place(need: Need, nodes: Iterable[NodeView], *, policy: str = "packed") -> D
     Returns: the best node (ties: first by name) and a verdict on every node, in name order.
     """
     ordered = sorted(nodes, key=lambda node: node.name)
-    reasons = {node.name: tuple(why for check in FILTERS.values() for why in check(need, node)) for node in ordered}
-    scores = _scores(need, [node for node in ordered if not reasons[node.name]], POLICIES[policy])
+    refusals = {node.name: [why for check in FILTERS.values() if (why := check(need, node))] for node in ordered}
+    scores = _scores(need, [node for node in ordered if not refusals[node.name]], POLICIES[policy])
     verdicts = tuple(
-        Verdict(node=node.name, why_not=reasons[node.name], score=scores.get(node.name)) for node in ordered
+        Verdict(
+            node=name,
+            why_not=tuple(why for refusal in found for why in refusal),
+            first=found[0] if found else (),
+            score=scores.get(name),
+        )
+        for name, found in refusals.items()
     )
     best = max(scores, key=lambda name: scores[name], default=None)
     return Decision(node=best, verdicts=verdicts)

@@ -92,12 +92,16 @@ class Election:
             raise lost[0]
 
     async def _acquire(self) -> int:
+        waits_for = ""
         while True:
             try:
                 is_ours = await self._try()
                 self.was_answered = True
                 if is_ours:
                     return self._held.spec.lease_transitions
+                if (holder := self._held.spec.holder_identity) != waits_for:
+                    waits_for = holder
+                    telemetry.log.info("waiting for the lease", lease=self._name, role=holder)
             except errors.Conflict:
                 telemetry.log.debug("lease taken by somebody else", lease=self._name)
             except errors.FairleadError as error:

@@ -102,7 +102,7 @@ def test_all_reasons_of_a_node_are_told() -> None:
 def test_a_pod_that_fits_nowhere_is_answered_with_counts_as_kube_scheduler_writes_them() -> None:
     decision = place.place(_need(2), (_node("a", taken=7), _node("b", taken=8), _node("c", is_ready=False)))
     assert decision.node is None
-    assert decision.message == f"0/3 nodes are available: 2 Insufficient {_GPU}, 1 node(s) were not ready."
+    assert decision.message == f"0/3 nodes are available: 1 node(s) were not ready, 2 Insufficient {_GPU}."
 
 
 def test_no_nodes_at_all_is_said_plainly() -> None:

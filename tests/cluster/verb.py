@@ -1,0 +1,91 @@
+"""`fairlead scheduler` and `fairlead controller` as processes beside a cluster, kept alive as by a Deployment."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass
+class Verb:
+    """One process on the host, pointed at an API server."""
+
+    name: str
+    kubeconfig: Path
+    log_path: Path
+    arguments: tuple[str, ...] = ()
+    process: subprocess.Popen[bytes] | None = None
+    exits: list[int] = field(default_factory=list)
+    """Statuses of lives that ended by themselves."""
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "fairlead.cli.main", self.name, f"--cluster-kubeconfig={self.kubeconfig}"]
+        kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}  # noqa: TID251
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen([*command, *self.arguments], env=kept, stdout=log, stderr=log)
+
+    def stop(self, sign: signal.Signals = signal.SIGTERM) -> int:
+        """End it and return its status."""
+        assert self.process is not None
+        self.process.send_signal(sign)
+        return self.process.wait(15)
+
+    def log(self) -> str:
+        return self.log_path.read_text(errors="replace")
+
+    def until_logged(self, text: str, times: int = 1, *, timeout_s: float = 30) -> None:
+        """Wait for a line; the outside of another process has no event to wait for."""
+        deadline = time.monotonic() + timeout_s
+        while self.log().count(text) < times:
+            assert time.monotonic() < deadline, f"{text!r} not within {timeout_s} s:\n{self.log()[-3000:]}"
+            time.sleep(0.05)
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether its last word about the lease is that it has it."""
+        return '"event": "leading"' in self.log()
+
+
+@contextlib.contextmanager
+def running(verb: Verb) -> Iterator[Verb]:
+    """Have it run for a block; it must end well when asked to."""
+    verb.start()
+    try:
+        yield verb
+    finally:
+        if verb.process is not None and verb.process.poll() is None:
+            status = verb.stop()
+            assert status == 0, f"{verb.name} ended with {status}:\n{verb.log()[-3000:]}"
+
+
+@contextlib.contextmanager
+def supervised(verb: Verb) -> Iterator[Verb]:
+    """Start it again whenever it ends, until the end of the block."""
+    ending = threading.Event()
+
+    def keep() -> None:
+        while not ending.is_set():
+            assert verb.process is not None
+            status = verb.process.wait()
+            if not ending.is_set():
+                verb.exits.append(status)
+                verb.start()
+
+    verb.start()
+    keeper = threading.Thread(target=keep)
+    keeper.start()
+    try:
+        yield verb
+    finally:
+        ending.set()
+        verb.stop()
+        keeper.join(15)
+        assert not keeper.is_alive()
