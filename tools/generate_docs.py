@@ -1,4 +1,4 @@
-"""Write the reference pages that derive from code: settings from the table, the command line from its commands.
+"""Write the reference pages that derive from code: settings, the command line, the values of the chart.
 
 `python tools/generate_docs.py` rewrites the pages below `docs/reference`; the house ring fails while a committed page
 differs from what this makes. Nothing on the pages is written by hand, so nothing on them can be out of date.
@@ -9,15 +9,17 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import itertools
+import json
 import types
 import typing
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import yaml
 
 from fairlead import settings
-from fairlead.cli import lazy, main
+from fairlead.cli import lazy, main, manifests
 
 FOLDER = Path(__file__).parent.parent / "docs" / "reference"
 _MADE = "<!-- Made by tools/generate_docs.py; edit the code it reads, then run `make docs`. -->"
@@ -26,7 +28,11 @@ _KINDS = {str: "text", int: "whole number", float: "number", bool: "true or fals
 
 def pages() -> dict[str, str]:
     """Return every page by its file name."""
-    return {"settings.md": "\n".join(_settings_page()), "cli.md": "\n".join(_cli_page())}
+    return {
+        "settings.md": "\n".join(_settings_page()),
+        "cli.md": "\n".join(_cli_page()),
+        "chart.md": "\n".join(_chart_page((manifests.FOLDER / "values.yaml").read_text())),
+    }
 
 
 # settings
@@ -114,6 +120,49 @@ def _paragraph(text: str) -> str:
     if text.startswith("\b"):
         return "```\n" + text.removeprefix("\b").strip("\n") + "\n```"
     return " ".join(text.split())
+
+
+# values of the chart
+
+
+def _chart_page(text: str) -> Iterator[str]:
+    yield from (
+        _MADE,
+        "",
+        "# Values of the chart",
+        "",
+        "What `helm install --set KEY=VALUE` and `fairlead manifests --set KEY=VALUE` take; both also read files with",
+        "`-f`. A value that is not here is refused. [Fairlead on Kubernetes](../how-to/kubernetes.md) says how they go",
+        "together.",
+        "",
+        "| value | default | meaning |",
+        "|---|---|---|",
+    )
+    node = yaml.compose(text)
+    for path, remark, value in _values(node, text.splitlines(), ""):
+        yield f"| `{path}` | `{json.dumps(value)}` | {_cell(remark)} |"
+    yield ""
+
+
+def _values(node: yaml.MappingNode, lines: list[str], path: str) -> Iterator[tuple[str, str, object]]:
+    """Yield path, remark and default of each value; a map is one value, unless its own keys carry remarks."""
+    for key, value in node.value:
+        here, remark = f"{path}{key.value}", _remark(lines, key.start_mark.line)
+        is_group = isinstance(value, yaml.MappingNode) and any(
+            _remark(lines, k.start_mark.line) for k, _ in value.value
+        )
+        if is_group:
+            yield from _values(value, lines, f"{here}.")
+        elif not remark:
+            raise SystemExit(f"values.yaml: {here} has no remark above it")
+        else:
+            yield here, remark, yaml.SafeLoader("").construct_document(value)
+
+
+def _remark(lines: list[str], line: int) -> str:
+    """Return the comment that ends right above a line."""
+    above = itertools.takewhile(lambda text: text.lstrip().startswith("#"), reversed(lines[:line]))
+    return " ".join(text.lstrip("# ") for text in reversed(list(above)))
 
 
 def _cell(text: str) -> str:

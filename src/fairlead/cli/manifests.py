@@ -50,7 +50,7 @@ def manifests(
     _assert_name(namespace, "namespace")
     _assert_name(name, "release")
     given: list[Mapping[str, Any]] = [{"namespace": {"create": creates}}]
-    given += [chart.parse_values(file.read(), name=file.name) for file in files]
+    given += [chart.parse_values(file.read(), name=getattr(file, "name", "standard input")) for file in files]
     given += [chart.parse_setting(text) for text in settings]
     given += [chart.parse_setting(text, is_text=True) for text in texts]
     found = chart.render(chart.load(FOLDER), given, name=name, namespace=namespace, crds=crds)
