@@ -6,6 +6,7 @@ EPERM where it denies it, ENOENT where nothing was injected.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import os
 import shutil
@@ -16,6 +17,10 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.model.driver import DriverFiles
+from fairlead.model.gpu import Inventory
+from fairlead.plan import generate
+from fairlead.silicon.sim import silicon
 from fairlead.wire.cdi import directory, emit, yamlfile
 from fairlead.wire.cdi import spec as cdi
 
@@ -149,3 +154,42 @@ def test_the_version_we_stay_at_is_one_that_podman_reads(image: str, published: 
     high = dataclasses.replace(low, annotations={"needs": "0.6.0"})
     published.write_bytes(write(high))
     assert "unresolvable" in podman(image, "true", devices=("0",)).stderr
+
+
+@pytest.fixture
+def variants(tmp_path: Path) -> Iterator[str]:
+    """The specs of a simulated machine with a class for each capability; yields their kind."""
+    made = silicon.SimulatedSilicon(tmp_path / "machine", "t4x4")
+
+    async def look() -> tuple[Inventory, tuple[DriverFiles, ...]]:
+        try:
+            return await made.scan(), await made.scan_driver()
+        finally:
+            await made.close()
+
+    vendor, _, cls = VENDOR.partition("/")
+    recipe = generate.Recipe(vendor=vendor, cls=f"{cls}v", has_variants=True)
+    inventory, drivers = asyncio.run(look())
+    specs = generate.generate(inventory, drivers, recipe=recipe).specs
+    SPEC_FOLDER.mkdir(exist_ok=True)
+    paths = [SPEC_FOLDER / emit.file_name(spec.kind) for spec in specs]
+    for path, spec in zip(paths, specs, strict=True):
+        path.write_bytes(emit.emit_json(spec))
+    yield f"{VENDOR}v"
+    for path in paths:
+        path.unlink()
+
+
+@pytest.mark.parametrize("asked", ["compute", "utility", "compute,utility", "all"])
+def test_classes_asked_for_together_are_what_driver_capabilities_mean(image: str, variants: str, asked: str) -> None:
+    names = generate.variant_names(variants, ["1"], asked)
+    limits = ["--ulimit", "nofile=4096:4096", "--ulimit", "nproc=4096:4096"]
+    base = ["podman", "run", "--rm", "--runtime", "runc", "--network", "none", *limits]
+    probe = "ls /usr/lib/x86_64-linux-gnu /usr/bin; for n in 0 1; do cat /dev/nvidia$n; done; true"
+    command = [*base, *(f"--device={name}" for name in names), image, "sh", "-c", probe]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=50)
+    is_shown = {"compute": "libcuda.so.1" in done.stdout, "utility": "libnvidia-ml.so.1" in done.stdout}
+    assert is_shown == {part: part in asked or asked == "all" for part in is_shown}
+    told = done.stderr.replace("'", "")
+    assert "nvidia0: No such file or directory" in told
+    assert "nvidia1: No such device or address" in told
