@@ -102,6 +102,14 @@ class NodeSettings:
     host_mount: Path = row(
         Path("/"), text="where this process sees the node's root, if in a container; left out of paths in CDI specs"
     )
+    device_list_strategy: str = row(
+        "cdi-cri",
+        text="how Allocate names devices, joined by commas: cdi-cri, cdi-annotations, envvar, volume-mounts",
+    )
+    device_id_strategy: str = row(
+        "uuid", text="how Allocate's answer names a device to the engine", choices=("uuid", "index")
+    )
+    pass_device_specs: bool = row(False, text="list the device nodes in Allocate's answer as well")
     pod_resources: Path | None = row(
         None, text="the kubelet's PodResources socket; default: pod-resources/kubelet.sock beside the kubelet folder"
     )

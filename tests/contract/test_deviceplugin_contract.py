@@ -16,10 +16,11 @@ import pytest
 
 from fairlead import errors
 from fairlead.model.device import Device
+from fairlead.model.driver import DeviceNode
 from fairlead.model.gpu import GPU, Inventory
 from fairlead.model.ids import GPUUUID, DeviceID
 from fairlead.node import deviceplugin, registration
-from fairlead.plan import advertise, choose
+from fairlead.plan import advertise, answer, choose
 from fairlead.wire import deviceplugin as wire
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 
@@ -121,8 +122,8 @@ class Node:
         self.running = [tasks.create_task(self.watch.run())]
         self.endpoints: dict[str, deviceplugin.Endpoint] = {}
 
-    def serve(self, resource: str, count: int = 2) -> deviceplugin.Plugin:
-        plugin = deviceplugin.Plugin(resource)
+    def serve(self, resource: str, count: int = 2, *, way: answer.Way = answer.DEFAULT) -> deviceplugin.Plugin:
+        plugin = deviceplugin.Plugin(resource, way=way)
         offer(plugin, count)
         self.endpoints[resource] = deviceplugin.Endpoint(plugin, self.watch.folder)
         registrar = registration.Registrar(self.endpoints[resource], self.watch, first_wait_s=0.05)
@@ -142,13 +143,22 @@ def offer(plugin: deviceplugin.Plugin, count: int, *, broken: tuple[int, ...] = 
     )
     devices = tuple(
         Device(
-            id=DeviceID(f"GPU-{i}"), is_healthy=i not in broken, reason="XID79" if i in broken else "", numa_node=i // 2
+            id=DeviceID(f"GPU-{i}"),
+            is_healthy=i not in broken,
+            reason="XID79" if i in broken else "",
+            numa_node=i // 2,
+            index=str(i),
+            nodes=(f"/dev/nvidia{i}",),
         )
         for i in range(count)
     )
     kind = "amd.com/gpu" if plugin.resource.startswith("amd") else "nvidia.com/gpu"
     ad = advertise.Advertisement(resource=plugin.resource, kind=kind, devices=devices)
-    return plugin.update(ad, choose.plan_topology(Inventory(gpus=gpus)))
+    nodes = [
+        DeviceNode(path=path, host_path=f"/root{path}", major=195, minor=0, mode=0o666)
+        for path in ("/dev/nvidiactl", *(f"/dev/nvidia{i}" for i in range(count)))
+    ]
+    return plugin.update(ad, choose.plan_topology(Inventory(gpus=gpus)), nodes=nodes)
 
 
 NVIDIA = "nvidia.com/gpu"
@@ -315,6 +325,46 @@ async def test_allocate_names_cdi_devices_and_repeats_itself(folder: Path, node:
         first = await allocate(kubelet, node, ["GPU-2", "GPU-0"], ["GPU-1"], [])
         assert first == [["nvidia.com/gpu=GPU-0", "nvidia.com/gpu=GPU-2"], ["nvidia.com/gpu=GPU-1"], []]
         assert await allocate(kubelet, node, ["GPU-0", "GPU-2"], ["GPU-1"], []) == first
+
+
+@pytest.mark.parametrize(
+    ("text", "answered"),
+    [
+        ("cdi-cri", {"cdi_devices": 2}),
+        ("cdi-annotations", {"annotations": 1}),
+        ("envvar", {"envs": 1}),
+        ("volume-mounts", {"envs": 1, "mounts": 2}),
+        ("envvar,cdi-annotations,cdi-cri", {"envs": 1, "annotations": 1, "cdi_devices": 2}),
+    ],
+)
+async def test_each_device_list_strategy_travels_and_repeats_itself(
+    folder: Path, node: Node, text: str, answered: dict[str, int]
+) -> None:
+    way = answer.Way(strategies=answer.parse_strategies(text), ids="index")
+    request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=["GPU-2", "GPU-0"])])
+    async with Kubelet(folder) as kubelet:
+        plugin = node.serve(NVIDIA, 3, way=way)
+        await kubelet.until(lambda: bool(kubelet.lists))
+        async with kubelet.stub(node.endpoints[NVIDIA].path) as stub:
+            first = await stub.allocate(request)
+            offer(plugin, 3, broken=(1,))
+            assert await stub.allocate(request) == first
+        (given,) = first.container_responses
+        assert {field.name: len(value) for field, value in given.ListFields()} == answered
+        assert "0,2" in given.envs.values() or "envvar" not in text
+
+
+async def test_device_nodes_are_listed_where_they_are_wanted(folder: Path, node: Node) -> None:
+    request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=["GPU-1"])])
+    async with Kubelet(folder) as kubelet:
+        node.serve(NVIDIA, 3, way=answer.Way(passes_device_specs=True))
+        await kubelet.until(lambda: bool(kubelet.lists))
+        async with kubelet.stub(node.endpoints[NVIDIA].path) as stub:
+            given = (await stub.allocate(request)).container_responses[0]
+        assert [(spec.container_path, spec.host_path, spec.permissions) for spec in given.devices] == [
+            ("/dev/nvidiactl", "/root/dev/nvidiactl", "rw"),
+            ("/dev/nvidia1", "/root/dev/nvidia1", "rw"),
+        ]
 
 
 @pytest.mark.parametrize(

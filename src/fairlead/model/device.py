@@ -18,3 +18,7 @@ class Device:
     numa_node: int | None = None
     parent: str = ""
     """UUID of the physical GPU it lives on; empty: itself."""
+    index: str = ""
+    """Its place in the driver's enumeration, `0`, for a MIG device `0:1`; empty: not known."""
+    nodes: tuple[str, ...] = ()
+    """Its own device nodes as a container sees them, not those that all share."""

@@ -21,7 +21,7 @@ from typing import Final
 from fairlead import errors, telemetry
 from fairlead.model.device import Device
 from fairlead.node import cdi, deviceplugin, inventory, journal, latest, publish, registration, witness
-from fairlead.plan import advertise, attribution, choose
+from fairlead.plan import advertise, answer, attribution, choose
 from fairlead.plan import health as rules
 from fairlead.settings import Settings
 from fairlead.silicon import firmware, running
@@ -109,6 +109,11 @@ class _Agent:
         )
         self.advertised: latest.Latest[tuple[advertise.Advertisement, ...]] = latest.Latest(())
         self._settings = settings.node
+        self._way = answer.Way(
+            strategies=answer.parse_strategies(settings.node.device_list_strategy),
+            ids=settings.node.device_id_strategy,
+            passes_device_specs=settings.node.pass_device_specs,
+        )
         self._plugins: dict[str, deviceplugin.Plugin] = {}
         self._topology = choose.Topology()
         self.witness = (
@@ -184,10 +189,14 @@ class _Agent:
         for ad in offered:
             if ad.resource not in self._plugins:
                 self._plugins[ad.resource] = deviceplugin.Plugin(
-                    ad.resource, told=self.witness.told if self.witness is not None else None, meter=self._meter
+                    ad.resource,
+                    way=self._way,
+                    told=self.witness.told if self.witness is not None else None,
+                    meter=self._meter,
                 )
                 tasks.create_task(self._serve(self._plugins[ad.resource]), name=f"plugin {ad.resource}")
-            if self._plugins[ad.resource].update(ad, self._topology):
+            nodes = (node for driver in snapshot.drivers for node in driver.nodes)
+            if self._plugins[ad.resource].update(ad, self._topology, nodes=nodes):
                 self.journal.advertised(self._plugins[ad.resource])
         self.advertised.set(offered)
 

@@ -2,8 +2,9 @@
 
 `Plugin` is the servicer. It holds the last advertisement and answers every call from it: no call reads hardware or
 disk, so none can hang the kubelet. Streams get full lists, only when something changed, and a slow one skips to the
-newest. Allocate names CDI devices (`kind=uuid`) and nothing else; what they mean is in the spec that `node.cdi` wrote
-before they were advertised. Unknown and unhealthy ids are refused, never guessed.
+newest. Allocate names devices in the way the node's settings say (`plan.answer`), by default as CDI names; what those
+mean is in the spec that `node.cdi` wrote before they were advertised. Unknown and unhealthy ids are refused, never
+guessed.
 
 `Endpoint` is the socket: bound, then dialled once to be sure, before anyone is told of it. When to bind again and whom
 to tell is `node.registration`'s part.
@@ -14,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -23,9 +24,10 @@ import grpc.aio
 
 from fairlead import errors, telemetry
 from fairlead.model.device import Device
+from fairlead.model.driver import DeviceNode
 from fairlead.model.ids import DeviceID
 from fairlead.node import latest
-from fairlead.plan import advertise, attribution, choose
+from fairlead.plan import advertise, answer, attribution, choose
 from fairlead.wire import deviceplugin as wire
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 
@@ -41,6 +43,7 @@ class Offer:
     devices: Mapping[DeviceID, Device] = field(default_factory=dict)
     kind: str = ""
     topology: choose.Topology = field(default_factory=choose.Topology)
+    nodes: Mapping[str, DeviceNode] = field(default_factory=dict)
 
 
 class Plugin:
@@ -50,11 +53,13 @@ class Plugin:
         self,
         resource: str,
         *,
+        way: answer.Way = answer.DEFAULT,
         told: Callable[[attribution.Call], None] | None = None,
         meter: telemetry.Meter = telemetry.UNMETERED,
     ) -> None:
-        """Take the resource's name; `told` is called with every answered part of an Allocate."""
+        """Take the resource's name and how to answer; `told` is called with every answered part of an Allocate."""
         self.resource = resource
+        self._way = way
         self._meter = meter
         self._told = told
         self._preference: attribution.Preference | None = None
@@ -66,10 +71,24 @@ class Plugin:
         """What is advertised now, in order."""
         return self._devices.value
 
-    def update(self, advertisement: advertise.Advertisement, topology: choose.Topology) -> bool:
-        """Answer from this now on; returns whether the advertised list differs and was sent."""
+    def update(
+        self,
+        advertisement: advertise.Advertisement,
+        topology: choose.Topology,
+        *,
+        nodes: Iterable[DeviceNode] = (),
+    ) -> bool:
+        """Answer from this now on; returns whether the advertised list differs and was sent.
+
+        Args: nodes: the driver's device nodes, for answers that list them.
+        """
         devices = {device.id: device for device in advertisement.devices}
-        self._offer = Offer(devices=devices, kind=advertisement.kind, topology=topology)
+        self._offer = Offer(
+            devices=devices,
+            kind=advertisement.kind,
+            topology=topology,
+            nodes={node.path: node for node in nodes},
+        )
         healthy = sum(device.is_healthy for device in advertisement.devices)
         self._meter.set(telemetry.DEVICES, len(advertisement.devices), self.resource, "advertised")
         self._meter.set(telemetry.DEVICES, healthy, self.resource, "healthy")
@@ -99,7 +118,10 @@ class Plugin:
         return pb.PreferredAllocationResponse(container_responses=answers)
 
     async def allocate(self, request: pb.AllocateRequest) -> pb.AllocateResponse:
-        """Answer CDI names. Raises: NotFound: unknown id; DeviceFault: unhealthy id. Same ids, same answer."""
+        """Answer what leads an engine to the devices; the same ids, the same answer.
+
+        Raises: NotFound: unknown id; DeviceFault: unhealthy id.
+        """
         with telemetry.timed("devices allocated", resource=self.resource) as timing:
             answers = [self._give(tuple(map(DeviceID, r.devices_ids))) for r in request.container_requests]
         self._meter.observe(telemetry.ALLOCATE, timing.duration_s, self.resource)
@@ -113,14 +135,14 @@ class Plugin:
         preference, self._preference = self._preference, None
         if self._told is None:
             return
-        for asked, answer in zip(request.container_requests, answers, strict=True):
+        for asked, given in zip(request.container_requests, answers, strict=True):
             ids = tuple(map(DeviceID, asked.devices_ids))
             is_about_these = preference is not None and set(ids) <= set(preference.available)
             self._told(
                 attribution.Call(
                     resource=self.resource,
                     ids=ids,
-                    answer=answer,
+                    answer=given,
                     at=time.time(),
                     duration_s=duration_s,
                     preference=preference if is_about_these else None,
@@ -157,9 +179,9 @@ class Plugin:
             self._assert_allocatable(item, offer)
         # Replicas of one GPU are one CDI device; order follows the advertisement, so equal sets get equal answers.
         wanted = {offer.devices[item].parent or item for item in ids}
-        named = dict.fromkeys(device.parent or device.id for device in offer.devices.values())
-        names = [pb.CDIDevice(name=f"{offer.kind}={name}") for name in named if name in wanted]
-        return pb.ContainerAllocateResponse(cdi_devices=names)
+        named = {device.parent or device.id: device for device in offer.devices.values()}
+        chosen = [device for name, device in named.items() if name in wanted]
+        return answer.plan_answer(chosen, resource=self.resource, kind=offer.kind, way=self._way, nodes=offer.nodes)
 
     def _assert_allocatable(self, item: DeviceID, offer: Offer) -> None:
         device = offer.devices.get(item)

@@ -73,7 +73,14 @@ def _was(gone: UnreadableGPU, vendor: Vendor, known: Mapping[GPUUUID, GPU]) -> b
 def _device(gpu: GPU, verdicts: Mapping[GPUUUID, health.Verdict]) -> Device:
     verdict = verdicts.get(gpu.uuid, health.Verdict())
     reason = "" if verdict.is_healthy else verdict.reason
-    return Device(id=DeviceID(gpu.uuid), is_healthy=verdict.is_healthy, reason=reason, numa_node=gpu.numa_node)
+    return Device(
+        id=DeviceID(gpu.uuid),
+        is_healthy=verdict.is_healthy,
+        reason=reason,
+        numa_node=gpu.numa_node,
+        index=str(gpu.index),
+        nodes=gpu.device_nodes,
+    )
 
 
 def _absent(gone: UnreadableGPU, verdicts: Mapping[GPUUUID, health.Verdict], known: Mapping[GPUUUID, GPU]) -> Device:
@@ -85,4 +92,6 @@ def _absent(gone: UnreadableGPU, verdicts: Mapping[GPUUUID, health.Verdict], kno
         is_healthy=False,
         reason=verdict.reason if verdict is not None and not verdict.is_healthy else gone.reason,
         numa_node=earlier.numa_node if earlier else None,
+        index=str(gone.index),
+        nodes=earlier.device_nodes if earlier else (),
     )

@@ -43,11 +43,12 @@ STRATEGIES: Final[Mapping[str, Callable[[GPU, MIGDevice | None], str]]] = {
 }
 """How a device is named; several at once give one device several names."""
 
-_SHARED: Final[Mapping[Vendor, tuple[str, ...]]] = {
+SHARED: Final[Mapping[Vendor, tuple[str, ...]]] = {
     Vendor.NVIDIA: ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"),
     Vendor.AMD: ("/dev/kfd",),
     Vendor.INTEL: (),
 }
+"""Device nodes beside the GPUs' own, by container path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,7 +256,7 @@ class _Builder:
     def _common(self) -> cdi.ContainerEdits:
         vendor = self._driver.vendor
         parts = self._profile.capabilities
-        wanted = [self._nodes[p] for p in _SHARED[vendor] if p in self._nodes and capability.is_wanted(p, parts)]
+        wanted = [self._nodes[p] for p in SHARED[vendor] if p in self._nodes and capability.is_wanted(p, parts)]
         return common_edits(wanted, self._driver, self._recipe)
 
 

@@ -52,7 +52,10 @@ def test_no_gpus_no_resource() -> None:
 
 def test_devices_carry_numa_and_index_order() -> None:
     [offered] = plan(Inventory(gpus=(gpu("GPU-b", 2), gpu("GPU-a", 1))))
-    assert offered.devices == (Device(id=DeviceID("GPU-a"), numa_node=0), Device(id=DeviceID("GPU-b"), numa_node=1))
+    assert offered.devices == (
+        Device(id=DeviceID("GPU-a"), numa_node=0, index="1"),
+        Device(id=DeviceID("GPU-b"), numa_node=1, index="2"),
+    )
 
 
 def test_a_gpu_in_mig_mode_is_not_offered_whole() -> None:
@@ -68,13 +71,14 @@ def test_a_verdict_marks_its_gpu_only() -> None:
 def test_a_suspect_gpu_is_offered_without_a_reason() -> None:
     suspect = health.Verdict(state=health.State.SUSPECT, reason="TemperatureHigh")
     [offered] = plan(Inventory(gpus=(gpu("GPU-a"),)), verdicts={GPUUUID("GPU-a"): suspect})
-    assert offered.devices == (Device(id=DeviceID("GPU-a"), numa_node=0),)
+    assert offered.devices == (Device(id=DeviceID("GPU-a"), numa_node=0, index="0"),)
 
 
 def test_a_lost_gpu_stays_in_its_place_with_its_reason_and_numa_node() -> None:
     inventory = Inventory(gpus=(gpu("GPU-a"), gpu("GPU-c", 3)), unreadable=(gone("GPU-b", 2),))
     [offered] = plan(inventory, known=(gpu("GPU-b", 2),))
-    assert offered.devices[1] == Device(id=DeviceID("GPU-b"), is_healthy=False, reason="Lost", numa_node=1)
+    lost = Device(id=DeviceID("GPU-b"), is_healthy=False, reason="Lost", numa_node=1, index="2")
+    assert offered.devices[1] == lost
 
 
 def test_a_lost_gpu_shows_the_root_cause_where_one_is_held() -> None:

@@ -1,0 +1,133 @@
+"""Allocate's answer in every device-list strategy, and what our own runtime reads out of it again."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from google.protobuf.json_format import MessageToDict
+
+from fairlead import errors
+from fairlead.model.device import Device
+from fairlead.model.driver import DeviceNode
+from fairlead.model.ids import DeviceID
+from fairlead.plan import answer, request
+from fairlead.plan.answer import Strategy
+from fairlead.wire.cdi import annotation
+
+NVIDIA, AMD = "nvidia.com/gpu", "amd.com/gpu"
+TWO = tuple(
+    Device(id=DeviceID(f"GPU-{letter}"), index=str(index), nodes=(f"/dev/nvidia{index}",))
+    for index, letter in ((1, "a"), (3, "b"))
+)
+NODES = {
+    path: DeviceNode(path=path, host_path=f"/root{path}", major=195, minor=0, mode=0o666)
+    for path in ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia3", "/dev/kfd")
+}
+
+
+def given(*strategies: Strategy, kind: str = NVIDIA, **more: object) -> dict[str, object]:
+    way = answer.Way(strategies=frozenset(strategies), **more)  # type: ignore[arg-type]  # fields of a way by name
+    return MessageToDict(answer.plan_answer(TWO, resource="r", kind=kind, way=way, nodes=NODES))
+
+
+def test_the_default_is_the_field_made_for_it_and_nothing_else() -> None:
+    made = MessageToDict(answer.plan_answer(TWO, resource="r", kind=NVIDIA, way=answer.DEFAULT, nodes=NODES))
+    assert made == {"cdiDevices": [{"name": "nvidia.com/gpu=GPU-a"}, {"name": "nvidia.com/gpu=GPU-b"}]}
+
+
+def test_annotations_carry_the_same_names_under_a_key_that_is_always_the_same() -> None:
+    made = given(Strategy.CDI_ANNOTATIONS)
+    assert made.keys() == {"annotations"}
+    (notes,) = made.values()
+    assert isinstance(notes, dict)
+    assert annotation.parse_annotations(notes)[1] == ("nvidia.com/gpu=GPU-a", "nvidia.com/gpu=GPU-b")
+    assert given(Strategy.CDI_ANNOTATIONS) == made
+    other = answer.Way(strategies=frozenset({Strategy.CDI_ANNOTATIONS}))
+    assert not notes.keys() & answer.plan_answer(TWO, resource="s", kind=NVIDIA, way=other, nodes={}).annotations.keys()
+
+
+def test_the_environment_names_them() -> None:
+    assert given(Strategy.ENVVAR) == {"envs": {"NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b"}}
+
+
+def test_mounts_of_nothing_name_them() -> None:
+    root = "/var/run/nvidia-container-devices"
+    assert given(Strategy.VOLUME_MOUNTS) == {
+        "envs": {"NVIDIA_VISIBLE_DEVICES": root},
+        "mounts": [
+            {"containerPath": f"{root}/GPU-{letter}", "hostPath": "/dev/null", "readOnly": True} for letter in "ab"
+        ],
+    }
+
+
+def test_an_index_may_stand_for_the_uuid_where_it_is_known() -> None:
+    assert given(Strategy.ENVVAR, ids="index") == {"envs": {"NVIDIA_VISIBLE_DEVICES": "1,3"}}
+    way = answer.Way(ids="index")
+    nameless = Device(id=DeviceID("GPU-c"))
+    made = answer.plan_answer([nameless], resource="r", kind=NVIDIA, way=way, nodes={})
+    assert [device.name for device in made.cdi_devices] == ["nvidia.com/gpu=GPU-c"]
+
+
+def test_a_replica_is_named_as_its_gpu() -> None:
+    replica = Device(id=DeviceID("GPU-a::3"), parent="GPU-a")
+    made = answer.plan_answer([replica], resource="r", kind=NVIDIA, way=answer.DEFAULT, nodes={})
+    assert [device.name for device in made.cdi_devices] == ["nvidia.com/gpu=GPU-a"]
+
+
+def test_device_nodes_are_listed_once_each_with_those_that_all_share() -> None:
+    made = given(Strategy.CDI_CRI, passes_device_specs=True)
+    assert made["devices"] == [
+        {"containerPath": path, "hostPath": f"/root{path}", "permissions": "rw"}
+        for path in ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia1", "/dev/nvidia3")
+    ]
+
+
+@pytest.mark.parametrize("count", range(1, 5))
+def test_other_vendors_devices_go_by_cdi_whatever_is_chosen(count: int) -> None:
+    for chosen in itertools.combinations(Strategy, count):
+        made = given(*chosen, kind=AMD)
+        assert made.keys() <= {"cdiDevices", "annotations"}
+        assert made
+
+
+def test_nothing_granted_is_nothing_answered() -> None:
+    ways = answer.Way(strategies=frozenset(Strategy), passes_device_specs=True)
+    assert MessageToDict(answer.plan_answer([], resource="r", kind=NVIDIA, way=ways, nodes=NODES)) == {}
+
+
+class _Open(request.Policy):
+    image_requests = "honour"
+    accepts_volume_mounts = True
+
+
+@pytest.mark.parametrize("strategy", [Strategy.CDI_ANNOTATIONS, Strategy.ENVVAR, Strategy.VOLUME_MOUNTS])
+@pytest.mark.parametrize("ids", answer.ID_STRATEGIES)
+def test_our_runtime_reads_the_same_devices_out_of_it(strategy: Strategy, ids: str) -> None:
+    way = answer.Way(strategies=frozenset({strategy}), ids=ids)
+    made = answer.plan_answer(TWO, resource="r", kind=NVIDIA, way=way, nodes={})
+    container = request.Container(
+        env=dict(made.envs),
+        annotations=dict(made.annotations),
+        mounts=[mount.container_path for mount in made.mounts],
+        is_privileged=False,
+    )
+    names = ["1", "3"] if ids == "index" else ["GPU-a", "GPU-b"]
+    assert request.decide(container, _Open()).names == tuple(f"nvidia.com/gpu={name}" for name in names)
+
+
+@pytest.mark.parametrize(
+    ("text", "strategies"),
+    [
+        ("cdi-cri", {Strategy.CDI_CRI}),
+        (" envvar , cdi-annotations,", {Strategy.ENVVAR, Strategy.CDI_ANNOTATIONS}),
+    ],
+)
+def test_strategies_are_read_from_a_list(text: str, strategies: set[Strategy]) -> None:
+    assert answer.parse_strategies(text) == strategies
+
+
+@pytest.mark.parametrize("text", ["", " , ", "cdi", "envvar;cdi-cri"])
+def test_a_strategy_that_there_is_not_is_refused_with_those_there_are(text: str) -> None:
+    with pytest.raises(errors.Invalid, match="offered: cdi-cri, cdi-annotations, envvar, volume-mounts"):
+        answer.parse_strategies(text)
