@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tools.cluster import api, image
@@ -97,12 +97,7 @@ class Space:
     def sight(self, name: str) -> Sight:
         """Return what a looking pod saw; waits until it has looked."""
         self.until_phase(name, "Running")
-        text = self.server.lines(f"{self.path}/{name}/log", follow="true")
-        lines = [line.split() for line in itertools.takewhile(lambda line: line != "looked", text)]
-        return Sight(
-            nodes=frozenset(int(line[1]) for line in lines if line[0] == "node"),
-            opens={int(line[1]): " ".join(line[2:]) for line in lines if line[0] == "open"},
-        )
+        return parse_sight(self.server.lines(f"{self.path}/{name}/log", follow="true"))
 
     def delete(self, name: str) -> None:
         """Remove a pod and wait until the kubelet is done with it."""
@@ -119,6 +114,15 @@ class Space:
         """Remove every pod."""
         self.server.delete(self.path)
         self.server.until(self.path, lambda items: None if items else True, what="all pods are gone")
+
+
+def parse_sight(text: Iterable[str]) -> Sight:
+    """Return what `LOOK` printed; reads no further than its last line."""
+    lines = [line.split() for line in itertools.takewhile(lambda line: line != "looked", text)]
+    return Sight(
+        nodes=frozenset(int(line[1]) for line in lines if line[0] == "node"),
+        opens={int(line[1]): " ".join(line[2:]) for line in lines if line[0] == "open"},
+    )
 
 
 def container(pod: api.Object) -> tuple[str, int]:

@@ -42,6 +42,8 @@ def _parser() -> argparse.ArgumentParser:
         one = verbs.add_parser(verb, help=text)
         if verb in {"build", "up"}:
             one.add_argument("--version", default=build.DEFAULT_VERSION, choices=build.versions())
+        if verb == "build":
+            one.add_argument("--older", action="store_true", help="also the older containerd releases of the tests")
         if verb not in {"build", "list"}:
             one.add_argument("--name", default=home.DEFAULT_NAME)
         if verb in {"kubectl", "exec"}:
@@ -50,7 +52,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _build(arguments: argparse.Namespace) -> None:
-    for folder in build.ensure_programs(arguments.version, cache=arguments.cache):
+    folders = list(build.ensure_programs(arguments.version, cache=arguments.cache))
+    if arguments.older:
+        folders += [build.ensure(module, cache=arguments.cache) for module in build.OLDER]
+    for folder in folders:
         print(f"{folder}: {', '.join(build.programs(folder))}")
 
 

@@ -51,13 +51,12 @@ SHARED: Final = (
     ),
     Module(name="helm", required="helm.sh/helm/v4", stamps=("helm.sh/helm/v4/internal/version.version",)),
 )
-OLDER: Final = tuple(
+OLDER: Final = (
     Module(
-        name=f"containerd-{version}",
+        name="containerd-1.7",
         required="github.com/containerd/containerd",
         stamps=("github.com/containerd/containerd/version.Version",),
-    )
-    for version in ("1.7", "1.6")
+    ),
 )
 """Not part of any cluster: what nodes still run, for the tests of engine configuration."""
 

@@ -1,0 +1,218 @@
+"""`fairlead runtime configure` before real containerds of three releases, judged by what their containers can open.
+
+GPUs are the simulated ones, with NVIDIA's numbers: ENXIO is an open that the kernel let through to a driver that is not
+here, EPERM one that the device cgroup refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead import errors
+from fairlead.plan.engineconfig import support
+from tests.cluster import enginehost, pods
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.timeout(120),
+    pytest.mark.skipif("195 nvidia" in Path("/proc/devices").read_text(), reason="a real driver has these numbers"),
+]
+ALL = frozenset(range(8))
+SECTIONS = {1: "io.containerd.grpc.v1.cri", 2: "io.containerd.grpc.v1.cri", 3: "io.containerd.cri.v1.runtime"}
+
+
+def assert_sees(sight: pods.Sight, wanted: set[int]) -> None:
+    assert sight.nodes == wanted
+    assert {gpu for gpu, said in sight.opens.items() if said == "ENXIO"} == wanted
+    assert {gpu for gpu, said in sight.opens.items() if said == "EPERM"} == ALL - wanted
+
+
+def prepare(host: enginehost.Host, version: int) -> None:
+    """A node with its own main file and the specs of its GPUs; containerd runs, its images are there."""
+    host.write(enginehost.MAIN, enginehost.main_config(version))
+    host.one.run("mkdir", "-p", str(Path(enginehost.SPEC).parent))
+    host.fairlead("cdi", "generate", "--simulate", "t4x4", "--output", enginehost.SPEC)
+
+
+@pytest.fixture(scope="module", params=[("1.7", 2), ("2", 3)], ids=["1.7", "2"])
+def host(request: pytest.FixtureRequest) -> Iterator[enginehost.Host]:
+    """A containerd that our command configured; image requests are honoured, as on a machine with one owner."""
+    release, version = request.param
+    with enginehost.booted(release) as one:
+        prepare(one, version)
+        one.configure()
+        one.write_policy(imageRequests="honour")
+        one.start()
+        one.load_images()
+        yield one
+
+
+# CDI, by the engine itself
+
+
+async def test_cdi_names_in_the_request_are_what_the_container_gets(host: enginehost.Host) -> None:
+    async with host.kubelet() as kubelet:
+        container = await kubelet.start(devices=["nvidia.com/gpu=0", "nvidia.com/gpu=2"])
+        assert_sees(await kubelet.sight(container), {0, 2})
+
+
+async def test_cdi_names_in_an_annotation_too(host: enginehost.Host) -> None:
+    async with host.kubelet() as kubelet:
+        container = await kubelet.start(annotations={"cdi.k8s.io/fairlead_pod": "nvidia.com/gpu=1"})
+        assert_sees(await kubelet.sight(container), {1})
+
+
+async def test_a_name_given_in_both_ways_counts_once(host: enginehost.Host) -> None:
+    async with host.kubelet() as kubelet:
+        marks = {"cdi.k8s.io/fairlead_pod": "nvidia.com/gpu=3,nvidia.com/gpu=1"}
+        container = await kubelet.start(devices=["nvidia.com/gpu=3"], annotations=marks)
+        assert_sees(await kubelet.sight(container), {1, 3})
+
+
+async def test_a_name_nobody_defines_fails_and_is_named(host: enginehost.Host) -> None:
+    async with host.kubelet() as kubelet:
+        with pytest.raises(errors.FairleadError, match=r"nvidia\.com/gpu=9"):
+            await kubelet.start(devices=["nvidia.com/gpu=0", "nvidia.com/gpu=9"])
+
+
+async def test_cdi_names_reach_a_container_of_our_handler_as_well(host: enginehost.Host) -> None:
+    async with host.kubelet() as kubelet:
+        container = await kubelet.start(handler="fairlead", devices=["nvidia.com/gpu=2"])
+        assert_sees(await kubelet.sight(container), {2})
+
+
+# the handler: the traditional way, by environment
+
+
+@pytest.mark.parametrize("handler", ["fairlead", "nvidia"])
+async def test_the_handler_gives_what_the_environment_asks_for(host: enginehost.Host, handler: str) -> None:
+    async with host.kubelet() as kubelet:
+        container = await kubelet.start(handler=handler, env={"NVIDIA_VISIBLE_DEVICES": "0,3"})
+        assert_sees(await kubelet.sight(container), {0, 3})
+
+
+async def test_the_default_runtime_gives_nothing_for_the_environment(host: enginehost.Host) -> None:
+    async with host.kubelet() as kubelet:
+        assert_sees(await kubelet.sight(await kubelet.start(env={"NVIDIA_VISIBLE_DEVICES": "all"})), set())
+
+
+async def test_an_unknown_gpu_stops_the_container_with_our_words(host: enginehost.Host) -> None:
+    async with host.kubelet() as kubelet:
+        with pytest.raises(errors.FairleadError, match=r"no CDI spec defines nvidia\.com/gpu=8"):
+            await kubelet.start(handler="fairlead", env={"NVIDIA_VISIBLE_DEVICES": "8"})
+
+
+async def test_requests_of_images_are_ignored_unless_the_operator_says_otherwise(host: enginehost.Host) -> None:
+    host.write_policy()
+    try:
+        async with host.kubelet() as kubelet:
+            container = await kubelet.start(handler="fairlead", env={"NVIDIA_VISIBLE_DEVICES": "all"})
+            assert_sees(await kubelet.sight(container), set())
+    finally:
+        host.write_policy(imageRequests="honour")
+
+
+async def test_the_handler_inherits_the_options_of_the_node_s_own_runtime(host: enginehost.Host) -> None:
+    async with host.kubelet() as kubelet:
+        ids = {await kubelet.start(), await kubelet.start(handler="fairlead")}
+        found = host.one.run("ls", f"{enginehost.RUNC_ROOT}/k8s.io").split()
+        assert ids <= set(found)
+
+
+# configured, checked, taken back
+
+
+def test_nothing_is_stale_and_a_second_time_changes_nothing(host: enginehost.Host) -> None:
+    assert "is configured" in host.fairlead("runtime", "check", "--engine", "containerd")
+    assert host.configure() == "nothing to change\n"
+
+
+async def test_taken_back_the_handler_is_gone_and_pods_still_run(host: enginehost.Host) -> None:
+    version = 3 if host.release == "2" else 2
+    host.fairlead("runtime", "unconfigure", "--engine", "containerd")
+    try:
+        assert host.read(enginehost.MAIN) == enginehost.main_config(version)
+        assert host.one.run("ls", "/etc/containerd").split() == ["config.toml"]
+        host.restart()
+        async with host.kubelet() as kubelet:
+            with pytest.raises(errors.FairleadError, match='no runtime for "fairlead" is configured'):
+                await kubelet.start(handler="fairlead")
+            assert_sees(await kubelet.sight(await kubelet.start()), set())
+    finally:
+        host.configure()
+        host.restart()
+
+
+# how each release puts the files together, asked of itself
+
+
+@pytest.mark.parametrize(("release", "version"), [("1.6", 1), ("1.6", 2), ("1.7", 1), ("1.7", 2), ("2", 2), ("2", 3)])
+def test_containerd_itself_reads_what_was_meant(release: str, version: int) -> None:
+    with enginehost.booted(release) as host:
+        host.write(enginehost.MAIN, enginehost.main_config(version))
+        before = host.dump()
+        host.configure("--set-as-default", *(["--no-enable-cdi"] if release == "1.6" else []))
+        after = host.dump()
+    name = SECTIONS[3] if release == "2" else SECTIONS[version]
+    theirs, ours = before["plugins"][name], after["plugins"][name]
+    handler = ours["containerd"]["runtimes"].pop("fairlead")
+    assert ours["containerd"]["runtimes"].pop("nvidia") == handler
+    assert handler["options"]["BinaryName"] == f"{enginehost.LIBEXEC}/fairlead-runtime"
+    assert handler["options"]["Root"] == enginehost.RUNC_ROOT
+    assert ours["containerd"].pop("default_runtime_name") == "fairlead"
+    assert theirs["containerd"].pop("default_runtime_name") == "runc"
+    if release != "1.6":
+        assert ours.pop("enable_cdi") is True
+        theirs.pop("enable_cdi")
+        assert ours.pop("cdi_spec_dirs") == theirs.pop("cdi_spec_dirs")
+    assert without_imports(after) == without_imports(before)
+
+
+def without_imports(dump: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in dump.items() if key != "imports"}
+
+
+# 1.6: takes the request, injects nothing, says it went well
+
+
+@pytest.fixture(scope="module")
+def old_host() -> Iterator[enginehost.Host]:
+    with enginehost.booted("1.6") as one:
+        prepare(one, 2)
+        one.start()
+        one.load_images()
+        yield one
+
+
+async def test_1_6_starts_the_container_without_its_devices_and_is_refused(old_host: enginehost.Host) -> None:
+    async with old_host.kubelet() as kubelet:
+        container = await kubelet.start(devices=["nvidia.com/gpu=0"])
+        assert_sees(await kubelet.sight(container), set())
+        said = await kubelet.stub.version()
+    with pytest.raises(errors.Unavailable, match=r"containerd 1\.6\.\d+ does not inject CDI devices"):
+        support.check_node(f"{said.runtime_name}://{said.runtime_version}")
+    done = old_host.try_fairlead("runtime", "configure", "--engine", "containerd", "--folder", enginehost.LIBEXEC)
+    assert done.returncode == 6
+    assert "--no-enable-cdi" in done.stderr
+    assert old_host.one.run("ls", "/etc/containerd").split() == ["config.toml"]
+
+
+async def test_on_1_6_the_shim_gives_what_the_kubelet_annotates(old_host: enginehost.Host) -> None:
+    old_host.configure("--no-enable-cdi")
+    old_host.restart()
+    async with old_host.kubelet() as kubelet:
+        marks = {"cdi.k8s.io/fairlead_pod": "nvidia.com/gpu=1"}
+        container = await kubelet.start(handler="fairlead", annotations=marks)
+        assert_sees(await kubelet.sight(container), {1})
+        with pytest.raises(errors.FairleadError, match=r"no CDI spec defines nvidia\.com/gpu=9"):
+            await kubelet.start(handler="fairlead", annotations={"cdi.k8s.io/x_y": "nvidia.com/gpu=9"})
+
+
+async def test_a_node_whose_engine_injects_passes(host: enginehost.Host) -> None:
+    async with host.kubelet() as kubelet:
+        said = await kubelet.stub.version()
+        support.check_node(f"{said.runtime_name}://{said.runtime_version}")
