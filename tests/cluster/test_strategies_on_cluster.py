@@ -1,0 +1,111 @@
+"""Every device-list strategy on a real kubelet and containerd: the pod sees its devices, opens them, and no other.
+
+`envvar` and `volume-mounts` say nothing to containerd itself: they are read by the runtime that a RuntimeClass names,
+here ours, with a policy that lets them count.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fairlead.inject import launcher
+from tests.cluster import node, pods
+from tools.cluster import api, home, image
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.timeout(240),
+    pytest.mark.skipif("195 nvidia" in Path("/proc/devices").read_text(), reason="a real driver has these numbers"),
+]
+
+_CLASS = "fairlead-test"
+_CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
+_HANDLER = """
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.{name}]
+runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.{name}.options]
+BinaryName = "{program}"
+"""
+
+
+@pytest.fixture
+def runtime_class(cluster: home.Cluster, server: api.API) -> Iterator[str]:
+    """Our runtime as a handler of containerd's, for pods that ask for it; gone afterwards."""
+    folder = cluster.folder / "libexec"
+    folder.mkdir(mode=0o755, exist_ok=True)
+    policy = folder / "runtime.json"
+    policy.write_text(json.dumps({"imageRequests": "honour", "acceptVolumeMounts": True}))
+    policy.chmod(0o644)
+    launcher.install(folder, config=policy)
+    config = cluster.site.configs / "containerd.toml"
+    before = config.read_text()
+    config.write_text(before + _HANDLER.format(name=_CLASS, program=folder / launcher.RUNTIME))
+    cluster.restart("containerd")
+    server.create(_CLASSES, {"metadata": {"name": _CLASS}, "handler": _CLASS})
+    yield _CLASS
+    server.delete(f"{_CLASSES}/{_CLASS}")
+    config.write_text(before)
+    cluster.restart("containerd")
+
+
+def look(space: pods.Space, *, gpus: int, runtime_class: str | None) -> pods.Sight:
+    container = {
+        "name": "main",
+        "image": image.BUSYBOX,
+        "imagePullPolicy": "Never",
+        "command": ["/bin/sh", "-c", f"{pods.LOOK}\nexec sleep 3600"],
+        "resources": {"limits": {pods.RESOURCE: str(gpus)}},
+    }
+    spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [container]}
+    spec |= {"runtimeClassName": runtime_class} if runtime_class else {}
+    space.server.create(space.path, {"metadata": {"name": "looks"}, "spec": spec})
+    return space.sight("looks")
+
+
+def assert_sees_its_own(sight: pods.Sight, count: int) -> None:
+    assert len(sight.nodes) == count
+    assert {gpu for gpu, said in sight.opens.items() if said == "ENXIO"} == sight.nodes
+    assert {gpu for gpu, said in sight.opens.items() if said == "EPERM"} == frozenset(range(8)) - sight.nodes
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--node-device-list-strategy=cdi-annotations",),
+        ("--node-device-list-strategy=cdi-annotations,cdi-cri", "--node-device-id-strategy=index"),
+        ("--node-device-list-strategy=cdi-cri", "--node-pass-device-specs"),
+    ],
+    ids=["annotations", "both, by index", "with device specs"],
+)
+def test_containerd_honours_cdi_however_it_is_told(
+    cluster: home.Cluster, server: api.API, space: pods.Space, options: tuple[str, ...]
+) -> None:
+    with node.running(node.Agent(cluster, (*node.PRODUCT, *options)), server):
+        assert_sees_its_own(look(space, gpus=3, runtime_class=None), 3)
+        space.clear()
+
+
+@pytest.mark.parametrize("strategy", ["envvar", "volume-mounts", "envvar,cdi-cri"])
+@pytest.mark.parametrize("ids", ["uuid", "index"])
+def test_our_runtime_honours_the_ways_before_cdi(
+    cluster: home.Cluster, server: api.API, space: pods.Space, runtime_class: str, strategy: str, ids: str
+) -> None:
+    options = (f"--node-device-list-strategy={strategy}", f"--node-device-id-strategy={ids}")
+    with node.running(node.Agent(cluster, (*node.PRODUCT, *options)), server):
+        assert_sees_its_own(look(space, gpus=2, runtime_class=runtime_class), 2)
+        space.clear()
+
+
+def test_without_such_a_runtime_the_environment_gives_nothing(
+    cluster: home.Cluster, server: api.API, space: pods.Space
+) -> None:
+    options = ("--node-device-list-strategy=envvar",)
+    with node.running(node.Agent(cluster, (*node.PRODUCT, *options)), server):
+        sight = look(space, gpus=2, runtime_class=None)
+        assert sight.nodes == frozenset()
+        assert set(sight.opens.values()) == {"EPERM"}
+        space.clear()
