@@ -110,7 +110,7 @@ def parse_setting(text: str, *, is_text: bool = False) -> dict[str, Any]:
 
 def _typed(value: str, *, is_text: bool) -> object:
     if value.startswith("{") and value.endswith("}"):
-        items = re.split(r"(?<!\\),", value[1:-1]) if value != "{}" else []
+        items = re.split(r"(?<!\\),", value[1:-1])
         return [_typed(item, is_text=is_text) for item in items]
     plain = value.replace("\\,", ",")
     if is_text:
@@ -121,7 +121,7 @@ def _typed(value: str, *, is_text: bool) -> object:
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any], *, keeps_null: bool = False) -> dict[str, Any]:
-    """Lay values over others: maps are merged, anything else replaces, null removes.
+    """Lay values over others: maps are merged, anything else replaces, null removes what is there.
 
     Args: keeps_null: null stays, to remove something later.
     """
@@ -130,8 +130,8 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any], *, keeps_null: bool 
         below = found.get(key)
         if isinstance(value, Mapping) and isinstance(below, Mapping):
             found[key] = merge(below, value, keeps_null=keeps_null)
-        elif value is None and not keeps_null:
-            found.pop(key, None)
+        elif value is None and key in base and not keeps_null:
+            del found[key]
         else:
             found[key] = value
     return found

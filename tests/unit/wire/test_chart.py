@@ -16,6 +16,7 @@ from fairlead.cli import manifests
 from fairlead.silicon.sim import profile
 from fairlead.wire import chart
 from fairlead.wire.kubernetes import gpudevice
+from tests.unit.wire import templatecases
 
 ROOT = Path(__file__).parent.parent.parent.parent
 OURS = chart.load(manifests.FOLDER)
@@ -38,19 +39,7 @@ def pod(found: tuple[dict[str, Any], ...], kind: str, name: str) -> dict[str, An
 # values
 
 
-@pytest.mark.parametrize(
-    ("text", "values"),
-    [
-        ("a=1", {"a": 1}),
-        ("a.b.c=x,a.b.d=true", {"a": {"b": {"c": "x", "d": True}}}),
-        ("a=", {"a": ""}),
-        ("a=null,b=false,c=-3,d=007,e=1.5", {"a": None, "b": False, "c": -3, "d": "007", "e": "1.5"}),
-        (r"a.b\.io/c=x", {"a": {"b.io/c": "x"}}),
-        (r"a=x\,y", {"a": "x,y"}),
-        ("a={x,1},b={}", {"a": ["x", 1], "b": []}),
-        ("a=b=c", {"a": "b=c"}),
-    ],
-)
+@pytest.mark.parametrize(("text", "values"), templatecases.SETTINGS)
 def test_a_setting_is_read_as_helm_reads_it(text: str, values: dict[str, Any]) -> None:
     assert chart.parse_setting(text) == values
 

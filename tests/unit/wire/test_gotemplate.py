@@ -5,62 +5,18 @@ What helm itself writes for the same text is compared in `tests/cluster/test_cha
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from fairlead import errors
 from fairlead.wire.gotemplate import render
-
-VALUES: dict[str, Any] = {
-    "name": "one",
-    "empty": "",
-    "none": None,
-    "yes": True,
-    "no": False,
-    "port": 9440,
-    "list": ["a", "b"],
-    "map": {"y": {"deep": "Y"}, "x": {"deep": "X"}},
-    "odd": {"text": "1e3", "version": "1.10", "port": 8080, "on": True, "note": "a: b #c"},
-}
+from tests.unit.wire import templatecases
 
 
-def rendered(text: str, values: object = VALUES, **others: str) -> str:
+def rendered(text: str, values: object = templatecases.VALUES, **others: str) -> str:
     return render.Templates({"t.yaml": text, **others}).render("t.yaml", values)
 
 
-@pytest.mark.parametrize(
-    ("text", "written"),
-    [
-        ("plain { text }", "plain { text }"),
-        ("a {{ .name }} b", "a one b"),
-        ("a  {{- .name -}}  b", "aoneb"),
-        ("a\n  {{- /* a\n remark */ -}}  \nb", "ab"),
-        ("a {{/* remark */}} b", "a  b"),
-        ("{{ .none }}|{{ .missing }}|{{ .yes }}|{{ .port }}", "||true|9440"),
-        ("{{ .map.x.deep }}{{ (.map).y.deep }}", "XY"),
-        ("{{ if .yes }}1{{ else }}2{{ end }}{{ if .empty }}1{{ else }}2{{ end }}", "12"),
-        ("{{ if .no }}1{{ else if .name }}2{{ else }}3{{ end }}", "2"),
-        ("{{ if .no }}1{{ else if .empty }}2{{ else if .yes }}3{{ else }}4{{ end }}.", "3."),
-        ("{{ with .map.x }}{{ .deep }}{{ else }}none{{ end }}{{ with .none }}x{{ else }}{{ .name }}{{ end }}", "Xone"),
-        ("{{ range .list }}<{{ . }}>{{ end }}{{ range .none }}x{{ else }}none{{ end }}", "<a><b>none"),
-        ("{{ range $i, $v := .list }}{{ $i }}{{ $v }}{{ $.name }}{{ end }}", "0aone1bone"),
-        ("{{ range $k, $v := .map }}{{ $k }}={{ $v.deep }};{{ end }}", "x=X;y=Y;"),
-        ("{{ $x := .name }}{{ if .yes }}{{ $x = `two` }}{{ end }}{{ $x }}", "two"),
-        ("{{ $x := .name }}{{ if .yes }}{{ $x := `two` }}{{ $x }}{{ end }}{{ $x }}", "twoone"),
-        ("{{ and .yes .empty .missing.deeper }}|{{ or .empty .name .missing.deeper }}", "|one"),
-        ("{{ not .empty }}{{ eq .name `one` }}{{ eq .name `two` `one` }}{{ ne .name `one` }}", "truetruetruefalse"),
-        ("{{ .name | quote }}{{ .port | quote }}{{ quote `a` `b` }}{{ quote .none }}", '"one""9440""a" "b"'),
-        ("{{ default `d` .empty }}{{ .name | default `d` }}{{ default `d` .none }}", "doned"),
-        ('{{ printf "%s-%s" .name "x" | trunc 4 | trimSuffix "-" }}', "one"),
-        ('{{ "a+b" | replace "+" "_" }}{{ join "," .list }}{{ contains "n" .name }}', "a_ba,btrue"),
-        ("{{ ternary `a` `b` .yes }}{{ hasKey .map `x` }}{{ `k` | hasKey .map }}", "atruefalse"),
-        ("x:{{ .list | toYaml | nindent 2 }}", "x:\n  - a\n  - b"),
-        ("{{ toJson .map }}{{ toJson (concat .list (list 1)) }}", '{"x":{"deep":"X"},"y":{"deep":"Y"}}["a","b",1]'),
-        ('{{ dict "a" 1 "b" .name | toJson }}{{ list | toJson }}{{ indent 1 "a" }}', '{"a":1,"b":"one"}[] a'),
-        ('{{ "a \\"b\\" }}" }}{{ `raw "x"` }}', 'a "b" }}raw "x"'),
-    ],
-)
+@pytest.mark.parametrize(("text", "written"), templatecases.CASES)
 def test_the_subset_writes_what_go_writes(text: str, written: str) -> None:
     assert rendered(text) == written
 
@@ -107,6 +63,7 @@ def test_a_definition_of_any_file_can_be_included_with_a_value_of_its_own() -> N
         ("{{ range .name }}{{ end }}", 1, "range over str"),
         ('{{ include "ghost" . }}', 1, "include of ['ghost']"),
         ("{{ .list }}", 1, "cannot be printed"),
+        ("{{ .missing }}", 1, "nothing to print"),
         ("{{ 1000000 }}", 1, "printed in another form by helm"),
         ("{{ eq .port 9440 }}", 1, "eq and ne compare texts"),
         ('{{ printf "%d" .port }}', 1, "printf knows %s alone"),

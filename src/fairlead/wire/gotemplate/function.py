@@ -22,9 +22,9 @@ class Refused(Exception):
 
 
 def printed(value: object) -> str:
-    """Return a value as an action prints it. Raises: Refused: a map, a list, a large or broken number."""
+    """Return a value as an action prints it. Raises: Refused: nothing, a map, a list, a large or broken number."""
     if value is None:
-        return ""
+        raise Refused("there is nothing to print, and helm would write <no value>: use default")
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
