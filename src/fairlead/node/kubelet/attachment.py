@@ -32,6 +32,7 @@ from fairlead.wire.cdi import directory
 from fairlead.wire.kubernetes import core, devicechange, names
 
 _TRIES: Final = 8
+Outcome = attach.Outcome
 Devices = Mapping[str, tuple[str, ...]]
 """Resource to the ids of its devices."""
 
@@ -43,11 +44,26 @@ class Keep(Protocol):
         """Keep it."""
 
 
+class Hands(Protocol):
+    """What changes a running container: `node.attach`, or a test's."""
+
+    async def attach(self, pid: int, nodes: Sequence[GrantedNode]) -> Outcome:
+        """See `node.attach.attach`."""
+        ...
+
+    async def detach(self, pid: int, nodes: Sequence[GrantedNode], *, is_forced: bool) -> Outcome:
+        """See `node.attach.detach`."""
+        ...
+
+
 class Attachments:
     """Carries out the wishes of one node's pods; called by the pod's own worker, one at a time."""
 
-    def __init__(self, store: Store, devices: DeviceManager, *, cdi_folder: Path, keep: Keep) -> None:
+    def __init__(
+        self, store: Store, devices: DeviceManager, *, cdi_folder: Path, keep: Keep, hands: Hands = attach
+    ) -> None:
         self._store = store
+        self._hands = hands
         self._devices = devices
         self._folders = tuple(dict.fromkeys((*directory.DEFAULT_DIRECTORIES, str(cdi_folder))))
         self._keep = keep
@@ -89,15 +105,13 @@ class Attachments:
         }
         return await self._settle(pod, {change.container: held})
 
-    async def _change(
-        self, pod: core.Pod, change: devicechange.Change, states: Sequence[ContainerState]
-    ) -> attach.Outcome:
+    async def _change(self, pod: core.Pod, change: devicechange.Change, states: Sequence[ContainerState]) -> Outcome:
         pid = _pid(change.container, states)
         if change.action == "attach":
             return await self._attach(pod, change, pid)
         return await self._detach(pod, change, pid)
 
-    async def _attach(self, pod: core.Pod, change: devicechange.Change, pid: int) -> attach.Outcome:
+    async def _attach(self, pod: core.Pod, change: devicechange.Change, pid: int) -> Outcome:
         who = (pod.metadata.uid, change.container, change.resource)
         before = self._held(pod, change.container)
         was_held = any(change.device in grant.device_ids for grant in before)
@@ -109,20 +123,20 @@ class Attachments:
                 message = f"the plugin of {change.resource} answers with nothing that a running container can be given"
                 hint = "mounts and variables are fixed when a container is made"
                 raise errors.Conflict(message, reason="NothingToAttach", hint=hint)
-            return await attach.attach(pid, nodes)
+            return await self._hands.attach(pid, nodes)
         except errors.FairleadError:
             if not was_held:
                 await self._devices.take(*who, change.device)
             raise
 
-    async def _detach(self, pod: core.Pod, change: devicechange.Change, pid: int) -> attach.Outcome:
+    async def _detach(self, pod: core.Pod, change: devicechange.Change, pid: int) -> Outcome:
         held = self._held(pod, change.container)
         if not any(grant.resource == change.resource and change.device in grant.device_ids for grant in held):
             message = f'device "{change.device}" of {change.resource} is not held by {pod.metadata.name}'
             raise errors.NotFound(message, reason="DeviceNotHeld", hint="`fairlead gpus` says who holds what")
         rest = await self._devices.answer_without(pod.metadata.uid, change.container, change.resource, change.device)
         nodes = await self._difference(held, [grant for grant in held if grant.resource != change.resource] + [rest])
-        outcome = await attach.detach(pid, nodes, is_forced=change.force)
+        outcome = await self._hands.detach(pid, nodes, is_forced=change.force)
         telemetry.crash_point("kubelet.before-take")
         await self._devices.take(pod.metadata.uid, change.container, change.resource, change.device)
         return outcome

@@ -1,0 +1,337 @@
+"""Devices of running containers: who decides, what is written down when, and what a kill in between leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import grpc.aio
+import msgspec
+import pytest
+
+from fairlead import errors
+from fairlead.engine.port import ContainerPhase, ContainerState
+from fairlead.model.step import Step
+from fairlead.node import holder
+from fairlead.node.attach import Outcome
+from fairlead.node.kubelet import attachment, registration
+from fairlead.node.kubelet.attachment import Attachments
+from fairlead.node.kubelet.checkpoint import Checkpoint, Grant
+from fairlead.node.kubelet.devicemanager import Choice, DeviceManager
+from fairlead.plan.audit import GrantedNode
+from fairlead.store.memory import MemoryStore
+from fairlead.wire import deviceplugin
+from fairlead.wire.kubernetes import core, devicechange, meta, names
+from fairlead.wire.proto import deviceplugin_pb2 as pb
+from tests.unit.node.fakeplugin import RESOURCE, Plugin
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="device nodes need root")
+pytestmark = needs_root
+_SOCKETS = itertools.count()
+PID = 4321
+
+
+class CDIPlugin(Plugin):
+    """Answers with CDI names, as ours does."""
+
+    async def allocate(self, request: pb.AllocateRequest) -> pb.AllocateResponse:
+        await super().allocate(request)
+        names_ = [pb.CDIDevice(name=f"{RESOURCE}={one}") for one in request.container_requests[0].devices_ids]
+        return pb.AllocateResponse(container_responses=[pb.ContainerAllocateResponse(cdi_devices=names_)])
+
+
+class Hands:
+    """Remembers what it was to do with the container."""
+
+    def __init__(self) -> None:
+        self.done: list[tuple[str, tuple[str, ...]]] = []
+        self.refuses: errors.FairleadError | None = None
+
+    async def attach(self, pid: int, nodes: Sequence[GrantedNode]) -> Outcome:
+        return self._do("attach", pid, nodes)
+
+    async def detach(self, pid: int, nodes: Sequence[GrantedNode], *, is_forced: bool) -> Outcome:
+        return self._do("force" if is_forced else "detach", pid, nodes)
+
+    def _do(self, what: str, pid: int, nodes: Sequence[GrantedNode]) -> Outcome:
+        assert pid == PID
+        if self.refuses is not None:
+            raise self.refuses
+        self.done.append((what, tuple(node.path for node in nodes)))
+        ended = (holder.Holder(pid=7, name="train", is_first=False, devices=()),) if what == "force" else ()
+        return Outcome(rules=("c 195:1 rw",), nodes=(("/dev/gpu1", "made"),), opens={}, ended=ended)
+
+
+class Node:
+    """One node: store, books, plugin, and what changes containers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.store = MemoryStore()
+        self.plugin = CDIPlugin("g0", "g1", "g2")
+        self.hands = Hands()
+        self.steps: list[Step] = []
+        self._changed = asyncio.Event()
+        self.boot()
+        self._spec()
+
+    def boot(self) -> None:
+        """Begin with the books on disk, as a kubelet that was killed does."""
+        (self.folder / "state").mkdir(exist_ok=True)
+        self.devices = DeviceManager(Checkpoint(self.folder / "state"), grace_s=60, changed=self._changed.set)
+        assert self.devices.load()
+        self.attachments = Attachments(
+            self.store, self.devices, cdi_folder=self.folder / "cdi", keep=self._keep, hands=self.hands
+        )
+
+    def _spec(self) -> None:
+        (self.folder / "cdi").mkdir()
+        entries = []
+        for minor in range(3):
+            os.mknod(self.folder / f"gpu{minor}", 0o20666, os.makedev(195, minor))
+            path = {"path": f"/dev/gpu{minor}", "hostPath": str(self.folder / f"gpu{minor}")}
+            entries.append({"name": f"g{minor}", "containerEdits": {"deviceNodes": [path]}})
+        os.mknod(self.folder / "ctl", 0o20666, os.makedev(195, 255))
+        common = {"deviceNodes": [{"path": "/dev/ctl", "hostPath": str(self.folder / "ctl")}]}
+        spec = {"cdiVersion": "0.5.0", "kind": RESOURCE, "devices": entries, "containerEdits": common}
+        (self.folder / "cdi/test.json").write_text(json.dumps(spec))
+
+    async def _keep(self, pod: core.Pod, step: Step) -> None:
+        self.steps.append(step)
+
+    @contextlib.asynccontextmanager
+    async def plugged(self) -> AsyncIterator[None]:
+        sockets, name = self.folder / "s", f"p{next(_SOCKETS)}.sock"
+        async with registration.serve_registration(self.devices, sockets), asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(self.devices.run())
+            async with self.plugin.serve(sockets / name):
+                address = deviceplugin.target(sockets / deviceplugin.KUBELET_SOCKET)
+                async with grpc.aio.insecure_channel(address, options=deviceplugin.CHANNEL_OPTIONS) as channel:
+                    await deviceplugin.RegistrationStub(channel).register(self.plugin.request(name), timeout_s=5)
+                while self.devices.capacity().get(RESOURCE, (0, 0))[0] != 3:
+                    self._changed.clear()
+                    await self._changed.wait()
+                yield
+            running.cancel()
+
+    async def run(self, name: str, gpus: int) -> core.Pod:
+        limits = {RESOURCE: gpus} if gpus else {}
+        item = core.Container(name="main", image="x", resources=core.ResourceRequirements(limits=limits))
+        pod = await self.store.create(
+            core.Pod(
+                metadata=meta.ObjectMeta(name=name, namespace="default"),
+                spec=core.PodSpec(containers=(item,), node_name="here"),
+            )
+        )
+
+        async def record(_: str, __: Choice) -> None:
+            return
+
+        await self.devices.allocate(pod, record)
+        return pod
+
+    async def change(self, pod: core.Pod, action: str, device: str, *, force: bool = False) -> Step:
+        """Write a wish and have it carried out; returns the step that answers it."""
+        await self.wish(pod, action, device, force=force)
+        return await self.carry_out(pod)
+
+    async def wish(self, pod: core.Pod, action: str, device: str, *, force: bool = False) -> None:
+        text = json.dumps(
+            {
+                "id": f"c{next(_SOCKETS)}",
+                "action": action,
+                "container": "main",
+                "resource": RESOURCE,
+                "device": device,
+                "force": force,
+            }
+        )
+        await self.note(pod, text)
+
+    async def note(self, pod: core.Pod, text: str) -> None:
+        fresh = await self.fresh(pod)
+        notes = {**fresh.metadata.annotations, names.DEVICE_CHANGE: text}
+        about = msgspec.structs.replace(fresh.metadata, annotations=notes)
+        await self.store.update(msgspec.structs.replace(fresh, metadata=about))
+
+    async def carry_out(self, pod: core.Pod, *states: ContainerState) -> Step:
+        await self.attachments.carry_out(await self.fresh(pod), states or (state(pod),))
+        assert names.DEVICE_CHANGE not in (await self.fresh(pod)).metadata.annotations
+        return self.steps[-1]
+
+    async def fresh(self, pod: core.Pod) -> core.Pod:
+        return await self.store.get(core.Pod, pod.metadata.name, "default")
+
+    def held(self, pod: core.Pod) -> tuple[str, ...]:
+        return tuple(one for grant in self.devices.held(pod.metadata.uid) for one in grant.device_ids)
+
+
+def state(pod: core.Pod, phase: ContainerPhase = ContainerPhase.RUNNING) -> ContainerState:
+    labels = {
+        names.POD_UID: pod.metadata.uid,
+        names.CONTAINER_NAME: "main",
+        names.DEVICES: json.dumps({RESOURCE: ["g0"]}),
+    }
+    return ContainerState(id="x", name="x", phase=phase, labels=labels, image="x", pid=PID)
+
+
+def problem(step: Step) -> devicechange.Problem:
+    found = step.facts["problem"]
+    assert isinstance(found, devicechange.Problem)
+    return found
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[Node]:
+    one = Node(tmp_path)
+    async with one.plugged():
+        yield one
+
+
+async def test_a_free_gpu_is_given_and_the_books_the_pod_and_the_trace_say_so(node: Node) -> None:
+    pod = await node.run("a", 1)
+    step = await node.change(pod, "attach", "g1")
+    assert step.reason == "Attached"
+    assert node.hands.done == [("attach", ("/dev/gpu1",))]  # the control node it has already
+    assert node.held(pod) == ("g0", "g1")
+    notes = (await node.fresh(pod)).metadata.annotations
+    assert json.loads(notes[names.DEVICES]) == {RESOURCE: ["g0", "g1"]}
+    assert json.loads(notes[names.DEVICES_NOW]) == {"main": {RESOURCE: ["g0", "g1"]}}
+
+
+async def test_a_container_without_any_is_given_the_control_node_too(node: Node) -> None:
+    pod = await node.run("a", 0)
+    assert (await node.change(pod, "attach", "g2")).reason == "Attached"
+    assert node.hands.done == [("attach", ("/dev/ctl", "/dev/gpu2"))]
+
+
+async def test_what_another_container_holds_is_not_given(node: Node) -> None:
+    one, other = await node.run("a", 1), await node.run("b", 1)
+    step = await node.change(one, "attach", "g1")
+    assert (step.reason, problem(step).kind, problem(step).reason) == ("AttachRefused", "Conflict", "DeviceHeld")
+    assert (node.held(one), node.held(other), node.hands.done) == (("g0",), ("g1",), [])
+
+
+@pytest.mark.parametrize(("device", "reason"), [("g9", "DeviceUnknown"), ("g2", "DeviceUnhealthy")])
+async def test_what_the_plugin_does_not_offer_is_not_given(node: Node, device: str, reason: str) -> None:
+    pod = await node.run("a", 1)
+    await node.plugin.change({"g0": True, "g1": True, "g2": False})
+    while node.devices.capacity()[RESOURCE] != (3, 2):
+        node._changed.clear()
+        await node._changed.wait()
+    assert problem(await node.change(pod, "attach", device)).reason == reason
+    assert node.held(pod) == ("g0",)
+
+
+async def test_a_kernel_that_refuses_leaves_the_device_free(node: Node) -> None:
+    pod = await node.run("a", 1)
+    node.hands.refuses = errors.Conflict("something stands there", reason="NodeRefused")
+    assert problem(await node.change(pod, "attach", "g1")).reason == "NodeRefused"
+    assert node.held(pod) == ("g0",)
+    other = await node.run("b", 2)
+    assert node.held(other) == ("g1", "g2")
+
+
+async def test_a_device_is_taken_and_another_container_can_have_it(node: Node) -> None:
+    pod = await node.run("a", 2)
+    step = await node.change(pod, "detach", "g0")
+    assert step.reason == "Detached"
+    assert node.hands.done == [("detach", ("/dev/gpu0",))]
+    assert node.held(pod) == ("g1",)
+    assert node.held(await node.run("b", 2)) == ("g0", "g2")
+
+
+async def test_the_last_device_takes_the_control_node_with_it_and_does_not_come_back_by_itself(node: Node) -> None:
+    pod = await node.run("a", 1)
+    await node.change(pod, "detach", "g0", force=True)
+    assert node.hands.done == [("force", ("/dev/ctl", "/dev/gpu0"))]
+    assert node.steps[-1].facts["ended"] == [{"pid": 7, "name": "train"}]
+
+    async def record(_: str, __: Choice) -> None:
+        raise AssertionError("nothing is chosen anew")
+
+    await node.devices.allocate(await node.fresh(pod), record)  # its restart
+    assert node.held(pod) == ()
+    assert node.held(await node.run("b", 3)) == ("g0", "g1", "g2")
+
+
+async def test_a_device_in_use_stays_held(node: Node) -> None:
+    pod = await node.run("a", 1)
+    node.hands.refuses = errors.Conflict("open in 1 processes", reason="DeviceInUse", hint="--force")
+    step = await node.change(pod, "detach", "g0")
+    assert (step.reason, problem(step).reason, problem(step).hint) == ("DetachRefused", "DeviceInUse", "--force")
+    assert node.held(pod) == ("g0",)
+
+
+async def test_what_it_does_not_hold_is_not_taken(node: Node) -> None:
+    pod = await node.run("a", 1)
+    assert problem(await node.change(pod, "detach", "g1")).reason == "DeviceNotHeld"
+
+
+async def test_a_container_that_does_not_run_is_left(node: Node) -> None:
+    pod = await node.run("a", 1)
+    await node.wish(pod, "attach", "g1")
+    step = await node.carry_out(pod, state(pod, ContainerPhase.EXITED))
+    assert problem(step).reason == "ContainerNotRunning"
+    assert node.held(pod) == ("g0",)
+
+
+async def test_a_wish_is_carried_out_once(node: Node) -> None:
+    pod = await node.run("a", 1)
+    await node.wish(pod, "attach", "g1")
+    stale = await node.fresh(pod)
+    await node.carry_out(pod)
+    await node.attachments.carry_out(stale, (state(pod),))
+    assert len(node.steps) == len(node.hands.done) == 1
+
+
+async def test_a_wish_nobody_can_read_is_removed(node: Node) -> None:
+    pod = await node.run("a", 1)
+    await node.note(pod, "attach!")
+    await node.attachments.carry_out(await node.fresh(pod), (state(pod),))
+    assert names.DEVICE_CHANGE not in (await node.fresh(pod)).metadata.annotations
+    assert node.steps == []
+
+
+async def test_a_kill_between_books_and_kernel_leaves_it_held_and_the_wish_is_finished(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    async with node.plugged():
+        pod = await node.run("a", 1)
+        await node.wish(pod, "attach", "g1")
+        await node.devices.give(pod.metadata.uid, "main", RESOURCE, "g1")  # and then it is killed
+    node.boot()
+    assert node.held(pod) == ("g0", "g1")
+    async with node.plugged():
+        assert (await node.carry_out(pod)).reason == "Attached"
+    assert node.hands.done == [("attach", ("/dev/ctl", "/dev/gpu0", "/dev/gpu1"))]
+
+
+async def test_books_that_are_lost_are_made_again_from_what_the_pod_says(node: Node) -> None:
+    pod = await node.run("a", 1)
+    await node.change(pod, "attach", "g2")
+    now = {pod.metadata.uid: attachment.devices_now((await node.fresh(pod)).metadata.annotations)}
+    (grant,) = attachment.grants_now(state(pod), now)
+    assert grant == Grant(
+        pod_uid=pod.metadata.uid, container="main", resource=RESOURCE, device_ids=("g0", "g2"), response=b""
+    )
+    assert [one.device_ids for one in attachment.grants_now(state(pod), {})] == [("g0",)]
+
+
+async def test_a_plugin_that_answers_with_nothing_to_open_cannot_be_attached(node: Node) -> None:
+    (node.folder / "cdi/test.json").write_text(
+        json.dumps(
+            {
+                "cdiVersion": "0.5.0",
+                "kind": RESOURCE,
+                "devices": [{"name": f"g{i}", "containerEdits": {"env": ["A=1"]}} for i in range(3)],
+            }
+        )
+    )
+    pod = await node.run("a", 1)
+    assert problem(await node.change(pod, "attach", "g1")).reason == "NothingToAttach"
+    assert node.held(pod) == ("g0",)
