@@ -35,8 +35,12 @@ if [ ! -d "$old" ]; then
     say "unpacking containerd $version"
     mkdir -p "${old%/*}"
     part="$(mktemp -d "$old.XXXX")"
-    (cd "$part" && apt-get download -qq "containerd=$version" >/dev/null 2>&1 && dpkg -x ./*.deb . && rm ./*.deb)
-    mv "$part" "$old"
+    if (cd "$part" && apt-get download -qq "containerd=$version" >/dev/null 2>&1 && dpkg -x ./*.deb . && rm ./*.deb); then
+      mv "$part" "$old"
+    else
+      say "no containerd $version: its tests will be skipped"
+      rm -rf "$part"
+    fi
   else
     say "no containerd 1.6 among this machine's packages: its tests will be skipped"
   fi
