@@ -21,8 +21,9 @@ from fairlead.node import agent, latest
 from fairlead.node.kubelet import checkpoint, devicemanager
 from fairlead.node.kubelet import registration as kubelet_registration
 from fairlead.plan import health
-from fairlead.store import recorder
+from fairlead.store import recorder, sqlite
 from fairlead.store.memory import MemoryStore
+from fairlead.wire.kubernetes import core, gpudevice, meta
 
 PATIENCE_S = 10.0
 NVIDIA = "nvidia.com/gpu"
@@ -85,7 +86,7 @@ class Home:
         )
         self.spec = root / "cdi" / "fairlead-nvidia.com-gpu.json"
         self.silicon = BenchSilicon(count)
-        self.store = MemoryStore()
+        self.store: MemoryStore | sqlite.SQLiteStore = MemoryStore()
         self.changes: latest.Latest[int] = latest.Latest(0)
         self.devices = devicemanager.DeviceManager(checkpoint.Checkpoint(root), grace_s=60, changed=self.tick)
         self.reports: list[agent.AgentReport] = []
@@ -120,6 +121,14 @@ class Home:
         async with asyncio.timeout(PATIENCE_S):
             while self.devices.capacity().get(NVIDIA) != (capacity, allocatable):
                 await self.changes.wait(self.changes.version)
+
+    async def until_devices(self, healths: dict[int, str]) -> None:
+        found: dict[int, str] = {}
+        async with asyncio.timeout(PATIENCE_S):
+            async for change in self.store.watch(gpudevice.GPUDevice):
+                found[change.object.spec.index] = change.object.status.health
+                if found == healths:
+                    return
 
     async def until_step(self, condition: Callable[[Step], bool]) -> Step:
         async with asyncio.timeout(PATIENCE_S):
@@ -242,3 +251,23 @@ def test_the_node_is_named_as_kubernetes_allows(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(socket, "gethostname", lambda: "My_Box")
     assert agent.node_name(settings.Settings()) == "my-box"
     assert agent.node_name(settings.Settings(node=settings.NodeSettings(name="n1"))) == "n1"
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_gpus_are_objects_and_labels_of_their_node_and_follow_their_health(
+    home_folder: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent, "HEALTH_POLICY", health.Policy(hold_s=0.1, settle_s=0.1))
+    home = Home(home_folder, 2)
+    with contextlib.ExitStack() as stack:
+        if kind == "sqlite":
+            home.store = stack.enter_context(sqlite.SQLiteStore(home_folder / "state.db"))
+        await home.store.create(core.Node(metadata=meta.ObjectMeta(name="node-1")))
+        async with home.agent():
+            await home.until_devices({0: "Healthy", 1: "Healthy"})
+            home.silicon.missing.add(1)
+            await home.until_devices({0: "Healthy", 1: "Lost"})
+            home.silicon.missing.clear()
+            await home.until_devices({0: "Healthy", 1: "Healthy"})
+        labels = (await home.store.get(core.Node, "node-1")).metadata.labels
+        assert labels["nvidia.com/gpu.count"] == "2"

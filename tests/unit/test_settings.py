@@ -203,3 +203,12 @@ def test_sockets_and_folders_follow_the_run_folder_unless_given() -> None:
     assert (found.api_socket, found.kubelet_folder) == (Path("/r/api.sock"), Path("/r/device-plugins"))
     given = _load({"api.socket": Path("/a.sock"), "node.kubelet_folder": Path("/k")})
     assert (given.api_socket, given.kubelet_folder) == (Path("/a.sock"), Path("/k"))
+
+
+def test_rows_can_be_set_anew_and_all_others_stay() -> None:
+    before = settings.load(flags={"silicon.simulate": "h100x8"}, env={}, file=None)
+    after = settings.override(before, {"node.kubelet_folder": Path("/var/lib/kubelet/device-plugins")})
+    assert after.kubelet_folder == Path("/var/lib/kubelet/device-plugins")
+    assert settings.override(after, {"node.kubelet_folder": None}) == before
+    with pytest.raises(errors.Invalid, match=r"node\.device_id_strategy"):
+        settings.override(before, {"node.device_id_strategy": "serial"})
