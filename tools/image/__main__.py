@@ -46,9 +46,7 @@ def _contents(arguments: argparse.Namespace) -> None:
 
 
 def _clean(arguments: argparse.Namespace) -> None:
-    if arguments.cache.exists():
-        builder.podman("system", "reset", "--force", cache=arguments.cache)
-        shutil.rmtree(arguments.cache)
+    builder.remove(arguments.cache)
     shutil.rmtree(build.FOLDER, ignore_errors=True)
 
 

@@ -75,6 +75,13 @@ def trim(cache: Path = CACHE) -> None:
         podman("image", "prune", "--force", cache=cache)
 
 
+def remove(cache: Path = CACHE) -> None:
+    """Remove the store, and only it: `podman system reset` would take the machine's container networks along."""
+    if cache.exists():
+        podman("rmi", "--all", "--force", cache=cache)
+        shutil.rmtree(cache)
+
+
 @contextlib.contextmanager
 def _mounts() -> Iterator[tuple[str, ...]]:
     """Yield mounts that bring pip's settings of this machine, in files and variables, into the build steps."""

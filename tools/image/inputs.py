@@ -23,7 +23,7 @@ SELECTED: Final = (
     "tools/build_protos.py",
     "tools/image",
 )
-_LEFT_OUT: Final = ("__pycache__", "*_pb2.py", "*_pb2.pyi")
+LEFT_OUT: Final = ("__pycache__", "*_pb2.py", "*_pb2.pyi")
 
 
 def version() -> str:
@@ -47,6 +47,6 @@ def files() -> Iterator[Path]:
         start = ROOT / name
         for path in sorted(start.rglob("*")) if start.is_dir() else (start,):
             parts = path.relative_to(ROOT).parts
-            left_out = any(fnmatch.fnmatchcase(part, pattern) for part in parts for pattern in _LEFT_OUT)
+            left_out = any(fnmatch.fnmatchcase(part, pattern) for part in parts for pattern in LEFT_OUT)
             if path.is_file() and not left_out:
                 yield path
