@@ -147,6 +147,73 @@ async def test_taken_back_the_handler_is_gone_and_pods_still_run(host: enginehos
         host.restart()
 
 
+# a node that has NVIDIA's toolkit: over to ours, and back
+
+NVIDIAS = """\
+version = {version}
+
+[plugins."{section}".containerd]
+default_runtime_name = "nvidia"
+
+[plugins."{section}".containerd.runtimes.nvidia]
+runtime_type = "io.containerd.runc.v2"
+
+[plugins."{section}".containerd.runtimes.nvidia.options]
+BinaryName = "/opt/nvidia-toolkit/nvidia-container-runtime"
+"""
+STAND_IN = '#!/bin/sh\necho "$0 $*" >> /run/nvidia-was-here\nexec runc "$@"\n'
+
+
+@pytest.mark.parametrize(("release", "version"), [("1.7", 2), ("2", 3)], ids=["1.7", "2"])
+async def test_a_node_with_nvidias_toolkit_moves_over_and_back(release: str, version: int) -> None:
+    with enginehost.booted(release) as host:
+        prepare(host, version)
+        host.write_policy(imageRequests="honour")
+        host.write("/run/toolkit/nvidia-container-runtime", STAND_IN)
+        host.one.run("chmod", "755", "/run/toolkit/nvidia-container-runtime")
+        # As its own configure leaves a node: one import, one drop-in. On 1.x that one holds the whole section.
+        main = host.read(enginehost.MAIN)
+        theirs = NVIDIAS.format(version=version, section=SECTIONS[version])
+        theirs = theirs.replace("/opt/nvidia-toolkit", "/run/toolkit")
+        if version == 2:
+            section = main[main.index("  restrict_oom") : main.index("  [plugins")]
+            theirs += f'\n[plugins."{SECTIONS[version]}"]\n{section}'
+        imports = 'imports = ["/etc/containerd/conf.d/*.toml"]'
+        host.write(enginehost.MAIN, main.replace("oom_score = ", f"{imports}\noom_score = "))
+        host.write("/etc/containerd/conf.d/99-nvidia.toml", theirs)
+        before = tree(host)
+        host.start()
+        host.load_images()
+        async with host.kubelet() as kubelet:
+            assert_sees(await kubelet.sight(await kubelet.start(handler="nvidia")), set())
+        passed = host.read("/run/nvidia-was-here")
+        assert " create " in passed
+
+        host.configure()
+        host.restart()
+        passed = host.read("/run/nvidia-was-here")
+        async with host.kubelet() as kubelet:
+            asked = {"NVIDIA_VISIBLE_DEVICES": "1"}
+            for handler in ("nvidia", ""):
+                container = await kubelet.start(handler=handler, env=asked)
+                assert_sees(await kubelet.sight(container), {1})
+        assert host.read("/run/nvidia-was-here") == passed
+
+        host.fairlead("runtime", "unconfigure", "--engine", "containerd")
+        assert tree(host) == before
+        host.restart()
+        async with host.kubelet() as kubelet:
+            await kubelet.start(handler="nvidia")
+        assert host.read("/run/nvidia-was-here").startswith(passed + "/run/toolkit/nvidia-container-runtime")
+
+
+def tree(host: enginehost.Host) -> str:
+    """Every file of containerd's folder, with mode and owner."""
+    return host.one.run(
+        "/bin/sh", "-c", "cd /etc/containerd && find . | sort | xargs stat -c '%n %A %u %g'; cat $(find . -type f)"
+    )
+
+
 # how each release puts the files together, asked of itself
 
 
