@@ -15,8 +15,8 @@ has a time limit.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
+import signal
 import stat
 import sys
 from collections.abc import Mapping
@@ -190,7 +190,8 @@ async def _probe(
     except errors.Unavailable as error:
         return {}, (f"what open() says: {error.message}",)
     if code != 0:
-        return {}, (f"what open() says: {said or f'the probe ended with {code}'}",)
+        ended = "its container ended meanwhile and took the probe along" if code == -signal.SIGKILL else ""
+        return {}, (f"what open() says: {said or ended or f'the probe ended with {code}'}",)
     return dict(zip(keys, msgspec.json.decode(said, type=list[str]), strict=True)), ()
 
 
@@ -199,9 +200,9 @@ async def _run(words: list[str]) -> tuple[int, str]:
     return result.code, result.last_line if result.code else result.stdout.decode()
 
 
-def wait() -> contextlib.AbstractAsyncContextManager[prober.Prober]:
-    """Have a probe wait for a container that is about to be there."""
-    return prober.waiting([*_command(), "-"])
+def spare() -> prober.Spare:
+    """Return what keeps a probe waiting for containers that are about to be there."""
+    return prober.Spare([*_command(), "-"])
 
 
 def _command() -> list[str]:

@@ -33,10 +33,13 @@ from fairlead.node import devicecgroup, isolation, prober
 POLL_S: Final = 0.002
 BEGIN_S: Final = 10.0
 """How long a runtime may take from the container's folder to its root."""
-REDISCOVER_S: Final = 2.0
+REDISCOVER_S, REDISCOVER_LAST_S = 0.25, 5.0
+"""First and longest wait for a followed pod's folder."""
 
 _DEPTH: Final = 3
+_LIMITED: Final = ("memory", "pids", "cpu")
 _ID: Final = re.compile(r"[0-9a-f]{64}")
+_CLASS: Final = re.compile(r"(besteffort|burstable)(\.slice)?$")
 _MASK: Final = asyncinotify.Mask.CREATE | asyncinotify.Mask.ONLYDIR
 _HINT: Final = "the agent needs the host's pids (hostPID) and CAP_SYS_PTRACE"
 
@@ -99,6 +102,8 @@ class Watcher(Generic[P]):
         self._pods: dict[str, Path | None] = {}
         """Followed pods by uid, with their folder once there is one."""
         self._looking: set[str] = set()
+        self._spare = isolation.spare()
+        self._lost = asyncio.Event()
         self._new: asyncio.Queue[tuple[str, Path, bool]] = asyncio.Queue()
         self._inotify: asyncinotify.Inotify | None = None
 
@@ -106,11 +111,15 @@ class Watcher(Generic[P]):
         """See this pod's containers from now on; those that are there already are seen late. Idempotent."""
         if uid not in self._pods:
             self._pods[uid] = None
+            self._spare.keep(True)
             self._look(uid)
+            if self._pods[uid] is None:
+                self._lost.set()
 
     def forget(self, uid: str) -> None:
         """See no more of this pod."""
         self._pods.pop(uid, None)  # its watch ends with its folder
+        self._spare.keep(bool(self._pods))
 
     def is_looking(self, container_id: str) -> bool:
         """Tell whether a container is being read back right now."""
@@ -120,6 +129,7 @@ class Watcher(Generic[P]):
         """Watch for ever."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._discover_for_ever(), name="sight: folders")
+            tasks.create_task(self._spare.run(), name="sight: probe")
             tasks.create_task(self._read_events(), name="sight: events")
             while True:
                 uid, folder, is_late = await self._new.get()
@@ -128,15 +138,21 @@ class Watcher(Generic[P]):
     # folders
 
     async def _discover_for_ever(self) -> None:
-        """Look for the kubelet's folders until every followed pod has one; a cluster of its first pod has none yet."""
+        """Look for the kubelet's folders while a followed pod has none: a kubelet makes its own after we began."""
+        wait_s = REDISCOVER_S
         while True:
-            if not self._parents or None in self._pods.values():
-                for parent in await asyncio.to_thread(_parents, self._root):
-                    self._watch(parent)
-                for uid, folder in list(self._pods.items()):
-                    if folder is None:
-                        self._look(uid)
-            await asyncio.sleep(REDISCOVER_S)
+            self._lost.clear()
+            for parent in await asyncio.to_thread(_parents, self._root):
+                self._watch(parent)
+            for uid in [uid for uid, folder in self._pods.items() if folder is None]:
+                self._look(uid)
+            is_complete = self._parents and None not in self._pods.values()
+            try:
+                async with asyncio.timeout(None if is_complete else wait_s):
+                    await self._lost.wait()
+                wait_s = REDISCOVER_S
+            except TimeoutError:
+                wait_s = min(2 * wait_s, REDISCOVER_LAST_S)
 
     def _watch(self, folder: Path) -> None:
         if folder in self._parents or self._inotify is None:
@@ -155,6 +171,9 @@ class Watcher(Generic[P]):
                     self._made(event.path)
 
     def _made(self, folder: Path) -> None:
+        if _CLASS.search(folder.name) and folder.parent in self._parents:
+            self._lost.set()  # a kubelet that begins makes its folders one after another
+            return
         for uid, known in self._pods.items():
             if known == folder.parent:
                 self._add(uid, folder, is_late=False)
@@ -207,22 +226,33 @@ class Watcher(Generic[P]):
 
     async def _catch(self, uid: str, name: str, folder: Path) -> Sight[P] | None:
         """Hold a container as it begins, and read it back."""
-        async with isolation.wait() as waiting, asyncio.TaskGroup() as tasks:
-            preparing = tasks.create_task(self._prepare(uid))
-            pid = await self._until_begun(folder)
-            if pid is None:
-                preparing.cancel()
-                return None
-            sight: Sight[P] = Sight(id=name, pid=pid, began_at=time.time(), is_late=False, prepared=None, found=None)
-            try:
-                held = isolation.hold(pid, self._root)
-            except errors.FairleadError as error:
-                return _with(sight, await preparing, unread=error.message)
-            try:
-                waiting.enter(folder)
-                return await self._read(sight, held, await preparing, waiting)
-            finally:
-                held.close()
+        waiting = await self._spare.take()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                preparing = tasks.create_task(self._prepare(uid))
+                pid = await self._until_begun(folder)
+                if pid is None:
+                    preparing.cancel()
+                    return None
+                return await self._hold(name, pid, preparing, waiting)
+        finally:
+            await waiting.close()
+            self._spare.refill()
+
+    async def _hold(
+        self, name: str, pid: int, preparing: asyncio.Task[P | None], waiting: prober.Prober
+    ) -> Sight[P] | None:
+        sight: Sight[P] = Sight(id=name, pid=pid, began_at=time.time(), is_late=False, prepared=None, found=None)
+        try:
+            held = isolation.hold(pid, self._root)
+        except errors.FairleadError as error:
+            return _with(sight, await preparing, unread=error.message)
+        try:
+            for cgroup in held.cgroups:
+                waiting.enter(cgroup.folder)
+            return await self._read(sight, held, await preparing, waiting)
+        finally:
+            held.close()
 
     async def _read(
         self, sight: Sight[P], held: isolation.Held, prepared: P | None, waiting: prober.Prober
@@ -285,9 +315,12 @@ def _parents(root: Path) -> tuple[Path, ...]:
     if not mounts:
         return ()
     _, top = mounts["devices"] if "devices" in mounts else mounts["cgroup2"]
+    if "devices" in mounts:
+        # Kubelets make folders in the hierarchies they set limits in; runtimes make a container's in all of them.
+        top = next((path for name in _LIMITED if (path := top.with_name(name)).is_dir()), top)
     found: list[Path] = []
     for base in _search(top, _DEPTH):
-        found += [base, *(folder for folder in _folders(base) if re.search("(besteffort|burstable)", folder.name))]
+        found += [base, *(folder for folder in _folders(base) if _CLASS.search(folder.name))]
     return tuple(found)
 
 
