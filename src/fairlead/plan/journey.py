@@ -132,8 +132,8 @@ def order_journey(pod: Sequence[Step], node: Sequence[Step], *, is_final: bool, 
 def with_acceptance(steps: Sequence[Step], pod: core.Pod) -> tuple[Step, ...]:
     """Return the steps with that of the API server that took the pod in, where nobody recorded one.
 
-    A pod that did not come through our API has its acceptance in the object itself: the server's own time, to the
-    second.
+    A pod that did not come through our API has its acceptance in the object itself, to the second: it is put at that
+    second's end, or at the pod's first step within it.
     """
     created = meta.timestamp(pod.metadata.creation_timestamp)
     if created is None or any(step.layer == "api" and step.reason == "Accepted" for step in steps):
@@ -146,7 +146,8 @@ def with_acceptance(steps: Sequence[Step], pod: core.Pod) -> tuple[Step, ...]:
         "resources": asked,
         "scheduler": pod.spec.scheduler_name,
     }
-    step = Step(layer="api", reason="Accepted", message=f"accepted, asking for {wanted}", at=created, facts=facts)
+    at = min((created + 1, *(step.at for step in steps if step.at >= created)))
+    step = Step(layer="api", reason="Accepted", message=f"accepted, asking for {wanted}", at=at, facts=facts)
     return (step, *steps)
 
 

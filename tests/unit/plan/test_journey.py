@@ -112,7 +112,8 @@ _MADE = core.Pod(
 
 def test_a_pod_that_came_another_way_is_accepted_when_the_server_says_it_was_made() -> None:
     (accepted, *others) = journey.with_acceptance([_step("scheduler", "Scheduled", 7.5)], _MADE)
-    assert (accepted.layer, accepted.reason, accepted.at) == ("api", "Accepted", 7.0)
+    assert (accepted.layer, accepted.reason, accepted.at) == ("api", "Accepted", 7.5)
+    assert journey.with_acceptance([_step("scheduler", "Scheduled", 9.0)], _MADE)[0].at == 8.0
     assert accepted.facts["resources"] == {"nvidia.com/gpu": 2}
     assert [step.reason for step in others] == ["Scheduled"]
 
