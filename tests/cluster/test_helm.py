@@ -1,0 +1,532 @@
+"""The chart on a real cluster: installed, changed, rolled back, removed; its roles, levels and policies as they act.
+
+What runs is the image of this tree, on simulated silicon, installed as a user would: by helm, and by
+`fairlead manifests | kubectl apply -f -`.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+
+from fairlead.cli import manifests
+from fairlead.wire import chart
+from fairlead.wire.cdi import yamlfile
+from tests.cluster import node, pods
+from tools.cluster import api, component, home, image
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
+
+_SPACE = "gpus"
+_TENANT = {"fairlead.dev/tenancy": "acme"}
+_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+_POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+
+
+@dataclass(frozen=True)
+class Tools:
+    """helm, kubectl and the renderer, pointed at the cluster."""
+
+    cluster: home.Cluster
+
+    def run(self, *command: str, stdin: str = "", check: bool = True) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=200)
+        assert done.returncode == 0 or not check, done.stdout + done.stderr
+        return done
+
+    def helm(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        return self.run(
+            self.cluster.program("helm"), f"--kubeconfig={self.cluster.kubeconfig}", *arguments, check=check
+        )
+
+    def kubectl(self, *arguments: str, stdin: str = "", check: bool = True) -> subprocess.CompletedProcess[str]:
+        return self.run(*self.cluster.kubectl(*arguments), stdin=stdin, check=check)
+
+    def objects(self) -> set[str]:
+        """Return every object of the cluster, but for those that come and go by themselves."""
+        kinds = self.kubectl("api-resources", "--verbs=list", "-o", "name").stdout.split()
+        passing = {
+            "events",
+            "events.events.k8s.io",
+            "endpoints",
+            "componentstatuses",
+            "apiservices.apiregistration.k8s.io",
+        }
+        wanted = ",".join(kind for kind in kinds if kind not in passing)
+        template = "{{range .items}}{{.kind}} {{.metadata.namespace}}/{{.metadata.name}}\n{{end}}"
+        found = self.kubectl("get", wanted, "-A", "-o", f"go-template={template}").stdout.splitlines()
+        return {line for line in found if not line.startswith("Lease kube-")}
+
+
+@pytest.fixture
+def tools(cluster: home.Cluster) -> Tools:
+    return Tools(cluster)
+
+
+def _settings(name: str) -> tuple[str, ...]:
+    repository, _, tag = name.rpartition(":")
+    chosen = {"image.repository": repository, "image.tag": tag, "image.pullPolicy": "Never"}
+    texts = [word for key, value in chosen.items() for word in ("--set-string", f"{key}={value}")]
+    return (*texts, "--set", "silicon.simulate=h100x8")
+
+
+def _render(**values: Any) -> tuple[dict[str, Any], ...]:
+    return chart.render(chart.load(manifests.FOLDER), [values], name="fairlead", namespace=_SPACE)
+
+
+# the whole life
+
+
+def _agents(found: api.Object) -> tuple[int, int]:
+    status = found["status"]
+    return status["numberReady"], status["desiredNumberScheduled"]
+
+
+def _log_level(server: api.API) -> str:
+    found = server.get(f"/apis/apps/v1/namespaces/{_SPACE}/daemonsets/fairlead-agent")
+    env = found["spec"]["template"]["spec"]["containers"][0]["env"]
+    return next(str(item["value"]) for item in env if item["name"] == "FAIRLEAD_LOG_LEVEL")
+
+
+@pytest.mark.timeout(600)
+def test_a_release_is_installed_changed_rolled_back_and_removed_without_a_trace(
+    tools: Tools, cluster: home.Cluster, server: api.API, space: pods.Space, fairlead_image: str
+) -> None:
+    before = tools.objects()
+    chosen = ("--namespace", _SPACE, "--wait", "--timeout", "120s")
+    where = (str(manifests.FOLDER), *chosen, *_settings(fairlead_image))
+
+    said = tools.helm("install", "fairlead", *where, "--create-namespace").stdout
+    assert "GPUs are SIMULATED (h100x8)" in said
+    node.until_allocatable(server, cluster.node, 8)
+    assert _agents(server.get(f"/apis/apps/v1/namespaces/{_SPACE}/daemonsets/fairlead-agent")) == (1, 1)
+    _assert_a_pod_gets_two(server, space)
+
+    tools.helm("upgrade", "fairlead", *where, "--set", "log.level=debug")
+    assert _log_level(server) == "debug"
+    node.until_allocatable(server, cluster.node, 8)
+    tools.helm("rollback", "fairlead", "1", *chosen)
+    assert _log_level(server) == "info"
+    node.until_allocatable(server, cluster.node, 8)
+
+    tools.helm("uninstall", "fairlead", *chosen)
+    node.until_allocatable(server, cluster.node, 0)
+    _remove_space(tools, server)
+    assert [path.name for path in cluster.cdi.iterdir() if path.name.startswith("fairlead-")] == []
+    left = {line for line in tools.objects() - before if not line.startswith("GPUDevice ")}
+    assert left == {"CustomResourceDefinition <no value>/gpudevices.fairlead.dev"}
+    tools.kubectl("delete", "crd", "gpudevices.fairlead.dev")
+    assert tools.objects() <= before
+
+
+def _assert_a_pod_gets_two(server: api.API, space: pods.Space) -> None:
+    container = {
+        "name": "main",
+        "image": image.BUSYBOX,
+        "imagePullPolicy": "Never",
+        "command": ["/bin/sh", "-c", f"{pods.LOOK}\nexec sleep 3600"],
+        "resources": {"limits": {pods.RESOURCE: "2"}},
+    }
+    spec = {"schedulerName": "fairlead", "terminationGracePeriodSeconds": 0, "containers": [container]}
+    server.create(space.path, {"metadata": {"name": "two"}, "spec": spec})
+    sight = space.sight("two")
+    assert len(sight.nodes) == 2
+    assert {gpu for gpu, said in sight.opens.items() if said == "ENXIO"} == sight.nodes
+    assert {gpu for gpu, said in sight.opens.items() if said == "EPERM"} == set(range(8)) - sight.nodes
+    space.delete("two")
+
+
+def _remove_space(tools: Tools, server: api.API) -> None:
+    tools.kubectl("delete", "namespace", _SPACE, "--ignore-not-found")
+    server.until("/api/v1/namespaces", lambda items: None if _has(items, _SPACE) else True, what=f"{_SPACE} is gone")
+
+
+def _has(items: list[api.Object], name: str) -> bool:
+    return any(item["metadata"]["name"] == name for item in items)
+
+
+@pytest.mark.timeout(400)
+def test_the_same_is_applied_and_deleted_without_helm(
+    tools: Tools, cluster: home.Cluster, server: api.API, fairlead_image: str
+) -> None:
+    before = tools.objects()
+    program = (sys.executable, "-m", "fairlead.cli.main", "manifests", "-n", _SPACE)
+    text = tools.run(*program, *_settings(fairlead_image)).stdout
+
+    tools.kubectl("apply", "-f", "-", stdin=text)
+    for name in ("daemonset/fairlead-agent", "deployment/fairlead-scheduler", "deployment/fairlead-controller"):
+        tools.kubectl("-n", _SPACE, "rollout", "status", name, "--timeout=100s")
+    node.until_allocatable(server, cluster.node, 8)
+    devices = server.get("/apis/fairlead.dev/v1alpha1/gpudevices")["items"]
+    assert len(devices) == 8
+
+    again = tools.kubectl("apply", "-f", "-", stdin=text).stdout.splitlines()
+    # kubectl replaces a budget's selector whether or not it differs
+    assert {line for line in again if not line.endswith(" unchanged")} == {
+        f"poddisruptionbudget.policy/fairlead-{who} configured" for who in ("controller", "scheduler")
+    }
+
+    tools.kubectl("delete", "-f", "-", "--wait", stdin=text)
+    node.until_allocatable(server, cluster.node, 0)
+    assert tools.objects() <= before
+
+
+# what the API server takes
+
+
+def _text(objects: list[dict[str, Any]]) -> str:
+    return "".join(f"---\n{yamlfile.dump(item)}" for item in objects)
+
+
+def test_the_api_server_takes_everything_the_chart_can_write(tools: Tools, server: api.API) -> None:
+    found = _render(
+        runtimeClass={"create": True},
+        priorityClasses={"batch": {"value": -100, "preemptionPolicy": "Never", "description": "waits"}},
+        trace={"readBack": True},
+    )
+    server.create("/api/v1/namespaces", {"metadata": {"name": _SPACE}})
+    try:
+        for text in (_text(list(found)), _text(list(_render(silicon={"simulate": "h100x8"})))):
+            done = tools.kubectl("apply", "--dry-run=server", "-f", "-", stdin=text)
+            assert done.stderr == ""
+            assert len(done.stdout.splitlines()) == text.count("---\n")
+    finally:
+        _remove_space(tools, server)
+
+
+# Pod Security
+
+
+def _pod_of(kind: str, name: str, **values: Any) -> str:
+    (item,) = (item for item in _render(**values) if item["kind"] == kind and item["metadata"]["name"] == name)
+    template = item["spec"]["template"]
+    metadata = {"name": "one", "labels": template["metadata"]["labels"]}
+    return yamlfile.dump({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "level", "refusal"),
+    [
+        ("Deployment", "fairlead-scheduler", "restricted", ""),
+        ("Deployment", "fairlead-controller", "restricted", ""),
+        ("DaemonSet", "fairlead-agent", "baseline", "hostPath volumes"),
+        ("DaemonSet", "fairlead-agent", "privileged", ""),
+    ],
+)
+def test_a_component_needs_the_pod_security_level_that_the_docs_name(
+    tools: Tools, server: api.API, kind: str, name: str, level: str, refusal: str
+) -> None:
+    label = {"pod-security.kubernetes.io/enforce": level}
+    server.create("/api/v1/namespaces", {"metadata": {"name": "level", "labels": label}})
+    try:
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
+        tools.kubectl("-n", "level", "create", "-f", "-", stdin=yamlfile.dump(account))
+        pod = _pod_of(kind, name, silicon={"simulate": "h100x8"})
+        done = tools.kubectl("-n", "level", "create", "--dry-run=server", "-f", "-", stdin=pod, check=False)
+        assert (done.returncode == 0) == (not refusal), done.stderr
+        assert refusal in done.stderr
+    finally:
+        tools.kubectl("delete", "namespace", "level")
+
+
+# what has been applied; tests from here on share it
+
+
+@pytest.fixture(scope="module")
+def applied(cluster: home.Cluster) -> Iterator[tuple[dict[str, Any], ...]]:
+    """Everything but what would run pods, in place and in force, with a tenant's namespace."""
+    tools = Tools(cluster)
+    spaces = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "acme", "labels": _TENANT}}]
+    found = _render(namespace={"create": True})
+    at_rest = [item for item in found if item["kind"] not in {"DaemonSet", "Deployment"}]
+    text = _text([*at_rest, *spaces])
+    tools.kubectl("apply", "-f", "-", stdin=text)
+    tools.kubectl("wait", "--for=condition=Established", "crd/gpudevices.fairlead.dev", "--timeout=30s")
+    tools.kubectl("get", "gpudevices")  # asks again while the kind's storage is made
+    with cluster.api() as connection:
+        connection.until(_POLICIES, lambda items: _checked(items, _policies(found)), what="policies are checked")
+    yield found
+    tools.kubectl("delete", "-f", "-", "--wait", stdin=text)
+
+
+def _policies(found: tuple[dict[str, Any], ...]) -> list[str]:
+    return [item["metadata"]["name"] for item in found if item["kind"] == "ValidatingAdmissionPolicy"]
+
+
+def _checked(items: list[api.Object], ours: list[str]) -> list[api.Object] | None:
+    """Return our policies once the server has checked their expressions against the kinds they judge."""
+    done = [item for item in items if "typeChecking" in item.get("status", {}) and item["metadata"]["name"] in ours]
+    return done if len(done) == len(ours) else None
+
+
+# roles
+
+_ALLOWED = [
+    ("agent", "patch", "nodes", "", ""),
+    ("agent", "list", "pods", "", ""),
+    ("agent", "update", "pods", "status", "acme"),
+    ("agent", "create", "events", "", "acme"),
+    ("agent", "patch", "fairlead.dev/gpudevices", "", ""),
+    ("agent", "update", "fairlead.dev/gpudevices", "status", ""),
+    ("scheduler", "watch", "nodes", "", ""),
+    ("scheduler", "create", "pods", "binding", "acme"),
+    ("scheduler", "update", "pods", "status", "acme"),
+    ("scheduler", "create", "coordination.k8s.io/leases", "", _SPACE),
+    ("scheduler", "update", "coordination.k8s.io/leases/fairlead-scheduler", "", _SPACE),
+    ("controller", "delete", "fairlead.dev/gpudevices", "", ""),
+    ("controller", "get", "coordination.k8s.io/leases/fairlead-controller", "", _SPACE),
+]
+_DENIED = [
+    *((who, verb, "secrets", "", space) for who in ("agent", "scheduler", "controller")
+      for verb in ("get", "list") for space in (_SPACE, "acme", "")),
+    *((who, "list", "configmaps", "", _SPACE) for who in ("agent", "scheduler", "controller")),
+    *((who, "create", "pods", sub, "acme") for who in ("agent", "scheduler", "controller")
+      for sub in ("", "exec", "ephemeralcontainers", "eviction")),
+    *((who, "create", "serviceaccounts", "token", _SPACE) for who in ("agent", "scheduler", "controller")),
+    *((who, "escalate", "rbac.authorization.k8s.io/clusterroles", "", "") for who in ("agent", "controller")),
+    ("agent", "create", "pods", "binding", "acme"),
+    ("agent", "delete", "pods", "", "acme"),
+    ("agent", "patch", "pods", "", "acme"),
+    ("agent", "delete", "nodes", "", ""),
+    ("agent", "patch", "nodes", "status", ""),
+    ("agent", "get", "coordination.k8s.io/leases/fairlead-scheduler", "", _SPACE),
+    ("scheduler", "patch", "nodes", "", ""),
+    ("scheduler", "delete", "pods", "", "acme"),
+    ("scheduler", "update", "coordination.k8s.io/leases/fairlead-controller", "", _SPACE),
+    ("scheduler", "update", "coordination.k8s.io/leases/kube-scheduler", "", "kube-system"),
+    ("scheduler", "list", "fairlead.dev/gpudevices", "", ""),
+    ("controller", "create", "pods", "binding", "acme"),
+    ("controller", "update", "pods", "status", "acme"),
+    ("controller", "patch", "nodes", "", ""),
+    ("controller", "create", "fairlead.dev/gpudevices", "", ""),
+]  # fmt: skip
+
+
+def _may(server: api.API, who: str, verb: str, resource: str, sub: str, space: str) -> bool:
+    group, _, rest = resource.partition("/") if "." in resource else ("", "", resource)
+    plural, _, name = rest.partition("/")
+    asked = {"group": group, "verb": verb, "resource": plural, "subresource": sub, "namespace": space, "name": name}
+    user = f"system:serviceaccount:{_SPACE}:fairlead-{who}"
+    groups = ["system:serviceaccounts", f"system:serviceaccounts:{_SPACE}", "system:authenticated"]
+    spec = {"user": user, "groups": groups, "resourceAttributes": asked}
+    return bool(server.create(_REVIEWS, {"spec": spec})["status"]["allowed"])
+
+
+def test_each_account_may_do_its_work_and_nothing_else(
+    applied: tuple[dict[str, Any], ...], server: api.API, tools: Tools
+) -> None:
+    assert [row for row in _ALLOWED if not _may(server, *row)] == []
+    assert [row for row in _DENIED if _may(server, *row)] == []
+    # the same question as a person asks it
+    account = f"--as=system:serviceaccount:{_SPACE}:fairlead-scheduler"
+    assert tools.kubectl("auth", "can-i", "list", "nodes", account, check=False).stdout.strip() == "yes"
+    assert tools.kubectl("auth", "can-i", "list", "secrets", account, check=False).stdout.strip() == "no"
+
+
+@dataclass(frozen=True)
+class Account:
+    """The API server as one token sees it."""
+
+    site: component.Site
+    token: str
+
+    def said(self, method: str, path: str, content: dict[str, Any] | None = None) -> tuple[int, str]:
+        """Return status and message of one request."""
+        kind = {"PATCH": "application/merge-patch+json"}.get(method, "application/json")
+        done = httpx.request(
+            method,
+            f"{self.site.server}{path}",
+            content=None if content is None else json.dumps(content),
+            headers={"Content-Type": kind, "Authorization": f"Bearer {self.token}"},
+            verify=ssl.create_default_context(cafile=str(self.site.certificates / "ca.crt")),
+            trust_env=False,
+        )
+        return done.status_code, str(done.json().get("message", ""))
+
+
+def _token(server: api.API, who: str, pod: api.Object | None = None) -> str:
+    about = {} if pod is None else {"name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+    bound = {"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", **about}} if about else {}
+    path = f"/api/v1/namespaces/{_SPACE}/serviceaccounts/fairlead-{who}/token"
+    return str(server.create(path, {"spec": {"expirationSeconds": 600, **bound}})["status"]["token"])
+
+
+def test_a_verb_that_no_role_has_is_denied_to_the_tokens_holder(
+    applied: tuple[dict[str, Any], ...], cluster: home.Cluster, server: api.API
+) -> None:
+    account = Account(cluster.site, _token(server, "controller"))
+    assert account.said("GET", "/apis/fairlead.dev/v1alpha1/gpudevices")[0] == 200
+    status, said = account.said("GET", f"/api/v1/namespaces/{_SPACE}/secrets")
+    assert status == 403
+    assert 'cannot list resource "secrets"' in said
+
+
+# policies
+
+
+def _spec(**more: Any) -> dict[str, Any]:
+    return {"containers": [{"name": "main", "image": image.BUSYBOX}], **more}
+
+
+def _container(**more: Any) -> dict[str, Any]:
+    return {"containers": [{"name": "main", "image": image.BUSYBOX, **more}]}
+
+
+def _path(path: str) -> dict[str, Any]:
+    return _spec(volumes=[{"name": "v", "hostPath": {"path": path}}])
+
+
+_GPU = {"limits": {pods.RESOURCE: "1"}}
+_REFUSED: list[tuple[dict[str, Any], str]] = [
+    *((_path(path), f"hostPath {shown} leads to GPU devices") for path, shown in (
+        ("/dev/nvidia0", "/dev/nvidia0"), ("/dev/nvidia-caps/nvidia-cap1", "/dev/nvidia-caps/nvidia-cap1"),
+        ("/dev/dri/renderD128", "/dev/dri/renderD128"), ("/dev/kfd", "/dev/kfd"), ("/dev/vfio/7", "/dev/vfio/7"),
+        ("/dev", "/dev"), ("/dev/", "/dev"), ("//dev/./nvidia0", "/dev/nvidia0"), ("/", "/"), ("/.", "/"),
+        ("/dev/char/195:0", "/dev/char/195:0"), ("/proc/1/root/dev", "/proc/1/root/dev"), ("/var", "/var"),
+        ("/var/run/cdi", "/var/run/cdi"), ("/var/lib/kubelet/device-plugins", "/var/lib/kubelet/device-plugins"),
+        ("/var/lib/fairlead/silicon/root/dev", "/var/lib/fairlead/silicon/root/dev"),
+    )),
+    (_container(securityContext={"privileged": True}), "container main is privileged"),
+    (_spec(initContainers=[{"name": "first", "image": "x", "securityContext": {"privileged": True}}]),
+     "container first is privileged"),
+    (_container(resources=_GPU) | {"hostPID": True}, "hostPID beside a GPU"),
+    (_container(resources=_GPU) | {"hostPID": True, "hostIPC": True}, "hostPID and hostIPC beside a GPU"),
+    (_spec(hostIPC=True, initContainers=[{"name": "first", "image": "x", "resources": _GPU}]), "hostIPC beside"),
+    (_spec(hostPID=True, resourceClaims=[{"name": "gpu", "resourceClaimName": "gpu"}]), "hostPID beside a GPU"),
+]  # fmt: skip
+_TAKEN: list[dict[str, Any]] = [
+    _path("/var/log"),
+    _path("/devices"),
+    _path("/home/nvidia"),
+    _spec(hostPID=True),
+    _container(resources=_GPU),
+    _container(resources=_GPU, env=[{"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "all"}]),
+]
+
+
+class Tenant:
+    """Somebody who makes pods in a namespace; nothing of them stays."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+
+    def tries(self, spec: dict[str, Any], namespace: str = "acme") -> tuple[bool, str]:
+        """Return whether a pod is taken, and what was said."""
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one"}, "spec": spec}
+        arguments = ("-n", namespace, "create", "--dry-run=server", "-f", "-")
+        done = self._tools.kubectl(*arguments, stdin=json.dumps(pod), check=False)
+        return done.returncode == 0, done.stderr
+
+    def until(self, check: Callable[[tuple[bool, str]], bool], spec: dict[str, Any]) -> None:
+        """Wait until policies are in force: the API server tells nobody when it has begun to use them."""
+        deadline = time.monotonic() + 60
+        while not check(said := self.tries(spec)):
+            assert time.monotonic() < deadline, said
+
+
+@pytest.fixture
+def tenant(applied: tuple[dict[str, Any], ...], tools: Tools) -> Tenant:
+    one = Tenant(tools)
+    for spec in (_path("/dev"), _container(resources=_GPU) | {"hostPID": True}):
+        one.until(lambda said: not said[0], spec)
+    one.until(lambda said: "Warning" in said[1], _container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]))
+    return one
+
+
+def test_a_tenants_pod_gets_at_gpus_by_the_allocation_alone(tenant: Tenant) -> None:
+    for spec, words in _REFUSED:
+        is_taken, said = tenant.tries(spec)
+        assert not is_taken, (spec, said)
+        assert words in said
+        assert "fairlead-" in said
+    for spec in _TAKEN:
+        assert tenant.tries(spec) == (True, ""), spec
+
+
+def test_other_namespaces_are_left_alone(tenant: Tenant) -> None:
+    assert tenant.tries(_path("/dev"), namespace="default") == (True, "")
+    assert tenant.tries(_container(securityContext={"privileged": True}), namespace="default") == (True, "")
+
+
+@pytest.mark.parametrize("namespace", ["acme", "default"])
+def test_asking_for_gpus_by_a_variable_is_answered_with_a_warning(tenant: Tenant, namespace: str) -> None:
+    env = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+    is_taken, said = tenant.tries(_container(env=env), namespace=namespace)
+    assert is_taken
+    assert "NVIDIA_VISIBLE_DEVICES in the env of main gives no GPU: the allocation alone decides" in said
+
+
+def test_the_server_finds_no_fault_in_the_expressions(applied: tuple[dict[str, Any], ...], server: api.API) -> None:
+    ours = _policies(applied)
+    found = server.until(_POLICIES, lambda items: _checked(items, ours), what="policies are checked")
+    assert [item["status"]["typeChecking"] for item in found] == [{}] * len(ours)
+
+
+def test_an_agent_may_write_what_belongs_to_its_node_alone(
+    applied: tuple[dict[str, Any], ...], cluster: home.Cluster, server: api.API
+) -> None:
+    server.create("/api/v1/nodes", {"metadata": {"name": "other"}})
+    here = _running_as_agent(server, cluster.node, "here")
+    there = _running_as_agent(server, "other", "there")
+    try:
+        _assert_own(cluster, server, here, there)
+    finally:
+        for pod in (here, there):
+            server.delete(f"/api/v1/namespaces/{_SPACE}/pods/{pod['metadata']['name']}", grace_s=0)
+        server.delete("/api/v1/nodes/other")
+
+
+def _running_as_agent(server: api.API, where: str, name: str) -> api.Object:
+    """Return a pod of the agent's account, bound to a node; it need not run."""
+    spec = _spec(nodeName=where, serviceAccountName="fairlead-agent", tolerations=[{"operator": "Exists"}])
+    return server.create(f"/api/v1/namespaces/{_SPACE}/pods", {"metadata": {"name": name}, "spec": spec})
+
+
+def _assert_own(cluster: home.Cluster, server: api.API, here: api.Object, there: api.Object) -> None:
+    label = {"metadata": {"labels": {"nvidia.com/gpu.count": "8"}}}
+    nobody = Account(cluster.site, _token(server, "agent"))
+    own = Account(cluster.site, _token(server, "agent", here))
+    _until_denied(nobody, f"/api/v1/nodes/{cluster.node}?dryRun=All", label)
+    assert "token names no node" in nobody.said("PATCH", f"/api/v1/nodes/{cluster.node}?dryRun=All", label)[1]
+
+    assert own.said("PATCH", f"/api/v1/nodes/{cluster.node}?dryRun=All", label) == (200, "")
+    status, said = own.said("PATCH", "/api/v1/nodes/other?dryRun=All", label)
+    assert (status, "the agent of node " in said, "may not write objects of other" in said) == (403, True, True)
+
+    for pod, expected in ((here, 200), (there, 403)):
+        path = f"/api/v1/namespaces/{_SPACE}/pods/{pod['metadata']['name']}"
+        fresh = server.get(path)
+        assert own.said("PUT", f"{path}/status?dryRun=All", fresh)[0] == expected
+
+    devices = "/apis/fairlead.dev/v1alpha1/gpudevices"
+    for where, expected in ((cluster.node, 201), ("other", 403)):
+        device = _device(where)
+        assert own.said("POST", f"{devices}?dryRun=All", device)[0] == expected
+    server.create(devices, _device("other"))
+    taken = {"spec": {"nodeName": cluster.node}}
+    assert own.said("PATCH", f"{devices}/other.gpu-0?dryRun=All", taken)[0] == 403
+    assert own.said("DELETE", f"{devices}/other.gpu-0?dryRun=All")[0] == 403
+
+
+def _device(where: str) -> dict[str, Any]:
+    spec = {
+        **{"nodeName": where, "index": 0, "minor": 0, "uuid": "GPU-0", "vendor": "nvidia"},
+        **{"product": "NVIDIA H100", "memory": "80Gi", "simulated": True},
+    }
+    about = {"name": f"{where}.gpu-0"}
+    return {"apiVersion": "fairlead.dev/v1alpha1", "kind": "GPUDevice", "metadata": about, "spec": spec}
+
+
+def _until_denied(account: Account, path: str, content: dict[str, Any]) -> None:
+    deadline = time.monotonic() + 60
+    while account.said("PATCH", path, content)[0] != 403:
+        assert time.monotonic() < deadline
