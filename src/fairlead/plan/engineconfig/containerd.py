@@ -125,7 +125,7 @@ def propose(place: Place, wish: Wish, look: Look) -> Proposal:
     section = files.section
     runtimes = tree.table(section, "containerd", "runtimes", where=place.config)
     tree.refuse_taken(runtimes, wish, place.config)
-    notes = [*tree.unknown_version("containerd", place, wish), *tree.taken_over(runtimes, wish)]
+    notes = [*tree.judge_release("containerd", place, wish), *tree.taken_over(runtimes, wish)]
     source = _source(section, runtimes)
     program, underlying = tree.program("containerd", str(source.get("options", {}).get("BinaryName", "")), wish)
     ours = {} if files.is_merged else copy.deepcopy(section)

@@ -30,7 +30,7 @@ def propose(place: Place, wish: Wish, look: Look) -> Proposal:
             section = tree.merged(section, tree.table(toml.parse(data, path=path), "crio", "runtime", where=path))
     runtimes = tree.table(section, "runtimes", where=place.config)
     tree.refuse_taken(runtimes, wish, place.config)
-    notes = (*tree.unknown_version("crio", place, wish), *tree.taken_over(runtimes, wish))
+    notes = (*tree.judge_release("crio", place, wish), *tree.taken_over(runtimes, wish))
     source = _source(section, runtimes)
     program, underlying = tree.program("crio", str(source.get("runtime_path", "")), wish)
     body = toml.emit({"crio": {"runtime": _section(section, wish, {**source, "runtime_path": program})}})

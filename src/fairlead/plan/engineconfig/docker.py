@@ -27,7 +27,7 @@ def propose(place: Place, wish: Wish, look: Look) -> Proposal:
     document = jsontext.parse(before or b"", path=place.config)
     runtimes = tree.table(document, "runtimes", where=place.config)
     tree.refuse_taken(runtimes, wish, place.config)
-    notes = (*tree.unknown_version("docker", place, wish), *tree.taken_over(runtimes, wish))
+    notes = (*tree.judge_release("docker", place, wish), *tree.taken_over(runtimes, wish))
     source = tree.table(runtimes, str(document.get("default-runtime", "runc")), where="runtimes")
     program, underlying = tree.program("docker", str(source.get("path", "")), wish)
     changes = _changes(document, wish, {**(source if underlying else {}), "path": program})

@@ -31,7 +31,7 @@ def propose(place: Place, wish: Wish, look: Look) -> Proposal:
             engine = tree.merged(engine, tree.table(toml.parse(data, path=path), "engine", where=path))
     runtimes = tree.table(engine, "runtimes", where=place.config)
     tree.refuse_taken(runtimes, wish, place.config)
-    notes = (*tree.unknown_version("podman", place, wish), *tree.taken_over(runtimes, wish))
+    notes = (*tree.judge_release("podman", place, wish), *tree.taken_over(runtimes, wish))
     program, underlying = _program(engine, runtimes, wish)
     ours: dict[str, Any] = {"runtime": wish.name} if wish.is_default else {}
     body = toml.emit({"engine": {**ours, "runtimes": {name: [program] for name in wish.names}}})

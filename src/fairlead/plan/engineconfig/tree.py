@@ -75,7 +75,7 @@ def taken_over(runtimes: Mapping[str, Any], wish: Wish) -> tuple[str, ...]:
     return ()
 
 
-def unknown_version(engine: str, place: Place, wish: Wish) -> tuple[str, ...]:
+def judge_release(engine: str, place: Place, wish: Wish) -> tuple[str, ...]:
     """Refuse an engine that ignores CDI, if it is to inject; return the note of one whose release nobody knows.
 
     Raises: Unavailable (`CDIUnsupported`).
