@@ -189,7 +189,8 @@ async def _probe(
         code, said = await (waiting.ask(words) if waiting is not None else _run(words))
     except errors.Unavailable as error:
         return {}, (f"what open() says: {error.message}",)
-    if code != 0:
+    # Its answer is the last thing it does: one that is whole counts, whatever ended it then.
+    if code != 0 and not said.endswith("]"):
         ended = "its container ended meanwhile and took the probe along" if code == -signal.SIGKILL else ""
         return {}, (f"what open() says: {said or ended or f'the probe ended with {code}'}",)
     return dict(zip(keys, msgspec.json.decode(said, type=list[str]), strict=True)), ()
