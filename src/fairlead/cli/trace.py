@@ -263,6 +263,20 @@ def _meaning(outcome: object) -> str:
     return _MEANING.get(token, token)
 
 
+def _changed(facts: Facts) -> Iterator[str]:
+    opens: Mapping[str, Any] = facts.get("opens", {})
+    done = {node["path"]: node["done"] for node in facts.get("nodes", []) if "path" in node}
+    rows = [[path, done.get(path, "")] for path in {**done, **opens}]
+    yield from output.lines_of([[*row, f"open: {_meaning(opens[row[0]])}" if row[0] in opens else ""] for row in rows])
+    for process in facts.get("ended", []):
+        yield f"ended: {process.get('name')} (pid {process.get('pid')})"
+    yield from (f"not read: {text}" for text in facts.get("unread", []))
+
+
+def _refused(facts: Facts) -> Iterator[str]:
+    yield f"refused: {facts.get('problem', {}).get('reason', '?')}"
+
+
 def _ended(facts: Facts) -> Iterator[str]:
     if facts.get("ran_s") is not None:
         yield f"ran {output.moment(float(facts['ran_s']))}"
@@ -292,4 +306,8 @@ _DRAWN: Final[dict[str, Callable[[Facts], Iterator[str]]]] = {
     "ContainerCreated": _created,
     "ContainerStarted": _nothing,
     "ContainerEnded": _ended,
+    "Attached": _changed,
+    "Detached": _changed,
+    "AttachRefused": _refused,
+    "DetachRefused": _refused,
 }

@@ -219,7 +219,8 @@ class DeviceManager:
                 raise errors.NotFound(message, reason="DeviceUnknown", hint="`fairlead gpus` lists them")
             for other in self._grants.values():
                 if other.resource == resource and device in other.device_ids:
-                    message = f'device "{device}" is held by container {other.container} of pod {other.pod_uid}'
+                    # Not whose: the asker may be another tenant.
+                    message = f'device "{device}" of {resource} is held by another container'
                     raise errors.Conflict(message, reason="DeviceHeld", hint="`fairlead gpus` says who holds what")
             if not endpoint.devices[device]:
                 message = f'device "{device}" of {resource} is not healthy'

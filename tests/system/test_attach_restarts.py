@@ -1,0 +1,45 @@
+"""Devices changed while a container runs, after the service, its kubelet and its books are gone."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from conftest import Home
+
+from tests.system.test_attach import audit, indexes, seen
+
+pytestmark = [pytest.mark.podman, pytest.mark.timeout(240)]
+
+
+def test_without_a_service_the_engines_label_says_what_a_container_was_given(home: Home) -> None:
+    home.up()
+    home.start("a", "-g", "1")
+    (own,) = indexes(home, "a")
+    home.kill()
+    name = next(one["Names"][0] for one in home.containers())
+    (report,) = audit(home, name)
+    assert (report["clean"], report["source"]) == (True, "engine label")
+    assert report["opens"][f"/dev/nvidia{own}"] == "ENXIO"
+
+
+def test_what_was_attached_outlives_a_kill_of_the_kubelet_and_of_the_books(home: Home) -> None:
+    home.up()
+    home.start("a", "-g", "1")
+    (first,) = indexes(home, "a")
+    other = (first + 1) % 8
+    home.ok("attach", "a", str(other))
+    home.kill()
+    books = home.state / "kubelet/device-manager.json"
+    assert len(json.loads(books.read_text())["grants"][0]["device_ids"]) == 2
+    books.write_text("{")
+
+    home.up()
+    home.until(lambda: home.kubelet_pid() > 0, what="a kubelet runs")
+    home.until_state("a", "running")
+    assert indexes(home, "a") == {first, other}
+    assert seen(home, "a") == {first: "ENXIO", other: "ENXIO"}
+    home.start("b", "-g", "6")
+    assert not indexes(home, "b") & {first, other}
+    refused = home("attach", "b", str(other))
+    assert refused.code == 4, refused.err
