@@ -1,0 +1,242 @@
+"""The journey on a real kubelet's node: the articles' pod leaves the same trace as on one machine, step by step."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fairlead.model.step import Step
+from fairlead.plan import journey
+from fairlead.plan.journey import STAGES, Journey, Record
+from fairlead.store import recorder
+from fairlead.wire.kubernetes import api as wire
+from fairlead.wire.kubernetes import core
+from tests.cluster import node, pods
+from tools.cluster import api, home, image
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.timeout(240),
+    pytest.mark.skipif("195 nvidia" in Path("/proc/devices").read_text(), reason="a real driver has these numbers"),
+]
+
+_ROOT = Path(__file__).parents[2]
+_DEFINITION = _ROOT / "src/fairlead/chart/crds/gpudevices.yaml"
+_MANIFEST = _ROOT / "examples/articles/gpu-pod.yaml"
+_CUDA = "docker.io/nvidia/cuda:11.8.0-base-ubuntu22.04"
+_EVENTS = "/api/v1/namespaces/default/events"
+_DEVICES = "/apis/fairlead.dev/v1alpha1/gpudevices"
+
+# what tests/system/test_whole_journey.py asserts of `fairlead up` for the same pod
+ONE_MACHINE = [stage.key for stage in STAGES]
+MARK = "fairlead.dev/GPUHealthy"
+
+
+def kubectl(cluster: home.Cluster, *arguments: str) -> None:
+    subprocess.run(cluster.kubectl(*arguments), check=True, capture_output=True, timeout=60)
+
+
+@pytest.fixture
+def agent(cluster: home.Cluster, server: api.API, tmp_path: Path) -> Iterator[node.Agent]:
+    """An agent beside the real kubelet, over the real API, with silicon that a test can break."""
+    kubectl(cluster, "apply", "-f", str(_DEFINITION))
+    kubectl(cluster, "wait", "--for=condition=Established", "crd/gpudevices.fairlead.dev", "--timeout=30s")
+    archive = tmp_path / "cuda.tar"
+    image.write_busybox(archive, _CUDA)
+    cluster.load_image(archive)
+    arguments = (*node.BREAKABLE, str(cluster.kubeconfig), cluster.node)
+    with node.running(node.Agent(cluster, arguments), server) as one:
+        yield one
+    server.delete(_DEVICES)
+
+
+def steps_of(server: api.API, uid: str) -> list[Step]:
+    """Return the steps that the events of an object carry."""
+    decoder = wire.object_decoder(core.Event)
+    found = server.get(_EVENTS, fieldSelector=f"involvedObject.uid={uid}")["items"]
+    steps = (recorder.parse_step(decoder.decode(json.dumps(item))) for item in found)
+    return sorted((step for step in steps if step is not None), key=lambda step: step.at)
+
+
+def until_steps(
+    server: api.API, uid: str, check: Callable[[list[Step]], bool], *, what: str, timeout_s: float = 60
+) -> list[Step]:
+    """Wait until the steps of a pod are as wanted, and return them."""
+
+    def reached(_: list[api.Object]) -> list[Step] | None:
+        steps = steps_of(server, uid)
+        return steps if check(steps) else None
+
+    return server.until(_EVENTS, reached, what=what, timeout_s=timeout_s)
+
+
+def has(*reasons: str) -> Callable[[list[Step]], bool]:
+    return lambda steps: set(reasons) <= {step.reason for step in steps}
+
+
+def first_run(steps: list[Step]) -> list[Step]:
+    """Return the steps up to the end of the first run: this pod is started again and again."""
+    last = next(index for index, step in enumerate(steps) if step.reason == "ContainerEnded")
+    return steps[: last + 1]
+
+
+def journey_of(server: api.API, cluster: home.Cluster, pod: api.Object, steps: list[Step]) -> Journey:
+    whole = wire.object_decoder(core.Pod).decode(json.dumps(pod))
+    uid = server.get(f"/api/v1/nodes/{cluster.node}")["metadata"]["uid"]
+    before = steps_of(server, uid)
+    return journey.order_journey(journey.with_acceptance(steps, whole), before, is_final=True, has_devices=True)
+
+
+def shown(told: Journey) -> str:
+    steps = [entry.step for entry in told.entries if entry.step is not None]
+    return "\n".join(f"{step.at:.3f} {step.reason}: {step.message} {step.facts}" for step in steps)
+
+
+def test_the_articles_pod_leaves_the_trace_it_leaves_on_one_machine(
+    agent: node.Agent, cluster: home.Cluster, server: api.API, space: pods.Space
+) -> None:
+    kubectl(cluster, "apply", "-f", str(_MANIFEST))
+    pod = space.until("gpu-pod", lambda pod: bool(pod["spec"].get("nodeName")), what="is placed")
+    uid = pod["metadata"]["uid"]
+    ran = until_steps(server, uid, has("ContainerEnded"), what="the first run ended")
+
+    told = journey_of(server, cluster, pod, first_run(ran))
+    assert [entry.stage for entry in told.entries] == ONE_MACHINE, shown(told)
+    assert {entry.record for entry in told.entries} == {Record.RECORDED}
+    by_stage = {entry.stage: entry.step for entry in told.entries}
+    assert by_stage["ended"] is not None
+    assert by_stage["ended"].facts["exit_code"] == 0
+    assert_isolated(by_stage["isolated"])
+    assert space.log("gpu-pod").count("H100") == 2
+
+
+def assert_isolated(step: Step | None) -> None:
+    """ENXIO: granted, and no driver behind it; EPERM: refused by the kernel."""
+    assert step is not None
+    facts = {name: step.facts[name] for name in ("opens", "unread", "granted")}
+    opens = facts["opens"]
+    assert isinstance(opens, dict), facts
+    assert facts["unread"] == [], facts
+    own = {where for where in opens if re.fullmatch(r"/dev/nvidia\d", where)}
+    assert len(own) == 2, facts
+    assert {opens[where] for where in own} == {"ENXIO"}, facts
+    assert {where: said for where, said in opens.items() if where.startswith("195:")} == {
+        f"195:{minor}": "EPERM" for minor in range(8) if f"/dev/nvidia{minor}" not in own
+    }
+
+
+def test_every_run_of_a_pod_that_comes_and_goes_is_told(
+    agent: node.Agent, cluster: home.Cluster, server: api.API, space: pods.Space
+) -> None:
+    kubectl(cluster, "apply", "-f", str(_MANIFEST))
+    uid = space.get("gpu-pod")["metadata"]["uid"]
+
+    def told(steps: list[Step]) -> bool:
+        return sum(step.reason == "ContainerEnded" for step in steps) >= 3
+
+    steps = until_steps(server, uid, told, what="three runs are told")
+    runs = [step.reason for step in steps if step.layer in {"cdi", "engine", "kernel", "process"}]
+    once = ["EditsResolved", "ContainerCreated", "IsolationRead", "ContainerStarted", "ContainerEnded"]
+    assert runs[:15] == once * 3
+    for step in [step for step in steps if step.reason == "IsolationRead"][:3]:
+        assert_isolated(step)
+
+
+def test_an_agent_that_starts_anew_tells_nothing_twice(
+    agent: node.Agent, cluster: home.Cluster, server: api.API, space: pods.Space
+) -> None:
+    space.start_looking("stays", gpus=2)
+    space.sight("stays")
+    uid = space.get("stays")["metadata"]["uid"]
+    before = until_steps(server, uid, has("ContainerStarted"), what="its start is told")
+    assert_isolated(next(step for step in before if step.reason == "IsolationRead"))
+
+    agent.stop(signal.SIGKILL)
+    node.until_allocatable(server, cluster.node, 0)
+    agent.start()
+    node.until_allocatable(server, cluster.node, 8)
+    until_holders(server, {0: ["stays"], 1: ["stays"]})
+    space.delete("stays")
+    after = until_steps(server, uid, has("DevicesFreed"), what="its devices are free")
+    assert after[: len(before)] == before
+    assert {step.reason for step in after[len(before) :]} <= {"ContainerEnded", "DevicesFreed"}
+
+
+def test_a_container_that_an_agent_did_not_see_begin_is_read_while_it_runs(
+    agent: node.Agent, cluster: home.Cluster, server: api.API, space: pods.Space
+) -> None:
+    space.start_looking("unseen", gpus=2)
+    space.sight("unseen")
+    uid = space.get("unseen")["metadata"]["uid"]
+    until_steps(server, uid, has("ContainerStarted"), what="its start is told")
+    agent.stop(signal.SIGKILL)
+    node.until_allocatable(server, cluster.node, 0)
+    for step in ("ContainerCreated", "IsolationRead", "ContainerStarted"):
+        forget(server, uid, step)
+    agent.start()
+    node.until_allocatable(server, cluster.node, 8)
+    steps = until_steps(
+        server, uid, has("ContainerCreated", "IsolationRead", "ContainerStarted"), what="it is told again"
+    )
+    assert_isolated(next(step for step in steps if step.reason == "IsolationRead"))
+
+
+def forget(server: api.API, uid: str, reason: str) -> None:
+    """Remove a step's event, as the server does after an hour."""
+    for item in server.get(_EVENTS, fieldSelector=f"involvedObject.uid={uid},reason={reason}")["items"]:
+        server.delete(f"{_EVENTS}/{item['metadata']['name']}")
+
+
+def until_holders(server: api.API, wanted: dict[int, list[str]]) -> None:
+    """Wait until the GPUs' objects name these pods as holders, by index, and nobody else."""
+
+    def reached(items: list[api.Object]) -> bool | None:
+        found = {
+            item["spec"]["index"]: [one["pod"] for one in item.get("status", {}).get("holders", [])] for item in items
+        }
+        return True if {index: names for index, names in found.items() if names} == wanted else None
+
+    server.until(_DEVICES, reached, what=f"holders {wanted}")
+
+
+def mark(pod: api.Object) -> tuple[str, str] | None:
+    found = (item for item in pod["status"].get("conditions", []) if item["type"] == MARK)
+    return next(((item["status"], item["reason"]) for item in found), None)
+
+
+def test_a_running_pod_on_a_broken_gpu_is_marked_until_the_gpu_is_back(
+    agent: node.Agent, cluster: home.Cluster, server: api.API, space: pods.Space
+) -> None:
+    space.start_looking("holds", gpus=2)
+    held = space.sight("holds").nodes
+    uid = space.get("holds")["metadata"]["uid"]
+    until_holders(server, {index: ["holds"] for index in held})
+
+    broken = min(held)
+    begun = time.monotonic()
+    agent.inject("xid", broken, "79")
+    marked = space.until("holds", lambda pod: mark(pod) is not None, what="is marked")
+    took_s = time.monotonic() - begun
+    assert mark(marked) == ("False", "XID79")
+    warning = next(
+        step
+        for step in until_steps(server, uid, has("GPUUnhealthy"), what="is warned")
+        if step.reason == "GPUUnhealthy"
+    )
+    assert warning.is_warning
+    assert "XID 79" in warning.message or "XID79" in warning.message
+    assert took_s < 5, took_s
+    assert marked["status"]["phase"] == "Running"
+
+    agent.inject("recover", broken)
+    space.until("holds", lambda pod: mark(pod) == ("True", "GPURecovered"), what="is unmarked")
+    until_steps(server, uid, has("GPURecovered"), what="is told")
+    space.delete("holds")
+    until_holders(server, {})
