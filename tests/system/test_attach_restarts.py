@@ -6,8 +6,7 @@ import json
 
 import pytest
 from conftest import Home
-
-from tests.system.test_attach import audit, indexes, seen
+from test_attach import audit, indexes, seen
 
 pytestmark = [pytest.mark.podman, pytest.mark.timeout(240)]
 

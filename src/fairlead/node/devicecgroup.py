@@ -231,7 +231,9 @@ def _assert_in_force(after: Reading, taken: Sequence[DeviceRule], given: Sequenc
         left = devicerule.common(rule.access, rules.access(rule.kind, rule.major, rule.minor))
         left = devicerule.without(left, "m")  # `*:* m` is every runtime's own: a node that nobody may open
         is_given_again = any(one.covers(rule) or rule.covers(one) for one in given)
-        if left and not is_given_again and after.lines != (_ALL_V1,):
+        # A single number denied from everything is hidden: the kernel lists grants only.
+        is_hidden = after.lines == (_ALL_V1,) and (rule.major, rule.minor) != (None, None)
+        if left and not is_given_again and not is_hidden:
             message = f"{rule} was denied and is still allowed ({left})"
             hint = "a wider rule allows it: `fairlead isolate audit --repair` narrows that one"
             raise errors.Conflict(message, reason="RuleNotInForce", hint=hint)

@@ -1,0 +1,234 @@
+"""What a container is entitled to, by whom; which containers runtimes run; and rules that do not come into force."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead import errors
+from fairlead.model.devicerule import DeviceRule
+from fairlead.model.ids import DeviceID
+from fairlead.node import attach, devicecgroup, entitlement, ocistate
+from fairlead.node.entitlement import Books, Subject
+from fairlead.plan.attribution import Holding
+from fairlead.wire.kubernetes import names
+
+KIND = "nvidia.com/gpu"
+SPEC_RULES = [
+    {"allow": False, "access": "rwm"},
+    {"allow": True, "type": "c", "major": 195, "minor": 0, "access": "rw"},
+    {"allow": True, "type": "c", "major": 195, "minor": 1, "access": "rw"},
+    {"allow": True, "type": "c", "major": 10, "minor": 229, "access": "rwm"},
+]
+CONFIG: Mapping[str, Any] = {
+    "ociVersion": "1.0.2",
+    "linux": {
+        "devices": [
+            {"path": "/dev/nvidia0", "type": "c", "major": 195, "minor": 0, "fileMode": 0o640},
+            {"path": "/dev/other", "type": "c", "major": 11, "minor": 0},
+            {"path": "/dev/pipe", "type": "p"},
+        ],
+        "resources": {"devices": SPEC_RULES},
+    },
+}
+
+
+@pytest.fixture
+def books(tmp_path: Path) -> Books:
+    if os.geteuid() != 0:
+        pytest.skip("device nodes need root")
+    devices = []
+    for minor in range(2):
+        os.mknod(tmp_path / f"n{minor}", 0o20666, os.makedev(195, minor))
+        node = {"path": f"/dev/nvidia{minor}", "hostPath": str(tmp_path / f"n{minor}"), "permissions": "rw"}
+        devices.append({"name": f"GPU-{minor}", "containerEdits": {"deviceNodes": [node]}})
+    os.mknod(tmp_path / "ctl", 0o20666, os.makedev(195, 255))
+    common = {"deviceNodes": [{"path": "/dev/nvidiactl", "hostPath": str(tmp_path / "ctl")}]}
+    spec = {"cdiVersion": "0.5.0", "kind": KIND, "devices": devices, "containerEdits": common}
+    (tmp_path / "cdi").mkdir()
+    (tmp_path / "cdi/x.json").write_text(json.dumps(spec))
+    return Books(registry=attach.scan([tmp_path / "cdi"]))
+
+
+def with_holdings(books: Books, *holdings: Holding) -> Books:
+    return Books(registry=books.registry, holdings=holdings)
+
+
+def holding(container: str, *ids: str, resource: str = KIND) -> Holding:
+    return Holding(
+        namespace="default", pod="train", container=container, resource=resource, ids=tuple(map(DeviceID, ids))
+    )
+
+
+LABELS = {
+    names.POD_NAMESPACE: "default",
+    names.POD_NAME: "train",
+    names.CONTAINER_NAME: "main",
+    names.DEVICES: json.dumps({KIND: ["GPU-0"]}),
+}
+
+
+def test_the_kubelets_books_go_before_label_and_runtime_spec(books: Books) -> None:
+    asked = with_holdings(books, holding("main", "GPU-1::2", "GPU-1::3"), holding("other", "GPU-0"))
+    found = entitlement.find(Subject(config=CONFIG, labels=LABELS), asked)
+    assert (found.source, found.names) == ("kubelet", (f"{KIND}=GPU-1",))
+    assert [node.path for node in found.entitlement.granted] == ["/dev/nvidiactl", "/dev/nvidia1"]
+    # What the runtime spec allows of this host's devices is not its own by that alone; the rest is.
+    assert found.entitlement.base.access("c", 195, 0) == ""
+    assert found.entitlement.base.access("c", 10, 229) == "rwm"
+
+
+def test_a_kubelet_that_says_nothing_of_it_means_none(books: Books) -> None:
+    found = entitlement.find(Subject(config=CONFIG, labels=LABELS), with_holdings(books))
+    assert (found.source, found.names, found.entitlement.granted) == ("kubelet", (), ())
+
+
+def test_without_a_kubelet_the_engines_label_counts(books: Books) -> None:
+    found = entitlement.find(Subject(config=CONFIG, labels=LABELS), books)
+    assert (found.source, found.names) == ("engine label", (f"{KIND}=GPU-0",))
+
+
+@pytest.mark.parametrize("label", [None, "no json", '{"a": 1}'])
+def test_without_any_books_the_runtime_spec_counts(books: Books, label: str | None) -> None:
+    labels = {names.DEVICES: label} if label is not None else {}
+    found = entitlement.find(Subject(config=CONFIG, labels=labels), books)
+    assert found.source == entitlement.SPEC
+    (node,) = found.entitlement.granted  # a node without a rule that opens it is no grant, and a pipe is no device
+    assert (node.path, node.mode) == ("/dev/nvidia0", 0o640)
+
+
+def test_what_the_asker_names_counts_before_all(books: Books) -> None:
+    found = entitlement.find(Subject(config=CONFIG, labels=LABELS), books, asked=[f"{KIND}=GPU-1"])
+    assert (found.source, found.names) == ("--device", (f"{KIND}=GPU-1",))
+
+
+def test_a_pod_is_known_by_what_containerd_writes_into_the_runtime_spec() -> None:
+    notes = {
+        "io.kubernetes.cri.sandbox-namespace": "n",
+        "io.kubernetes.cri.sandbox-name": "p",
+        "io.kubernetes.cri.container-name": "c",
+    }
+    assert entitlement.identity(Subject(config={"annotations": notes})) == ("n", "p", "c")
+    assert entitlement.identity(Subject()) is None
+
+
+def test_a_device_of_another_kind_is_found_by_its_id_alone(books: Books) -> None:
+    assert entitlement.cdi_names({"nvidia.com/gpu.shared": ["GPU-1::0"]}, books.registry) == [f"{KIND}=GPU-1"]
+    with pytest.raises(errors.NotFound, match="GPU-9"):
+        entitlement.cdi_names({KIND: ["GPU-9"]}, books.registry)
+
+
+def test_nothing_known_is_entitled_to_what_every_container_has() -> None:
+    found = entitlement.by_spec(None)
+    assert (found.granted, found.rules().access("c", 1, 3), found.rules().access("c", 195, 0)) == ((), "rwm", "m")
+
+
+# which containers there are
+
+
+def test_containers_of_every_runtime_are_found_while_they_live(tmp_path: Path) -> None:
+    def state(path: str, body: object) -> None:
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text(json.dumps(body))
+
+    for pid in (11, 12, 13):
+        (tmp_path / "proc" / str(pid)).mkdir(parents=True)
+    state("run/runc/aa/state.json", {"init_process_pid": 11, "config": {"labels": ["x=y", "bundle=/b/aa"]}})
+    state("run/containerd/runc/k8s.io/bb/state.json", {"init_process_pid": 12, "config": {"labels": ["bundle=/b/bb"]}})
+    state("run/crun/cc/status", {"pid": 13, "bundle": "/b/cc"})
+    state("run/crun/dead/status", {"pid": 14, "bundle": "/b/dead"})
+    state("run/runc/broken/state.json", "what")
+
+    found = ocistate.list_running(tmp_path)
+
+    assert [(item.id, item.pid, str(item.bundle)) for item in found] == [
+        ("aa", 11, "/b/aa"),
+        ("bb", 12, "/b/bb"),
+        ("cc", 13, "/b/cc"),
+    ]
+
+
+def test_a_bundle_that_cannot_be_read_is_none(tmp_path: Path) -> None:
+    assert ocistate.read_config(tmp_path) is None
+    (tmp_path / "config.json").write_text("[]")
+    assert ocistate.read_config(tmp_path) is None
+    (tmp_path / "config.json").write_text('{"a": 1}')
+    assert ocistate.read_config(tmp_path) == {"a": 1}
+
+
+# rules that do not come into force
+
+
+def fake_cgroup(folder: Path, listed: str) -> devicecgroup.Cgroup:
+    """A folder of plain files: what is written changes nothing."""
+    (folder / "devices.list").write_text(listed)
+    for name in ("devices.allow", "devices.deny"):
+        (folder / name).write_text("")
+    return devicecgroup.Cgroup(folder, 1)
+
+
+def rule(minor: int, access: str = "rw") -> DeviceRule:
+    return DeviceRule(kind="c", major=195, minor=minor, access=access)
+
+
+def test_a_rule_that_was_written_and_does_not_hold_is_an_error(tmp_path: Path) -> None:
+    cgroup = fake_cgroup(tmp_path, "c 1:3 rwm\nc 195:* rw\n")
+    with pytest.raises(errors.Conflict, match="c 195:1 rw was denied and is still allowed"):
+        devicecgroup.change([cgroup], deny=[rule(1)])
+    with pytest.raises(errors.Conflict, match="c 10:1 rw was allowed and is still denied"):
+        devicecgroup.change([cgroup], allow=[DeviceRule(kind="c", major=10, minor=1, access="rw")])
+    assert (tmp_path / "devices.deny").read_text() == "c 195:1 rw"
+
+
+def test_everything_is_taken_by_one_word(tmp_path: Path) -> None:
+    cgroup = fake_cgroup(tmp_path, "a *:* rwm\n")
+    every = [DeviceRule(kind=kind, major=None, minor=None, access="rwm") for kind in ("b", "c")]
+    with pytest.raises(errors.Conflict, match=r"b \*:\* rwm was denied and is still allowed"):
+        devicecgroup.change([cgroup], deny=every)
+    assert (tmp_path / "devices.deny").read_text() == "a"
+
+
+def test_a_number_taken_from_everything_is_hidden_and_no_error(tmp_path: Path) -> None:
+    assert devicecgroup.change([fake_cgroup(tmp_path, "a *:* rwm\n")], deny=[rule(1)]).lines == ("a *:* rwm",)
+    assert (tmp_path / "devices.deny").read_text() == "c 195:1 rw"
+
+
+def test_what_a_default_of_everything_hides_is_said(tmp_path: Path) -> None:
+    found = devicecgroup.read([fake_cgroup(tmp_path, "a *:* rwm\n")])
+    assert found.restricting == ()
+    assert "lists grants only" in found.unread[0]
+
+
+def test_rules_that_cannot_be_read_are_not_changed(tmp_path: Path) -> None:
+    with pytest.raises(errors.Unavailable, match="cannot be told") as caught:
+        devicecgroup.change([devicecgroup.Cgroup(tmp_path, 1)], allow=[rule(0)])
+    assert caught.value.reason == "RulesUnreadable"
+
+
+def test_a_kernel_that_refuses_is_named(tmp_path: Path) -> None:
+    cgroup = fake_cgroup(tmp_path, "c 1:3 rwm\n")
+    (tmp_path / "devices.allow").unlink()
+    (tmp_path / "devices.allow").mkdir()
+    with pytest.raises(errors.Unavailable, match="cannot write"):
+        devicecgroup.change([cgroup], allow=[rule(0)])
+
+
+def test_a_folder_that_is_no_cgroup_is_not_found(tmp_path: Path) -> None:
+    with pytest.raises(errors.NotFound, match="is no cgroup"):
+        devicecgroup.at(tmp_path, Path("/"))
+
+
+def test_two_hierarchies_hold_together(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    cgroups = [
+        fake_cgroup(tmp_path / "one", "c 195:0 rw\nc 195:1 rw\n"),
+        fake_cgroup(tmp_path / "two", "c 195:1 rw\nc 1:3 rwm\n"),
+    ]
+    found = devicecgroup.read(cgroups)
+    assert (found.lines, len(found.restricting)) == (("c 195:1 rw",), 2)
