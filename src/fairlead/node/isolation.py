@@ -139,11 +139,11 @@ async def read_held(
 
     Args:    waiting: a probe that waits for its orders and may be in the container's cgroup already.
     """
-    rules = await asyncio.to_thread(devicecgroup.read, held.cgroups)
     async with asyncio.TaskGroup() as group:
+        ruled = group.create_task(asyncio.to_thread(devicecgroup.read, held.cgroups))
         listed = group.create_task(asyncio.to_thread(_read_nodes, held))
-        probed = group.create_task(_probe(held, rules.restricting or held.cgroups[:1], paths, numbers, waiting))
-    nodes, unlisted = listed.result()
+        probed = group.create_task(_probe(held, ruled, paths, numbers, waiting))
+    rules, (nodes, unlisted) = ruled.result(), listed.result()
     opens, more = probed.result()
     unread = (*rules.unread, *unlisted, *more)
     return Isolation(rules=rules.lines, in_force=rules.rules, nodes=nodes, opens=opens, unread=unread)
@@ -175,7 +175,7 @@ def list_nodes(folder: Path) -> tuple[DeviceNode, ...]:
 
 async def _probe(
     held: Held,
-    joined: tuple[devicecgroup.Cgroup, ...],
+    ruled: asyncio.Task[devicecgroup.Reading],
     paths: tuple[str, ...],
     numbers: tuple[tuple[int, int], ...],
     waiting: prober.Prober | None,
@@ -183,6 +183,10 @@ async def _probe(
     keys = [*paths, *(f"{major}:{minor}" for major, minor in numbers)]
     if not keys:
         return {}, ()
+    if waiting is None:
+        joined = (await ruled).restricting or held.cgroups[:1]
+    else:  # in a hurry: what it is not in yet is joined
+        joined = tuple(cgroup for cgroup in held.cgroups[:1] if cgroup.folder not in waiting.entered)
     where = [*(str(cgroup.folder / "cgroup.procs") for cgroup in joined), "--", str(held.namespace)]
     words = [*where, *paths, "--", *keys[len(paths) :]]
     try:

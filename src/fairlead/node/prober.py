@@ -28,6 +28,7 @@ class Prober:
 
     def __init__(self, process: asyncio.subprocess.Process, orders: pipe.Pipe, output: pipe.Pipe) -> None:
         self._process, self._orders, self._output = process, orders, output
+        self.entered: set[Path] = set()
 
     @classmethod
     async def start(cls, argv: Sequence[str]) -> Self:
@@ -56,6 +57,7 @@ class Prober:
         """Put the probe into a cgroup ahead of its orders; where that may not be, the probe says so itself later."""
         with contextlib.suppress(OSError):
             (folder / "cgroup.procs").write_text(str(self._process.pid))
+            self.entered.add(folder)
 
     async def ask(self, words: Sequence[str]) -> tuple[int, str]:
         """Give the probe its orders, the arguments it would be started with; returns its exit code and its words.
