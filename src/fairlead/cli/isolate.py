@@ -46,7 +46,13 @@ def group() -> None:
 @group.command("audit")
 @click.argument("containers", nargs=-1, metavar="[CONTAINER]...")
 @click.option("--pid", "pids", type=int, multiple=True, help="a process of any container, repeatable")
-@click.option("--cgroup", "cgroups", type=click.Path(path_type=Path, exists=True, file_okay=False), multiple=True)
+@click.option(
+    "--cgroup",
+    "cgroups",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    multiple=True,
+    help="cgroup folder of any container, repeatable",
+)
 @click.option(
     "--device", "devices", multiple=True, metavar="CDI_NAME", help="what it should have, instead of any books"
 )
