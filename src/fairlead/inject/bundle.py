@@ -11,7 +11,6 @@ from fairlead.inject import document, policy
 from fairlead.plan import capability, hookline, request, requirement
 
 _LIMIT_BYTES = 16 << 20
-_LIBCUDA = "libcuda.so."
 
 
 class Bundle:
@@ -101,13 +100,11 @@ def finish(
     Returns: why the container must not start; None: `after` is what the runtime shall see.
     """
     added = _added_files(before, after)
-    driver = _driver_version(added)
-    if asked.requirements and driver:
-        facts = _facts(settings, driver)
-        for name, text in asked.requirements:
-            found = requirement.problem(name, text, facts)
-            if found:
-                return request.Refusal("Unavailable", found[0], reason="DriverRequirementUnmet", hint=found[1])
+    driver = requirement.driver_of([source for source, _ in added])
+    if asked.requirements and added:
+        found = requirement.first_problem(asked.requirements, _facts(settings, driver))
+        if found:
+            return request.Refusal("Unavailable", found[0], reason="DriverRequirementUnmet", hint=found[1])
     if settings.hook and added:
         _add_hook(after, hook_entry(settings, added, driver))
     return None
@@ -124,16 +121,6 @@ def _added_files(before: dict[str, object], after: dict[str, object]) -> list[tu
     return [pair for pair in found if pair not in kept]
 
 
-def _driver_version(added: list[tuple[str, str]]) -> str:
-    """Return what libcuda's file name says; empty: no libcuda was brought."""
-    for source, _ in added:
-        name = source[source.rfind("/") + 1 :]
-        version = name[len(_LIBCUDA) :] if name.startswith(_LIBCUDA) else ""
-        if "." in version:
-            return version
-    return ""
-
-
 def _facts(settings: policy.Settings, driver: str) -> requirement.Facts:
     """Put together what is known; the file of the agent is a help, never a condition."""
     found: object = None
@@ -145,6 +132,7 @@ def _facts(settings: policy.Settings, driver: str) -> requirement.Facts:
             found = None
     known = {key: value for key, value in found.items() if isinstance(value, str)} if isinstance(found, dict) else {}
     # Facts of another driver than the one in the spec are of another time.
+    driver = driver or known.get("driver", "")
     is_current = known.get("driver", driver) == driver
     cuda, arch, brand = (known.get(key, "") if is_current else "" for key in ("cuda", "arch", "brand"))
     return requirement.Facts(driver=driver, cuda=cuda, arch=arch, brand=brand)

@@ -3,17 +3,16 @@
 Three sources, the first that asks wins: CDI annotations and volume mounts come from whoever allocated, the environment
 mostly from the image, which is not trusted: `Policy.image_requests` says whether it counts. Everything ends as fully
 qualified CDI names, in the order asked, each once (`0,0` is one GPU). A refusal is a value here, with who must change
-what; the shim makes an error of it. Nothing is imported but `capability`: this runs on every container's start.
+what; the shim makes an error of it. Only tables of `plan` are imported: this runs on every container's start.
 Source: NVIDIA container toolkit documentation, "Environment variables"; CDI SPEC.md, "Container annotations".
 """
 
-from fairlead.plan import capability
+from fairlead.plan import capability, requirement
 
 MODES = ("auto", "cdi", "env")
 IMAGE_REQUESTS = ("ignore", "refuse", "privileged", "honour")
 VOLUME_ROOT = "/var/run/nvidia-container-devices/"
 VARIABLE = "NVIDIA_VISIBLE_DEVICES"
-_TRUE = frozenset({"1", "t", "T", "true", "True", "TRUE"})
 _MIG_ADMIN = ("NVIDIA_MIG_CONFIG_DEVICES", "NVIDIA_MIG_MONITOR_DEVICES")
 _EXTRAS = {
     "NVIDIA_GDS": "gds",
@@ -23,7 +22,6 @@ _EXTRAS = {
 }
 _IMEX = "NVIDIA_IMEX_CHANNELS"
 _IMEX_CLASS = "imex-channel"
-_REQUIRE = "NVIDIA_REQUIRE_"
 
 
 class Policy:
@@ -264,6 +262,5 @@ def _qualify(container: Container, policy: Policy, request: Request) -> None:
                 hint=f"offered: {', '.join(sorted(policy.capabilities))}, all",
             )
             return
-    if policy.checks_requirements and env.get("NVIDIA_DISABLE_REQUIRE") not in _TRUE:
-        names = sorted(name for name in env if name.startswith(_REQUIRE) and name != f"{_REQUIRE}JETPACK")
-        request.requirements = tuple((name, env[name]) for name in names if env[name].strip())
+    if policy.checks_requirements:
+        request.requirements = requirement.stated(env)

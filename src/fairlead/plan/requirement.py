@@ -3,12 +3,15 @@
 A requirement is alternatives apart by spaces, each a set of conditions apart by commas, `driver>=535,brand=tesla`. The
 verdict has three values: what nobody told us (the brand of a GPU, say) leaves a condition undecided, and an undecided
 requirement lets the container start. A refusal names both sides and what to change on either. Nothing is imported
-here: the runtime shim decides with this on a container's start.
-Source: NVIDIA container toolkit documentation, "Constraints"; CUDA Toolkit release notes, table "CUDA Toolkit and
-Minimum Required NVIDIA Driver Versions"; CUDA Compatibility guide, "Minor Version Compatibility".
+here: the runtime shim decides with this on a container's start, the embedded kubelet and `doctor` with the same.
+Source: NVIDIA container toolkit documentation, "Constraints"; CUDA Toolkit 13.2 release notes
+(docs.nvidia.com/cuda/cuda-toolkit-release-notes), table 3 "CUDA Toolkit and Corresponding Driver Versions", column
+Linux x86_64, and table 2 "Minimum Required Driver Version for CUDA Minor Version Compatibility".
 """
 
 CUDA_DRIVERS: tuple[tuple[str, str], ...] = (
+    ("13.2", "595.45.04"),
+    ("13.1", "590.44.01"),
     ("13.0", "580.65.06"),
     ("12.9", "575.51.03"),
     ("12.8", "570.26"),
@@ -39,10 +42,30 @@ CUDA_DRIVERS: tuple[tuple[str, str], ...] = (
     ("7.5", "352.31"),
     ("7.0", "346.46"),
 )
-"""CUDA version and the first driver that runs all of it, newest first."""
+"""CUDA version and the first driver that runs all of it, newest first: the table's row of each first release.
+
+12.7 never was a toolkit; its driver says it all the same (`nvidia-smi`), and is held to what it says.
+"""
 MINOR_COMPATIBLE: dict[str, str] = {"11": "450.80.02", "12": "525.60.13", "13": "580.65.06"}
 """CUDA major and the first driver on which programs of any minor of it start, without its newest features."""
 
+VARIABLES = "NVIDIA_REQUIRE_"
+"""Start of the names of variables that hold a requirement."""
+SWITCH = "NVIDIA_DISABLE_REQUIRE"
+"""Variable with which an image's user takes responsibility himself."""
+_NOT_OURS = f"{VARIABLES}JETPACK"
+_TRUE = frozenset({"1", "t", "T", "true", "True", "TRUE"})
+"""Source: Go strconv.ParseBool, by which the peers read the switch."""
+_VERSIONED = (
+    "libcuda.so.",
+    "libnvidia-ml.so.",
+    "libnvidia-encode.so.",
+    "libnvidia-glcore.so.",
+    "libnvidia-eglcore.so.",
+    "libnvidia-ngx.so.",
+    "libglxserver_nvidia.so.",
+)
+"""A library of each part of the driver whose file is named after the driver's version."""
 _OPERATORS = ("!=", ">=", "<=", "==", "=", ">", "<")
 _PROPERTIES = ("cuda", "driver", "arch", "brand")
 
@@ -61,6 +84,28 @@ class Facts:
         self.cuda = cuda or found
         self.is_cuda_floor = bool(found) and _rank(driver)[:1] > _rank(CUDA_DRIVERS[0][1])[:1]
         """A driver newer than the table: it runs this CUDA and perhaps newer."""
+
+
+def stated(env: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return the requirements that a container's environment states, variable and value, by variable.
+
+    None where it switches the check off; one without any text says nothing.
+    """
+    if env.get(SWITCH) in _TRUE:
+        return ()
+    names = sorted(name for name in env if name.startswith(VARIABLES) and name != _NOT_OURS)
+    return tuple((name, env[name]) for name in names if env[name].strip())
+
+
+def driver_of(paths: list[str]) -> str:
+    """Return the driver's version by the names of its files, `libcuda.so.550.163.01`; empty: none of them tells."""
+    names = [path[path.rfind("/") + 1 :] for path in paths]
+    for start in _VERSIONED:
+        for name in names:
+            version = name[len(start) :] if name.startswith(start) else ""
+            if "." in version and _is_version(version):
+                return version
+    return ""
 
 
 def cuda_of_driver(driver: str) -> str:
@@ -100,6 +145,14 @@ def problem(variable: str, text: str, facts: Facts) -> tuple[str, str] | None:
     if not verdicts or any(verdict is not False for verdict in verdicts):
         return None
     return _refusal(variable, text, failed, facts)
+
+
+def first_problem(requirements: tuple[tuple[str, str], ...], facts: Facts) -> tuple[str, str] | None:
+    """Hold the host to all that an environment states; see `problem`. A host nobody knows anything of refuses none."""
+    if not (facts.driver or facts.cuda):
+        return None
+    found = (problem(name, text, facts) for name, text in requirements)
+    return next((one for one in found if one), None)
 
 
 def _refusal(variable: str, text: str, failed: list[tuple[str, str, str]], facts: Facts) -> tuple[str, str]:

@@ -294,6 +294,25 @@ def test_requirements_are_held_to_what_the_agent_knows(shim: Shim) -> None:
     assert shim.create().returncode == 7
 
 
+@pytest.mark.parametrize("mode", ["auto", "cdi", "env"])
+@pytest.mark.parametrize("part", ["compute", "video", "all"])
+def test_requirements_count_in_every_mode_whatever_part_of_the_driver_is_asked_for(
+    shim: Shim, mode: str, part: str
+) -> None:
+    """A container that is shown no libcuda is held to the driver all the same."""
+    shim.policy(mode=mode)
+    ask: dict[str, Any] = {"annotations": {"cdi.k8s.io/x": f"{KIND}=0"}}
+    env = ["NVIDIA_VISIBLE_DEVICES=0"] if mode == "env" else []
+    parts = f"NVIDIA_DRIVER_CAPABILITIES={part}"
+    shim.bundle(*env, parts, "NVIDIA_REQUIRE_CUDA=cuda>=12.4", **ask)
+    assert shim.create().returncode == 7
+    shim.bundle(*env, parts, "NVIDIA_REQUIRE_CUDA=cuda>=12.9", **ask)
+    done = shim.create()
+    assert done.returncode == 6
+    assert "on the host: a driver from 575.51.03 on; in the image: an image for CUDA 12.4 or older" in done.stderr
+    assert shim.recorded() == []
+
+
 def test_capabilities_narrow_what_a_spec_shows(shim: Shim) -> None:
     shim.bundle("NVIDIA_DRIVER_CAPABILITIES=video", annotations={"cdi.k8s.io/x": f"{KIND}=0"})
     shim.create()

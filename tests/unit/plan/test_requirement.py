@@ -117,6 +117,55 @@ def test_versions_outside_the_table_say_so() -> None:
     assert requirement.driver_for_cuda("99.0") == ""
 
 
+@pytest.mark.parametrize(
+    ("driver", "cuda"),
+    [
+        ("595.71.05", "13.2"),
+        ("595.45.03", "13.1"),
+        ("590.48.01", "13.1"),
+        ("580.95.05", "13.0"),
+        ("575.57.08", "12.9"),
+        ("550.163.01", "12.4"),
+        ("535.104.05", "12.2"),
+        ("525.60.12", "11.8"),
+        ("450.51.06", "11.0"),
+        ("384.81", "9.0"),
+    ],
+)
+def test_drivers_between_rows_run_the_cuda_of_the_row_below(driver: str, cuda: str) -> None:
+    """Update releases of NVIDIA's table 3, and drivers just short of a row."""
+    assert requirement.cuda_of_driver(driver) == cuda
+
+
+@pytest.mark.parametrize(
+    ("names", "version"),
+    [
+        (["/usr/lib/libcuda.so.550.163.01", "/x/libnvidia-ml.so.1.2"], "550.163.01"),
+        (["/usr/lib/libcuda.so.1", "/x/libnvidia-ml.so.535.1"], "535.1"),
+        (["/usr/lib/libnvidia-encode.so.580.65.06"], "580.65.06"),
+        (["/usr/lib/libnvidia-egl-gbm.so.1.1.2", "/usr/bin/nvidia-smi"], ""),
+        (["/usr/lib/libcuda.so.evil.so"], ""),
+        ([], ""),
+    ],
+)
+def test_a_driver_is_known_by_any_part_of_it_that_carries_its_version(names: list[str], version: str) -> None:
+    assert requirement.driver_of(names) == version
+
+
+def test_what_an_environment_states_is_read_in_one_place() -> None:
+    env = {"NVIDIA_REQUIRE_CUDA": "cuda>=12", "NVIDIA_REQUIRE_JETPACK": "x", "NVIDIA_REQUIRE_B": " ", "A": "b"}
+    assert requirement.stated(env) == (("NVIDIA_REQUIRE_CUDA", "cuda>=12"),)
+    assert requirement.stated({**env, "NVIDIA_DISABLE_REQUIRE": "1"}) == ()
+    assert requirement.stated({**env, "NVIDIA_DISABLE_REQUIRE": "no"}) != ()
+
+
+def test_a_host_of_which_nothing_is_known_refuses_nobody() -> None:
+    needs = ((NAME, "cuda>=99"),)
+    assert requirement.first_problem(needs, requirement.Facts()) is None
+    assert requirement.first_problem(needs, HOST) == requirement.problem(NAME, "cuda>=99", HOST)
+    assert requirement.first_problem((), HOST) is None
+
+
 versions = st.lists(st.integers(0, 600), min_size=1, max_size=3).map(lambda parts: ".".join(map(str, parts)))
 
 
