@@ -111,9 +111,10 @@ def test_a_release_is_installed_changed_rolled_back_and_removed_without_a_trace(
     assert _agents(server.get(f"/apis/apps/v1/namespaces/{_SPACE}/daemonsets/fairlead-agent")) == (1, 1)
     _assert_a_pod_gets_two(server, space)
 
-    tools.helm("upgrade", "fairlead", *where, "--set", "log.level=debug")
+    tools.helm("upgrade", "fairlead", *where, "--set", "log.level=debug,trace.readBack=true")
     assert _log_level(server) == "debug"
     node.until_allocatable(server, cluster.node, 8)
+    _assert_isolation_is_read_back(server, space)
     tools.helm("rollback", "fairlead", "1", *chosen)
     assert _log_level(server) == "info"
     node.until_allocatable(server, cluster.node, 8)
@@ -128,7 +129,8 @@ def test_a_release_is_installed_changed_rolled_back_and_removed_without_a_trace(
     assert tools.objects() <= before
 
 
-def _assert_a_pod_gets_two(server: api.API, space: pods.Space) -> None:
+def _start_two(server: api.API, space: pods.Space) -> pods.Sight:
+    """Have our scheduler place a pod of two GPUs; returns what it saw."""
     container = {
         "name": "main",
         "image": image.BUSYBOX,
@@ -138,10 +140,34 @@ def _assert_a_pod_gets_two(server: api.API, space: pods.Space) -> None:
     }
     spec = {"schedulerName": "fairlead", "terminationGracePeriodSeconds": 0, "containers": [container]}
     server.create(space.path, {"metadata": {"name": "two"}, "spec": spec})
-    sight = space.sight("two")
+    return space.sight("two")
+
+
+def _assert_a_pod_gets_two(server: api.API, space: pods.Space) -> None:
+    sight = _start_two(server, space)
     assert len(sight.nodes) == 2
     assert {gpu for gpu, said in sight.opens.items() if said == "ENXIO"} == sight.nodes
     assert {gpu for gpu, said in sight.opens.items() if said == "EPERM"} == set(range(8)) - sight.nodes
+    space.delete("two")
+
+
+def _assert_isolation_is_read_back(server: api.API, space: pods.Space) -> None:
+    sight = _start_two(server, space)
+    uid = space.get("two")["metadata"]["uid"]
+
+    def read(items: list[api.Object]) -> api.Object | None:
+        about = (item for item in items if item["involvedObject"].get("uid") == uid)
+        return next((item for item in about if item["reason"] == "IsolationRead"), None)
+
+    event = server.until("/api/v1/namespaces/default/events", read, what="the agent read the isolation back")
+    facts = json.loads(event["metadata"]["annotations"]["fairlead.dev/step"])["facts"]
+    assert facts["unread"] == []
+    assert {f"/dev/nvidia{gpu}" for gpu in sight.nodes} <= {
+        path for path, said in facts["opens"].items() if said == "ENXIO"
+    }
+    assert {f"195:{gpu}" for gpu in set(range(8)) - sight.nodes} == {
+        number for number, said in facts["opens"].items() if said == "EPERM"
+    }
     space.delete("two")
 
 
