@@ -32,6 +32,8 @@ _ROUTES = {
     ("get", "/v1/containers/{name}"),
     ("delete", "/v1/containers/{name}"),
     ("post", "/v1/containers/{name}:stop"),
+    ("post", "/v1/containers/{name}:attach"),
+    ("post", "/v1/containers/{name}:detach"),
     ("get", "/v1/containers/{name}/wait"),
     ("get", "/v1/containers/{name}/logs"),
     ("get", "/v1/containers/{name}/events"),
