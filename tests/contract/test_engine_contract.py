@@ -553,6 +553,26 @@ async def test_a_build_prints_and_makes_an_image(world: World, image_name: str, 
     assert await world.output(spec.name) == b"built\n"
 
 
+async def test_an_image_says_what_it_sets_and_its_containers_have_it(
+    world: World, image_name: str, tmp_path: Path
+) -> None:
+    lines = (f"FROM {world.image}", 'ENV NVIDIA_REQUIRE_CUDA="cuda>=12.4 brand=tesla,driver>=535"', "ENV EMPTY=")
+    (tmp_path / "Containerfile").write_text("\n".join(lines))
+    assert [line async for line in world.engine.build(tmp_path, image_name)]
+    found = await world.engine.environment(image_name)
+    assert found["NVIDIA_REQUIRE_CUDA"] == "cuda>=12.4 brand=tesla,driver>=535"
+    assert found["EMPTY"] == ""
+    name = await world.started("env", image=image_name)
+    await world.ended(name)
+    assert b"NVIDIA_REQUIRE_CUDA=cuda>=12.4 brand=tesla,driver>=535\n" in await world.output(name)
+
+
+async def test_of_an_image_that_is_not_here_nothing_is_said(world: World) -> None:
+    with pytest.raises(errors.NotFound) as caught:
+        await world.engine.environment(f"localhost/fairlead-test/{world.tag}/none:1")
+    assert caught.value.reason == "ImageNotFound"
+
+
 async def test_a_build_that_fails_says_so(world: World, image_name: str, tmp_path: Path) -> None:
     file = tmp_path / "Other"
     file.write_text("FROM localhost/fairlead-test/nothing:1\n")

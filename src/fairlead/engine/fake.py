@@ -35,11 +35,13 @@ _FIRST_PID: Final = 4_194_305
 class _FakeImage:
     image: port.Image
     command: tuple[str, ...]
+    env: dict[str, str]
 
 
 @dataclass(slots=True)
 class _Container:
     spec: port.ContainerSpec
+    image_env: dict[str, str]
     argv: tuple[str, ...]
     state: port.ContainerState
     log: list[tuple[float, bytes]] = field(default_factory=list)
@@ -123,7 +125,7 @@ class FakeEngine:
             image=spec.image,
             pid=next(self._pids),
         )
-        self._containers[spec.name] = _Container(spec=spec, argv=argv, state=state)
+        self._containers[spec.name] = _Container(spec=spec, image_env=image.env, argv=argv, state=state)
         return state
 
     async def start(self, name: str) -> None:
@@ -135,7 +137,7 @@ class FakeEngine:
         container.process = fake_shell.Process(
             emit=lambda data: _write(container, data),
             read=_nothing,
-            env=dict(spec.env),
+            env={**container.image_env, **spec.env},
             hostname=spec.hostname or container.state.id[:12],
             memory_limit_bytes=spec.memory_limit_bytes,
         )
@@ -263,6 +265,14 @@ class FakeEngine:
         """See `port.Images.exists`."""
         return self._find(name) is not None
 
+    async def environment(self, name: str) -> Mapping[str, str]:
+        """See `port.Images.environment`."""
+        found = self._find(name)
+        if found is None:
+            message = f'cannot look into image "{name}": image not known'
+            raise errors.NotFound(message, reason="ImageNotFound", hint="build or import it (fairlead image)")
+        return found.env
+
     async def pull(self, name: str) -> None:
         """See `port.Images.pull`."""
         if name not in self.reachable:
@@ -278,10 +288,11 @@ class FakeEngine:
     async def build(
         self, context: Path, name: str, *, containerfile: Path | None = None
     ) -> AsyncGenerator[bytes, None]:
-        """See `port.Images.build`; knows FROM and CMD, passes over the rest."""
+        """See `port.Images.build`; knows FROM, ENV and CMD, passes over the rest."""
         file = containerfile or context / "Containerfile"
         text = await asyncio.to_thread(file.read_text)
         command: tuple[str, ...] = ()
+        env: dict[str, str] = {}
         for line in text.splitlines():
             yield f"STEP: {line}\n".encode()
             instruction, _, rest = line.partition(" ")
@@ -290,10 +301,13 @@ class FakeEngine:
                 if base is None:
                     message = f'cannot build image "{name}" from {context}: {rest.strip()}: image not known'
                     raise errors.Invalid(message, reason="BuildFailed", hint="the output says at which step")
-                command = base.command
+                command, env = base.command, dict(base.env)
+            elif instruction == "ENV":
+                key, _, value = rest.strip().partition("=")
+                env[key] = value.strip('"')
             elif instruction == "CMD":
                 command = tuple(msgspec.json.decode(rest, type=list[str]))
-        self.add_image(name, command=command)
+        self.add_image(name, command=command, env=env)
 
     async def remove_image(self, name: str) -> None:
         """See `port.Images.remove_image`."""
@@ -305,11 +319,13 @@ class FakeEngine:
             raise errors.Conflict(message, reason="ImageInUse", hint="remove the containers made from it")
         del self._images[found.image.names[0]]
 
-    def add_image(self, name: str, *, command: tuple[str, ...] = (), size_bytes: int = 0) -> port.Image:
+    def add_image(
+        self, name: str, *, command: tuple[str, ...] = (), size_bytes: int = 0, env: Mapping[str, str] | None = None
+    ) -> port.Image:
         """Put an image into the store, in place of another of that name."""
         full = fake_exec.full_name(name)
         image = port.Image(id=secrets.token_hex(32), names=(full,), size_bytes=size_bytes, created_at=time.time())
-        self._images[full] = _FakeImage(image, command)
+        self._images[full] = _FakeImage(image, command, dict(env or {}))
         return image
 
     def _find(self, name: str) -> _FakeImage | None:

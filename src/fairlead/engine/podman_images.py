@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -45,6 +45,13 @@ class PodmanImages:
         if result.code > 1:
             raise podman_errors.translate(f'image "{name}"', "look up", result)
         return result.code == 0
+
+    async def environment(self, name: str) -> Mapping[str, str]:
+        """See `port.Images.environment`."""
+        arguments = ("image", "inspect", "--format={{json .Config}}", "--", name)
+        result = await self._podman.checked(f'image "{name}"', "look into", *arguments)
+        config = podman_json.decode(result.stdout, podman_json.ImageConfig, what="image inspect")
+        return dict(line.split("=", 1) for line in config.env or [] if "=" in line)
 
     async def pull(self, name: str) -> None:
         """See `port.Images.pull`."""

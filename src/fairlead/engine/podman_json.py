@@ -60,6 +60,12 @@ class ImageRow(msgspec.Struct, rename="pascal"):
     created: int = 0
 
 
+class ImageConfig(msgspec.Struct, rename="pascal"):
+    """The part of `podman image inspect` that containers take over."""
+
+    env: list[str] | None = None
+
+
 class Event(msgspec.Struct, rename="pascal"):
     """One line of `podman events`."""
 

@@ -181,6 +181,10 @@ class Images(Protocol):
         """Tell whether `name` can be run without a pull."""
         ...
 
+    async def environment(self, name: str) -> Mapping[str, str]:
+        """Return the variables an image sets for its containers; no pull. Raises: NotFound (`ImageNotFound`)."""
+        ...
+
     async def pull(self, name: str) -> None:
         """Fetch it. Raises: NotFound (`ImageNotFound`), Unavailable (`RegistryUnreachable`)."""
         ...
