@@ -50,6 +50,7 @@ SHARED: Final = (
         stamps=("github.com/containerd/containerd/v2/version.Version",),
     ),
     Module(name="helm", required="helm.sh/helm/v4", stamps=("helm.sh/helm/v4/internal/version.version",)),
+    Module(name="kwok", required="sigs.k8s.io/kwok", stamps=("sigs.k8s.io/kwok/pkg/consts.Version",)),
 )
 OLDER: Final = (
     Module(
