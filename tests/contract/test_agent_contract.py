@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from fairlead import errors, settings
@@ -271,3 +272,24 @@ async def test_gpus_are_objects_and_labels_of_their_node_and_follow_their_health
             await home.until_devices({0: "Healthy", 1: "Healthy"})
         labels = (await home.store.get(core.Node, "node-1")).metadata.labels
         assert labels["nvidia.com/gpu.count"] == "2"
+
+
+async def _set_engine(home: Home, runtime: str) -> None:
+    node = await home.store.get(core.Node, "node-1")
+    status = msgspec.structs.replace(node.status, node_info=core.NodeSystemInfo(container_runtime_version=runtime))
+    await home.store.update_status(msgspec.structs.replace(node, status=status))
+
+
+async def test_no_device_is_offered_on_a_node_whose_engine_would_ignore_it_until_it_is_replaced(
+    home_folder: Path,
+) -> None:
+    home = Home(home_folder, 2)
+    await home.store.create(core.Node(metadata=meta.ObjectMeta(name="node-1")))
+    await _set_engine(home, "containerd://1.6.36")
+    async with home.kubelet(), home.agent():
+        await home.until_capacity(2, 0)
+        told = await home.until_step(reason("CDIUnsupported"))
+        assert "containerd 1.6.36 does not inject CDI devices" in told.message
+        await _set_engine(home, "containerd://2.2.1")
+        await home.until_capacity(2, 2)
+        assert (await home.until_step(reason("EngineAccepted"))).facts == {"runtime": "containerd://2.2.1"}

@@ -72,6 +72,7 @@ async def run_agent(
         tasks.create_task(agent.journal.run(), name="journal")
         if agent.publisher is not None:
             tasks.create_task(agent.publisher.run(), name="publications")
+            tasks.create_task(agent.heed_engine(agent.publisher.runtime, tasks), name="engine")
         if agent.witness is not None:
             tasks.create_task(agent.witness.run(), name="witness")
         await agent.offer(tasks, ready)
@@ -129,6 +130,8 @@ class _Agent:
             if store is not None
             else None
         )
+        self._engine_problem: errors.Unavailable | None = None
+        """Why this node's engine would start containers without their devices."""
         self._hardware: object = None
         self._is_spec_owed = False
 
@@ -149,6 +152,15 @@ class _Agent:
                     ready = None
         finally:
             await asyncio.shield(self.specs.remove())
+
+    async def heed_engine(self, runtime: latest.Latest[str], tasks: asyncio.TaskGroup) -> None:
+        """Keep devices back while the node's engine would ignore the only way they are handed over, for ever."""
+        async for engine in runtime.changes():
+            problem = answer.find_problem(self._way, engine)
+            if (problem is None) != (self._engine_problem is None):
+                self._engine_problem = problem
+                self.journal.engine_judged(engine, problem)
+                self._advertise(self.watch.snapshots.value, tasks)
 
     async def _next(self, seen: int) -> int:
         """Wait for another snapshot; while specs could not be written, only so long: an equal scan wakes nobody."""
@@ -205,10 +217,14 @@ class _Agent:
         return plugin.recall(grant.ids) if plugin is not None else None
 
     def _resolvable(self, ad: advertise.Advertisement) -> advertise.Advertisement:
-        """Keep back devices that no spec on disk names."""
+        """Keep back devices that no spec on disk names, and all of them while the engine would ignore names."""
 
         def judged(device: Device) -> Device:
-            if not device.is_healthy or f"{ad.kind}={device.parent or device.id}" in self.specs.names:
+            if not device.is_healthy:
+                return device
+            if self._engine_problem is not None:
+                return dataclasses.replace(device, is_healthy=False, reason=self._engine_problem.reason)
+            if f"{ad.kind}={device.parent or device.id}" in self.specs.names:
                 return device
             return dataclasses.replace(device, is_healthy=False, reason="CDISpecMissing")
 

@@ -22,7 +22,7 @@ from fairlead.plan.engineconfig.model import HEADER, Edit, Place, Proposal, Wish
 
 _ASK_S: Final = 20
 _NEW_MODE: Final = 0o644
-_NOTHING: Final = ([], [b"{}"], [b"{", b"}"])
+_NOTHING: Final[tuple[list[bytes], ...]] = ([], [b"{}"], [b"{", b"}"])
 
 
 @dataclass(frozen=True, slots=True)

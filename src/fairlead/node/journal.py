@@ -117,6 +117,17 @@ class Journal:
             message = f"{change.uuid} is not offered: {change.message or change.reason}"
             self._note("deviceplugin", "DeviceUnhealthy", message, facts, is_warning=True)
 
+    def engine_judged(self, runtime: str, problem: errors.FairleadError | None) -> None:
+        """Note that the node's engine would start containers without their devices, or no longer would."""
+        facts: dict[str, object] = {"runtime": runtime}
+        if problem is None:
+            self._note(
+                "deviceplugin", "EngineAccepted", f"{runtime} injects CDI devices: they are offered again", facts
+            )
+        else:
+            message = f"no device is offered: {errors.sentence(problem)}"
+            self._note("deviceplugin", problem.reason, message, facts, is_warning=True)
+
     def _note(
         self, layer: str, reason: str, message: str, facts: dict[str, object], *, is_warning: bool = False
     ) -> None:

@@ -19,7 +19,7 @@ import functools
 from typing import Final
 
 from fairlead import errors, telemetry, workqueue
-from fairlead.node import inventory
+from fairlead.node import inventory, latest
 from fairlead.plan import gpudevice as planner
 from fairlead.plan import label
 from fairlead.store import change, follow
@@ -53,6 +53,8 @@ class Publisher:
         self._queue = workqueue.WorkQueue("publish", self._work)
         self._snapshot = inventory.Snapshot()
         self._node: core.Node | None = None
+        self.runtime: latest.Latest[str] = latest.Latest("")
+        """The node's container engine in its kubelet's words, `containerd://2.2.1`; empty: not known."""
         self._devices: dict[str, GPUDevice] | None = None
         """This node's objects as last seen; None: not listed yet."""
         self._wanted: dict[str, planner.Wanted] = {}
@@ -85,11 +87,15 @@ class Publisher:
         await follow.follow(self._store, core.Node, selector, listed=self._node_listed, changed=self._node_changed)
 
     def _node_listed(self, nodes: tuple[core.Node, ...]) -> None:
-        self._node = nodes[0] if nodes else None
-        self._look()
+        self._take_node(nodes[0] if nodes else None)
 
     def _node_changed(self, change: Change[core.Node]) -> None:
-        self._node = None if change.kind is ChangeKind.DELETED else change.object
+        self._take_node(None if change.kind is ChangeKind.DELETED else change.object)
+
+    def _take_node(self, node: core.Node | None) -> None:
+        self._node = node
+        if node is not None and node.status.node_info is not None:
+            self.runtime.set(node.status.node_info.container_runtime_version)
         self._look()
 
     async def _follow_devices(self) -> None:

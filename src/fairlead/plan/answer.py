@@ -27,6 +27,7 @@ from fairlead.model.device import Device
 from fairlead.model.driver import DeviceNode
 from fairlead.model.gpu import Vendor
 from fairlead.plan import generate, request
+from fairlead.plan.engineconfig import support
 from fairlead.wire.cdi import annotation
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 
@@ -59,6 +60,20 @@ class Way:
 
 
 DEFAULT: Final = Way()
+
+
+def find_problem(way: Way, runtime: str) -> errors.Unavailable | None:
+    """Return why an engine would start containers without their devices if they were handed over this way.
+
+    Args: runtime: `status.nodeInfo.containerRuntimeVersion` of the node; an engine that is not known is no problem.
+    """
+    if not way.strategies <= CDI or way.passes_device_specs:
+        return None
+    try:
+        support.check_node(runtime)
+    except errors.Unavailable as problem:
+        return problem
+    return None
 
 
 def parse_strategies(text: str) -> frozenset[Strategy]:
