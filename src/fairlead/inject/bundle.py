@@ -104,7 +104,7 @@ def finish(
     if asked.requirements and added:
         found = requirement.first_problem(asked.requirements, _facts(settings, driver))
         if found:
-            return request.Refusal("Unavailable", found[0], reason="DriverRequirementUnmet", hint=found[1])
+            return request.Refusal("Unavailable", found[0], reason=requirement.UNMET, hint=found[1])
     if settings.hook and added:
         _add_hook(after, hook_entry(settings, added, driver))
     return None

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from fairlead.plan import requirement
 from fairlead.wire.cdi import directory, host, yamlfile
 from fairlead.wire.cdi import spec as cdi
 
@@ -30,6 +31,8 @@ class Resolved:
     """Container paths of the granted device nodes."""
     others: tuple[tuple[int, int], ...] = ()
     """(major, minor) of device nodes in the same specs that were not granted."""
+    driver: str = ""
+    """Version of the driver whose files are mounted, by their names; empty: they do not tell."""
 
 
 def resolve(names: tuple[str, ...], folder: Path) -> Resolved:
@@ -54,6 +57,7 @@ def resolve(names: tuple[str, ...], folder: Path) -> Resolved:
         env=_unique(text for edit in edits for text in edit.env),
         paths=tuple(nodes),
         others=tuple(sorted(number for number in every - granted if number is not None)),
+        driver=requirement.driver_of([mount.host_path for edit in edits for mount in edit.mounts]),
     )
 
 

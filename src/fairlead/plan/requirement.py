@@ -51,6 +51,8 @@ MINOR_COMPATIBLE: dict[str, str] = {"11": "450.80.02", "12": "525.60.13", "13": 
 
 VARIABLES = "NVIDIA_REQUIRE_"
 """Start of the names of variables that hold a requirement."""
+UNMET = "DriverRequirementUnmet"
+"""Reason of a refusal."""
 SWITCH = "NVIDIA_DISABLE_REQUIRE"
 """Variable with which an image's user takes responsibility himself."""
 _NOT_OURS = f"{VARIABLES}JETPACK"

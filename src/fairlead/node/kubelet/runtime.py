@@ -24,7 +24,7 @@ from fairlead.node import edits, isolation, steps
 from fairlead.node.kubelet import sandbox, spec
 from fairlead.node.kubelet.checkpoint import Grant
 from fairlead.node.kubelet.devicemanager import Choice, DeviceManager
-from fairlead.plan import podsync
+from fairlead.plan import podsync, requirement
 from fairlead.settings import Settings
 from fairlead.store import recorder
 from fairlead.store.port import Store
@@ -129,6 +129,7 @@ class Runtime:
         key = (pod.metadata.uid, item.name)
         tries = self._failures[key] = self._failures.get(key, 0) + 1
         is_hopeless = isinstance(error, errors.RequestError | errors.ProtocolError | errors.DeviceFault)
+        is_hopeless = is_hopeless or error.reason == requirement.UNMET  # no driver changes within seconds
         is_final = pod.spec.restart_policy == "Never" and (is_hopeless or tries >= _IMAGE_TRIES)
         text = errors.sentence(error)
         await self.record(
@@ -172,7 +173,14 @@ class Runtime:
         network_of = await self._ensure_sandbox(pod)
         volumes = await asyncio.to_thread(self._ensure_volumes, pod)
         wanted = spec.container_spec(
-            pod, item, attempt, identity=self._identity, grants=grants, volumes=volumes, network_of=network_of
+            pod,
+            item,
+            attempt,
+            identity=self._identity,
+            grants=grants,
+            volumes=volumes,
+            network_of=network_of,
+            has_variants=self._settings.node.cdi_variants,
         )
         resolved = await self._resolve(pod, item, wanted)
         telemetry.crash_point("kubelet.before-create")
@@ -213,10 +221,9 @@ class Runtime:
     ) -> podsync.Blocked | ContainerState:
         """Let a container go that was created before we were killed, after the same read-back."""
         held = self._devices.held(pod.metadata.uid)
-        names = deviceplugin.cdi_names(
-            spec.merged_answer(tuple(grant for grant in held if grant.container == item.name))
-        )
+        grants = tuple(grant for grant in held if grant.container == item.name)
         try:
+            names = spec.cdi_names(item, grants, has_variants=self._settings.node.cdi_variants)
             resolved = await asyncio.to_thread(edits.resolve, names, self._settings.node.cdi_folder)
             return await self._let_go(pod, item, state, resolved)
         except errors.FairleadError as error:
@@ -226,14 +233,38 @@ class Runtime:
         self, pod: core.Pod, item: core.Container, state: ContainerState, resolved: edits.Resolved
     ) -> ContainerState:
         name = state.name
-        if state.pid is not None and resolved.device_nodes:
-            await self._read_back(pod, item, state.pid, resolved)
+        unmet = await self._examine(pod, item, state, resolved)
+        if unmet is not None:
+            await self._engine.remove(name)
+            raise errors.Unavailable(unmet[0], reason=requirement.UNMET, hint=unmet[1])
         telemetry.crash_point("kubelet.before-start")
         with telemetry.timed("container started", container=name) as timing:
             await self._engine.start(name)
         telemetry.crash_point("kubelet.after-start")
         await self.keep(pod, steps.started(item.name, name, at=time.time(), duration_s=timing.duration_s))
         return dataclasses.replace(state, phase=ContainerPhase.RUNNING, started_at=time.time())
+
+    async def _examine(
+        self, pod: core.Pod, item: core.Container, state: ContainerState, resolved: edits.Resolved
+    ) -> tuple[str, str] | None:
+        """Read back what the kernel enforces and, at the same time, hold the driver to what the image needs.
+
+        Returns: the requirement that is not met and which side to change; None: let it go.
+        """
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                if state.pid is not None and resolved.device_nodes:
+                    tasks.create_task(self._read_back(pod, item, state.pid, resolved))
+                judged = tasks.create_task(self._judge(item, resolved.driver))
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        return judged.result()
+
+    async def _judge(self, item: core.Container, driver: str) -> tuple[str, str] | None:
+        if not driver:
+            return None
+        env = {**await self._images.environment(item.image), **{one.name: one.value for one in item.env}}
+        return requirement.first_problem(requirement.stated(env), requirement.Facts(driver=driver))
 
     async def _read_back(self, pod: core.Pod, item: core.Container, pid: int, resolved: edits.Resolved) -> None:
         with telemetry.timed("isolation read", container=item.name) as timing:

@@ -6,12 +6,18 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from fairlead.engine.port import Bind, ContainerSpec
+from fairlead.model.gpu import Vendor
 from fairlead.node.kubelet.checkpoint import Grant
+from fairlead.plan import capability, generate
 from fairlead.wire import deviceplugin
 from fairlead.wire.kubernetes import core, names, quantity
 from fairlead.wire.proto import deviceplugin_pb2 as pb
+
+_VARIED: Final = generate.KINDS[Vendor.NVIDIA]
+"""The kind of which the generator makes variants."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +59,24 @@ def merged_answer(grants: tuple[Grant, ...]) -> pb.ContainerAllocateResponse:
     return merged
 
 
+def cdi_names(item: core.Container, grants: tuple[Grant, ...], *, has_variants: bool) -> tuple[str, ...]:
+    """Return the qualified names the engine is asked for.
+
+    Where this node's specs have a class for each capability, a container that sets NVIDIA_DRIVER_CAPABILITIES gets the
+    classes it names. Only the pod's own word counts: an image may not widen what its pod was given.
+    Raises: Invalid (`CapabilityUnknown`).
+    """
+    names = deviceplugin.cdi_names(merged_answer(grants))
+    text = next((one.value for one in item.env if one.name == capability.VARIABLE), None) if has_variants else None
+    if text is None:
+        return names
+    found: list[str] = []
+    for name in names:
+        kind, _, device = name.partition("=")
+        found += generate.variant_names(kind, (device,), text) if kind == _VARIED else (name,)
+    return tuple(found)
+
+
 def container_spec(
     pod: core.Pod,
     item: core.Container,
@@ -62,11 +86,14 @@ def container_spec(
     grants: tuple[Grant, ...],
     volumes: Mapping[str, Path],
     network_of: str | None,
+    has_variants: bool = False,
 ) -> ContainerSpec:
     """Return what the engine is to create.
 
     Args:    grants: what this container holds.   volumes: host path by volume name.
              network_of: engine name of the sandbox, None where the container owns its namespace.
+             has_variants: this node's specs have a class for each capability.
+    Raises:  Invalid (`CapabilityUnknown`).
     """
     answer = merged_answer(grants)
     # The allocation alone decides about devices: what plugins say overrides what the pod's author wrote.
@@ -81,7 +108,7 @@ def container_spec(
         labels=labels(pod, item.name, attempt, identity, grants),
         working_dir=item.working_dir or None,
         user=_user(pod, item),
-        cdi_devices=deviceplugin.cdi_names(answer),
+        cdi_devices=cdi_names(item, grants, has_variants=has_variants),
         binds=(*_volume_binds(item, volumes), *_answer_binds(answer)),
         device_nodes=tuple((one.host_path, one.container_path, one.permissions) for one in answer.devices),
         cpu_limit=float(quantity.parse_quantity(limits["cpu"])) if "cpu" in limits else None,
