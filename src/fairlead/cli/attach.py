@@ -30,6 +30,7 @@ def _arguments(function: F) -> F:
         click.option("-c", "--container", default="", help="which container of a group  [default: the first]"),
         click.option("--resource", default="", help="extended resource  [default: that of whole GPUs]"),
         options.namespace_option,
+        options.cluster_options,
         options.json_option,
         click.pass_context,
     )
@@ -80,7 +81,7 @@ def _run(ctx: click.Context, action: str, *, is_forced: bool, form: str, **asked
                 "POST",
                 f"{api.container_path(name)}:{action}",
                 DeviceChanged,
-                params={"namespace": asked["namespace"]},
+                params={"namespace": asked["namespace"] or client.namespace},
                 body=body,
             )
     if form != "text":

@@ -33,11 +33,16 @@ _CONNECT_S: Final = 5.0
 class Client:
     """One service."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, namespace: str = "default", cluster: str = "") -> None:
         """Take an address: `http+unix:///run/fairlead/api.sock` or the socket's path alone, `http://…`, `https://…`.
 
+        Args:   namespace: meant where none is named.   cluster: address of the API server behind it; empty: none.
         Raises: Invalid (`URLInvalid`).
         """
+        self.namespace = namespace
+        self.cluster = cluster
+        self.refusal = ""
+        """Why nothing is changed through this client; empty: it may be."""
         url = f"{_UNIX}{url}" if url.startswith("/") else url
         self.url = url
         self._socket = Path(url.removeprefix(_UNIX)) if url.startswith(_UNIX) else None
@@ -80,6 +85,7 @@ class Client:
         Args:    params: None values are left out.   body: sent as JSON.   content: sent as it is.
         Raises:  whatever the service's problem says; Unavailable: it does not answer; ProtocolError: not our API.
         """
+        self._raise_refusal(method)
         data = msgspec.json.encode(body) if body is not None else content
         headers = {"content-type": "application/json"} if body is not None else {}
         with self._translated():
@@ -93,11 +99,17 @@ class Client:
             message = f"{self.url} answered {method} {path} with what is not ours: {error}"
             raise errors.ProtocolError(message, reason="AnswerUnreadable", hint="is it a fairlead service?") from error
 
+    def _raise_refusal(self, method: str) -> None:
+        if self.refusal and method != "GET":
+            hint = "name it: `fairlead --kubeconfig FILE …` or `fairlead --context NAME …`"
+            raise errors.RequestError(self.refusal, reason="ClusterNotNamed", hint=hint)
+
     @contextlib.contextmanager
     def stream(
         self, method: str, path: str, *, params: Mapping[str, Any] | None = None, body: Any = None
     ) -> Iterator[Iterator[bytes]]:
         """Open an answer that comes in pieces; leaving the block closes it. Raises: as `call`."""
+        self._raise_refusal(method)
         data = msgspec.json.encode(body) if body is not None else None
         headers = {"content-type": "application/json"} if body is not None else {}
         timeout = httpx.Timeout(None, connect=_CONNECT_S)
@@ -161,7 +173,7 @@ class Client:
 
     def _missing(self, path: Path) -> errors.Unavailable:
         message = f"no service runs here: {path} does not exist"
-        hint = "start one with `fairlead up`; --url or FAIRLEAD_URL chooses another"
+        hint = "start one with `fairlead up`; --url chooses another one, --kubeconfig a Kubernetes cluster"
         return errors.Unavailable(message, reason="ServiceUnreachable", hint=hint)
 
     def _unreachable(self, error: Exception) -> errors.Unavailable:
@@ -227,9 +239,10 @@ class Client:
         """Return why it is where it is."""
         return self.call("GET", f"{container_path(name)}/explain", view.Explanation, params={"namespace": namespace})
 
-    def trace(self, name: str, namespace: str) -> Journey:
-        """Return its journey."""
-        return self.call("GET", f"{container_path(name)}/trace", Journey, params={"namespace": namespace})
+    def trace(self, name: str, namespace: str, *, container: str = "") -> Journey:
+        """Return its journey, or (by name) that of one container of a group."""
+        params = {"namespace": namespace, "container": container or None}
+        return self.call("GET", f"{container_path(name)}/trace", Journey, params=params)
 
     def status(self) -> machineview.Status:
         """Return how the service is."""

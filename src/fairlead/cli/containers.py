@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from typing import Final
 
 import click
@@ -30,9 +31,10 @@ def _devices(item: ContainerView) -> str:
     return ",".join(device for ids in item.devices.values() for device in ids)
 
 
+_NAMESPACE: Final = Column[ContainerView]("NAMESPACE", lambda item: item.namespace, is_wide=True)
 _COLUMNS: Final = (
     Column[ContainerView]("NAME", lambda item: item.name),
-    Column[ContainerView]("NAMESPACE", lambda item: item.namespace, is_wide=True),
+    _NAMESPACE,
     Column[ContainerView]("STATE", _state),
     Column[ContainerView]("REASON", lambda item: item.reason),
     Column[ContainerView]("GPUS", _gpus),
@@ -54,7 +56,11 @@ _COLUMNS: Final = (
 def ps(client: Client, *, show_ended: bool, labels: tuple[str, ...], namespace: str | None, form: str) -> None:
     """List containers."""
     found = client.list_containers(show_ended=show_ended, labels=labels, namespace=namespace)
-    output.show_listing(found, _COLUMNS, form=form, name=lambda item: item.name)
+    columns: tuple[Column[ContainerView], ...] = _COLUMNS
+    if len({item.namespace for item in found}) > 1:  # names alone would not say which is meant
+        shown = dataclasses.replace(_NAMESPACE, is_wide=False)
+        columns = tuple(shown if column is _NAMESPACE else column for column in _COLUMNS)
+    output.show_listing(found, columns, form=form, name=lambda item: item.name)
 
 
 _GRACE = click.option("--grace", type=click.IntRange(min=0), help="seconds between SIGTERM and SIGKILL")

@@ -2,6 +2,7 @@
 
 Looking and judging are apart: `look` asks the running service, or the layers themselves where none runs; `judge` is a
 pure function from what was seen to findings. The exit code is 1 if anything would keep a container from its GPUs.
+Where a cluster is meant, `clusterseen` looks and `clusterjudge` judges.
 """
 
 from __future__ import annotations
@@ -17,26 +18,15 @@ import click
 import msgspec
 
 from fairlead import errors
-from fairlead.cli import invocation, options, output
+from fairlead.cli import finding, invocation, options, output
+from fairlead.cli.finding import Finding
 from fairlead.serve.machineview import EngineView
 from fairlead.serve.view import NodeView
 from fairlead.settings import Settings
 from fairlead.silicon import running
 from fairlead.wire.cdi import directory, stamp, yamlfile
 
-_MARK: Final = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "red")}
 _CDI_WANTED: Final = (0, 5, 0)
-
-
-class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One check and what it found."""
-
-    check: str
-    level: str
-    """`ok`, `warn` (works, with less) or `fail` (keeps a container from its GPUs)."""
-    what: str
-    why: str = ""
-    fix: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,24 +56,28 @@ class Seen:
 
 @click.command()
 @options.json_option
+@options.cluster_options
 @click.pass_context
 def doctor(ctx: click.Context, *, form: str) -> None:
     """Check every layer and say how to mend it."""
-    found = list(judge(look(invocation.current(ctx))))
+    found = list(_judged(invocation.current(ctx)))
     if form != "text":
         output.show_value(found, form=form)
     else:
-        for finding in found:
-            _show(finding)
-    ctx.exit(1 if any(finding.level == "fail" for finding in found) else 0)
+        for item in found:
+            finding.show(item)
+    ctx.exit(1 if any(item.level == "fail" for item in found) else 0)
 
 
-def _show(finding: Finding) -> None:
-    mark, color = _MARK[finding.level]
-    click.echo(f"{click.style(f'{mark:<4}', fg=color)}  {finding.check:<10}  {finding.what}")
-    for label, text in (("why", finding.why), ("fix", finding.fix)):
-        if text:
-            click.echo(f"{'':18}{label}: {text}")
+def _judged(call: invocation.Invocation) -> Iterator[Finding]:
+    meant = call.target()
+    if not meant.is_cluster:
+        return judge(look(call))
+    # A cluster's client is imported where a cluster is meant: a machine's doctor does not pay for it.
+    from fairlead.cli import cluster, clusterdoor, clusterjudge
+
+    config = call.cluster_settings(meant)
+    return clusterjudge.judge(asyncio.run(clusterdoor.look(config, cluster.access(config))))
 
 
 def look(call: invocation.Invocation) -> Seen:
@@ -96,11 +90,11 @@ def look(call: invocation.Invocation) -> Seen:
         return asyncio.run(_look_below(config, errors.sentence(error)))
     folder = Path(status.cdi_folder)
     return Seen(
-        service=f"fairlead {status.version} at {call.address()}",
+        service=f"fairlead {status.version} at {call.target().url}",
         service_error="",
         is_root=os.geteuid() == 0,
         kernel=os.uname().release,
-        engine=status.engine,
+        engine=status.engine or EngineView(),
         found=status.gpus.get("found", 0),
         unreadable=status.gpus.get("unreadable", 0),
         silicon_error="",

@@ -48,7 +48,7 @@ VERBS: Final = {
     "up": Verb(_MACHINE, "up:up", "Run Fairlead on this machine until Ctrl-C."),
     "down": Verb(_MACHINE, "down:down", "Stop and remove all containers, then the service."),
     "agent": Verb(_MACHINE, "agent:agent", "Serve this node's GPUs to a kubelet."),
-    "manifests": Verb(_MACHINE, "manifests:manifests", "Print what runs on a cluster, for kubectl apply."),
+    "manifests": Verb(_MACHINE, "manifests:manifests", "Print what runs on a cluster."),
     "scheduler": Verb(_MACHINE, "control:scheduler", "Bind a cluster's pods that name it."),
     "controller": Verb(_MACHINE, "control:controller", "Keep Fairlead's objects in a cluster true."),
     "doctor": Verb(_MACHINE, "doctor:doctor", "Check every layer and say how to mend it."),

@@ -1,9 +1,9 @@
-"""Verbs that look at the machine: GPUs, topology, nodes, events, status."""
+"""Verbs that look at machines: GPUs, topology, nodes, events, status."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import click
@@ -13,12 +13,29 @@ from fairlead.cli import options, output
 from fairlead.cli.client import Client
 from fairlead.cli.output import Column
 from fairlead.model.gpu import GPU, LinkKind, UnreadableGPU
-from fairlead.serve.machineview import GPUListing, GPUView, Status, Topology
+from fairlead.serve.machineview import (
+    ClusterView,
+    EngineView,
+    GPUListing,
+    GPUView,
+    Holder,
+    Status,
+    Topology,
+    TopologyList,
+)
 from fairlead.serve.view import EventList, EventView, NodeList, NodeView
 
 
 def _holders(item: GPUView) -> str:
-    return ",".join(dict.fromkeys(holder.container for holder in item.holders))
+    return ",".join(dict.fromkeys(_holder(holder) for holder in item.holders))
+
+
+def _holder(holder: Holder) -> str:
+    return holder.container if holder.namespace == "default" else f"{holder.namespace}/{holder.container}"
+
+
+def _health(item: GPUView) -> str:
+    return f"{item.health} ({item.reason})" if item.reason else item.health
 
 
 def _mig(item: GPUView) -> str:
@@ -33,6 +50,7 @@ def _temperature(item: GPUView) -> str:
 
 
 _GPU_COLUMNS: Final = (
+    Column[GPUView]("NODE", lambda item: item.node),
     Column[GPUView]("GPU", lambda item: str(item.gpu.index)),
     Column[GPUView]("NAME", lambda item: item.gpu.name),
     Column[GPUView]("MEMORY", lambda item: output.size(item.gpu.memory_bytes)),
@@ -40,10 +58,12 @@ _GPU_COLUMNS: Final = (
     Column[GPUView]("NUMA", lambda item: "" if item.gpu.numa_node is None else str(item.gpu.numa_node), is_wide=True),
     Column[GPUView]("MIG", _mig),
     Column[GPUView]("TEMP", _temperature, is_wide=True),
-    Column[GPUView]("HELD BY", _holders),
+    Column[GPUView]("HEALTH", _health),
+    Column[GPUView]("HOLDER", _holders),
     Column[GPUView]("UUID", lambda item: item.gpu.uuid),
     Column[GPUView]("NODES", lambda item: ",".join(item.gpu.device_nodes), is_wide=True),
     Column[GPUView]("SERIAL", lambda item: item.gpu.serial or "", is_wide=True),
+    Column[GPUView]("WHY", lambda item: item.message, is_wide=True),
 )
 
 
@@ -61,6 +81,11 @@ def gpus(client: Client, *, form: str) -> None:
         click.echo(_lost(lost), err=True)
     if found.is_simulated and form != "name":
         click.echo("these GPUs are SIMULATED", err=True)
+    if not found.gpus and form == "table":
+        click.echo(_NO_GPU if client.cluster else "no GPU answers; `fairlead doctor` says more", err=True)
+
+
+_NO_GPU: Final = "no node publishes GPUs; `fairlead doctor` says whether the agent runs"
 
 
 def _lost(item: UnreadableGPU) -> str:
@@ -72,19 +97,24 @@ def _lost(item: UnreadableGPU) -> str:
 @options.pass_client
 def topology(client: Client, *, form: str) -> None:
     """Show how GPUs are linked."""
-    found = client.call("GET", "/v1/topology", Topology)
+    found = client.call("GET", "/v1/topology", TopologyList)
     if form in {"json", "yaml"}:
         output.show_value(found, form=form)
         return
     if form == "name":
-        for gpu in found.gpus:
+        for gpu in (gpu for node in found.items for gpu in node.gpus):
             click.echo(gpu.uuid)
         return
-    for line in output.lines_of(matrix(found)):
-        click.echo(line)
-    kinds = dict.fromkeys(link.kind for link in found.links)
+    for node in found.items:
+        if client.cluster:
+            click.secho(node.node, bold=True)
+        for line in output.lines_of(matrix(node) if node.links is not None else places(node)):
+            click.echo(line)
+    kinds = dict.fromkeys(link.kind for node in found.items for link in node.links or ())
     for kind in kinds:
         click.echo(f"{kind.value}: {_LEGEND[kind]}")
+    if any(node.links is None for node in found.items):
+        click.echo("links between GPUs are not published to the cluster; on a node `nvidia-smi topo -m` shows them")
 
 
 _LEGEND: Final = {
@@ -103,7 +133,7 @@ _LEGEND: Final = {
 def matrix(found: Topology) -> list[list[str]]:
     """Return the links as rows of a square table, one row and column a GPU, its NUMA node last."""
     shown: dict[tuple[str, str], str] = {
-        (link.a, link.b): f"{link.kind.value}{link.lanes or ''}" for link in found.links
+        (link.a, link.b): f"{link.kind.value}{link.lanes or ''}" for link in found.links or ()
     }
     shown |= {(b, a): text for (a, b), text in shown.items()}
     names = [f"GPU{gpu.index}" for gpu in found.gpus]
@@ -112,6 +142,11 @@ def matrix(found: Topology) -> list[list[str]]:
     for name, gpu in zip(names, found.gpus, strict=True):
         rows.append([name, *(_cell(gpu, other, shown) for other in found.gpus), _numa(gpu)])
     return rows
+
+
+def places(found: Topology) -> list[list[str]]:
+    """Return where the GPUs are as rows, for a node whose links nobody tells."""
+    return [["GPU", "PCI", "NUMA"], *([f"GPU{gpu.index}", gpu.pci_bus_id, _numa(gpu)] for gpu in found.gpus)]
 
 
 def _cell(gpu: GPU, other: GPU, shown: dict[tuple[str, str], str]) -> str:
@@ -199,11 +234,12 @@ def status(client: Client, *, form: str) -> None:
 
 def status_rows(found: Status) -> list[list[str]]:
     """Return the status as rows of name and value."""
-    engine = found.engine
+    if found.cluster is not None:
+        return _cluster_rows(found, found.cluster)
+    engine = found.engine or EngineView()
     running = output.span(max(0.0, dt.datetime.now(dt.UTC).timestamp() - found.started_at))
     simulated = f", SIMULATED ({found.profile})" if found.is_simulated else ""
     lost = f", {found.gpus['unreadable']} unreadable" if found.gpus.get("unreadable") else ""
-    held = [f"{count} {state}" for state, count in sorted(found.containers.items())]
     devices = [f"{node.name} {node.state}: " + _devices(sorted(node.allocatable.items())) for node in found.nodes]
     runtime = f"{engine.name} {engine.version} with {engine.runtime}, reads CDI up to {engine.cdi_ceiling}"
     return [
@@ -214,5 +250,32 @@ def status_rows(found: Status) -> list[list[str]]:
         ["engine", engine.problem or runtime],
         ["gpus", f"{found.gpus.get('found', 0)} found{lost}{simulated}"],
         *(["node", text] for text in devices),
-        ["containers", ", ".join(held) or "none"],
+        ["containers", _counted(found.containers)],
+    ]
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {what}" for what, count in sorted(counts.items()) if count) or "none"
+
+
+def _cluster_rows(found: Status, cluster: ClusterView) -> list[list[str]]:
+    simulated = ", SIMULATED" if found.is_simulated else ""
+    health = {name: count for name, count in found.gpus.items() if name[0].isupper()}
+    ready = sum(node.state == "ready" for node in found.nodes)
+    with_gpus = [node for node in found.nodes if found.resource in node.allocatable]
+    offered = [
+        [
+            "node",
+            f"{node.name} {node.state}: {node.allocatable[found.resource]} of {node.capacity.get(found.resource, '?')} "
+            f"{found.resource} offered, {node.used.get(found.resource, '0')} taken",
+        ]
+        for node in with_gpus
+    ]
+    return [
+        ["cluster", f"{cluster.server}, Kubernetes {cluster.version or 'of unknown version'}"],
+        ["client", f"fairlead {found.version}"],
+        ["nodes", f"{len(found.nodes)}, {ready} ready, {len(with_gpus)} with {found.resource}"],
+        ["gpus", f"{found.gpus.get('found', 0)} published ({_counted(health)}){simulated}"],
+        *offered,
+        ["containers", _counted(found.containers)],
     ]

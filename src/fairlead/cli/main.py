@@ -30,12 +30,20 @@ _PIPE_CLOSED: Final = 141  # 128 + SIGPIPE
 )
 @click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="settings file  [env: FAIRLEAD_CONFIG]")
 @click.option("--url", help="address of the service  [env: FAIRLEAD_URL; default: the local API socket]")
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="talk to the Kubernetes cluster of this file  [env: FAIRLEAD_CLUSTER_KUBECONFIG]",
+)
+@click.option("--context", help="talk to the cluster of this context  [env: FAIRLEAD_CLUSTER_CONTEXT]")
 @click.version_option(__version__, prog_name="fairlead", message="%(prog)s %(version)s")
 @click.pass_context
-def root(ctx: click.Context, config: Path | None, url: str | None) -> None:
+def root(
+    ctx: click.Context, config: Path | None, url: str | None, kubeconfig: Path | None, context: str | None
+) -> None:
     """Guide GPUs into containers, and show every step of the way."""
     env = ctx.obj if ctx.obj is not None else os.environ
-    ctx.obj = invocation.Invocation(env=env, config=config, url=url)
+    ctx.obj = invocation.Invocation(env=env, config=config, url=url, kubeconfig=kubeconfig, context=context)
 
 
 def invoke(argv: Sequence[str] | None = None, *, env: Mapping[str, str] | None = None) -> int:

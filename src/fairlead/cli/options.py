@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import types
 import typing
@@ -96,10 +97,10 @@ def json_option(function: F) -> F:
 
 
 def namespace_option(function: F) -> F:
-    """Add `-n`, the namespace of the containers named."""
-    return click.option("-n", "--namespace", default="default", show_default=True, help="namespace of the container")(
-        function
-    )
+    """Add `-n`, the namespace of the containers named; `pass_client` puts the client's own where none is."""
+    return click.option(
+        "-n", "--namespace", default="", help="namespace of the container  [default: default, or the context's]"
+    )(function)
 
 
 def container_argument(name: str = "name", *, many: bool = False) -> Callable[[F], F]:
@@ -130,15 +131,46 @@ def _offers(ctx: click.Context, incomplete: str) -> Iterable[shell_completion.Co
 
 
 def pass_client(function: Callable[Concatenate[Any, P], R]) -> Callable[P, R]:
-    """Pass the client as first argument, and close it when the verb is done."""
+    """Pass the client as first argument, and close it when the verb is done; `-n` left out means its namespace.
+
+    Adds `--kubeconfig` and `--context`, which may stand before the verb as well.
+    """
 
     @click.pass_context
     @functools.wraps(function)
     def called(ctx: click.Context, /, *args: P.args, **kwargs: P.kwargs) -> R:
         with invocation.current(ctx).client() as client:
+            if kwargs.get("namespace") == "":
+                kwargs["namespace"] = client.namespace
             return function(client, *args, **kwargs)
 
-    return called
+    return cluster_options(called)
+
+
+def cluster_options(function: F) -> F:
+    """Add `--kubeconfig` and `--context`: which cluster the verb goes to."""
+    for decorate in (
+        click.option(
+            "--context", "named_context", expose_value=False, callback=_name, help="talk to the cluster of this context"
+        ),
+        click.option(
+            "--kubeconfig",
+            "named_kubeconfig",
+            type=click.Path(path_type=Path, dir_okay=False),
+            expose_value=False,
+            callback=_name,
+            help="talk to the Kubernetes cluster of this file",
+        ),
+    ):
+        function = decorate(function)
+    return function
+
+
+def _name(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    """Note what the verb was told, over what the root was."""
+    if value is not None:
+        named = dataclasses.replace(invocation.current(ctx), **{str(param.name).removeprefix("named_"): value})
+        ctx.obj = named
 
 
 def words(command: tuple[str, ...]) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ _COLUMNS: Final = (
 
 @click.group()
 def group() -> None:
-    """Limit what the containers of a namespace ask for together."""
+    """Limit what a namespace's containers ask for together."""
 
 
 @group.command(name="apply")

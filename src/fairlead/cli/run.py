@@ -87,7 +87,7 @@ Examples:
     "-f", "--file", "file", type=click.File("rb"), help="a Kubernetes manifest instead of an image; - reads it"
 )
 @click.option("--name", default="", help="name of the container  [default: made from the image's]")
-@click.option("-n", "--namespace", default="default", show_default=True, help="namespace to run in")
+@click.option("-n", "--namespace", default="", help="namespace to run in  [default: default, or the context's]")
 @click.option("-e", "--env", multiple=True, metavar="KEY=VALUE", help="environment variable")
 @click.option("-v", "--volume", multiple=True, metavar="/HOST:/CONTAINER[:ro]", help="bind mount from the host")
 @click.option("-l", "--label", multiple=True, metavar="KEY=VALUE", help="label")

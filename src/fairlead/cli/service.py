@@ -24,7 +24,7 @@ from fairlead.engine import command, podman
 from fairlead.engine.port import EngineInfo
 from fairlead.model.gpu import Inventory, Vendor
 from fairlead.node import agent
-from fairlead.serve import app, server, services
+from fairlead.serve import app, machinehome, server, services
 from fairlead.silicon import machine
 from fairlead.silicon.port import Faults, Silicon
 from fairlead.silicon.sim.silicon import SimulatedSilicon
@@ -118,11 +118,15 @@ async def run_service(
             faults: Faults | None = silicon if isinstance(silicon, SimulatedSilicon) else None
             door = services.Services(
                 store=store,
-                engine=engine,
-                images=engine,
-                faults=faults,
-                inventory=lambda: reports[-1].snapshots.value.inventory,
-                drivers=lambda: reports[-1].snapshots.value.drivers,
+                home=machinehome.MachineHome(
+                    store=store,
+                    engine=engine,
+                    images=engine,
+                    node=node,
+                    scan=lambda: reports[-1].snapshots.value.inventory,
+                    drivers=lambda: reports[-1].snapshots.value.drivers,
+                    faults=faults,
+                ),
                 info=_service_info(config, node),
             )
             tasks.create_task(server.serve_unix(app.create_app(door), config.api_socket, ready=serving), name="api")

@@ -30,19 +30,28 @@ _INDENT: Final = 35
 @options.container_argument()
 @options.namespace_option
 @options.json_option
+@click.option("-c", "--container", default="", help="only this container of a group  [default: all]")
 @click.option("--no-output", is_flag=True, help="leave the process's own output out")
 @options.pass_client
-def trace(client: Client, *, name: str, namespace: str, form: str, no_output: bool) -> None:
+def trace(client: Client, *, name: str, namespace: str, container: str, form: str, no_output: bool) -> None:
     """Show every step from the silicon to the process."""
-    journey = client.trace(name, namespace)
+    journey = client.trace(name, namespace, container=container)
     if form != "text":
         output.show_value(journey, form=form)
         return
     shown = client.container(name, namespace)
     click.secho(_headline(shown), bold=True)
-    wrote = [] if no_output else first_lines(client, name, namespace)
+    wrote = [] if no_output else first_lines(client, name, namespace, container)
     for line in tree_lines(journey, wrote):
         click.echo(line)
+    if client.cluster and any(entry.record is Record.MISSING for entry in journey.entries):
+        click.echo(_FORGOTTEN, err=True)
+
+
+_FORGOTTEN: Final = (
+    "steps are events, which an API server keeps for an hour; those of a node are recorded by the agent, for pods that "
+    "ask for its devices"
+)
 
 
 def _headline(shown: ContainerView) -> str:
@@ -51,10 +60,10 @@ def _headline(shown: ContainerView) -> str:
     return " · ".join(part for part in (shown.name, shown.image, asked, shown.state + code) if part)
 
 
-def first_lines(client: Client, name: str, namespace: str) -> list[str]:
+def first_lines(client: Client, name: str, namespace: str, container: str = "") -> list[str]:
     """Return the first lines the process wrote; none before it has started."""
     wanted = b""
-    params = {"namespace": namespace}
+    params = {"namespace": namespace, "container": container or None}
     try:
         with client.stream("GET", f"{api.container_path(name)}/logs", params=params) as pieces:
             for piece in pieces:

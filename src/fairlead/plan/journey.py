@@ -151,6 +151,35 @@ def with_acceptance(steps: Sequence[Step], pod: core.Pod) -> tuple[Step, ...]:
     return (step, *steps)
 
 
+def with_statuses(steps: Sequence[Step], pod: core.Pod) -> tuple[Step, ...]:
+    """Return the steps with what the pod's kubelet says of starts and ends, for containers of which no step tells.
+
+    Nobody records steps of pods that ask for no device, or on a node without our agent; and events are forgotten while
+    the object stays. A kubelet's own word is in the status: the newest run and the end of the one before, each to the
+    second.
+    """
+    told = {(step.reason, step.facts.get("container")) for step in steps}
+    found = (step for item in pod.status.container_statuses for step in _runs_of(item))
+    return (*steps, *(step for step in found if (step.reason, step.facts["container"]) not in told))
+
+
+def _runs_of(item: core.ContainerStatus) -> Iterator[Step]:
+    for past in (item.last_state.terminated, item.state.terminated):
+        if past is not None:
+            yield from _stated(item.name, "engine", "ContainerStarted", "started", past.started_at)
+            said = f"ended with {past.exit_code}" + (f" ({past.reason})" if past.reason else "")
+            yield from _stated(item.name, "process", "ContainerEnded", said, past.finished_at, exit_code=past.exit_code)
+    if item.state.running is not None:
+        yield from _stated(item.name, "engine", "ContainerStarted", "started", item.state.running.started_at)
+
+
+def _stated(container: str, layer: str, reason: str, said: str, at: str | None, **facts: object) -> Iterator[Step]:
+    when = meta.timestamp(at)
+    if when is not None:
+        message = f"{container} {said}, its kubelet says"
+        yield Step(layer=layer, reason=reason, message=message, at=when, facts={"container": container, **facts})
+
+
 def find_why(steps: Iterable[Step]) -> Step | None:
     """Return the step that explains where a pod stands: its latest warning or scheduler's step, None without one."""
     telling = [step for step in steps if step.is_warning or step.layer == "scheduler"]

@@ -67,6 +67,8 @@ async def detach_device(
 async def _change(
     services: Services, name: str, namespace: str, data: DeviceRequest, action: devicechange.Action
 ) -> DeviceChanged:
+    instead = f"on the node of the pod: `fairlead {action} --pid PID GPU`"
+    inventory = services.home.machine(action, instead=instead).inventory()
     pod = await pods.find_pod(services.store, name, namespace)
     if view.state_of(pod) not in {"running", "crashed"}:
         message = f'container "{name}" is not running (it is {view.state_of(pod)})'
@@ -76,7 +78,7 @@ async def _change(
         action=action,
         container=attempt.container_name(pod, data.container),
         resource=data.resource or services.info.resource,
-        device=device_id(services.inventory().gpus, data.gpu),
+        device=device_id(inventory.gpus, data.gpu),
         force=data.force,
     )
     await _wish(services, pod, change)

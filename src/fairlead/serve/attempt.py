@@ -7,13 +7,25 @@ a new engine container. Following output goes from attempt to attempt until the 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 
 from fairlead import errors
 from fairlead.engine.port import ContainerPhase, ContainerState, Engine
 from fairlead.serve import pods, stream, view
-from fairlead.serve.services import Services
-from fairlead.store.port import ChangeKind
+from fairlead.store.port import ChangeKind, Store
 from fairlead.wire.kubernetes import core, names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Whose output, and how much of it."""
+
+    container: str
+    tail: int | None
+    """Last lines only, of what is there at the beginning; None: all."""
+    timestamps: bool
+    once: bool
+    """End with the first attempt that is followed, also where it will be started again."""
 
 
 def container_name(pod: core.Pod, wanted: str) -> str:
@@ -52,48 +64,48 @@ async def find_running(engine: Engine, pod: core.Pod, name: str) -> ContainerSta
 
 
 async def latest_logs(
-    services: Services, pod: core.Pod, name: str, *, tail: int | None, timestamps: bool
+    engine: Engine, pod: core.Pod, name: str, *, tail: int | None, timestamps: bool
 ) -> AsyncIterator[bytes]:
     """Return the newest attempt's output so far.
 
     Raises: Conflict (`ContainerNotStarted`): there is no attempt yet, or it never came to one.
     """
-    attempts = [item for item in await list_attempts(services.engine, pod, name) if _has_run(item)]
+    attempts = [item for item in await list_attempts(engine, pod, name) if _has_run(item)]
     if attempts:
-        return services.engine.logs(attempts[-1].name, follow=False, tail=tail, timestamps=timestamps)
+        return engine.logs(attempts[-1].name, follow=False, tail=tail, timestamps=timestamps)
+    raise not_started(pod)
+
+
+def not_started(pod: core.Pod) -> errors.Conflict:
+    """Say that a pod has no output, and where it stands."""
     shown = view.container_view(pod)
     why = ": ".join(part for part in (shown.reason, shown.message) if part)
     about = f"{shown.state}, {why}" if why else shown.state
     hint = None if view.is_final(pod) else f"`fairlead logs -f {pod.metadata.name}` waits for it"
     message = f'container "{pod.metadata.name}" has no output: it has not started ({about})'
-    raise errors.Conflict(message, reason="ContainerNotStarted", hint=hint)
+    return errors.Conflict(message, reason="ContainerNotStarted", hint=hint)
 
 
 def _has_run(state: ContainerState) -> bool:
     return state.phase is not ContainerPhase.CREATED
 
 
-async def follow_logs(
-    services: Services, pod: core.Pod, name: str, *, tail: int | None, timestamps: bool, once: bool
-) -> AsyncIterator[bytes]:
-    """Yield output from the newest attempt on, waiting for the first start, until the pod has ended or is gone.
-
-    Args:    once: end with the first attempt that is followed, also where it will be started again.
-    """
+async def follow_logs(store: Store, engine: Engine, pod: core.Pod, wanted: Wanted) -> AsyncIterator[bytes]:
+    """Yield output from the newest attempt on, waiting for the first start, until the pod has ended or is gone."""
     seen: set[str] = set()
-    async with stream.closing(pods.follow_pod(services.store, pod)) as changes:
+    async with stream.closing(pods.follow_pod(store, pod)) as changes:
         async for change in changes:
-            fresh = [item for item in await list_attempts(services.engine, pod, name) if item.id not in seen]
+            fresh = [item for item in await list_attempts(engine, pod, wanted.container) if item.id not in seen]
             started = [item for item in fresh if _has_run(item)]
             for attempt in started if seen else started[-1:]:
-                limit = None if seen else tail
-                logs = services.engine.logs(attempt.name, follow=True, tail=limit, timestamps=timestamps)
+                limit = None if seen else wanted.tail
+                logs = engine.logs(attempt.name, follow=True, tail=limit, timestamps=wanted.timestamps)
                 async with stream.closing(logs) as chunks:
                     async for chunk in chunks:
                         yield chunk
                 seen.add(attempt.id)
             seen |= {item.id for item in started}
-            if once and seen:
+            if wanted.once and seen:
                 return
             if change.kind is ChangeKind.DELETED or view.is_final(change.object):
                 return

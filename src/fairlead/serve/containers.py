@@ -10,7 +10,7 @@ from litestar import openapi, params, response, status_codes
 from fairlead.plan import journey
 from fairlead.serve import attempt, pods, submission, view
 from fairlead.serve.failure import documented
-from fairlead.serve.services import Door
+from fairlead.serve.services import Door, Services
 from fairlead.serve.view import ContainerView
 from fairlead.store import recorder
 from fairlead.store.port import Selector
@@ -33,6 +33,8 @@ async def create_container(services: Door, data: params.JSONBody[submission.Cont
     """Store a pod made from the request; a node's kubelet starts it once a scheduler has placed it."""
     info = services.info
     pod = submission.pod_of(data, resource=info.resource, scheduler_name=info.scheduler_name)
+    if not services.home.is_own:
+        return view.container_view(await pods.ask_for(services.store, pod))
     if data.tenancy:
         await pods.ensure_namespace(services.store, data.tenancy)
     return view.container_view(await pods.submit(services.store, pod, admission_lock=services.admission))
@@ -41,6 +43,8 @@ async def create_container(services: Door, data: params.JSONBody[submission.Cont
 @litestar.post("/v1/pods", summary="Run a manifest", responses=documented(400, 403, 409, 422), tags=["container"])
 async def create_pods(services: Door, body: params.RawBody) -> view.ContainerList:
     """Store the Pods of a Kubernetes manifest, YAML (one or more documents) or JSON, in their order."""
+    # Only what a machine's kubelet plays is read: a cluster's server would be sent less than the manifest says.
+    services.home.machine("run --file", instead="`kubectl apply -f FILE`, then `fairlead trace POD`")
     wanted = manifest.parse_pods(body)
     placed = [submission.with_scheduler(pod, services.info.scheduler_name) for pod in wanted]
     made = [await pods.submit(services.store, pod, admission_lock=services.admission) for pod in placed]
@@ -83,7 +87,12 @@ async def delete_container(
     ] = None,
 ) -> ContainerView:
     """Delete the object; a running container is stopped first, and `wait?state=gone` tells when it is over."""
-    return view.container_view(await pods.remove(services.store, name, namespace, grace_s=grace))
+    return view.container_view(await _removed(services, name, namespace, grace))
+
+
+async def _removed(services: Services, name: str, namespace: str, grace_s: int | None) -> core.Pod:
+    heeds_stop = services.home.is_own
+    return await pods.remove(services.store, name, namespace, grace_s=grace_s, heeds_stop=heeds_stop)
 
 
 @litestar.post(
@@ -103,6 +112,8 @@ async def stop_container(
     ] = None,
 ) -> ContainerView:
     """Ask for a stop; `wait` tells when it has ended. Asking again, or of an ended container, changes nothing."""
+    instead = f"a cluster keeps no record of what is stopped: `fairlead rm -n {namespace} {name}` stops and removes it"
+    services.home.machine("stop", instead=instead)
     return view.container_view(await pods.stop(services.store, name, namespace, grace_s=grace))
 
 
@@ -148,9 +159,9 @@ async def read_logs(
     pod = await pods.find_pod(services.store, name, namespace)
     wanted = attempt.container_name(pod, container)
     if follow:
-        logs = attempt.follow_logs(services, pod, wanted, tail=tail, timestamps=timestamps, once=once)
+        logs = services.home.follow_logs(pod, wanted, tail=tail, timestamps=timestamps, once=once)
     else:
-        logs = await attempt.latest_logs(services, pod, wanted, tail=tail, timestamps=timestamps)
+        logs = await services.home.latest_logs(pod, wanted, tail=tail, timestamps=timestamps)
     return response.Stream(logs, media_type="text/plain")
 
 
@@ -176,13 +187,24 @@ async def list_container_events(services: Door, name: Name, namespace: Namespace
     responses=documented(404),
     tags=["container"],
 )
-async def trace_container(services: Door, name: Name, namespace: Namespace = "default") -> journey.Journey:
+async def trace_container(
+    services: Door,
+    name: Name,
+    namespace: Namespace = "default",
+    container: Annotated[
+        str, params.QueryParameter(description="steps of this container of the group, and of the group as a whole")
+    ] = "",
+) -> journey.Journey:
     """Return what every layer recorded, from the silicon to the process's end, in order."""
     pod = await pods.find_pod(services.store, name, namespace)
+    wanted = attempt.container_name(pod, container) if container else ""
     steps = journey.with_acceptance(await recorder.list_steps(services.store, uid=pod.metadata.uid), pod)
+    steps = journey.with_statuses(steps, pod)
     node = pod.spec.node_name
     before = await recorder.list_steps(services.store, name=node, kind="Node") if node else ()
-    has_devices = bool(view.asked_devices(pod))
+    has_devices = bool(view.asked_devices(pod, wanted))
+    if wanted:
+        steps = tuple(step for step in steps if step.facts.get("container", wanted) == wanted)
     return journey.order_journey(steps, before, is_final=view.is_final(pod), has_devices=has_devices)
 
 

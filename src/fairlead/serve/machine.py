@@ -1,4 +1,4 @@
-"""Routes of the machine below the containers: GPUs, topology, nodes, images, faults, and how the service is."""
+"""Routes of what is below the containers: GPUs, topology, nodes, images, faults, and how the service is."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ import litestar
 from litestar import openapi, params, response, status_codes
 
 from fairlead import errors
-from fairlead.engine.port import Image
-from fairlead.model.gpu import Inventory
+from fairlead.engine.port import Image, Images
 from fairlead.serve import machineview, stream, view
 from fairlead.serve.failure import documented
 from fairlead.serve.services import Door, Services
 from fairlead.serve.view import EventView
-from fairlead.store.port import Selector
 from fairlead.wire.kubernetes import core
 
 _LINES: Final = openapi.ResponseSpec(
@@ -28,7 +26,7 @@ _LINES: Final = openapi.ResponseSpec(
 @litestar.get("/v1/status", summary="How the service is", responses=documented(), tags=["machine"])
 async def show_status(services: Door) -> machineview.Status:
     """Return what runs, on what, and what is missing; a broken engine is described here, not raised."""
-    info, inventory = services.info, services.inventory()
+    info, home = services.info, await services.home.describe()
     pods = (await services.store.list(core.Pod)).items
     nodes = (await services.store.list(core.Node)).items
     states: dict[str, int] = {}
@@ -45,67 +43,26 @@ async def show_status(services: Door) -> machineview.Status:
         scheduler=info.scheduler_name,
         resource=info.resource,
         profile=info.profile,
-        is_simulated=inventory.is_simulated,
-        engine=await _engine(services),
-        gpus={"found": len(inventory.gpus), "unreadable": len(inventory.unreadable)},
+        is_simulated=home.is_simulated,
+        engine=home.engine,
+        cluster=home.cluster,
+        gpus=home.gpus,
         nodes=tuple(view.node_view(node, pods) for node in nodes),
         containers=states,
-        problems=tuple(text for driver in services.drivers() for text in driver.problems),
+        problems=home.problems,
     )
 
 
-async def _engine(services: Services) -> machineview.EngineView:
-    try:
-        found = await services.images.info()
-    except errors.FairleadError as error:
-        return machineview.EngineView(problem=error.message, hint=error.hint)
-    return machineview.EngineView(
-        name=found.name,
-        version=found.version,
-        runtime=found.runtime,
-        cdi_ceiling=found.cdi_ceiling,
-        cgroup_version=found.cgroup_version,
-        notes=found.notes,
-    )
-
-
-@litestar.get("/v1/gpus", summary="List GPUs", responses=documented(), tags=["machine"])
+@litestar.get("/v1/gpus", summary="List GPUs", responses=documented(404), tags=["machine"])
 async def list_gpus(services: Door) -> machineview.GPUListing:
-    """Return the GPUs of the latest scan and who holds each, as granted by the kubelet."""
-    inventory = services.inventory()
-    holders = await _holders(services, inventory)
-    gpus = tuple(
-        machineview.GPUView(gpu=gpu, node=services.info.node, holders=tuple(holders.get(gpu.uuid, ())))
-        for gpu in inventory.gpus
-    )
-    return machineview.GPUListing(
-        gpus=gpus, unreadable=inventory.unreadable, drivers=inventory.drivers, is_simulated=inventory.is_simulated
-    )
+    """Return GPUs, how each is and who holds it; on a cluster those of all nodes, as their agents publish them."""
+    return await services.home.list_gpus()
 
 
-async def _holders(services: Services, inventory: Inventory) -> dict[str, list[machineview.Holder]]:
-    """Return holders by GPU: a device is the GPU itself, a MIG device on it, or a replica `ID::N` of either."""
-    board = {str(gpu.uuid): str(gpu.uuid) for gpu in inventory.gpus}
-    board |= {str(mig.uuid): str(gpu.uuid) for gpu in inventory.gpus for mig in gpu.mig_devices}
-    result: dict[str, list[machineview.Holder]] = {}
-    for pod in (await services.store.list(core.Pod, Selector(fields={"spec.nodeName": services.info.node}))).items:
-        if view.is_final(pod):
-            continue
-        for device in (device for ids in view.granted_devices(pod).values() for device in ids):
-            uuid = board.get(device.partition("::")[0])
-            if uuid is not None:
-                holder = machineview.Holder(
-                    device=device, namespace=pod.metadata.namespace, container=pod.metadata.name
-                )
-                result.setdefault(uuid, []).append(holder)
-    return result
-
-
-@litestar.get("/v1/topology", summary="Show how GPUs are linked", responses=documented(), tags=["machine"])
-async def show_topology(services: Door) -> machineview.Topology:
-    """Return GPUs and the closest way between each two of them."""
-    inventory = services.inventory()
-    return machineview.Topology(gpus=inventory.gpus, links=inventory.links)
+@litestar.get("/v1/topology", summary="Show how GPUs are linked", responses=documented(404), tags=["machine"])
+async def show_topology(services: Door) -> machineview.TopologyList:
+    """Return, node by node, GPUs and the closest way between each two of them."""
+    return await services.home.list_topologies()
 
 
 @litestar.get("/v1/nodes", summary="List nodes", responses=documented(), tags=["machine"])
@@ -153,8 +110,13 @@ async def _follow_events(
 @litestar.get("/v1/images", summary="List images", responses=documented(503), tags=["image"])
 async def list_images(services: Door) -> machineview.ImageList:
     """Return the images containers can be run from without a pull."""
-    found = await services.images.list_images()
+    found = await _images(services).list_images()
     return machineview.ImageList(items=tuple(_image_view(image) for image in found))
+
+
+def _images(services: Services) -> Images:
+    instead = "a cluster's nodes have images of their own: `crictl images` there, or a registry"
+    return services.home.machine("image", instead=instead).images
 
 
 def _image_view(image: Image) -> machineview.ImageView:
@@ -168,7 +130,7 @@ def _image_view(image: Image) -> machineview.ImageView:
 )
 async def import_image(services: Door, data: params.JSONBody[machineview.ImportRequest]) -> machineview.ImageView:
     """Make an image of a folder or a tar."""
-    image = await services.images.import_root(_path(data.path), data.name, command=data.command)
+    image = await _images(services).import_root(_path(data.path), data.name, command=data.command)
     return machineview.ImageView(
         id=image.id, names=image.names, size_bytes=image.size_bytes, created_at=image.created_at
     )
@@ -189,7 +151,7 @@ async def build_image(services: Door, data: params.JSONBody[machineview.BuildReq
 
 
 async def _build(services: Services, context: Path, name: str, file: Path | None) -> AsyncIterator[dict[str, str]]:
-    async with stream.closing(services.images.build(context, name, containerfile=file)) as chunks:
+    async with stream.closing(_images(services).build(context, name, containerfile=file)) as chunks:
         async for chunk in chunks:
             yield {"output": chunk.decode(errors="replace")}
     yield {"image": name}
@@ -198,7 +160,7 @@ async def _build(services: Services, context: Path, name: str, file: Path | None
 @litestar.delete("/v1/images", summary="Remove an image's name", responses=documented(400, 503), tags=["image"])
 async def remove_image(services: Door, name: params.FromQuery[str]) -> None:
     """Remove a name; one that is unknown is no error."""
-    await services.images.remove_image(name)
+    await _images(services).remove_image(name)
 
 
 def _path(text: str) -> Path:
@@ -218,11 +180,13 @@ def _path(text: str) -> Path:
 )
 async def inject_fault(services: Door, data: params.JSONBody[machineview.FaultRequest]) -> machineview.FaultDone:
     """Apply one fault to the simulated silicon this service runs on; real silicon is refused."""
-    if services.faults is None:
+    faults = services.home.machine("simulate", instead="break silicon where it is simulated, on its node").faults
+    if faults is None:
         hint = "start one with `fairlead up --simulate h100x8`"
         raise errors.Conflict("the silicon is real: it is not broken on command", reason="SiliconReal", hint=hint)
-    inject = services.faults.inject
-    return machineview.FaultDone(message=await asyncio.to_thread(inject, data.fault, gpu=data.gpu, value=data.value))
+    return machineview.FaultDone(
+        message=await asyncio.to_thread(faults.inject, data.fault, gpu=data.gpu, value=data.value)
+    )
 
 
 @litestar.get("/healthz", summary="Whether the process serves", responses=documented(), tags=["machine"])
@@ -233,8 +197,14 @@ async def healthz() -> dict[str, str]:
 
 @litestar.get("/readyz", summary="Whether containers can be run", responses=documented(503), tags=["machine"])
 async def readyz(services: Door) -> dict[str, str]:
-    """Answer once this machine's node has registered and is ready. Raises: Unavailable (`NodeNotReady`)."""
+    """Answer once this machine's node has registered and is ready; a cluster is ready once it answers.
+
+    Raises: Unavailable (`NodeNotReady`), and whatever the store raises.
+    """
     name = services.info.node
+    if not name:
+        await services.store.list(core.Node)
+        return {"status": "ready"}
     try:
         node = await services.store.get(core.Node, name)
     except errors.NotFound as error:

@@ -1,4 +1,4 @@
-"""The machine as the API shows it: GPUs and holders, links, engine, status, images, and what is asked of them.
+"""Machines as the API shows them: GPUs and holders, links, engine, status, images, and what is asked of them.
 
 Values only, without the web framework: the command line's client reads them too.
 """
@@ -16,21 +16,25 @@ from fairlead.serve.view import NodeView
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
     """Who holds a device."""
 
-    device: str
+    device: Annotated[str, msgspec.Meta(description="id of the device; on a cluster the GPU it is, or is part of")]
     namespace: str
     container: str
+    part: Annotated[str, msgspec.Meta(description="which container of a group; empty where nobody says")] = ""
 
 
 class GPUView(msgspec.Struct, frozen=True, kw_only=True):
-    """One GPU and who holds it or parts of it."""
+    """One GPU, how it is, and who holds it or parts of it."""
 
     gpu: GPU
     node: str
     holders: tuple[Holder, ...]
+    health: Annotated[str, msgspec.Meta(description="Healthy, Unhealthy, Lost or Unknown; empty: not judged yet")] = ""
+    reason: Annotated[str, msgspec.Meta(description="why it is not healthy, a stable token, XID79")] = ""
+    message: Annotated[str, msgspec.Meta(description="why it is not healthy, for a person")] = ""
 
 
 class GPUListing(msgspec.Struct, frozen=True, kw_only=True):
-    """All GPUs of this machine."""
+    """All GPUs, node by node, each node's in index order."""
 
     gpus: tuple[GPUView, ...]
     unreadable: tuple[UnreadableGPU, ...]
@@ -39,10 +43,19 @@ class GPUListing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Topology(msgspec.Struct, frozen=True, kw_only=True):
-    """How the GPUs of this machine reach each other."""
+    """How the GPUs of one node reach each other."""
 
+    node: str
     gpus: tuple[GPU, ...]
-    links: tuple[Link, ...]
+    links: Annotated[
+        tuple[Link, ...] | None, msgspec.Meta(description="null: nobody publishes them, as on a cluster so far")
+    ]
+
+
+class TopologyList(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes with GPUs."""
+
+    items: tuple[Topology, ...]
 
 
 class EngineView(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,11 +71,30 @@ class EngineView(msgspec.Struct, frozen=True, kw_only=True):
     hint: str | None = None
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
+    """The Kubernetes cluster that is looked at."""
+
+    server: Annotated[str, msgspec.Meta(description="address of its API server")]
+    version: Annotated[str, msgspec.Meta(description="of Kubernetes, v1.36.2; empty: it did not say")] = ""
+
+
+class HomeStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How one home is: a machine has an engine, a cluster an API server."""
+
+    is_simulated: bool
+    gpus: Annotated[
+        dict[str, int], msgspec.Meta(description="number found and unreadable; on a cluster by health as well")
+    ]
+    problems: Annotated[tuple[str, ...], msgspec.Meta(description="what is missing and how to mend it")]
+    engine: Annotated[EngineView | None, msgspec.Meta(description="null on a cluster")] = None
+    cluster: Annotated[ClusterView | None, msgspec.Meta(description="null on one machine")] = None
+
+
+class Status(HomeStatus, frozen=True, kw_only=True):
     """How the service is."""
 
     version: str
-    node: str
+    node: Annotated[str, msgspec.Meta(description="the machine's own; empty on a cluster")]
     started_at: float
     socket: str
     state_folder: str
@@ -70,12 +102,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     scheduler: str
     resource: str
     profile: Annotated[str, msgspec.Meta(description="profile of simulated silicon; empty on real hardware")]
-    is_simulated: bool
-    engine: EngineView
-    gpus: dict[str, int]
     nodes: tuple[NodeView, ...]
     containers: Annotated[dict[str, int], msgspec.Meta(description="number of containers by state")]
-    problems: Annotated[tuple[str, ...], msgspec.Meta(description="what of the driver is missing and how to mend it")]
 
 
 class ImageView(msgspec.Struct, frozen=True, kw_only=True):

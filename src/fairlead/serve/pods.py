@@ -50,9 +50,7 @@ async def submit(store: Store, pod: core.Pod, *, admission_lock: asyncio.Lock) -
             await _check_quotas(store, admitted)
             created = await store.create(admitted)
     except errors.Conflict as error:
-        message = f'container "{pod.metadata.name}" already exists in namespace "{pod.metadata.namespace}"'
-        hint = f"choose another name, or remove it: `fairlead rm {pod.metadata.name}`"
-        raise errors.Conflict(message, reason=error.reason, hint=hint) from error
+        raise _taken(pod, error) from error
     devices = view.asked_devices(created)
     asked = ", ".join(f"{count} x {name}" for name, count in devices.items()) or "no devices"
     step = Step(
@@ -69,6 +67,23 @@ async def submit(store: Store, pod: core.Pod, *, admission_lock: asyncio.Lock) -
     )
     await recorder.record(store, recorder.reference(created), step)
     return created
+
+
+async def ask_for(store: Store, pod: core.Pod) -> core.Pod:
+    """Create a pod on an API server, which admits it by its own rules and says in the object when it did.
+
+    Raises: Invalid, Denied: what the server refuses.   Conflict (`AlreadyExists`): its name is taken.
+    """
+    try:
+        return await store.create(pod)
+    except errors.Conflict as error:
+        raise _taken(pod, error) from error
+
+
+def _taken(pod: core.Pod, error: errors.Conflict) -> errors.Conflict:
+    message = f'container "{pod.metadata.name}" already exists in namespace "{pod.metadata.namespace}"'
+    hint = f"choose another name, or remove it: `fairlead rm {pod.metadata.name}`"
+    return errors.Conflict(message, reason=error.reason, hint=hint)
 
 
 async def _check_quotas(store: Store, pod: core.Pod) -> None:
@@ -157,14 +172,17 @@ async def stop(store: Store, name: str, namespace: str, *, grace_s: int | None) 
     raise errors.Conflict(message, reason="StaleVersion", hint="ask again")
 
 
-async def remove(store: Store, name: str, namespace: str, *, grace_s: int | None) -> core.Pod:
+async def remove(store: Store, name: str, namespace: str, *, grace_s: int | None, heeds_stop: bool = True) -> core.Pod:
     """Ask for a stop and for the object's removal once nothing of it runs; returns the pod as it was.
 
     A grace of 0 kills at once, but the object still stays until its node says that the process is gone: removing it
-    first would hand its devices to the next pod while they are in use. Raises: NotFound; Conflict.
+    first would hand its devices to the next pod while they are in use.
+
+    Args:    heeds_stop: the node's kubelet knows our mark of a stop; others kill after a grace of 1 s.
+    Raises:  NotFound; Conflict.
     """
     pod = await find_pod(store, name, namespace)
-    if grace_s == 0:
+    if grace_s == 0 and heeds_stop:
         await stop(store, name, namespace, grace_s=0)
     wait_s = None if grace_s is None else max(1, grace_s)
     await store.delete(core.Pod, name, namespace, grace_s=wait_s, uid=pod.metadata.uid)

@@ -1,18 +1,14 @@
-"""What the API stands on: the doors to objects, containers, images and hardware, handed in by `cli`."""
+"""What the API stands on: the store of objects and the home where containers run, handed in by `cli`."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from litestar import di, params
 
-from fairlead.engine.port import Engine, Images
-from fairlead.model.driver import DriverFiles
-from fairlead.model.gpu import Inventory
-from fairlead.silicon.port import Faults
+from fairlead.serve.home import Home
 from fairlead.store.port import Store
 
 
@@ -22,11 +18,11 @@ class ServiceInfo:
 
     version: str
     node: str
-    """Name of the node this service runs on."""
+    """Name of the node this service runs on; empty: on none."""
     started_at: float
     """Unix seconds."""
     scheduler_name: str
-    """Given to pods that name no scheduler."""
+    """Given to pods that name no scheduler; empty: the cluster's own."""
     resource: str
     """Extended resource meant by a plain number of GPUs."""
     socket: Path
@@ -41,13 +37,7 @@ class Services:
     """Everything a handler may touch."""
 
     store: Store
-    engine: Engine
-    images: Images
-    inventory: Callable[[], Inventory]
-    """The latest scan."""
-    drivers: Callable[[], tuple[DriverFiles, ...]]
-    faults: Faults | None
-    """None where the silicon is real: it cannot be broken on command."""
+    home: Home
     info: ServiceInfo
     admission: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held from the look at a namespace's quotas until the pod that they let in is stored."""

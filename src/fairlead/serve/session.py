@@ -73,8 +73,11 @@ async def _open(
     if not argv:
         raise errors.Invalid("no command given", reason="CommandRequired", hint="for example -- sh")
     pod = await pods.find_pod(services.store, name, namespace)
-    state = await attempt.find_running(services.engine, pod, attempt.container_name(pod, container))
-    return await services.engine.exec(state.name, argv, tty=tty, stdin=stdin)
+    wanted = attempt.container_name(pod, container)
+    instead = f"`kubectl exec -it -n {namespace} {name} -c {wanted} -- {' '.join(argv)}`"
+    engine = services.home.machine("exec", instead=instead).engine
+    state = await attempt.find_running(engine, pod, wanted)
+    return await engine.exec(state.name, argv, tty=tty, stdin=stdin)
 
 
 async def _carry(socket: Socket, session: ExecSession) -> None:

@@ -172,9 +172,13 @@ def container_view(pod: core.Pod) -> ContainerView:
     )
 
 
-def asked_devices(pod: core.Pod) -> dict[str, int]:
-    """Return how many devices of each extended resource the pod asks for."""
-    wanted = admission.effective_requests(pod.spec)
+def asked_devices(pod: core.Pod, container: str = "") -> dict[str, int]:
+    """Return how many devices of each extended resource the pod asks for, or (by name) one of its containers."""
+    spec = pod.spec
+    if container:
+        chosen = tuple(item for item in (*spec.containers, *spec.init_containers) if item.name == container)
+        spec = core.PodSpec(containers=chosen)
+    wanted = admission.effective_requests(spec)
     return {name: int(count) for name, count in wanted.items() if admission.is_extended(name) and count}
 
 

@@ -76,10 +76,10 @@ async def list_steps(store: Store, *, uid: str = "", name: str = "", kind: str =
 
 
 def parse_step(event: core.Event) -> Step | None:
-    """Return the step an event carries, or that of another's scheduler; None for other events, damaged annotations."""
+    """Return the step an event carries, or that of another's scheduler or kubelet; None for others, damaged ones."""
     text = event.metadata.annotations.get(names.STEP)
     if text is None:
-        return _scheduler_step(event)
+        return _scheduler_step(event) or _kubelet_warning(event)
     try:
         return msgspec.json.decode(text, type=Step)
     except msgspec.MsgspecError:
@@ -102,3 +102,15 @@ def _scheduler_step(event: core.Event) -> Step | None:
         facts={"scheduler": event.reporting_component or event.source.component},
         is_warning=event.type == "Warning",
     )
+
+
+def _kubelet_warning(event: core.Event) -> Step | None:
+    """Return what a kubelet that is not ours warns of: images, volumes, sandboxes, admission, containers that crash.
+
+    Source: kubernetes pkg/kubelet/events event.go; the component is `kubelet`.
+    """
+    component = event.reporting_component or event.source.component
+    at = meta.timestamp(event.event_time or event.last_timestamp or event.first_timestamp)
+    if component != "kubelet" or event.type != "Warning" or event.involved_object.kind != core.Pod.KIND or at is None:
+        return None
+    return Step(layer="kubelet", reason=event.reason, message=event.message, at=at, is_warning=True)

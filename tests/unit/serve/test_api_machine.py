@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 
 from fairlead import errors
-from fairlead.serve import app, services
+from fairlead.serve import app
 from fairlead.wire.kubernetes import core
 from tests.unit.serve.world import GPU_COUNT, NODE, RESOURCE, World, in_process
 
@@ -20,7 +20,7 @@ async def test_gpus_are_listed_with_their_holders(api: httpx.AsyncClient) -> Non
     await api.get(f"/v1/containers/{name}/wait", params={"state": "started"})
     found = (await api.get("/v1/gpus")).json()
     assert [bool(item["holders"]) for item in found["gpus"]] == [True, True, False, False]
-    assert found["gpus"][0]["holders"][0] == {"device": "GPU-0", "namespace": "default", "container": name}
+    assert found["gpus"][0]["holders"][0] == {"device": "GPU-0", "namespace": "default", "container": name, "part": ""}
     assert found["is_simulated"] is True
 
 
@@ -32,8 +32,10 @@ async def test_an_ended_container_holds_nothing(api: httpx.AsyncClient) -> None:
 
 async def test_topology_gives_each_pair_once(api: httpx.AsyncClient) -> None:
     found = (await api.get("/v1/topology")).json()
-    assert len(found["links"]) == GPU_COUNT * (GPU_COUNT - 1) // 2
-    assert found["links"][0] == {"a": "GPU-0", "b": "GPU-1", "kind": "NV", "lanes": 18}
+    (machine,) = found["items"]
+    assert machine["node"] == NODE
+    assert len(machine["links"]) == GPU_COUNT * (GPU_COUNT - 1) // 2
+    assert machine["links"][0] == {"a": "GPU-0", "b": "GPU-1", "kind": "NV", "lanes": 18}
 
 
 async def test_nodes_show_what_is_taken(api: httpx.AsyncClient) -> None:
@@ -108,7 +110,7 @@ async def test_faults_reach_simulated_silicon(api: httpx.AsyncClient, world: Wor
 
 
 async def test_real_silicon_is_not_broken_on_command(world: World) -> None:
-    real = app.create_app(dataclasses.replace(world.services, faults=None))
+    real = app.create_app(dataclasses.replace(world.services, home=dataclasses.replace(world.home, faults=None)))
     async with httpx.AsyncClient(transport=in_process(real), base_url="http://test") as client:
         answer = await client.post("/v1/faults", json={"fault": "xid"})
     assert (answer.status_code, answer.json()["reason"]) == (409, "SiliconReal")
@@ -135,7 +137,8 @@ class _Broken:
 async def test_a_broken_engine_is_described_by_status_and_a_bug_says_nothing_of_its_inside(
     world: World, capsys: object
 ) -> None:
-    doors: services.Services = dataclasses.replace(world.services, images=_Broken())  # type: ignore[arg-type]
+    broken = dataclasses.replace(world.home, images=_Broken())  # type: ignore[arg-type]
+    doors = dataclasses.replace(world.services, home=broken)
     transport = in_process(app.create_app(doors), raises=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         status = (await client.get("/v1/status")).json()

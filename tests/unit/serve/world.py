@@ -24,7 +24,7 @@ from fairlead.engine.port import ContainerPhase, ContainerSpec, ContainerState
 from fairlead.model.gpu import GPU, Inventory, Link, LinkKind
 from fairlead.model.ids import GPUUUID
 from fairlead.model.step import Step
-from fairlead.serve import services, view
+from fairlead.serve import machinehome, services, view
 from fairlead.store import memory, recorder
 from fairlead.store.port import ChangeKind, Selector
 from fairlead.wire.kubernetes import core, meta, names
@@ -84,13 +84,18 @@ class World:
         self.engine = fake.FakeEngine()
         self.engine.add_image("demo", command=("echo", "hello"))
         self.faults = Faulty()
-        self.services = services.Services(
+        self.home = machinehome.MachineHome(
             store=self.store,
             engine=self.engine,
             images=self.engine,
-            inventory=inventory,
+            node=NODE,
+            scan=inventory,
             drivers=tuple,
             faults=self.faults,
+        )
+        self.services = services.Services(
+            store=self.store,
+            home=self.home,
             info=services.ServiceInfo(
                 version="0.0.0",
                 node=NODE,

@@ -56,6 +56,11 @@ class KubernetesStore:
     ) -> None:
         await self._client.__aexit__(kind, error, trace)
 
+    @property
+    def client(self) -> http.Client:
+        """The connections it uses, for what an API server answers beside objects (`server.Server`)."""
+        return self._client
+
     async def get(self, kind: type[T], name: str, namespace: str = "") -> T:
         """See `port.Store.get`."""
         return _decode(kind, await self._get(kind, name, namespace))

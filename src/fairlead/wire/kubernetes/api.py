@@ -12,6 +12,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
 
+from fairlead import errors
 from fairlead.wire.kubernetes.meta import Object, Wire
 
 T = TypeVar("T", bound=Object)
@@ -107,3 +108,32 @@ def delete_options(*, grace_s: int | None, uid: str | None) -> bytes:
     body |= {} if grace_s is None else {"gracePeriodSeconds": grace_s}
     body |= {} if uid is None else {"preconditions": {"uid": uid}}
     return msgspec.json.encode(body)
+
+
+class _AccessStatus(Wire, frozen=True):
+    allowed: bool = False
+
+
+class _AccessReview(Wire, frozen=True):
+    status: _AccessStatus = _AccessStatus()
+
+
+def access_review(verb: str, resource: str, *, group: str, part: str, namespace: str) -> bytes:
+    """Return the question whether whoever asks may do this. Source: authorization.k8s.io/v1 types.go."""
+    asked = {"verb": verb, "resource": resource, "group": group, "subresource": part, "namespace": namespace}
+    return msgspec.json.encode(
+        {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {name: value for name, value in asked.items() if value}},
+        }
+    )
+
+
+def is_allowed(body: bytes) -> bool:
+    """Return the answer to `access_review`. Raises: ProtocolError."""
+    try:
+        return msgspec.json.decode(body, type=_AccessReview).status.allowed
+    except msgspec.MsgspecError as error:
+        message = f"answer about permissions cannot be read: {error}"
+        raise errors.ProtocolError(message, reason="ObjectUnreadable") from error

@@ -1,0 +1,173 @@
+"""What `fairlead doctor` looks at on a cluster: everything through the API server, nothing on any node.
+
+Each kind is read by itself. What may not be read is None, so that the judgement can say "not seen" instead of "not
+there"; what the asker's role lacks is asked of the server (SelfSubjectAccessReview) and told with the role that has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeVar
+
+from fairlead import errors, settings
+from fairlead.store import port
+from fairlead.wire.kubernetes import coordination, core, gpudevice, meta, workload
+
+T = TypeVar("T")
+O = TypeVar("O", bound=meta.Object)  # noqa: E741 beside T
+
+DEFINITION: Final = f"{gpudevice.GPUDevice.PLURAL}.{gpudevice.API_VERSION.partition('/')[0]}"
+LEADERS: Final = ("fairlead-scheduler", "fairlead-controller")
+_OURS: Final = {"app.kubernetes.io/part-of": "fairlead"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """One right that the viewing verbs need."""
+
+    verb: str
+    resource: str
+    group: str = ""
+    part: str = ""
+
+    @property
+    def text(self) -> str:
+        """Return it as a person says it."""
+        return f"{self.verb} {self.resource}{f'/{self.part}' if self.part else ''}"
+
+
+NEEDS: Final = (
+    Need(verb="list", resource="pods"),
+    Need(verb="watch", resource="pods"),
+    Need(verb="get", resource="pods", part="log"),
+    Need(verb="list", resource="nodes"),
+    Need(verb="list", resource="events"),
+    Need(verb="list", resource="gpudevices", group="fairlead.dev"),
+    Need(verb="list", resource="daemonsets", group="apps"),
+    Need(verb="list", resource="deployments", group="apps"),
+    Need(verb="list", resource="leases", group="coordination.k8s.io"),
+    Need(verb="list", resource="runtimeclasses", group="node.k8s.io"),
+    Need(verb="get", resource="customresourcedefinitions", group="apiextensions.k8s.io"),
+)
+
+
+class Asked(Protocol):
+    """An API server beside its objects."""
+
+    @property
+    def address(self) -> str:
+        """Where it is."""
+        ...
+
+    async def version(self) -> str:
+        """Return its version. Raises: Unavailable, Denied."""
+        ...
+
+    async def may(self, verb: str, resource: str, *, group: str = "", part: str = "", namespace: str = "") -> bool:
+        """Return whether whoever asks may do this. Raises: Denied, Unavailable."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What was looked at; None: it may not be read."""
+
+    now: float
+    """Unix seconds."""
+    address: str
+    resource: str
+    """Extended resource of whole GPUs."""
+    version: str = ""
+    problem: str = ""
+    """Why the API server did not answer; then nothing else was looked at."""
+    lacking: tuple[Need, ...] = ()
+    has_definition: bool | None = None
+    agents: tuple[workload.DaemonSet, ...] | None = None
+    deployments: tuple[workload.Deployment, ...] | None = None
+    nodes: tuple[core.Node, ...] | None = None
+    gpus: tuple[gpudevice.GPUDevice, ...] | None = None
+    pods: tuple[core.Pod, ...] | None = None
+    leases: tuple[coordination.Lease, ...] | None = None
+    runtime_classes: frozenset[str] | None = None
+    refusals: tuple[core.Event, ...] | None = None
+    """Events of pods that could not be made."""
+
+
+async def look(store: port.Store, server: Asked, config: settings.Settings) -> Seen:
+    """Read what there is. Raises nothing of the cluster's: what is wrong with it is in the answer."""
+    try:
+        version = await server.version()
+    except errors.FairleadError as error:
+        problem = errors.sentence(error)
+        return Seen(now=time.time(), address=server.address, resource=config.node.resource, problem=problem)
+    agents, deployments = await asyncio.gather(
+        _items(store, workload.DaemonSet, labels=_OURS), _items(store, workload.Deployment, labels=_OURS)
+    )
+    homes = {config.cluster.namespace}
+    homes |= {item.metadata.namespace for item in agents or ()}
+    homes |= {item.metadata.namespace for item in deployments or ()}
+    classes = await _items(store, workload.RuntimeClass)
+    return Seen(
+        now=time.time(),
+        address=server.address,
+        resource=config.node.resource,
+        version=version,
+        lacking=await _lacking(server),
+        has_definition=await _has_definition(store),
+        agents=agents,
+        deployments=deployments,
+        nodes=await _items(store, core.Node),
+        gpus=await _items(store, gpudevice.GPUDevice),
+        pods=await _items(store, core.Pod),
+        leases=await _leases(store, homes),
+        runtime_classes=None if classes is None else frozenset(item.metadata.name for item in classes),
+        refusals=await _items(store, core.Event, fields={"reason": "FailedCreate"}),
+    )
+
+
+async def _items(
+    store: port.Store, kind: type[O], *, labels: dict[str, str] | None = None, fields: dict[str, str] | None = None
+) -> tuple[O, ...] | None:
+    try:
+        return (await store.list(kind, port.Selector(labels=labels or {}, fields=fields or {}))).items
+    except errors.Denied:
+        return None
+    except errors.NotFound:  # the kind is not served; for ours that is a finding of its own
+        return ()
+
+
+async def _readable(answer: Awaitable[T]) -> T | None:
+    try:
+        return await answer
+    except errors.Denied:
+        return None
+
+
+async def _has_definition(store: port.Store) -> bool | None:
+    try:
+        found = await _readable(store.get(workload.CustomResourceDefinition, DEFINITION))
+    except errors.NotFound:
+        return False
+    if found is None:
+        return None
+    return any(one.type == "Established" and one.status == "True" for one in found.status.conditions)
+
+
+async def _leases(store: port.Store, namespaces: set[str]) -> tuple[coordination.Lease, ...] | None:
+    found = [
+        await _readable(store.list(coordination.Lease, port.Selector(namespace=one))) for one in sorted(namespaces)
+    ]
+    if all(one is None for one in found):
+        return None
+    items = (item for one in found if one is not None for item in one.items)
+    return tuple(item for item in items if item.metadata.name in LEADERS)
+
+
+async def _lacking(server: Asked) -> tuple[Need, ...]:
+    answers = await asyncio.gather(
+        *(server.may(need.verb, need.resource, group=need.group, part=need.part) for need in NEEDS)
+    )
+    return tuple(need for need, may in zip(NEEDS, answers, strict=True) if not may)

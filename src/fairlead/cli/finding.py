@@ -1,0 +1,30 @@
+"""What `fairlead doctor` says: one finding a check, and how it is shown."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+import msgspec
+
+_MARK: Final = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "red")}
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One check and what it found."""
+
+    check: str
+    level: str
+    """`ok`, `warn` (works, with less) or `fail` (keeps a container from its GPUs)."""
+    what: str
+    why: str = ""
+    fix: str = ""
+
+
+def show(finding: Finding) -> None:
+    """Print a finding: its mark, check and words, then why it matters and how to mend it."""
+    mark, color = _MARK[finding.level]
+    click.echo(f"{click.style(f'{mark:<4}', fg=color)}  {finding.check:<10}  {finding.what}")
+    for label, text in (("why", finding.why), ("fix", finding.fix)):
+        if text:
+            click.echo(f"{'':18}{label}: {text}")

@@ -1,0 +1,72 @@
+"""Which Fairlead a verb talks to: an address, a cluster through its kubeconfig, or this machine's service. Pure.
+
+What was typed wins over what surrounds the command, and this machine over a cluster that nobody named. A cluster that
+is only implied by KUBECONFIG (or by being a pod) is looked at, never changed: whoever lost a local service should not
+remove a pod somewhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+LOCAL = "http+unix://"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """What the command line said."""
+
+    url: str | None = None
+    kubeconfig: Path | None = None
+    context: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where a verb goes; exactly one of `url` and `is_cluster` says it."""
+
+    url: str = ""
+    is_cluster: bool = False
+    kubeconfig: Path | None = None
+    """None: KUBECONFIG, ~/.kube/config, else the pod's account."""
+    context: str | None = None
+    """None: the current one."""
+    is_implied: bool = False
+    """Nobody named this cluster: it may be looked at only."""
+
+
+def choose(
+    named: Named,
+    env: Mapping[str, str],
+    *,
+    kubeconfig: Path | None,
+    context: str,
+    socket: Path,
+    is_served: bool,
+) -> Target:
+    """Return where the verb goes.
+
+    Args:    kubeconfig, context: of the settings `cluster.kubeconfig` and `cluster.context`.
+             socket: this machine's API socket.   is_served: whether a service listens there.
+    Raises:  UsageError: an address and a cluster were both named.
+    """
+    is_named = named.kubeconfig is not None or named.context is not None
+    if named.url and is_named:
+        raise click.UsageError("--url names a service, --kubeconfig and --context a cluster: give one of them")
+    if named.url:
+        return Target(url=named.url)
+    if is_named:
+        return Target(
+            is_cluster=True, kubeconfig=named.kubeconfig or kubeconfig, context=named.context or context or None
+        )
+    if url := env.get("FAIRLEAD_URL"):
+        return Target(url=url)
+    if kubeconfig is not None or context:
+        return Target(is_cluster=True, kubeconfig=kubeconfig, context=context or None)
+    if not is_served and (env.get("KUBECONFIG") or env.get("KUBERNETES_SERVICE_HOST")):
+        return Target(is_cluster=True, is_implied=True)
+    return Target(url=f"{LOCAL}{socket}")
