@@ -286,7 +286,7 @@ class Attribution:
             await self._record(memory, f"EditsResolved/{attempt.key}", step)
         await self._record(memory, f"ContainerCreated/{attempt.key}", _created(memory.pod, attempt, seen, created_at))
         if resolved.device_nodes:
-            await self._record_isolation(memory, attempt, seen, resolved)
+            await self._record_isolation(memory, attempt, seen, resolved, noticed)
         if attempt.started_at:
             started_at = max(noticed, seen.read_at if seen is not None else 0.0)
             more = {"attempt": attempt.number, "started_at": attempt.started_at}
@@ -297,7 +297,7 @@ class Attribution:
             memory.sights.pop(attempt.id, None)
 
     async def _record_isolation(
-        self, memory: _Memory, attempt: Attempt, seen: Sight | None, resolved: edits.Resolved
+        self, memory: _Memory, attempt: Attempt, seen: Sight | None, resolved: edits.Resolved, noticed: float
     ) -> None:
         key = f"IsolationRead/{attempt.key}"
         if key in memory.done:
@@ -311,7 +311,7 @@ class Attribution:
         elif seen is not None and seen.unread:
             step = steps.isolation_unread(name, seen.unread, at=seen.read_at)
         elif attempt.ended is not None:
-            step = steps.isolation_unread(name, _TOO_SOON, at=_noticed(attempt.started_at, time.time()))
+            step = steps.isolation_unread(name, _TOO_SOON, at=noticed)
         elif await self._is_kept(memory, key):
             memory.done.add(key)
             return

@@ -275,10 +275,9 @@ class Watcher(Generic[P]):
         deadline = asyncio.get_running_loop().time() + BEGIN_S
         host = _identity((devicecgroup.host_process(self._root) or self._root / "proc/self") / "root")
         while asyncio.get_running_loop().time() < deadline:
-            try:
-                pid = _first_process(folder)
-            except OSError:
-                return None  # the folder went with its container
+            if _is_gone(folder):
+                return None  # with its container
+            pid = _first_process(folder)
             if pid is not None and _has_own_root(self._root / "proc" / str(pid), host):
                 return pid
             await asyncio.sleep(POLL_S)
@@ -351,9 +350,16 @@ def _container_id(name: str) -> str:
     return "" if found is None or "conmon" in name else found[0]
 
 
+def _is_gone(folder: Path) -> bool:
+    return not folder.exists()
+
+
 def _first_process(folder: Path) -> int | None:
     # A process that this one's pid namespace does not have is 0.
-    words = (folder / "cgroup.procs").read_text().split()
+    try:
+        words = (folder / "cgroup.procs").read_text().split()
+    except OSError:
+        return None
     return next((int(word) for word in words if word != "0"), None)
 
 
