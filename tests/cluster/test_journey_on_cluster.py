@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import signal
@@ -13,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from fairlead.model.step import Step
+from fairlead.node import podresources
 from fairlead.plan import journey
+from fairlead.plan.attribution import Holding
 from fairlead.plan.journey import STAGES, Journey, Record
 from fairlead.store import recorder
 from fairlead.wire.kubernetes import api as wire
@@ -204,6 +207,34 @@ def until_holders(server: api.API, wanted: dict[int, list[str]]) -> None:
         return True if {index: names for index, names in found.items() if names} == wanted else None
 
     server.until(_DEVICES, reached, what=f"holders {wanted}")
+
+
+async def ask_kubelet(socket: Path) -> tuple[tuple[Holding, ...], dict[str, frozenset[str]]]:
+    client = podresources.Client(socket)
+    try:
+        return await client.list_holdings(), await client.list_allocatable()
+    finally:
+        await client.close()
+
+
+def test_the_real_kubelet_answers_what_the_embedded_one_does(
+    agent: node.Agent, cluster: home.Cluster, space: pods.Space
+) -> None:
+    """The contract of tests/contract/test_podresources_contract.py, put to the reference."""
+    space.start_looking("holds", gpus=2)
+    nodes = space.sight("holds").nodes
+    space.start("without", "exec sleep 3600")
+    space.until_phase("without", "Running")
+    socket = cluster.device_plugins.parent / "pod-resources" / "kubelet.sock"
+    holdings, allocatable = asyncio.run(ask_kubelet(socket))
+    (held,) = holdings
+    assert (held.namespace, held.pod, held.container, held.resource) == ("default", "holds", "main", pods.RESOURCE)
+    assert len(held.ids) == len(nodes)
+    assert len(allocatable[pods.RESOURCE]) == 8
+    assert set(held.ids) <= allocatable[pods.RESOURCE]
+
+    space.delete("holds")
+    assert asyncio.run(ask_kubelet(socket))[0] == ()
 
 
 def mark(pod: api.Object) -> tuple[str, str] | None:

@@ -1,0 +1,184 @@
+"""PodResources over a real socket: the embedded kubelet serves what the client reads, as the real kubelet does.
+
+The same questions are put to the real one by `tests/cluster/test_journey_on_cluster.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc.aio
+import pytest
+
+from fairlead import errors
+from fairlead.node import podresources
+from fairlead.node.kubelet import checkpoint, devicemanager
+from fairlead.node.kubelet import podresources as served
+from fairlead.plan.attribution import Holding
+from fairlead.wire import deviceplugin
+from fairlead.wire import podresources as wire
+from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.proto import podresources_pb2 as pb
+
+RESOURCE = "nvidia.com/gpu"
+PATIENCE_S = 10.0
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A short path: a unix socket's has 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="fl-") as name:
+        yield Path(name)
+
+
+def pod(
+    name: str, uid: str, *containers: str, init: tuple[core.Container, ...] = (), phase: str = "Running"
+) -> core.Pod:
+    return core.Pod(
+        metadata=meta.ObjectMeta(name=name, namespace="team", uid=uid),
+        spec=core.PodSpec(containers=tuple(core.Container(name=one) for one in containers), init_containers=init),
+        status=core.PodStatus(phase=phase),
+    )
+
+
+def grant(uid: str, container: str, *ids: str) -> checkpoint.Grant:
+    return checkpoint.Grant(pod_uid=uid, container=container, resource=RESOURCE, device_ids=ids, response=b"")
+
+
+@contextlib.asynccontextmanager
+async def kubelet(folder: Path, pods: list[core.Pod], *grants: checkpoint.Grant) -> AsyncIterator[podresources.Client]:
+    devices = devicemanager.DeviceManager(checkpoint.Checkpoint(folder), grace_s=60, changed=lambda: None)
+    devices.restore(grants)
+    socket = folder / wire.FOLDER / wire.SOCKET
+    async with served.serve_pod_resources(devices, lambda: pods, socket):
+        client = podresources.Client(socket)
+        yield client
+        await client.close()
+
+
+async def test_every_container_is_listed_with_what_it_holds(folder: Path) -> None:
+    pods = [pod("a", "u1", "main", "side"), pod("b", "u2", "main")]
+    grants = (grant("u1", "main", "g0", "g1"), grant("u1", "side", "g2"), grant("u2", "main", "g3"))
+    async with kubelet(folder, pods, *grants) as client:
+        found = await client.list_holdings()
+    assert [(one.pod, one.container, one.ids) for one in found] == [
+        ("a", "main", ("g0", "g1")),
+        ("a", "side", ("g2",)),
+        ("b", "main", ("g3",)),
+    ]
+    assert {one.namespace for one in found} == {"team"}
+
+
+async def test_ended_pods_and_ordinary_init_containers_are_not_listed_and_sidecars_are(folder: Path) -> None:
+    init = (core.Container(name="once"), core.Container(name="beside", restart_policy="Always"))
+    pods = [pod("a", "u1", "main", init=init), pod("b", "u2", "main", phase="Succeeded")]
+    grants = (grant("u1", "once", "g0"), grant("u1", "beside", "g1"), grant("u2", "main", "g2"))
+    async with kubelet(folder, pods, *grants) as client:
+        found = await client.list_holdings()
+    assert [(one.container, one.ids) for one in found] == [("beside", ("g1",))]
+
+
+async def test_the_socket_is_for_root_alone_and_goes_with_the_kubelet(folder: Path) -> None:
+    async with kubelet(folder, []) as client:
+        assert client.socket.stat().st_mode & 0o777 == 0o600
+        assert await client.list_allocatable() == {}
+    assert not client.socket.exists()
+
+
+async def test_without_a_kubelet_nobody_is_said_to_hold_anything(folder: Path) -> None:
+    client = podresources.Client(folder / "none.sock")
+    with pytest.raises(errors.Unavailable):
+        await client.list_holdings()
+    await client.close()
+
+
+def test_devices_that_are_named_one_by_one_are_one_holding() -> None:
+    devices = [pb.ContainerDevices(resource_name=RESOURCE, device_ids=[name]) for name in ("g1", "g0")]
+    container = pb.ContainerResources(name="main", devices=devices)
+    answer = pb.ListPodResourcesResponse(
+        pod_resources=[pb.PodResources(name="a", namespace="team", containers=[container])]
+    )
+    (found,) = podresources.parse_holdings(answer)
+    assert found == Holding(namespace="team", pod="a", container="main", resource=RESOURCE, ids=("g1", "g0"))  # type: ignore[arg-type]
+
+
+@dataclass
+class Scripted:
+    """A kubelet that answers as a test says, and counts."""
+
+    answer: pb.ListPodResourcesResponse = field(default_factory=pb.ListPodResourcesResponse)
+    asked: asyncio.Queue[int] = field(default_factory=asyncio.Queue)
+    count: int = 0
+
+    async def list(self) -> pb.ListPodResourcesResponse:
+        self.count += 1
+        self.asked.put_nowait(self.count)
+        return self.answer
+
+    async def allocatable(self) -> pb.AllocatableResourcesResponse:
+        devices = [pb.ContainerDevices(resource_name=RESOURCE, device_ids=[name]) for name in ("g0", "g1")]
+        return pb.AllocatableResourcesResponse(devices=devices)
+
+
+@contextlib.asynccontextmanager
+async def scripted(socket: Path) -> AsyncIterator[Scripted]:
+    one, server = Scripted(), grpc.aio.server()
+    server.add_generic_rpc_handlers((wire.handlers(one),))
+    server.add_insecure_port(deviceplugin.target(socket))
+    await server.start()
+    yield one
+    await server.stop(None)
+    socket.unlink(missing_ok=True)
+
+
+async def test_devices_that_a_kubelet_knows_are_told_by_resource(folder: Path) -> None:
+    socket = folder / "kubelet.sock"
+    async with scripted(socket):
+        client = podresources.Client(socket)
+        assert await client.list_allocatable() == {RESOURCE: {"g0", "g1"}}
+        await client.close()
+
+
+def listed(holdings: podresources.Holdings) -> list[str]:
+    return [one.pod for one in holdings.latest.value or ()]
+
+
+async def test_the_list_is_read_when_asked_and_again_when_a_wish_is_due(folder: Path) -> None:
+    socket = folder / "kubelet.sock"
+    holdings = podresources.Holdings(socket)
+    async with scripted(socket) as one, asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(holdings.run())
+        assert await one.asked.get() == 1
+        holdings.ask(after_s=0.05)
+        assert await one.asked.get() == 2
+        holdings.ask(after_s=60)
+        holdings.ask()
+        assert await one.asked.get() == 3
+        task.cancel()
+
+
+async def test_a_kubelet_that_comes_back_is_read_again_and_the_last_list_stands_meanwhile(folder: Path) -> None:
+    socket = folder / "kubelet.sock"
+    holdings = podresources.Holdings(socket)
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as tasks:
+        async with scripted(socket):
+            task = tasks.create_task(holdings.run())
+            await holdings.latest.wait(0)
+        holdings.ask()
+        async with scripted(socket) as one:
+            container = pb.ContainerResources(
+                name="main", devices=[pb.ContainerDevices(resource_name=RESOURCE, device_ids=["g0"])]
+            )
+            one.answer = pb.ListPodResourcesResponse(
+                pod_resources=[pb.PodResources(name="a", namespace="team", containers=[container])]
+            )
+            assert listed(holdings) == []
+            holdings.ask()
+            await holdings.latest.wait(holdings.latest.version)
+            assert listed(holdings) == ["a"]
+        task.cancel()
