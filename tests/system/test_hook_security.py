@@ -13,6 +13,7 @@ import contextlib
 import ctypes
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -190,6 +191,9 @@ def test_no_shape_of_a_root_reaches_the_host(lab: oci_bundle.Lab, host: Path, pl
         (root / place).rmdir()
     if kind == "host":
         (root / place).symlink_to(host)
+        (root / place / "naive").write_text("x")
+        assert (host / "naive").exists(), "the naive way must break, or this shows nothing"
+        (host / "naive").unlink()
     elif kind == "loop":
         (root / place).symlink_to(place)
     elif kind == "file":
@@ -240,6 +244,24 @@ def test_device_files_are_not_to_be_made_inside(lab: oci_bundle.Lab) -> None:
     assert place.read_text() == "ModifyDeviceFiles: 1\n"
 
 
+def test_a_file_is_never_laid_over_one_of_the_host(lab: oci_bundle.Lab, host: Path) -> None:
+    """The class of runc's CVE-2025-31133 and CVE-2025-52881: a mount in /proc that the image sends elsewhere."""
+    parameters = lab.folder / "params"
+    parameters.write_text("ModifyDeviceFiles: 1\n")
+    bundle = lab.bundle("true")
+    place = bundle / "rootfs/proc/driver/nvidia/params"
+    place.parent.mkdir(parents=True)
+    place.symlink_to(host / "ld.so.cache")
+    cat = f"cat {host}/ld.so.cache"
+    naive = f"mount --bind {parameters} {place}; {cat}"
+    line = ("unshare", "-m", "--propagation", "private", "sh", "-c", naive)
+    shown = subprocess.run(line, capture_output=True, text=True, check=True).stdout
+    assert shown == parameters.read_text(), "the naive way must break, or this shows nothing"
+    done = lab.by_hand(bundle, "--parameters", str(parameters), after=cat)
+    assert (done.returncode, done.stdout) == (0, "host"), done.stderr
+    assert "device node modification left out" in done.stderr
+
+
 def test_an_unbelievable_ldconfig_is_not_run(lab: oci_bundle.Lab) -> None:
     bundle = lab.bundle("true")
     script = lab.folder / "ldconfig"
@@ -254,10 +276,14 @@ def test_an_unbelievable_ldconfig_is_not_run(lab: oci_bundle.Lab) -> None:
 
 
 def test_ldconfig_runs_without_rights_environment_or_files_of_the_host(lab: oci_bundle.Lab) -> None:
-    """A program in ldconfig's place says what it was given: what a broken ldconfig could do is what it can do."""
+    """A program in ldconfig's place says what it was given: what a broken ldconfig could do is what it can do.
+
+    CVE-2024-0135 to 0137: by a crafted image the peers' helpers reached programs, devices and the network of the host.
+    """
     oci_bundle.require("gcc")
     spy = lab.folder / "spy"
     source = r"""
+#include <net/if.h>
 #include <stdio.h>
 #include <unistd.h>
 #include <sys/stat.h>
@@ -269,17 +295,28 @@ int main(int count, char **arguments) {
   syscall(SYS_capget, &head, caps);
   for (int i = 3; i < 1024; i++) open += fstat(i, &found) == 0;
   FILE *test = fopen("/etc/made", "w");
+  struct if_nameindex *networks = if_nameindex(); int reached = 0;
+  for (struct if_nameindex *one = networks; one && one->if_index; one++) reached++;
   files = access("FOLDER", F_OK) == 0;
-  fprintf(stderr, "pid=%d caps=%x environment=%d open=%d host=%d write=%d up=%d", getpid(), caps[0] | caps[1],
-          environ[0] != 0, open, files, test != 0, chdir("..") == 0 && access("proc/1/root", F_OK) == 0);
+  fprintf(stderr, "pid=%d caps=%x environment=%d open=%d host=%d write=%d up=%d net=%d", getpid(), caps[0] | caps[1],
+          environ[0] != 0, open, files, test != 0, chdir("..") == 0 && access("proc/1/root", F_OK) == 0, reached);
   return 1;
 }
 """.replace("FOLDER", str(lab.folder))
     oci_bundle.compile_c(source, spy, "-static")
     bundle = lab.bundle("true")
-    (bundle / "rootfs/etc").mkdir()
-    done = lab.by_hand(bundle, *FOLDER, "--ldconfig", str(spy), before=f"mount -t proc proc {bundle}/rootfs/proc")
-    assert "pid=1 caps=0 environment=0 open=0 host=0 write=0 up=0" in done.stderr
+    root = bundle / "rootfs"
+    (root / "etc").mkdir()
+    mount = f"mount -t proc proc {root}/proc"
+    shutil.copy(spy, root / "spy")
+    naive = ("unshare", "-m", "--propagation", "private", "sh", "-c", f"{mount}; exec chroot {root} /spy")
+    words = subprocess.run(naive, capture_output=True, text=True, check=False).stderr.split()
+    assert {"environment=1", "write=1"} <= set(words), "the naive way must break, or this shows nothing"
+    assert not {"pid=1", "caps=0", "net=1"} & set(words), "the naive way must break, or this shows nothing"
+    (root / "etc/made").unlink()
+    (root / "spy").unlink()
+    done = lab.by_hand(bundle, *FOLDER, "--ldconfig", str(spy), before=mount)
+    assert "pid=1 caps=0 environment=0 open=0 host=0 write=0 up=0 net=1" in done.stderr
 
 
 @pytest.mark.slow

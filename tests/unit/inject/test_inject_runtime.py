@@ -359,6 +359,22 @@ def test_the_hook_is_added_once_with_an_environment_of_its_own_and_a_time_limit(
     }
 
 
+@pytest.mark.parametrize("line", ["state x", "create -b {bundle} x"])
+def test_a_module_planted_where_the_engine_starts_it_is_never_imported(shim: Shim, line: str) -> None:
+    """Engines start runtimes in the bundle, or where an image decides; plain Python looks for modules there first."""
+    planted, owned = shim.folder / "planted", shim.folder / "owned"
+    planted.mkdir()
+    for name in ("json", "posix", "marshal", "sys", "fairlead", "_json", "sitecustomize"):
+        (planted / f"{name}.py").write_text(f"open({str(owned)!r}, 'w').close()\n")
+    subprocess.run((sys.executable, "-c", "import json"), cwd=planted, check=True)
+    assert owned.exists(), "the naive way must break, or this shows nothing"
+    owned.unlink()
+    shim.bundle("NVIDIA_VISIBLE_DEVICES=0")
+    done = shim(*line.format(bundle=shim.config.parent).split(), cwd=planted)
+    assert (done.returncode, shim.recorded()[-1]) == (7, "x")
+    assert not owned.exists()
+
+
 def test_a_broken_policy_stops_new_containers_and_nothing_else(shim: Shim) -> None:
     shim.policy(imageRequest="honour")
     shim.bundle("NVIDIA_VISIBLE_DEVICES=0")
