@@ -18,7 +18,7 @@ import click
 import msgspec
 
 from fairlead import errors
-from fairlead.cli import finding, invocation, options, output
+from fairlead.cli import finding, imageneeds, invocation, options, output
 from fairlead.cli.finding import Finding
 from fairlead.serve.machineview import EngineView
 from fairlead.serve.view import NodeView
@@ -55,12 +55,14 @@ class Seen:
 
 
 @click.command()
+@click.option("--image", metavar="IMAGE", help="check this image's needs (NVIDIA_REQUIRE_*) and nothing else")
 @options.json_option
 @options.cluster_options
 @click.pass_context
-def doctor(ctx: click.Context, *, form: str) -> None:
+def doctor(ctx: click.Context, *, image: str | None, form: str) -> None:
     """Check every layer and say how to mend it."""
-    found = list(_judged(invocation.current(ctx)))
+    call = invocation.current(ctx)
+    found = list(_judged(call) if image is None else imageneeds.judge(imageneeds.look(call, image)))
     if form != "text":
         output.show_value(found, form=form)
     else:

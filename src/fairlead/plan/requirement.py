@@ -172,8 +172,9 @@ def _refusal(variable: str, text: str, failed: list[tuple[str, str, str]], facts
 def _sides(name: str, operator: str, value: str, facts: Facts) -> tuple[str, str]:
     """Return what would meet a condition on the host, and what in the image."""
     if name == "cuda" and operator in {">=", ">"}:
-        first = driver_for_cuda(value) or f"a release that runs CUDA {value}"
-        return f"a driver from {first} on", f"an image for CUDA {facts.cuda} or older"
+        first = driver_for_cuda(value)
+        host = f"a driver from {first} on" if first else f"a driver that runs CUDA {value}"
+        return host, f"an image for CUDA {facts.cuda} or older"
     if name == "driver" and operator in {">=", ">"}:
         return f"a driver from {value} on", f"an image for driver {facts.driver} or older"
     what = "a driver" if name in {"cuda", "driver"} else "a GPU"

@@ -1,0 +1,77 @@
+"""`doctor --image`: what an image states against the drivers that are there, judged without starting anything."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.cli import imageneeds
+from fairlead.model.gpu import GPU, Driver, Vendor
+from fairlead.model.ids import GPUUUID
+from fairlead.plan import requirement
+
+HOST = requirement.Facts(driver="550.163.01", cuda="12.4", arch="8.0")
+
+
+def levels(*hosts: requirement.Facts, **env: str) -> list[tuple[str, str]]:
+    seen = imageneeds.Seen(image="localhost/cuda:1", env=env, hosts=hosts or (HOST,))
+    return [(item.check, item.level) for item in imageneeds.judge(seen)]
+
+
+@pytest.mark.parametrize(
+    ("env", "found"),
+    [
+        ({}, [("image", "ok")]),
+        ({"NVIDIA_REQUIRE_CUDA": "cuda>=12.4"}, [("image", "ok")]),
+        ({"NVIDIA_REQUIRE_CUDA": "cuda>=12.6"}, [("image", "fail")]),
+        ({"NVIDIA_REQUIRE_CUDA": "cuda>=12", "NVIDIA_REQUIRE_A": "arch>=9.0"}, [("image", "fail"), ("image", "ok")]),
+        ({"NVIDIA_REQUIRE_CUDA": "nonsense"}, [("image", "fail")]),
+        ({"NVIDIA_REQUIRE_CUDA": "cuda>=12.6", "NVIDIA_DISABLE_REQUIRE": "true"}, [("image", "ok")]),
+        ({"CUDA_VERSION": "12.2.0"}, [("image", "ok")]),
+        ({"CUDA_VERSION": "12.9.1"}, [("image", "warn")]),
+        ({"NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}, [("image", "ok"), ("image", "ok")]),
+        ({"NVIDIA_DRIVER_CAPABILITIES": "teleport"}, [("image", "ok"), ("image", "fail")]),
+        ({"NVIDIA_VISIBLE_DEVICES": "all"}, [("image", "ok"), ("request", "ok")]),
+    ],
+)
+def test_each_need_of_an_image_is_judged(env: dict[str, str], found: list[tuple[str, str]]) -> None:
+    assert levels(**env) == found
+
+
+def test_a_failure_says_why_and_which_side_to_change() -> None:
+    env = {"NVIDIA_REQUIRE_CUDA": "cuda>=12.6"}
+    seen = imageneeds.Seen(image="localhost/cuda:1", env=env, hosts=(HOST,))
+    (item,) = imageneeds.judge(seen)
+    assert (item.what, item.fix) == requirement.problem("NVIDIA_REQUIRE_CUDA", "cuda>=12.6", HOST)
+    assert "localhost/cuda:1 is refused at its start" in item.why
+
+
+def test_every_driver_of_a_mixed_cluster_is_held_to_it() -> None:
+    newer = requirement.Facts(driver="580.65.06", cuda="13.0")
+    found = levels(HOST, newer, NVIDIA_REQUIRE_CUDA="cuda>=12.9")
+    assert found == [("image", "fail"), ("image", "ok")]
+
+
+def test_without_any_driver_there_is_nothing_to_hold_an_image_to() -> None:
+    seen = imageneeds.Seen(image="i", env={"NVIDIA_REQUIRE_CUDA": "cuda>=12"}, hosts=())
+    assert [(item.check, item.level) for item in imageneeds.judge(seen)] == [("driver", "fail")]
+
+
+def test_what_is_known_comes_from_nvidias_driver_and_the_lowest_of_its_gpus() -> None:
+    drivers = (
+        Driver(vendor=Vendor.NVIDIA, version="550.163.01", cuda_version=(12, 4)),
+        Driver(vendor=Vendor.AMD, version="6.1"),
+    )
+    gpus = [
+        GPU(
+            uuid=GPUUUID(f"GPU-{place}"),
+            index=place,
+            minor=place,
+            pci_bus_id="0000:00:00.0",
+            name="x",
+            memory_bytes=1,
+            compute_capability=pair,
+        )
+        for place, pair in enumerate([(9, 0), (8, 6), (10, 0), None])
+    ]
+    (found,) = imageneeds.facts(drivers, gpus)
+    assert (found.driver, found.cuda, found.arch) == ("550.163.01", "12.4", "8.6")
