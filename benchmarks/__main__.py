@@ -14,9 +14,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import choose, frame, generate, inject, node, product, store
+from benchmarks import cdi, choose, frame, generate, inject, node, product, store
 
-MODULES = (choose, node, generate, inject, product, store)
+MODULES = (choose, cdi, node, generate, inject, product, store)
 
 
 def main(arguments: Sequence[str]) -> int:
