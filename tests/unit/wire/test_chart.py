@@ -22,8 +22,10 @@ ROOT = Path(__file__).parent.parent.parent.parent
 OURS = chart.load(manifests.FOLDER)
 
 
-def objects(*given: Mapping[str, Any], name: str = "fairlead", crds: bool = True) -> tuple[dict[str, Any], ...]:
-    return chart.render(OURS, given, name=name, namespace="gpus", crds=crds)
+def objects(
+    *given: Mapping[str, Any], name: str = "fairlead", crds: bool = True, hooks: bool = False
+) -> tuple[dict[str, Any], ...]:
+    return chart.render(OURS, given, name=name, namespace="gpus", crds=crds, hooks=hooks)
 
 
 def one(found: tuple[dict[str, Any], ...], kind: str, name: str = "") -> dict[str, Any]:
@@ -236,6 +238,12 @@ def test_every_profile_of_simulated_silicon_can_be_named() -> None:
         objects({"silicon": {"simulate": name}})
 
 
+def test_what_helm_does_after_a_removal_is_left_to_helm() -> None:
+    hooks = [item for item in objects(hooks=True) if item not in objects()]
+    assert {item["kind"] for item in hooks} >= {"Job", "ServiceAccount", "ClusterRole"}
+    assert {item["metadata"]["annotations"]["helm.sh/hook"] for item in hooks} == {"post-delete"}
+
+
 def test_the_definitions_of_kinds_can_be_left_out() -> None:
     assert {item["kind"] for item in objects()} - {item["kind"] for item in objects(crds=False)} == {
         "CustomResourceDefinition"
@@ -281,10 +289,10 @@ def _documented(who: str) -> set[tuple[str, str]]:
     return {(verb, resource) for verbs, resource in asked for verb in verbs}
 
 
-@pytest.mark.parametrize("who", ["agent", "scheduler", "controller"])
+@pytest.mark.parametrize("who", ["agent", "scheduler", "controller", "viewer", "withdraw"])
 def test_a_role_is_exactly_what_the_page_says_its_process_asks_for(who: str) -> None:
     assert _documented(who)
-    assert _granted(objects(), who) == _documented(who)
+    assert _granted(objects(hooks=True), who) == _documented(who)
 
 
 def test_leases_are_named_as_the_processes_name_them() -> None:

@@ -1,0 +1,221 @@
+"""The doctor's judgement of a cluster: each fault is found once, says why it matters, and names the next step."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from fairlead import errors, settings
+from fairlead.cli import clusterjudge, clusterseen
+from fairlead.cli.clusterseen import Seen
+from fairlead.store import memory
+from fairlead.wire.kubernetes import coordination, core, gpudevice, meta, workload
+
+NOW: Final = 1_800_000_000.0
+RESOURCE: Final = "nvidia.com/gpu"
+OURS: Final = {"app.kubernetes.io/part-of": "fairlead", "app.kubernetes.io/name": "fairlead"}
+
+
+def about(name: str, component: str = "", namespace: str = "fairlead") -> meta.ObjectMeta:
+    labels = OURS | ({"app.kubernetes.io/component": component} if component else {})
+    return meta.ObjectMeta(name=name, namespace=namespace, labels=labels, creation_timestamp=meta.emit_time(NOW - 60))
+
+
+def node(name: str = "a", *, capacity: str = "2", allocatable: str = "2", ready: str = "True") -> core.Node:
+    return core.Node(
+        metadata=meta.ObjectMeta(name=name),
+        status=core.NodeStatus(
+            capacity={RESOURCE: capacity} if capacity else {},
+            allocatable={RESOURCE: allocatable} if capacity else {},
+            conditions=(meta.Condition(type="Ready", status=ready, reason="KubeletSaysSo"),),
+        ),
+    )
+
+
+def gpu(index: int, health: str = gpudevice.HEALTHY, reason: str = "") -> gpudevice.GPUDevice:
+    return gpudevice.GPUDevice(
+        metadata=meta.ObjectMeta(name=f"a.gpu-{index}"),
+        spec=gpudevice.GPUDeviceSpec(
+            node_name="a",
+            index=index,
+            minor=index,
+            uuid=f"GPU-{index}",
+            vendor="nvidia",
+            product="H100",
+            memory="80Gi",
+            simulated=False,
+        ),
+        status=gpudevice.GPUDeviceStatus(health=health, reason=reason, message="it fell off" if reason else ""),
+    )
+
+
+def agent(*, wanted: int = 1, ready: int = 1, runtime_class: str = "") -> workload.DaemonSet:
+    return workload.DaemonSet(
+        metadata=about("fairlead-agent", "agent"),
+        spec=workload.WorkloadSpec(
+            selector=workload.LabelSelector(match_labels={"app.kubernetes.io/component": "agent"}),
+            template=workload.Template(spec=workload.TemplateSpec(runtime_class_name=runtime_class)),
+        ),
+        status=workload.DaemonSetStatus(desired_number_scheduled=wanted, number_ready=ready),
+    )
+
+
+def deployment(component: str) -> workload.Deployment:
+    return workload.Deployment(metadata=about(f"fairlead-{component}", component))
+
+
+def lease(component: str, *, age_s: float = 1, holder: str = "one") -> coordination.Lease:
+    renewed = meta.emit_time(NOW - age_s)
+    spec = coordination.LeaseSpec(holder_identity=holder, lease_duration_seconds=15, renew_time=renewed)
+    return coordination.Lease(metadata=about(f"fairlead-{component}"), spec=spec)
+
+
+def pod(name: str, *, gpus: str = "1", status: core.PodStatus | None = None, where: str = "") -> core.Pod:
+    main = core.Container(
+        name="main", resources=core.ResourceRequirements(limits={RESOURCE: gpus}, requests={RESOURCE: gpus})
+    )
+    spec = core.PodSpec(containers=(main,), node_name=where, scheduler_name="fairlead")
+    return core.Pod(metadata=about(name, namespace="team"), spec=spec, status=status or core.PodStatus(phase="Pending"))
+
+
+REFUSED: Final = core.PodStatus(
+    phase="Pending",
+    conditions=(meta.Condition(type="PodScheduled", status="False", reason="Unschedulable", message="0/1 nodes fit"),),
+)
+ADMISSION: Final = core.PodStatus(phase="Failed", reason="UnexpectedAdmissionError", message="GPU-0 is not healthy")
+STARTING: Final = core.PodStatus(
+    phase="Pending",
+    container_statuses=(
+        core.ContainerStatus(
+            name="agent",
+            state=core.ContainerStateUnion(waiting=core.ContainerStateWaiting(reason="ImagePullBackOff")),
+        ),
+    ),
+)
+GOOD: Final = Seen(
+    now=NOW,
+    address="https://cluster",
+    resource=RESOURCE,
+    version="v1.36.2",
+    has_definition=True,
+    agents=(agent(),),
+    deployments=(deployment("scheduler"), deployment("controller")),
+    nodes=(node(), node("b", capacity="")),
+    gpus=(gpu(0), gpu(1)),
+    pods=(pod("runs", where="a", status=core.PodStatus(phase="Running")),),
+    leases=(lease("scheduler"), lease("controller")),
+    runtime_classes=frozenset(),
+    refusals=(),
+)
+NO_CLASS: Final = 'pods "x" is forbidden: pod rejected: RuntimeClass "fairlead" not found'
+
+
+def changed(**changes: Any) -> Seen:
+    return dataclasses.replace(GOOD, **changes)
+
+
+def test_a_good_cluster_has_one_good_word_for_every_layer() -> None:
+    found = list(clusterjudge.judge(GOOD))
+    assert {item.level for item in found} == {"ok"}
+    layers = ["api", "rights", "crd", "agent", "nodes", "gpus", "scheduler", "controller", "runtime", "pods"]
+    assert [item.check for item in found] == layers
+
+
+@pytest.mark.parametrize(
+    ("changes", "check", "level", "says"),
+    [
+        ({"problem": "does not answer"}, "api", "fail", "does not answer"),
+        ({"lacking": clusterseen.NEEDS[2:4]}, "rights", "warn", "get pods/log, list nodes"),
+        ({"has_definition": False}, "crd", "fail", "GPUDevice is not installed"),
+        ({"agents": ()}, "agent", "warn", "though GPUs are published"),
+        ({"agents": (), "gpus": ()}, "agent", "fail", "no DaemonSet"),
+        ({"agents": (agent(wanted=0, ready=0),)}, "agent", "fail", "selects no node"),
+        ({"agents": (agent(wanted=3, ready=2),)}, "agent", "fail", "2 of 3 nodes"),
+        ({"nodes": (node(ready="False"),)}, "nodes", "fail", "node a is notready: KubeletSaysSo"),
+        ({"nodes": (node(capacity=""),)}, "nodes", "fail", "kubelet knows no nvidia.com/gpu"),
+        ({"nodes": (node(allocatable="0"),)}, "nodes", "fail", "offers none"),
+        ({"nodes": (node(allocatable="1"),)}, "nodes", "warn", "offers 1 of 2"),
+        ({"nodes": (node("b", capacity=""),), "gpus": ()}, "nodes", "fail", "none of 1 nodes has GPUs"),
+        ({"gpus": (gpu(0), gpu(1, gpudevice.UNHEALTHY, "XID79"))}, "gpus", "warn", "Unhealthy (XID79: it fell off)"),
+        ({"gpus": (gpu(0), gpu(1, gpudevice.LOST, "Lost"))}, "gpus", "warn", "GPU 1 of node a is Lost"),
+        ({"leases": (lease("scheduler", age_s=180), lease("controller"))}, "scheduler", "fail", "renewed 3m ago"),
+        ({"leases": (lease("scheduler"), lease("controller", holder=""))}, "controller", "warn", "nobody holds"),
+        ({"leases": (lease("controller"),)}, "scheduler", "fail", "nobody has ever led"),
+        ({"agents": (agent(runtime_class="nvidia"),)}, "runtime", "fail", 'RuntimeClass "nvidia" does not exist'),
+        ({"refusals": (core.Event(message=NO_CLASS),)}, "runtime", "fail", 'RuntimeClass "fairlead"'),
+        ({"pods": (pod("waits", gpus="9", status=REFUSED),)}, "pods", "warn", "waits for 9 nvidia.com/gpu: 0/1 nodes"),
+        ({"pods": (pod("unseen"),)}, "pods", "fail", 'no scheduler named "fairlead"'),
+        ({"pods": (pod("no", where="a", status=ADMISSION),)}, "pods", "warn", "refused by a: GPU-0 is not healthy"),
+    ],
+)
+def test_each_fault_is_found_and_says_why_and_what_next(
+    changes: dict[str, Any], check: str, level: str, says: str
+) -> None:
+    bad = [item for item in clusterjudge.judge(changed(**changes)) if item.level != "ok"]
+    mine = [item for item in bad if item.check == check]
+    assert [(item.level, says in item.what) for item in mine] == [(level, True)], bad
+    assert all(item.why and item.fix for item in bad)
+
+
+def test_pods_of_the_agent_that_are_not_ready_are_named_with_their_reason() -> None:
+    stuck = msgspec.structs.replace(
+        pod("fairlead-agent-x", where="a", status=STARTING), metadata=about("fairlead-agent-x", "agent")
+    )
+    seen = changed(agents=(agent(ready=0),), pods=(stuck,))
+    (found,) = (item for item in clusterjudge.judge(seen) if item.check == "agent")
+    assert "fairlead-agent-x on a is creating (ImagePullBackOff)" in found.what
+    assert "describe pod fairlead-agent-x" in found.fix
+
+
+def test_what_may_not_be_read_is_not_judged() -> None:
+    blind = ("agents", "nodes", "gpus", "pods", "leases", "runtime_classes", "has_definition")
+    seen = changed(**dict.fromkeys(blind), lacking=clusterseen.NEEDS)
+    assert [item.check for item in clusterjudge.judge(seen)] == ["api", "rights"]
+
+
+def test_a_cluster_that_uses_its_own_scheduler_is_well() -> None:
+    found = list(clusterjudge.judge(changed(deployments=(), leases=())))
+    assert {item.level for item in found} == {"ok"}
+
+
+class Server:
+    address = "https://cluster"
+
+    def __init__(self, *, denied: str = "", silent: bool = False) -> None:
+        self._denied, self._silent = denied, silent
+
+    async def version(self) -> str:
+        if self._silent:
+            raise errors.Unavailable("no answer", reason="APIServerUnreachable", hint="start it")
+        return "v1.36.2"
+
+    async def may(self, verb: str, resource: str, *, group: str = "", part: str = "", namespace: str = "") -> bool:
+        return resource != self._denied
+
+
+async def test_everything_is_read_through_the_store() -> None:
+    store = memory.MemoryStore()
+    definition = workload.CustomResourceDefinition(
+        metadata=meta.ObjectMeta(name="gpudevices.fairlead.dev"),
+        status=workload.DefinitionStatus(conditions=(meta.Condition(type="Established", status="True"),)),
+    )
+    old = lease("scheduler", age_s=0)
+    for item in (agent(), deployment("scheduler"), old, definition, node(), gpu(0), pod("waits")):
+        made = await store.create(item)
+        if hasattr(item, "status"):
+            await store.update_status(msgspec.structs.replace(item, metadata=made.metadata))
+    seen = await clusterseen.look(store, Server(denied="nodes"), settings.Settings())
+    assert abs(seen.now - time.time()) < 60
+    assert seen.has_definition is True
+    assert [need.text for need in seen.lacking] == ["list nodes"]
+    counts = [len(found or ()) for found in (seen.agents, seen.deployments, seen.leases, seen.gpus, seen.pods)]
+    assert counts == [1] * 5
+
+
+async def test_a_silent_server_is_all_that_is_said() -> None:
+    seen = await clusterseen.look(memory.MemoryStore(), Server(silent=True), settings.Settings())
+    assert seen.problem == "no answer (start it)"

@@ -1,0 +1,267 @@
+"""The API over a cluster: what nodes publish, what its API server keeps of output, and plain refusals of the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import msgspec
+import pytest
+
+from fairlead import errors
+from fairlead.serve import app, clusterhome, services
+from fairlead.store import memory
+from fairlead.store.port import Store
+from fairlead.wire.kubernetes import core, gpudevice, meta
+from fairlead.wire.kubernetes.gpudevice import GPUDevice
+from tests.unit.serve.world import in_process
+
+
+class Server:
+    """An API server's other doors: output by pod, container and run."""
+
+    address = "https://cluster:6443"
+
+    def __init__(self) -> None:
+        self.outputs: dict[str, bytes] = {}
+        self.is_silent = False
+
+    async def version(self) -> str:
+        if self.is_silent:
+            raise errors.Unavailable("it does not answer", reason="APIServerUnreachable", hint="start it")
+        return "v1.36.2"
+
+    async def logs(
+        self, namespace: str, pod: str, container: str, *, follow: bool, tail: int | None, timestamps: bool
+    ) -> AsyncIterator[bytes]:
+        output = self.outputs.get(f"{namespace}/{pod}/{container}")
+        if output is None:
+            message = f'container "{container}" in pod "{pod}" is waiting to start'
+            raise errors.Conflict(message, reason="ContainerNotStarted")
+        yield output
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+@pytest.fixture
+def store() -> memory.MemoryStore:
+    return memory.MemoryStore()
+
+
+@pytest.fixture
+async def api(store: memory.MemoryStore, server: Server) -> AsyncIterator[httpx.AsyncClient]:
+    door = services.Services(
+        store=store,
+        home=clusterhome.ClusterHome(store=store, server=server),
+        info=services.ServiceInfo(
+            version="0.0.0",
+            node="",
+            started_at=time.time(),
+            scheduler_name="",
+            resource="nvidia.com/gpu",
+            socket=Path("/none"),
+            state_folder=Path(),
+            cdi_folder=Path(),
+        ),
+    )
+    transport = in_process(app.create_app(door))
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        yield client
+
+
+async def add_gpu(store: Store, node: str, index: int, status: gpudevice.GPUDeviceStatus) -> None:
+    spec = gpudevice.GPUDeviceSpec(
+        node_name=node,
+        index=index,
+        minor=index,
+        uuid=f"GPU-{index}",
+        vendor="nvidia",
+        product="NVIDIA H100 80GB HBM3",
+        memory="81559Mi",
+        simulated=True,
+        pci_bus_id=f"0000:0{index}:00.0",
+        numa_node=index,
+        driver_version="550.1",
+        cuda_version="12.4",
+        mig_mode="Disabled",
+    )
+    about = meta.ObjectMeta(name=gpudevice.object_name(spec.uuid, node, simulated=True))
+    made = await store.create(GPUDevice(metadata=about, spec=spec))
+    await store.update_status(msgspec.structs.replace(made, status=status))
+
+
+async def add_pod(store: Store, name: str, *containers: str, node: str = "a") -> core.Pod:
+    spec = core.PodSpec(containers=tuple(core.Container(name=one, image="image") for one in containers), node_name=node)
+    return await store.create(core.Pod(metadata=meta.ObjectMeta(name=name, namespace="team"), spec=spec))
+
+
+async def run(store: Store, name: str, container: str, run_id: str, *, ended: int | None = None) -> None:
+    """Let a container's run begin, or end with a code."""
+    pod = await store.get(core.Pod, name, "team")
+    running = core.ContainerStateRunning(started_at=meta.now())
+    state = core.ContainerStateUnion(running=running)
+    if ended is not None:
+        over = core.ContainerStateTerminated(exit_code=ended, started_at=meta.now(), finished_at=meta.now())
+        state = core.ContainerStateUnion(terminated=over)
+    status = core.ContainerStatus(name=container, state=state, container_id=f"containerd://{run_id}")
+    phase = "Running" if ended is None else ("Failed" if ended else "Succeeded")
+    changed = core.PodStatus(phase=phase, container_statuses=(status,))
+    await store.update_status(msgspec.structs.replace(pod, status=changed))
+
+
+async def test_gpus_of_all_nodes_are_listed_with_health_and_holders(
+    api: httpx.AsyncClient, store: memory.MemoryStore
+) -> None:
+    ill = gpudevice.GPUDeviceStatus(health="Unhealthy", reason="XID79", message="fell off the bus")
+    holder = gpudevice.Holder(namespace="team", pod="train", container="main")
+    await add_gpu(store, "b", 0, gpudevice.GPUDeviceStatus(health="Healthy", holders=(holder,)))
+    await add_gpu(store, "a", 1, ill)
+    await add_gpu(store, "a", 0, gpudevice.GPUDeviceStatus(health="Healthy"))
+    found = (await api.get("/v1/gpus")).json()
+    assert [(item["node"], item["gpu"]["index"], item["health"]) for item in found["gpus"]] == [
+        ("a", 0, "Healthy"),
+        ("a", 1, "Unhealthy"),
+        ("b", 0, "Healthy"),
+    ]
+    assert found["gpus"][1]["reason"] == "XID79"
+    assert found["gpus"][2]["holders"] == [
+        {"device": "GPU-0", "namespace": "team", "container": "train", "part": "main"}
+    ]
+    assert found["gpus"][0]["gpu"]["memory_bytes"] == 81559 << 20
+    assert found["drivers"] == [{"vendor": "nvidia", "version": "550.1", "cuda_version": [12, 4]}]
+    assert found["is_simulated"] is True
+
+
+async def test_topology_is_by_node_and_says_that_links_are_not_known(
+    api: httpx.AsyncClient, store: memory.MemoryStore
+) -> None:
+    for name, index in (("b", 0), ("a", 1), ("a", 0)):
+        await add_gpu(store, name, index, gpudevice.GPUDeviceStatus())
+    found = (await api.get("/v1/topology")).json()["items"]
+    assert [(item["node"], len(item["gpus"]), item["links"]) for item in found] == [("a", 2, None), ("b", 1, None)]
+
+
+async def test_status_describes_the_cluster_and_a_server_that_is_silent(
+    api: httpx.AsyncClient, store: memory.MemoryStore, server: Server
+) -> None:
+    await add_gpu(store, "a", 0, gpudevice.GPUDeviceStatus(health="Lost"))
+    found = (await api.get("/v1/status")).json()
+    assert found["cluster"] == {"server": "https://cluster:6443", "version": "v1.36.2"}
+    assert found["gpus"] == {"found": 1, "unreadable": 1, "Lost": 1}
+    assert found["engine"] is None
+    server.is_silent = True
+    assert (await api.get("/v1/status")).json()["problems"] == ["it does not answer (start it)"]
+
+
+async def test_output_is_what_the_server_keeps_of_the_named_container(
+    api: httpx.AsyncClient, store: memory.MemoryStore, server: Server
+) -> None:
+    await add_pod(store, "two", "main", "side")
+    server.outputs = {"team/two/main": b"from main\n", "team/two/side": b"from side\n"}
+    logs = "/v1/containers/two/logs"
+    assert (await api.get(logs, params={"namespace": "team"})).text == "from main\n"
+    assert (await api.get(logs, params={"namespace": "team", "container": "side"})).text == "from side\n"
+    missing = await api.get(logs, params={"namespace": "team", "container": "third"})
+    assert (missing.status_code, "main, side" in missing.json()["detail"]) == (404, True)
+
+
+async def test_no_output_yet_is_a_conflict_with_its_reason(api: httpx.AsyncClient, store: memory.MemoryStore) -> None:
+    await add_pod(store, "waits", "main", node="")
+    await add_pod(store, "pulls", "main")
+    for name in ("waits", "pulls"):
+        answer = await api.get(f"/v1/containers/{name}/logs", params={"namespace": "team"})
+        assert (answer.status_code, answer.json()["reason"]) == (409, "ContainerNotStarted")
+
+
+async def test_followed_output_waits_for_the_start_and_goes_on_through_restarts(
+    api: httpx.AsyncClient, store: memory.MemoryStore, server: Server
+) -> None:
+    await add_pod(store, "again", "main")
+    server.outputs = {"team/again/main": b"ran\n"}
+    follow = {"namespace": "team", "follow": "true"}
+    async with asyncio.TaskGroup() as tasks:
+        reading = tasks.create_task(api.get("/v1/containers/again/logs", params=follow))
+        await run(store, "again", "main", "first")
+        await run(store, "again", "main", "first")
+        await run(store, "again", "main", "second", ended=3)
+    assert reading.result().text in {"ran\nran\n", "ran\n"}  # a watch may begin after the first run was over
+    once = await api.get("/v1/containers/again/logs", params={**follow, "once": "true"})
+    assert once.text == "ran\n"
+
+
+async def test_a_pod_is_handed_to_the_server_as_it_is_asked_for(
+    api: httpx.AsyncClient, store: memory.MemoryStore
+) -> None:
+    made = await api.post("/v1/containers", json={"image": "demo", "name": "mine", "gpus": 2, "namespace": "team"})
+    assert made.status_code == 201
+    pod = await store.get(core.Pod, "mine", "team")
+    assert pod.spec.scheduler_name == ""
+    assert pod.spec.containers[0].resources.limits == {"nvidia.com/gpu": 2}
+    assert not (await store.list(core.Event)).items
+    again = await api.post("/v1/containers", json={"image": "demo", "name": "mine", "namespace": "team"})
+    assert (again.status_code, again.json()["reason"]) == (409, "AlreadyExists")
+
+
+async def test_removal_leaves_the_mark_of_a_stop_out(api: httpx.AsyncClient, store: memory.MemoryStore) -> None:
+    await add_pod(store, "goes", "main")
+    answer = await api.delete("/v1/containers/goes", params={"namespace": "team", "grace": 0})
+    assert answer.status_code == 202
+    marked = await store.get(core.Pod, "goes", "team")
+    assert marked.metadata.deletion_timestamp is not None
+    assert not marked.metadata.annotations
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "says"),
+    [
+        ("POST", "/v1/containers/train:stop", "fairlead rm -n default train"),
+        ("POST", "/v1/containers/train:attach", "--pid"),
+        ("POST", "/v1/containers/train:detach", "--pid"),
+        ("POST", "/v1/faults", "on its node"),
+        ("POST", "/v1/pods", "kubectl apply"),
+        ("GET", "/v1/images", "crictl"),
+        ("DELETE", "/v1/images?name=x", "crictl"),
+    ],
+)
+async def test_what_needs_a_machine_is_refused_with_what_does_it_on_a_cluster(
+    api: httpx.AsyncClient, method: str, path: str, says: str
+) -> None:
+    body = {"/v1/faults": {"fault": "xid"}}.get(path, {"gpu": "0"})
+    answer = await api.request(method, path, json=None if method in {"GET", "DELETE"} else body)
+    assert (answer.status_code, answer.json()["reason"]) == (400, "NotOnCluster")
+    assert says in answer.json()["hint"]
+
+
+async def test_a_foreign_pod_is_traced_by_what_its_kubelet_says(
+    api: httpx.AsyncClient, store: memory.MemoryStore
+) -> None:
+    pod = await add_pod(store, "plain", "main", "side")
+    await run(store, "plain", "main", "first", ended=3)
+    warning = core.Event(
+        metadata=meta.ObjectMeta(name="plain.1", namespace="team"),
+        involved_object=core.ObjectReference(kind="Pod", name="plain", namespace="team", uid=pod.metadata.uid),
+        reason="BackOff",
+        message="Back-off restarting failed container",
+        type="Warning",
+        source=core.EventSource(component="kubelet"),
+        last_timestamp=meta.now(),
+    )
+    await store.create(warning)
+    told = (await api.get("/v1/containers/plain/trace", params={"namespace": "team"})).json()["entries"]
+    by_title = {item["title"]: item for item in told}
+    assert by_title["process ended"]["step"]["message"] == "main ended with 3, its kubelet says"
+    assert by_title["container created"]["record"] == "not recorded"
+    assert by_title["BackOff"]["step"]["is_warning"] is True
+    side = {"namespace": "team", "container": "side"}
+    other = (await api.get("/v1/containers/plain/trace", params=side)).json()["entries"]
+    assert {item["step"]["reason"] for item in other if item["step"]} == {"Accepted", "BackOff"}
+
+
+async def test_readiness_is_the_servers_answer(api: httpx.AsyncClient) -> None:
+    assert (await api.get("/readyz")).json() == {"status": "ready"}
