@@ -33,6 +33,7 @@ from fairlead.model.devicerule import DeviceRules
 from fairlead.node import devicecgroup, probe, prober
 
 _PROBE_S: Final = 6.0
+_CAP_MKNOD: Final = 27  # include/uapi/linux/capability.h
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,9 +181,12 @@ async def _probe(
     numbers: tuple[tuple[int, int], ...],
     waiting: prober.Prober | None,
 ) -> tuple[dict[str, str], tuple[str, ...]]:
+    told: tuple[str, ...] = ()
+    if numbers and not await asyncio.to_thread(_may_make_nodes):
+        numbers, told = (), ("what open() says of numbers without a node: making one needs CAP_MKNOD",)
     keys = [*paths, *(f"{major}:{minor}" for major, minor in numbers)]
     if not keys:
-        return {}, ()
+        return {}, told
     if waiting is None:
         joined = (await ruled).restricting or held.cgroups[:1]
     else:  # in a hurry: what it is not in yet is joined
@@ -192,12 +196,19 @@ async def _probe(
     try:
         code, said = await (waiting.ask(words) if waiting is not None else _run(words))
     except errors.Unavailable as error:
-        return {}, (f"what open() says: {error.message}",)
+        return {}, (*told, f"what open() says: {error.message}")
     # Its answer is the last thing it does: one that is whole counts, whatever ended it then.
     if code != 0 and not said.endswith("]"):
         ended = "its container ended meanwhile and took the probe along" if code == -signal.SIGKILL else ""
-        return {}, (f"what open() says: {said or ended or f'the probe ended with {code}'}",)
-    return dict(zip(keys, msgspec.json.decode(said, type=list[str]), strict=True)), ()
+        return {}, (*told, f"what open() says: {said or ended or f'the probe ended with {code}'}")
+    return dict(zip(keys, msgspec.json.decode(said, type=list[str]), strict=True)), told
+
+
+def _may_make_nodes() -> bool:
+    """Tell whether a node that cannot be made is the container's rule, and not a lack of ours."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    effective = next(line.split()[1] for line in lines if line.startswith("CapEff:"))
+    return bool(int(effective, 16) >> _CAP_MKNOD & 1)
 
 
 async def _run(words: list[str]) -> tuple[int, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import json
 import os
 import platform
 import secrets
@@ -266,3 +267,19 @@ def test_a_container_with_the_hosts_pids_reads_the_hosts_cgroup_mounts(tmp_path:
         (process / "ns/mnt").symlink_to(space)
         (process / "mountinfo").write_text(mount("cgroup2", Path(point), "rw", inside="/../.."))
     assert devicecgroup.mounts(tmp_path) == {"cgroup2": ("/../..", tmp_path / "proc/1/root/sys/fs/cgroup")}
+
+
+@needs_root
+async def test_numbers_are_not_tried_by_an_agent_that_may_not_make_nodes() -> None:
+    code = (
+        "import asyncio, json, os\n"
+        "from fairlead.node import isolation\n"
+        "found = asyncio.run(isolation.read_back(os.getpid(), paths=('/dev/null',), numbers=((1, 3),)))\n"
+        "print(json.dumps([found.opens, [text for text in found.unread if 'MKNOD' in text]]))\n"
+    )
+    argv = ("setpriv", "--bounding-set", "-mknod", "--inh-caps", "-mknod", "--", sys.executable, "-c", code)
+    child = await asyncio.create_subprocess_exec(*argv, stdout=subprocess.PIPE)
+    said, _ = await child.communicate()
+    opens, unread = json.loads(said)
+    assert opens == {"/dev/null": "OK"}
+    assert unread == ["what open() says of numbers without a node: making one needs CAP_MKNOD"]
