@@ -91,7 +91,7 @@ def test_the_objects_are_those_of_helm(helm: Helm, tmp_path: Path, name: str) ->
     assert done.returncode == 0, done.stderr
 
     given = chart.parse_values((tmp_path / "values.yaml").read_bytes(), name="values"), {"log": {"level": "debug"}}
-    ours = chart.render(chart.load(manifests.FOLDER), given, name="gpus-1", namespace="here")
+    ours = chart.render(chart.load(manifests.FOLDER), given, name="gpus-1", namespace="here", hooks=True)
 
     assert _keyed(ours) == _keyed(chart.parse_objects(done.stdout))
 

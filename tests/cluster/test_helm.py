@@ -123,8 +123,9 @@ def test_a_release_is_installed_changed_rolled_back_and_removed_without_a_trace(
     node.until_allocatable(server, cluster.node, 0)
     _remove_space(tools, server)
     assert [path.name for path in cluster.cdi.iterdir() if path.name.startswith("fairlead-")] == []
-    left = {line for line in tools.objects() - before if not line.startswith("GPUDevice ")}
-    assert left == {"CustomResourceDefinition <no value>/gpudevices.fairlead.dev"}
+    assert tools.objects() - before == {"CustomResourceDefinition <no value>/gpudevices.fairlead.dev"}
+    labels = server.get(f"/api/v1/nodes/{cluster.node}")["metadata"]["labels"]
+    assert [name for name in labels if name.startswith(("nvidia.com/", "fairlead.dev/"))] == []
     tools.kubectl("delete", "crd", "gpudevices.fairlead.dev")
     assert tools.objects() <= before
 

@@ -27,8 +27,6 @@ from fairlead.store.port import Change, ChangeKind, Selector, Store
 from fairlead.wire.kubernetes import core, gpudevice, meta
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
 
-MANAGER: Final = "fairlead-agent"
-"""Field manager of what the agent applies."""
 DRIFT_S: Final = 5.0
 """How long somebody else's change to what we have written stands."""
 NODE_WAIT_S: Final = 60.0
@@ -189,7 +187,7 @@ class Publisher:
                 api_version=node.API_VERSION, kind=node.KIND, name=self._name, uid=node.metadata.uid
             )
             about = meta.ObjectMeta(name=name, owner_references=(owner,))
-            device = await self._store.apply(GPUDevice(metadata=about, spec=wanted.spec), manager=MANAGER)
+            device = await self._store.apply(GPUDevice(metadata=about, spec=wanted.spec), manager=label.MANAGER)
         if not self._is_told(device, wanted):
             telling = functools.partial(planner.with_status, wanted=wanted, now=meta.now())
             await change.change_status(self._store, GPUDevice, name, telling)
@@ -200,7 +198,7 @@ class Publisher:
         if self._is_labelled(node):
             return
         about = meta.ObjectMeta(name=self._name, uid=node.metadata.uid, labels=wanted)
-        await self._store.apply(core.Node(metadata=about), manager=MANAGER)
+        await self._store.apply(core.Node(metadata=about), manager=label.MANAGER)
         self._applied = wanted
 
 

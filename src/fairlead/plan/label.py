@@ -18,6 +18,8 @@ from typing import Final
 from fairlead.wire.kubernetes import quantity
 from fairlead.wire.kubernetes.gpudevice import GPUDeviceSpec
 
+MANAGER: Final = "fairlead-agent"
+"""Field manager of what agents apply to Nodes and GPUDevices."""
 NVIDIA: Final = "nvidia.com/"
 SIMULATED: Final = "fairlead.dev/simulated"
 """`true` where any GPU of the node is simulated."""
@@ -63,6 +65,11 @@ def plan_labels(specs: Iterable[GPUDeviceSpec], *, machine: str) -> dict[str, st
         if name := label_value(product, longest=_LONGEST - len("gpu-count.")):
             labels[f"{MODEL_COUNT}{name}"] = str(count)
     return labels
+
+
+def may_be_ours(labels: Mapping[str, str]) -> bool:
+    """Tell whether a node's labels hold any that an agent sets; another's feature discovery sets some of them too."""
+    return any(name.startswith((NVIDIA, SIMULATED, MODEL_COUNT)) for name in labels)
 
 
 def _common(nvidia: tuple[GPUDeviceSpec, ...], machine: str) -> dict[str, str]:

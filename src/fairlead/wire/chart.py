@@ -138,11 +138,18 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any], *, keeps_null: bool 
 
 
 def render(
-    chart: Chart, given: Iterable[Mapping[str, Any]] = (), *, name: str, namespace: str, crds: bool = True
+    chart: Chart,
+    given: Iterable[Mapping[str, Any]] = (),
+    *,
+    name: str,
+    namespace: str,
+    crds: bool = True,
+    hooks: bool = False,
 ) -> tuple[dict[str, Any], ...]:
     """Return the objects of a chart, in the order in which to create them.
 
     Args:    given: values, later ones over earlier ones.   name: of the release.
+             hooks: also what helm makes at moments of a release's life; only helm knows when.
     Raises:  Invalid: a value breaks the schema; ProtocolError: a template is outside the known subset, with its line.
     """
     over: dict[str, Any] = {}
@@ -154,9 +161,14 @@ def render(
     root = {"Values": values, "Chart": about, "Release": {"Name": name, "Namespace": namespace}}
     templates = gotemplate.Templates(chart.templates)
     rendered = [templates.render(file, root) for file in chart.templates]
-    found = [item for text in (*(chart.crds if crds else ()), *rendered) for item in parse_objects(text)]
+    texts = (*(chart.crds if crds else ()), *rendered)
+    found = [item for text in texts for item in parse_objects(text) if hooks or not _is_hook(item)]
     rank = {kind: place for place, kind in enumerate(_ORDER)}
     return tuple(sorted(found, key=lambda item: rank.get(item["kind"], len(_ORDER))))
+
+
+def _is_hook(item: Mapping[str, Any]) -> bool:
+    return "helm.sh/hook" in (item["metadata"].get("annotations") or {})
 
 
 def parse_objects(text: str) -> list[dict[str, Any]]:

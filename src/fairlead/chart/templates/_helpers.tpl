@@ -163,3 +163,10 @@ emptyDir:
   medium: Memory
   sizeLimit: 16Mi
 {{- end -}}
+
+{{- /* What helm makes after everything else was removed, and removes once it succeeded. Call with its weight. */}}
+{{- define "fairlead.hook" -}}
+helm.sh/hook: post-delete
+helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end -}}

@@ -1,0 +1,55 @@
+"""Taking back what agents published, over a store."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fairlead import errors
+from fairlead.control import withdraw
+from fairlead.plan import label
+from fairlead.store.memory import MemoryStore
+from fairlead.store.port import Selector
+from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes.gpudevice import GPUDevice, GPUDeviceSpec
+
+_AGENTS = Selector(namespace="fairlead", labels={"app.kubernetes.io/component": "agent"})
+
+
+async def _publish(store: MemoryStore, node: str) -> None:
+    await store.create(core.Node(metadata=meta.ObjectMeta(name=node, labels={"kubernetes.io/os": "linux"})))
+    about = meta.ObjectMeta(name=node, labels={"nvidia.com/gpu.count": "8", label.SIMULATED: "true"})
+    await store.apply(core.Node(metadata=about), manager=label.MANAGER)
+    spec = GPUDeviceSpec(
+        node_name=node, index=0, minor=0, uuid="GPU-1", vendor="nvidia", product="H100", memory="80Gi", simulated=True
+    )
+    await store.create(GPUDevice(metadata=meta.ObjectMeta(name=f"{node}-gpu-1"), spec=spec))
+
+
+async def test_objects_and_labels_go_and_what_others_set_stays() -> None:
+    store = MemoryStore()
+    for node in ("one", "two"):
+        await _publish(store, node)
+    await store.create(core.Node(metadata=meta.ObjectMeta(name="plain", labels={"kubernetes.io/os": "linux"})))
+
+    done = await withdraw.withdraw(store)
+
+    assert done == withdraw.Withdrawn(devices=("one-gpu-1", "two-gpu-1"), nodes=("one", "two"))
+    assert (await store.list(GPUDevice)).items == ()
+    for found in (await store.list(core.Node)).items:
+        assert found.metadata.labels == {"kubernetes.io/os": "linux"}
+    assert await withdraw.withdraw(store) == withdraw.Withdrawn()
+
+
+async def test_agents_that_live_are_waited_for() -> None:
+    store = MemoryStore()
+    about = meta.ObjectMeta(name="agent-1", namespace="fairlead", labels=dict(_AGENTS.labels))
+    await store.create(core.Pod(metadata=about))
+    with pytest.raises(errors.Unavailable, match=r"agents are left .*agent-1") as caught:
+        await withdraw.until_ended(store, _AGENTS, within_s=0.01)
+    assert caught.value.reason == "AgentsLeft"
+
+    async with asyncio.TaskGroup() as tasks, asyncio.timeout(5):
+        tasks.create_task(withdraw.until_ended(store, _AGENTS, within_s=5))
+        await store.delete(core.Pod, "agent-1", "fairlead", grace_s=0)
