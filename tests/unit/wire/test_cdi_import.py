@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+
+from fairlead.wire.cdi import spec
 
 HOT = ["spec", "names", "version", "validate", "annotation", "parse", "emit", "host", "directory", "difference", "lint"]
+"""Every module of the library but those whose names say what they bring: `yamlfile`, `cache`, and `stamp` of ours."""
 HEAVY = {"yaml", "msgspec", "asyncio", "pathlib", "structlog", "click", "logging", "subprocess", "typing_extensions"}
 
 
@@ -16,8 +20,18 @@ def modules_after(code: str) -> set[str]:
     return {name.partition(".")[0] for name in done.stdout.split()}
 
 
+def test_no_module_of_the_library_is_left_out() -> None:
+    folder = Path(spec.__file__).parent
+    assert {path.stem for path in folder.glob("*.py")} == {*HOT, "yamlfile", "cache", "stamp", "__init__"}
+
+
+def test_the_package_itself_costs_nothing() -> None:
+    assert modules_after("import fairlead.wire.cdi") == {"fairlead"}
+
+
 def test_reading_and_injecting_imports_only_the_standard_library() -> None:
     code = f"from fairlead.wire.cdi import {', '.join(HOT)}"
     found = modules_after(f"{code}\nfrom fairlead.wire import oci\nfrom fairlead.plan import edits")
     assert found & HEAVY == set()
+    assert found & {"grpc", "google", "aiohttp", "sqlite3", "ssl", "socket", "http", "ctypes"} == set()
     assert {name for name in found if name not in sys.stdlib_module_names} == {"fairlead"}
