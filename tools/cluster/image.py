@@ -23,8 +23,13 @@ PAUSE: Final = "docker.io/local/pause:1"
 _FOLDERS: Final = ("bin", "dev", "etc", "proc", "root", "sys", "tmp", "usr", "usr/bin", "var", "run")
 
 
-def write_busybox(path: Path, name: str = BUSYBOX, *, command: Sequence[str] = ("sh",)) -> None:
-    """Write an image with a static busybox under every name it answers to; raises Unavailable without one."""
+def write_busybox(
+    path: Path, name: str = BUSYBOX, *, command: Sequence[str] = ("sh",), extra: Mapping[str, bytes] | None = None
+) -> None:
+    """Write an image with a static busybox under every name it answers to; raises Unavailable without one.
+
+    Args:    extra: further files, as for `write`.
+    """
     program = shutil.which("busybox")
     if program is None:
         raise errors.Unavailable("no busybox", reason="NoBusybox", hint="apt-get install busybox-static")
@@ -34,6 +39,7 @@ def write_busybox(path: Path, name: str = BUSYBOX, *, command: Sequence[str] = (
         "bin/busybox": Path(program).read_bytes(),
         "etc/passwd": b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n",
         "etc/group": b"root:x:0:\nnogroup:x:65534:\n",
+        **(extra or {}),
     }
     write(path, name, files=files, links=links, command=command)
 
