@@ -1,0 +1,328 @@
+"""The verbs that look, pointed at a real cluster through a kubeconfig: what they show is what the cluster knows.
+
+What runs there is first the agent alone with silicon that a test can break, then everything the chart has.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fairlead import errors
+from fairlead.plan.journey import STAGES
+from tests.cluster import node, pods
+from tools.cluster import api, home, image
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.timeout(240),
+    pytest.mark.skipif("195 nvidia" in Path("/proc/devices").read_text(), reason="a real driver has these numbers"),
+]
+
+_ROOT = Path(__file__).parents[2]
+_DEFINITION = _ROOT / "src/fairlead/chart/crds/gpudevices.yaml"
+_DEVICES = "/apis/fairlead.dev/v1alpha1/gpudevices"
+_SPACE = "fairlead"
+_LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{_SPACE}/leases"
+_AGENT = f"/apis/apps/v1/namespaces/{_SPACE}/daemonsets/fairlead-agent"
+
+
+@dataclass(frozen=True)
+class Program:
+    """`fairlead` as a user far from the nodes calls it: its own process, a kubeconfig and nothing else."""
+
+    cluster: home.Cluster
+    kubeconfig: Path
+
+    def run(self, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        return self.plain(f"--kubeconfig={self.kubeconfig}", *arguments, env=env)
+
+    def plain(self, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "fairlead.cli.main", *arguments]
+        given = {"PATH": "/usr/bin:/bin", "HOME": "/none", "FAIRLEAD_STATE_RUN": "/none", **(env or {})}
+        return subprocess.run(command, env=given, capture_output=True, text=True, check=False, timeout=60)
+
+    def show(self, *arguments: str) -> str:
+        done = self.run(*arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def rows(self, *arguments: str) -> list[dict[str, str]]:
+        """Return a table as rows by column title; columns are three blanks apart."""
+        header, *lines = self.show(*arguments).splitlines()
+        starts = [match.start() for match in re.finditer(r"(?:^|(?<=   ))\S", header)]
+        ends: list[int | None] = [*starts[1:], None]
+        cells = [[line[start:end].strip() for start, end in zip(starts, ends, strict=True)] for line in lines]
+        titles = [header[start:end].strip() for start, end in zip(starts, ends, strict=True)]
+        return [dict(zip(titles, row, strict=True)) for row in cells]
+
+    def findings(self) -> tuple[int, list[dict[str, str]]]:
+        done = self.run("doctor", "-o", "json")
+        assert done.stdout, done.stderr
+        found: list[dict[str, str]] = json.loads(done.stdout)
+        return done.returncode, found
+
+
+@pytest.fixture
+def program(cluster: home.Cluster) -> Program:
+    return Program(cluster, cluster.kubeconfig)
+
+
+def kubectl(cluster: home.Cluster, *arguments: str, stdin: str = "") -> str:
+    done = subprocess.run(
+        cluster.kubectl(*arguments), input=stdin, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def agent(cluster: home.Cluster, server: api.API) -> Iterator[node.Agent]:
+    """The agent alone, publishing, with silicon that a test can break."""
+    kubectl(cluster, "apply", "-f", str(_DEFINITION))
+    kubectl(cluster, "wait", "--for=condition=Established", "crd/gpudevices.fairlead.dev", "--timeout=30s")
+    arguments = (*node.BREAKABLE, str(cluster.kubeconfig), cluster.node)
+    with node.running(node.Agent(cluster, arguments), server) as one:
+        yield one
+    server.delete(_DEVICES)
+
+
+def until_gpu(server: api.API, check: Callable[[api.Object], bool], *, what: str) -> api.Object:
+    def reached(items: list[api.Object]) -> api.Object | None:
+        return next((item for item in items if check(item)), None)
+
+    return server.until(_DEVICES, reached, what=what)
+
+
+def until_event(server: api.API, reason: str, name: str) -> None:
+    def reached(items: list[api.Object]) -> bool | None:
+        found = [one for one in items if one["involvedObject"]["name"] == name and one["reason"] == reason]
+        return True if found else None
+
+    server.until("/api/v1/namespaces/default/events", reached, what=f"{reason} of {name}")
+
+
+def two_containers(name: str) -> dict[str, Any]:
+    def container(called: str, said: str, **more: Any) -> dict[str, Any]:
+        script = f"echo {said}; exec sleep 3600"
+        command = ["/bin/sh", "-c", script]
+        return {"name": called, "image": image.BUSYBOX, "imagePullPolicy": "Never", "command": command, **more}
+
+    wanted = {"limits": {pods.RESOURCE: "2"}}
+    containers = [container("main", "from-main", resources=wanted), container("side", "from-side")]
+    return {"metadata": {"name": name}, "spec": {"terminationGracePeriodSeconds": 0, "containers": containers}}
+
+
+def headings(text: str) -> list[str]:
+    """Return the layers of a trace's lines, as the tree names them."""
+    return re.findall(r"^[├└]─ .{20} (\w+)", text, re.M)
+
+
+def test_a_pod_that_kubectl_made_is_listed_traced_and_read(
+    agent: node.Agent, cluster: home.Cluster, server: api.API, space: pods.Space, program: Program
+) -> None:
+    kubectl(
+        cluster, "apply", "-f", "-", stdin=yaml.safe_dump({"apiVersion": "v1", "kind": "Pod"} | two_containers("two"))
+    )
+    space.until_phase("two", "Running")
+    until_event(server, "IsolationRead", "two")
+    until_event(server, "ContainerStarted", "two")
+    until_gpu(server, lambda gpu: bool(gpu["status"].get("holders")), what="a holder")
+
+    (shown,) = program.rows("ps")
+    assert (shown["NAME"], shown["STATE"], shown["GPUS"], shown["NODE"]) == ("two", "running", "2", cluster.node)
+    gpus = program.rows("gpus")
+    assert [(row["NODE"], row["GPU"], row["HEALTH"]) for row in gpus] == [
+        (cluster.node, str(index), "Healthy") for index in range(8)
+    ]
+    assert [row["HOLDER"] for row in gpus].count("two") == 2
+    (machine,) = program.rows("nodes")
+    assert (machine["DEVICES"], machine["TAKEN"]) == (f"{pods.RESOURCE}=8", f"{pods.RESOURCE}=2")
+    assert "8 published (8 Healthy), SIMULATED" in program.show("status")
+    assert "GPU7" in program.show("topology")
+    assert "IsolationRead" in program.show("events", "pod/two")
+
+    traced = program.show("trace", "two")
+    layers = headings(traced)
+    # what tests/system/test_whole_journey.py sees of `fairlead up`; a second container adds its own start
+    assert list(dict.fromkeys(layers)) == list(dict.fromkeys(stage.layer for stage in STAGES))
+    assert "not recorded" not in traced
+    assert "ENXIO, allowed" in traced
+    assert "EPERM, denied by the cgroup" in traced
+    assert "from-main" in traced
+    side = program.show("trace", "two", "-c", "side", "-n", "default")
+    assert "from-side" in side
+    assert "Allocate" not in side
+    assert program.show("logs", "two") == "from-main\n"
+    assert program.show("logs", "two", "-c", "side", "--tail", "1") == "from-side\n"
+
+
+def test_followed_output_ends_with_the_pod(cluster: home.Cluster, space: pods.Space, program: Program) -> None:
+    space.start("short", "echo one; sleep 1; echo two")
+    done = program.run("logs", "-f", "short")
+    assert (done.returncode, done.stdout) == (0, "one\ntwo\n"), done.stderr
+
+
+def test_a_container_is_run_on_the_cluster_and_removed(
+    cluster: home.Cluster, space: pods.Space, program: Program
+) -> None:
+    ran = program.run("run", "--name", "asked", "--entrypoint", "sh", image.BUSYBOX, "--", "-c", "echo ran; exit 3")
+    assert (ran.returncode, ran.stdout) == (3, "ran\n"), ran.stderr
+    assert program.show("rm", "asked") == "asked\n"
+    space.until_gone("asked")
+
+
+def test_what_a_cluster_does_otherwise_is_refused_with_the_way(
+    cluster: home.Cluster, space: pods.Space, program: Program
+) -> None:
+    space.start("stays", "exec sleep 3600")
+    space.until_phase("stays", "Running")
+    assert "kubectl exec -it -n default stays" in program.run("exec", "stays", "--", "ls").stderr
+    assert "fairlead rm" in program.run("stop", "stays").stderr
+    implied = program.plain("rm", "stays", env={"KUBECONFIG": str(program.kubeconfig)})
+    assert implied.returncode == 2
+    assert "was not named" in implied.stderr
+    assert space.get("stays")["status"]["phase"] == "Running"
+    assert "stays" in program.plain("ps", env={"KUBECONFIG": str(program.kubeconfig)}).stdout
+
+
+def test_a_fault_is_seen_from_afar(agent: node.Agent, server: api.API, cluster: home.Cluster, program: Program) -> None:
+    agent.inject("xid", 3, "79")
+    until_gpu(server, lambda gpu: gpu["status"].get("health") == "Unhealthy", what="an unhealthy GPU")
+    assert [row["HEALTH"] for row in program.rows("gpus") if row["GPU"] == "3"] == ["Unhealthy (XID79)"]
+    _, found = program.findings()
+    (said,) = (item["what"] for item in found if item["check"] == "gpus")
+    assert f"GPU 3 of node {cluster.node} is Unhealthy (XID79" in said
+    agent.inject("recover", 3)
+    until_gpu(server, lambda gpu: gpu["spec"]["index"] == 3 and gpu["status"]["health"] == "Healthy", what="it back")
+
+
+# the doctor, over all that the chart installs
+
+
+@pytest.fixture
+def installed(cluster: home.Cluster, server: api.API, fairlead_image: str) -> Iterator[None]:
+    """Everything the chart has, on simulated silicon, up and leading."""
+    repository, _, tag = fairlead_image.rpartition(":")
+    settings = {"image.repository": repository, "image.tag": tag, "image.pullPolicy": "Never"}
+    words = [word for key, value in settings.items() for word in ("--set-string", f"{key}={value}")]
+    program = (sys.executable, "-m", "fairlead.cli.main", "manifests", "--set", "silicon.simulate=h100x8")
+    text = subprocess.run((*program, *words), capture_output=True, text=True, check=True, timeout=60).stdout
+    kubectl(cluster, "apply", "-f", "-", stdin=text)
+    try:
+        for what in ("daemonset/fairlead-agent", "deployment/fairlead-scheduler", "deployment/fairlead-controller"):
+            kubectl(cluster, "-n", _SPACE, "rollout", "status", what, "--timeout=100s")
+        node.until_allocatable(server, cluster.node, 8)
+        until_led(server)
+        yield
+    finally:
+        kubectl(cluster, "delete", "--ignore-not-found", "--wait", "-f", "-", stdin=text)
+        node.until_allocatable(server, cluster.node, 0)
+
+
+def until_led(server: api.API) -> None:
+    def led(items: list[api.Object]) -> bool | None:
+        held = {item["metadata"]["name"] for item in items if item["spec"].get("holderIdentity")}
+        return True if {"fairlead-scheduler", "fairlead-controller"} <= held else None
+
+    server.until(_LEASES, led, what="both leases are held")
+
+
+def plant_faults(cluster: home.Cluster, server: api.API, space: pods.Space) -> None:
+    """Stop the agent, break a GPU, let a lease grow old, and ask for more than there is."""
+    nowhere = {"spec": {"template": {"spec": {"nodeSelector": {"nowhere": "true"}}}}}
+    server.patch(_AGENT, nowhere)
+    node.until_allocatable(server, cluster.node, 0)
+    gpu = server.get(_DEVICES)["items"][3]
+    ill = {"status": {"health": "Unhealthy", "reason": "XID79", "message": "GPU has fallen off the bus"}}
+    server.patch(f"{_DEVICES}/{gpu['metadata']['name']}/status", ill)
+    kubectl(cluster, "-n", _SPACE, "scale", "deployment/fairlead-scheduler", "--replicas=0")
+    kubectl(cluster, "-n", _SPACE, "wait", "--for=delete", "pod", "-l", "app.kubernetes.io/component=scheduler")
+    old = {"holderIdentity": "gone", "renewTime": "2020-01-01T00:00:00.000000Z", "leaseDurationSeconds": 15}
+    server.patch(f"{_LEASES}/fairlead-scheduler", {"spec": old})
+    space.start("waits", "true", gpus=9)
+    space.until_unschedulable("waits")
+
+
+def test_the_doctor_is_content_with_a_healthy_cluster_and_finds_what_is_wrong_with_a_sick_one(
+    installed: None, cluster: home.Cluster, server: api.API, space: pods.Space, program: Program
+) -> None:
+    code, found = program.findings()
+    assert {item["level"] for item in found} == {"ok"}, found
+    assert code == 0
+
+    plant_faults(cluster, server, space)
+    code, found = program.findings()
+    bad = {item["check"]: item for item in found if item["level"] != "ok"}
+    assert code == 1
+    assert {check: item["level"] for check, item in bad.items()} == {
+        "agent": "fail",
+        "nodes": "fail",
+        "gpus": "warn",
+        "scheduler": "fail",
+        "pods": "fail",
+    }, found
+    assert "selects no node" in bad["agent"]["what"]
+    assert "offers none" in bad["nodes"]["what"]
+    assert "XID79" in bad["gpus"]["what"]
+    assert "of gone is stale" in bad["scheduler"]["what"]
+    assert "default/waits waits for 9" in bad["pods"]["what"]
+    assert all(item["why"] and item["fix"] for item in bad.values())
+
+    kubectl(cluster, "delete", "crd", "gpudevices.fairlead.dev")
+    _, found = program.findings()
+    assert ("crd", "fail") in {(item["check"], item["level"]) for item in found}
+    assert "not installed" in program.run("gpus").stderr
+
+
+def test_the_viewers_role_suffices_and_without_it_the_doctor_names_it(
+    installed: None, cluster: home.Cluster, server: api.API, tmp_path: Path
+) -> None:
+    accounts = "/api/v1/namespaces/default/serviceaccounts"
+    server.create(accounts, {"metadata": {"name": "looker"}})
+    token = kubectl(cluster, "create", "token", "looker").strip()
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    config["users"] = [{"name": user["name"], "user": {"token": token}} for user in config["users"]]
+    looker = Program(cluster, tmp_path / "config")
+    looker.kubeconfig.write_text(yaml.safe_dump(config))
+    try:
+        code, found = looker.findings()
+        said = next(item for item in found if item["check"] == "rights")
+        assert (code, said["level"], "list nodes" in said["what"]) == (0, "warn", True)
+        assert "fairlead-viewer" in said["fix"]
+        assert "forbidden" in looker.run("gpus").stderr
+
+        role = ("create", "clusterrolebinding", "looker", "--clusterrole=fairlead-viewer")
+        kubectl(cluster, *role, "--serviceaccount=default:looker")
+        code, found = looker.findings()
+        assert (code, {item["level"] for item in found}) == (0, {"ok"}), found
+        assert len(looker.rows("gpus")) == 8
+        agent = json.loads(looker.show("ps", "-n", _SPACE, "-l", "app.kubernetes.io/component=agent", "-o", "json"))
+        assert looker.show("logs", "-n", _SPACE, agent[0]["name"])
+        refused = looker.run("rm", "-n", _SPACE, agent[0]["name"])
+        assert refused.returncode == 3
+    finally:
+        server.delete(f"{accounts}/looker")
+        kubectl(cluster, "delete", "--ignore-not-found", "clusterrolebinding", "looker")
+
+
+def test_a_server_that_is_away_is_told_soon(cluster: home.Cluster, server: api.API, program: Program) -> None:
+    with pytest.raises(errors.NotFound):
+        server.get("/none")
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
+    away = Program(cluster, cluster.folder / "away.config")
+    away.kubeconfig.write_text(yaml.safe_dump(config))
+    done = away.run("doctor")
+    assert done.returncode == 1
+    assert "does not answer" in done.stdout
+    assert away.run("ps").returncode == 6
