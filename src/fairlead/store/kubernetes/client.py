@@ -90,6 +90,7 @@ class Client:
         self._chance = chance
         self._bucket = pace.Bucket(per_s=limits.requests_per_s, burst=limits.burst)
         self._slots = asyncio.Semaphore(limits.at_once)
+        self._gate = pace.Gate(pace.Backoff(first_s=0.2, last_s=2.0, chance=chance))
         self._credentials = credentials.Credentials(access)
         self._session: aiohttp.ClientSession | None = None
         self._retired: aiohttp.ClientSession | None = None
@@ -134,6 +135,7 @@ class Client:
         while True:
             try:
                 async with self._slots:
+                    await self._enter(deadline)
                     return await self._attempt(request, trail)
             except errors.NotFound:
                 if request.method == "DELETE" and (may_have_happened or trail.sent > trail.answered):
@@ -151,12 +153,21 @@ class Client:
     async def stream(self, request: Request, *, silence_s: float) -> AsyncIterator[AsyncIterator[bytes]]:
         """Open an answer that goes on. Raises: as `request`, at once; while it is read too, when it is cut."""
         try:
+            await self._gate.enter()
             async with self._open(request, _Trail(), silence_s=silence_s) as response:
                 if response.status != 200:
                     raise _failed(response, await response.read())
                 yield response.content.iter_any()
         except failure.Transient as failed:
             raise failed.error from failed
+
+    async def _enter(self, deadline: float) -> None:
+        """Wait until a request may go. Raises: Unavailable: the server failed all the while."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._gate.enter()
+        except TimeoutError:
+            raise self._unreachable("it fails, and this request's time is over before its turn") from None
 
     async def _attempt(self, request: Request, trail: _Trail) -> bytes:
         may_renew = self._credentials.can_be_renewed
@@ -188,6 +199,7 @@ class Client:
         url = yarl.URL(
             f"{cluster.server.rstrip('/')}{request.path}{'?' if request.query else ''}{request.query}", encoded=True
         )
+        is_answered = False
         headers = [*await self._credentials.headers(), *([("Content-Type", request.content)] if request.body else [])]
         try:
             async with self._session.request(
@@ -204,9 +216,16 @@ class Client:
                 trail.answered += 1
                 self.meter.add(telemetry.REQUESTS, request.method, str(response.status))
                 self._note(None)
+                is_answered = True
+                if response.status == 429 or response.status >= 500:
+                    self._gate.failed(_asked_wait_s(response))
+                else:
+                    self._gate.succeeded()
                 yield response
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            self.meter.add(telemetry.REQUESTS, request.method, "0")
+            if not is_answered:
+                self.meter.add(telemetry.REQUESTS, request.method, "0")
+                self._gate.failed(None)
             raise self._cut(error) from error
 
     def _cut(self, error: Exception) -> failure.Transient | errors.Unavailable:
@@ -219,13 +238,16 @@ class Client:
             )
         problem = str(error) or type(error).__name__
         not_sent = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
-        found = errors.Unavailable(
-            f"API server at {server} does not answer: {problem}",
+        found = self._unreachable(problem)
+        self._note(found)
+        return failure.Transient(found, may_have_happened=not not_sent)
+
+    def _unreachable(self, problem: str) -> errors.Unavailable:
+        return errors.Unavailable(
+            f"API server at {self._access.cluster.server} does not answer: {problem}",
             reason="APIServerUnreachable",
             hint="look whether it runs and can be reached from here",
         )
-        self._note(found)
-        return failure.Transient(found, may_have_happened=not not_sent)
 
     def _note(self, error: errors.Unavailable | None) -> None:
         """Log that the server went away or came back, once each."""
@@ -244,9 +266,13 @@ def _failed(response: aiohttp.ClientResponse, body: bytes) -> errors.FairleadErr
     error = failure.refusal(response.status, body)
     if not isinstance(error, errors.Unavailable):
         return error
-    asked = response.headers.get("Retry-After", "")
-    wait_s = float(asked) if asked.isdecimal() else None
+    wait_s = _asked_wait_s(response)
     return failure.Transient(error, may_have_happened=response.status != 429 and wait_s is None, wait_s=wait_s)
+
+
+def _asked_wait_s(response: aiohttp.ClientResponse) -> float | None:
+    asked = response.headers.get("Retry-After", "")
+    return float(asked) if asked.isdecimal() else None
 
 
 def _socket(info: aiohttp.AddrInfoType) -> socket.socket:

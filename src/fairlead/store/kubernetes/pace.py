@@ -1,4 +1,4 @@
-"""How fast we ask an API server: a rate for all requests together, and waits that grow after failures.
+"""How fast we ask an API server: a rate for all requests together, waits that grow after failures, and a gate.
 
 Both run on the event loop's clock, so a test with a virtual clock sees every wait without living through it.
 """
@@ -6,8 +6,13 @@ Both run on the event loop's clock, so a test with a virtual clock sees every wa
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable
+from typing import Final
+
+LONGEST_S: Final = 30.0
+"""A server may ask to be left alone for longer; it is looked after once in this time."""
 
 
 class Bucket:
@@ -46,3 +51,46 @@ class Backoff:
     def reset(self) -> None:
         """Begin again: something went well."""
         self._next_s = self._first_s
+
+
+class Gate:
+    """While a server fails, few requests of the process get through, however many want to; the others wait.
+
+    Each that goes is a question whether the server is well again, and the next may go after a wait that grows. The
+    first good answer lets everybody through. A process with many loops so asks a server that is away no more often
+    than one with a single loop.
+    """
+
+    def __init__(self, backoff: Backoff) -> None:
+        self._backoff = backoff
+        self._next_at = 0.0
+        self._well: asyncio.Event | None = None
+        """Set when the server is well again; None: it is."""
+
+    async def enter(self) -> None:
+        """Return when a request may go."""
+        clock = asyncio.get_running_loop()
+        while (well := self._well) is not None:
+            now = clock.time()
+            if now >= self._next_at:
+                self._next_at = now + self._backoff.next()
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(self._next_at):
+                    await well.wait()
+
+    def succeeded(self) -> None:
+        """Note an answer that says that the server is well."""
+        if self._well is not None:
+            self._well.set()
+            self._well = None
+
+    def failed(self, wait_s: float | None) -> None:
+        """Note that there was none; `wait_s` is how long the server asks to be left alone."""
+        now = asyncio.get_running_loop().time()
+        if self._well is None:
+            self._well = asyncio.Event()
+            self._backoff.reset()
+            self._next_at = now + self._backoff.next()
+        if wait_s is not None:
+            self._next_at = max(self._next_at, now + min(wait_s, LONGEST_S))
