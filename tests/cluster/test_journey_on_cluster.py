@@ -61,11 +61,12 @@ def agent(cluster: home.Cluster, server: api.API, tmp_path: Path) -> Iterator[no
 
 
 def steps_of(server: api.API, uid: str) -> list[Step]:
-    """Return the steps that the events of an object carry."""
+    """Return the steps that the events of an object carry; what a kubelet warns of by itself is left out."""
     decoder = wire.object_decoder(core.Event)
     found = server.get(_EVENTS, fieldSelector=f"involvedObject.uid={uid}")["items"]
     steps = (recorder.parse_step(decoder.decode(json.dumps(item))) for item in found)
-    return sorted((step for step in steps if step is not None), key=lambda step: step.at)
+    own = (step for step in steps if step is not None and (step.layer != "kubelet" or not step.is_warning))
+    return sorted(own, key=lambda step: step.at)
 
 
 def until_steps(
