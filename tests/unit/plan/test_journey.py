@@ -145,3 +145,43 @@ def test_every_pod_step_is_kept_and_no_step_is_made_up(
     assert from_pod >= len(pod)
     keys = [entry.stage for entry in result.entries if entry.record is not Record.RECORDED]
     assert len(keys) == len(set(keys))
+
+
+def _kubelets_word(*, restarted: bool = False, running: bool = False) -> core.Pod:
+    over = core.ContainerStateTerminated(
+        exit_code=3, reason="Error", started_at="2026-01-01T00:00:01Z", finished_at="2026-01-01T00:00:02Z"
+    )
+    again = core.ContainerStateRunning(started_at="2026-01-01T00:00:09Z") if running else None
+    status = core.ContainerStatus(
+        name="main",
+        state=core.ContainerStateUnion(running=again, terminated=None if restarted or running else over),
+        last_state=core.ContainerStateUnion(terminated=over if restarted else None),
+    )
+    return core.Pod(status=core.PodStatus(container_statuses=(status,)))
+
+
+def test_starts_and_ends_that_nobody_recorded_are_the_kubelets_word() -> None:
+    ended = journey.with_statuses((), _kubelets_word())
+    assert [(step.layer, step.reason, step.message) for step in ended] == [
+        ("engine", "ContainerStarted", "main started, its kubelet says"),
+        ("process", "ContainerEnded", "main ended with 3 (Error), its kubelet says"),
+    ]
+    assert ended[1].facts == {"container": "main", "exit_code": 3}
+    again = journey.with_statuses((), _kubelets_word(restarted=True, running=True))
+    assert [step.reason for step in again] == ["ContainerStarted", "ContainerEnded", "ContainerStarted"]
+    assert [step.at - again[0].at for step in again] == [0, 1, 8]
+
+
+def test_what_was_recorded_of_a_container_is_not_told_twice() -> None:
+    recorded = (_step("engine", "ContainerStarted", 1.0, container="main"),)
+    assert [step.reason for step in journey.with_statuses(recorded, _kubelets_word())] == [
+        "ContainerStarted",
+        "ContainerEnded",
+    ]
+
+
+def test_a_container_that_has_not_run_adds_no_step() -> None:
+    waiting = core.ContainerStatus(name="main")
+    unstarted = core.ContainerStatus(name="x", state=core.ContainerStateUnion(running=core.ContainerStateRunning()))
+    pod = core.Pod(status=core.PodStatus(container_statuses=(waiting, unstarted)))
+    assert journey.with_statuses((), pod) == ()
