@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -175,6 +176,103 @@ def test_an_image_of_musl_gets_its_path_file(lab: oci_bundle.Lab) -> None:
     path = bundle / "rootfs/etc/ld-musl-x86_64.path"
     assert path.read_text() == "/lib:/usr/local/lib:/usr/lib:/opt/gpu\n"
     assert not (bundle / "rootfs/etc/ld.so.cache").exists()
+
+
+def test_musls_own_linker_finds_the_driver(lab: oci_bundle.Lab) -> None:
+    oci_bundle.require("gcc", "musl-gcc")
+    name_of = "libcuda.so.550.163.01"
+    library = oci_bundle.compile_c(
+        oci_bundle.LIBRARY,
+        lab.folder / "driver" / name_of,
+        "-shared",
+        "-fPIC",
+        "-nostdlib",
+        "-Wl,-soname,libcuda.so.1",
+    )
+    lab.spec(mounts=[lab.mount(library)])
+    found = []
+    for env in (["NVIDIA_VISIBLE_DEVICES=0"], []):
+        bundle = lab.bundle("probe", "libcuda.so.1", name=f"musl{len(env)}", env=env)
+        root = bundle / "rootfs"
+        (root / "lib").mkdir()
+        linker = next(Path("/lib").glob("ld-musl-*.so.1"))
+        shutil.copy(linker, root / "lib" / linker.name)
+        (root / "bin/probe").write_bytes(musl_probe(lab.folder))
+        (root / "bin/probe").chmod(0o755)
+        found.append(lab.run(bundle, name(lab, f"realmusl{len(env)}")).stdout.splitlines()[0])
+    assert found[0] == "libcuda.so.1 says 42"
+    assert "No such file or directory" in found[1]
+
+
+def musl_probe(folder: Path) -> bytes:
+    program = folder / "probe"
+    line = ("musl-gcc", "-x", "c", "-", "-o", program)
+    subprocess.run(line, input=oci_bundle.PROBE.encode(), check=True)
+    return program.read_bytes()
+
+
+def test_a_container_that_may_not_write_its_root_finds_the_driver(lab: oci_bundle.Lab) -> None:
+    """`docker run --read-only`: the hook comes before the runtime closes the file system."""
+    lab.spec(mounts=[lab.mount(lab.library())])
+    look = "probe libcuda.so.1; touch /made 2>&1"
+    bundle = lab.bundle("sh", "-c", look, env=["NVIDIA_VISIBLE_DEVICES=0"])
+    lab.glibc(bundle)
+    (bundle / "rootfs/bin/touch").symlink_to("busybox")
+    document = json.loads((bundle / "config.json").read_text())
+    document["root"]["readonly"] = True
+    (bundle / "config.json").write_text(json.dumps(document))
+    lines = lab.run(bundle, name(lab, "closed")).stdout.splitlines()
+    assert lines[0] == "libcuda.so.1 says 42"
+    assert "Read-only file system" in lines[1]
+
+
+def test_a_root_that_its_owner_closed_stays_closed(lab: oci_bundle.Lab) -> None:
+    """A folder of root file systems, mounted read-only by the operator: no container's start may write there."""
+    lab.spec(mounts=[lab.mount(lab.library())])
+    bundle = lab.bundle("true", env=["NVIDIA_VISIBLE_DEVICES=0"])
+    root = bundle / "rootfs"
+    (root / "opt/gpu").mkdir(parents=True)
+    (root / "opt/gpu/libcuda.so.550.163.01").touch()
+    document = json.loads((bundle / "config.json").read_text())
+    document["root"]["readonly"] = True
+    (bundle / "config.json").write_text(json.dumps(document))
+    before = sorted(path.relative_to(root) for path in root.rglob("*"))
+    close = f"mount --bind {root} {root} && mount -o remount,bind,ro {root}"
+    held = lab.prefix
+    lab.prefix = ("unshare", "-m", "--propagation", "private", "sh", "-c", f'{close} && exec "$@"', "sh", *held)
+    try:
+        done = lab.run(bundle, name(lab, "owners"))
+    finally:
+        lab.prefix = held
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.relative_to(root) for path in root.rglob("*")) == before
+
+
+@pytest.mark.parametrize("mode", ["auto", "cdi", "env"])
+def test_modes_say_whose_word_counts_and_capabilities_narrow_in_each(lab: oci_bundle.Lab, mode: str) -> None:
+    oci_bundle.require("gcc")
+    lab.policy(mode=mode)
+    lab.spec(mounts=[lab.mount(lab.library()), lab.mount(lab.library("libnvidia-encode.so.550.163.01"))])
+    marks = {"cdi.k8s.io/plugin_pod": f"{oci_bundle.KIND}=1"}
+    env = ["NVIDIA_VISIBLE_DEVICES=2", "NVIDIA_DRIVER_CAPABILITIES=video"]
+    bundle = lab.bundle("sh", "-c", "ls /dev /opt/gpu | cat", env=env, annotations=marks)
+    found = lab.run(bundle, name(lab, f"mode-{mode}")).stdout.split()
+    gpus = [item for item in found if item.startswith("nvidia") and item != "nvidiactl"]
+    assert gpus == ["nvidia2" if mode == "env" else "nvidia1"]
+    assert [item for item in found if item.endswith(".550.163.01")] == ["libnvidia-encode.so.550.163.01"]
+
+
+@pytest.mark.parametrize("ask", ["environment", "annotations"])
+def test_an_image_for_a_newer_driver_never_starts_whoever_asked(lab: oci_bundle.Lab, ask: str) -> None:
+    lab.spec(mounts=[lab.mount(lab.library())])
+    env = ["NVIDIA_REQUIRE_CUDA=cuda>=12.9 brand=tesla,driver>=535,driver<536"]
+    marks = {"cdi.k8s.io/plugin_pod": f"{oci_bundle.KIND}=1"} if ask == "annotations" else {}
+    env += ["NVIDIA_VISIBLE_DEVICES=1"] if ask == "environment" else []
+    done = lab.run(lab.bundle("true", env=env, annotations=marks), name(lab, f"need-{ask[:3]}"))
+    assert done.returncode == 6
+    assert "is not met: the image needs cuda>=12.9 or driver<536, this host has cuda 12.4" in done.stderr
+    assert "on the host: a driver from 575.51.03 on; in the image: an image for CUDA 12.4 or older" in done.stderr
+    assert lab.call("state", name(lab, f"need-{ask[:3]}")).returncode != 0
 
 
 def test_an_images_newer_libcuda_comes_before_the_drivers(lab: oci_bundle.Lab) -> None:

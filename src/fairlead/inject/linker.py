@@ -172,7 +172,7 @@ def _take_away(root: str, folders: list[str]) -> bool:
     posix.close(handle)
     gone: list[bytes] = []
     for line in lines:
-        place = _unescaped(line.split(b" ")[4])
+        place = rooted.unescaped(line.split(b" ")[4])
         is_mount = is_mount or place == below[:-1]
         # Lazily, so what is mounted below goes with it.
         if not place.startswith(below) or place.startswith(tuple(gone)):
@@ -181,12 +181,6 @@ def _take_away(root: str, folders: list[str]) -> bool:
             syscall.libc("umount2", place, _MNT_DETACH | _UMOUNT_NOFOLLOW)
             gone.append(place + b"/")
     return is_mount
-
-
-def _unescaped(field: bytes) -> bytes:
-    for code in (b"040", b"011", b"012", b"134"):
-        field = field.replace(b"\\" + code, bytes([int(code, 8)]))
-    return field
 
 
 def _holds_libraries(place: str, folders: list[str]) -> bool:

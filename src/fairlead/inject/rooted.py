@@ -5,6 +5,10 @@ and used later, or followed by the kernel's ordinary rules: `RESOLVE_IN_ROOT` ma
 `RESOLVE_NO_MAGICLINKS` refuses `/proc/1/root` and its kind, and what is written goes by name into a folder that is
 already open. Writes stay on the root file system itself (`RESOLVE_NO_XDEV`): a link into a volume is refused too.
 Mounts go onto open files, never onto names.
+
+A root that is to be read-only for the container is closed before the hook by crun and after it by runc. Where the
+runtime closed it, writes go through a mount of the same file system that nobody else has; what was read-only before,
+by its own nature or by a mount of the operator's, stays so.
 Source: openat2(2), open_tree(2), move_mount(2), mount_setattr(2); numbers from asm-generic/unistd.h.
 """
 
@@ -18,6 +22,7 @@ _OPEN_TREE_CLONE, _AT_EMPTY_PATH, _AT_RECURSIVE = 0x1, 0x1000, 0x8000
 _MOVE_F_EMPTY, _MOVE_T_EMPTY = 0x04, 0x40
 ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV, ATTR_NOEXEC, ATTR_NOSYMFOLLOW = 0x1, 0x2, 0x4, 0x8, 0x200000
 _MS_PRIVATE = 1 << 18
+_EROFS = 30
 _READ_LIMIT_BYTES = 16 << 20
 _FOLDER = posix.O_PATH | posix.O_DIRECTORY
 _NEW = posix.O_CREAT | posix.O_EXCL | posix.O_NOFOLLOW | posix.O_CLOEXEC
@@ -31,18 +36,18 @@ class Root:
 
     def __init__(self, path: str) -> None:
         self.handle = posix.open(path, _FOLDER | posix.O_CLOEXEC)
+        self._loose: int | None = None
+        """The same file system by a mount of our own that may be written, once that was needed."""
 
     def close(self) -> None:
         """Let go of it."""
-        posix.close(self.handle)
+        for handle in (self.handle, self._loose):
+            if handle is not None:
+                posix.close(handle)
 
     def open(self, path: str, flags: int, *, resolve: int = 0) -> int:
         """Open a path inside, close-on-exec. Raises: OSError: not there, or ELOOP, EXDEV: it would lead out."""
-        how = syscall.pack(flags | posix.O_CLOEXEC, 0, _IN_ROOT | _NO_MAGICLINKS | resolve)
-        name = (path.lstrip("/") or ".").encode("utf-8", "surrogateescape")
-        if b"\0" in name:
-            raise OSError(22, "a path cannot hold a zero byte")
-        return syscall.call(syscall.OPENAT2, self.handle, name, how, len(how))
+        return _open(self.handle, path, flags, resolve)
 
     def read(self, path: str) -> bytes:
         """Read a regular file, at most 16 MiB. Raises: OSError, also where it is something else (ENOTSUP)."""
@@ -79,6 +84,14 @@ class Root:
 
         Raises: OSError: EXDEV where the way leads onto another mount, EROFS.
         """
+        try:
+            self._write(path, data, mode)
+        except OSError as error:
+            if error.errno != _EROFS or not self._loosen():
+                raise
+            self._write(path, data, mode)
+
+    def _write(self, path: str, data: bytes, mode: int) -> None:
         folder, name = self._parent(path)
         temporary = f".fairlead-{posix.getpid()}-{name}"
         try:
@@ -97,6 +110,14 @@ class Root:
 
         Raises: OSError: as `write`; EBUSY where a mount has the name.
         """
+        try:
+            self._link(target, path)
+        except OSError as error:
+            if error.errno != _EROFS or not self._loosen():
+                raise
+            self._link(target, path)
+
+    def _link(self, target: str, path: str) -> None:
         folder, name = self._parent(path)
         temporary = f".fairlead-{posix.getpid()}-{name}"
         try:
@@ -140,7 +161,7 @@ class Root:
         folder, _, name = path.rpartition("/")
         made = ""
         for part in [item for item in folder.split("/") if item]:
-            above = self.open(made, _FOLDER, resolve=_NO_XDEV)
+            above = self._folder(made)
             try:
                 posix.mkdir(part, 0o755, dir_fd=above)
             except FileExistsError:
@@ -148,7 +169,71 @@ class Root:
             finally:
                 posix.close(above)
             made = f"{made}/{part}"
-        return self.open(made, _FOLDER, resolve=_NO_XDEV), name
+        return self._folder(made), name
+
+    def _folder(self, path: str) -> int:
+        """Open a folder to write into; a mount on the way is met in the container's own sight."""
+        handle = self.open(path, _FOLDER, resolve=_NO_XDEV)
+        if self._loose is None:
+            return handle
+        posix.close(handle)
+        return _open(self._loose, path, _FOLDER, _NO_XDEV)
+
+    def _loosen(self) -> bool:
+        """Take a mount of our own of this file system, open for writing; False: there is one, or it may not be."""
+        if self._loose is not None or not self._is_closed_by_the_runtime():
+            return False
+        try:
+            tree = syscall.call(
+                syscall.OPEN_TREE, self.handle, b"", _OPEN_TREE_CLONE | _AT_EMPTY_PATH | posix.O_CLOEXEC
+            )
+        except OSError:
+            return False
+        wanted = syscall.pack(ATTR_NOSUID | ATTR_NODEV | ATTR_NOEXEC, ATTR_RDONLY, _MS_PRIVATE, 0)
+        try:
+            syscall.call(syscall.MOUNT_SETATTR, tree, b"", _AT_EMPTY_PATH, wanted, len(wanted))
+        except OSError:
+            posix.close(tree)
+            return False
+        self._loose = tree
+        return True
+
+    def _is_closed_by_the_runtime(self) -> bool:
+        """Whether the root is a mount that lies on one that may be written: else somebody else closed it."""
+        here, number = _contents(f"/proc/self/fdinfo/{self.handle}"), b""
+        for line in here.splitlines():
+            if line.startswith(b"mnt_id:"):
+                number = line.split()[1]
+        mounts = {fields[0]: fields for fields in map(bytes.split, _contents("/proc/self/mountinfo").splitlines())}
+        own = mounts.get(number)
+        below = mounts.get(own[1]) if own else None
+        if own is None or below is None:
+            return False
+        path = posix.readlink(f"/proc/self/fd/{self.handle}").encode("utf-8", "surrogateescape")
+        return unescaped(own[4]) == path and below[5].split(b",")[0] == b"rw"
+
+
+def _contents(path: str) -> bytes:
+    handle = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
+    try:
+        return read_all(handle)
+    finally:
+        posix.close(handle)
+
+
+def unescaped(field: bytes) -> bytes:
+    """Return a path of mountinfo as it is."""
+    for code in (b"040", b"011", b"012", b"134"):
+        field = field.replace(b"\\" + code, bytes([int(code, 8)]))
+    return field
+
+
+def _open(top: int, path: str, flags: int, resolve: int) -> int:
+    how = syscall.pack(flags | posix.O_CLOEXEC, 0, _IN_ROOT | _NO_MAGICLINKS | resolve)
+    name = (path.lstrip("/") or ".").encode("utf-8", "surrogateescape")
+    if b"\0" in name:
+        raise OSError(22, "a path cannot hold a zero byte")
+    return syscall.call(syscall.OPENAT2, top, name, how, len(how))
 
 
 def _is_link_to(folder: int, name: str, target: str) -> bool:
