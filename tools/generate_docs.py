@@ -139,6 +139,8 @@ def _chart_page(text: str) -> Iterator[str]:
         "|---|---|---|",
     )
     node = yaml.compose(text)
+    if not isinstance(node, yaml.MappingNode):
+        raise TypeError("values.yaml is no map")
     for path, remark, value in _values(node, text.splitlines(), ""):
         yield f"| `{path}` | `{json.dumps(value)}` | {_cell(remark)} |"
     yield ""

@@ -251,4 +251,5 @@ def test_a_scheduler_that_is_asked_to_end_lets_go_of_the_lease(
 
 def _holder(server: api.API) -> str:
     leases = server.get(_LEASES)["items"]
-    return next(item["spec"]["holderIdentity"] for item in leases if item["metadata"]["name"] == "fairlead-scheduler")
+    lease = next(item for item in leases if item["metadata"]["name"] == "fairlead-scheduler")
+    return str(lease["spec"]["holderIdentity"])

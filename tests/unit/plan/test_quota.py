@@ -116,7 +116,8 @@ def test_huge_pages_count_by_both_names() -> None:
 
 @given(st.lists(st.integers(0, 4), max_size=12), st.integers(0, 16))
 def test_pods_let_in_one_after_another_never_exceed_the_limit(sizes: list[int], limit: int) -> None:
-    gpus, inside = _quota({"requests.nvidia.com/gpu": str(limit)}), []
+    gpus = _quota({"requests.nvidia.com/gpu": str(limit)})
+    inside: list[core.Pod] = []
     for number, size in enumerate(sizes):
         pod = _pod(f"p{number}", **({"gpu": str(size)} if size else {}))
         before = quota.used(gpus, inside)["requests.nvidia.com/gpu"]

@@ -181,7 +181,7 @@ async def test_whoever_asks_while_a_token_is_read_waits_for_it(tmp_path: Path) -
     path = written(tmp_path / "config", config(user={"tokenFile": str(tmp_path / "token")}))
     one = credentials.Credentials(credentials.from_files([path], env={}))
     both = await asyncio.gather(one.headers(), one.headers())
-    assert both == [[("Authorization", "Bearer secret")]] * 2
+    assert list(both) == [[("Authorization", "Bearer secret")]] * 2
 
 
 async def test_a_token_that_could_not_be_read_is_read_again_and_nobody_goes_without(tmp_path: Path) -> None:
