@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +55,18 @@ def test_an_address_and_a_cluster_are_one_too_many() -> None:
         chosen(Named(url="http://x", context="lab"), {})
 
 
-def kubeconfig(folder: Path, server: str) -> Path:
-    path = folder / "config"
+def program(*argv: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run one command line in a process of its own: over a cluster it sets up the process's log for good."""
+    command = [sys.executable, "-m", "fairlead.cli.main", *argv]
+    return subprocess.run(command, env=env or {}, capture_output=True, text=True, check=False, timeout=30)
+
+
+@pytest.fixture
+def unusable(tmp_path: Path) -> Path:
+    """A cluster whose certificates cannot be read: nothing is waited for."""
+    path = tmp_path / "config"
     path.write_text(
-        f"clusters: [{{name: c, cluster: {{server: '{server}'}}}}]\n"
+        "clusters: [{name: c, cluster: {server: 'https://lab', certificate-authority: none.crt}}]\n"
         "contexts: [{name: x, context: {cluster: c, user: u, namespace: team}}]\n"
         "users: [{name: u, user: {token: t}}]\n"
         "current-context: x\n"
@@ -66,25 +75,24 @@ def kubeconfig(folder: Path, server: str) -> Path:
 
 
 @pytest.fixture
-def closed(tmp_path: Path) -> Path:
-    """A cluster whose API server is not there."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    return kubeconfig(tmp_path, f"http://127.0.0.1:{port}")
+def silent(unusable: Path) -> Path:
+    """A cluster that is asked only for what is refused before it is asked."""
+    unusable.write_text(unusable.read_text().replace("https://lab', certificate-authority: none.crt", "http://lab'"))
+    return unusable
 
 
-def test_both_places_of_the_option_name_the_cluster_and_its_silence_is_told(closed: Path) -> None:
-    for argv in (["--kubeconfig", str(closed), "ps"], ["ps", "--kubeconfig", str(closed)]):
-        result = fairlead(*argv)
-        assert result.exit_code == 6
-        assert "API server at http://127.0.0.1" in result.stderr
-        assert result.stderr.count("error") == 1
+def test_both_places_of_the_option_name_the_cluster_and_what_is_wrong_with_it_is_told_once(unusable: Path) -> None:
+    for argv in (["--kubeconfig", str(unusable), "ps"], ["ps", "--kubeconfig", str(unusable)]):
+        result = program(*argv)
+        assert result.returncode == 6
+        assert "certificates for https://lab cannot be used" in result.stderr
+        assert result.stderr.count("error:") == 1
 
 
-def test_a_cluster_that_is_only_implied_is_never_changed(closed: Path, tmp_path: Path) -> None:
-    env = {"KUBECONFIG": str(closed), "FAIRLEAD_API_SOCKET": str(tmp_path / "none.sock")}
-    result = fairlead("rm", "train", env=env)
-    assert result.exit_code == 2
+def test_a_cluster_that_is_only_implied_is_never_changed(silent: Path, tmp_path: Path) -> None:
+    env = {"KUBECONFIG": str(silent), "FAIRLEAD_API_SOCKET": str(tmp_path / "none.sock")}
+    result = program("rm", "train", env=env)
+    assert result.returncode == 2
     assert "was not named" in result.stderr
     assert "--kubeconfig FILE" in result.stderr
 
