@@ -29,7 +29,8 @@ async def _ask_for_ever(gate: pace.Gate, asked: list[float]) -> None:
 
 def test_while_a_server_fails_all_loops_together_ask_ever_slower() -> None:
     async def scenario() -> None:
-        gate, asked = _gate(), []
+        gate = _gate()
+        asked: list[float] = []
         gate.failed(None)
         begun = virtualtime.now()
         async with asyncio.TaskGroup() as tasks:
@@ -74,7 +75,8 @@ def test_a_server_that_asks_to_be_left_alone_is_not_for_ever(asked_s: float, wai
 
 def test_trouble_after_trouble_begins_with_short_waits_again() -> None:
     async def scenario() -> None:
-        gate, asked = _gate(), []
+        gate = _gate()
+        asked: list[float] = []
         for _ in range(2):
             gate.failed(None)
             begun = virtualtime.now()
