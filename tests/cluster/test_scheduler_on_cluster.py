@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,7 +68,8 @@ def connection(cluster: home.Cluster) -> Iterator[api.API]:
 @pytest.fixture(scope="module")
 def plane(cluster: home.Cluster, connection: api.API) -> Iterator[None]:
     """The namespace of Fairlead, and nodes that exist on paper only."""
-    connection.create("/api/v1/namespaces", {"metadata": {"name": "fairlead"}})
+    with contextlib.suppress(errors.Conflict):
+        connection.create("/api/v1/namespaces", {"metadata": {"name": "fairlead"}})
     _add_node(connection, "paper-h100", gpus=8, labels={"gpu.count": "8", "gpu.product": "H100"})
     _add_node(connection, "paper-t4", gpus=4, labels={"gpu.count": "4", "gpu.product": "T4"})
     taint = {"key": "reserved", "value": "red", "effect": "NoSchedule"}
