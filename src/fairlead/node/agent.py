@@ -6,7 +6,8 @@ cannot resolve. Verdicts need no new spec and go straight through. Each resource
 started when the resource first has a device and kept from then on. Steps and events (`node.journal`), objects and
 labels (`node.publish`) go to the store through queues of their own, so a store that is slow or away delays nothing. A
 part that ends takes the agent down with its error; whoever runs the agent restarts
-it. The agent stops by cancellation and leaves neither sockets nor specs behind.
+it. The agent stops by cancellation and leaves neither sockets nor specs behind; but for the specs where a newer agent
+has taken over, which hands out devices by them.
 """
 
 from __future__ import annotations
@@ -116,6 +117,8 @@ class _Agent:
             passes_device_specs=settings.node.pass_device_specs,
         )
         self._plugins: dict[str, deviceplugin.Plugin] = {}
+        self._registrars: list[registration.Registrar] = []
+        self._has_left_specs = asyncio.Event()
         self._topology = choose.Topology()
         self.witness = (
             witness.Witness(
@@ -151,7 +154,20 @@ class _Agent:
                     ready(self._report())
                     ready = None
         finally:
-            await asyncio.shield(self.specs.remove())
+            await asyncio.shield(self._leave_specs())
+
+    async def _leave_specs(self) -> None:
+        """Remove the specs, unless another agent hands out devices by the same files."""
+        try:
+            if not any(registrar.is_standing_by for registrar in self._registrars):
+                await self.specs.remove()
+        finally:
+            self._has_left_specs.set()
+
+    async def _renew_specs(self) -> None:
+        """Write the specs again: an agent that served in between has removed them."""
+        snapshot = self.watch.snapshots.value
+        await self.specs.ensure(snapshot.inventory, snapshot.drivers)
 
     async def heed_engine(self, runtime: latest.Latest[str], tasks: asyncio.TaskGroup) -> None:
         """Keep devices back while the node's engine would ignore the only way they are handed over, for ever."""
@@ -238,6 +254,13 @@ class _Agent:
             self.journal.registered(plugin, endpoint.path)
 
         registrar = registration.Registrar(
-            endpoint, self.folder, first_wait_s=self._settings.reregister_s, on_registered=registered
+            endpoint,
+            self.folder,
+            first_wait_s=self._settings.reregister_s,
+            on_registered=registered,
+            before_return=self._renew_specs,
+            # who stands by begins once our socket is gone, and must not lose its specs to us then
+            before_end=self._has_left_specs.wait,
         )
+        self._registrars.append(registrar)
         await registrar.run()

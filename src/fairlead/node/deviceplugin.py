@@ -65,6 +65,9 @@ class Plugin:
         self._preference: attribution.Preference | None = None
         self._offer = Offer()
         self._devices: latest.Latest[tuple[Device, ...]] = latest.Latest(())
+        self._streams = 0
+        self.on_unwatched: Callable[[], None] | None = None
+        """Called when the last stream of the list has ended, from whichever side."""
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -100,8 +103,14 @@ class Plugin:
 
     async def list_and_watch(self) -> AsyncIterator[pb.ListAndWatchResponse]:
         """Yield the full list now and whenever it changed."""
-        async for devices in self._devices.changes():
-            yield pb.ListAndWatchResponse(devices=[_message(device) for device in devices])
+        self._streams += 1
+        try:
+            async for devices in self._devices.changes():
+                yield pb.ListAndWatchResponse(devices=[_message(device) for device in devices])
+        finally:
+            self._streams -= 1
+            if not self._streams and self.on_unwatched is not None:
+                self.on_unwatched()
 
     async def preferred_allocation(self, request: pb.PreferredAllocationRequest) -> pb.PreferredAllocationResponse:
         """Suggest neighbours. Raises: Insufficient, RequestError."""
@@ -226,6 +235,18 @@ class Endpoint:
         """Tell whether the socket that we bound is still the one at its path."""
         return self._identity is not None and identify(self.path) == self._identity
 
+    async def is_taken(self) -> bool:
+        """Tell whether another process answers at the path; a socket that one left behind answers nobody."""
+        if self.is_present():
+            return False
+        try:
+            async with asyncio.timeout(DIAL_TIMEOUT_S):
+                _, writer = await asyncio.open_unix_connection(self.path)
+        except (OSError, TimeoutError):
+            return False
+        writer.close()
+        return True
+
     async def start(self) -> None:
         """Serve on a fresh socket and dial it; an earlier server is stopped first.
 
@@ -235,13 +256,17 @@ class Endpoint:
         self._assert_path_fits()
         server = grpc.aio.server()
         server.add_generic_rpc_handlers([wire.device_plugin_handlers(self.plugin)])
+        # Made beside its path and moved there once it answers: whose socket it replaces never finds nobody there.
+        fresh = self.path.with_suffix(".new")
         try:
-            self.path.unlink(missing_ok=True)
-            server.add_insecure_port(wire.target(self.path))
+            fresh.unlink(missing_ok=True)
+            server.add_insecure_port(wire.target(fresh))
+            await server.start()
+            fresh.replace(self.path)
         except (OSError, RuntimeError) as error:
             message = f"cannot listen on {self.path}: {error}"
+            await server.stop(None)
             raise errors.Unavailable(message, reason="PluginSocketFailed", path=str(self.path)) from error
-        await server.start()
         self._server, self._identity = server, identify(self.path)
         async with grpc.aio.insecure_channel(wire.target(self.path), options=wire.CHANNEL_OPTIONS) as channel:
             await wire.DevicePluginStub(channel).options(timeout_s=DIAL_TIMEOUT_S)

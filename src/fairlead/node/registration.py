@@ -3,15 +3,20 @@
 A kubelet that starts removes every socket in its folder and makes a new `kubelet.sock`; a clean-up job may remove ours
 alone. One watch on the folder (`FolderWatch`) ticks at whatever happens there; a slow poll backs it up. At each tick a
 `Registrar` compares what is there with what it did: own socket gone → serve again; another `kubelet.sock` than the
-one registered with → register. Failures are retried with doubling, jittered waits that a new socket cuts short.
-Nothing here ever gives up; only cancellation ends it, and takes the socket along.
+one registered with → register; nobody reads the list any more → register. The last is how two plugins of one resource
+change places: a kubelet that loses the old one's stream hangs up on whoever is registered, the new one, and tells it
+nothing. Of two agents the newer wins: whose socket was replaced by one that answers stands by until that one is gone.
+Failures are retried with doubling, jittered waits that a new socket cuts short. Nothing here ever gives up; only
+cancellation ends it, and takes the socket along.
+
+Source: kubernetes pkg/kubelet/cm/devicemanager/plugin/v1beta1/handler.go, runClient.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +35,8 @@ LONGEST_WAIT_S: Final = 30.0
 FRESH_S: Final = 1.0
 """A kubelet binds its socket before it listens: a new one is tried again soon for this long."""
 FRESH_WAIT_S: Final = 0.01
+HANGUP_WAIT_S: Final = 0.1
+"""A kubelet that hung up is not done with the old connection at once, and would take the new one for it."""
 
 _WATCHED: Final = (
     asyncinotify.Mask.CREATE
@@ -59,18 +66,19 @@ class FolderWatch:
             except OSError as error:
                 telemetry.log.warning("kubelet folder not watched", path=str(self.folder), error=str(error))
                 await asyncio.sleep(1)
-            self._tick()
+            self.tick()
 
     async def _watch(self) -> None:
         with asyncinotify.Inotify() as inotify:
             inotify.add_watch(self.folder, _WATCHED)
-            self._tick()  # what happened before the watch began
+            self.tick()  # what happened before the watch began
             async for event in inotify:
-                self._tick()
+                self.tick()
                 if event.mask & _ENDED:
                     return
 
-    def _tick(self) -> None:
+    def tick(self) -> None:
+        """Have everybody look again."""
         self.ticks.set(self.ticks.value + 1)
 
 
@@ -84,22 +92,32 @@ class Registrar:
         *,
         first_wait_s: float,
         on_registered: Callable[[str], None] | None = None,
+        before_return: Callable[[], Awaitable[object]] | None = None,
+        before_end: Callable[[], Awaitable[object]] | None = None,
         dice: random.Random | None = None,
     ) -> None:
         """Prepare; nothing is served before `run`.
 
         Args:    first_wait_s: first wait after a failure; doubles to 30 s, each jittered to 50-100 %.
                  on_registered: told the resource after every registration.
+                 before_return: done before the socket is served again; may raise Unavailable, which is retried.
+                 before_end: waited for before the socket is removed at the end.
         """
         self._endpoint = endpoint
         self._watch = watch
         self._kubelet = watch.folder / wire.KUBELET_SOCKET
         self._first_wait_s = first_wait_s
         self._on_registered = on_registered
+        self._before_return = before_return
+        self._before_end = before_end
         self._dice = dice or random.Random()  # noqa: S311  (spreads retries, keeps no secret)
         self._registered: deviceplugin.Identity | None = None
         self._seen: deviceplugin.Identity | None = None
         self._seen_at = float("-inf")
+        self._has_served = self._is_hung_up = False
+        self.is_standing_by = False
+        """Whether another process serves the resource at our path."""
+        endpoint.plugin.on_unwatched = self._unwatched
 
     async def run(self) -> None:
         """Serve and stay registered until cancelled; then end the streams and remove the socket."""
@@ -114,13 +132,31 @@ class Registrar:
                 else:
                     wait_s = self._first_wait_s
                     await self._wait_tick(seen, POLL_S)
+        except asyncio.CancelledError:
+            # not after an error of ours: what ends the others, and is waited for here, is that we end
+            if self._before_end is not None:
+                await asyncio.shield(self._before_end())
+            raise
         finally:
             await self._endpoint.stop()
 
+    def _unwatched(self) -> None:
+        if self._registered is not None:
+            self._registered, self._is_hung_up = None, True
+            self._watch.tick()
+
     async def _reconcile(self) -> None:
+        if self._is_hung_up:
+            self._is_hung_up = False
+            await asyncio.sleep(HANGUP_WAIT_S)
         if not self._endpoint.is_present():
             self._registered = None
+            if await self._stands_by():
+                return
+            if self._has_served and self._before_return is not None:
+                await self._before_return()
             await self._endpoint.start()
+            self._has_served = True
         kubelet = deviceplugin.identify(self._kubelet)
         if kubelet is None:
             self._registered = None
@@ -129,6 +165,15 @@ class Registrar:
                 self._seen, self._seen_at = kubelet, asyncio.get_running_loop().time()
             await self._register_while_served()
             self._registered = kubelet
+
+    async def _stands_by(self) -> bool:
+        """Leave the resource to a newer agent, for as long as it answers; a first start always takes over."""
+        was, self.is_standing_by = self.is_standing_by, self._has_served and await self._endpoint.is_taken()
+        if self.is_standing_by and not was:
+            path = str(self._endpoint.path)
+            telemetry.log.info("another agent has taken over", resource=self._endpoint.plugin.resource, path=path)
+            await self._endpoint.stop()
+        return self.is_standing_by
 
     async def _register_while_served(self) -> None:
         """Register, and let go of the call as soon as our own socket is gone.
