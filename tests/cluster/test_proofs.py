@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -311,3 +313,57 @@ def test_the_older_serves_again_where_the_newer_was_killed(
     node.until_allocatable(server, cluster.node, 8)
     space.start_looking("all", gpus=8)
     assert space.sight("all").nodes == ALL
+
+
+@contextlib.contextmanager
+def other_plugin(cluster: home.Cluster, resource: str, how: str) -> Iterator[None]:
+    """Have another plugin registered for a block; gone at its end."""
+    log = cluster.log(f"plugin-{how}")
+    command = (sys.executable, str(Path(__file__).parent / "stale_plugin.py"), resource, how)
+    process = cluster.host.start(command, log)
+    deadline = time.monotonic() + 30
+    while "registered with the kubelet" not in log.read_text():
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.05)
+    yield
+    assert process.end(signal.SIGTERM, timeout_s=15), log.read_text()
+
+
+def test_another_vendors_plugin_that_leaves_does_not_take_our_gpus_along(
+    agent: node.Agent, cluster: home.Cluster, server: api.API, space: pods.Space
+) -> None:
+    """As on a node that changes over to us: the kubelet then hangs up on us, not on who left."""
+    agent.stop(signal.SIGTERM)
+    with other_plugin(cluster, pods.RESOURCE, "healthy"):
+        node.until_allocatable(server, cluster.node, 2)
+        agent.start()
+        node.until_allocatable(server, cluster.node, 8)
+        registered = agent.registrations()
+    agent.until_registered(registered + 1)
+    until_reported(server, cluster, 3)
+    node.until_allocatable(server, cluster.node, 8)
+    space.start_looking("all", gpus=8)
+    assert space.sight("all").nodes == ALL
+
+
+def test_what_we_refuse_is_told_by_kubectl_describe_in_our_words(
+    agent: node.Agent, cluster: home.Cluster, server: api.API, space: pods.Space
+) -> None:
+    resource = "example.com/stale"
+
+    def offered(items: list[api.Object]) -> bool | None:
+        return True if any(item["status"]["allocatable"].get(resource) == "2" for item in items) else None
+
+    with other_plugin(cluster, resource, "stale"):
+        server.until("/api/v1/nodes", offered, what="two devices that are ill by now")
+        main = container("main", "true", gpus=0)
+        main["resources"] = {"limits": {resource: "2"}}
+        create(space, "refused", main, restartPolicy="Never")
+        pod = space.until("refused", lambda pod: pod["status"].get("phase") == "Failed", what="is refused")
+        assert pod["status"]["reason"] == "UnexpectedAdmissionError"
+        command = cluster.kubectl("describe", "pod", "refused")
+        shown = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+    told = " ".join(shown.split())
+    assert 'device "GPU-' in told
+    assert "of example.com/stale is unhealthy: XID79" in told
+    assert "UnexpectedAdmissionError" in told
