@@ -14,11 +14,18 @@ import os
 import signal
 import sys
 import time
+import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-import structlog
+# structlog takes rich along wherever it is installed, for tracebacks that are not shown here: 6 MB and 60 ms of every
+# process, a tenth of what the agent may have. A module that is None cannot be imported.
+_RICH: Final[types.ModuleType | None] = sys.modules.setdefault("rich", None)  # type: ignore[arg-type]  # as meant
+import structlog  # noqa: E402  (after the line above, or it is in vain)
+
+if _RICH is None:
+    del sys.modules["rich"]
 
 KEYS: Final = (
     "node",

@@ -79,3 +79,13 @@ def test_a_process_dies_by_sigkill_at_the_armed_point_and_at_no_other(armed: str
     done = _run(_CRASHES.format(armed=armed, then=then))
     assert done.returncode == status
     assert done.stdout == ("alive\n" if status == 0 else "")
+
+
+def test_logging_brings_no_library_for_coloured_tracebacks_along_and_leaves_it_usable() -> None:
+    check = (
+        "import sys; from fairlead import telemetry; "
+        "assert not [name for name in sys.modules if name.split('.')[0] in {'rich', 'pygments'}]; "
+        "telemetry.configure('info', 'console'); telemetry.log.info('still works'); import rich"
+    )
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, "still works" in done.stderr) == (0, True), done.stderr
