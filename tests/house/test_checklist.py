@@ -1,0 +1,59 @@
+"""The checklist and the status page promise no test that is not there, and no security test without its naive way."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+_PAGE = "docs/design/toolkit-checklist.md"
+_NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+_NOT_DONE = "not done"
+_PATH = re.compile(r"`(tests/[\w/.*-]+)`")
+
+
+def _page(root: Path) -> str:
+    return (root / _PAGE).read_text()
+
+
+def _rows(text: str) -> list[str]:
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    return [line for line in lines if "| shown by |" not in line]
+
+
+def _functions(path: Path) -> dict[str, str]:
+    """Return the source of every test of a file."""
+    text = path.read_text()
+    found = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return {node.name: ast.get_source_segment(text, node) or "" for node in found}
+
+
+def test_every_test_that_the_checklist_names_is_there(root: Path) -> None:
+    named = _NAMED.findall(_page(root))
+    assert len(named) > 100
+    files = {path: _functions(root / path) if (root / path).exists() else {} for path in {path for path, _ in named}}
+    assert [f"{path}::{name}" for path, name in named if name not in files[path]] == []
+
+
+def test_every_line_names_a_test_or_says_that_it_is_not_done(root: Path) -> None:
+    bare = [row for row in _rows(_page(root)) if not _NAMED.search(row) and _NOT_DONE not in row.lower()]
+    assert bare == ["| LD_PRELOAD, symlink-swap race, hostile roots | the next section |"]
+
+
+def test_every_advisory_has_a_test_that_shows_the_naive_way_breaking(root: Path) -> None:
+    rows = _rows(_page(root).partition("## Security rules")[2])
+    named = [_NAMED.findall(row) for row in rows]
+    without = [
+        f"{path}::{name}" for found in named for path, name in found if "naive" not in _functions(root / path)[name]
+    ]
+    assert without == []
+    advisories = set(re.findall(r"(?:CVE-)?\b(20\d\d-\d{4,5})\b", " ".join(rows)))
+    assert advisories >= {"2024-0132", "2024-0133", "2024-0134", "2025-23359", "2025-23266", "2025-23267", "2026-24260"}
+
+
+@pytest.mark.parametrize("page", ["docs/status.md", _PAGE])
+def test_every_test_file_that_a_page_names_is_there(root: Path, page: str) -> None:
+    paths = [path for path in _PATH.findall((root / page).read_text()) if "::" not in path]
+    assert [path for path in paths if not list(root.glob(path.rstrip("/")))] == []
