@@ -42,8 +42,8 @@ async def _run(config: settings.Settings) -> None:
     async with cluster.monitored(config) as monitor, _store(config, monitor.meter) as store:
         silicon = machine.open_silicon(config.silicon, folder)
 
-        def ready(_: node_agent.AgentReport) -> None:
-            monitor.check = lambda: ""
+        def ready(report: node_agent.AgentReport) -> None:
+            monitor.check = lambda: _unregistered(report)
 
         monitor.check = lambda: "the first scan has not ended"
         try:
@@ -62,6 +62,13 @@ async def _run(config: settings.Settings) -> None:
                 task.cancel()
         finally:
             await silicon.close()
+
+
+def _unregistered(report: node_agent.AgentReport) -> str:
+    """Say which resources no kubelet has taken in yet, "" where there are none such."""
+    offered = {ad.resource for ad in report.advertised.value if ad.devices}
+    missing = sorted(offered - report.registered.value)
+    return f"not registered with a kubelet: {', '.join(missing)}" if missing else ""
 
 
 @contextlib.asynccontextmanager

@@ -41,6 +41,8 @@ class AgentReport:
     node: str
     snapshots: latest.Latest[inventory.Snapshot]
     advertised: latest.Latest[tuple[advertise.Advertisement, ...]]
+    registered: latest.Latest[frozenset[str]]
+    """Resources that a kubelet has taken in since the agent began."""
     cdi_names: frozenset[str]
     """Qualified names in the specs on disk when the agent became ready."""
 
@@ -110,6 +112,7 @@ class _Agent:
             host_mount=settings.node.host_mount,
         )
         self.advertised: latest.Latest[tuple[advertise.Advertisement, ...]] = latest.Latest(())
+        self.registered: latest.Latest[frozenset[str]] = latest.Latest(frozenset())
         self._settings = settings.node
         self._way = answer.Way(
             strategies=answer.parse_strategies(settings.node.device_list_strategy),
@@ -188,7 +191,11 @@ class _Agent:
 
     def _report(self) -> AgentReport:
         return AgentReport(
-            node=self.node, snapshots=self.watch.snapshots, advertised=self.advertised, cdi_names=self.specs.names
+            node=self.node,
+            snapshots=self.watch.snapshots,
+            advertised=self.advertised,
+            registered=self.registered,
+            cdi_names=self.specs.names,
         )
 
     async def _ensure_specs(self, snapshot: inventory.Snapshot) -> None:
@@ -251,6 +258,7 @@ class _Agent:
 
         def registered(_: str) -> None:
             self._meter.add(telemetry.REGISTRATIONS, plugin.resource)
+            self.registered.set(self.registered.value | {plugin.resource})
             self.journal.registered(plugin, endpoint.path)
 
         registrar = registration.Registrar(
