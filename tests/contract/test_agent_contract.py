@@ -166,6 +166,20 @@ async def test_an_orderly_stop_leaves_neither_socket_nor_spec(home_folder: Path)
     assert list((home_folder / "cdi").iterdir()) == []
 
 
+async def test_agents_that_change_places_leave_the_specs_to_the_one_that_serves(home_folder: Path) -> None:
+    home = Home(home_folder, 2)
+    async with home.kubelet(), contextlib.AsyncExitStack() as older:
+        await older.enter_async_context(home.agent())
+        await home.until_capacity(2, 2)
+        async with home.agent():
+            await home.until_capacity(2, 0)  # the older one has let go
+            await home.until_capacity(2, 2)
+        await home.until_capacity(2, 0)
+        await home.until_capacity(2, 2)
+        assert home.spec.exists()
+    assert not home.spec.exists()
+
+
 async def test_a_fault_reaches_the_books_and_the_events_and_so_does_the_way_back(
     home_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,9 @@ class Kubelet:
         self.lists: dict[str, list[dict[str, str]]] = {}
         self.messages: dict[str, pb.ListAndWatchResponse] = {}
         self.refuse: errors.FairleadError | None = None
+        self.is_deaf = False
+        """Never ask for the list of the next that registers."""
+        self.channels: dict[str, grpc.aio.Channel] = {}
         self.sweeps_late = False
         """Remove the plugin's socket once it asks to register, as a kubelet does that still empties its folder."""
         self._changed = asyncio.Condition()
@@ -78,7 +81,12 @@ class Kubelet:
                 await channel.close()
         options = await wire.DevicePluginStub(channel).options(timeout_s=PATIENCE_S)
         assert options == request.options
-        self._tasks.create_task(self._follow(request.resource_name, channel))
+        self.channels[request.resource_name] = channel
+        if self.is_deaf:
+            self.is_deaf = False
+            await channel.close()
+        else:
+            self._tasks.create_task(self._follow(request.resource_name, channel))
         await self._note(lambda: self.registered.append(request.resource_name))
         return pb.Empty()
 
@@ -121,14 +129,28 @@ class Node:
         self.tasks = tasks
         self.running = [tasks.create_task(self.watch.run())]
         self.endpoints: dict[str, deviceplugin.Endpoint] = {}
+        self.registrars: list[registration.Registrar] = []
+        self.returns = 0
+        """How often a socket was about to be served again."""
 
     def serve(self, resource: str, count: int = 2, *, way: answer.Way = answer.DEFAULT) -> deviceplugin.Plugin:
         plugin = deviceplugin.Plugin(resource, way=way)
         offer(plugin, count)
         self.endpoints[resource] = deviceplugin.Endpoint(plugin, self.watch.folder)
-        registrar = registration.Registrar(self.endpoints[resource], self.watch, first_wait_s=0.05)
+        registrar = registration.Registrar(
+            self.endpoints[resource], self.watch, first_wait_s=0.05, before_return=self._count
+        )
+        self.registrars.append(registrar)
         self.running.append(self.tasks.create_task(registrar.run()))
         return plugin
+
+    async def _count(self) -> None:
+        self.returns += 1
+
+    async def until_standing_by(self) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while not self.registrars[0].is_standing_by:  # noqa: ASYNC110 (nobody tells)
+                await asyncio.sleep(0.01)
 
     async def stop(self) -> None:
         for task in self.running:
@@ -240,6 +262,58 @@ async def test_a_dead_kubelets_socket_does_not_stop_the_search_for_a_living_one(
         await node.watch.ticks.wait(node.watch.ticks.version)
     async with Kubelet(folder) as kubelet:
         await kubelet.until_list(NVIDIA, BOTH_HEALTHY)
+
+
+async def test_a_kubelet_that_hangs_up_and_stays_is_registered_with_again(folder: Path, node: Node) -> None:
+    """A real one does where another plugin of the resource ends: it closes the newer one's connection."""
+    async with Kubelet(folder) as kubelet:
+        node.serve(NVIDIA)
+        await kubelet.until_list(NVIDIA, BOTH_HEALTHY)
+        for times in (2, 3):
+            kubelet.lists.clear()
+            await kubelet.channels[NVIDIA].close()
+            await kubelet.until_list(NVIDIA, BOTH_HEALTHY)
+            assert len(kubelet.registered) == times
+
+
+async def test_a_kubelet_that_never_comes_for_the_list_is_registered_with_again(
+    folder: Path, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registration, "POLL_S", 0.2)
+    async with Kubelet(folder) as kubelet:
+        kubelet.is_deaf = True
+        node.serve(NVIDIA)
+        await kubelet.until(lambda: len(kubelet.registered) == 2)
+        await kubelet.until_list(NVIDIA, BOTH_HEALTHY)
+
+
+async def test_of_two_agents_the_newer_serves_and_the_older_returns_once_it_is_gone(folder: Path, node: Node) -> None:
+    async with asyncio.TaskGroup() as tasks, Kubelet(folder) as kubelet:
+        node.serve(NVIDIA, 1)
+        await kubelet.until_list(NVIDIA, {"GPU-0": "Healthy"})
+        newer = Node(folder, tasks)
+        newer.serve(NVIDIA, 2)
+        await kubelet.until_list(NVIDIA, BOTH_HEALTHY)
+        await node.until_standing_by()
+        assert (newer.endpoints[NVIDIA].is_present(), node.returns) == (True, 0)
+
+        await newer.stop()
+        await kubelet.until_list(NVIDIA, {"GPU-0": "Healthy"})
+        assert (node.endpoints[NVIDIA].is_present(), node.returns) == (True, 1)
+
+
+async def test_an_older_agent_that_ends_leaves_the_newer_ones_socket_alone(folder: Path, node: Node) -> None:
+    async with asyncio.TaskGroup() as tasks, Kubelet(folder) as kubelet:
+        older = Node(folder, tasks)
+        older.serve(NVIDIA, 1)
+        await kubelet.until_list(NVIDIA, {"GPU-0": "Healthy"})
+        node.serve(NVIDIA, 2)
+        await kubelet.until_list(NVIDIA, BOTH_HEALTHY)
+        await older.until_standing_by()
+        await older.stop()
+        assert node.endpoints[NVIDIA].is_present()
+        async with kubelet.stub(node.endpoints[NVIDIA].path) as stub:
+            assert (await stub.options()).get_preferred_allocation_available
 
 
 async def test_health_goes_and_comes_back_for_one_device_only(folder: Path, node: Node) -> None:

@@ -74,6 +74,11 @@ class Plugin:
         """What is advertised now, in order."""
         return self._devices.value
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether anybody reads the list, as a kubelet does from registration to its end."""
+        return self._streams > 0
+
     def update(
         self,
         advertisement: advertise.Advertisement,

@@ -112,6 +112,7 @@ class Registrar:
         self._before_end = before_end
         self._dice = dice or random.Random()  # noqa: S311  (spreads retries, keeps no secret)
         self._registered: deviceplugin.Identity | None = None
+        self._registered_at = float("-inf")
         self._seen: deviceplugin.Identity | None = None
         self._seen_at = float("-inf")
         self._has_served = self._is_hung_up = False
@@ -160,11 +161,16 @@ class Registrar:
         kubelet = deviceplugin.identify(self._kubelet)
         if kubelet is None:
             self._registered = None
-        elif kubelet != self._registered:
+        elif kubelet != self._registered or self._is_unheard():
             if kubelet != self._seen:
                 self._seen, self._seen_at = kubelet, asyncio.get_running_loop().time()
             await self._register_while_served()
-            self._registered = kubelet
+            self._registered, self._registered_at = kubelet, asyncio.get_running_loop().time()
+
+    def _is_unheard(self) -> bool:
+        """Whether a kubelet that we registered with never came for the list: it hung up before it did."""
+        is_due = asyncio.get_running_loop().time() >= self._registered_at + POLL_S
+        return is_due and not self._endpoint.plugin.is_watched
 
     async def _stands_by(self) -> bool:
         """Leave the resource to a newer agent, for as long as it answers; a first start always takes over."""
