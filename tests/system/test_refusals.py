@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from conftest import Home
 
@@ -86,6 +88,27 @@ def test_an_unknown_command_fails_clearly_and_frees_its_gpus(service: Home) -> N
     service.until_state("nocmd", "failed")
     assert service.free_gpus() == 8
     service.rm("nocmd")
+
+
+def test_an_image_for_a_newer_driver_never_runs_and_both_sides_are_named(service: Home, tmp_path: Path) -> None:
+    image = f"{service.image}-newer"
+    (tmp_path / "Containerfile").write_text(f'FROM {service.image}\nENV NVIDIA_REQUIRE_CUDA="cuda>=99.0"\n')
+    built = service("image", "build", str(tmp_path), image)
+    assert built.code == 0, built.err
+    said = service("doctor", "--image", image)
+    assert said.code == 1
+    result = service("run", "-g", "1", "--name", "newer", image, "--", "echo", "ran")
+    assert result.code != 0
+    for words in ("NVIDIA_REQUIRE_CUDA=cuda>=99.0 is not met", "on the host: a driver that runs CUDA 99.0"):
+        assert words in result.err
+        assert words in said.out
+    assert "ran\n" not in result.out
+    assert service.until_state("newer", "failed")["reason"] == "DriverRequirementUnmet"
+    assert service.free_gpus() == 8
+    service.rm("newer")
+    without = service("run", "--rm", image, "--", "echo", "ran")
+    assert (without.code, without.out) == (0, "ran\n")  # no GPU, no driver to be held to
+    assert service("image", "rm", image).code == 0
 
 
 def test_a_container_that_ends_frees_its_gpus(service: Home) -> None:
