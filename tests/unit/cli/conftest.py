@@ -13,9 +13,16 @@ import pytest
 # The world is shared with tests/unit/serve; without this line only `python -m pytest` would find it.
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
+from fairlead import telemetry
 from fairlead.cli import main
 from fairlead.serve import app, server
 from tests.unit.serve.world import World
+
+
+@pytest.fixture(autouse=True)
+def _log_is_the_process_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep verbs from setting up the log: for this process that would be for good, and tests after it read it."""
+    monkeypatch.setattr(telemetry, "configure", lambda _level, _form: None)
 
 
 @dataclass(slots=True)
