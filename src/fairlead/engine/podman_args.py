@@ -43,6 +43,7 @@ def create(spec: port.ContainerSpec, host: podman_host.Host, *, network: str) ->
         *(f"--device={_colons(node)}" for node in spec.device_nodes),
         *(argument for bind in spec.binds for argument in _bind(bind)),
         *_limits(spec),
+        *_rights(spec),
         *_process(spec),
         spec.image,
         *spec.args,
@@ -120,6 +121,13 @@ def _limits(spec: port.ContainerSpec) -> list[str]:
         # Equal to the memory limit: no swap, as Kubernetes has it.
         found += [f"--memory={spec.memory_limit_bytes}b", f"--memory-swap={spec.memory_limit_bytes}b"]
     return found
+
+
+def _rights(spec: port.ContainerSpec) -> list[str]:
+    # podman's own folders in memory would be writable where Kubernetes has none
+    root = ["--read-only", "--read-only-tmpfs=false"] if spec.is_root_read_only else []
+    gain = [] if spec.may_gain_privileges else ["--security-opt=no-new-privileges"]
+    return [*root, *gain, *(f"--cap-drop={name}" for name in spec.dropped_capabilities)]
 
 
 def _process(spec: port.ContainerSpec) -> list[str]:

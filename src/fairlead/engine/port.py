@@ -37,6 +37,11 @@ class ContainerSpec:
     labels: Mapping[str, str] = field(default_factory=dict)
     working_dir: str | None = None
     user: str | None = None
+    is_root_read_only: bool = False
+    may_gain_privileges: bool = True
+    """Whether a program with set-uid or file capabilities gives its process more than its parent has."""
+    dropped_capabilities: tuple[str, ...] = ()
+    """Names as Kubernetes has them, without `CAP_`; `ALL` for all."""
     cdi_devices: tuple[str, ...] = ()
     """Qualified names, `vendor/class=name`."""
     binds: tuple[Bind, ...] = ()

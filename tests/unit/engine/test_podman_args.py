@@ -51,6 +51,14 @@ def test_memory_has_no_swap_beside_it() -> None:
     )
 
 
+def test_rights_are_taken_away_only_where_that_is_asked_for() -> None:
+    wanted = {"--read-only", "--read-only-tmpfs=false", "--security-opt=no-new-privileges", "--cap-drop=ALL"}
+    assert not wanted & set(arguments())
+    assert wanted <= set(
+        arguments(is_root_read_only=True, may_gain_privileges=False, dropped_capabilities=("ALL",)),
+    )
+
+
 def test_devices_by_cdi_name_and_by_node() -> None:
     found = arguments(cdi_devices=("nvidia.com/gpu=0",), device_nodes=(("/r/dev/nvidia0", "/dev/nvidia0", "rw"),))
     assert "--device=nvidia.com/gpu=0" in found

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from fairlead import errors
 from fairlead.engine.port import Bind, ContainerSpec
 from fairlead.node.kubelet import spec
 from fairlead.node.kubelet.checkpoint import Grant
@@ -127,6 +128,41 @@ def test_the_user_is_the_containers_or_the_pods_field_by_field(
 ) -> None:
     made = _made(_pod({"securityContext": container}, securityContext=pod))
     assert made.user == user
+
+
+def test_what_a_security_context_takes_away_is_taken_away() -> None:
+    context = {
+        "readOnlyRootFilesystem": True,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"], "add": ["SYS_ADMIN"]},
+        "privileged": True,
+    }
+    made = _made(_pod({"securityContext": context}))
+    assert (made.is_root_read_only, made.may_gain_privileges, made.dropped_capabilities) == (True, False, ("ALL",))
+    plain = _made(_pod())
+    assert (plain.is_root_read_only, plain.may_gain_privileges, plain.dropped_capabilities) == (False, True, ())
+
+
+@pytest.mark.parametrize(
+    ("pod", "container", "words"),
+    [
+        ({"runAsNonRoot": True}, None, "states no runAsUser"),
+        ({"runAsNonRoot": True, "runAsUser": 0}, None, "runs as root"),
+        ({"runAsUser": 1000}, {"runAsNonRoot": True, "runAsUser": 0}, "runs as root"),
+        ({"runAsNonRoot": True}, {"runAsNonRoot": False}, ""),
+        ({"runAsNonRoot": True, "runAsUser": 1000}, None, ""),
+    ],
+)
+def test_who_may_not_be_root_is_not_started_as_root(
+    pod: dict[str, Any], container: dict[str, Any] | None, words: str
+) -> None:
+    judged = _pod({"securityContext": container}, securityContext=pod)
+    if not words:
+        assert _made(judged).name
+        return
+    with pytest.raises(errors.Invalid, match=words) as refused:
+        _made(judged)
+    assert refused.value.reason == "CreateContainerConfigError"
 
 
 def test_volumes_are_mounted_where_the_container_says() -> None:

@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypedDict
 
+from fairlead import errors
 from fairlead.engine.port import Bind, ContainerSpec
 from fairlead.model.gpu import Vendor
 from fairlead.node.kubelet.checkpoint import Grant
@@ -108,6 +109,7 @@ def container_spec(
         labels=labels(pod, item.name, attempt, identity, grants),
         working_dir=item.working_dir or None,
         user=_user(pod, item),
+        **_rights(pod, item),
         cdi_devices=cdi_names(item, grants, has_variants=has_variants),
         binds=(*_volume_binds(item, volumes), *_answer_binds(answer)),
         device_nodes=tuple((one.host_path, one.container_path, one.permissions) for one in answer.devices),
@@ -133,6 +135,30 @@ def _user(pod: core.Pod, item: core.Container) -> str | None:
     if user is None:
         return None
     return str(user) if group is None else f"{user}:{group}"
+
+
+class _Rights(TypedDict):
+    is_root_read_only: bool
+    may_gain_privileges: bool
+    dropped_capabilities: tuple[str, ...]
+
+
+def _rights(pod: core.Pod, item: core.Container) -> _Rights:
+    """Return what the container's context takes away. Raises: Invalid: it may not be root, and would be."""
+    context = item.security_context or core.SecurityContext()
+    contexts = (context, pod.spec.security_context or core.SecurityContext())
+    must_not_be_root = next((one.run_as_non_root for one in contexts if one.run_as_non_root is not None), False)
+    user = next((one.run_as_user for one in contexts if one.run_as_user is not None), None)
+    if must_not_be_root and not user:
+        who = "runs as root" if user == 0 else "states no runAsUser, and an image's own user is not looked up here"
+        message = f'container "{item.name}" has runAsNonRoot and {who}'
+        hint = "state runAsUser, another than 0"
+        raise errors.Invalid(message, reason="CreateContainerConfigError", hint=hint)
+    return {
+        "is_root_read_only": bool(context.read_only_root_filesystem),
+        "may_gain_privileges": context.allow_privilege_escalation is not False,
+        "dropped_capabilities": context.capabilities.drop,
+    }
 
 
 def _volume_binds(item: core.Container, volumes: Mapping[str, Path]) -> tuple[Bind, ...]:

@@ -56,11 +56,21 @@ class Volume(Wire, frozen=True):
     empty_dir: EmptyDirVolume | None = None
 
 
+class Capabilities(Wire, frozen=True):
+    """Which of a container's capabilities are taken away; none is ever added."""
+
+    drop: tuple[str, ...] = ()
+
+
 class SecurityContext(Wire, frozen=True):
-    """The parts of a container's security context that are honoured."""
+    """The parts of a container's security context that are honoured: all that take rights away."""
 
     run_as_user: int | None = None
     run_as_group: int | None = None
+    run_as_non_root: bool | None = None
+    read_only_root_filesystem: bool | None = None
+    allow_privilege_escalation: bool | None = None
+    capabilities: Capabilities = Capabilities()
 
 
 class Container(Wire, frozen=True):
