@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from conftest import Home
 
-pytestmark = pytest.mark.podman
+pytestmark = [pytest.mark.podman, pytest.mark.slow]
 
 
 def steps(service: Home, name: str) -> list[dict[str, Any]]:

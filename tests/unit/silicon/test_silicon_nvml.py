@@ -19,9 +19,11 @@ from fairlead.silicon.sim import elf, fault, machine, profile, trees
 from fairlead.silicon.sim.nvml import library
 
 
-def open_on(host: machine.Machine, root: Path, lib: object | None = None) -> nvml.NVMLSilicon:
+def open_on(
+    host: machine.Machine, root: Path, lib: object | None = None, *, call_timeout_s: float = 10.0
+) -> nvml.NVMLSilicon:
     chosen = library.SimulatedNVML(host) if lib is None else lib
-    return nvml.NVMLSilicon(root, Path("/"), call_timeout_s=0.6, library=chosen, probe_s=0.1)
+    return nvml.NVMLSilicon(root, Path("/"), call_timeout_s=call_timeout_s, library=chosen, probe_s=0.1)
 
 
 @pytest.fixture
@@ -93,7 +95,9 @@ async def test_a_mig_device_that_vanishes_while_it_is_read_is_left_out(host: mac
 
 async def test_a_library_that_hangs_at_its_start_is_unavailable(host: machine.Machine, tmp_path: Path) -> None:
     release = threading.Event()
-    silicon = open_on(host, tmp_path, Lacking(host, nvmlInitWithFlags=lambda _flags: int(release.wait()) * 0))
+    silicon = open_on(
+        host, tmp_path, Lacking(host, nvmlInitWithFlags=lambda _flags: int(release.wait()) * 0), call_timeout_s=0.2
+    )
     with pytest.raises(errors.Unavailable) as caught:
         await silicon.scan()
     assert caught.value.reason == "DriverHangs"
@@ -180,7 +184,7 @@ async def test_closing_ends_the_event_thread(host: machine.Machine, tmp_path: Pa
 
 
 async def test_closing_does_not_wait_for_a_hanging_gpu(host: machine.Machine, tmp_path: Path) -> None:
-    silicon = open_on(host, tmp_path)
+    silicon = open_on(host, tmp_path, call_timeout_s=0.6)
     host.gpus[0].slow_s = 60
     assert len((await silicon.scan()).unreadable) == 1
     async with asyncio.timeout(1):
