@@ -113,7 +113,9 @@ def run(
     """Run a container, follow its output, exit with its code."""
     if (image is None) == (file is None):
         raise click.UsageError("give an IMAGE or --file, one of them", ctx=ctx)
-    shown = _submit_manifest(client, file) if file is not None else [_submit(client, str(image), given)]
+    shown = (
+        _submit_manifest(client, file, given["namespace"]) if file is not None else [_submit(client, str(image), given)]
+    )
     if detach or len(shown) != 1:
         for item in shown:
             click.echo(item.name)
@@ -146,8 +148,9 @@ def _submit(client: Client, image: str, given: dict[str, Any]) -> ContainerView:
     return client.call("POST", "/v1/containers", ContainerView, body=request)
 
 
-def _submit_manifest(client: Client, file: Any) -> list[ContainerView]:
-    return list(client.call("POST", "/v1/pods", ContainerList, content=file.read()).items)
+def _submit_manifest(client: Client, file: Any, namespace: str) -> list[ContainerView]:
+    params = {"namespace": namespace or None}
+    return list(client.call("POST", "/v1/pods", ContainerList, params=params, content=file.read()).items)
 
 
 def follow(client: Client, name: str, namespace: str) -> int:

@@ -41,12 +41,17 @@ async def create_container(services: Door, data: params.JSONBody[submission.Cont
 
 
 @litestar.post("/v1/pods", summary="Run a manifest", responses=documented(400, 403, 409, 422), tags=["container"])
-async def create_pods(services: Door, body: params.RawBody) -> view.ContainerList:
+async def create_pods(
+    services: Door,
+    body: params.RawBody,
+    namespace: Annotated[str, params.QueryParameter(description="of the Pods that name none; empty: default")] = "",
+) -> view.ContainerList:
     """Store the Pods of a Kubernetes manifest, YAML (one or more documents) or JSON, in their order."""
     # Only what a machine's kubelet plays is read: a cluster's server would be sent less than the manifest says.
     services.home.machine("run --file", instead="`kubectl apply -f FILE`, then `fairlead trace POD`")
     wanted = manifest.parse_pods(body)
-    placed = [submission.with_scheduler(pod, services.info.scheduler_name) for pod in wanted]
+    name = services.info.scheduler_name
+    placed = [submission.from_manifest(pod, name, namespace=namespace) for pod in wanted]
     made = [await pods.submit(services.store, pod, admission_lock=services.admission) for pod in placed]
     return view.ContainerList(items=tuple(map(view.container_view, made)))
 

@@ -89,9 +89,17 @@ def pod_of(request: ContainerRequest, *, resource: str, scheduler_name: str) -> 
     )
 
 
-def with_scheduler(pod: core.Pod, scheduler_name: str) -> core.Pod:
-    """Return a manifest's pod with our defaults: a namespace, and our scheduler where it names none."""
-    about = msgspec.structs.replace(pod.metadata, namespace=pod.metadata.namespace or "default")
+def from_manifest(pod: core.Pod, scheduler_name: str, *, namespace: str = "") -> core.Pod:
+    """Return a manifest's pod with what it does not name: a namespace, and our scheduler.
+
+    Args:    namespace: asked for beside the manifest; empty: `default`.
+    Raises:  Invalid (`NamespaceMismatch`): the manifest names another one.
+    """
+    own = pod.metadata.namespace
+    if namespace and own not in {"", namespace}:
+        message = f'pod "{pod.metadata.name}" is of namespace "{own}" in the manifest, and "{namespace}" is asked for'
+        raise errors.Invalid(message, reason="NamespaceMismatch", hint="ask for none, or change the manifest")
+    about = msgspec.structs.replace(pod.metadata, namespace=own or namespace or "default")
     spec = msgspec.structs.replace(pod.spec, scheduler_name=pod.spec.scheduler_name or scheduler_name)
     return msgspec.structs.replace(pod, metadata=about, spec=spec)
 

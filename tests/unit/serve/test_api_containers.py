@@ -138,6 +138,15 @@ async def test_a_manifest_becomes_its_pods_placed_by_our_scheduler(api: httpx.As
     assert (await world.pod("one")).spec.scheduler_name == "fairlead"
 
 
+async def test_a_namespace_beside_a_manifest_is_for_pods_that_name_none(api: httpx.AsyncClient) -> None:
+    first, second = _MANIFEST.split("---")
+    answer = await api.post("/v1/pods?namespace=team", content=first)
+    assert [item["namespace"] for item in answer.json()["items"]] == ["team"]
+    assert (await api.post("/v1/pods?namespace=other", content=second)).status_code == 201
+    refused = await api.post("/v1/pods?namespace=team", content=_MANIFEST)
+    assert (refused.status_code, refused.json()["reason"]) == (422, "NamespaceMismatch")
+
+
 async def test_a_manifest_that_is_none_is_refused(api: httpx.AsyncClient) -> None:
     answer = await api.post("/v1/pods", content=b"- 1\n- 2\n")
     assert answer.status_code in {400, 422}
