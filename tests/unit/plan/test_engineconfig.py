@@ -108,6 +108,21 @@ def test_a_file_that_1_x_reads_later_is_told_and_refused() -> None:
     assert containerd(files, version=(2, 0)).edits
 
 
+@pytest.mark.parametrize(
+    ("late", "key"),
+    [
+        ("enable_cdi = false", "enable_cdi"),
+        ('cdi_spec_dirs = ["/opt/cdi"]', "cdi_spec_dirs"),
+    ],
+)
+def test_a_file_that_2_x_reads_later_may_add_but_not_take_back(late: str, key: str) -> None:
+    main = 'version = 3\nimports = ["/a/*.toml", "/b/late.toml"]\n'
+    head = 'version = 3\n[plugins."io.containerd.cri.v1.runtime"]\n'
+    with pytest.raises(errors.Conflict, match=rf"/b/late\.toml is read after .* says otherwise about {key}"):
+        containerd({CONTAINERD: main, "/b/late.toml": f"{head}{late}\n"}, version=(2, 2))
+    assert containerd({CONTAINERD: main, "/b/late.toml": f"{head}enable_selinux = true\n"}, version=(2, 2)).edits
+
+
 def test_imports_in_a_circle_end() -> None:
     files = {CONTAINERD: f'version = 3\nimports = ["{CONTAINERD}", "b.toml"]\n', "/etc/containerd/b.toml": "version=3"}
     assert len(containerd(files, version=(2, 2)).edits) == 2

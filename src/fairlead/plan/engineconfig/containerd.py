@@ -135,8 +135,7 @@ def propose(place: Place, wish: Wish, look: Look) -> Proposal:
     drop_in = place.drop_in or _place_drop_in(files)
     is_copy = not files.is_merged and bool(section)
     edits = (_drop_in(drop_in, files.version, ours, is_copy=is_copy), *_import(files, look, drop_in))
-    if not files.is_merged:
-        _refuse_undone(files, look, edits)
+    _refuse_undone(files, look, edits, ours)
     if {"cri", _SECTIONS[2]} & {
         item for _, document in files.documents for item in document.get("disabled_plugins", [])
     }:
@@ -241,15 +240,22 @@ class _Edited:
         return sorted({*self.look.glob(pattern), *ours})
 
 
-def _refuse_undone(files: _Files, look: Look, edits: tuple[Edit, ...]) -> None:
-    """Refuse when our section is not the last one: containerd 1.x would read another instead.
+def _refuse_undone(files: _Files, look: Look, edits: tuple[Edit, ...], ours: Mapping[str, Any]) -> None:
+    """Refuse when a file that is read after ours takes back what ours says.
 
     Raises: Conflict (`DropInUndone`).
     """
-    name = _SECTIONS[files.version]
-    after = _load(files.place, _Edited(look, edits))
-    last = [path for path, document in after.documents if name in tree.table(document, "plugins", where=path)][-1]
-    if last != edits[0].path:
-        message = f"{last} is read after {edits[0].path}, and containerd 1.x takes its cri section instead of ours"
-        hint = "choose a later name or folder with --drop-in, or move its section into the main file"
-        raise errors.Conflict(message, reason="DropInUndone", hint=hint)
+    name, drop_in = _SECTIONS[files.version], edits[0].path
+    after = _load(files.place, _Edited(look, edits)).documents
+    place = [path for path, _ in after].index(drop_in)
+    for path, document in after[place + 1 :]:
+        if name not in tree.table(document, "plugins", where=path):
+            continue
+        what = "containerd 1.x takes its cri section instead of ours"
+        if files.is_merged:
+            key = tree.find_overruled(ours, tree.table(document, "plugins", name, where=path))
+            what = f"says otherwise about {key}" if key else ""
+        if what:
+            message = f"{path} is read after {drop_in}, and {what}"
+            hint = "choose a later name or folder with --drop-in, or move that into the main file"
+            raise errors.Conflict(message, reason="DropInUndone", hint=hint)

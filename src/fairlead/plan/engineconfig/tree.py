@@ -41,6 +41,18 @@ def merged(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
+def find_overruled(low: Mapping[str, Any], high: Mapping[str, Any]) -> str:
+    """Return the first value of the lower tables that the higher ones change, as a dotted key; empty: none."""
+    for key in low.keys() & high.keys():
+        one, other = low[key], high[key]
+        if isinstance(one, dict) and isinstance(other, dict):
+            if inner := find_overruled(one, other):
+                return f"{key}.{inner}"
+        elif one != other:
+            return key
+    return ""
+
+
 def matches(path: str, pattern: str) -> bool:
     """Whether a path is found by a pattern, whose `*` never reaches over a slash."""
     return path.count("/") == pattern.count("/") and fnmatch.fnmatchcase(path, pattern)
