@@ -170,6 +170,11 @@ class DeviceManager:
         item = self._endpoints.get(resource)
         return item is not None and item.gone_at is None and item.has_listed
 
+    def gone_at(self, resource: str) -> float:
+        """Return the monotonic time at which the resource's plugin went away; 0: it did not, or there was none."""
+        item = self._endpoints.get(resource)
+        return item.gone_at or 0.0 if item is not None else 0.0
+
     def held(self, pod_uid: str) -> tuple[Grant, ...]:
         """Return what a pod holds."""
         return tuple(grant for key, grant in sorted(self._grants.items()) if key[0] == pod_uid)

@@ -34,6 +34,9 @@ from fairlead.workqueue import WorkQueue
 
 _NODE_KEY: Final = "node"
 _PLUGIN_WAIT_S: Final = 30.0
+"""How long a pod waits for a plugin that may be being started, or started again."""
+_PLUGIN_AWAY: Final = frozenset({"Unavailable", "PluginUnreachable"})
+"""Reasons of a call that reached no plugin."""
 _ORPHAN_WAIT_S: Final = 0.2
 _LIST_LIFE_S: Final = 120.0
 """Longer than any listing takes."""
@@ -48,6 +51,8 @@ class _Books:
     states: dict[str, ContainerState] = field(default_factory=dict)
     """By engine name."""
     blocked: dict[str, dict[str, podsync.Blocked]] = field(default_factory=dict)
+    unanswered: dict[str, float] = field(default_factory=dict)
+    """By pod: monotonic time of the first call for it that reached no plugin."""
     ended: set[str] = field(default_factory=set)
     """Engine names whose end is recorded."""
     touched: dict[str, float] = field(default_factory=dict)
@@ -278,15 +283,14 @@ class Kubelet:
                     await self._runtime.record_end(pod, state)
 
     def _plugin_wait(self, pod: core.Pod) -> float | None:
-        """Return a short wait while plugins may still be registering after our start, else None."""
-        if time.monotonic() - self._started > _PLUGIN_WAIT_S:
-            return None
+        """Return a short wait while plugins may be registering after our start or their own end, else None."""
         wanted = {
             name for item in (*pod.spec.init_containers, *pod.spec.containers) for name, _ in device_requests(item)
         }
         held = {grant.resource for grant in self._devices.held(pod.metadata.uid) if grant.response}
         missing = [name for name in wanted - held if not self._devices.is_registered(name)]
-        return 0.1 if missing else None
+        since = max([self._started, *(self._devices.gone_at(name) for name in missing)])
+        return 0.1 if missing and time.monotonic() - since <= _PLUGIN_WAIT_S else None
 
     async def _admit(self, pod: core.Pod) -> bool:
         """Give the pod its devices; a pod that cannot have them fails, as the real kubelet fails it."""
@@ -297,7 +301,7 @@ class Kubelet:
         try:
             grants = await self._devices.allocate(pod, record)
         except errors.Unavailable as error:
-            if error.reason == "StateWriteFailed":
+            if error.reason == "StateWriteFailed" or self._may_come_back(pod, error):
                 raise
             await self._reject(pod, error)
             return False
@@ -306,10 +310,18 @@ class Kubelet:
             if not (isinstance(error, errors.Insufficient) and self._has_orphans()):
                 await self._reject(pod, error)
             return False
+        self._books.unanswered.pop(pod.metadata.uid, None)
         telemetry.crash_point("kubelet.after-admit")
         if grants and names.DEVICES not in pod.metadata.annotations:
             await self._annotate(pod, {grant.resource: list(grant.device_ids) for grant in grants})
         return True
+
+    def _may_come_back(self, pod: core.Pod, error: errors.Unavailable) -> bool:
+        """Tell whether a plugin that was not reached may be one that was killed and is started again."""
+        if error.reason not in _PLUGIN_AWAY:
+            return False
+        first = self._books.unanswered.setdefault(pod.metadata.uid, time.monotonic())
+        return time.monotonic() - first <= _PLUGIN_WAIT_S
 
     def _has_orphans(self) -> bool:
         """Tell whether pods that are no longer in the store still hold devices."""
@@ -420,6 +432,7 @@ class Kubelet:
         await self._runtime.forget(pod.metadata.uid)
         self._attachments.forget(pod.metadata.uid)
         self._books.blocked.pop(pod.metadata.uid, None)
+        self._books.unanswered.pop(pod.metadata.uid, None)
         telemetry.crash_point("kubelet.before-forget")
         with contextlib.suppress(errors.NotFound, errors.Conflict):
             await self._store.delete(
@@ -433,6 +446,7 @@ class Kubelet:
             await self._runtime.remove(state.name)
             self._put(state.name, None)
         self._books.blocked.pop(uid, None)
+        self._books.unanswered.pop(uid, None)
         if self._devices.free(uid):
             telemetry.log.info("devices of a vanished pod freed", pod=uid)
         await self._runtime.forget(uid)
