@@ -388,18 +388,6 @@ async def test_a_pod_that_comes_before_its_plugin_waits_for_it(world: World) -> 
             await world.until_phase("train", "Succeeded")
 
 
-async def test_a_plugin_that_dies_while_it_is_asked_is_waited_for(world: World) -> None:
-    world.plugin.hold.clear()
-    async with world.kubelet(plugged=False):
-        async with world.plug():
-            await world.run(_pod(_container(("true",), gpus=1)))
-            async with asyncio.timeout(_PATIENCE_S):
-                await world.plugin.was_asked.wait()
-        world.plugin.hold.set()
-        async with world.plug():
-            await world.until_phase("train", "Succeeded")
-
-
 # several containers
 
 

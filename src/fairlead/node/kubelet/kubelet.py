@@ -35,7 +35,7 @@ from fairlead.workqueue import WorkQueue
 _NODE_KEY: Final = "node"
 _PLUGIN_WAIT_S: Final = 30.0
 """How long a pod waits for a plugin that may be being started, or started again."""
-_PLUGIN_AWAY: Final = frozenset({"Unavailable", "PluginUnreachable"})
+_PLUGIN_AWAY: Final = frozenset({"Unavailable", "Cancelled", "PluginUnreachable"})
 """Reasons of a call that reached no plugin."""
 _ORPHAN_WAIT_S: Final = 0.2
 _LIST_LIFE_S: Final = 120.0
