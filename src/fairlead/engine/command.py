@@ -141,14 +141,18 @@ def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None
 
 async def end(process: asyncio.subprocess.Process, *, at_once: bool = False) -> None:
     """Make sure that a program is gone: SIGTERM, after 5 s (or `at_once`) SIGKILL; reaped on return."""
-    if process.returncode is None and not at_once:
-        _signal(process, signal.SIGTERM)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_TERM_S):
-                await process.wait()
-    if process.returncode is None:
-        _signal(process, signal.SIGKILL)
-        await process.wait()
+    try:
+        if process.returncode is None and not at_once:
+            _signal(process, signal.SIGTERM)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_TERM_S):
+                    await process.wait()
+        if process.returncode is None:
+            _signal(process, signal.SIGKILL)
+            await process.wait()
+    finally:
+        # Whoever is cancelled while it waits leaves before asyncio closes it: the loop may end sooner than that.
+        process._transport.close()  # type: ignore[attr-defined]
 
 
 def dying_with_us(argv: Sequence[str]) -> list[str]:
