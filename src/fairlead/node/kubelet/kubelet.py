@@ -237,9 +237,8 @@ class Kubelet:
             return None
         states = self._of(uid)
         await self._record_ends(pod, states)
-        pod = await self._attachments.carry_out(pod, states)
-        if uid in self._books.pods:
-            self._books.pods[uid] = pod
+        seen, pod = pod, await self._attachments.carry_out(pod, states)
+        self._take_over(seen, pod)
         plan = podsync.sync(
             pod,
             tuple(_seen(state) for state in states),
