@@ -428,10 +428,7 @@ class Kubelet:
         for state in self._sandboxes(pod.metadata.uid):
             await self._runtime.remove(state.name)
             self._put(state.name, None)
-        await self._runtime.forget(pod.metadata.uid)
-        self._attachments.forget(pod.metadata.uid)
-        self._books.blocked.pop(pod.metadata.uid, None)
-        self._books.unanswered.pop(pod.metadata.uid, None)
+        await self._strike_out(pod.metadata.uid)
         telemetry.crash_point("kubelet.before-forget")
         with contextlib.suppress(errors.NotFound, errors.Conflict):
             await self._store.delete(
@@ -444,12 +441,16 @@ class Kubelet:
         for state in sorted(mine, key=lambda one: one.labels.get(names.CONTAINER_NAME) == sandbox.CONTAINER):
             await self._runtime.remove(state.name)
             self._put(state.name, None)
-        self._books.blocked.pop(uid, None)
-        self._books.unanswered.pop(uid, None)
         if self._devices.free(uid):
             telemetry.log.info("devices of a vanished pod freed", pod=uid)
+        await self._strike_out(uid)
+
+    async def _strike_out(self, uid: str) -> None:
+        """Keep nothing more of a pod whose containers are gone."""
         await self._runtime.forget(uid)
         self._attachments.forget(uid)
+        self._books.blocked.pop(uid, None)
+        self._books.unanswered.pop(uid, None)
 
 
 def _home_id(folder: Path) -> str:
