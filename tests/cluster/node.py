@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -17,6 +18,23 @@ from tools.cluster import api, home, machine
 _KUBELET = "--node-kubelet-folder=/var/lib/kubelet/device-plugins"
 PRODUCT = ("-m", "fairlead.cli.main", "agent", "--silicon-simulate", "h100x8", _KUBELET)
 BREAKABLE = (str(Path(__file__).parent / "breakable_agent.py"), "FAULTS")
+
+_DEFINITION = Path(__file__).parents[2] / "src/fairlead/chart/crds/gpudevices.yaml"
+
+
+def kubectl(cluster: home.Cluster, *arguments: str, stdin: str = "", timeout_s: float = 60) -> str:
+    """Run the cluster's kubectl, which must succeed, and return what it printed."""
+    done = subprocess.run(
+        cluster.kubectl(*arguments), input=stdin, capture_output=True, text=True, check=False, timeout=timeout_s
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def define_gpudevices(cluster: home.Cluster) -> None:
+    """Tell the API server of our kind, and wait until it serves it."""
+    kubectl(cluster, "apply", "-f", str(_DEFINITION))
+    kubectl(cluster, "wait", "--for=condition=Established", "crd/gpudevices.fairlead.dev", "--timeout=30s")
 
 
 @dataclass

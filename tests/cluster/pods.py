@@ -28,6 +28,17 @@ echo looked
 """
 
 
+def looker(gpus: int) -> api.Object:
+    """Return a container that looks at its GPUs, tells it in its log (`Space.sight` reads that) and stays."""
+    return {
+        "name": "main",
+        "image": image.BUSYBOX,
+        "imagePullPolicy": "Never",
+        "command": ["/bin/sh", "-c", f"{LOOK}\nexec sleep 3600"],
+        "resources": {"limits": {RESOURCE: str(gpus)}},
+    }
+
+
 @dataclass(frozen=True)
 class Sight:
     """What a container saw of the machine's GPUs."""

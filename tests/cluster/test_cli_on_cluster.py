@@ -29,7 +29,6 @@ pytestmark = [
 ]
 
 _ROOT = Path(__file__).parents[2]
-_DEFINITION = _ROOT / "src/fairlead/chart/crds/gpudevices.yaml"
 _DEVICES = "/apis/fairlead.dev/v1alpha1/gpudevices"
 _SPACE = "fairlead"
 _LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{_SPACE}/leases"
@@ -77,19 +76,10 @@ def program(cluster: home.Cluster) -> Program:
     return Program(cluster, cluster.kubeconfig)
 
 
-def kubectl(cluster: home.Cluster, *arguments: str, stdin: str = "") -> str:
-    done = subprocess.run(
-        cluster.kubectl(*arguments), input=stdin, capture_output=True, text=True, check=False, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 @pytest.fixture
 def agent(cluster: home.Cluster, server: api.API) -> Iterator[node.Agent]:
     """The agent alone, publishing, with silicon that a test can break."""
-    kubectl(cluster, "apply", "-f", str(_DEFINITION))
-    kubectl(cluster, "wait", "--for=condition=Established", "crd/gpudevices.fairlead.dev", "--timeout=30s")
+    node.define_gpudevices(cluster)
     arguments = (*node.BREAKABLE, str(cluster.kubeconfig), cluster.node)
     with node.running(node.Agent(cluster, arguments), server) as one:
         yield one
@@ -97,8 +87,10 @@ def agent(cluster: home.Cluster, server: api.API) -> Iterator[node.Agent]:
 
 
 def until_gpu(server: api.API, check: Callable[[api.Object], bool], *, what: str) -> api.Object:
+    """Wait for a GPU of which `check` holds; one just made has no status yet, which is a second write."""
+
     def reached(items: list[api.Object]) -> api.Object | None:
-        return next((item for item in items if check(item)), None)
+        return next((item for item in items if "status" in item and check(item)), None)
 
     return server.until(_DEVICES, reached, what=what)
 
@@ -130,7 +122,7 @@ def headings(text: str) -> list[str]:
 def test_a_pod_that_kubectl_made_is_listed_traced_and_read(
     agent: node.Agent, cluster: home.Cluster, server: api.API, space: pods.Space, program: Program
 ) -> None:
-    kubectl(
+    node.kubectl(
         cluster, "apply", "-f", "-", stdin=yaml.safe_dump({"apiVersion": "v1", "kind": "Pod"} | two_containers("two"))
     )
     space.until_phase("two", "Running")
@@ -217,15 +209,15 @@ def installed(cluster: home.Cluster, server: api.API, fairlead_image: str) -> It
     words = [word for key, value in settings.items() for word in ("--set-string", f"{key}={value}")]
     program = (sys.executable, "-m", "fairlead.cli.main", "manifests", "--set", "silicon.simulate=h100x8")
     text = subprocess.run((*program, *words), capture_output=True, text=True, check=True, timeout=60).stdout
-    kubectl(cluster, "apply", "-f", "-", stdin=text)
+    node.kubectl(cluster, "apply", "-f", "-", stdin=text)
     try:
         for what in ("daemonset/fairlead-agent", "deployment/fairlead-scheduler", "deployment/fairlead-controller"):
-            kubectl(cluster, "-n", _SPACE, "rollout", "status", what, "--timeout=100s")
+            node.kubectl(cluster, "-n", _SPACE, "rollout", "status", what, "--timeout=100s", timeout_s=120)
         node.until_allocatable(server, cluster.node, 8)
         until_led(server)
         yield
     finally:
-        kubectl(cluster, "delete", "--ignore-not-found", "--wait", "-f", "-", stdin=text)
+        node.kubectl(cluster, "delete", "--ignore-not-found", "--wait", "-f", "-", stdin=text, timeout_s=120)
         node.until_allocatable(server, cluster.node, 0)
 
 
@@ -245,8 +237,8 @@ def plant_faults(cluster: home.Cluster, server: api.API, space: pods.Space) -> N
     gpu = server.get(_DEVICES)["items"][3]
     ill = {"status": {"health": "Unhealthy", "reason": "XID79", "message": "GPU has fallen off the bus"}}
     server.patch(f"{_DEVICES}/{gpu['metadata']['name']}/status", ill)
-    kubectl(cluster, "-n", _SPACE, "scale", "deployment/fairlead-scheduler", "--replicas=0")
-    kubectl(cluster, "-n", _SPACE, "wait", "--for=delete", "pod", "-l", "app.kubernetes.io/component=scheduler")
+    node.kubectl(cluster, "-n", _SPACE, "scale", "deployment/fairlead-scheduler", "--replicas=0")
+    node.kubectl(cluster, "-n", _SPACE, "wait", "--for=delete", "pod", "-l", "app.kubernetes.io/component=scheduler")
     old = {"holderIdentity": "gone", "renewTime": "2020-01-01T00:00:00.000000Z", "leaseDurationSeconds": 15}
     server.patch(f"{_LEASES}/fairlead-scheduler", {"spec": old})
     space.start("waits", "true", gpus=9)
@@ -278,7 +270,7 @@ def test_the_doctor_is_content_with_a_healthy_cluster_and_finds_what_is_wrong_wi
     assert "default/waits waits for 9" in bad["pods"]["what"]
     assert all(item["why"] and item["fix"] for item in bad.values())
 
-    kubectl(cluster, "delete", "crd", "gpudevices.fairlead.dev")
+    node.kubectl(cluster, "delete", "crd", "gpudevices.fairlead.dev", timeout_s=120)
     _, found = program.findings()
     assert ("crd", "fail") in {(item["check"], item["level"]) for item in found}
     assert "not installed" in program.run("gpus").stderr
@@ -289,7 +281,7 @@ def test_the_viewers_role_suffices_and_without_it_the_doctor_names_it(
 ) -> None:
     accounts = "/api/v1/namespaces/default/serviceaccounts"
     server.create(accounts, {"metadata": {"name": "looker"}})
-    token = kubectl(cluster, "create", "token", "looker").strip()
+    token = node.kubectl(cluster, "create", "token", "looker").strip()
     config = yaml.safe_load(cluster.kubeconfig.read_text())
     config["users"] = [{"name": user["name"], "user": {"token": token}} for user in config["users"]]
     looker = Program(cluster, tmp_path / "config")
@@ -302,7 +294,7 @@ def test_the_viewers_role_suffices_and_without_it_the_doctor_names_it(
         assert "forbidden" in looker.run("gpus").stderr
 
         role = ("create", "clusterrolebinding", "looker", "--clusterrole=fairlead-viewer")
-        kubectl(cluster, *role, "--serviceaccount=default:looker")
+        node.kubectl(cluster, *role, "--serviceaccount=default:looker")
         code, found = looker.findings()
         assert (code, {item["level"] for item in found}) == (0, {"ok"}), found
         assert len(looker.rows("gpus")) == 8
@@ -312,7 +304,7 @@ def test_the_viewers_role_suffices_and_without_it_the_doctor_names_it(
         assert refused.returncode == 3
     finally:
         server.delete(f"{accounts}/looker")
-        kubectl(cluster, "delete", "--ignore-not-found", "clusterrolebinding", "looker")
+        node.kubectl(cluster, "delete", "--ignore-not-found", "clusterrolebinding", "looker")
 
 
 def test_a_server_that_is_away_is_told_soon(cluster: home.Cluster, server: api.API, program: Program) -> None:

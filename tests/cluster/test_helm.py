@@ -132,14 +132,7 @@ def test_a_release_is_installed_changed_rolled_back_and_removed_without_a_trace(
 
 def _start_two(server: api.API, space: pods.Space) -> pods.Sight:
     """Have our scheduler place a pod of two GPUs; returns what it saw."""
-    container = {
-        "name": "main",
-        "image": image.BUSYBOX,
-        "imagePullPolicy": "Never",
-        "command": ["/bin/sh", "-c", f"{pods.LOOK}\nexec sleep 3600"],
-        "resources": {"limits": {pods.RESOURCE: "2"}},
-    }
-    spec = {"schedulerName": "fairlead", "terminationGracePeriodSeconds": 0, "containers": [container]}
+    spec = {"schedulerName": "fairlead", "terminationGracePeriodSeconds": 0, "containers": [pods.looker(2)]}
     server.create(space.path, {"metadata": {"name": "two"}, "spec": spec})
     return space.sight("two")
 

@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,7 +30,6 @@ pytestmark = [
 ]
 
 _ROOT = Path(__file__).parents[2]
-_DEFINITION = _ROOT / "src/fairlead/chart/crds/gpudevices.yaml"
 _MANIFEST = _ROOT / "examples/articles/gpu-pod.yaml"
 _CUDA = "docker.io/nvidia/cuda:11.8.0-base-ubuntu22.04"
 _EVENTS = "/api/v1/namespaces/default/events"
@@ -42,15 +40,10 @@ ONE_MACHINE = [stage.key for stage in STAGES]
 MARK = "fairlead.dev/GPUHealthy"
 
 
-def kubectl(cluster: home.Cluster, *arguments: str) -> None:
-    subprocess.run(cluster.kubectl(*arguments), check=True, capture_output=True, timeout=60)
-
-
 @pytest.fixture
 def agent(cluster: home.Cluster, server: api.API, tmp_path: Path) -> Iterator[node.Agent]:
     """An agent beside the real kubelet, over the real API, with silicon that a test can break."""
-    kubectl(cluster, "apply", "-f", str(_DEFINITION))
-    kubectl(cluster, "wait", "--for=condition=Established", "crd/gpudevices.fairlead.dev", "--timeout=30s")
+    node.define_gpudevices(cluster)
     archive = tmp_path / "cuda.tar"
     image.write_busybox(archive, _CUDA)
     cluster.load_image(archive)
@@ -106,7 +99,7 @@ def shown(told: Journey) -> str:
 def test_the_articles_pod_leaves_the_trace_it_leaves_on_one_machine(
     agent: node.Agent, cluster: home.Cluster, server: api.API, space: pods.Space
 ) -> None:
-    kubectl(cluster, "apply", "-f", str(_MANIFEST))
+    node.kubectl(cluster, "apply", "-f", str(_MANIFEST))
     pod = space.until("gpu-pod", lambda pod: bool(pod["spec"].get("nodeName")), what="is placed")
     uid = pod["metadata"]["uid"]
     ran = until_steps(server, uid, has("ContainerEnded"), what="the first run ended")
@@ -139,7 +132,7 @@ def assert_isolated(step: Step | None) -> None:
 def test_every_run_of_a_pod_that_comes_and_goes_is_told(
     agent: node.Agent, cluster: home.Cluster, server: api.API, space: pods.Space
 ) -> None:
-    kubectl(cluster, "apply", "-f", str(_MANIFEST))
+    node.kubectl(cluster, "apply", "-f", str(_MANIFEST))
     uid = space.get("gpu-pod")["metadata"]["uid"]
 
     def told(steps: list[Step]) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,23 +19,14 @@ pytestmark = [
     pytest.mark.skipif("195 nvidia" in Path("/proc/devices").read_text(), reason="a real driver has these numbers"),
 ]
 
-_DEFINITION = Path(__file__).parents[2] / "src/fairlead/chart/crds/gpudevices.yaml"
 _DEVICES = "/apis/fairlead.dev/v1alpha1/gpudevices"
 _EVENTS = "/api/v1/namespaces/default/events"
-
-
-def kubectl(cluster: home.Cluster, *arguments: str) -> str:
-    command = cluster.kubectl(*arguments)
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.fixture
 def agent(cluster: home.Cluster, server: api.API) -> Iterator[node.Agent]:
     """An agent that publishes, with silicon that a test can break; its objects are gone afterwards."""
-    kubectl(cluster, "apply", "-f", str(_DEFINITION))
-    kubectl(cluster, "wait", "--for=condition=Established", "crd/gpudevices.fairlead.dev", "--timeout=30s")
+    node.define_gpudevices(cluster)
     arguments = (*node.BREAKABLE, str(cluster.kubeconfig), cluster.node)
     with node.running(node.Agent(cluster, arguments), server) as one:
         until_health(server, dict.fromkeys(range(8), "Healthy"))
@@ -63,16 +53,16 @@ def until_event(server: api.API, check: Callable[[api.Object], bool], *, what: s
 
 
 def test_kubectl_shows_every_gpu(agent: node.Agent, cluster: home.Cluster) -> None:
-    header, *rows = kubectl(cluster, "get", "gpudevices", "--sort-by=.spec.index").splitlines()
+    header, *rows = node.kubectl(cluster, "get", "gpudevices", "--sort-by=.spec.index").splitlines()
     assert header.split() == ["NAME", "NODE", "INDEX", "PRODUCT", "MEMORY", "HEALTH", "HOLDER", "AGE"]
     assert [row.split()[1:9] for row in rows] == [
         [cluster.node, str(index), "NVIDIA", "H100", "80GB", "HBM3", "81559Mi", "Healthy"] for index in range(8)
     ]
-    wide = kubectl(cluster, "get", "gpu", "-o", "wide").splitlines()[0].split()
+    wide = node.kubectl(cluster, "get", "gpu", "-o", "wide").splitlines()[0].split()
     assert {"REASON", "UUID", "PCI", "NUMA", "MIG", "DRIVER", "SIMULATED"} <= set(wide)
-    chosen = kubectl(cluster, "get", "gpus", f"--field-selector=spec.nodeName={cluster.node}", "-o", "name")
+    chosen = node.kubectl(cluster, "get", "gpus", f"--field-selector=spec.nodeName={cluster.node}", "-o", "name")
     assert len(chosen.split()) == 8
-    assert "it is offered to pods" in kubectl(cluster, "explain", "gpudevice.status.health")
+    assert "it is offered to pods" in node.kubectl(cluster, "explain", "gpudevice.status.health")
 
 
 def test_objects_belong_to_the_node_and_their_status_is_of_their_generation(
@@ -99,7 +89,7 @@ def test_the_node_is_labelled_beside_its_kubelets_labels(
     assert (labels["nvidia.com/gpu.count"], labels["nvidia.com/gpu.family"]) == ("8", "hopper")
     assert labels["fairlead.dev/simulated"] == "true"
     assert labels["kubernetes.io/hostname"] == cluster.node
-    chosen = kubectl(cluster, "get", "nodes", "-l", "nvidia.com/gpu.memory=81559", "-o", "name")
+    chosen = node.kubectl(cluster, "get", "nodes", "-l", "nvidia.com/gpu.memory=81559", "-o", "name")
     assert chosen.split() == [f"node/{cluster.node}"]
 
 
@@ -119,7 +109,7 @@ def test_a_fault_reaches_the_object_and_the_nodes_events_and_so_does_recovery(
     assert (about["kind"], about["name"]) == ("Node", cluster.node)
     assert about["uid"] == server.get(f"/api/v1/nodes/{cluster.node}")["metadata"]["uid"]
     assert (event["type"], event["source"]["host"]) == ("Warning", cluster.node)
-    told = kubectl(cluster, "describe", "node", cluster.node)
+    told = node.kubectl(cluster, "describe", "node", cluster.node)
     assert any("Warning" in line and "DeviceUnhealthy" in line and uuid in line for line in told.splitlines())
 
     agent.inject("recover", 3)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import node, pods
-from tools.cluster import api, home, image
+from tools.cluster import api, home
 
 pytestmark = [
     pytest.mark.cluster,
@@ -54,14 +54,7 @@ def classes(cluster: home.Cluster) -> Iterator[None]:
 
 
 def sight(space: pods.Space, name: str, *, runtime_class: str, gpus: int) -> pods.Sight:
-    container = {
-        "name": "main",
-        "image": image.BUSYBOX,
-        "imagePullPolicy": "Never",
-        "command": ["/bin/sh", "-c", f"{pods.LOOK}\nexec sleep 3600"],
-        "resources": {"limits": {pods.RESOURCE: str(gpus)}},
-    }
-    spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [container]}
+    spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [pods.looker(gpus)]}
     pod = {"metadata": {"name": name}, "spec": {**spec, "runtimeClassName": runtime_class}}
     space.server.create(space.path, pod)
     return space.sight(name)

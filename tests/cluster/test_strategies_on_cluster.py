@@ -14,7 +14,7 @@ import pytest
 
 from fairlead.inject import launcher
 from tests.cluster import node, pods
-from tools.cluster import api, home, image
+from tools.cluster import api, home
 
 pytestmark = [
     pytest.mark.cluster,
@@ -53,14 +53,7 @@ def runtime_class(cluster: home.Cluster, server: api.API) -> Iterator[str]:
 
 
 def look(space: pods.Space, *, gpus: int, runtime_class: str | None) -> pods.Sight:
-    container = {
-        "name": "main",
-        "image": image.BUSYBOX,
-        "imagePullPolicy": "Never",
-        "command": ["/bin/sh", "-c", f"{pods.LOOK}\nexec sleep 3600"],
-        "resources": {"limits": {pods.RESOURCE: str(gpus)}},
-    }
-    spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [container]}
+    spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [pods.looker(gpus)]}
     spec |= {"runtimeClassName": runtime_class} if runtime_class else {}
     space.server.create(space.path, {"metadata": {"name": "looks"}, "spec": spec})
     return space.sight("looks")
