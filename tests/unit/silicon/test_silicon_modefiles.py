@@ -43,7 +43,7 @@ def test_a_mode_finds_nothing_on_an_empty_machine_and_writes_nothing(name: str, 
     assert mode.mode_spec(name, scan(name, tmp_path), generate.Recipe()) is None
 
 
-@pytest.mark.parametrize("name", set(modefiles.FINDERS) - {"management"})
+@pytest.mark.parametrize("name", sorted(set(modefiles.FINDERS) - {"management"}))
 def test_no_mode_but_the_owners_gives_a_tenant_anything_dangerous(name: str, root: Path) -> None:
     spec = mode.mode_spec(name, scan(name, root), generate.Recipe())
     assert spec is not None
