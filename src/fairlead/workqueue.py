@@ -2,7 +2,9 @@
 
 A key is worked on by one task at a time; keys that arrive while their task runs are worked on once more afterwards;
 equal keys waiting together are one. A worker may ask to be called again after some seconds. An error of the house is
-retried with exponential back-off (0.1 s doubling to 30 s); anything else is a bug and ends the queue with its process.
+retried with exponential back-off (0.1 s doubling to 30 s), and so is a call that ends cancelled though nobody cancelled
+it (a future was, that it shared): a task group would bury it and its key for ever. Anything else is a bug and ends the
+queue with its process.
 """
 
 from __future__ import annotations
@@ -97,16 +99,13 @@ class WorkQueue:
             again_s = await self._work(key)
             entry.failures = 0
         except errors.FairleadError as error:
-            again_s = min(_LAST_RETRY_S, _FIRST_RETRY_S * 2**entry.failures)
-            entry.failures += 1
-            telemetry.log.warning(
-                "work failed, will retry",
-                role=self._name,
-                reason=error.reason,
-                error=errors.sentence(error),
-                device=key,
-                duration_s=again_s,
-            )
+            again_s = self._put_off(key, entry, error)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            cut = errors.Unavailable("something it waited for was cancelled under it", reason="Cancelled")
+            again_s = self._put_off(key, entry, cut)
         finally:
             self._meter.promise(loop, None)
         entry.is_running = False
@@ -116,3 +115,16 @@ class WorkQueue:
             self._schedule(key, entry, again_s)
         elif entry.timer is None:
             self._entries.pop(key, None)
+
+    def _put_off(self, key: str, entry: _Entry, error: errors.FairleadError) -> float:
+        again_s = min(_LAST_RETRY_S, _FIRST_RETRY_S * 2.0**entry.failures)
+        entry.failures += 1
+        telemetry.log.warning(
+            "work failed, will retry",
+            role=self._name,
+            reason=error.reason,
+            error=errors.sentence(error),
+            device=key,
+            duration_s=again_s,
+        )
+        return again_s

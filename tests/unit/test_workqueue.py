@@ -128,6 +128,22 @@ async def test_a_time_asked_for_during_the_work_is_kept_when_the_worker_wants_no
         assert await worker.called() == "a"
 
 
+async def test_a_worker_whose_shared_call_is_cancelled_by_others_is_called_again() -> None:
+    shared: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    called: asyncio.Queue[str] = asyncio.Queue()
+
+    async def work(key: str) -> None:
+        called.put_nowait(key)
+        if not shared.done():
+            await shared
+
+    async with _running(work) as queue, asyncio.timeout(60):
+        queue.add("a")
+        await called.get()
+        shared.cancel()
+        assert await called.get() == "a"
+
+
 async def test_an_error_of_the_house_is_retried_with_doubling_waits() -> None:
     worker = _Recorder()
     async with _running(worker.work) as queue:
