@@ -11,6 +11,7 @@ Source: k8s.io/kubelet pkg/apis/deviceplugin/v1beta1 api.proto and constants.go.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
@@ -37,7 +38,8 @@ CHANNEL_OPTIONS: Final[list[tuple[str, str | int]]] = [
     ("grpc.enable_http_proxy", 0),
     # A socket file that was removed and made again is another peer: never share its connection or its back-off.
     ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.min_reconnect_backoff_ms", 50),
+    # C-core takes this for the time that one attempt may last: a peer on a busy machine needs more than a moment.
+    ("grpc.min_reconnect_backoff_ms", 5000),
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 1000),
 ]
@@ -240,3 +242,10 @@ async def _answer(call: grpc.aio.UnaryUnaryCall[message.Message, Response], name
         return await call
     except grpc.aio.AioRpcError as error:
         raise translate(error, name) from error
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        # Nobody cancelled the caller: its channel was closed under the call, and its task would end without a word.
+        message = f"{name} failed (CANCELLED): the connection was given up while it was in flight"
+        raise errors.Unavailable(message, reason="Cancelled", status="CANCELLED") from None

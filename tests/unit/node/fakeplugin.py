@@ -28,13 +28,17 @@ class Plugin:
         self.asked: list[tuple[str, ...]] = []
         """Device ids of every Allocate, in order."""
         self.was_asked = asyncio.Event()
+        self.was_consulted = asyncio.Event()
         self.preferences: list[pb.ContainerPreferredAllocationRequest] = []
         self.pre_started: list[tuple[str, ...]] = []
         self.hold = asyncio.Event()
-        """Cleared: Allocate waits for it."""
+        """Cleared: every answer about devices waits for it."""
         self.hold.set()
         self.lists = True
         """False: registered, but its list is never sent."""
+        self.is_deaf = False
+        """True: asked for its options, it is not there any more."""
+        self._hangs_up = False
         self._news = asyncio.Condition()
 
     @contextlib.asynccontextmanager
@@ -44,6 +48,7 @@ class Plugin:
         server.add_generic_rpc_handlers((deviceplugin.device_plugin_handlers(self),))
         server.add_insecure_port(deviceplugin.target(socket))
         await server.start()
+        self._hangs_up = False
         try:
             yield
         finally:
@@ -60,19 +65,27 @@ class Plugin:
             self.devices = devices
             self._news.notify_all()
 
+    async def hang_up(self) -> None:
+        """End every list's stream and nothing else, as the first sign of a death that is seen."""
+        async with self._news:
+            self._hangs_up = True
+            self._news.notify_all()
+
     def _options(self) -> pb.DevicePluginOptions:
         return pb.DevicePluginOptions(
             pre_start_required=self.pre_start, get_preferred_allocation_available=bool(self.prefers)
         )
 
     async def options(self) -> pb.DevicePluginOptions:
+        if self.is_deaf:
+            raise errors.Unavailable("gone", reason="Unavailable")
         return self._options()
 
     async def list_and_watch(self) -> AsyncIterator[pb.ListAndWatchResponse]:
         async with self._news:
             while not self.lists:
                 await self._news.wait()
-            while True:
+            while not self._hangs_up:
                 health = {True: deviceplugin.HEALTHY, False: deviceplugin.UNHEALTHY}
                 yield pb.ListAndWatchResponse(
                     devices=[pb.Device(ID=name, health=health[good]) for name, good in self.devices.items()]
@@ -81,6 +94,8 @@ class Plugin:
 
     async def preferred_allocation(self, request: pb.PreferredAllocationRequest) -> pb.PreferredAllocationResponse:
         self.preferences.extend(request.container_requests)
+        self.was_consulted.set()
+        await self.hold.wait()
         answer = pb.ContainerPreferredAllocationResponse(deviceIDs=self.prefers)
         return pb.PreferredAllocationResponse(container_responses=[answer])
 

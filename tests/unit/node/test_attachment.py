@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import json
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 
 import grpc.aio
@@ -51,12 +51,17 @@ class Hands:
     def __init__(self) -> None:
         self.done: list[tuple[str, tuple[str, ...]]] = []
         self.refuses: errors.FairleadError | None = None
+        self.after: Callable[[], Awaitable[None]] | None = None
+        """Happens once the kernel has done it."""
 
     async def attach(self, pid: int, nodes: Sequence[GrantedNode]) -> Outcome:
         return self._do("attach", pid, nodes)
 
     async def detach(self, pid: int, nodes: Sequence[GrantedNode], *, is_forced: bool) -> Outcome:
-        return self._do("force" if is_forced else "detach", pid, nodes)
+        outcome = self._do("force" if is_forced else "detach", pid, nodes)
+        if self.after is not None:
+            await self.after()
+        return outcome
 
     def _do(self, what: str, pid: int, nodes: Sequence[GrantedNode]) -> Outcome:
         assert pid == PID
@@ -118,6 +123,14 @@ class Node:
                     await self._changed.wait()
                 yield
             running.cancel()
+
+    async def plugin_dies(self) -> None:
+        """Return once the books know that it is gone."""
+        await self.plugin.hang_up()
+        async with asyncio.timeout(50):
+            while self.devices.away_since(RESOURCE) == 0:
+                self._changed.clear()
+                await self._changed.wait()
 
     async def run(self, name: str, gpus: int) -> core.Pod:
         limits = {RESOURCE: gpus} if gpus else {}
@@ -335,3 +348,20 @@ async def test_a_plugin_that_answers_with_nothing_to_open_cannot_be_attached(nod
     pod = await node.run("a", 1)
     assert problem(await node.change(pod, "attach", "g1")).reason == "NothingToAttach"
     assert node.held(pod) == ("g0",)
+
+
+async def test_a_device_whose_answer_the_books_have_lost_is_still_taken_from_the_kernel(node: Node) -> None:
+    pod = await node.run("train", 2)
+    node.devices.restore(
+        tuple(msgspec.structs.replace(one, response=b"") for one in node.devices.held(pod.metadata.uid))
+    )
+    assert (await node.change(pod, "detach", "g1")).reason == "Detached"
+    assert node.hands.done == [("detach", ("/dev/gpu1",))]
+
+
+async def test_a_device_the_kernel_has_taken_is_free_even_if_the_plugin_died_meanwhile(node: Node) -> None:
+    pod = await node.run("train", 2)
+    node.hands.after = node.plugin_dies
+    assert (await node.change(pod, "detach", "g1")).reason == "Detached"
+    (left,) = node.devices.held(pod.metadata.uid)
+    assert (left.device_ids, left.response) == (("g0",), b"")

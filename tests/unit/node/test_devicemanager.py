@@ -164,6 +164,20 @@ async def test_a_plugin_counts_as_registered_only_once_its_own_list_has_come(tmp
             assert not books.manager.is_registered(RESOURCE)
 
 
+async def test_a_plugin_that_has_come_back_and_not_yet_listed_is_away_since_it_came(tmp_path: Path) -> None:
+    async with _books(tmp_path) as books:
+        async with books.plugged(Plugin("g0")):
+            assert books.manager.away_since(RESOURCE) == 0
+        await books.until_capacity(1, 0)
+        gone_at = books.manager.away_since(RESOURCE)
+        silent = Plugin("g0")
+        silent.lists = False
+        async with silent.serve(books.sockets / "silent.sock"):
+            await books.register(silent.request("silent.sock"))
+            await _turns()
+            assert books.manager.away_since(RESOURCE) > gone_at > 0
+
+
 async def _turns() -> None:
     for _ in range(20):
         await asyncio.sleep(0)
@@ -304,9 +318,37 @@ async def test_a_plugin_that_dies_while_it_is_asked_leaves_the_devices_free(tmp_
             asking = tasks.create_task(_caught(books.allocate(_pod())))
             async with asyncio.timeout(5):
                 await plugin.was_asked.wait()
-        # A call cut in flight ends as UNAVAILABLE or as INTERNAL: the transport's choice, not ours.
-        assert isinstance(await asking, errors.Unavailable | errors.ProtocolError)
-        assert books.manager.holders() == frozenset()
+        assert (_reason(await asking), books.manager.holders()) == ("PluginUnreachable", frozenset())
+
+
+@pytest.mark.parametrize("prefers", [(), ("g0",)], ids=["allocate", "preference"])
+async def test_a_stream_that_ends_while_a_call_is_in_flight_ends_the_call_and_says_so(
+    tmp_path: Path, prefers: tuple[str, ...]
+) -> None:
+    plugin = Plugin("g0", prefers=prefers)
+    plugin.hold.clear()
+    async with _books(tmp_path) as books, asyncio.TaskGroup() as tasks, books.plugged(plugin):
+        asking = tasks.create_task(_caught(books.allocate(_pod())))
+        async with asyncio.timeout(60):
+            await (plugin.was_consulted if prefers else plugin.was_asked).wait()
+            await plugin.hang_up()
+            assert (_reason(await asking), books.manager.holders()) == ("PluginUnreachable", frozenset())
+
+
+@pytest.mark.parametrize(("is_deaf", "reason"), [(True, "PluginUnreachable"), (False, "Internal")])
+async def test_whether_a_plugin_refused_or_died_does_not_hang_on_the_transports_word(
+    tmp_path: Path, is_deaf: bool, reason: str
+) -> None:
+    """A call cut in flight may end as INTERNAL, and before the stream's end is seen."""
+    plugin = Plugin("g0")
+    plugin.refuses = errors.ProtocolError("stream cut", reason="Internal")
+    async with _books(tmp_path) as books, books.plugged(plugin):
+        plugin.is_deaf = is_deaf
+        assert _reason(await _caught(books.allocate(_pod()))) == reason
+
+
+def _reason(error: errors.FairleadError | None) -> str:
+    return error.reason if error is not None else "none"
 
 
 async def _caught(call: Any) -> errors.FairleadError | None:
@@ -341,6 +383,18 @@ async def test_plugins_that_ask_for_it_act_before_a_container_starts(tmp_path: P
         await books.allocate(core.Pod(metadata=meta.ObjectMeta(uid="uid-1"), spec=core.PodSpec(containers=(item,))))
         await books.manager.pre_start(books.manager.held("uid-1"))
         assert (asks.pre_started, does_not.pre_started) == ([("g0",)], [])
+
+
+async def test_a_plugin_that_is_to_act_before_a_start_and_is_gone_is_missed_after_a_restart_too(tmp_path: Path) -> None:
+    async with _books(tmp_path) as books:
+        async with books.plugged(Plugin("g0", pre_start=True)):
+            await books.allocate(_pod())
+        await books.until_capacity(1, 0)
+        grants = books.manager.held("uid-1")
+        assert _reason(await _caught(books.manager.pre_start(grants))) == "PluginUnreachable"
+    async with _books(tmp_path) as books:
+        assert books.manager.held("uid-1") == grants
+        assert _reason(await _caught(books.manager.pre_start(grants))) == "PluginUnreachable"
 
 
 # the books

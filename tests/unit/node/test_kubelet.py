@@ -28,7 +28,7 @@ from tests.unit.node.fakeplugin import RESOURCE, Plugin
 
 _NODE: Final = "here"
 _IMAGE: Final = "localhost/tools:1"
-_PATIENCE_S: Final = 10.0
+_PATIENCE_S: Final = 50.0
 _SOCKETS = itertools.count()
 # Heeds SIGTERM, so that no test waits for a grace period.
 _FOREVER: Final = ("sh", "-c", 'trap "exit 143" TERM; sleep 600')
@@ -139,6 +139,10 @@ class World:
                 return found
         finally:
             await events.aclose()
+
+    async def until_asked(self) -> None:
+        async with asyncio.timeout(_PATIENCE_S):
+            await self.plugin.was_asked.wait()
 
     async def reasons(self, pod: core.Pod) -> list[str]:
         return [step.reason for step in await recorder.list_steps(self.store, uid=pod.metadata.uid)]
@@ -386,6 +390,78 @@ async def test_a_pod_that_comes_before_its_plugin_waits_for_it(world: World) -> 
         await world.run(_pod(_container(("true",), gpus=1)))
         async with world.plug():
             await world.until_phase("train", "Succeeded")
+
+
+async def test_a_plugin_that_dies_while_it_is_asked_is_waited_for(world: World) -> None:
+    world.plugin.hold.clear()
+    async with world.kubelet(plugged=False):
+        async with world.plug():
+            await world.run(_pod(_container(("true",), gpus=1)))
+            await world.until_asked()
+        world.plugin.hold.set()
+        async with world.plug():
+            await world.until_phase("train", "Succeeded")
+
+
+async def test_a_plugin_whose_stream_ends_first_while_it_is_asked_is_waited_for_too(world: World) -> None:
+    world.plugin.hold.clear()
+    async with world.kubelet(plugged=False):
+        async with world.plug():
+            await world.run(_pod(_container(("true",), gpus=1)))
+            await world.until_asked()
+            await world.plugin.hang_up()
+            await world.until_node(lambda node: node.status.allocatable[RESOURCE] == "0")
+        world.plugin.hold.set()
+        async with world.plug():
+            await world.until_phase("train", "Succeeded")
+
+
+async def test_a_pod_whose_turn_comes_after_the_plugin_died_waits_for_it_as_well(world: World) -> None:
+    world.plugin.hold.clear()
+    async with world.kubelet(plugged=False):
+        async with world.plug():
+            for name in ("one", "two"):
+                await world.run(_pod(_container(("true",), gpus=1), name=name))
+            await world.until_asked()
+            for _ in range(20):
+                await asyncio.sleep(0)  # The other comes to wait for its turn.
+            await world.plugin.hang_up()
+            await world.until_node(lambda node: node.status.allocatable[RESOURCE] == "0")
+        world.plugin.hold.set()
+        async with world.plug():
+            for name in ("one", "two"):
+                await world.until_phase(name, "Succeeded")
+
+
+async def test_a_pod_deleted_while_its_plugin_is_asked_never_starts(world: World) -> None:
+    world.plugin.hold.clear()
+    async with world.kubelet():
+        pod = await world.run(_pod(_container(_FOREVER, gpus=3)))
+        await world.until_asked()
+        await world.store.delete(core.Pod, "train", "default", grace_s=0)
+        await world.until_gone("train")
+        world.plugin.hold.set()
+        await world.run(_pod(_container(("true",), gpus=3), name="after"))
+        await world.until_phase("after", "Succeeded")
+        assert "ContainerCreated" not in await world.reasons(pod)
+
+
+async def test_after_our_own_restart_too_nothing_restarts_without_the_plugin_that_is_to_act_before(
+    world: World,
+) -> None:
+    world.plugin.pre_start = True
+    async with world.kubelet():
+        pod = await world.run(_pod(_container(_FOREVER, gpus=1), policy="OnFailure"))
+        await world.until_phase("train", "Running")
+    await world.engine.stop(spec.engine_name(pod, "main", 0), grace_s=0)
+    async with world.kubelet(plugged=False), world.plug():
+        await world.until("train", lambda pod: _is_running_again(pod, 1))
+        assert world.plugin.pre_started == [("g0",), ("g0",)]
+
+
+def _is_running_again(pod: core.Pod, times: int) -> bool:
+    (status,) = pod.status.container_statuses
+    return status.restart_count == times and status.state.running is not None
 
 
 # several containers

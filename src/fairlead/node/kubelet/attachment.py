@@ -113,7 +113,7 @@ class Attachments:
 
     async def _attach(self, pod: core.Pod, change: devicechange.Change, pid: int) -> Outcome:
         who = (pod.metadata.uid, change.container, change.resource)
-        before = self._held(pod, change.container)
+        before = await self._devices.answered(pod.metadata.uid, change.container)
         was_held = any(change.device in grant.device_ids for grant in before)
         await self._devices.give(*who, change.device)
         telemetry.crash_point("kubelet.after-give")
@@ -130,7 +130,8 @@ class Attachments:
             raise
 
     async def _detach(self, pod: core.Pod, change: devicechange.Change, pid: int) -> Outcome:
-        held = self._held(pod, change.container)
+        # Every answer is needed: what the books cannot name, the kernel would not be told to take.
+        held = await self._devices.answered(pod.metadata.uid, change.container)
         if not any(grant.resource == change.resource and change.device in grant.device_ids for grant in held):
             message = f'device "{change.device}" of {change.resource} is not held by {pod.metadata.name}'
             raise errors.NotFound(message, reason="DeviceNotHeld", hint="`fairlead gpus` says who holds what")

@@ -29,6 +29,8 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     device_ids: tuple[str, ...]
     response: bytes
     """The plugin's ContainerAllocateResponse, serialised; used again when the container restarts."""
+    must_pre_start: bool = False
+    """The plugin is to act before every start of the container: none happens without it, nor after our own restart."""
 
 
 class _Document(msgspec.Struct, frozen=True, kw_only=True):

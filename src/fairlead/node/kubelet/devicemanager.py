@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import grpc.aio
 import msgspec
@@ -27,6 +28,7 @@ from fairlead.wire.proto import deviceplugin_pb2 as pb
 
 _DIAL_S = 10.0
 _PRE_START_S = 30.0
+Answer = TypeVar("Answer")
 
 
 @dataclass(slots=True)
@@ -41,7 +43,9 @@ class Endpoint:
     """Device id to healthy, in advertised order."""
     has_listed: bool = False
     """Whether `devices` is its own list; before that it may be what the plugin before it left."""
+    registered_at: float = field(default_factory=time.monotonic)
     gone_at: float | None = None
+    """Set before its channel is closed: while it is None the channel takes calls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,10 +174,12 @@ class DeviceManager:
         item = self._endpoints.get(resource)
         return item is not None and item.gone_at is None and item.has_listed
 
-    def gone_at(self, resource: str) -> float:
-        """Return the monotonic time at which the resource's plugin went away; 0: it did not, or there was none."""
+    def away_since(self, resource: str) -> float:
+        """Return the monotonic time at which the resource's plugin went, or came back and has yet to list; else 0."""
         item = self._endpoints.get(resource)
-        return item.gone_at or 0.0 if item is not None else 0.0
+        if item is None or self.is_registered(resource):
+            return 0.0
+        return item.gone_at or item.registered_at
 
     def held(self, pod_uid: str) -> tuple[Grant, ...]:
         """Return what a pod holds."""
@@ -235,8 +241,9 @@ class DeviceManager:
     async def take(self, pod_uid: str, container: str, resource: str, device: str) -> Grant:
         """Take one device back from a container that goes on; idempotent. Returns what it still holds.
 
-        A container that is left with none keeps an entry that says so: its restart is not given another one.
-        Raises: Unavailable: no plugin to ask for the answer of the rest, or the books cannot be written.
+        A container that is left with none keeps an entry that says so: its restart is not given another one. Where no
+        plugin is there to answer for the rest, the device is free nevertheless and the answer is fetched when needed.
+        Raises: Unavailable: the books cannot be written.
         """
         async with self._lock:
             old = self._grant(pod_uid, container, resource)
@@ -245,9 +252,22 @@ class DeviceManager:
             left = tuple(name for name in old.device_ids if name != device)
             rest = msgspec.structs.replace(old, device_ids=left, response=b"")
             if left:
-                return await self._ask_again(rest)
+                try:
+                    return await self._ask_again(rest)
+                except errors.Unavailable as error:
+                    if error.reason == "StateWriteFailed":
+                        raise
             self._keep(rest)
             return rest
+
+    async def answered(self, pod_uid: str, container: str) -> tuple[Grant, ...]:
+        """Return what a container holds, each with its plugin's answer; one that the books have lost is fetched.
+
+        Raises: Unavailable: no plugin to ask, or the books cannot be written.
+        """
+        async with self._lock:
+            held = [grant for grant in self.held(pod_uid) if grant.container == container]
+            return tuple([one if one.response or not one.device_ids else await self._ask_again(one) for one in held])
 
     async def answer_without(self, pod_uid: str, container: str, resource: str, device: str) -> Grant:
         """Return what a container would hold of a resource without one device; the books stay. Raises: Unavailable."""
@@ -270,7 +290,8 @@ class DeviceManager:
     async def _ask_again(self, grant: Grant) -> Grant:
         """Fetch the plugin's answer for devices whose number has changed, or whose answer the books have lost."""
         endpoint = self._alive(grant.resource, ", ".join(grant.device_ids))
-        full = msgspec.structs.replace(grant, response=await _allocate(endpoint, grant.device_ids))
+        response = await _allocate(endpoint, grant.device_ids)
+        full = msgspec.structs.replace(grant, response=response, must_pre_start=endpoint.options.pre_start_required)
         self._keep(full)
         return full
 
@@ -300,7 +321,12 @@ class DeviceManager:
         with telemetry.timed("plugin allocated", resource=resource) as allocating:
             response = await _allocate(endpoint, chosen)
         grant = Grant(
-            pod_uid=pod.metadata.uid, container=container, resource=resource, device_ids=chosen, response=response
+            pod_uid=pod.metadata.uid,
+            container=container,
+            resource=resource,
+            device_ids=chosen,
+            response=response,
+            must_pre_start=endpoint.options.pre_start_required,
         )
         return Choice(
             resource=resource,
@@ -313,12 +339,14 @@ class DeviceManager:
         )
 
     async def pre_start(self, grants: tuple[Grant, ...]) -> None:
-        """Let plugins that ask for it act before a container starts."""
+        """Let plugins that ask for it act before a container starts. Raises: Unavailable: one of them is not there."""
         for grant in grants:
             endpoint = self._endpoints.get(grant.resource)
-            if endpoint is not None and endpoint.options.pre_start_required:
-                request = pb.PreStartContainerRequest(devices_ids=grant.device_ids)
-                await endpoint.stub.pre_start_container(request, timeout_s=_PRE_START_S)
+            if grant.device_ids and endpoint is not None and endpoint.options.pre_start_required:
+                await _pre_start(endpoint, grant.device_ids)
+            elif grant.device_ids and endpoint is None and grant.must_pre_start:
+                message = f"the plugin of {grant.resource} is to act before each start, and none is registered"
+                raise errors.Unavailable(message, reason="PluginUnreachable")
 
     def free(self, pod_uid: str) -> bool:
         """Take back all that a pod holds; returns whether it held anything. Idempotent."""
@@ -332,13 +360,45 @@ class DeviceManager:
         return True
 
 
+async def _ask(endpoint: Endpoint, call: Callable[[deviceplugin.DevicePluginStub], Awaitable[Answer]]) -> Answer:
+    """Await one answer of a plugin. Raises: Unavailable (`PluginUnreachable`): it is gone; else what it refuses with.
+
+    A call cut in flight ends as UNAVAILABLE, CANCELLED or INTERNAL, as the transport pleases, and may end before the
+    plugin's stream does: whether the plugin refused or died is found out by asking it for something it cannot refuse.
+    """
+    try:
+        if endpoint.gone_at is None:
+            return await call(endpoint.stub)
+        cause = None
+    except errors.FairleadError as error:
+        if await _is_there(endpoint):
+            raise
+        cause = error
+    message = f"the plugin of {endpoint.resource} went away while it was asked"
+    raise errors.Unavailable(message, reason="PluginUnreachable") from cause
+
+
+async def _is_there(endpoint: Endpoint) -> bool:
+    try:
+        if endpoint.gone_at is None:
+            await endpoint.stub.options(timeout_s=_DIAL_S)
+    except errors.FairleadError:
+        return False
+    return endpoint.gone_at is None
+
+
 async def _allocate(endpoint: Endpoint, device_ids: tuple[str, ...]) -> bytes:
     request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=device_ids)])
-    answer = await endpoint.stub.allocate(request)
+    answer = await _ask(endpoint, lambda stub: stub.allocate(request))
     if len(answer.container_responses) != 1:
         message = f"plugin of {endpoint.resource} answered for {len(answer.container_responses)} containers, not 1"
         raise errors.ProtocolError(message, reason="AllocateAnswerInvalid")
     return answer.container_responses[0].SerializeToString()
+
+
+async def _pre_start(endpoint: Endpoint, device_ids: tuple[str, ...]) -> None:
+    request = pb.PreStartContainerRequest(devices_ids=device_ids)
+    await _ask(endpoint, lambda stub: stub.pre_start_container(request, timeout_s=_PRE_START_S))
 
 
 async def _preference(
@@ -349,7 +409,8 @@ async def _preference(
     request = pb.ContainerPreferredAllocationRequest(
         available_deviceIDs=available, must_include_deviceIDs=must, allocation_size=count
     )
-    answer = await endpoint.stub.preferred_allocation(pb.PreferredAllocationRequest(container_requests=[request]))
+    whole = pb.PreferredAllocationRequest(container_requests=[request])
+    answer = await _ask(endpoint, lambda stub: stub.preferred_allocation(whole))
     return tuple(answer.container_responses[0].deviceIDs) if answer.container_responses else ()
 
 

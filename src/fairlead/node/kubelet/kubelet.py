@@ -286,9 +286,10 @@ class Kubelet:
         wanted = {
             name for item in (*pod.spec.init_containers, *pod.spec.containers) for name, _ in device_requests(item)
         }
-        held = {grant.resource for grant in self._devices.held(pod.metadata.uid) if grant.response}
+        grants = self._devices.held(pod.metadata.uid)
+        held = {grant.resource for grant in grants if grant.response and not grant.must_pre_start}
         missing = [name for name in wanted - held if not self._devices.is_registered(name)]
-        since = max([self._started, *(self._devices.gone_at(name) for name in missing)])
+        since = max([self._started, *(self._devices.away_since(name) for name in missing)])
         return 0.1 if missing and time.monotonic() - since <= _PLUGIN_WAIT_S else None
 
     async def _admit(self, pod: core.Pod) -> bool:
@@ -299,12 +300,9 @@ class Kubelet:
 
         try:
             grants = await self._devices.allocate(pod, record)
-        except errors.Unavailable as error:
+        except errors.FairleadError as error:
             if error.reason == "StateWriteFailed" or self._may_come_back(pod, error):
                 raise
-            await self._reject(pod, error)
-            return False
-        except errors.FairleadError as error:
             # Devices of pods removed by force are free as soon as their containers are gone: that is worth a wait.
             if not (isinstance(error, errors.Insufficient) and self._has_orphans()):
                 await self._reject(pod, error)
@@ -313,10 +311,15 @@ class Kubelet:
         telemetry.crash_point("kubelet.after-admit")
         if grants and names.DEVICES not in pod.metadata.annotations:
             await self._annotate(pod, {grant.resource: list(grant.device_ids) for grant in grants})
-        return True
+        # It may have been deleted while its plugin was asked: then nothing of it is to start.
+        known = self._books.pods.get(pod.metadata.uid)
+        return known is not None and known.metadata.deletion_timestamp is None
 
-    def _may_come_back(self, pod: core.Pod, error: errors.Unavailable) -> bool:
+    def _may_come_back(self, pod: core.Pod, error: errors.FairleadError) -> bool:
         """Tell whether a plugin that was not reached may be one that was killed and is started again."""
+        if isinstance(error, errors.Insufficient):
+            # It went, or came again with no list yet, while another pod was served: what it has is not known.
+            return self._plugin_wait(pod) is not None
         if error.reason not in _PLUGIN_AWAY:
             return False
         first = self._books.unanswered.setdefault(pod.metadata.uid, time.monotonic())
