@@ -36,27 +36,38 @@ async def test_a_process_that_is_gone_is_not_found() -> None:
     assert caught.value.reason == "ProcessGone"
 
 
+@contextlib.asynccontextmanager
+async def roomer() -> AsyncIterator[int]:
+    """Run a process with mounts of its own: none of others' comes in, and what is mounted beside it would show."""
+    script = "mount --make-rshared / && echo ready && exec sleep 60"
+    argv = ("unshare", "--mount", "--propagation", "private", "sh", "-c", script)
+    process = await asyncio.create_subprocess_exec(*argv, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        assert await process.stdout.readline() == b"ready\n"
+        yield process.pid
+    finally:
+        process.kill()
+        await process.wait()
+
+
 @needs_root
 async def test_opens_are_named_by_errno_and_nothing_stays() -> None:
-    before = tmpfs_mounts()
+    async with roomer() as pid:
+        before = Path(f"/proc/{pid}/mounts").read_text()
 
-    found = await isolation.read_back(
-        os.getpid(), paths=("/dev/null", "/dev/fairlead-nothing", "/"), numbers=((1, 3), (195, 7))
-    )
+        found = await isolation.read_back(
+            pid, paths=("/dev/null", "/dev/fairlead-nothing", "/"), numbers=((1, 3), (195, 7))
+        )
 
-    assert found.opens == {
-        "/dev/null": "OK",
-        "/dev/fairlead-nothing": "ENOENT",
-        "/": "EISDIR",
-        "1:3": "OK",
-        "195:7": "ENXIO",
-    }
-    assert tmpfs_mounts() == before
-
-
-def tmpfs_mounts() -> list[str]:
-    """What the probe mounts; containers of other programs come and go meanwhile."""
-    return [line for line in Path("/proc/mounts").read_text().splitlines() if line.startswith("tmpfs ")]
+        assert found.opens == {
+            "/dev/null": "OK",
+            "/dev/fairlead-nothing": "ENOENT",
+            "/": "EISDIR",
+            "1:3": "OK",
+            "195:7": "ENXIO",
+        }
+        assert Path(f"/proc/{pid}/mounts").read_text() == before
 
 
 async def test_device_nodes_are_listed_with_their_numbers() -> None:
