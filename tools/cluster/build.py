@@ -14,7 +14,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -39,6 +39,12 @@ class Module:
     """Path of the module whose version is the programs' version."""
     renamed: tuple[tuple[str, str], ...] = ()
     """(what `go build` calls a program, what it is called here)."""
+    stamped: str = ""
+    """The value of `stamps` where it is another: the release as its users know it."""
+    tags: tuple[str, ...] = ()
+    """Go's build tags."""
+    compiled: tuple[tuple[str, str], ...] = ()
+    """(folder of C files in the required module, the program made of them)."""
 
 
 _KUBERNETES_STAMPS: Final = ("k8s.io/component-base/version.gitVersion", "k8s.io/client-go/pkg/version.gitVersion")
@@ -58,8 +64,26 @@ OLDER: Final = (
         required="github.com/containerd/containerd",
         stamps=("github.com/containerd/containerd/version.Version",),
     ),
+    Module(
+        name="docker",
+        required="github.com/moby/moby/v2",
+        stamps=("github.com/moby/moby/v2/dockerversion.Version",),
+        # The engine's module counts for itself; what it is released as is in its Dockerfile only.
+        stamped="29.8.0",
+    ),
+    Module(
+        name="crio",
+        required="github.com/cri-o/cri-o",
+        tags=(
+            "containers_image_openpgp",
+            "containers_image_ostree_stub",
+            "exclude_graphdriver_btrfs",
+            "btrfs_noversion",
+        ),
+        compiled=(("pinns/src", "pinns"),),
+    ),
 )
-"""Not part of any cluster: what nodes still run, for the tests of engine configuration."""
+"""Not part of any cluster: what other nodes run, for the tests of engine configuration."""
 
 
 def versions() -> tuple[str, ...]:
@@ -86,6 +110,8 @@ def folder_of(module: Module, cache: Path = CACHE) -> Path:
     for name in ("go.mod", "go.sum"):
         digest.update((MODULES / module.name / name).read_bytes())
     digest.update(repr((module.stamps, module.renamed, _FLAGS)).encode())
+    if module.stamped or module.tags:
+        digest.update(repr((module.stamped, module.tags, module.compiled)).encode())
     return cache / f"{module.name}-{digest.hexdigest()[:12]}" / "bin"
 
 
@@ -125,7 +151,9 @@ def _build(module: Module, folder: Path, *, jobs: int, say: Callable[[str], None
         shutil.rmtree(partial, ignore_errors=True)
         version = version_of(module)
         say(f"building {module.name} {version} (once; minutes)")
-        _go_build(module, version, partial, jobs)
+        _go_build(module, module.stamped or version, partial, jobs)
+        for sources, program in module.compiled:
+            _compile(module, sources, partial / program)
         for built, wanted in module.renamed:
             (partial / built).rename(partial / wanted)
         partial.rename(folder)
@@ -135,14 +163,25 @@ def _build(module: Module, folder: Path, *, jobs: int, say: Callable[[str], None
 def _go_build(module: Module, version: str, output: Path, jobs: int) -> None:
     # -s -w: no symbol table, no DWARF: a third smaller, and nothing here is debugged in gdb
     flags = " ".join(("-s", "-w", *(f"-X {stamp}={version}" for stamp in module.stamps)))
-    command = (*_NICE, "go", "build", f"-p={jobs}", *_FLAGS, "-ldflags", flags, "-o", f"{output}/", "tool")
+    tags = ("-tags", ",".join(module.tags)) if module.tags else ()
+    _run(module, (*_NICE, "go", "build", f"-p={jobs}", *_FLAGS, *tags, "-ldflags", flags, "-o", f"{output}/", "tool"))
+
+
+def _compile(module: Module, sources: str, program: Path) -> None:
+    folder = _run(module, ("go", "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", module.required)).strip()
+    files = map(str, sorted((Path(folder) / sources).glob("*.c")))
+    _run(module, (*_NICE, "gcc", "-std=c99", "-Os", "-static", "-s", "-o", str(program), *files))
+
+
+def _run(module: Module, command: Sequence[str]) -> str:
     environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": ""}
     done = subprocess.run(
         command, cwd=MODULES / module.name, env=environment, capture_output=True, text=True, check=False
     )
     if done.returncode:
-        message = f"go build of {module.name} ended with {done.returncode}:\n{done.stderr[-4000:]}"
+        message = f"building {module.name} ended with {done.returncode}:\n{done.stderr[-4000:]}"
         raise errors.Unavailable(message, reason="BuildFailed", hint="the module proxy in GOPROXY must answer")
+    return done.stdout
 
 
 def version_of(module: Module) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import fcntl
 import json
 import os
 import re
@@ -333,8 +334,15 @@ def clusters(folder: Path = FOLDER) -> Iterator[Cluster]:
 
 
 def sweep(folder: Path = FOLDER) -> list[str]:
-    """End the clusters whose owner is gone, and return their names."""
-    orphans = [one for one in clusters(folder) if one.owner is not None and not one.owner.is_alive]
-    for one in orphans:
-        one.down()
-    return [one.name for one in orphans]
+    """End the clusters whose owner is gone, and return their names; one process at a time does so."""
+    if not folder.is_dir():
+        return []
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        orphans = [one for one in clusters(folder) if one.owner is not None and not one.owner.is_alive]
+        for one in orphans:
+            one.down()
+        return [one.name for one in orphans]
+    finally:
+        os.close(handle)

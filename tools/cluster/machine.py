@@ -6,7 +6,8 @@ runtime and device plugins use the paths they use in production (kubelet's devic
 source) and clusters side by side never meet. Everything else (`/usr`, `/tmp`, `/dev`, `/home`) is the host's.
 
 A machine has a number, free on the host: link `flcN` with 10.213.N.1/24 here and 10.213.N.10/24 there, cgroup
-`fairlead-cluster-N` in every hierarchy. Making the link is what reserves the number: the kernel refuses a second one.
+`fairlead-cluster-N` in every hierarchy. Making the folder `/run/fairlead-cluster-N` is what reserves the number; the
+link would not do: the kernel takes it away with the machine's network namespace, before the machine is cleared away.
 """
 
 from __future__ import annotations
@@ -194,11 +195,18 @@ def reserve_number() -> int:
         network = ipaddress.IPv4Network((int(_RANGE.network_address) + number * 256, 24))
         if any(other is not None and other.overlaps(network) for other in taken):
             continue
-        with contextlib.suppress(errors.Conflict):
-            _make_link(number)
-            return number
+        with contextlib.suppress(FileExistsError):
+            _reservation(number).mkdir()
+            with contextlib.suppress(errors.Conflict):
+                _make_link(number)
+                return number
+            _reservation(number).rmdir()
     message = f"no free network in {_RANGE}"
     raise errors.Unavailable(message, reason="NoNetwork", hint="end a cluster: python -m tools.cluster list")
+
+
+def _reservation(number: int) -> Path:
+    return Path(f"/run/fairlead-cluster-{number}")
 
 
 def _make_link(number: int) -> None:
@@ -298,6 +306,8 @@ def forget(folder: Path, number: int) -> None:
         shutil.rmtree(folder)
     with contextlib.suppress(OSError):
         folder.parent.rmdir()  # the last one takes the common folder along
+    with contextlib.suppress(FileNotFoundError):
+        _reservation(number).rmdir()
 
 
 # names and cgroups
