@@ -1,8 +1,7 @@
-"""A pod with `runtimeClassName: fairlead` on a node whose containerd our own command configured."""
+"""A pod with `runtimeClassName: fairlead` on a node whose containerd our own command configured, no policy beside."""
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +18,6 @@ pytestmark = [
 ]
 _CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
 _NAMES = ("fairlead", "nvidia")
-_POLICY = "/etc/fairlead/runtime.json"
 _BY_ENVIRONMENT = (*node.PRODUCT, "--node-device-list-strategy=envvar")
 
 
@@ -35,9 +33,6 @@ def classes(cluster: home.Cluster) -> Iterator[None]:
     """The node is configured and the cluster knows its handlers; afterwards the node is byte for byte as before."""
     folder = cluster.site.configs
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    policy = json.dumps({"imageRequests": "honour"})
-    write = 'mkdir -p "$(dirname "$1")" && printf %s "$2" > "$1"'
-    cluster.host.run("/bin/sh", "-c", write, "sh", _POLICY, policy)
     runtime(cluster, "configure", "--folder", "/var/lib/fairlead/libexec")
     cluster.restart("containerd")
     with cluster.api() as server:
@@ -48,7 +43,6 @@ def classes(cluster: home.Cluster) -> Iterator[None]:
         for name in _NAMES:
             server.delete(f"{_CLASSES}/{name}")
     runtime(cluster, "unconfigure")
-    cluster.host.run("rm", _POLICY)
     cluster.restart("containerd")
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 

@@ -1,7 +1,7 @@
 """Every device-list strategy on a real kubelet and containerd: the pod sees its devices, opens them, and no other.
 
 `envvar` and `volume-mounts` say nothing to containerd itself: they are read by the runtime that a RuntimeClass names,
-here ours, with a policy that lets them count.
+here ours, under the default policy: what the kubelet's books say was given counts, and nothing else does.
 """
 
 from __future__ import annotations
@@ -37,10 +37,7 @@ def runtime_class(cluster: home.Cluster, server: api.API) -> Iterator[str]:
     """Our runtime as a handler of containerd's, for pods that ask for it; gone afterwards."""
     folder = cluster.folder / "libexec"
     folder.mkdir(mode=0o755, exist_ok=True)
-    policy = folder / "runtime.json"
-    policy.write_text(json.dumps({"imageRequests": "honour", "acceptVolumeMounts": True}))
-    policy.chmod(0o644)
-    launcher.install(folder, config=policy)
+    launcher.install(folder, config=folder / "no-policy.json")
     config = cluster.site.configs / "containerd.toml"
     before = config.read_text()
     config.write_text(before + _HANDLER.format(name=_CLASS, program=folder / launcher.RUNTIME))
@@ -52,11 +49,22 @@ def runtime_class(cluster: home.Cluster, server: api.API) -> Iterator[str]:
     cluster.restart("containerd")
 
 
-def look(space: pods.Space, *, gpus: int, runtime_class: str | None) -> pods.Sight:
-    spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [pods.looker(gpus)]}
+def look(
+    space: pods.Space, *, gpus: int, runtime_class: str | None, name: str = "looks", visible: str | None = None
+) -> pods.Sight:
+    container = pods.looker(gpus)
+    container |= {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": visible}]} if visible else {}
+    spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [container]}
     spec |= {"runtimeClassName": runtime_class} if runtime_class else {}
-    space.server.create(space.path, {"metadata": {"name": "looks"}, "spec": spec})
-    return space.sight("looks")
+    space.server.create(space.path, {"metadata": {"name": name}, "spec": spec})
+    return space.sight(name)
+
+
+def given(cluster: home.Cluster, pod: api.Object) -> str:
+    """Return the variable that the plugin answered with for a pod, as a neighbour who learned it would write it."""
+    books = json.loads(cluster.host.run("cat", "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"))
+    entries = [one for one in books["Data"]["PodDeviceEntries"] if one["PodUID"] == pod["metadata"]["uid"]]
+    return ",".join(one for entry in entries for some in entry["DeviceIDs"].values() for one in some)
 
 
 def assert_sees_its_own(sight: pods.Sight, count: int) -> None:
@@ -90,6 +98,26 @@ def test_our_runtime_honours_the_ways_before_cdi(
     options = (f"--node-device-list-strategy={strategy}", f"--node-device-id-strategy={ids}")
     with node.running(node.Agent(cluster, (*node.PRODUCT, *options)), server):
         assert_sees_its_own(look(space, gpus=2, runtime_class=runtime_class), 2)
+        space.clear()
+
+
+def test_who_copies_another_pods_environment_gets_nothing_of_it(
+    cluster: home.Cluster, server: api.API, space: pods.Space, runtime_class: str
+) -> None:
+    options = ("--node-device-list-strategy=envvar",)
+    with node.running(node.Agent(cluster, (*node.PRODUCT, *options)), server):
+        holder = look(space, gpus=2, runtime_class=runtime_class, name="holder")
+        assert_sees_its_own(holder, 2)
+        copied = given(cluster, space.get("holder"))
+        assert copied.count("GPU-") == 2
+        for name, visible in (("copies", copied), ("greedy", "all")):
+            sight = look(space, gpus=0, runtime_class=runtime_class, name=name, visible=visible)
+            assert sight.nodes == frozenset()
+            assert set(sight.opens.values()) == {"EPERM"}
+        # containerd keeps both variables, the plugin's first: that one is the container's own.
+        both = look(space, gpus=1, runtime_class=runtime_class, name="both", visible=copied)
+        assert_sees_its_own(both, 1)
+        assert not both.nodes & holder.nodes
         space.clear()
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from fairlead import errors
-from fairlead.inject import bundle, commandline, converted, policy, prepare, prepared
+from fairlead.inject import allocations, bundle, commandline, converted, policy, prepare, prepared
 from fairlead.plan import edits, request
 from fairlead.wire.cdi import directory, host
 from fairlead.wire.cdi import spec as cdi
@@ -33,7 +33,8 @@ def edit(argv: list[str], folder: str, settings: policy.Settings) -> int:
 
 def _edit(folder: str, settings: policy.Settings) -> None:
     made = _read(folder)
-    asked = request.decide(request.read(made.config), settings.request)
+    books = allocations.Books(settings.allocations)
+    asked = request.decide(request.read(made.config), settings.request, books)
     _raise(asked.refusal)
     if asked.is_empty:
         return

@@ -34,6 +34,8 @@ class Settings:
     """Where resolved specs are kept between containers; empty: nowhere."""
     converted = "/run/fairlead/cdi-yaml"
     """Where YAML specs are kept as JSON, which alone is read here; empty: nowhere."""
+    allocations = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
+    """Where the node's kubelet writes down what it gave to whom; empty: nowhere."""
     facts = "/run/fairlead/driver.json"
     """What the agent knows of the driver: driver, cuda, arch, brand."""
 
@@ -158,11 +160,13 @@ _KEYS = {
     "ldconfig": ("ldconfig", _path),
     "prepared": ("prepared", _path),
     "converted": ("converted", _path),
+    "allocations": ("allocations", _path),
     "facts": ("facts", _path),
     "mode": ("mode", _mode),
     "defaultKind": ("default_kind", _text),
     "imageRequests": ("image_requests", _image_requests),
     "acceptVolumeMounts": ("accepts_volume_mounts", _flag),
+    "checkAllocations": ("checks_allocations", _flag),
     "annotationPrefixes": ("annotation_prefixes", _texts),
     "variables": ("variables", _texts),
     "driverCapabilities": ("capabilities", _capabilities),

@@ -12,7 +12,7 @@ refusal are for `create`, which it loads then. A container that asks for nothing
 import posix
 import sys
 
-from fairlead.inject import bundle, commandline, policy, prepared
+from fairlead.inject import allocations, bundle, commandline, policy, prepared
 from fairlead.plan import request
 
 _MAKING = frozenset({"create", "run"})
@@ -58,7 +58,7 @@ def _make(argv: list[str], folder: str, settings: policy.Settings) -> int:
         made = bundle.read(folder, marks)
         if made is None:
             return 0
-        asked = request.decide(request.read(made.config), rules)
+        asked = request.decide(request.read(made.config), rules, allocations.Books(settings.allocations))
         if asked.note:
             commandline.tell(argv, "warning", asked.note)
         if asked.is_empty:

@@ -1,17 +1,19 @@
 """What GPUs a container asks for, read from its runtime spec: annotations, volume mounts, environment.
 
-Three sources, the first that asks wins: CDI annotations and volume mounts come from whoever allocated, the environment
-mostly from the image, which is not trusted: `Policy.image_requests` says whether it counts. Everything ends as fully
-qualified CDI names, in the order asked, each once (`0,0` is one GPU). A refusal is a value here, with who must change
-what; the shim makes an error of it. Only tables of `plan` are imported: this runs on every container's start.
+Three sources, the first that asks wins: CDI annotations come from whoever allocated; volume mounts and the environment
+may come from a device plugin, from the image or from the pod's author, and cannot be told apart by themselves. What the
+kubelet's books (`allocation`) say was given to this very container always counts; for the rest `Policy.image_requests`
+decides, and even then not over another pod's devices. Everything ends as fully qualified CDI names, in the order asked,
+each once (`0,0` is one GPU). A refusal is a value here, with who must change what; the shim makes an error of it. Only
+tables of `plan` are imported: this runs on every container's start.
 Source: NVIDIA container toolkit documentation, "Environment variables"; CDI SPEC.md, "Container annotations".
 """
 
-from fairlead.plan import capability, requirement
+from fairlead.plan import allocation, capability, requirement
 
 MODES = ("auto", "cdi", "env")
 IMAGE_REQUESTS = ("ignore", "refuse", "privileged", "honour")
-VOLUME_ROOT = "/var/run/nvidia-container-devices/"
+VOLUME_ROOT = allocation.VOLUME_ROOT
 VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 _MIG_ADMIN = ("NVIDIA_MIG_CONFIG_DEVICES", "NVIDIA_MIG_MONITOR_DEVICES")
 _EXTRAS = {
@@ -21,6 +23,7 @@ _EXTRAS = {
     "NVIDIA_NVSWITCH": "nvswitch",
 }
 _IMEX = "NVIDIA_IMEX_CHANNELS"
+NO_BOOKS = allocation.Books()
 _IMEX_CLASS = "imex-channel"
 
 
@@ -34,6 +37,9 @@ class Policy:
     image_requests = "ignore"
     """What a request in the environment is worth: see `IMAGE_REQUESTS`; `privileged`: only with CAP_SYS_ADMIN."""
     accepts_volume_mounts = False
+    checks_allocations = True
+    """A request that counts only because the operator says so must not be for what another pod was given; containers
+    with CAP_SYS_ADMIN, which monitors have, may ask for anything then."""
     annotation_prefixes: tuple[str, ...] = ("cdi.k8s.io/",)
     variables: tuple[str, ...] = (VARIABLE,)
     """Names that may hold the request; the first one that is set counts."""
@@ -63,9 +69,10 @@ class Refusal:
 class Container:
     """The parts of a runtime spec that can ask for devices."""
 
-    __slots__ = ("annotations", "env", "is_privileged", "mounts")
+    __slots__ = ("annotations", "env", "identity", "is_privileged", "mounts")
 
     def __init__(self, *, env: dict[str, str], annotations: dict[str, str], mounts: list[str], is_privileged: bool):
+        self.identity = allocation.identify(annotations)
         self.env = env
         """By name, the first of equal names: what `getenv` gives."""
         self.annotations = annotations
@@ -86,7 +93,8 @@ class Request:
         self.is_bare = False
         """Driver files and control nodes without any GPU (`none`)."""
         self.source = ""
-        """`annotations`, `volume mounts`, `environment`; empty: nothing is asked for."""
+        """`annotations`, `volume mounts`, `allocation` (the environment says what was given), `environment`; empty:
+        nothing is asked for."""
         self.note = ""
         """A request that was not honoured, for the log."""
         self.refusal: Refusal | None = None
@@ -128,15 +136,18 @@ def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
-def decide(container: Container, policy: Policy) -> Request:
-    """Say what the container gets; every refusal and everything ignored is in the value."""
+def decide(container: Container, policy: Policy, books: allocation.Books = NO_BOOKS) -> Request:
+    """Say what the container gets; every refusal and everything ignored is in the value.
+
+    Args: books: what was given to whom; they are opened only where an answer depends on them.
+    """
     request = Request()
     if policy.mode != "env":
         _from_annotations(container, policy, request)
-    if request.is_empty and policy.accepts_volume_mounts:
-        _from_mounts(container, policy, request)
+    if request.is_empty:
+        _from_mounts(container, policy, request, books)
     if request.is_empty and not request.source and policy.mode != "cdi":
-        _from_environment(container, policy, request)
+        _from_environment(container, policy, request, books)
     if not request.is_empty and request.refusal is None:
         _qualify(container, policy, request)
     return request
@@ -150,12 +161,17 @@ def _from_annotations(container: Container, policy: Policy, request: Request) ->
         request.names = tuple(dict.fromkeys(names))
 
 
-def _from_mounts(container: Container, policy: Policy, request: Request) -> None:
+def _from_mounts(container: Container, policy: Policy, request: Request, books: allocation.Books) -> None:
+    places = [place for place in container.mounts if place.startswith(VOLUME_ROOT)]
+    asked = [rest for rest in (place[len(VOLUME_ROOT) :].strip("/") for place in places) if rest]
+    if not asked:
+        return
+    view = allocation.View(books, container.identity, policy.variables)
+    is_given = view.covers(asked)
+    if not (is_given or policy.accepts_volume_mounts):
+        return
     words, names = [], []
-    for destination in container.mounts:
-        if not destination.startswith(VOLUME_ROOT):
-            continue
-        rest = destination[len(VOLUME_ROOT) :].strip("/")
+    for rest in asked:
         family, _, tail = rest.partition("/")
         if family == "cdi" and tail:
             # vendor/class/device and vendor/class=device are both in use.
@@ -163,12 +179,31 @@ def _from_mounts(container: Container, policy: Policy, request: Request) -> None
             names.append(tail if "=" in tail or not slash else f"{kind}={device}")
         elif family == "imex" and tail:
             names.append(f"{_vendor(policy)}/{_IMEX_CLASS}={tail}")
-        elif rest:
+        else:
             words.append(rest)
-    if words or names:
-        request.source = "volume mounts"
-        _set_words(request, words, policy)
-        request.names = tuple(dict.fromkeys([*request.names, *names]))
+    request.source = "volume mounts"
+    _set_words(request, words, policy)
+    request.names = tuple(dict.fromkeys([*request.names, *names]))
+    if request.names and not is_given:
+        shown = f"a mount at {VOLUME_ROOT}{asked[0]}"
+        request.refusal = _find_clash(shown, [*words, *names], view=view, container=container, policy=policy)
+
+
+def _find_clash(
+    shown: str, words: list[str], *, view: allocation.View, container: Container, policy: Policy
+) -> Refusal | None:
+    """Return why a request that nobody allocated cannot count, though the operator lets such requests count."""
+    if not policy.checks_allocations or container.is_privileged:
+        return None
+    hint = "ask for GPUs through the allocation (resource limits, CDI names), or set checkAllocations to false"
+    if view.problem:
+        message = f"{shown}, and what other pods were given cannot be told: {view.problem}"
+        return Refusal("Unavailable", message, reason="AllocationsUnreadable", hint=hint)
+    clash = view.find_clash(words)
+    if not clash:
+        return None
+    message = f"{shown}, and {clash} is, or may be, what another pod was given"
+    return Refusal("Denied", message, reason="AllocatedToAnother", hint=hint)
 
 
 def is_volume_request(mount: object) -> bool:
@@ -177,27 +212,37 @@ def is_volume_request(mount: object) -> bool:
     return entry.get("source") == "/dev/null" and str(entry.get("destination")).startswith(VOLUME_ROOT)
 
 
-def _from_environment(container: Container, policy: Policy, request: Request) -> None:
+def _from_environment(container: Container, policy: Policy, request: Request, books: allocation.Books) -> None:
     env = container.env
     name = next((name for name in policy.variables if name in env), "")
     value = env[name] if name else "all" if is_legacy(env) else ""
+    words = [word for word in (word.strip() for word in value.split(",")) if word]
     wanted = Request()
-    _set_words(wanted, value.split(","), policy)
-    _add_extras(wanted, env, policy)
+    _set_words(wanted, words, policy)
     if wanted.is_empty:
         return
-    shown = f"{name or 'an image without NVIDIA_REQUIRE_CUDA'} asks for {value or 'no GPU'}"
-    if policy.image_requests == "honour" or (policy.image_requests == "privileged" and container.is_privileged):
-        request.source, request.names, request.is_bare = "environment", wanted.names, wanted.is_bare
-    elif policy.image_requests == "refuse":
+    counts = policy.image_requests == "honour" or (policy.image_requests == "privileged" and container.is_privileged)
+    view = allocation.View(books if wanted.names else NO_BOOKS, container.identity, policy.variables)
+    is_given = view.covers(words)
+    shown = f"{name or 'an image without NVIDIA_REQUIRE_CUDA'} asks for {value}"
+    if is_given or counts:
+        if counts:  # nobody allocates these
+            _add_extras(wanted, env, policy)
+        request.source = "allocation" if is_given else "environment"
+        request.names, request.is_bare = wanted.names, wanted.is_bare
+        if request.names and not is_given:
+            request.refusal = _find_clash(shown, words, view=view, container=container, policy=policy)
+        return
+    doubt = view.find_doubt(words) if wanted.names else ""
+    if policy.image_requests == "refuse":
         request.refusal = Refusal(
             "Denied",
-            f"{shown}, and requests by environment are refused here",
+            f"{shown}, and requests by environment are refused here" + (f": {doubt}" if doubt else ""),
             reason="ImageRequestRefused",
             hint="ask for GPUs through the allocation (resource limits, CDI names), or set imageRequests",
         )
     else:
-        request.note = f"{shown}: ignored, devices come from the allocation only (imageRequests)"
+        request.note = f"{shown}: ignored, {doubt or 'devices come from the allocation only'} (imageRequests)"
 
 
 def is_legacy(env: dict[str, str]) -> bool:

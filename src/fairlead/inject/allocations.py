@@ -1,0 +1,28 @@
+"""The kubelet's books as the shim reads them: once, when a request makes it worth it, and only if root
+alone wrote them.
+
+What they mean is in `plan.allocation`. A file that is not there is a node without a kubelet: nothing was given to
+anybody. One that cannot be read or believed is a problem, and nothing in it counts.
+"""
+
+from fairlead.inject import document, policy
+from fairlead.plan import allocation
+
+
+class Books(allocation.Books):
+    """Of one file."""
+
+    def __init__(self, path: str) -> None:
+        """Take the checkpoint's path; empty: nobody is asked."""
+        self._path = path
+        self._entries: list[allocation.Entry] | None = None
+
+    def entries(self) -> list[allocation.Entry]:
+        """Return what the file says; after a problem, nothing."""
+        if self._entries is None:
+            try:
+                data = policy.read_trusted(self._path) if self._path else None
+                self._entries = [] if data is None else allocation.parse(document.decode(data))
+            except ValueError as error:
+                self.problem, self._entries = f"{self._path} {error}", []
+        return self._entries

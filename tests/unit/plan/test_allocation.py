@@ -1,0 +1,230 @@
+"""What a container was given and what it says it was given: the kubelet's books against everybody else's word."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.plan import allocation, request
+from tests import kubeletbooks as kubelet
+
+GPU = "nvidia.com/gpu="
+MINE, THEIRS = "0b1c-mine", "9f8e-theirs"
+BOTH = (kubelet.by_environment(MINE, "GPU-a", "GPU-b"), kubelet.by_environment(THEIRS, "GPU-c"))
+
+
+class Books(allocation.Books):
+    def __init__(self, *entries: kubelet.Given, problem: str = "") -> None:
+        document = json.loads(json.dumps(kubelet.document(*entries)))
+        self.found, self.problem, self.asked = allocation.parse(document), problem, 0
+
+    def entries(self) -> list[allocation.Entry]:
+        self.asked += 1
+        return [] if self.problem else self.found
+
+
+def asked(
+    value: str | None,
+    *more: str,
+    books: allocation.Books,
+    pod: str = MINE,
+    container: str = "main",
+    mounts: tuple[str, ...] = (),
+    caps: tuple[str, ...] = (),
+    **policy: object,
+) -> request.Request:
+    rules = request.Policy()
+    for name, field in policy.items():
+        setattr(rules, name, field)
+    env = [*more] if value is None else [f"NVIDIA_VISIBLE_DEVICES={value}", *more]
+    document = {
+        "process": {"env": env, "capabilities": {"bounding": list(caps)}},
+        "annotations": kubelet.identity(pod, container) if pod else {},
+        "mounts": [{"destination": f"{kubelet.ROOT}/{name}", "source": "/dev/null"} for name in mounts],
+    }
+    return request.decide(request.read(document), rules, books)
+
+
+def names(*words: str) -> tuple[str, ...]:
+    return tuple(f"{GPU}{word}" for word in words)
+
+
+@pytest.mark.parametrize("mode", ["ignore", "refuse", "privileged", "honour"])
+def test_what_was_allocated_counts_whatever_the_operator_says_of_images(mode: str) -> None:
+    found = asked("GPU-a,GPU-b", books=Books(*BOTH), image_requests=mode)
+    assert (found.names, found.source, found.refusal, found.note) == (names("GPU-a", "GPU-b"), "allocation", None, "")
+
+
+def test_a_part_of_the_allocation_is_the_allocation_too() -> None:
+    assert asked("GPU-b", books=Books(*BOTH)).names == names("GPU-b")
+
+
+@pytest.mark.parametrize(
+    ("value", "missing"),
+    [
+        ("GPU-c", "GPU-c"),  # copied from the neighbour
+        ("GPU-a,GPU-c", "GPU-c"),
+        ("GPU-a,GPU-d,all", "GPU-d, all"),
+        ("all", "all"),
+        ("0", "0"),
+        ("nvidia.com/gpu=GPU-c", "nvidia.com/gpu=GPU-c"),
+    ],
+)
+def test_anything_more_is_ignored_as_a_whole_and_named(value: str, missing: str) -> None:
+    found = asked(value, books=Books(*BOTH))
+    assert found.is_empty
+    assert f"ignored, {missing} was not allocated to this container" in found.note
+    refused = asked(value, books=Books(*BOTH), image_requests="refuse").refusal
+    assert refused is not None
+    assert (refused.kind, refused.reason) == ("Denied", "ImageRequestRefused")
+    assert f": {missing} was not allocated to this container" in refused.message
+
+
+@pytest.mark.parametrize(
+    ("pod", "container"),
+    [("", "main"), ("another", "main"), (MINE, "sidecar"), (THEIRS, "main")],
+    ids=["nobody says who", "no pod of the books", "another container of the pod", "the neighbour"],
+)
+def test_an_allocation_is_one_container_s_alone(pod: str, container: str) -> None:
+    assert asked("GPU-a", books=Books(*BOTH), pod=pod, container=container).is_empty
+
+
+def test_given_anew_the_earlier_holder_has_nothing() -> None:
+    assert asked("GPU-a", books=Books(*BOTH)).names == names("GPU-a")
+    assert asked("GPU-a", books=Books(kubelet.by_environment(THEIRS, "GPU-a"))).is_empty
+
+
+def test_an_init_container_and_the_one_after_it_may_hold_the_same_gpu() -> None:
+    books = Books(kubelet.by_environment(MINE, "GPU-a", container="before"), kubelet.by_environment(MINE, "GPU-a"))
+    assert asked("GPU-a", books=books, container="before").names == names("GPU-a")
+    assert asked("GPU-a", books=books).names == names("GPU-a")
+
+
+def test_indexes_count_where_the_plugin_answered_with_them() -> None:
+    by_index = kubelet.Given(MINE, ["GPU-a", "GPU-b"], envs={"NVIDIA_VISIBLE_DEVICES": "1,3"})
+    assert asked("1,3", books=Books(by_index)).names == names("1", "3")
+    assert asked("1,2", books=Books(by_index)).is_empty
+
+
+def test_shared_devices_are_known_without_their_number() -> None:
+    assert asked("GPU-a", books=Books(kubelet.Given(MINE, ["GPU-a::0", "GPU-a::3"]))).names == names("GPU-a")
+
+
+def test_mounts_count_without_the_operator_where_they_are_the_allocation() -> None:
+    given = kubelet.Given(MINE, ["GPU-a"], envs={"NVIDIA_VISIBLE_DEVICES": kubelet.ROOT}, mounts=["GPU-a"])
+    found = asked(kubelet.ROOT, books=Books(given), mounts=("GPU-a",))
+    assert (found.names, found.source) == (names("GPU-a"), "volume mounts")
+    assert asked(None, books=Books(given), mounts=("GPU-a", "GPU-c")).is_empty
+    # Where they are mounted is no device.
+    assert asked(kubelet.ROOT, books=Books(given)).is_empty
+
+
+@pytest.mark.parametrize("mode", ["ignore", "honour"])
+def test_what_nobody_allocates_comes_with_it_only_where_images_may_ask(mode: str) -> None:
+    found = asked("GPU-a", "NVIDIA_GDS=enabled", books=Books(*BOTH), image_requests=mode)
+    assert found.names == (*names("GPU-a"), *(("nvidia.com/gds=all",) if mode == "honour" else ()))
+
+
+def test_the_whole_driver_is_shown_as_for_every_allocation() -> None:
+    assert asked("GPU-a", books=Books(*BOTH)).capabilities is None
+    assert asked("GPU-a", "NVIDIA_DRIVER_CAPABILITIES=utility", books=Books(*BOTH)).capabilities == frozenset(
+        {"utility"}
+    )
+
+
+@pytest.mark.parametrize("value", ["GPU-c", "GPU-d,GPU-c", "all", "2", "nvidia.com/gpu=GPU-c", "vendor.com/x=all"])
+def test_an_operator_who_honours_images_gives_nobody_another_pods_gpu(value: str) -> None:
+    for pod in (MINE, ""):
+        refused = asked(value, books=Books(*BOTH), image_requests="honour", pod=pod).refusal
+        assert refused is not None
+        assert (refused.kind, refused.reason) == ("Denied", "AllocatedToAnother")
+        assert "is, or may be, what another pod was given" in refused.message
+
+
+def test_an_operator_who_honours_images_gives_what_nobody_holds() -> None:
+    assert asked("GPU-d", books=Books(*BOTH), image_requests="honour").names == names("GPU-d")
+    alone = Books(kubelet.by_environment(MINE, "GPU-a"))
+    assert asked("all", books=alone, image_requests="honour").names == names("all")
+    assert asked("0", books=Books(), image_requests="honour", pod="").names == names("0")
+    assert asked("none", books=Books(*BOTH), image_requests="honour").is_bare
+
+
+def test_a_whole_gpu_may_hold_the_parts_of_others() -> None:
+    books = Books(kubelet.by_environment(THEIRS, "MIG-1"))
+    assert asked("MIG-2", books=books, image_requests="honour").refusal is None
+    assert asked("GPU-a", books=books, image_requests="honour").refusal is not None
+
+
+def test_mounts_that_the_operator_accepts_are_held_to_it_too() -> None:
+    found = asked(None, books=Books(*BOTH), mounts=("GPU-c",), accepts_volume_mounts=True)
+    assert found.refusal is not None
+    assert found.refusal.reason == "AllocatedToAnother"
+    assert asked(None, books=Books(*BOTH), mounts=("GPU-d",), accepts_volume_mounts=True).names == names("GPU-d")
+
+
+def test_monitors_and_operators_may_go_without_the_check() -> None:
+    privileged = asked("all", books=Books(*BOTH), image_requests="privileged", caps=("CAP_SYS_ADMIN",))
+    unchecked = asked("all", books=Books(*BOTH), image_requests="honour", checks_allocations=False)
+    assert privileged.names == unchecked.names == names("all")
+
+
+def test_books_that_cannot_be_read_give_nothing_and_stop_who_needs_them() -> None:
+    books = Books(*BOTH, problem="/books can be written by others than root")
+    assert "ignored, /books can be written by others than root" in asked("GPU-a", books=books).note
+    refused = asked("GPU-a", books=books, image_requests="honour").refusal
+    assert refused is not None
+    assert (refused.kind, refused.reason) == ("Unavailable", "AllocationsUnreadable")
+
+
+@pytest.mark.parametrize("value", [None, "void", "", "none"])
+def test_who_asks_for_no_gpu_opens_no_books(value: str | None) -> None:
+    books = Books(*BOTH)
+    assert asked(value, books=books, image_requests="honour").refusal is None
+    assert books.asked == 0
+
+
+def test_an_engine_says_who_it_is_in_its_own_words_and_nobody_contradicts_it() -> None:
+    crio = {"io.kubernetes.pod.uid": MINE, "io.kubernetes.container.name": "main"}
+    assert allocation.identify(crio) == allocation.identify(kubelet.identity(MINE)) == (MINE, "main")
+    assert allocation.identify({**crio, **kubelet.identity(MINE)}) == (MINE, "main")
+    assert allocation.identify({**crio, **kubelet.identity(THEIRS)}) == ("", "")
+    assert allocation.identify({"io.kubernetes.cri.sandbox-uid": MINE}) == ("", "")
+
+
+def test_kubelets_before_1_20_kept_one_list() -> None:
+    entry = {**kubelet.by_environment(MINE, "GPU-a").entry(), "DeviceIDs": ["GPU-a"]}
+    (found,) = allocation.parse({"Data": {"PodDeviceEntries": [entry]}})
+    assert found.ids == {"GPU-a"}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [None, [], {"Data": {"PodDeviceEntries": {}}}, {"Data": {"PodDeviceEntries": [3]}}, {"Data": None}, {}],
+)
+def test_what_is_no_checkpoint_is_refused(document: object) -> None:
+    with pytest.raises(ValueError, match=r"has an entry without a pod|is no checkpoint"):
+        allocation.parse(document)
+
+
+@pytest.mark.parametrize("answer", [b"\xff", b"\x0a\x05ab", b"\x0b", b"\x0a" + b"\x80" * 11, b"\x09\x01"])
+def test_an_answer_that_is_no_message_gives_nothing(answer: bytes) -> None:
+    entry = allocation.Entry(MINE, "main", frozenset({"GPU-a"}), base64.b64encode(answer).decode())
+    books = Books()
+    books.found = [entry]
+    assert "the kubelet's entry of this container has an answer" in asked("GPU-a", books=books).note
+
+
+@given(
+    value=st.lists(st.sampled_from(["GPU-a", "GPU-b", "GPU-c", "GPU-d", "0", "all", "none", "void", ""]), max_size=4),
+    mode=st.sampled_from(request.IMAGE_REQUESTS),
+    pod=st.sampled_from([MINE, THEIRS, "another", ""]),
+)
+def test_no_words_ever_lead_to_another_pods_gpu(value: list[str], mode: str, pod: str) -> None:
+    found = asked(",".join(value), books=Books(*BOTH), image_requests=mode, pod=pod)
+    held = {MINE: {"GPU-a", "GPU-b"}, THEIRS: {"GPU-c"}}
+    others = {f"{GPU}{name}" for owner, theirs in held.items() if owner != pod for name in theirs}
+    assert found.refusal is not None or not {*others, f"{GPU}all", f"{GPU}0"} & {*found.names}
