@@ -123,8 +123,7 @@ def generate_verb(ctx: click.Context, /, **options: Any) -> None:
         return
     boot_id = running.read_running(config.silicon.root).boot_id
     for path, spec in _targets(target, specs, form):
-        vendor = mode.vendor_of(spec.kind, _recipe(config, options))
-        mark = stamp.Stamp(boot_id=boot_id, driver=vendor.value, version=found.versions.get(vendor, ""))
+        mark = cdi.stamp_for(spec.kind, _recipe(config, options), found.stamps, boot_id=boot_id)
         shown = stamp.annotate(spec, mark) if config.node.cdi_stamp == "annotations" else spec
         cdi.write_bytes(path, _encode(shown, form or path.suffix[1:]), mark, stamping=config.node.cdi_stamp)
         click.echo(f"{path}: {len(spec.devices)} devices, CDI {version.minimum_version(shown)}", err=True)

@@ -30,7 +30,7 @@ class Seen:
     env: Mapping[str, str]
     """What the image sets for its containers."""
     hosts: tuple[requirement.Facts, ...]
-    """One for each NVIDIA driver version that answered."""
+    """One for each NVIDIA driver version that answered and each kind of GPU."""
 
 
 def look(call: Invocation, image: str) -> Seen:
@@ -68,13 +68,16 @@ async def _scan(config: Settings) -> tuple[tuple[GPU, ...], tuple[Driver, ...]]:
 
 
 def facts(drivers: Iterable[Driver], gpus: Iterable[GPU]) -> tuple[requirement.Facts, ...]:
-    """Return what requirements are held to; of the GPUs' compute capabilities the lowest counts."""
-    known = sorted(gpu.compute_capability for gpu in gpus if gpu.vendor is Vendor.NVIDIA and gpu.compute_capability)
-    arch = _dotted(known[0]) if known else ""
+    """Return what requirements are held to: each driver version with each kind of GPU, a kind under its first name."""
+    kinds: dict[tuple[str, str], str] = {}
+    for gpu in gpus:
+        if gpu.vendor is Vendor.NVIDIA:
+            kinds.setdefault((_dotted(gpu.compute_capability), gpu.brand or ""), gpu.name)
     found = {driver.version: driver for driver in drivers if driver.vendor is Vendor.NVIDIA}
     return tuple(
-        requirement.Facts(driver=version, cuda=_dotted(driver.cuda_version), arch=arch)
+        requirement.Facts(driver=version, cuda=_dotted(driver.cuda_version), arch=arch, brand=brand, gpu=name)
         for version, driver in found.items()
+        for (arch, brand), name in (kinds or {("", ""): ""}).items()
     )
 
 
@@ -92,8 +95,8 @@ def judge(seen: Seen) -> Iterator[Finding]:
             why="an image for CUDA runs on no other",
             fix="`fairlead doctor` says what is missing",
         )
-    for host in seen.hosts:
-        yield from _requirements(seen, host)
+    # Kinds of GPU that do not matter to the image would say the same again.
+    yield from dict.fromkeys(item for host in seen.hosts for item in _requirements(seen, host))
     yield from _capabilities(seen)
     if request.VARIABLE in seen.env:
         what = f"{seen.image} sets {request.VARIABLE}={seen.env[request.VARIABLE]}: ignored"
@@ -106,7 +109,8 @@ def _requirements(seen: Seen, host: requirement.Facts) -> Iterator[Finding]:
     unmet = [(name, requirement.problem(name, text, host)) for name, text in stated]
     for name, found in unmet:
         if found is None:
-            what = f"{name}={seen.env[name]}: met by driver {host.driver}, as far as is known"
+            with_gpu = f" with {host.gpu}" if host.gpu and requirement.is_about_gpu(seen.env[name]) else ""
+            what = f"{name}={seen.env[name]}: met by driver {host.driver}{with_gpu}, as far as is known"
             yield Finding(check="image", level="ok", what=what)
         else:
             why = f"{seen.image} is refused at its start on this driver"

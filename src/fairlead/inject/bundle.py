@@ -92,17 +92,22 @@ def is_shown(path: str, asked: request.Request) -> bool:
 
 
 def finish(
-    before: dict[str, object], after: dict[str, object], asked: request.Request, settings: policy.Settings
+    before: dict[str, object],
+    after: dict[str, object],
+    asked: request.Request,
+    settings: policy.Settings,
+    *,
+    known: dict[str, list[str]],
 ) -> request.Refusal | None:
-    """Hold the driver that was injected to the image's requirements, and add our hook to `after`, in place.
+    """Hold driver and GPUs that were injected to the image's requirements, and add our hook to `after`, in place.
 
-    Args:    before, after: the runtime spec without and with the devices.
+    Args:    before, after: the runtime spec without and with the devices.   known: see `requirement.hosts`.
     Returns: why the container must not start; None: `after` is what the runtime shall see.
     """
     added = _added_files(before, after)
     driver = requirement.driver_of([source for source, _ in added])
-    if asked.requirements and added:
-        found = requirement.first_problem(asked.requirements, _facts(settings, driver))
+    if asked.requirements:
+        found = requirement.first_problem(asked.requirements, requirement.hosts(known, _nodes(after), driver))
         if found:
             return request.Refusal("Unavailable", found[0], reason=requirement.UNMET, hint=found[1])
     if settings.hook and added:
@@ -121,21 +126,11 @@ def _added_files(before: dict[str, object], after: dict[str, object]) -> list[tu
     return [pair for pair in found if pair not in kept]
 
 
-def _facts(settings: policy.Settings, driver: str) -> requirement.Facts:
-    """Put together what is known; the file of the agent is a help, never a condition."""
-    found: object = None
-    if settings.facts:
-        try:
-            data = policy.read_trusted(settings.facts)
-            found = document.decode(data) if data else None
-        except ValueError:
-            found = None
-    known = {key: value for key, value in found.items() if isinstance(value, str)} if isinstance(found, dict) else {}
-    # Facts of another driver than the one in the spec are of another time.
-    driver = driver or known.get("driver", "")
-    is_current = known.get("driver", driver) == driver
-    cuda, arch, brand = (known.get(key, "") if is_current else "" for key in ("cuda", "arch", "brand"))
-    return requirement.Facts(driver=driver, cuda=cuda, arch=arch, brand=brand)
+def _nodes(after: dict[str, object]) -> list[str]:
+    """Return the paths of the container's device nodes; one that it had before counts: it is the same GPU."""
+    linux = after.get("linux")
+    nodes = linux.get("devices") if isinstance(linux, dict) else None
+    return [str(item.get("path")) for item in nodes if isinstance(item, dict)] if isinstance(nodes, list) else []
 
 
 def hook_entry(settings: policy.Settings, added: list[tuple[str, str]], driver: str) -> dict[str, object]:

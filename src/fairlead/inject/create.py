@@ -44,8 +44,10 @@ def _edit(folder: str, settings: policy.Settings) -> None:
         state = prepared.state_of(settings.spec_dirs)
     except (OSError, ValueError):
         state = None  # told below, where it concerns a file that is used
-    after = edits.inject_edits(before, sources(registry, asked, settings), stat=host.stat_node)
-    _raise(bundle.finish(before, after, asked, settings))
+    given = sources(registry, asked, settings)
+    after = edits.inject_edits(before, given, stat=host.stat_node)
+    known = prepare.known(registry, {source for source, _ in given})
+    _raise(bundle.finish(before, after, asked, settings, known=known))
     try:
         bundle.write(made, after)
     except OSError as error:

@@ -36,8 +36,6 @@ class Settings:
     """Where YAML specs are kept as JSON, which alone is read here; empty: nowhere."""
     allocations = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
     """Where the node's kubelet writes down what it gave to whom; empty: nowhere."""
-    facts = "/run/fairlead/driver.json"
-    """What the agent knows of the driver: driver, cuda, arch, brand."""
 
     def __init__(self) -> None:
         self.request = request.Policy()
@@ -161,7 +159,6 @@ _KEYS = {
     "prepared": ("prepared", _path),
     "converted": ("converted", _path),
     "allocations": ("allocations", _path),
-    "facts": ("facts", _path),
     "mode": ("mode", _mode),
     "defaultKind": ("default_kind", _text),
     "imageRequests": ("image_requests", _image_requests),

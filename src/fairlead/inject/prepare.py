@@ -7,14 +7,14 @@ is no failure of the container.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fairlead import errors, files
-from fairlead.inject import converted, document, prepared
+from fairlead.inject import converted, document, policy, prepared
 from fairlead.plan import edits
-from fairlead.wire.cdi import directory, host, parse, validate
+from fairlead.wire.cdi import directory, host, parse, stamp, validate
 from fairlead.wire.cdi import spec as cdi
 
 _MODE = 0o600
@@ -43,7 +43,7 @@ def keep(registry: directory.Registry, state: list[object], path: str, *, is_ren
         "format": prepared.FORMAT,
         "folders": state,
         "files": {
-            file.path: {"kind": file.spec.kind, **_part(file.spec.edits)}
+            file.path: {"kind": file.spec.kind, "facts": facts(file), **_part(file.spec.edits)}
             for file in registry.files
             if file.spec is not None
         },
@@ -63,12 +63,30 @@ def keep(registry: directory.Registry, state: list[object], path: str, *, is_ren
 def _is_of(registry: directory.Registry, state: list[Any]) -> bool:
     """Whether the scan saw the very files that the state tells; one that changed a moment ago proves nothing."""
     told = {f"{folder}/{name}": identity for folder, *rest in state for names in rest for name, *identity in names}
+    specs = {path for path in told if not path.endswith(prepared.STAMPS)}
     seen = {file.path: file.fingerprint for file in registry.files}
     used = [file.priority for file in registry.files if file.spec is not None]
     if converted.find_decisive(registry, min(used, default=0)) is not None:
         return False  # what it says could be otherwise; each container is told
     read = [file.path for file in registry.files if not converted.is_unread(file)]
-    return told.keys() == seen.keys() and all(told[path] == list(seen[path] or ()) for path in read)
+    return specs == seen.keys() and all(told[path] == list(seen[path] or ()) for path in read)
+
+
+def facts(file: directory.SpecFile) -> dict[str, list[str]]:
+    """Return what a spec's stamp says of driver and GPUs; empty: it has none of its own, or not one we may believe."""
+    if file.spec is None:
+        return {}
+    try:
+        mark = policy.read_trusted(f"{file.path}{prepared.STAMPS}")
+        found = stamp.find(file.spec.annotations, Path(file.path).read_bytes(), mark)
+    except (OSError, policy.PolicyError):
+        return {}
+    return found.facts() if found is not None else {}
+
+
+def known(registry: directory.Registry, paths: Collection[str]) -> dict[str, list[str]]:
+    """Return what the stamps of these spec files say; see `requirement.hosts`."""
+    return {key: told for file in registry.files if file.path in paths for key, told in facts(file).items()}
 
 
 def programs(parts: Iterable[cdi.ContainerEdits]) -> tuple[str, ...]:

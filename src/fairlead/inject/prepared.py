@@ -11,16 +11,22 @@ import posix
 from fairlead.inject import bundle, document, policy
 from fairlead.plan import request
 
-FORMAT = 1
-_SUFFIXES = (".json", ".yaml")
+FORMAT = 2
+STAMPS = ".stamp"
+"""End of the names of files that say what a spec was made from; of `fairlead.wire.cdi.stamp`, too heavy to import."""
+_SUFFIXES = (".json", ".yaml", STAMPS)
 
 
 class Unfit(ValueError):
     """The prepared file says nothing about this container; the long way must be taken."""
 
 
-def inject(before: dict[str, object], asked: request.Request, settings: policy.Settings) -> dict[str, object] | None:
-    """Return the runtime spec with the devices in it, `before` untouched; None: take the long way.
+def inject(
+    before: dict[str, object], asked: request.Request, settings: policy.Settings
+) -> tuple[dict[str, object], dict[str, list[str]]] | None:
+    """Return the runtime spec with the devices in it, `before` untouched, and what is known of their driver and GPUs.
+
+    None: take the long way.
 
     Raises: OSError, ValueError: take the long way, too.
     """
@@ -28,9 +34,12 @@ def inject(before: dict[str, object], asked: request.Request, settings: policy.S
     if held is None or held.get("folders") != state_of(settings.spec_dirs):
         return None
     parts = _parts(held, asked, settings.request.default_kind)
+    known: dict[str, list[str]] = {}
     for part in parts:
         _assert_current(part)
-    return merge(before, parts, asked)
+        facts = part.get("facts")
+        known.update(facts if isinstance(facts, dict) else {})
+    return merge(before, parts, asked), known
 
 
 def _held(path: str) -> dict[str, object] | None:
@@ -49,7 +58,7 @@ def is_current(state: list[object], path: str) -> bool:
 
 
 def state_of(folders: tuple[str, ...]) -> list[object]:
-    """Return what tells one state of the spec folders from another: owners, modes, every spec file's identity.
+    """Return what tells one state of the spec folders from another: owners, modes, identity of every spec and stamp.
 
     Raises: Unfit: a folder or file can be written by others.
     """

@@ -64,9 +64,9 @@ def _make(argv: list[str], folder: str, settings: policy.Settings) -> int:
         if asked.is_empty:
             return 0
         before = bundle.strip(made.config, asked, rules)
-        after = None if asked.refusal else prepared.inject(before, asked, settings)
-        if after is not None and bundle.finish(before, after, asked, settings) is None:
-            bundle.write(made, after)
+        given = None if asked.refusal else prepared.inject(before, asked, settings)
+        if given is not None and bundle.finish(before, given[0], asked, settings, known=given[1]) is None:
+            bundle.write(made, given[0])
             return 0
     except (OSError, ValueError):
         pass  # whatever it is, the long way says it in words

@@ -99,6 +99,8 @@ class GPU:
     memory_bytes: int
     serial: str | None = None
     compute_capability: tuple[int, int] | None = None
+    brand: str | None = None
+    """NVML's brand in the word that images require, `nvidia`, `tesla`, `geforce`; `unknown` is a brand, too."""
     numa_node: int | None = None
     """None where the machine has no NUMA or does not tell."""
     mig_enabled: bool = False

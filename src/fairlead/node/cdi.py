@@ -9,6 +9,7 @@ it was made in. Without devices there is no file, and the log says so once. The 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -73,11 +74,11 @@ class SpecFiles:
         """
         seen = [hostpath.seen_by_host(driver, self._host_mount) for driver in drivers]
         made = generate.generate(inventory, seen, recipe=self.recipe)
-        return await self.keep(made, versions_of(drivers))
+        return await self.keep(made, stamps_of(inventory, versions_of(drivers)))
 
-    async def keep(self, made: generate.Generation, versions: Mapping[Vendor, str]) -> frozenset[str]:
-        """Make the files say what was generated; see `ensure`. Args: versions: of the drivers, for the stamps."""
-        await asyncio.to_thread(self._keep, made, versions)
+    async def keep(self, made: generate.Generation, stamps: Mapping[Vendor, stamp.Stamp]) -> frozenset[str]:
+        """Make the files say what was generated; see `ensure`. Args: stamps: as `stamps_of` gives them."""
+        await asyncio.to_thread(self._keep, made, stamps)
         return self.names
 
     async def remove(self) -> None:
@@ -91,8 +92,8 @@ class SpecFiles:
             f"{path} {why}" for path, mark in found if mark is not None for why in mark.staleness(boot_id, versions)
         )
 
-    def _keep(self, made: generate.Generation, versions: Mapping[Vendor, str]) -> None:
-        marks = {spec.kind: self._stamp(spec.kind, versions) for spec in made.specs}
+    def _keep(self, made: generate.Generation, stamps: Mapping[Vendor, stamp.Stamp]) -> None:
+        marks = {spec.kind: stamp_for(spec.kind, self.recipe, stamps, boot_id=self._boot_id) for spec in made.specs}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             for spec in made.specs:
@@ -108,10 +109,6 @@ class SpecFiles:
             raise errors.Unavailable(message, reason="CDIFolderFailed", path=str(self.folder)) from error
         self.names = frozenset(f"{spec.kind}={device.name}" for spec in made.specs for device in spec.devices)
         self._tell(made.problems if made.specs else (*made.problems, "no devices: no CDI spec is written"))
-
-    def _stamp(self, kind: str, versions: Mapping[Vendor, str]) -> stamp.Stamp:
-        vendor = mode.vendor_of(kind, self.recipe)
-        return stamp.Stamp(boot_id=self._boot_id, driver=vendor.value, version=versions.get(vendor, ""))
 
     def _tell(self, problems: tuple[str, ...]) -> None:
         if problems != self._problems:
@@ -133,6 +130,29 @@ def versions_of(drivers: Iterable[DriverFiles]) -> dict[Vendor, str]:
     return {driver.vendor: driver.version for driver in drivers if driver.version}
 
 
+def stamps_of(inventory: Inventory, versions: Mapping[Vendor, str]) -> dict[Vendor, stamp.Stamp]:
+    """Return what each vendor's specs are made from, but for the boot. Args: versions: of the drivers' files."""
+    cuda = {driver.vendor: driver.cuda_version for driver in inventory.drivers}
+    return {
+        vendor: stamp.Stamp(
+            driver=vendor.value,
+            version=versions.get(vendor, ""),
+            cuda=".".join(map(str, cuda.get(vendor) or ())),
+            gpus={
+                f"/dev/nvidia{gpu.minor}": (".".join(map(str, gpu.compute_capability or ())), gpu.brand or "")
+                for gpu in inventory.gpus
+                if gpu.vendor is vendor is Vendor.NVIDIA
+            },
+        )
+        for vendor in Vendor
+    }
+
+
+def stamp_for(kind: str, recipe: generate.Recipe, stamps: Mapping[Vendor, stamp.Stamp], *, boot_id: str) -> stamp.Stamp:
+    """Return the stamp of the spec of one kind."""
+    return dataclasses.replace(stamps[mode.vendor_of(kind, recipe)], boot_id=boot_id)
+
+
 def write_spec(path: Path, spec: cdi.Spec, mark: stamp.Stamp, *, stamping: str) -> bool:
     """Write a spec as JSON with its stamp; False: both were there already.
 
@@ -145,7 +165,8 @@ def write_spec(path: Path, spec: cdi.Spec, mark: stamp.Stamp, *, stamping: str) 
 def write_bytes(path: Path, data: bytes, mark: stamp.Stamp, *, stamping: str) -> bool:
     """Write the bytes of a spec and, where it belongs beside them, its stamp. False, Raises: as `write_spec`."""
     beside = stamp.beside(path)
-    wanted = {path: data, beside: stamp.emit_stamp(mark, data)}
+    # The stamp first: one of bytes that are not there yet says nothing, a spec without its stamp says too little.
+    wanted = {beside: stamp.emit_stamp(mark, data), path: data}
     if stamping != "file":
         del wanted[beside]
         beside.unlink(missing_ok=True)

@@ -18,6 +18,7 @@ from fairlead.node import cdi
 from fairlead.plan import generate, mode
 from fairlead.silicon import modefiles, port, running
 from fairlead.wire.cdi import spec as cdi_spec
+from fairlead.wire.cdi import stamp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +26,8 @@ class Look:
     """What one look found."""
 
     made: generate.Generation
-    versions: dict[Vendor, str]
+    stamps: dict[Vendor, stamp.Stamp]
+    """Of each vendor's specs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +58,8 @@ class Source:
             specs += [] if spec is None else [spec]
         _assert_distinct(specs)
         versions = await asyncio.to_thread(self._versions, drivers)
-        return Look(made=generate.Generation(specs=tuple(specs), problems=tuple(problems)), versions=versions)
+        made = generate.Generation(specs=tuple(specs), problems=tuple(problems))
+        return Look(made=made, stamps=cdi.stamps_of(inventory, versions))
 
     async def _gpus(self) -> tuple[Inventory, tuple[DriverFiles, ...]]:
         try:

@@ -77,7 +77,7 @@ class Watcher:
             try:
                 before = self._specs.written
                 found = await self._source.look()
-                await self._specs.keep(found.made, found.versions)
+                await self._specs.keep(found.made, found.stamps)
             except errors.FairleadError as error:
                 self._complain(error)
                 await asyncio.sleep(self._interval_s)

@@ -7,12 +7,12 @@ result also says which device numbers of the same specs were *not* granted, so t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairlead.plan import requirement
-from fairlead.wire.cdi import directory, host, yamlfile
+from fairlead.wire.cdi import directory, host, stamp, yamlfile
 from fairlead.wire.cdi import spec as cdi
 
 
@@ -33,6 +33,12 @@ class Resolved:
     """(major, minor) of device nodes in the same specs that were not granted."""
     driver: str = ""
     """Version of the driver whose files are mounted, by their names; empty: they do not tell."""
+    known: Mapping[str, list[str]] = field(default_factory=dict)
+    """What the specs' stamps say of driver and GPUs; see `requirement.hosts`."""
+
+    def hosts(self) -> list[requirement.Facts]:
+        """Return what the container's requirements are held to."""
+        return requirement.hosts(dict(self.known), list(self.paths), self.driver)
 
 
 def resolve(names: tuple[str, ...], folder: Path) -> Resolved:
@@ -58,7 +64,13 @@ def resolve(names: tuple[str, ...], folder: Path) -> Resolved:
         paths=tuple(nodes),
         others=tuple(sorted(number for number in every - granted if number is not None)),
         driver=requirement.driver_of([mount.host_path for edit in edits for mount in edit.mounts]),
+        known={key: told for path, spec in used.items() for key, told in _facts(path, spec).items()},
     )
+
+
+def _facts(path: str, spec: cdi.Spec) -> dict[str, list[str]]:
+    mark = stamp.read(Path(path), spec.annotations)
+    return mark.facts() if mark is not None else {}
 
 
 def _unique(items: Iterable[str]) -> tuple[str, ...]:

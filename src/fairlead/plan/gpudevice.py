@@ -88,6 +88,7 @@ def plan_spec(node: str, gpu: GPU, inventory: Inventory) -> GPUDeviceSpec:
         pci_bus_id=gpu.pci_bus_id,
         numa_node=gpu.numa_node,
         compute_capability=".".join(map(str, gpu.compute_capability or ())),
+        brand=gpu.brand or "",
         driver_version=driver.version if driver is not None else "",
         cuda_version=".".join(map(str, (driver.cuda_version if driver is not None else None) or ())),
         mig_mode=mig,

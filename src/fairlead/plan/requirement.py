@@ -1,9 +1,10 @@
-"""NVIDIA_REQUIRE_* against the host's driver, and the table of which driver runs which CUDA.
+"""NVIDIA_REQUIRE_* against the host's driver and GPUs, and the table of which driver runs which CUDA.
 
-A requirement is alternatives apart by spaces, each a set of conditions apart by commas, `driver>=535,brand=tesla`. The
-verdict has three values: what nobody told us (the brand of a GPU, say) leaves a condition undecided, and an undecided
-requirement lets the container start. A refusal names both sides and what to change on either. Nothing is imported
-here: the runtime shim decides with this on a container's start, the embedded kubelet and `doctor` with the same.
+A requirement is alternatives apart by spaces, each a set of conditions apart by commas, `driver>=535,brand=tesla`. It
+must hold for every GPU that the container gets. The verdict has three values: what nobody told us (the brand of a GPU,
+say) leaves a condition undecided, and an undecided requirement lets the container start. A refusal names both sides and
+what to change on either. Nothing is imported here: the runtime shim decides with this on a container's start, the
+embedded kubelet and `doctor` with the same.
 Source: NVIDIA container toolkit documentation, "Constraints"; CUDA Toolkit 13.2 release notes
 (docs.nvidia.com/cuda/cuda-toolkit-release-notes), table 3 "CUDA Toolkit and Corresponding Driver Versions", column
 Linux x86_64, and table 2 "Minimum Required Driver Version for CUDA Minor Version Compatibility".
@@ -73,19 +74,40 @@ _PROPERTIES = ("cuda", "driver", "arch", "brand")
 
 
 class Facts:
-    """What is known of the host's driver and GPUs; empty: nobody told."""
+    """What is known of the host's driver and of one of its GPUs; empty: nobody told."""
 
-    __slots__ = ("arch", "brand", "cuda", "driver", "is_cuda_floor")
+    __slots__ = ("arch", "brand", "cuda", "driver", "gpu", "is_cuda_floor")
 
-    def __init__(self, *, driver: str = "", cuda: str = "", arch: str = "", brand: str = "") -> None:
+    def __init__(self, *, driver: str = "", cuda: str = "", arch: str = "", brand: str = "", gpu: str = "") -> None:
         self.driver = driver
         self.arch = arch
-        """Compute capability, the lowest among the container's GPUs."""
+        """Compute capability."""
         self.brand = brand
+        """In NVML's word, `nvidia`."""
+        self.gpu = gpu
+        """Whose these two are, as a refusal names it."""
         found = "" if cuda else cuda_of_driver(driver)
         self.cuda = cuda or found
         self.is_cuda_floor = bool(found) and _rank(driver)[:1] > _rank(CUDA_DRIVERS[0][1])[:1]
         """A driver newer than the table: it runs this CUDA and perhaps newer."""
+
+
+def hosts(known: dict[str, list[str]], nodes: list[str], driver: str) -> list[Facts]:
+    """Return what a container's requirements are held to: each kind of GPU that it gets once, or the driver alone.
+
+    Args:  known: of the specs' stamps: `driver` → its version and CUDA's; device node → compute capability and brand.
+           nodes: paths of the device nodes that it gets.   driver: by the names of its files; empty: they do not tell.
+    """
+    version, cuda = known.get("driver") or ["", ""]
+    if driver and version != driver:
+        known, cuda = {}, ""  # facts of another driver are of another time
+    kinds: dict[tuple[str, ...], str] = {}
+    for node in nodes:
+        if node in known:
+            kinds.setdefault(tuple(known[node]), node)
+    driver = driver or version
+    found = [Facts(driver=driver, cuda=cuda, arch=a, brand=b, gpu=node) for (a, b), node in kinds.items()]
+    return found or [Facts(driver=driver, cuda=cuda)]
 
 
 def stated(env: dict[str, str]) -> tuple[tuple[str, str], ...]:
@@ -149,18 +171,25 @@ def problem(variable: str, text: str, facts: Facts) -> tuple[str, str] | None:
     return _refusal(variable, text, failed, facts)
 
 
-def first_problem(requirements: tuple[tuple[str, str], ...], facts: Facts) -> tuple[str, str] | None:
-    """Hold the host to all that an environment states; see `problem`. A host nobody knows anything of refuses none."""
-    if not (facts.driver or facts.cuda):
-        return None
-    found = (problem(name, text, facts) for name, text in requirements)
+def is_about_gpu(text: str) -> bool:
+    """Whether another GPU of the same host may give another verdict."""
+    return any(name in text for name in _PROPERTIES[2:])
+
+
+def first_problem(requirements: tuple[tuple[str, str], ...], against: list[Facts]) -> tuple[str, str] | None:
+    """Hold every one of `hosts` to all that an environment states; see `problem`. What nobody knows refuses none."""
+    known = [facts for facts in against if facts.driver or facts.cuda]
+    found = (problem(name, text, facts) for facts in known for name, text in requirements)
     return next((one for one in found if one), None)
 
 
 def _refusal(variable: str, text: str, failed: list[tuple[str, str, str]], facts: Facts) -> tuple[str, str]:
     needs = " or ".join(dict.fromkeys("".join(condition) for condition in failed))
-    known = [f"{name} {getattr(facts, name)}" for name in _PROPERTIES if getattr(facts, name)]
-    message = f"{variable}={text} is not met: the image needs {needs}, this host has {', '.join(known)}"
+    known = {name: f"{name} {getattr(facts, name)}" for name in _PROPERTIES if getattr(facts, name)}
+    of_gpu = [known.pop(name) for name in _PROPERTIES[2:] if facts.gpu and name in known]
+    matters = any(name in _PROPERTIES[2:] for name, _, _ in failed)
+    has = ", ".join(known.values()) + (f"; {facts.gpu} has {', '.join(of_gpu)}" if of_gpu and matters else "")
+    message = f"{variable}={text} is not met: the image needs {needs}, this host has {has}"
     # One way out is enough; the first alternative is the one images mean.
     host, image = _sides(*failed[0], facts)
     sides = [f"on the host: {host}", f"in the image: {image}"]

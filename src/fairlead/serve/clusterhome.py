@@ -172,6 +172,7 @@ def gpu_of(device: GPUDevice) -> GPU:
         memory_bytes=int(quantity.parse_quantity(spec.memory)),
         serial=spec.serial or None,
         compute_capability=(capability[0], capability[1]) if len(capability) == 2 else None,
+        brand=spec.brand or None,
         numa_node=spec.numa_node,
         mig_enabled=spec.mig_mode == "Enabled",
         mig_capable=spec.mig_mode in {"Enabled", "Disabled"},

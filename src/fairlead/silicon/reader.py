@@ -18,6 +18,26 @@ from fairlead.silicon import binding, pci
 
 _FIELD_LINK_COUNT: Final = 91
 _FIELD_RECOVERY_ACTION: Final = 230
+BRANDS: Final = {
+    0: "unknown",
+    1: "quadro",
+    2: "tesla",
+    3: "nvs",
+    4: "grid",
+    5: "geforce",
+    6: "titan",
+    7: "nvidiavapps",
+    8: "nvidiavpc",
+    9: "nvidiavcs",
+    10: "nvidiavws",
+    11: "nvidiacloudgaming",
+    12: "quadrortx",
+    13: "nvidiartx",
+    14: "nvidia",
+    15: "geforcertx",
+    16: "titanrtx",
+}
+"""Source: nvml.h, nvmlBrandType_t; the words are those of CUDA images' NVIDIA_REQUIRE_CUDA."""
 _REMOTE_GPU: Final = 0
 _REMOTE_SWITCH: Final = 2
 _MOST_LINKS: Final = 18
@@ -62,6 +82,7 @@ def read(nvml: binding.Binding, index: int, root: Path) -> Reading:
         memory_bytes=total,
         serial=nvml.reading("nvmlDeviceGetSerial", handle),
         compute_capability=nvml.reading("nvmlDeviceGetCudaComputeCapability", handle),
+        brand=BRANDS.get(nvml.reading("nvmlDeviceGetBrand", handle)),
         numa_node=pci.numa_node(root, address),
         mig_enabled=is_mig,
         mig_capable=mode is not None,

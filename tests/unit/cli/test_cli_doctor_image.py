@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fairlead.cli import imageneeds
@@ -56,22 +58,50 @@ def test_without_any_driver_there_is_nothing_to_hold_an_image_to() -> None:
     assert [(item.check, item.level) for item in imageneeds.judge(seen)] == [("driver", "fail")]
 
 
-def test_what_is_known_comes_from_nvidias_driver_and_the_lowest_of_its_gpus() -> None:
-    drivers = (
-        Driver(vendor=Vendor.NVIDIA, version="550.163.01", cuda_version=(12, 4)),
-        Driver(vendor=Vendor.AMD, version="6.1"),
+def gpu(place: int, name: str, pair: tuple[int, int] | None, brand: str | None = "nvidia", **more: Any) -> GPU:
+    return GPU(
+        uuid=GPUUUID(f"GPU-{place}"),
+        index=place,
+        minor=place,
+        pci_bus_id="0000:00:00.0",
+        name=name,
+        memory_bytes=1,
+        compute_capability=pair,
+        brand=brand,
+        **more,
     )
+
+
+DRIVERS = (
+    Driver(vendor=Vendor.NVIDIA, version="550.163.01", cuda_version=(12, 4)),
+    Driver(vendor=Vendor.AMD, version="6.1"),
+)
+
+
+def test_what_is_known_comes_from_nvidias_driver_and_each_kind_of_its_gpus() -> None:
     gpus = [
-        GPU(
-            uuid=GPUUUID(f"GPU-{place}"),
-            index=place,
-            minor=place,
-            pci_bus_id="0000:00:00.0",
-            name="x",
-            memory_bytes=1,
-            compute_capability=pair,
-        )
-        for place, pair in enumerate([(9, 0), (8, 6), (10, 0), None])
+        gpu(0, "H100", (9, 0)),
+        gpu(1, "T4", (7, 5), "tesla"),
+        gpu(2, "H200", (9, 0)),
+        gpu(3, "MI300X", (9, 4), None, vendor=Vendor.AMD),
     ]
-    (found,) = imageneeds.facts(drivers, gpus)
-    assert (found.driver, found.cuda, found.arch) == ("550.163.01", "12.4", "8.6")
+    found = imageneeds.facts(DRIVERS, gpus)
+    assert {(one.driver, one.cuda) for one in found} == {("550.163.01", "12.4")}
+    assert [(one.gpu, one.arch, one.brand) for one in found] == [("H100", "9.0", "nvidia"), ("T4", "7.5", "tesla")]
+
+
+def test_a_driver_without_gpus_is_held_to_what_it_is() -> None:
+    (found,) = imageneeds.facts(DRIVERS, [])
+    assert (found.driver, found.arch, found.brand, found.gpu) == ("550.163.01", "", "", "")
+
+
+def test_only_the_gpus_that_an_image_cannot_use_fail_and_are_named() -> None:
+    hosts = imageneeds.facts(DRIVERS, [gpu(0, "H100", (9, 0)), gpu(1, "T4", (7, 5), "tesla"), gpu(2, "X", None, None)])
+    seen = imageneeds.Seen(image="i", env={"NVIDIA_REQUIRE_CUDA": "cuda>=12,arch>=9.0"}, hosts=hosts)
+    met, unmet, unknown = imageneeds.judge(seen)
+    assert (met.level, unmet.level, unknown.level) == ("ok", "fail", "ok")
+    assert "met by driver 550.163.01 with H100" in met.what
+    assert "T4 has arch 7.5, brand tesla" in unmet.what
+    plain = imageneeds.Seen(image="i", env={"NVIDIA_REQUIRE_CUDA": "cuda>=12.9"}, hosts=hosts)
+    (told,) = imageneeds.judge(plain)
+    assert "T4" not in told.what

@@ -70,7 +70,7 @@ def prepared_env(config: dict[str, Any], asked: request.Request, settings: polic
         made = prepared.inject({}, asked, settings)
     except (OSError, ValueError):
         return None
-    return None if made is None else list(made["process"]["env"])  # type: ignore[index]
+    return None if made is None else list(made[0]["process"]["env"])  # type: ignore[index]
 
 
 @pytest.fixture

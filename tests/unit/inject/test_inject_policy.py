@@ -32,7 +32,6 @@ def test_every_key_lands_in_its_field(tmp_path: Path) -> None:
         hookTimeout=5,
         ldconfig="/l",
         prepared="",
-        facts="/f",
         mode="cdi",
         defaultKind="a.b/c",
         imageRequests="honour",
@@ -43,7 +42,7 @@ def test_every_key_lands_in_its_field(tmp_path: Path) -> None:
         checkRequirements=False,
     )
     assert (settings.runtimes, settings.spec_dirs, settings.hook) == (("/opt/runc",), ("/a", "/b"), "/h")
-    assert (settings.hook_timeout_s, settings.ldconfig, settings.prepared, settings.facts) == (5, "/l", "", "/f")
+    assert (settings.hook_timeout_s, settings.ldconfig, settings.prepared) == (5, "/l", "")
     rules = settings.request
     assert (rules.mode, rules.default_kind, rules.image_requests) == ("cdi", "a.b/c", "honour")
     assert (rules.annotation_prefixes, rules.variables) == (("x/",), ("GPUS",))

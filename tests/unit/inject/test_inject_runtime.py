@@ -14,7 +14,7 @@ import pytest
 
 from fairlead import errors
 from fairlead.inject import launcher
-from fairlead.wire.cdi import emit
+from fairlead.wire.cdi import emit, stamp
 from fairlead.wire.cdi import spec as cdi
 
 KIND = "test.fairlead.dev/gpu"
@@ -283,14 +283,56 @@ def test_a_refusal_never_reaches_the_runtime_and_is_told_where_engines_look(
     assert shim.config.read_bytes() == before
 
 
-def test_requirements_are_held_to_what_the_agent_knows(shim: Shim) -> None:
-    facts = shim.folder / "facts.json"
-    facts.write_text('{"driver": "550.163.01", "brand": "geforce"}')
-    facts.chmod(0o644)
-    shim.policy(facts=str(facts))
-    shim.bundle("NVIDIA_VISIBLE_DEVICES=0", "NVIDIA_REQUIRE_CUDA=brand=tesla")
-    assert "a GPU with brand=tesla" in shim.create().stderr
-    facts.write_text('{"driver": "1.0", "brand": "geforce"}')  # of another driver: of another time
+def stamped(shim: Shim, **more: Any) -> Path:
+    """Say of which GPUs the spec's devices are."""
+    spec = shim.folder / "cdi" / "a.json"
+    gpus = {"/dev/nvidia0": ("7.5", "tesla"), "/dev/nvidia1": ("9.0", "nvidia")}
+    mark = stamp.Stamp(**{"driver": "nvidia", "version": "550.163.01", "cuda": "12.6", "gpus": gpus, **more})
+    path = stamp.beside(spec)
+    path.write_bytes(stamp.emit_stamp(mark, spec.read_bytes()))
+    path.chmod(0o644)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "devices", "code"),
+    [
+        ("arch>=9.0", "0", 6),
+        ("arch>=9.0", "1", 7),
+        ("arch>=9.0", "1,0", 6),
+        ("brand=tesla", "0", 7),
+        ("brand=tesla", "1", 6),
+        ("brand=tesla arch>=9.0", "0,1", 7),
+        ("cuda>=12.6", "0", 7),
+    ],
+)
+def test_requirements_are_held_to_the_very_gpus_that_the_spec_brings(
+    shim: Shim, text: str, devices: str, code: int
+) -> None:
+    stamped(shim)
+    shim.bundle(f"NVIDIA_VISIBLE_DEVICES={devices}", f"NVIDIA_REQUIRE_CUDA={text}")
+    assert shim.create().returncode == code
+
+
+def test_a_refusal_names_the_gpu_that_is_too_old_and_both_sides(shim: Shim) -> None:
+    stamped(shim)
+    shim.bundle("NVIDIA_VISIBLE_DEVICES=1,0", "NVIDIA_REQUIRE_CUDA=arch>=9.0")
+    told = shim.create().stderr
+    assert "this host has cuda 12.6, driver 550.163.01; /dev/nvidia0 has arch 7.5, brand tesla" in told
+    assert "on the host: a GPU with arch>=9.0; in the image: an image for arch 7.5" in told
+
+
+@pytest.mark.parametrize("wrong", ["other bytes", "open to others", "another driver", "another vendor", "torn"])
+def test_a_stamp_that_cannot_be_meant_decides_nothing(shim: Shim, wrong: str) -> None:
+    path = stamped(shim, **{"another driver": {"version": "1.0"}, "another vendor": {"driver": "amd"}}.get(wrong, {}))
+    if wrong == "other bytes":
+        spec = shim.folder / "cdi" / "a.json"
+        spec.write_bytes(spec.read_bytes() + b"\n")
+    elif wrong == "open to others":
+        path.chmod(0o666)
+    elif wrong == "torn":
+        path.write_bytes(path.read_bytes()[:-9])
+    shim.bundle("NVIDIA_VISIBLE_DEVICES=0", "NVIDIA_REQUIRE_CUDA=brand=geforce")
     assert shim.create().returncode == 7
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fairlead.inject import bundle, create, policy, prepare, prepared
 from fairlead.plan import edits, request
-from fairlead.wire.cdi import directory, emit, host
+from fairlead.wire.cdi import directory, emit, host, stamp
 from fairlead.wire.cdi import spec as cdi
 
 KIND = "test.fairlead.dev/gpu"
@@ -59,9 +59,10 @@ class World:
 
     def short(self, config: dict[str, Any], asked: request.Request) -> dict[str, Any] | None:
         try:
-            return prepared.inject(config, asked, self.settings)
+            made = prepared.inject(config, asked, self.settings)
         except (OSError, ValueError):
             return None
+        return None if made is None else made[0]
 
 
 def ask(*names: str, capabilities: frozenset[str] | None = None, is_bare: bool = False) -> request.Request:
@@ -341,3 +342,37 @@ def test_stripping_takes_the_request_and_nothing_else() -> None:
         "process": {"env": ["A=1", "NVIDIA_VISIBLE_DEVICES_X=1"], "cwd": "/"},
         "mounts": [{"destination": "/null", "source": "/dev/null"}],
     }
+
+
+def mark(world: World, arch: str) -> None:
+    path = world.folder / "cdi" / emit.file_name(KIND)
+    made = stamp.Stamp(driver="nvidia", version="1.2", cuda="12.4", gpus={"/dev/nvidia0": (arch, "tesla")})
+    stamp.beside(path).write_bytes(stamp.emit_stamp(made, path.read_bytes()))
+
+
+def known(world: World) -> dict[str, list[str]] | None:
+    made = prepared.inject({}, ask("0"), world.settings)
+    return None if made is None else made[1]
+
+
+def test_what_the_stamp_says_of_the_gpus_comes_with_them_by_both_ways(tmp_path: Path) -> None:
+    world = World(tmp_path, SPEC)
+    mark(world, "9.0")
+    assert world.keep()
+    told = {"driver": ["1.2", "12.4"], "/dev/nvidia0": ["9.0", "tesla"]}
+    paths = {source for source, _ in create.sources(world.registry(), ask("0"), world.settings)}
+    assert known(world) == prepare.known(world.registry(), paths) == told
+    assert prepare.known(world.registry(), ()) == {}
+
+
+def test_another_stamp_ends_what_was_prepared_and_one_that_others_can_write_prevents_it(tmp_path: Path) -> None:
+    world = World(tmp_path, SPEC)
+    assert world.keep()
+    assert known(world) == {}
+    mark(world, "9.0")
+    assert known(world) is None
+    assert world.keep()
+    assert known(world) is not None
+    stamp.beside(tmp_path / "cdi" / emit.file_name(KIND)).chmod(0o666)
+    with pytest.raises(prepared.Unfit):
+        prepared.state_of(world.settings.spec_dirs)

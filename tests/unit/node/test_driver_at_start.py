@@ -17,7 +17,7 @@ from fairlead.node.kubelet import checkpoint, devicemanager, runtime, spec
 from fairlead.plan import podsync
 from fairlead.store import recorder
 from fairlead.store.memory import MemoryStore
-from fairlead.wire.cdi import emit
+from fairlead.wire.cdi import emit, stamp
 from fairlead.wire.cdi import spec as cdi
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.proto import deviceplugin_pb2 as pb
@@ -27,6 +27,13 @@ _KIND: Final = "nvidia.com/gpu"
 _DRIVER: Final = "550.163.01"
 _UID: Final = "0d3b5f4e-1111-2222-3333-444455556666"
 _WHO: Final = spec.Identity(node="here", home="home-1")
+
+
+class Engine(FakeEngine):
+    """The fake engine, whose containers have no process in which to read back what the kernel enforces."""
+
+    async def create(self, wanted: ContainerSpec) -> ContainerState:
+        return dataclasses.replace(await super().create(wanted), pid=None)
 
 
 class World:
@@ -49,16 +56,24 @@ class World:
         self.devices = devicemanager.DeviceManager(books, grace_s=1, changed=lambda: None)
         self.devices.restore((self.grant,))
 
-    def write_spec(self, kind: str, *files: str) -> None:
-        """Write a spec of one GPU without nodes: the fake engine has no process to look into."""
+    def write_spec(self, kind: str, *files: str, nodes: tuple[str, ...] = ()) -> None:
+        """Write a spec of one GPU."""
         mounts = tuple(
             cdi.Mount(host_path=f"/opt/driver/{name}", container_path=f"/usr/lib/{name}", options=("ro", "rbind"))
             for name in files or (f"libcuda.so.{_DRIVER}",)
         )
-        device = cdi.Device(name="0", edits=cdi.ContainerEdits(env=("GPU=0",)))
+        shown = tuple(cdi.DeviceNode(path=path, host_path="/dev/null") for path in nodes)
+        device = cdi.Device(name="0", edits=cdi.ContainerEdits(env=("GPU=0",), device_nodes=shown))
         made = cdi.Spec(cdi_version="", kind=kind, devices=(device,), edits=cdi.ContainerEdits(mounts=mounts))
-        (self.folder / "cdi" / emit.file_name(kind)).write_bytes(emit.emit_json(made))
+        self.path = self.folder / "cdi" / emit.file_name(kind)
+        self.path.write_bytes(emit.emit_json(made))
         self.engine.devices.add(f"{kind}=0")
+
+    def stamp(self, **gpus: tuple[str, str]) -> None:
+        """Say which GPUs the spec last written is of."""
+        found = {f"/dev/{name}": pair for name, pair in gpus.items()}
+        mark = stamp.Stamp(driver="nvidia", version=_DRIVER, cuda="12.4", gpus=found)
+        stamp.beside(self.path).write_bytes(stamp.emit_stamp(mark, self.path.read_bytes()))
 
     def runtime(self, **node: Any) -> runtime.Runtime:
         chosen = dataclasses.replace(self.settings, node=dataclasses.replace(self.settings.node, **node))
@@ -90,7 +105,7 @@ def _pod(env: dict[str, str] | None = None, *, policy: str = "Never") -> core.Po
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with FakeEngine() as engine:
+    async with Engine() as engine:
         yield World(tmp_path, engine)
 
 
@@ -138,6 +153,26 @@ async def test_a_requirement_of_the_pod_counts_too(world: World) -> None:
     blocked = await world.start(_pod({"NVIDIA_REQUIRE_MINE": "driver<550"}))
     assert isinstance(blocked, podsync.Blocked)
     assert "NVIDIA_REQUIRE_MINE=driver<550 is not met" in blocked.message
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("arch>=9.0", "/dev/nvidia6 has arch 8.0, brand nvidia"),
+        ("brand=tesla", "/dev/nvidia6 has arch 8.0, brand nvidia"),
+        ("arch>=8.0,brand=nvidia", ""),
+    ],
+)
+async def test_the_very_gpus_of_the_container_are_held_to_it(world: World, text: str, words: str) -> None:
+    _needs(world, text)
+    world.write_spec(_KIND, nodes=("/dev/nvidia6", "/dev/nvidiactl"))
+    world.stamp(nvidia6=("8.0", "nvidia"), nvidia0=("7.5", "nvidia"))
+    found = await world.start(_pod())
+    if words:
+        assert isinstance(found, podsync.Blocked)
+        assert words in found.message
+    else:
+        assert isinstance(found, ContainerState)
 
 
 async def test_without_a_gpu_nobody_asks_what_an_image_needs(world: World) -> None:

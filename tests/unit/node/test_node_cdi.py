@@ -10,9 +10,10 @@ import pytest
 
 from fairlead import errors
 from fairlead.model.driver import DeviceNode, DriverFiles
-from fairlead.model.gpu import GPU, Inventory, Vendor
+from fairlead.model.gpu import GPU, Driver, Inventory, Vendor
 from fairlead.model.ids import GPUUUID
 from fairlead.node import cdi
+from fairlead.wire.cdi import parse, stamp
 
 
 def machine(count: int) -> tuple[Inventory, tuple[DriverFiles, ...]]:
@@ -97,3 +98,25 @@ async def test_a_gpu_without_its_node_is_not_named(tmp_path: Path) -> None:
     names = await cdi.SpecFiles(tmp_path).ensure(inventory, drivers)
     assert "nvidia.com/gpu=GPU-0" in names
     assert "nvidia.com/gpu=GPU-1" not in names
+
+
+@pytest.mark.parametrize("place", ["file", "annotations"])
+async def test_the_stamp_of_a_spec_says_of_which_gpus_it_is(tmp_path: Path, place: str) -> None:
+    inventory, drivers = machine(2)
+    gpus = (
+        dataclasses.replace(inventory.gpus[0], compute_capability=(7, 5), brand="tesla"),
+        dataclasses.replace(inventory.gpus[1], minor=5),
+    )
+    nodes = tuple(dataclasses.replace(node, path=f"/dev/nvidia{5 * node.minor}") for node in drivers[0].nodes)
+    driver = Driver(vendor=Vendor.NVIDIA, version="550.163.01", cuda_version=(12, 4))
+    specs = cdi.SpecFiles(tmp_path, boot_id="b", stamping=place)
+    found = dataclasses.replace(inventory, gpus=gpus, drivers=(driver,))
+    await specs.ensure(found, (dataclasses.replace(drivers[0], nodes=nodes),))
+    path = specs.path("nvidia.com/gpu")
+    assert stamp.read(path, parse.parse_spec(path.read_bytes()).annotations) == stamp.Stamp(
+        boot_id="b",
+        driver="nvidia",
+        version="550.163.01",
+        cuda="12.4",
+        gpus={"/dev/nvidia0": ("7.5", "tesla"), "/dev/nvidia5": ("", "")},
+    )

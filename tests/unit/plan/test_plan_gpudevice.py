@@ -28,6 +28,7 @@ def gpu(index: int, **changes: object) -> GPU:
         "name": "NVIDIA H100 80GB HBM3",
         "memory_bytes": 81559 << 20,
         "compute_capability": (9, 0),
+        "brand": "nvidia",
         "numa_node": 0,
         "mig_capable": True,
     }
@@ -91,6 +92,7 @@ def test_a_reading_becomes_the_facts_of_an_object() -> None:
         "pciBusID": "0000:00:00.0",
         "numaNode": 0,
         "computeCapability": "9.0",
+        "brand": "nvidia",
         "driverVersion": "550.163.01",
         "cudaVersion": "12.4",
         "migMode": "Enabled",

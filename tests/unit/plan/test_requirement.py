@@ -161,9 +161,70 @@ def test_what_an_environment_states_is_read_in_one_place() -> None:
 
 def test_a_host_of_which_nothing_is_known_refuses_nobody() -> None:
     needs = ((NAME, "cuda>=99"),)
-    assert requirement.first_problem(needs, requirement.Facts()) is None
-    assert requirement.first_problem(needs, HOST) == requirement.problem(NAME, "cuda>=99", HOST)
-    assert requirement.first_problem((), HOST) is None
+    assert requirement.first_problem(needs, [requirement.Facts()]) is None
+    assert requirement.first_problem(needs, [HOST]) == requirement.problem(NAME, "cuda>=99", HOST)
+    assert requirement.first_problem((), [HOST]) is None
+
+
+# the GPUs of one container
+
+KNOWN = {
+    "driver": ["550.163.01", "12.6"],
+    "/dev/nvidia0": ["7.5", "tesla"],
+    "/dev/nvidia1": ["9.0", "nvidia"],
+    "/dev/nvidia2": ["9.0", "nvidia"],
+}
+
+
+def problem_with(text: str, *nodes: str, driver: str = "550.163.01") -> str | None:
+    found = requirement.first_problem(((NAME, text),), requirement.hosts(KNOWN, list(nodes), driver))
+    return found[0] if found else None
+
+
+@pytest.mark.parametrize(
+    ("text", "nodes", "met"),
+    [
+        ("arch>=9.0", ("/dev/nvidia1", "/dev/nvidiactl", "/dev/nvidia2"), True),
+        ("arch>=9.0", ("/dev/nvidia1", "/dev/nvidia0"), False),
+        ("arch>=9.0 brand=tesla", ("/dev/nvidia1", "/dev/nvidia0"), True),
+        ("arch>=9.0,brand=tesla", ("/dev/nvidia1",), False),
+        ("arch<9.0", ("/dev/nvidia0",), True),
+        ("arch>=9.0", (), True),
+        ("arch>=9.0", ("/dev/nvidia7",), True),
+        ("cuda>=12.6", ("/dev/nvidia0",), True),
+        ("cuda>=12.8", (), False),
+    ],
+)
+def test_every_gpu_that_a_container_gets_is_held_to_it_and_no_other(
+    text: str, nodes: tuple[str, ...], *, met: bool
+) -> None:
+    assert (problem_with(text, *nodes) is None) is met
+
+
+def test_a_refusal_names_the_gpu_and_what_it_has() -> None:
+    assert problem_with("arch>=9.0", "/dev/nvidia1", "/dev/nvidia0") == (
+        "NVIDIA_REQUIRE_CUDA=arch>=9.0 is not met: the image needs arch>=9.0, "
+        "this host has cuda 12.6, driver 550.163.01; /dev/nvidia0 has arch 7.5, brand tesla"
+    )
+    assert "/dev/nvidia0" not in str(problem_with("cuda>=12.8", "/dev/nvidia0"))
+
+
+def test_each_kind_of_gpu_is_looked_at_once() -> None:
+    found = requirement.hosts(KNOWN, ["/dev/nvidia2", "/dev/nvidia1", "/dev/nvidia0"], "")
+    assert [(one.gpu, one.arch) for one in found] == [("/dev/nvidia2", "9.0"), ("/dev/nvidia0", "7.5")]
+
+
+def test_facts_of_another_driver_are_of_another_time() -> None:
+    (alone,) = requirement.hosts(KNOWN, ["/dev/nvidia0"], "580.65.06")
+    assert (alone.driver, alone.cuda, alone.arch, alone.brand) == ("580.65.06", "13.0", "", "")
+    (told,) = requirement.hosts(KNOWN, [], "")
+    assert (told.driver, told.cuda) == ("550.163.01", "12.6")
+
+
+def test_only_what_is_said_of_gpus_depends_on_them() -> None:
+    assert requirement.is_about_gpu("cuda>=12 brand=tesla,driver>=470")
+    assert requirement.is_about_gpu("arch>=9")
+    assert not requirement.is_about_gpu("cuda>=12.4")
 
 
 versions = st.lists(st.integers(0, 600), min_size=1, max_size=3).map(lambda parts: ".".join(map(str, parts)))

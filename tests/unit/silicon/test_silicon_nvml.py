@@ -119,12 +119,31 @@ async def test_a_driver_that_failed_as_a_whole_is_opened_anew(host: machine.Mach
 
 
 async def test_an_old_library_gives_what_it_can(host: machine.Machine, tmp_path: Path) -> None:
-    lacks = ("nvmlDeviceGetNvLinkRemoteDeviceType", "nvmlDeviceGetTemperature", "nvmlDeviceGetFieldValues")
+    lacks = (
+        "nvmlDeviceGetNvLinkRemoteDeviceType",
+        "nvmlDeviceGetTemperature",
+        "nvmlDeviceGetFieldValues",
+        "nvmlDeviceGetBrand",
+    )
     silicon = open_on(host, tmp_path, Lacking(host, **dict.fromkeys(lacks)))
     inventory = await silicon.scan()
     assert len(inventory.gpus) == 8
     assert inventory.gpus[0].health.temperature_c is None
     assert inventory.gpus[0].health.recovery_action is None
+    assert inventory.gpus[0].brand is None
+
+
+@pytest.mark.parametrize(("number", "word"), [(None, "nvidia"), (2, "tesla"), (0, "unknown"), (12, "quadrortx")])
+async def test_a_brand_is_told_in_the_word_that_images_require(tmp_path: Path, number: int | None, word: str) -> None:
+    mine = tmp_path / "mine.toml"
+    brand = "" if number is None else f"brand = {number}"
+    mine.write_text(
+        'title = "one"\ndriver = "550.163.01"\ncuda = [12, 4]\n'
+        f'[parts.own]\nname = "X"\ndevice_id = 1\nmemory_mib = 1\ncompute_capability = [8, 6]\n{brand}\n'
+        '[[groups]]\npart = "own"\npci = ["0000:01:00.0"]\n'
+    )
+    (gpu,) = (await open_on(machine.Machine(profile.load(str(mine))), tmp_path).scan()).gpus
+    assert (gpu.brand, gpu.compute_capability) == (word, (8, 6))
 
 
 async def test_a_level_the_driver_does_not_tell_is_read_from_the_tree(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 from fairlead.wire.cdi import emit, parse, stamp
 from fairlead.wire.cdi import spec as cdi
 
-MARK = stamp.Stamp(boot_id="b-1", driver="nvidia", version="550.1")
+GPUS = {"/dev/nvidia0": ("9.0", "nvidia"), "/dev/nvidia1": ("", ""), "/dev/nvidia2": ("7.5", "")}
+MARK = stamp.Stamp(boot_id="b-1", driver="nvidia", version="550.1", cuda="12.4", gpus=GPUS)
 SPEC = cdi.Spec(
     cdi_version="",
     kind="vendor.com/gpu",
@@ -61,3 +62,16 @@ def test_a_spec_is_stale_in_another_boot_or_under_another_driver(
 ) -> None:
     assert len(MARK.staleness(boot_id, versions)) == count
     assert stamp.Stamp().staleness(boot_id, versions) == ()
+
+
+def test_requirements_hear_of_nvidias_driver_and_gpus_only() -> None:
+    assert MARK.facts() == {"driver": ["550.1", "12.4"], **{node: list(pair) for node, pair in GPUS.items()}}
+    assert stamp.Stamp(driver="amd", version="6.8").facts() == {}
+
+
+def test_a_stamp_of_before_gpus_were_noted_knows_none() -> None:
+    old = stamp.Stamp(boot_id="b-1", driver="nvidia", version="550.1")
+    assert b"gpus" not in stamp.emit_stamp(old, DATA)
+    found = stamp.find({}, DATA, stamp.emit_stamp(old, DATA))
+    assert found == old
+    assert found.facts() == {"driver": ["550.1", ""]}

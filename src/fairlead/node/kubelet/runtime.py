@@ -247,7 +247,7 @@ class Runtime:
     async def _examine(
         self, pod: core.Pod, item: core.Container, state: ContainerState, resolved: edits.Resolved
     ) -> tuple[str, str] | None:
-        """Read back what the kernel enforces and, at the same time, hold the driver to what the image needs.
+        """Read back what the kernel enforces and, at the same time, hold driver and GPUs to what the image needs.
 
         Returns: the requirement that is not met and which side to change; None: let it go.
         """
@@ -255,16 +255,16 @@ class Runtime:
             async with asyncio.TaskGroup() as tasks:
                 if state.pid is not None and resolved.device_nodes:
                     tasks.create_task(self._read_back(pod, item, state.pid, resolved))
-                judged = tasks.create_task(self._judge(item, resolved.driver))
+                judged = tasks.create_task(self._judge(item, resolved.hosts()))
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None
         return judged.result()
 
-    async def _judge(self, item: core.Container, driver: str) -> tuple[str, str] | None:
-        if not driver:
+    async def _judge(self, item: core.Container, hosts: list[requirement.Facts]) -> tuple[str, str] | None:
+        if not hosts[0].driver:
             return None
         env = {**await self._images.environment(item.image), **{one.name: one.value for one in item.env}}
-        return requirement.first_problem(requirement.stated(env), requirement.Facts(driver=driver))
+        return requirement.first_problem(requirement.stated(env), hosts)
 
     async def _read_back(self, pod: core.Pod, item: core.Container, pid: int, resolved: edits.Resolved) -> None:
         with telemetry.timed("isolation read", container=item.name) as timing:

@@ -20,6 +20,8 @@ from fairlead import errors
 FOLDER: Final = Path(__file__).parent / "profiles"
 _PARTS: Final = FOLDER / "parts.toml"
 _NAMESPACE: Final = uuid.UUID("6f1c5a0e-2b7d-5f0a-9d53-fa1e1ead0001")
+_BRAND_NVIDIA: Final = 14
+"""What today's drivers report of data centre GPUs, a Tesla T4 among them; 460 and older said 2, `tesla`."""
 NVLINK_FORMS: Final = ("none", "mesh", "switch")
 PCIE_LEVELS: Final = ("PSB", "PIX", "PXB", "PHB", "NODE")
 
@@ -57,6 +59,8 @@ class Part:
     compute_capability: tuple[int, int]
     nvlinks: int
     idle_power_mw: int
+    brand: int = _BRAND_NVIDIA
+    """NVML_BRAND_*."""
     mig: tuple[MIGRow, ...] = ()
     """Empty: the part cannot be partitioned."""
 
@@ -131,6 +135,7 @@ def _part(key: str, row: Mapping[str, Any], shapes: Mapping[str, Any]) -> Part:
         compute_capability=(int(major), int(minor)),
         nvlinks=int(row.get("nvlinks", 0)),
         idle_power_mw=int(row.get("idle_power_mw", 30_000)),
+        brand=int(row.get("brand", _BRAND_NVIDIA)),
         mig=_mig(row["mig"], shapes) if "mig" in row else (),
     )
 

@@ -1,8 +1,10 @@
-"""What a generated spec was made from: boot and driver, so that a reader can tell that it is of another time.
+"""What a generated spec was made from: boot, driver and GPUs, so that a reader can tell that it is of another time.
 
-CDI has annotations for this, at the price of version 0.6.0, which the oldest engines drop in silence. So a stamp
-usually lies beside its spec, in a file whose suffix engines do not read; it carries the digest of the spec, and says
-nothing about any other bytes. Where annotations are wanted, `annotate` writes them. `find` reads either.
+The GPUs are there for NVIDIA_REQUIRE_*: who starts a container holds its image to the very GPUs that the spec brings,
+without asking the driver. CDI has annotations for all this, at the price of version 0.6.0, which the oldest engines
+drop in silence. So a stamp usually lies beside its spec, in a file whose suffix engines do not read; it carries the
+digest of the spec, and says nothing about any other bytes. Where annotations are wanted, `annotate` writes them. `find`
+reads either.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +25,8 @@ SUFFIX: Final = ".stamp"
 PLACES: Final = ("file", "annotations", "none")
 """Where a stamp may be put."""
 _PREFIX: Final = "fairlead.dev/"
-_KEYS: Final = {"boot_id": "boot-id", "driver": "driver", "version": "driver-version"}
+_KEYS: Final = {"boot_id": "boot-id", "driver": "driver", "version": "driver-version", "cuda": "cuda-version"}
+_GPUS: Final = f"{_PREFIX}gpus"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +38,16 @@ class Stamp:
     """Who made the silicon, `nvidia`."""
     version: str = ""
     """Of the driver."""
+    cuda: str = ""
+    """Newest CUDA that the driver runs, `12.4`."""
+    gpus: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Compute capability `9.0` and brand `nvidia` of each GPU, by its device node in a container."""
+
+    def facts(self) -> dict[str, list[str]]:
+        """Return what `plan.requirement.hosts` wants to know; empty where requirements mean another driver."""
+        if self.driver != "nvidia":
+            return {}
+        return {"driver": [self.version, self.cuda], **{node: list(pair) for node, pair in self.gpus.items()}}
 
     def staleness(self, boot_id: str, versions: Mapping[str, str]) -> tuple[str, ...]:
         """Return why a spec of this stamp is of another time, one line each; what is not known decides nothing.
@@ -93,9 +106,12 @@ def read(path: Path, annotations: Mapping[str, str]) -> Stamp | None:
 
 
 def _document(stamp: Stamp) -> dict[str, str]:
-    found = {f"{_PREFIX}{key}": getattr(stamp, field) for field, key in _KEYS.items()}
+    found = {f"{_PREFIX}{key}": getattr(stamp, name) for name, key in _KEYS.items()}
+    found[_GPUS] = ",".join(f"{node}={arch}/{brand}" for node, (arch, brand) in stamp.gpus.items())
     return {key: value for key, value in found.items() if value}
 
 
 def _stamp(found: Mapping[str, str]) -> Stamp:
-    return Stamp(**{field: found.get(f"{_PREFIX}{key}", "") for field, key in _KEYS.items()})
+    texts = {name: found.get(f"{_PREFIX}{key}", "") for name, key in _KEYS.items()}
+    parts = [item.partition("=") for item in found.get(_GPUS, "").split(",") if item]
+    return Stamp(**texts, gpus={node: (pair.partition("/")[0], pair.partition("/")[2]) for node, _, pair in parts})

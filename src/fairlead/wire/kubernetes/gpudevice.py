@@ -55,6 +55,8 @@ class GPUDeviceSpec(Wire, frozen=True):
     """NUMA node; absent where the machine has none or does not tell."""
     compute_capability: str = ""
     """CUDA compute capability, 9.0."""
+    brand: str = ""
+    """NVML's brand in the word that NVIDIA_REQUIRE_CUDA uses, nvidia or tesla."""
     driver_version: str = ""
     """Version of the kernel driver."""
     cuda_version: str = ""

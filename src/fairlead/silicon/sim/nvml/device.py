@@ -96,6 +96,10 @@ def nvmlDeviceGetCudaComputeCapability(host: machine.Machine, device: Any, major
     abi.put(minor, capability[1])
 
 
+def nvmlDeviceGetBrand(host: machine.Machine, device: Any, brand: Any) -> None:
+    abi.put(brand, scope.gpu_of(host, device).board.part.brand)
+
+
 def _memory(host: machine.Machine, device: Any) -> tuple[int, int]:
     """Total and used bytes."""
     gpu, found = scope.gpu_of(host, device), scope.mig_of(host, device)
