@@ -3,8 +3,8 @@
 Run as `python -I -S init.py`, with a plan as JSON on standard input. It joins the machine's cgroups, leaves the host's
 mount, network, pid and host name namespaces, and forks: the child is process 1 of the new pid namespace. That is what
 makes teardown certain: when it is killed, the kernel kills every process of the machine, and the last one takes all
-mounts and network devices along. Prints `pid N` (as the host counts), then `ready`. Standard library only: it starts
-before anything else and stays as long as the machine.
+mounts and network devices along. Prints `pid N` (as the host counts) and `ready`, in either order. Standard library
+only: it starts before anything else and stays as long as the machine.
 """
 
 from __future__ import annotations

@@ -177,12 +177,13 @@ def boot(folder: Path, *, hostname: str, paths: tuple[str, ...], number: int) ->
     begun = subprocess.Popen(
         (sys.executable, "-I", "-S", str(_INIT)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
-    output, problem = begun.communicate(json.dumps(plan).encode(), timeout=20)
-    words = output.split()
-    if len(words) != 3 or words[2] != b"ready":
+    output, problem = begun.communicate(json.dumps(plan).encode(), timeout=60)
+    # Two processes say one line each, and either may be the first on a loaded machine.
+    said = dict(line.partition(" ")[::2] for line in output.decode().splitlines())
+    if not {"pid", "ready"} <= said.keys():
         message = f"the machine {hostname} did not start: {problem.decode(errors='replace').strip()[-600:]}"
         raise errors.Unavailable(message, reason="MachineFailed", hint="root and a disk that is no overlay are needed")
-    one = Machine(folder=folder, number=number, hostname=hostname, init=Process.of(int(words[1])), paths=paths)
+    one = Machine(folder=folder, number=number, hostname=hostname, init=Process.of(int(said["pid"])), paths=paths)
     _connect(one)
     return one
 
