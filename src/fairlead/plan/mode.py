@@ -30,6 +30,8 @@ class Mode:
     help: str
     vendor: Vendor | None = None
     """For modes that are GPUs as the silicon port finds them; None: `silicon.modefiles` finds it."""
+    maker: Vendor = Vendor.NVIDIA
+    """For the others: whose devices they are."""
     is_whole: bool = False
     """Containers get all of it whatever the profile says: tools of the machine's owner."""
     has_driver: bool = False
@@ -51,6 +53,8 @@ MODES: Final[Mapping[str, Mode]] = {
     "gdrcopy": Mode(kind="nvidia.com/gdrcopy", help="GDRCopy"),
     "nvswitch": Mode(kind="nvidia.com/nvswitch", help="NVSwitches"),
     "vfio": Mode(kind="nvidia.com/pgpu", help="NVIDIA GPUs bound to vfio-pci"),
+    "vfio-amd": Mode(kind="amd.com/pgpu", help="AMD GPUs bound to vfio-pci", maker=Vendor.AMD),
+    "vfio-intel": Mode(kind="intel.com/pgpu", help="Intel GPUs bound to vfio-pci", maker=Vendor.INTEL),
 }
 
 
@@ -74,7 +78,7 @@ def mode_spec(name: str, files: ModeFiles, recipe: generate.Recipe) -> cdi.Spec 
     if not devices:
         return None
     chosen = dataclasses.replace(recipe, profile=profile, hook=recipe.hook if mode.has_driver else None)
-    found = DriverFiles(vendor=Vendor.NVIDIA, version=files.version, files=files.files)
+    found = DriverFiles(vendor=mode.maker, version=files.version, files=files.files)
     common = generate.common_edits(files.shared, found, chosen)
     spec = cdi.Spec(cdi_version="", kind=recipe.kind(mode.kind), devices=tuple(devices), edits=common)
     return emit.normal_form(spec)
@@ -104,5 +108,5 @@ def gpu_kinds(recipe: generate.Recipe) -> tuple[str, ...]:
 
 def vendor_of(kind: str, recipe: generate.Recipe) -> Vendor:
     """Return whose driver a spec of a kind depends on."""
-    rows = (mode for mode in MODES.values() if mode.vendor and kind.startswith(recipe.kind(mode.kind)))
-    return next((mode.vendor for mode in rows if mode.vendor), Vendor.NVIDIA)
+    rows = (mode for mode in MODES.values() if kind.startswith(recipe.kind(mode.kind)))
+    return next((mode.vendor or mode.maker for mode in rows), Vendor.NVIDIA)

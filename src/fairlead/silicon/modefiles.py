@@ -18,7 +18,7 @@ from typing import Final
 
 from fairlead import errors
 from fairlead.model.driver import DeviceNode, HostFile, ModeDevice, ModeFiles
-from fairlead.silicon import driver, library, pci
+from fairlead.silicon import driver, iommu, library, pci
 from fairlead.wire import mountcsv
 
 NODES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -37,8 +37,7 @@ _MANAGED: Final = ("nvidia*", "nvidia-caps/nvidia-cap*", "nvidia-caps-imex-chann
 _NOT_MANAGED: Final = ("/dev/nvidia-fs", "/dev/nvidia-nvswitch", "/dev/nvidia-nvlink")
 _CHANNEL: Final = re.compile(r"/dev/nvidia-caps-imex-channels/channel(\d+)")
 _LAST_CHANNEL: Final = (1 << 20) - 1
-_NVIDIA: Final = 0x10DE
-_VFIO_DRIVERS: Final = frozenset({"vfio-pci", "nvgrace_gpu_vfio_pci"})
+_VFIO_VENDORS: Final = {"vfio": 0x10DE, "vfio-amd": 0x1002, "vfio-intel": 0x8086}
 _WSL_STORE: Final = "usr/lib/wsl/drivers"
 _WSL_LIBRARIES: Final = "usr/lib/wsl/lib"
 _WSL_PATTERNS: Final = ("*.so*", "*.bin", "*.dll", "nvidia-smi")
@@ -101,16 +100,19 @@ def _imex(place: Place) -> ModeFiles:
     return ModeFiles(devices=tuple(device for device in devices if int(device.names[0]) <= _LAST_CHANNEL))
 
 
-def _vfio(place: Place) -> ModeFiles:
-    """Return every NVIDIA GPU that is bound for pass-through, by position, PCI address and IOMMU group."""
+def _vfio(vendor: int, place: Place) -> ModeFiles:
+    """Return every GPU of a vendor that is bound for pass-through, by position, PCI address and IOMMU group."""
     devices, problems = [], []
-    bound = [a for a in pci.list_displays(place.root, _NVIDIA) if pci.driver_of(place.root, a) in _VFIO_DRIVERS]
+    bound = [a for a in pci.list_displays(place.root, vendor) if iommu.is_vfio(pci.driver_of(place.root, a))]
     for index, address in enumerate(bound):
-        group = pci.folder(place.root, address) / "iommu_group"
-        number = group.readlink().name if group.is_symlink() else ""
+        number = iommu.group_of(place.root, address) or ""
         nodes = driver.find_nodes(place.dev, [f"vfio/{number}"] if number else [])
         nodes = nodes or _iommufd(place, address)
-        if nodes:
+        holders = [f"{each} is bound to {name}" for each, name in iommu.list_holders(place.root, number)]
+        if holders:
+            why = f"its IOMMU group {number} is not viable while {', '.join(holders)}; bind to vfio-pci, or unbind"
+            problems.append(f"{address} is left out: {why}")
+        elif nodes:
             names = (str(index), address, *([f"group{number}"] if number else []))
             devices.append(ModeDevice(names=names, nodes=tuple(nodes)))
         else:
@@ -208,10 +210,10 @@ def _listed(base: Path, kind: mountcsv.Kind, pattern: str) -> Iterator[HostFile]
 FINDERS: Final[Mapping[str, Callable[[Place], ModeFiles]]] = {
     "management": _management,
     "imex": _imex,
-    "vfio": _vfio,
     "wsl": _wsl,
     "csv": _csv,
     **{mode: functools.partial(_one_device, mode) for mode in NODES},
+    **{mode: functools.partial(_vfio, vendor) for mode, vendor in _VFIO_VENDORS.items()},
 }
 """Mode → what it finds."""
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from fairlead.model.gpu import Vendor
-from fairlead.silicon import driver, library, pci
+from fairlead.silicon import driver, iommu, library, pci
 
 _BOOT_ID: Final = "proc/sys/kernel/random/boot_id"
 _MODULES: Final = {Vendor.AMD: ("amdgpu",), Vendor.INTEL: ("i915", "xe")}
@@ -36,7 +36,6 @@ _TREES: Final = (
     "proc/driver/nvidia/capabilities/gpu*/mig/gi*/**/access",
     "proc/driver/nvidia/gpus/*",
     "sys/bus/pci/drivers/nvidia/*:*",
-    "sys/bus/pci/drivers/vfio-pci/*:*",
     "sys/bus/pci/drivers/amdgpu/*:*",
     "sys/bus/pci/drivers/i915/*:*",
     "sys/bus/pci/drivers/xe/*:*",
@@ -75,6 +74,7 @@ def fingerprint(root: Path, driver_root: Path, search: driver.Search = driver.EV
         tuple(driver.list_majors(root)),
         tuple(_modules(root)),
         tuple((node.path, node.major, node.minor, node.mode) for node in driver.find_nodes(dev, _NODES)),
+        tuple(iommu.list_bindings(root)),
         tuple(sorted(str(path) for pattern in _TREES for path in root.glob(pattern))),
         tuple(_times(itertools.chain(library.list_folders(base, search.libraries), (base / "etc/ld.so.cache",)))),
     )

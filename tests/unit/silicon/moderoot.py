@@ -11,6 +11,7 @@ VERSION = "550.163.01"
 LIB = "usr/lib/x86_64-linux-gnu"
 STORE = "usr/lib/wsl/drivers/nv_dispi.inf_amd64_0a1b"
 CSV = "etc/nvidia-container-runtime/host-files-for-container.d"
+GPU_IDS = ("0x10de", "0x030200")
 NODES = {
     "nvidia0": (195, 0),
     "nvidia1": (195, 1),
@@ -30,6 +31,8 @@ NODES = {
     "infiniband/rdma_cm": (10, 121),
     "vfio/vfio": (10, 196),
     "vfio/12": (504, 0),
+    "vfio/21": (504, 1),
+    "vfio/22": (504, 2),
     "vfio/devices/vfio3": (503, 3),
     "iommu": (10, 120),
     "dxg": (10, 122),
@@ -57,16 +60,32 @@ def add_library(root: Path, name: str, soname: str, folder: str = LIB) -> None:
     (root / folder / soname).symlink_to(name)
 
 
-def add_pci(root: Path, address: str, *, driver: str, group: str = "", vfio: str = "") -> None:
+def bind(root: Path, address: str, driver: str) -> None:
+    """Bind a function, or unbind it where the driver is empty."""
     folder = root / "sys/bus/pci/devices" / address
-    write(folder / "vendor", "0x10de\n")
-    write(folder / "class", "0x030200\n")
-    bound = root / "sys/bus/pci/drivers" / driver
-    bound.mkdir(parents=True, exist_ok=True)
-    (folder / "driver").symlink_to(bound)
+    if (folder / "driver").is_symlink():
+        ((folder / "driver").readlink() / address).unlink()
+        (folder / "driver").unlink()
+    if driver:
+        bound = root / "sys/bus/pci/drivers" / driver
+        bound.mkdir(parents=True, exist_ok=True)
+        (folder / "driver").symlink_to(bound)
+        (bound / address).symlink_to(folder)
+
+
+def add_pci(
+    root: Path, address: str, *, driver: str, group: str = "", vfio: str = "", ids: tuple[str, str] = GPU_IDS
+) -> None:
+    """Add a function. Args: ids: vendor and class."""
+    folder = root / "sys/bus/pci/devices" / address
+    write(folder / "vendor", f"{ids[0]}\n")
+    write(folder / "class", f"{ids[1]}\n")
+    bind(root, address, driver)
     if group:
-        (root / "sys/kernel/iommu_groups" / group).mkdir(parents=True, exist_ok=True)
-        (folder / "iommu_group").symlink_to(root / "sys/kernel/iommu_groups" / group)
+        members = root / "sys/kernel/iommu_groups" / group / "devices"
+        members.mkdir(parents=True, exist_ok=True)
+        (members / address).symlink_to(folder)
+        (folder / "iommu_group").symlink_to(members.parent)
     if vfio:
         (folder / "vfio-dev" / vfio).mkdir(parents=True)
 
@@ -89,6 +108,8 @@ def build(root: Path) -> Path:
     add_pci(root, "0000:61:00.0", driver="vfio-pci", group="13", vfio="vfio3")
     add_pci(root, "0000:81:00.0", driver="vfio-pci", group="14")
     add_pci(root, "0000:c1:00.0", driver="nvidia", group="15")
+    add_pci(root, "0000:a1:00.0", driver="vfio-pci", group="21", ids=("0x1002", "0x038000"))
+    add_pci(root, "0000:a2:00.0", driver="xe_vfio_pci", group="22", ids=("0x8086", "0x030000"))
     for name in ("libcuda.so.1.1", "libcuda_loader.so", "nvcubins.bin", "nvidia-smi"):
         write(root / STORE / name)
     write(root / CSV / "devices.csv", "dev, /dev/nvmap\ndev, /dev/nvhost-gpu\ndev, /dev/nvhost-gone\n")
