@@ -288,6 +288,20 @@ async def test_gpus_are_objects_and_labels_of_their_node_and_follow_their_health
         assert labels["nvidia.com/gpu.count"] == "2"
 
 
+async def test_a_way_that_no_engine_here_reads_is_told(home_folder: Path, tmp_path: Path) -> None:
+    config = tmp_path / "etc" / "containerd" / "config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text("version = 3\n")
+    home = Home(home_folder, 1)
+    home.settings = settings.override(
+        home.settings, {"node.device_list_strategy": "envvar", "silicon.root": tmp_path, "silicon.rescan_s": 0.2}
+    )
+    async with home.agent():
+        told = await home.until_step(reason("RuntimeReadsNothing"))
+    assert told.is_warning
+    assert "handed over by envvar" in told.message
+
+
 async def _set_engine(home: Home, runtime: str) -> None:
     node = await home.store.get(core.Node, "node-1")
     status = msgspec.structs.replace(node.status, node_info=core.NodeSystemInfo(container_runtime_version=runtime))

@@ -17,11 +17,12 @@ import dataclasses
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from fairlead import errors, telemetry
 from fairlead.model.device import Device
-from fairlead.node import cdi, deviceplugin, inventory, journal, latest, publish, registration, witness
+from fairlead.node import cdi, deviceplugin, inventory, journal, latest, publish, reader, registration, witness
 from fairlead.plan import advertise, answer, attribution, choose
 from fairlead.plan import health as rules
 from fairlead.settings import Settings
@@ -73,6 +74,7 @@ async def run_agent(
         tasks.create_task(agent.folder.run(), name="kubelet folder")
         tasks.create_task(agent.watch.run(), name="inventory")
         tasks.create_task(agent.journal.run(), name="journal")
+        tasks.create_task(agent.judge_way(settings.silicon.root), name="device list strategy")
         if agent.publisher is not None:
             tasks.create_task(agent.publisher.run(), name="publications")
             tasks.create_task(agent.heed_engine(agent.publisher.runtime, tasks), name="engine")
@@ -171,6 +173,13 @@ class _Agent:
         """Write the specs again: an agent that served in between has removed them."""
         snapshot = self.watch.snapshots.value
         await self.specs.ensure(snapshot.inventory, snapshot.drivers)
+
+    async def judge_way(self, root: Path) -> None:
+        """Tell once where nothing on this node reads what Allocate answers."""
+        problem = await asyncio.to_thread(reader.find_problem, self._way, root)
+        if problem is not None:
+            telemetry.log.warning("no runtime for these devices", reason=problem.reason, error=errors.sentence(problem))
+            self.journal.way_judged(problem)
 
     async def heed_engine(self, runtime: latest.Latest[str], tasks: asyncio.TaskGroup) -> None:
         """Keep devices back while the node's engine would ignore the only way they are handed over, for ever."""
