@@ -121,6 +121,22 @@ def test_who_copies_another_pods_environment_gets_nothing_of_it(
         space.clear()
 
 
+def test_an_init_container_and_its_successor_are_both_given_the_gpu_they_share(
+    cluster: home.Cluster, server: api.API, space: pods.Space, runtime_class: str
+) -> None:
+    # The kubelet allocates for both before it starts the first.
+    before = {**pods.looker(1), "name": "before", "command": ["/bin/sh", "-c", pods.LOOK]}
+    spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "runtimeClassName": runtime_class}
+    spec |= {"initContainers": [before], "containers": [pods.looker(1)]}
+    with node.running(node.Agent(cluster, (*node.PRODUCT, "--node-device-list-strategy=envvar")), server):
+        server.create(space.path, {"metadata": {"name": "two"}, "spec": spec})
+        later = space.sight("two")
+        earlier = pods.parse_sight(server.text(f"{space.path}/two/log", container="before").splitlines())
+        assert_sees_its_own(later, 1)
+        assert earlier == later
+        space.clear()
+
+
 def test_without_such_a_runtime_the_environment_gives_nothing(
     cluster: home.Cluster, server: api.API, space: pods.Space
 ) -> None:
