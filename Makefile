@@ -8,7 +8,7 @@ demo: setup        ## start Fairlead on this machine, run the articles' pod, pri
 	@tools/demo.sh
 
 test: setup        ## house, unit, contract and system rings
-	@$(PY) -m pytest -m "not slow and not cluster"
+	@$(PY) -m pytest -m "not slow and not cluster" -n 2 --dist loadgroup
 
 test-slow: setup   ## the long proofs: kill points, 500 containers
 	@$(PY) -m pytest -m "slow and not cluster" --timeout 1200
@@ -23,9 +23,10 @@ image: setup       ## the container image, without any registry: build/fairlead-
 	@$(PY) -m tools.image build && $(PY) -m tools.image contents
 
 VERSIONS ?= 1.36
-test-cluster: setup  ## the cluster ring; VERSIONS="1.36 1.34" for both
+CLUSTERS ?= 3
+test-cluster: setup  ## the cluster ring; VERSIONS="1.36 1.34" for both; CLUSTERS side by side, 1 GiB each
 	@tests/cluster/setup.sh $(VERSIONS)
-	@$(PY) -m pytest tests/cluster $(foreach v,$(VERSIONS),--kubernetes-version $(v))
+	@$(PY) -m pytest tests/cluster -n $(CLUSTERS) --dist loadgroup $(foreach v,$(VERSIONS),--kubernetes-version $(v))
 
 check: setup       ## the house ring alone: lint, types, import law, limits, docs
 	@$(PY) -m pytest tests/house

@@ -23,6 +23,7 @@ _TESTS = Path(__file__).parent
 _OF_THE_MACHINE = frozenset({"contract", "system"})
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     """Name each test's group."""
     for item in items:
