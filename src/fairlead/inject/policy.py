@@ -80,9 +80,11 @@ def read_trusted(path: str) -> bytes | None:
     except OSError as error:
         raise PolicyError(f"cannot be read: {error.strerror}") from None
     try:
-        if not is_ours(posix.fstat(handle)):
+        status = posix.fstat(handle)
+        if not is_ours(status):
             raise PolicyError("can be written by others than root")
-        data = posix.read(handle, _MAX_BYTES)
+        # No more than there is: a large buffer costs more than all the reading.
+        data = posix.read(handle, min(status.st_size + 1, _MAX_BYTES))
     except OSError as error:
         raise PolicyError(f"cannot be read: {error.strerror}") from None
     finally:

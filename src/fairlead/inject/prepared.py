@@ -146,7 +146,7 @@ def _add_env(process: dict[str, object], parts: list[dict[str, object]]) -> None
     added = [item for part in parts for item in _items(part, "env")]
     if added:
         held = _items(process, "env")
-        _apart([str(item).partition("=")[0] for item in held], [str(item).partition("=")[0] for item in added])
+        _assert_apart([str(item).partition("=")[0] for item in held], [str(item).partition("=")[0] for item in added])
         process["env"] = [*held, *added]
 
 
@@ -166,7 +166,7 @@ def _add_nodes(
         return
     linux = _object(after, "linux")
     held = _items(linux, "devices")
-    _apart([_plain(item, "path") for item in held], [str(device["path"]) for device in added])
+    _assert_apart([_plain(item, "path") for item in held], [str(device["path"]) for device in added])
     linux["devices"] = [*held, *added]
     if granted:
         resources = _object(linux, "resources")
@@ -180,7 +180,7 @@ def _add_mounts(after: dict[str, object], parts: list[dict[str, object]], asked:
     if not added:
         return
     held = _items(after, "mounts")
-    _apart([_plain(item, "destination") for item in held], [_plain(item, "destination") for item in added])
+    _assert_apart([_plain(item, "destination") for item in held], [_plain(item, "destination") for item in added])
     after["mounts"] = sorted([*held, *added], key=_depth)
 
 
@@ -203,12 +203,21 @@ def _add_hooks(after: dict[str, object], parts: list[dict[str, object]]) -> None
         after["hooks"] = hooks
 
 
-def _apart(held: list[object] | list[str], added: list[object] | list[str]) -> list[object]:
+def _apart(held: list[object], added: list[object]) -> list[object]:
     """Put two lists together. Raises: Unfit: something is twice in what comes out, and part of what is added."""
     for place, item in enumerate(added):
         if item in held or item in added[:place]:
             raise Unfit(str(item))
     return [*held, *added]
+
+
+def _assert_apart(held: list[str], added: list[str]) -> None:
+    """Raises: Unfit: as `_apart`."""
+    seen = set(held)
+    for item in added:
+        if item in seen:
+            raise Unfit(item)
+        seen.add(item)
 
 
 def _plain(entry: object, key: str) -> str:

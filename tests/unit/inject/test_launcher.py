@@ -23,7 +23,7 @@ def test_a_launcher_starts_isolated_python_on_the_packages_own_place() -> None:
     )
     lines = text.decode().splitlines()
     assert lines[0] == "#!/usr/bin/python3 -IS"
-    assert lines[2] == 'sys.path.append("/opt/it\'s")'
+    assert lines[3] == 'sys.path.append("/opt/it\'s")'
     assert lines[-1] == "posix._exit(runtime.main(config='/etc/c', hook='/opt/hook'))"
 
 
