@@ -216,6 +216,67 @@ def test_docker_has_no_drop_ins() -> None:
         propose({"engine": "docker", "drop_in": "/x"}, Host({}))
 
 
+def docker_members(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return docker's file after us."""
+    path = table.ENGINES["docker"].config
+    proposal = propose({"engine": "docker", "version": (28, 0)}, Host({path: json.dumps(document).encode()}))
+    found: dict[str, Any] = json.loads(proposal.edits[0].after)
+    return found
+
+
+def test_docker_s_newer_way_of_naming_a_runtime_is_inherited_from() -> None:
+    options = {"Root": "/run/mine", "BinaryName": "/opt/crun"}
+    mine = {"runtimeType": "io.containerd.runc.v2", "options": options}
+    found = docker_members({"default-runtime": "mine", "runtimes": {"mine": mine}})["runtimes"]
+    program = "/usr/libexec/fairlead/docker/fairlead-runtime"
+    assert found["fairlead"] == {**mine, "options": {**options, "BinaryName": program}}
+    assert found["mine"] == mine
+
+
+def test_docker_s_runtime_of_another_kind_is_not_inherited_from() -> None:
+    kata = {"runtimeType": "io.containerd.kata.v2", "options": {"ConfigPath": "/x"}}
+    found = docker_members({"default-runtime": "kata", "runtimes": {"kata": kata}})["runtimes"]
+    assert found["fairlead"] == {"path": "/usr/libexec/fairlead/fairlead-runtime"}
+
+
+def test_a_docker_without_folders_for_cdi_gets_them_and_no_empty_one() -> None:
+    assert docker_members({"cdi-spec-dirs": [""]})["cdi-spec-dirs"] == ["/etc/cdi", "/var/run/cdi"]
+
+
+def crio(files: Mapping[str, str], **wish: Any) -> dict[str, Any]:
+    """Return our drop-in's section."""
+    proposal = propose({"engine": "crio", "wish": wish}, Host({name: text.encode() for name, text in files.items()}))
+    found: dict[str, Any] = tomllib.loads(proposal.edits[0].after.decode())["crio"]["runtime"]
+    return found
+
+
+CRIO = "/etc/crio/crio.conf.d"
+
+
+def test_a_handler_of_a_later_file_of_crio_s_counts_alone() -> None:
+    head = "[crio.runtime.runtimes.runc]\n"
+    files = {f"{CRIO}/10.conf": f'{head}runtime_root = "/run/a"\n', f"{CRIO}/20.conf": f'{head}monitor_path = "/b"\n'}
+    handler = crio(files)["runtimes"]["fairlead"]
+    assert "runtime_root" not in handler
+    assert handler["monitor_path"] == "/b"
+
+
+def test_crio_s_way_of_inheriting_never_leads_past_the_shim() -> None:
+    text = '[crio.runtime.runtimes.runc]\nruntime_path = "/usr/sbin/runc"\ninherit_default_runtime = true\n'
+    assert "inherit_default_runtime" not in crio({f"{CRIO}/10.conf": text})["runtimes"]["fairlead"]
+
+
+def test_a_file_that_crio_reads_later_may_add_but_not_take_back() -> None:
+    late = f"{CRIO}/zzz.conf"
+    assert crio({late: '[crio.runtime.runtimes.mine]\nruntime_path = "/x"\n'})
+    with pytest.raises(errors.Conflict, match=r"zzz\.conf is read after .*, and says otherwise about default_runtime"):
+        crio({late: '[crio.runtime]\ndefault_runtime = "runc"\n'}, is_default=True)
+    # The main file is read first, wherever ours goes.
+    case = {"engine": "crio", "drop_in": "/a/b.conf", "wish": {"is_default": True}}
+    main = b'[crio.runtime]\ndefault_runtime = "runc"\n'
+    assert propose(case, Host({table.ENGINES["crio"].config: main})).edits
+
+
 def test_a_containerd_without_its_cri_plugin_is_told() -> None:
     assert any("CRI plugin" in note for note in containerd({CONTAINERD: 'disabled_plugins = ["cri"]\n'}).notes)
 

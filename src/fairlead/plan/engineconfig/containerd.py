@@ -256,6 +256,4 @@ def _refuse_undone(files: _Files, look: Look, edits: tuple[Edit, ...], ours: Map
             key = tree.find_overruled(ours, tree.table(document, "plugins", name, where=path))
             what = f"says otherwise about {key}" if key else ""
         if what:
-            message = f"{path} is read after {drop_in}, and {what}"
-            hint = "choose a later name or folder with --drop-in, or move that into the main file"
-            raise errors.Conflict(message, reason="DropInUndone", hint=hint)
+            tree.refuse_undone(path, drop_in, what)

@@ -1,11 +1,13 @@
-"""CRI-O: a drop-in of our own, which is merged key by key; nobody else's file is touched.
+"""CRI-O: a drop-in of our own; nobody else's file is touched.
 
-Source: crio.conf(5), crio.conf.d(5); CDI is always on from 1.23.
+Files are merged key by key, in the order of their names, but a handler of a later file replaces an earlier one whole.
+Source: crio.conf(5), crio.conf.d(5), measured with 1.34; CDI is always on from 1.23.
 """
 
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Mapping
 from typing import Any, Final
 
 from fairlead.plan.engineconfig import tree
@@ -14,29 +16,45 @@ from fairlead.wire import toml
 
 _DROP_IN: Final = "zz-fairlead.conf"
 _KATA: Final = "kata-qemu-nvidia-gpu"
+_BYPASS: Final = "inherit_default_runtime"
+"""Would start the default runtime's program instead of ours."""
 
 
 def propose(place: Place, wish: Wish, look: Look) -> Proposal:
     """Decide the drop-in.
 
-    Raises:  ProtocolError: a file cannot be read.   Conflict: the handler's name is taken.
-             Unavailable: this CRI-O ignores CDI.
+    Raises:  ProtocolError: a file cannot be read.   Unavailable: this CRI-O ignores CDI.
+             Conflict: the handler's name is taken, or a file that is read later would undo ours.
     """
     drop_in = place.drop_in or posixpath.join(f"{place.config}.d", _DROP_IN)
-    section: dict[str, Any] = {}
+    files = {}
     for path in (place.config, *look.glob(posixpath.join(posixpath.dirname(drop_in), "*"))):
         data = look.read(path)
         if data is not None:
-            section = tree.merged(section, tree.table(toml.parse(data, path=path), "crio", "runtime", where=path))
+            files[path] = tree.table(toml.parse(data, path=path), "crio", "runtime", where=path)
+    section = _joined(files)
     runtimes = tree.table(section, "runtimes", where=place.config)
     tree.refuse_taken(runtimes, wish, place.config)
     notes = (*tree.judge_release("crio", place, wish), *tree.taken_over(runtimes, wish))
     source = _source(section, runtimes)
     program, underlying = tree.program("crio", str(source.get("runtime_path", "")), wish)
-    body = toml.emit({"crio": {"runtime": _section(section, wish, {**source, "runtime_path": program})}})
+    ours = _section(section, wish, {**source, "runtime_path": program})
+    for path, later in files.items():
+        if path != place.config and path > drop_in and (key := tree.find_overruled(ours, later)):
+            tree.refuse_undone(path, drop_in, f"says otherwise about {key}")
+    body = toml.emit({"crio": {"runtime": ours}})
     head = f"{HEADER}; `fairlead runtime unconfigure` takes it away.\n\n"
     made = Edit(path=drop_in, before=None, after=head.encode() + body)
     return Proposal(program=program, runtimes=underlying, edits=(made,), notes=notes)
+
+
+def _joined(files: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return the section in force."""
+    section, runtimes = dict[str, Any](), dict[str, Any]()
+    for path, one in files.items():
+        section = tree.merged(section, one)
+        runtimes |= tree.table(one, "runtimes", where=path)
+    return {**section, "runtimes": runtimes} if runtimes else section
 
 
 def _source(section: dict[str, Any], runtimes: dict[str, Any]) -> dict[str, Any]:
@@ -44,7 +62,8 @@ def _source(section: dict[str, Any], runtimes: dict[str, Any]) -> dict[str, Any]
     for name in (str(section.get("default_runtime", "")), "runc", "crun"):
         found = tree.table(runtimes, name, where="crio.runtime.runtimes")
         if found and found.get("runtime_type", "oci") in {"", "oci"}:
-            return {"runtime_path": name, "runtime_type": "oci", **{k: v for k, v in found.items() if v != ""}}
+            inherited = {key: value for key, value in found.items() if value != "" and key != _BYPASS}
+            return {"runtime_path": name, "runtime_type": "oci", **inherited}
     return {"runtime_type": "oci"}
 
 

@@ -1,17 +1,20 @@
 """docker: members of `daemon.json`, which has no drop-ins; the rest of the file keeps its layout.
 
-Source: dockerd(8), "daemon configuration file"; the `cdi` feature is there from 25.0 on.
+A reload (SIGHUP) adds handlers and changes the default, but takes no handler away and does not turn CDI on.
+Source: dockerd(8), "daemon configuration file"; the `cdi` feature is there from 25.0 on; measured with 20.10 and 29.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Final
 
 from fairlead import errors
 from fairlead.plan.engineconfig import change, tree
 from fairlead.plan.engineconfig.model import CDI_FOLDERS, Edit, Look, Member, Place, Proposal, Wish
 from fairlead.wire import jsontext
+
+_RUNC_KIND: Final = "io.containerd.runc."
 
 
 def propose(place: Place, wish: Wish, look: Look) -> Proposal:
@@ -28,9 +31,8 @@ def propose(place: Place, wish: Wish, look: Look) -> Proposal:
     runtimes = tree.table(document, "runtimes", where=place.config)
     tree.refuse_taken(runtimes, wish, place.config)
     notes = (*tree.judge_release("docker", place, wish), *tree.taken_over(runtimes, wish))
-    source = tree.table(runtimes, str(document.get("default-runtime", "runc")), where="runtimes")
-    program, underlying = tree.program("docker", str(source.get("path", "")), wish)
-    changes = _changes(document, wish, {**(source if underlying else {}), "path": program})
+    program, underlying, handler = _handler(runtimes, str(document.get("default-runtime", "runc")), wish)
+    changes = _changes(document, wish, handler)
     if before is None or not before.strip():
         made: dict[str, Any] = {}
         for one in changes:
@@ -43,6 +45,20 @@ def propose(place: Place, wish: Wish, look: Look) -> Proposal:
     return Proposal(program=program, runtimes=underlying, edits=edits, notes=notes)
 
 
+def _handler(runtimes: dict[str, Any], default: str, wish: Wish) -> tuple[str, tuple[str, ...], dict[str, Any]]:
+    """Return our program, what it becomes, and the handler, which inherits from the default runtime if that is runc's.
+
+    A runtime is a `path` with arguments or, from 23.0 on, a `runtimeType` with options; docker refuses both at once.
+    """
+    source = tree.table(runtimes, default, where="runtimes")
+    if str(source.get("runtimeType", "")).startswith(_RUNC_KIND):
+        options = tree.table(source, "options", where=f"runtimes.{default}")
+        program, underlying = tree.program("docker", str(options.get("BinaryName", "")), wish)
+        return program, underlying, {**source, "options": {**options, "BinaryName": program}}
+    program, underlying = tree.program("docker", str(source.get("path", "")), wish)
+    return program, underlying, {**(source if underlying else {}), "path": program}
+
+
 def _changes(document: dict[str, Any], wish: Wish, handler: dict[str, Any]) -> list[Member]:
     changes = [Member(path=("runtimes", name), value=handler) for name in wish.names]
     if wish.is_default:
@@ -51,6 +67,7 @@ def _changes(document: dict[str, Any], wish: Wish, handler: dict[str, Any]) -> l
         changes.append(Member(path=("features", "cdi"), value=True))
         folders = document.get("cdi-spec-dirs")
         if isinstance(folders, list) and not set(CDI_FOLDERS) <= set(folders):
+            # An empty name turns CDI off where it is alone; beside others it would be docker's own folder.
             more = [folder for folder in CDI_FOLDERS if folder not in folders]
-            changes.append(Member(path=("cdi-spec-dirs",), value=[*folders, *more]))
+            changes.append(Member(path=("cdi-spec-dirs",), value=[*filter(None, folders), *more]))
     return changes

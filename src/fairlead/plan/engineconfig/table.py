@@ -34,7 +34,7 @@ ENGINES: Final = {
         config="/etc/docker/daemon.json",
         programs=("dockerd", "docker"),
         propose=docker.propose,
-        restart="systemctl restart docker",
+        restart="systemctl restart docker (a reload is not enough; containers end unless live-restore is on)",
     ),
     "crio": Engine(
         config="/etc/crio/crio.conf", programs=("crio",), propose=crio.propose, restart="systemctl restart crio"

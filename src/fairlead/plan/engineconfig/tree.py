@@ -6,7 +6,7 @@ import copy
 import fnmatch
 import posixpath
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from fairlead import errors
 from fairlead.plan.engineconfig import support
@@ -51,6 +51,16 @@ def find_overruled(low: Mapping[str, Any], high: Mapping[str, Any]) -> str:
         elif one != other:
             return key
     return ""
+
+
+def refuse_undone(path: str, drop_in: str, what: str) -> NoReturn:
+    """Refuse a place for our file after which another one takes back what ours says.
+
+    Raises: Conflict (`DropInUndone`).
+    """
+    message = f"{path} is read after {drop_in}, and {what}"
+    hint = "choose a later name or folder with --drop-in, or move that into the main file"
+    raise errors.Conflict(message, reason="DropInUndone", hint=hint)
 
 
 def matches(path: str, pattern: str) -> bool:
