@@ -1,4 +1,4 @@
-"""One containerd of any release in a machine of its own, asked for pods as a kubelet asks, without a cluster around it.
+"""One engine of any release in a machine of its own, asked for pods as a kubelet asks, without a cluster around it.
 
 The machine is the cluster ring's: its own `/etc`, `/run` and `/var/lib`, its own pids and cgroup, so that `fairlead
 runtime configure` works on the production paths and everything ends with one kill. What this kind of machine cannot do
@@ -21,7 +21,7 @@ import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import grpc.aio
 import pytest
@@ -91,16 +91,24 @@ oom_score = 0  # mine
 
 
 @dataclass
-class Host:
-    """A machine with one containerd."""
+class Node:
+    """A machine with one engine."""
 
     one: machine.Machine
-    release: str
-    process: machine.Process | None = None
+    engine: ClassVar[str]
+    folder: ClassVar[str]
+    """Where it is configured."""
+    command: ClassVar[tuple[str, ...]]
+    """Starts it; `options` follow."""
+    process: machine.Process | None = field(default=None, init=False)
 
     @property
     def socket(self) -> Path:
-        return self.one.disk / "run" / "containerd" / "containerd.sock"
+        raise NotImplementedError
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        return ()
 
     def write(self, inner: str, text: str) -> None:
         """Write a file in the machine."""
@@ -119,38 +127,53 @@ class Host:
             command, env=self.one.environment, capture_output=True, text=True, check=False, timeout=60
         )
 
-    def configure(self, *arguments: str) -> str:
-        return self.fairlead("runtime", "configure", "--engine", "containerd", "--folder", LIBEXEC, *arguments)
+    def tree(self) -> str:
+        """Return every file of the engine's folder, with mode and owner."""
+        script = "cd $1 && find . | sort | xargs stat -c '%n %A %u %g'; cat $(find . -type f)"
+        return self.one.run("/bin/sh", "-c", script, "sh", self.folder)
 
-    def dump(self) -> dict[str, Any]:
-        """Return the configuration as containerd puts it together itself."""
-        return tomllib.loads(self.one.run("containerd", "--config", MAIN, "config", "dump"))
+    def configure(self, *arguments: str) -> str:
+        return self.fairlead("runtime", "configure", "--engine", self.engine, "--folder", LIBEXEC, *arguments)
+
+    def write_specs(self) -> None:
+        """Give the node its GPUs."""
+        self.one.run("mkdir", "-p", str(Path(SPEC).parent))
+        self.fairlead("cdi", "generate", "--simulate", "t4x4", "--output", SPEC)
+
+    def write_policy(self, **keys: object) -> None:
+        self.write("/etc/fairlead/runtime.json", json.dumps(keys))
 
     def start(self) -> None:
-        """Start containerd and wait until it serves."""
-        log = self.one.folder / "containerd.log"
+        """Start the engine and wait until it serves."""
+        log = self.one.folder / f"{self.engine}.log"
         self.socket.unlink(missing_ok=True)
-        self.process = self.one.start(("containerd", "--config", MAIN), log)
-        deadline = time.monotonic() + 30
+        self.process = self.one.start((*self.command, *self.options), log)
+        deadline = time.monotonic() + 60
         while not self.socket.exists():
             tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
             assert self.process.is_alive, tail
             assert time.monotonic() < deadline, tail
             time.sleep(0.02)
 
-    def restart(self) -> None:
+    def stop(self) -> None:
         assert self.process is not None
-        assert self.process.end(signal.SIGTERM, timeout_s=20)
+        assert self.process.end(signal.SIGTERM, timeout_s=60)
+
+    def restart(self) -> None:
+        self.stop()
         self.start()
 
-    def load_images(self) -> None:
-        for name, write in (("pause.tar", image.write_pause), ("busybox.tar", image.write_busybox)):
-            path = self.one.folder / name
-            write(path)
-            self.one.run("ctr", "-n", "k8s.io", "images", "import", str(path))
 
-    def write_policy(self, **keys: object) -> None:
-        self.write("/etc/fairlead/runtime.json", json.dumps(keys))
+@dataclass
+class CRINode(Node):
+    """A machine with one engine that a kubelet drives."""
+
+    def write_main(self) -> None:
+        """Write the node's own configuration."""
+        raise NotImplementedError
+
+    def load_images(self) -> None:
+        raise NotImplementedError
 
     @contextlib.asynccontextmanager
     async def kubelet(self) -> AsyncIterator[Kubelet]:
@@ -164,6 +187,33 @@ class Host:
             finally:
                 for sandbox in one.sandboxes:
                     await one.stub.remove_sandbox(sandbox)
+
+
+@dataclass
+class Host(CRINode):
+    """A machine with one containerd."""
+
+    release: str
+    engine = "containerd"
+    folder = "/etc/containerd"
+    command = ("containerd", "--config", MAIN)
+
+    @property
+    def socket(self) -> Path:
+        return self.one.disk / "run" / "containerd" / "containerd.sock"
+
+    def write_main(self) -> None:
+        self.write(MAIN, main_config(3 if self.release == "2" else 2))
+
+    def dump(self) -> dict[str, Any]:
+        """Return the configuration as containerd puts it together itself."""
+        return tomllib.loads(self.one.run("containerd", "--config", MAIN, "config", "dump"))
+
+    def load_images(self) -> None:
+        for name, write in (("pause.tar", image.write_pause), ("busybox.tar", image.write_busybox)):
+            path = self.one.folder / name
+            write(path)
+            self.one.run("ctr", "-n", "k8s.io", "images", "import", str(path))
 
 
 @dataclass
@@ -195,8 +245,8 @@ class Kubelet:
     ) -> str:
         """Start a pod and its container, and return the container's id."""
         name = f"pod-{uuid.uuid4().hex[:8]}"
-        # On the host's network: no CNI is needed, and the machine has a network of its own anyway.
-        spaces = pb.NamespaceOption(network=pb.NamespaceMode.NODE)
+        # On the host's network: no CNI is needed, and the machine has one of its own anyway. Pids as kubelets ask.
+        spaces = pb.NamespaceOption(network=pb.NamespaceMode.NODE, pid=pb.NamespaceMode.CONTAINER)
         pod = pb.PodSandboxConfig(
             metadata=pb.PodSandboxMetadata(name=name, uid=name, namespace="default"),
             linux=pb.LinuxPodSandboxConfig(
@@ -209,11 +259,17 @@ class Kubelet:
         config = pb.ContainerConfig(
             metadata=pb.ContainerMetadata(name="main"),
             image=pb.ImageSpec(image=image.BUSYBOX),
-            command=["/bin/sleep", "3600"],
+            command=["/bin/sh", "-c", "trap exit TERM; sleep 3600 & wait"],  # CRI-O asks first when a pod is removed
             envs=[pb.KeyValue(key=key, value=value.encode()) for key, value in (env or {}).items()],
             annotations=annotations or {},
             CDI_devices=[pb.CDIDevice(name=device) for device in devices],
-            linux=pb.LinuxContainerConfig(security_context=pb.LinuxContainerSecurityContext(namespace_options=spaces)),
+            linux=pb.LinuxContainerConfig(
+                security_context=pb.LinuxContainerSecurityContext(
+                    namespace_options=spaces,
+                    # containerd gives it unasked; `pods.LOOK` needs it
+                    capabilities=pb.Capability(add_capabilities=["MKNOD"]),
+                )
+            ),
         )
         container = await self.stub.create_container(sandbox, config, pod)
         await self.stub.start_container(container)
@@ -227,12 +283,18 @@ class Kubelet:
 
 @contextlib.contextmanager
 def booted(release: str) -> Iterator[Host]:
-    """Boot a machine with the programs of a release; nothing is configured and nothing runs."""
+    """Boot a machine with the programs of a containerd release; nothing is configured and nothing runs."""
+    with machine_with(programs(release)) as one:
+        yield Host(one, release)
+
+
+@contextlib.contextmanager
+def machine_with(*folders: Path) -> Iterator[machine.Machine]:
+    """Boot a machine whose programs are those of the folders, then the system's."""
     folder = Path(tempfile.mkdtemp(prefix="fl-engine-", dir="/var/tmp"))
     number = machine.reserve_number()
     try:
-        one = machine.boot(folder, hostname=f"engine{number}", paths=(str(programs(release)),), number=number)
-        yield Host(one, release)
+        yield machine.boot(folder, hostname=f"engine{number}", paths=tuple(map(str, folders)), number=number)
     finally:
         machine.shut_down(number)
         machine.forget(folder, number)

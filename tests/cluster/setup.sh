@@ -9,7 +9,8 @@ say() { echo "cluster setup: $*" >&2; }
 
 # what shows it is there : package that brings it
 needs="/usr/lib/cni/bridge:containernetworking-plugins /usr/bin/openssl:openssl /usr/sbin/iptables:iptables
-  /usr/sbin/runc:runc /usr/bin/busybox:busybox-static /usr/bin/nsenter:util-linux"
+  /usr/sbin/runc:runc /usr/bin/busybox:busybox-static /usr/bin/nsenter:util-linux /usr/bin/podman:podman
+  /usr/bin/conmon:conmon /usr/bin/gcc:gcc /usr/lib/x86_64-linux-gnu/libc.a:libc6-dev"
 
 missing=()
 for need in $needs; do
@@ -27,24 +28,27 @@ if [ ${#missing[@]} -gt 0 ]; then
   apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
 
-# containerd 1.6 as Debian 12 ships it: its modules do not fit together outside its own vendor folder.
-old="$HOME/.cache/fairlead/debian/containerd-1.6"
-if [ ! -d "$old" ]; then
-  version="$(apt-cache madison containerd 2>/dev/null | awk '$3 ~ /^1\.6\./ {print $3; exit}' || true)"
-  if [ -n "$version" ]; then
-    say "unpacking containerd $version"
-    mkdir -p "${old%/*}"
-    part="$(mktemp -d "$old.XXXX")"
-    if (cd "$part" && apt-get download -qq "containerd=$version" >/dev/null 2>&1 && dpkg -x ./*.deb . && rm ./*.deb); then
-      mv "$part" "$old"
-    else
-      say "no containerd $version: its tests will be skipped"
-      rm -rf "$part"
-    fi
-  else
-    say "no containerd 1.6 among this machine's packages: its tests will be skipped"
+# What Debian 12 ships and no Go module can be built to: unpacked, never installed, so no service of it starts.
+unpack() { # package, its releases as awk's pattern, folder
+  local package="$1" releases="$2" old="$HOME/.cache/fairlead/debian/$3" version part
+  [ ! -d "$old" ] || return 0
+  version="$(apt-cache madison "$package" 2>/dev/null | awk -v wanted="$releases" '$3 ~ wanted {print $3; exit}' || true)"
+  if [ -z "$version" ]; then
+    say "no $3 among this machine's packages: its tests will be skipped"
+    return 0
   fi
-fi
+  say "unpacking $package $version"
+  mkdir -p "${old%/*}"
+  part="$(mktemp -d "$old.XXXX")"
+  if (cd "$part" && apt-get download -qq "$package=$version" >/dev/null 2>&1 && dpkg -x ./*.deb . && rm ./*.deb); then
+    mv "$part" "$old"
+  else
+    say "no $package $version: its tests will be skipped"
+    rm -rf "$part"
+  fi
+}
+unpack containerd '^1[.]6[.]' containerd-1.6
+unpack docker.io '^20[.]10[.]' docker-20.10
 
 [ $# -gt 0 ] || set -- ""
 for version in "$@"; do

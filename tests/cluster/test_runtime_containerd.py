@@ -1,4 +1,4 @@
-"""`fairlead runtime configure` before real containerds of three releases, judged by what their containers can open.
+"""`fairlead runtime configure` before three releases of containerd and CRI-O, judged by what their containers can open.
 
 GPUs are the simulated ones, with NVIDIA's numbers: ENXIO is an open that the kernel let through to a driver that is not
 here, EPERM one that the device cgroup refused.
@@ -7,6 +7,7 @@ here, EPERM one that the device cgroup refused.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 
 from fairlead import errors
 from fairlead.plan.engineconfig import support
-from tests.cluster import enginehost, pods
+from tests.cluster import criohost, enginehost, pods
 
 pytestmark = [
     pytest.mark.cluster,
@@ -22,6 +23,7 @@ pytestmark = [
     pytest.mark.skipif("195 nvidia" in Path("/proc/devices").read_text(), reason="a real driver has these numbers"),
 ]
 ALL = frozenset(range(8))
+GONE = 'no runtime for "fairlead" is configured|failed to find runtime handler fairlead'
 SECTIONS = {1: "io.containerd.grpc.v1.cri", 2: "io.containerd.grpc.v1.cri", 3: "io.containerd.cri.v1.runtime"}
 
 
@@ -31,19 +33,16 @@ def assert_sees(sight: pods.Sight, wanted: set[int]) -> None:
     assert {gpu for gpu, said in sight.opens.items() if said == "EPERM"} == ALL - wanted
 
 
-def prepare(host: enginehost.Host, version: int) -> None:
-    """A node with its own main file and the specs of its GPUs; containerd runs, its images are there."""
-    host.write(enginehost.MAIN, enginehost.main_config(version))
-    host.one.run("mkdir", "-p", str(Path(enginehost.SPEC).parent))
-    host.fairlead("cdi", "generate", "--simulate", "t4x4", "--output", enginehost.SPEC)
+def boot(engine: str) -> AbstractContextManager[enginehost.CRINode]:
+    return criohost.booted() if engine == "crio" else enginehost.booted(engine)
 
 
-@pytest.fixture(scope="module", params=[("1.7", 2), ("2", 3)], ids=["1.7", "2"])
-def host(request: pytest.FixtureRequest) -> Iterator[enginehost.Host]:
-    """A containerd that our command configured; image requests are honoured, as on a machine with one owner."""
-    release, version = request.param
-    with enginehost.booted(release) as one:
-        prepare(one, version)
+@pytest.fixture(scope="module", params=["1.7", "2", "crio"])
+def host(request: pytest.FixtureRequest) -> Iterator[enginehost.CRINode]:
+    """An engine that our command configured; image requests are honoured, as on a machine with one owner."""
+    with boot(request.param) as one:
+        one.write_main()
+        one.write_specs()
         one.configure()
         one.write_policy(imageRequests="honour")
         one.start()
@@ -54,32 +53,32 @@ def host(request: pytest.FixtureRequest) -> Iterator[enginehost.Host]:
 # CDI, by the engine itself
 
 
-async def test_cdi_names_in_the_request_are_what_the_container_gets(host: enginehost.Host) -> None:
+async def test_cdi_names_in_the_request_are_what_the_container_gets(host: enginehost.CRINode) -> None:
     async with host.kubelet() as kubelet:
         container = await kubelet.start(devices=["nvidia.com/gpu=0", "nvidia.com/gpu=2"])
         assert_sees(await kubelet.sight(container), {0, 2})
 
 
-async def test_cdi_names_in_an_annotation_too(host: enginehost.Host) -> None:
+async def test_cdi_names_in_an_annotation_too(host: enginehost.CRINode) -> None:
     async with host.kubelet() as kubelet:
         container = await kubelet.start(annotations={"cdi.k8s.io/fairlead_pod": "nvidia.com/gpu=1"})
         assert_sees(await kubelet.sight(container), {1})
 
 
-async def test_a_name_given_in_both_ways_counts_once(host: enginehost.Host) -> None:
+async def test_a_name_given_in_both_ways_counts_once(host: enginehost.CRINode) -> None:
     async with host.kubelet() as kubelet:
         marks = {"cdi.k8s.io/fairlead_pod": "nvidia.com/gpu=3,nvidia.com/gpu=1"}
         container = await kubelet.start(devices=["nvidia.com/gpu=3"], annotations=marks)
         assert_sees(await kubelet.sight(container), {1, 3})
 
 
-async def test_a_name_nobody_defines_fails_and_is_named(host: enginehost.Host) -> None:
+async def test_a_name_nobody_defines_fails_and_is_named(host: enginehost.CRINode) -> None:
     async with host.kubelet() as kubelet:
         with pytest.raises(errors.FairleadError, match=r"nvidia\.com/gpu=9"):
             await kubelet.start(devices=["nvidia.com/gpu=0", "nvidia.com/gpu=9"])
 
 
-async def test_cdi_names_reach_a_container_of_our_handler_as_well(host: enginehost.Host) -> None:
+async def test_cdi_names_reach_a_container_of_our_handler_as_well(host: enginehost.CRINode) -> None:
     async with host.kubelet() as kubelet:
         container = await kubelet.start(handler="fairlead", devices=["nvidia.com/gpu=2"])
         assert_sees(await kubelet.sight(container), {2})
@@ -89,24 +88,24 @@ async def test_cdi_names_reach_a_container_of_our_handler_as_well(host: engineho
 
 
 @pytest.mark.parametrize("handler", ["fairlead", "nvidia"])
-async def test_the_handler_gives_what_the_environment_asks_for(host: enginehost.Host, handler: str) -> None:
+async def test_the_handler_gives_what_the_environment_asks_for(host: enginehost.CRINode, handler: str) -> None:
     async with host.kubelet() as kubelet:
         container = await kubelet.start(handler=handler, env={"NVIDIA_VISIBLE_DEVICES": "0,3"})
         assert_sees(await kubelet.sight(container), {0, 3})
 
 
-async def test_the_default_runtime_gives_nothing_for_the_environment(host: enginehost.Host) -> None:
+async def test_the_default_runtime_gives_nothing_for_the_environment(host: enginehost.CRINode) -> None:
     async with host.kubelet() as kubelet:
         assert_sees(await kubelet.sight(await kubelet.start(env={"NVIDIA_VISIBLE_DEVICES": "all"})), set())
 
 
-async def test_an_unknown_gpu_stops_the_container_with_our_words(host: enginehost.Host) -> None:
+async def test_an_unknown_gpu_stops_the_container_with_our_words(host: enginehost.CRINode) -> None:
     async with host.kubelet() as kubelet:
         with pytest.raises(errors.FairleadError, match=r"no CDI spec defines nvidia\.com/gpu=8"):
             await kubelet.start(handler="fairlead", env={"NVIDIA_VISIBLE_DEVICES": "8"})
 
 
-async def test_requests_of_images_are_ignored_unless_the_operator_says_otherwise(host: enginehost.Host) -> None:
+async def test_requests_of_images_are_ignored_unless_the_operator_says_otherwise(host: enginehost.CRINode) -> None:
     host.write_policy()
     try:
         async with host.kubelet() as kubelet:
@@ -116,35 +115,37 @@ async def test_requests_of_images_are_ignored_unless_the_operator_says_otherwise
         host.write_policy(imageRequests="honour")
 
 
-async def test_the_handler_inherits_the_options_of_the_node_s_own_runtime(host: enginehost.Host) -> None:
+async def test_the_handler_inherits_the_options_of_the_node_s_own_runtime(host: enginehost.CRINode) -> None:
     async with host.kubelet() as kubelet:
         ids = {await kubelet.start(), await kubelet.start(handler="fairlead")}
-        found = host.one.run("ls", f"{enginehost.RUNC_ROOT}/k8s.io").split()
-        assert ids <= set(found)
+        found = host.one.run("find", enginehost.RUNC_ROOT, "-name", "state.json").splitlines()
+        assert ids <= {Path(line).parent.name for line in found}
 
 
 # configured, checked, taken back
 
 
-def test_nothing_is_stale_and_a_second_time_changes_nothing(host: enginehost.Host) -> None:
-    assert "is configured" in host.fairlead("runtime", "check", "--engine", "containerd")
+def test_nothing_is_stale_and_a_second_time_changes_nothing(host: enginehost.CRINode) -> None:
+    assert "is configured" in host.fairlead("runtime", "check", "--engine", host.engine)
     assert host.configure() == "nothing to change\n"
 
 
-async def test_taken_back_the_handler_is_gone_and_pods_still_run(host: enginehost.Host) -> None:
-    version = 3 if host.release == "2" else 2
-    host.fairlead("runtime", "unconfigure", "--engine", "containerd")
-    try:
-        assert host.read(enginehost.MAIN) == enginehost.main_config(version)
-        assert host.one.run("ls", "/etc/containerd").split() == ["config.toml"]
-        host.restart()
+@pytest.mark.parametrize("engine", ["1.7", "2", "crio"])
+async def test_taken_back_the_handler_is_gone_and_pods_still_run(engine: str) -> None:
+    with boot(engine) as host:
+        host.write_main()
+        host.write_specs()
+        before = host.tree()
+        host.configure()
+        assert host.tree() != before
+        host.fairlead("runtime", "unconfigure", "--engine", host.engine)
+        assert host.tree() == before
+        host.start()
+        host.load_images()
         async with host.kubelet() as kubelet:
-            with pytest.raises(errors.FairleadError, match='no runtime for "fairlead" is configured'):
+            with pytest.raises(errors.FairleadError, match=GONE):
                 await kubelet.start(handler="fairlead")
             assert_sees(await kubelet.sight(await kubelet.start()), set())
-    finally:
-        host.configure()
-        host.restart()
 
 
 # a node that has NVIDIA's toolkit: over to ours, and back
@@ -167,7 +168,8 @@ STAND_IN = '#!/bin/sh\necho "$0 $*" >> /run/nvidia-was-here\nexec runc "$@"\n'
 @pytest.mark.parametrize(("release", "version"), [("1.7", 2), ("2", 3)], ids=["1.7", "2"])
 async def test_a_node_with_nvidias_toolkit_moves_over_and_back(release: str, version: int) -> None:
     with enginehost.booted(release) as host:
-        prepare(host, version)
+        host.write_main()
+        host.write_specs()
         host.write_policy(imageRequests="honour")
         host.write("/run/toolkit/nvidia-container-runtime", STAND_IN)
         host.one.run("chmod", "755", "/run/toolkit/nvidia-container-runtime")
@@ -181,7 +183,7 @@ async def test_a_node_with_nvidias_toolkit_moves_over_and_back(release: str, ver
         imports = 'imports = ["/etc/containerd/conf.d/*.toml"]'
         host.write(enginehost.MAIN, main.replace("oom_score = ", f"{imports}\noom_score = "))
         host.write("/etc/containerd/conf.d/99-nvidia.toml", theirs)
-        before = tree(host)
+        before = host.tree()
         host.start()
         host.load_images()
         async with host.kubelet() as kubelet:
@@ -200,18 +202,11 @@ async def test_a_node_with_nvidias_toolkit_moves_over_and_back(release: str, ver
         assert host.read("/run/nvidia-was-here") == passed
 
         host.fairlead("runtime", "unconfigure", "--engine", "containerd")
-        assert tree(host) == before
+        assert host.tree() == before
         host.restart()
         async with host.kubelet() as kubelet:
             await kubelet.start(handler="nvidia")
         assert host.read("/run/nvidia-was-here").startswith(passed + "/run/toolkit/nvidia-container-runtime")
-
-
-def tree(host: enginehost.Host) -> str:
-    """Every file of containerd's folder, with mode and owner."""
-    return host.one.run(
-        "/bin/sh", "-c", "cd /etc/containerd && find . | sort | xargs stat -c '%n %A %u %g'; cat $(find . -type f)"
-    )
 
 
 # how each release puts the files together, asked of itself
@@ -239,6 +234,22 @@ def test_containerd_itself_reads_what_was_meant(release: str, version: int) -> N
     assert without_imports(after) == without_imports(before)
 
 
+def test_crio_itself_reads_what_was_meant() -> None:
+    with criohost.booted() as host:
+        host.write_main()
+        before = host.dump()
+        host.configure("--set-as-default")
+        after = host.dump()
+    handler = after["runtimes"].pop("fairlead")
+    assert after["runtimes"].pop("nvidia") == handler
+    assert handler["runtime_path"] == f"{enginehost.LIBEXEC}/crio/fairlead-runtime"
+    theirs = {"runtime_path": "/usr/sbin/runc", "runtime_type": ""}  # which means "oci"
+    assert {**handler, **theirs} == before["runtimes"]["runc"]
+    assert handler["runtime_root"] == enginehost.RUNC_ROOT
+    assert (before.pop("default_runtime"), after.pop("default_runtime")) == ("runc", "fairlead")
+    assert after == before
+
+
 def without_imports(dump: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in dump.items() if key != "imports"}
 
@@ -249,13 +260,14 @@ def without_imports(dump: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def old_host() -> Iterator[enginehost.Host]:
     with enginehost.booted("1.6") as one:
-        prepare(one, 2)
+        one.write_main()
+        one.write_specs()
         one.start()
         one.load_images()
         yield one
 
 
-async def test_1_6_starts_the_container_without_its_devices_and_is_refused(old_host: enginehost.Host) -> None:
+async def test_1_6_starts_the_container_without_its_devices_and_is_refused(old_host: enginehost.CRINode) -> None:
     async with old_host.kubelet() as kubelet:
         container = await kubelet.start(devices=["nvidia.com/gpu=0"])
         assert_sees(await kubelet.sight(container), set())
@@ -268,7 +280,7 @@ async def test_1_6_starts_the_container_without_its_devices_and_is_refused(old_h
     assert old_host.one.run("ls", "/etc/containerd").split() == ["config.toml"]
 
 
-async def test_on_1_6_the_shim_gives_what_the_kubelet_annotates(old_host: enginehost.Host) -> None:
+async def test_on_1_6_the_shim_gives_what_the_kubelet_annotates(old_host: enginehost.CRINode) -> None:
     old_host.configure("--no-enable-cdi")
     old_host.restart()
     async with old_host.kubelet() as kubelet:
@@ -279,7 +291,7 @@ async def test_on_1_6_the_shim_gives_what_the_kubelet_annotates(old_host: engine
             await kubelet.start(handler="fairlead", annotations={"cdi.k8s.io/x_y": "nvidia.com/gpu=9"})
 
 
-async def test_a_node_whose_engine_injects_passes(host: enginehost.Host) -> None:
+async def test_a_node_whose_engine_injects_passes(host: enginehost.CRINode) -> None:
     async with host.kubelet() as kubelet:
         said = await kubelet.stub.version()
         support.check_node(f"{said.runtime_name}://{said.runtime_version}")

@@ -43,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
         if verb in {"build", "up"}:
             one.add_argument("--version", default=build.DEFAULT_VERSION, choices=build.versions())
         if verb == "build":
-            one.add_argument("--older", action="store_true", help="also the older containerd releases of the tests")
+            one.add_argument("--older", action="store_true", help="also the engines of other nodes, for the tests")
         if verb not in {"build", "list"}:
             one.add_argument("--name", default=home.DEFAULT_NAME)
         if verb in {"kubectl", "exec"}:
