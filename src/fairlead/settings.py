@@ -96,11 +96,14 @@ class NodeSettings:
     cdi_hook: str = row("", text="path of fairlead-hook on the host, to be named by specs; empty: no hook")
     cdi_stamp: str = row(
         "file",
-        text="where boot and driver version of a spec are noted: beside it, or in annotations (needs CDI 0.6.0)",
+        text="where boot, driver and GPUs of a spec are noted: beside it, or in annotations (needs CDI 0.6.0)",
         choices=("file", "annotations", "none"),
     )
     host_mount: Path = row(
         Path("/"), text="where this process sees the node's root, if in a container; left out of paths in CDI specs"
+    )
+    char_links: bool = row(
+        True, text="keep the links in /dev/char that systemd needs, where the host runs it and its /dev can be written"
     )
     device_list_strategy: str = row(
         "cdi-cri",

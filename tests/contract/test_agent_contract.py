@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import os
 import socket
+import stat
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
+import asyncinotify
 import msgspec
 import pytest
 
@@ -18,7 +21,7 @@ from fairlead.model.driver import DeviceNode, DriverFiles
 from fairlead.model.gpu import GPU, Driver, EventKind, GPUEvent, Inventory, UnreadableGPU, Vendor
 from fairlead.model.ids import GPUUUID
 from fairlead.model.step import Step
-from fairlead.node import agent, latest
+from fairlead.node import agent, charlinks, latest
 from fairlead.node.kubelet import checkpoint, devicemanager
 from fairlead.node.kubelet import registration as kubelet_registration
 from fairlead.plan import health
@@ -83,7 +86,7 @@ class Home:
         self.settings = settings.Settings(
             state=settings.StateSettings(folder=root, run=root / "run"),
             node=settings.NodeSettings(name="node-1", cdi_folder=root / "cdi", reregister_s=0.05),
-            silicon=settings.SiliconSettings(rescan_s=0.2),
+            silicon=settings.SiliconSettings(root=root, rescan_s=0.2),
         )
         self.spec = root / "cdi" / "fairlead-nvidia.com-gpu.json"
         self.silicon = BenchSilicon(count)
@@ -156,6 +159,33 @@ async def test_gpus_travel_from_silicon_to_the_kubelets_books_and_leave_their_re
         assert (offered.layer, offered.facts["count"], offered.facts["resource"]) == ("deviceplugin", 8, NVIDIA)
         assert [ad.resource for ad in report.advertised.value] == [NVIDIA]
         assert len(report.snapshots.value.inventory.gpus) == 8
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="device nodes need root")
+@pytest.mark.parametrize("is_wanted", [True, False])
+async def test_the_agent_keeps_the_links_of_dev_char_where_it_may(
+    home_folder: Path, monkeypatch: pytest.MonkeyPatch, *, is_wanted: bool
+) -> None:
+    home = Home(home_folder, 1)
+    home.settings = dataclasses.replace(
+        home.settings, node=dataclasses.replace(home.settings.node, char_links=is_wanted)
+    )
+    asked: list[Path] = []
+
+    def find_place(root: Path) -> Path:
+        asked.append(root)
+        return root
+
+    monkeypatch.setattr(charlinks, "find_place", find_place)
+    (home_folder / "dev" / "char").mkdir(parents=True)
+    os.mknod(home_folder / "dev" / "nvidia0", stat.S_IFCHR | 0o666, os.makedev(195, 0))
+    link = home_folder / "dev" / "char" / "195:0"
+    with asyncinotify.Inotify() as inotify:
+        inotify.add_watch(link.parent, asyncinotify.Mask.MOVED_TO)
+        async with home.agent(), asyncio.timeout(60):
+            while is_wanted and not link.is_symlink():
+                await inotify.get()
+    assert (asked, link.is_symlink()) == ([home_folder] if is_wanted else [], is_wanted)
 
 
 async def test_an_orderly_stop_leaves_neither_socket_nor_spec(home_folder: Path) -> None:

@@ -82,7 +82,7 @@ _SHARED: Final[tuple[Callable[[Any], Any], ...]] = (
     _text("--ldconfig-path", "ldconfig", "the host's ldconfig, for the hook", metavar="PATH", default=""),
     _many("--disable-hook", "without", (*hookline.STEPS, "all")),
     _many("--feature-flag", "features", tuple(_FEATURES)),
-    click.option("--stamp", "stamping", type=click.Choice(stamp.PLACES), help="where boot and driver are noted"),
+    click.option("--stamp", "stamping", type=click.Choice(stamp.PLACES), help="where boot, driver and GPUs are noted"),
     _text("--simulate", "simulate", "simulated silicon instead of this machine's", metavar="PROFILE"),
     click.option("--root", type=_PATH, help="root under which /dev, /proc and /sys are read"),
     click.option("--driver-root", type=_PATH, help="root of the driver's user space, below the root"),

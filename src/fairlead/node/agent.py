@@ -22,7 +22,18 @@ from typing import Final
 
 from fairlead import errors, telemetry
 from fairlead.model.device import Device
-from fairlead.node import cdi, deviceplugin, inventory, journal, latest, publish, reader, registration, witness
+from fairlead.node import (
+    cdi,
+    charlinks,
+    deviceplugin,
+    inventory,
+    journal,
+    latest,
+    publish,
+    reader,
+    registration,
+    witness,
+)
 from fairlead.plan import advertise, answer, attribution, choose
 from fairlead.plan import health as rules
 from fairlead.settings import Settings
@@ -75,6 +86,8 @@ async def run_agent(
         tasks.create_task(agent.watch.run(), name="inventory")
         tasks.create_task(agent.journal.run(), name="journal")
         tasks.create_task(agent.judge_way(settings.silicon.root), name="device list strategy")
+        if settings.node.char_links and not settings.silicon.simulate:
+            tasks.create_task(charlinks.serve(settings.silicon.root), name="char links")
         if agent.publisher is not None:
             tasks.create_task(agent.publisher.run(), name="publications")
             tasks.create_task(agent.heed_engine(agent.publisher.runtime, tasks), name="engine")

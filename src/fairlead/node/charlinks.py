@@ -1,7 +1,8 @@
 """The links of `/dev/char` on this host: looked at, brought to what `plan.charlinks` decides, and kept so.
 
-A link is replaced by renaming another over it, so that systemd never finds none. Watching means that nodes which come
-later (a MIG instance's, a module's that was loaded again) have theirs within milliseconds.
+The agent keeps them on hosts that run systemd, where it can write the host's own /dev without any right that it would
+not have otherwise. A link is replaced by renaming another over it, so that systemd never finds none. Watching means
+that nodes which come later (a MIG instance's, a module's that was loaded again) have theirs within milliseconds.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import contextlib
 import os
 import stat
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Final
 
 import asyncinotify
 
-from fairlead import errors
+from fairlead import errors, telemetry
 from fairlead.plan import charlinks
 from fairlead.silicon import driver, pci
 
@@ -103,3 +105,37 @@ async def keep(root: Path, *, ahead: bool = False) -> AsyncGenerator[charlinks.D
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_RESCAN_S):
                     await inotify.get()
+
+
+def find_place(root: Path, *, here: Path = Path("/")) -> Path | None:
+    """Return the root below whose /dev the host's links are this process's to keep; None: nothing is to be done.
+
+    Args: root: where this process sees the host's root.   here: its own root, in a container another one.
+    """
+    if not (root / "run/systemd/system").is_dir():  # as sd_booted(3)
+        return None
+    dev = here / "dev"
+    try:
+        is_the_hosts = dev.samefile(root / "dev")
+    except OSError:
+        return None
+    return here if is_the_hosts and os.access(dev, os.W_OK) else None
+
+
+async def serve(root: Path) -> None:
+    """Keep the links of the host whose root is seen at `root`, for ever; return at once where `find_place` says so.
+
+    A folder that refuses is logged and left: containers start without the links, too.
+    """
+    place = await asyncio.to_thread(find_place, root)
+    if place is None:
+        return
+    try:
+        async with aclosing(keep(place)) as decisions:
+            async for decision in decisions:
+                count = len(decision.make) + len(decision.remove)
+                telemetry.log.info("char links changed", path=str(place / "dev/char"), count=count)
+    except errors.Unavailable as error:
+        telemetry.log.warning("char links not kept", reason=error.reason, error=errors.sentence(error))
+    except OSError as error:  # of inotify: no instance is left to this user
+        telemetry.log.warning("char links not kept", reason="WatchRefused", error=str(error))

@@ -8,6 +8,7 @@ import stat
 from contextlib import aclosing
 from pathlib import Path
 
+import asyncinotify
 import pytest
 
 from fairlead import errors
@@ -98,7 +99,7 @@ def test_a_folder_that_cannot_be_is_told(root: Path) -> None:
 
 
 async def test_watching_follows_nodes_as_they_come_and_go(root: Path) -> None:
-    async with asyncio.timeout(5), aclosing(charlinks.keep(root)) as decisions:
+    async with asyncio.timeout(60), aclosing(charlinks.keep(root)) as decisions:
         assert dict((await anext(decisions)).make) == EXPECTED
         make_node(root, "nvidia1", 195, 1)
         assert dict((await anext(decisions)).make) == {"195:1": "../nvidia1"}
@@ -109,3 +110,53 @@ async def test_watching_follows_nodes_as_they_come_and_go(root: Path) -> None:
         make_node(root, "nvidia-caps-imex-channels/channel1", 240, 1)
         assert dict((await anext(decisions)).make) == {"240:1": "../nvidia-caps-imex-channels/channel1"}
     assert set(links(root)) == {"195:0", "195:1", "195:255", "240:0", "240:1"}
+
+
+# the agent's part
+
+
+@pytest.fixture
+def systemd(root: Path) -> Path:
+    """Make the root one of a host that runs systemd."""
+    (root / "run/systemd/system").mkdir(parents=True)
+    return root
+
+
+async def test_the_agent_keeps_the_links_of_a_host_that_runs_systemd(
+    systemd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(charlinks, "find_place", lambda root: root)
+    (systemd / "dev" / "char").mkdir()
+    with asyncinotify.Inotify() as inotify:
+        inotify.add_watch(systemd / "dev" / "char", asyncinotify.Mask.MOVED_TO)
+        async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+            serving = tasks.create_task(charlinks.serve(systemd))
+            while {path.name for path in (systemd / "dev" / "char").iterdir()} != set(EXPECTED):
+                await inotify.get()
+            serving.cancel()
+    assert links(systemd) == EXPECTED
+
+
+def test_a_host_without_systemd_is_left_alone(root: Path) -> None:
+    assert charlinks.find_place(root, here=root) is None
+
+
+def test_only_the_hosts_own_dev_is_written(systemd: Path, tmp_path: Path) -> None:
+    assert charlinks.find_place(systemd, here=systemd) == systemd
+    container = tmp_path / "container"
+    (container / "dev").mkdir(parents=True)
+    assert charlinks.find_place(systemd, here=container) is None
+    (container / "dev").rmdir()
+    assert charlinks.find_place(systemd, here=container) is None
+    (container / "dev").symlink_to(systemd / "dev")
+    assert charlinks.find_place(systemd, here=container) == container
+
+
+async def test_a_folder_that_refuses_ends_the_keeping_and_not_the_agent(
+    systemd: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(charlinks, "find_place", lambda root: root)
+    (systemd / "dev" / "char").write_text("a file")
+    async with asyncio.timeout(60):
+        await charlinks.serve(systemd)
+    assert "CharLinkRefused" in capsys.readouterr().out
