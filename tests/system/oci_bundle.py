@@ -8,7 +8,9 @@ import os
 import shutil
 import stat
 import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.inject import launcher
+from fairlead.inject import launcher, prepare
 from fairlead.wire.cdi import emit
 from fairlead.wire.cdi import spec as cdi
 
@@ -227,3 +229,19 @@ def make_lab(folder: Path, runtime: str) -> Iterator[Lab]:
     lab = Lab(folder, runtime=runtime, prefix=IN_CRUN if runtime == "crun" else ())
     yield lab
     lab.close()
+
+
+def generate(lab: Lab, profile: str) -> None:
+    """Have `fairlead cdi generate` write the spec of a simulated machine into the lab's folder."""
+    program = Path(sys.executable).parent / "fairlead"
+    more = ("--output", lab.folder / "cdi", "--runtime-config", lab.folder / "no-shim.json")
+    env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "FAIRLEAD_STATE_FOLDER": str(lab.folder / "state")}
+    line = (program, "cdi", "generate", "--simulate", profile, "--format", "json", *more)
+    subprocess.run(line, env=env, check=True, capture_output=True, timeout=60)
+
+
+def prepare_now(lab: Lab) -> None:
+    """Write the prepared file, so that the next container takes the short way."""
+    deadline = time.monotonic() + 60
+    while not prepare.write([str(lab.folder / "cdi")], str(lab.folder / "prepared.json")):
+        assert time.monotonic() < deadline  # it is written once the spec's last change is some ticks of the clock ago

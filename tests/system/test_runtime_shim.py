@@ -275,6 +275,33 @@ def test_an_image_for_a_newer_driver_never_starts_whoever_asked(lab: oci_bundle.
     assert lab.call("state", name(lab, f"need-{ask[:3]}")).returncode != 0
 
 
+@pytest.mark.parametrize(
+    ("text", "devices", "told"),
+    [
+        ("cuda>=12.4,arch>=9.0", "0", ""),
+        ("cuda>=12.4,arch>=9.0", "0,6", "/dev/nvidia0 has arch 7.5, brand nvidia"),
+        ("arch>=9.0 brand=nvidia", "all", ""),
+        ("arch>=9.0,brand=tesla", "0", "/dev/nvidia2 has arch 9.0, brand nvidia"),
+        ("brand=tesla", "none", ""),
+    ],
+)
+def test_an_image_is_held_to_the_very_gpus_it_gets(lab: oci_bundle.Lab, text: str, devices: str, told: str) -> None:
+    """Four H100, two A100 and two T4: their spec is the generator's own, nobody serves, both ways say the same."""
+    oci_bundle.generate(lab, "mixed")
+    lab.policy(defaultKind="nvidia.com/gpu", hook="")
+    env = [f"NVIDIA_VISIBLE_DEVICES={devices}", f"NVIDIA_REQUIRE_CUDA={text}"]
+    for turn in ("long", "short"):
+        done = lab.run(lab.bundle("true", name=turn, env=env), name(lab, f"gpu-{turn}"))
+        if told:
+            assert done.returncode == 6
+            assert f"this host has cuda 12.4, driver 550.163.01; {told}" in done.stderr
+            assert "on the host: a GPU with " in done.stderr
+            assert "in the image: an image for " in done.stderr
+        else:
+            assert (done.returncode, done.stderr) == (0, "")
+        oci_bundle.prepare_now(lab)
+
+
 def test_an_images_newer_libcuda_comes_before_the_drivers(lab: oci_bundle.Lab) -> None:
     library = lab.library()
     lab.spec(mounts=[lab.mount(library)])
