@@ -2,15 +2,15 @@
 SHELL := /bin/bash
 PY := .venv/bin/python
 
-.PHONY: demo test test-slow test-cluster cluster cluster-down image check fmt bench docs lock setup clean
+.PHONY: demo test test-slow test-cluster cluster cluster-down image check fmt bench docs lock setup setup-tests clean
 
 demo: setup        ## start Fairlead on this machine, run the articles' pod, print its trace, stop everything
 	@tools/demo.sh
 
-test: setup        ## house, unit, contract and system rings
+test: setup-tests  ## house, unit, contract and system rings
 	@$(PY) -m pytest -m "not slow and not cluster" -n 2 --dist loadgroup
 
-test-slow: setup   ## the long proofs: kill points, 500 containers
+test-slow: setup-tests  ## the long proofs: kill points, 500 containers
 	@$(PY) -m pytest -m "slow and not cluster" --timeout 1200
 
 cluster: setup     ## a real Kubernetes on this machine, left running; prints how to use it
@@ -45,6 +45,9 @@ lock:              ## resolve dependencies anew
 
 setup:
 	@tools/setup.sh
+
+setup-tests:
+	@tools/setup.sh tests
 
 clean:
 	rm -rf .venv .cache build site dist .mypy_cache .ruff_cache .pytest_cache
