@@ -180,11 +180,13 @@ class CRINode(Node):
         """Open the CRI as a kubelet would; every pod it started is gone afterwards."""
         channel = grpc.aio.insecure_channel(deviceplugin.target(self.socket), options=deviceplugin.CHANNEL_OPTIONS)
         async with channel:
-            one = Kubelet(cri.RuntimeStub(channel, timeout_s=30), self.one.cgroup)
+            one = Kubelet(cri.RuntimeStub(channel, timeout_s=60), self.one.cgroup)
             await one.until_serving()
             try:
                 yield one
             finally:
+                for container in one.containers:  # CRI-O would ask first, and process 1 hears nothing
+                    await one.stub.kill_container(container)
                 for sandbox in one.sandboxes:
                     await one.stub.remove_sandbox(sandbox)
 
@@ -223,10 +225,11 @@ class Kubelet:
     stub: cri.RuntimeStub
     cgroup: str
     sandboxes: list[str] = field(default_factory=list)
+    containers: list[str] = field(default_factory=list)
 
     async def until_serving(self) -> None:
         """Wait for the CRI plugin, which begins a moment after the socket is there; it has no event to wait for."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while True:
                 try:
                     await self.stub.status()
@@ -242,13 +245,16 @@ class Kubelet:
         devices: Sequence[str] = (),
         annotations: dict[str, str] | None = None,
         env: dict[str, str] | None = None,
+        uid: str = "",
     ) -> str:
-        """Start a pod and its container, and return the container's id."""
+        """Start a pod and its container, and return the container's id; `annotations` are of both."""
         name = f"pod-{uuid.uuid4().hex[:8]}"
+        uid = uid or name
         # On the host's network: no CNI is needed, and the machine has one of its own anyway. Pids as kubelets ask.
         spaces = pb.NamespaceOption(network=pb.NamespaceMode.NODE, pid=pb.NamespaceMode.CONTAINER)
         pod = pb.PodSandboxConfig(
-            metadata=pb.PodSandboxMetadata(name=name, uid=name, namespace="default"),
+            metadata=pb.PodSandboxMetadata(name=name, uid=uid, namespace="default"),
+            annotations=annotations or {},
             linux=pb.LinuxPodSandboxConfig(
                 cgroup_parent=f"/{self.cgroup}/{name}",
                 security_context=pb.LinuxSandboxSecurityContext(namespace_options=spaces),
@@ -259,8 +265,10 @@ class Kubelet:
         config = pb.ContainerConfig(
             metadata=pb.ContainerMetadata(name="main"),
             image=pb.ImageSpec(image=image.BUSYBOX),
-            command=["/bin/sh", "-c", "trap exit TERM; sleep 3600 & wait"],  # CRI-O asks first when a pod is removed
+            command=["/bin/sleep", "3600"],
             envs=[pb.KeyValue(key=key, value=value.encode()) for key, value in (env or {}).items()],
+            # as kubelets do
+            labels={"io.kubernetes.pod.uid": uid, "io.kubernetes.container.name": "main"},
             annotations=annotations or {},
             CDI_devices=[pb.CDIDevice(name=device) for device in devices],
             linux=pb.LinuxContainerConfig(
@@ -273,6 +281,7 @@ class Kubelet:
         )
         container = await self.stub.create_container(sandbox, config, pod)
         await self.stub.start_container(container)
+        self.containers.append(container)
         return container
 
     async def sight(self, container: str) -> pods.Sight:

@@ -6,6 +6,7 @@ here, EPERM one that the device cgroup refused.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from fairlead import errors
 from fairlead.plan.engineconfig import support
+from tests import kubeletbooks
 from tests.cluster import criohost, enginehost, pods
 
 pytestmark = [
@@ -23,6 +25,7 @@ pytestmark = [
     pytest.mark.skipif("195 nvidia" in Path("/proc/devices").read_text(), reason="a real driver has these numbers"),
 ]
 ALL = frozenset(range(8))
+BOOKS = "/etc/fairlead/books.json"
 GONE = 'no runtime for "fairlead" is configured|failed to find runtime handler fairlead'
 SECTIONS = {1: "io.containerd.grpc.v1.cri", 2: "io.containerd.grpc.v1.cri", 3: "io.containerd.cri.v1.runtime"}
 
@@ -111,6 +114,24 @@ async def test_requests_of_images_are_ignored_unless_the_operator_says_otherwise
         async with host.kubelet() as kubelet:
             container = await kubelet.start(handler="fairlead", env={"NVIDIA_VISIBLE_DEVICES": "all"})
             assert_sees(await kubelet.sight(container), set())
+    finally:
+        host.write_policy(imageRequests="honour")
+
+
+async def test_what_the_kubelet_gave_counts_for_its_own_container_and_nobody_poses_as_it(
+    host: enginehost.CRINode,
+) -> None:
+    env = {"NVIDIA_VISIBLE_DEVICES": "0,3"}
+    crio = {"io.kubernetes.pod.uid": "holder", "io.kubernetes.container.name": "main"}
+    host.write(BOOKS, json.dumps(kubeletbooks.document(kubeletbooks.by_environment("holder", "0", "3"))))
+    host.write_policy(allocations=BOOKS)
+    try:
+        async with host.kubelet() as kubelet:
+            holder = await kubelet.start(uid="holder", handler="fairlead", env=env)
+            assert_sees(await kubelet.sight(holder), {0, 3})
+            for marks in ({}, crio, kubeletbooks.identity("holder"), {**crio, **kubeletbooks.identity("holder")}):
+                thief = await kubelet.start(handler="fairlead", env=env, annotations=marks)
+                assert_sees(await kubelet.sight(thief), set())
     finally:
         host.write_policy(imageRequests="honour")
 
