@@ -10,7 +10,8 @@ demo: setup        ## start Fairlead on this machine, run the articles' pod, pri
 test: setup-tests  ## house, unit, contract and system rings
 	@$(PY) -m pytest -m "not slow and not cluster" -n 2 --dist loadgroup
 
-test-slow: setup-tests  ## the long proofs: kill points, 500 containers
+test-slow: setup-tests  ## the long proofs: kill points, 500 containers, a virtual machine
+	@tests/system/setup.sh
 	@$(PY) -m pytest -m "slow and not cluster" --timeout 1200
 
 cluster: setup     ## a real Kubernetes on this machine, left running; prints how to use it

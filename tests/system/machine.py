@@ -1,0 +1,180 @@
+"""A virtual machine without KVM: Debian's cloud kernel in QEMU's TCG, with this Python and Fairlead in its initramfs.
+
+`pack` writes the initramfs: busybox, the kernel's modules in the order in which they can be loaded, the programs asked
+for with their libraries, and the interpreter, its standard library, Fairlead and what its layer commands import, each
+at the path it has here. `boot` runs it until it powers itself off. `tests/system/setup.sh` brings emulator and kernel.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import click
+import oci_bundle
+import pytest
+
+import fairlead
+
+KERNEL = Path.home() / ".cache/fairlead/debian/linux-cloud"
+QEMU = "qemu-system-x86_64"
+SITE = Path(click.__file__).parent.parent
+PACKAGES = ("asyncinotify", "click", "msgspec", "structlog", "yaml")
+_UNUSED = frozenset({"site-packages", "dist-packages", "test", "tests", "idlelib", "tkinter", "lib2to3", "ensurepip"})
+_INIT = """#!/bin/busybox sh
+PATH=/bin:/usr/sbin:/usr/bin HOME=/root PYTHONPATH={path}
+export PATH HOME PYTHONPATH
+mount() {{ /bin/busybox mount -t "$1" "$1" "$2"; }}
+mount proc /proc; mount sysfs /sys; mount devtmpfs /dev; mount cgroup2 /sys/fs/cgroup
+mount tmpfs /tmp; mount tmpfs /run
+while read -r module; do /bin/busybox insmod "/modules/$module.ko"; done </modules/order
+{python} /guest.py
+exec /bin/busybox poweroff -f
+"""
+_MACHINE = (
+    *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-monitor", "none"),
+    *("-M", "q35,accel=tcg,kernel-irqchip=split", "-cpu", "max", "-smp", "1", "-m", "768"),
+    *("-append", "console=ttyS0 loglevel=4 panic=-1 no_timer_check nowatchdog intel_iommu=on iommu=pt"),
+    *("-device", "intel-iommu,intremap=on,caching-mode=on"),
+)
+
+
+class Archive:
+    """Writes a cpio archive as the kernel reads it. Source: kernel Documentation/driver-api/early-userspace."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file, self.names = file, set[str]()
+
+    def add(self, name: str, data: bytes = b"", *, mode: int = 0o100755, changed: int = 0) -> None:
+        """Add one entry after its folders; a name that is there already is left as it is."""
+        name = name.strip("/")
+        if name in self.names:
+            return
+        if (parent := os.path.dirname(name)) != "":  # noqa: PTH120 - a name in an archive is no path of this machine
+            self.add(parent, mode=0o040755)
+        self.names.add(name)
+        raw = name.encode() + b"\0"
+        fields = (len(self.names), mode, 0, 0, 1, changed, len(data), 0, 0, 0, 0, len(raw), 0)
+        head = b"070701" + b"".join(b"%08x" % field for field in fields) + raw
+        self.file.write(head + bytes(-len(head) % 4) + data + bytes(-len(data) % 4))
+
+    def add_file(self, path: Path, name: str = "") -> None:
+        """Add a file of this machine with its time, which compiled Python modules are told by."""
+        found = path.stat()
+        data = path.read_bytes()
+        self.add(name or str(path), data, mode=0o100000 | (found.st_mode & 0o777), changed=int(found.st_mtime))
+
+    def add_tree(self, top: Path) -> None:
+        for folder, folders, names in os.walk(top):
+            folders[:] = [name for name in folders if name not in _UNUSED and not name.startswith("config-")]
+            for name in names:
+                self.add_file(Path(folder, name))
+
+    def close(self) -> None:
+        self.add("TRAILER!!!", mode=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contents:
+    """What a guest has besides Python and Fairlead."""
+
+    guest: Path
+    """The Python program that it runs."""
+    modules: Sequence[str]
+    programs: Sequence[str]
+    """By path; their libraries come with them."""
+    files: Mapping[str, bytes]
+    """Name → contents; all of them may be run."""
+
+
+def require() -> None:
+    """Skip where `tests/system/setup.sh` could not bring all of it."""
+    oci_bundle.require(QEMU, "busybox", "runc", "crun", "gcc")
+    if not KERNEL.is_dir():
+        pytest.skip(f"needs a Debian kernel in {KERNEL}: run tests/system/setup.sh as root")
+
+
+def pack(target: Path, contents: Contents) -> Path:
+    """Write an initramfs."""
+    python = Path(sys.executable).resolve()
+    library = Path(sysconfig.get_path("stdlib"))
+    source = Path(fairlead.__file__).parent
+    native = [
+        path for top in (library / "lib-dynload", *(SITE / name for name in PACKAGES)) for path in top.rglob("*.so")
+    ]
+    programs = [python, *native, *map(Path, contents.programs)]
+    with target.open("wb") as file:
+        archive = Archive(file)
+        for name in ("dev", "proc", "sys", "tmp", "run", "root", "etc"):
+            archive.add(name, mode=0o040755)
+        archive.add("bin/sh", b"busybox", mode=0o120777)
+        archive.add_file(Path("/usr/bin/busybox"), "/bin/busybox")
+        for path in (*programs, *_libraries(programs)):
+            archive.add_file(path)
+        for top in (library, source, *(SITE / name for name in PACKAGES)):
+            archive.add_tree(top)
+        archive.add_file(SITE / "typing_extensions.py")
+        _add_modules(archive, contents.modules)
+        archive.add_file(contents.guest, "/guest.py")
+        for name, data in contents.files.items():
+            archive.add(name, data)
+        archive.add("init", _INIT.format(path=f"{SITE}:{source.parent}", python=python).encode())
+        archive.close()
+    return target
+
+
+def _libraries(programs: Iterable[Path]) -> list[Path]:
+    done = subprocess.run(("ldd", *programs), capture_output=True, text=True, check=False)
+    return [Path(name) for name in sorted(set(re.findall(r"^\s.*?(/\S+) \(0x", done.stdout, re.MULTILINE)))]
+
+
+def _add_modules(archive: Archive, names: Iterable[str]) -> None:
+    """Add kernel modules and those they depend on, each after its own."""
+    known = {path.stem.replace("-", "_"): path for path in (KERNEL / "lib/modules").rglob("*.ko")}
+    order: list[str] = []
+
+    def need(name: str) -> None:
+        depends = re.search(rb"\0depends=([^\0]*)", known[name].read_bytes())
+        for other in (depends.group(1).decode() if depends else "").split(","):
+            if other:
+                need(other.replace("-", "_"))
+        if name not in order:
+            order.append(name)
+
+    for name in names:
+        need(name)
+    for name in order:
+        archive.add_file(known[name], f"/modules/{name}.ko")
+    archive.add("modules/order", "".join(f"{name}\n" for name in order).encode())
+
+
+def boot(folder: Path, initramfs: Path, *devices: str, limit_s: float) -> dict[str, Any]:
+    """Run a machine to its end; returns what its guest reported, by name.
+
+    Args: devices: as for QEMU's `-device`.
+    """
+    (kernel,) = (KERNEL / "boot").glob("vmlinuz-*")
+    console, reports = folder / "console", folder / "reports"
+    line = [QEMU, *_MACHINE, "-kernel", str(kernel), "-initrd", str(initramfs)]
+    line += ["-serial", f"file:{console}", "-serial", f"file:{reports}"]
+    for device in devices:
+        line += ["-device", device]
+    try:
+        done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=limit_s)
+        problem = done.stderr if done.returncode else ""
+    except subprocess.TimeoutExpired:
+        problem = f"not over after {limit_s:.0f} s"
+    found = [json.loads(each) for each in reports.read_text().splitlines()] if reports.exists() else []
+    told = {one["name"]: one["value"] for one in found}
+    if problem or "done" not in told:
+        text = console.read_text(errors="replace") if console.exists() else ""
+        pytest.fail(f"the machine ended early ({problem}); reports: {sorted(told)}; console:\n{text[-6000:]}")
+    return told
