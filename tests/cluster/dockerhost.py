@@ -136,8 +136,8 @@ def cdi(*names: str) -> dict[str, object]:
 
 
 def gpus(*names: str) -> dict[str, object]:
-    """Return what the client sends for `--gpus device=NAME`."""
-    return {"Capabilities": [["gpu"]], "DeviceIDs": list(names)}
+    """Return what the client sends for `--gpus device=NAME`; no name: for `--gpus all`."""
+    return {"Capabilities": [["gpu"]], **({"DeviceIDs": list(names)} if names else {"Count": -1})}
 
 
 @contextlib.contextmanager

@@ -58,6 +58,11 @@ class RuntimeStub:
         """Start a container that was made."""
         await self._call("StartContainer", pb.StartContainerRequest(container_id=container), pb.StartContainerResponse)
 
+    async def kill_container(self, container: str) -> None:
+        """End a container without asking its processes; idempotent."""
+        request = pb.StopContainerRequest(container_id=container, timeout=0)
+        await self._call("StopContainer", request, pb.StopContainerResponse)
+
     async def run_in_container(self, container: str, command: list[str], *, limit_s: int = 0) -> pb.ExecSyncResponse:
         """Run one more process in a container, to its end. Args: limit_s: whole seconds; 0: none."""
         request = pb.ExecSyncRequest(container_id=container, cmd=command, timeout=limit_s)
