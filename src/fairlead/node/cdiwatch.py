@@ -42,6 +42,8 @@ class Watcher:
         self._asked = asyncio.Event()
         self._asked.set()
         self._complaint = ""
+        self._seen: object = None
+        """Fingerprint of what the last look found."""
 
     async def run(self) -> None:
         """Watch for ever."""
@@ -62,21 +64,25 @@ class Watcher:
                 self._asked.set()
 
     async def _compare(self) -> None:
-        place, seen = self._source.place, object()
         while True:
-            found = await asyncio.to_thread(running.fingerprint, place.root, place.driver_root, place.search)
-            if found != seen:
-                seen = found
-                self._asked.set()
             await asyncio.sleep(self._interval_s)
+            if await self._fingerprint() != self._seen:
+                self._asked.set()
+
+    async def _fingerprint(self) -> object:
+        place = self._source.place
+        return await asyncio.to_thread(running.fingerprint, place.root, place.driver_root, place.search)
 
     async def _look(self) -> None:
         while True:
             await self._asked.wait()
             self._asked.clear()
             try:
-                before = self._specs.written
+                before, first = self._specs.written, await self._fingerprint()
                 found = await self._source.look()
+                self._seen = await self._fingerprint()
+                if self._seen != first:  # it may have seen either, and what it saw may be gone before the next
+                    self._asked.set()
                 await self._specs.keep(found.made, found.stamps)
             except errors.FairleadError as error:
                 self._complain(error)

@@ -71,7 +71,7 @@ class World:
         self._loop.call_soon_threadsafe(self.changed.set)
 
     async def renewed(self) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await self.changed.wait()
         self.changed.clear()
 
