@@ -1,6 +1,8 @@
 # Few recipes; each installs what it needs and may be run again at any time.
 SHELL := /bin/bash
 PY := .venv/bin/python
+# several workers share tests as tests/conftest.py says, long rings first
+IN_ORDER := --no-loadscope-reorder
 
 .PHONY: demo test test-slow test-cluster cluster cluster-down image check fmt bench docs lock setup setup-tests clean
 
@@ -8,7 +10,7 @@ demo: setup        ## start Fairlead on this machine, run the articles' pod, pri
 	@tools/demo.sh
 
 test: setup-tests  ## house, unit, contract and system rings
-	@$(PY) -m pytest -m "not slow and not cluster" -n 2 --dist loadgroup
+	@$(PY) -m pytest -m "not slow and not cluster" -n 2 $(IN_ORDER)
 
 test-slow: setup-tests  ## the long proofs: kill points, 500 containers, a virtual machine
 	@tests/system/setup.sh
@@ -27,7 +29,7 @@ VERSIONS ?= 1.36
 CLUSTERS ?= 3
 test-cluster: setup  ## the cluster ring; VERSIONS="1.36 1.34" for both; CLUSTERS side by side, 1 GiB each
 	@tests/cluster/setup.sh $(VERSIONS)
-	@$(PY) -m pytest tests/cluster -n $(CLUSTERS) --dist loadgroup $(foreach v,$(VERSIONS),--kubernetes-version $(v))
+	@$(PY) -m pytest tests/cluster -n $(CLUSTERS) $(IN_ORDER) $(foreach v,$(VERSIONS),--kubernetes-version $(v))
 
 check: setup       ## the house ring alone: lint, types, import law, limits, docs
 	@$(PY) -m pytest tests/house

@@ -1,8 +1,9 @@
-"""Which tests may run beside each other under `pytest -n 2 --dist loadgroup`.
+"""Which tests may run beside each other under `pytest -n 2`.
 
-Tests of the machine itself (podman, mounts, device nodes, the one Fairlead that a machine may run) form one group: one
-worker runs them in order. A file of the cluster ring is a group, since its tests share what they set up in the worker's
-own cluster. Every other test goes to whichever worker is free.
+Tests of the machine itself (podman, mounts, device nodes, the one Fairlead that a machine may run) stay together: one
+worker runs them in order. So do those of a file of the cluster ring, which share what they set up in the worker's own
+cluster. Any other test goes to whichever worker is free. (xdist 3.8's own `--dist loadgroup` does nothing under pytest
+9.2: node ids can no longer be changed.)
 
 And how long Hypothesis may take: a loaded machine is slow, and timings never fail a test (its own profile for CI, which
 takes the same examples every time, stays in force there).
@@ -10,25 +11,28 @@ takes the same examples every time, stays in force there).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from typing import Final
 
 import hypothesis
 import pytest
+from xdist.remote import Producer  # type: ignore[import-untyped]
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 hypothesis.settings.register_profile("house", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("house")
 
-_TESTS = Path(__file__).parent
-_OF_THE_MACHINE = frozenset({"contract", "system"})
+_OF_THE_MACHINE: Final = ("tests/contract/", "tests/system/")
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
-def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Name each test's group."""
-    for item in items:
-        ring = item.path.relative_to(_TESTS).parts[0]
-        if ring in _OF_THE_MACHINE:
-            item.add_marker(pytest.mark.xdist_group("machine"))
-        elif ring == "cluster":
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+class Rings(LoadScopeScheduling):  # type: ignore[misc]
+    """Sends what belongs together to one worker."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(_OF_THE_MACHINE):
+            return "the machine"
+        return nodeid.partition("::")[0] if nodeid.startswith("tests/cluster/") else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Rings:
+    """Tell xdist how to share out tests, whichever `--dist` was asked for."""
+    return Rings(config, log)
