@@ -1,300 +1,39 @@
-"""`fairlead cdi …`: one layer by itself, no service needed. Reads spec folders, judges, injects, compares.
+"""`fairlead cdi …`: one layer by itself, no service needed.
 
-Every verb prints what it found and then raises where something is wrong, so that a script has both the facts and the
-exit code of the error table. Which folders are read is said with `--spec-dir`, in rising priority.
+The verbs that read specs are in `cdiread`, those that make them in `cdigenerate`. Each module is imported when a verb
+of it is called: who makes specs pays for no reader, who reads them for no hardware.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
-from fairlead import errors
-from fairlead.cli import invocation, output
-from fairlead.plan import edits
-from fairlead.silicon import running
-from fairlead.wire import oci
-from fairlead.wire.cdi import difference, directory, host, parse, stamp, validate, yamlfile
-from fairlead.wire.cdi import lint as linter
-from fairlead.wire.cdi import spec as spec_types
+from fairlead.cli import lazy
 
-_CONFIG: Final = click.argument("config", type=click.File("rb"), metavar="CONFIG.json")
-_NAMES: Final = click.argument("names", nargs=-1, required=True, metavar="VENDOR/CLASS=DEVICE...")
-_FILES: Final = click.argument("paths", nargs=-1, metavar="[FILE]...", type=click.Path(path_type=Path))
-
-
-def _spec_dir_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    shown = ", ".join(directory.DEFAULT_DIRECTORIES)
-    text = f"folder of CDI specs, repeatable, the last has the highest priority  [default: {shown}]"
-    return click.option("--spec-dir", "spec_dirs", multiple=True, metavar="DIR", help=text)(function)
-
-
-def _form_option(default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    choice = click.Choice(("table", "json"))
-    return click.option("-o", "form", type=choice, default=default, show_default=True, help="how to show it")
-
-
-def _scan(spec_dirs: Sequence[str]) -> directory.Registry:
-    return directory.scan(spec_dirs, decoders=yamlfile.DECODERS)
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        message = f"cannot read {path}: {error.strerror}"
-        raise errors.Invalid(message, reason="FileUnreadable", path=str(path)) from error
-
-
-def _load(path: Path) -> spec_types.Spec:
-    """Read one spec file, by its suffix. Raises: ProtocolError with the file's name in front."""
-    decode = yamlfile.DECODERS.get(path.suffix, yamlfile.decode_yaml)
-    try:
-        return parse.parse_spec(_read(path), decode=decode)
-    except errors.ProtocolError as error:
-        message = f"{path}: {error.message}"
-        raise errors.ProtocolError(message, reason=error.reason, hint=error.hint, path=str(path)) from error
-
-
-def _table(title: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    for line in output.lines_of([title, *rows]):
-        click.echo(line)
+_VERBS: Final = {
+    "diff": "cdiread:diff_verb",
+    "explain": "cdiread:explain_verb",
+    "inject": "cdiread:inject_verb",
+    "lint": "cdiread:lint_verb",
+    "list": "cdiread:list_verb",
+    "prepare": "cdiread:prepare_verb",
+    "validate": "cdiread:validate_verb",
+    "generate": "cdigenerate:generate_verb",
+    "watch": "cdigenerate:watch_verb",
+}
+"""`module:attribute` below `fairlead.cli`, by verb."""
 
 
 class _Group(click.Group):
-    """The verbs of this module, and two that look at hardware: the others do not pay for what those import."""
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
+        return list(_VERBS)
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return all verbs."""
-        return [*super().list_commands(ctx), *_MAKING]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the module of a verb that makes specs."""
-        if cmd_name not in _MAKING:
-            return super().get_command(ctx, cmd_name)
-        from fairlead.cli import cdigenerate
-
-        return {"generate": cdigenerate.generate_verb, "watch": cdigenerate.watch_verb}[cmd_name]
-
-
-_MAKING: Final = ("generate", "watch")
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  as above
+        return lazy.load(_VERBS[cmd_name]) if cmd_name in _VERBS else None
 
 
 @click.group("cdi", cls=_Group)
 def group() -> None:
     """Generate, list and validate CDI specs."""
-
-
-@group.command("list")
-@_spec_dir_option
-@_form_option("table")
-def list_verb(spec_dirs: tuple[str, ...], form: str) -> None:
-    """List devices, and what is wrong with which file."""
-    registry = _scan(spec_dirs)
-    if form == "json":
-        output.show_value(_listing(registry), form="json")
-        return
-    rows = [[item.name, item.file.path, item.spec.cdi_version] for item in registry.devices.values()]
-    _table(("DEVICE", "SPEC", "VERSION"), rows)
-    for path, found in registry.problems.items():
-        for error in found:
-            click.echo(f"warning: {path}: {errors.sentence(error)}", err=True)
-
-
-def _listing(registry: directory.Registry) -> dict[str, Any]:
-    devices = [
-        {"name": item.name, "path": item.file.path, "priority": item.file.priority, "cdiVersion": item.spec.cdi_version}
-        for item in registry.devices.values()
-    ]
-    problems = {
-        path: [{"reason": error.reason, "message": error.message} for error in found]
-        for path, found in registry.problems.items()
-    }
-    return {"directories": list(registry.directories), "devices": devices, "errors": problems}
-
-
-@group.command("validate")
-@_FILES
-@_spec_dir_option
-@_form_option("table")
-@click.option("--strict", is_flag=True, help="hold specs to the rules for writers too")
-@click.pass_context
-def validate_verb(
-    ctx: click.Context, paths: tuple[Path, ...], spec_dirs: tuple[str, ...], form: str, *, strict: bool
-) -> None:
-    """Say of each spec (of the files, else of the folders) whether engines would load it, and rightly so."""
-    now = _running(ctx)
-    verdicts = {str(path): _verdict(path, now, is_strict=strict) for path in paths or _spec_paths(spec_dirs)}
-    if not paths:
-        registry = _scan(spec_dirs)
-        for path, found in registry.problems.items():
-            known = verdicts.setdefault(path, [])
-            known.extend(e.message for e in found if e.reason in {"DeviceConflict", "SpecFolderUnreadable"})
-    if form == "json":
-        output.show_value(
-            {path: {"valid": not found, "problems": found} for path, found in verdicts.items()}, form=form
-        )
-    else:
-        _table(("SPEC", "VERDICT"), [[path, "; ".join(found) or "valid"] for path, found in verdicts.items()])
-    bad = [path for path, found in verdicts.items() if found]
-    if bad:
-        message = f"{len(bad)} of {len(verdicts)} specs are not valid: {', '.join(bad)}"
-        raise errors.ProtocolError(message, reason="SpecInvalid")
-
-
-def _spec_paths(spec_dirs: Sequence[str]) -> list[Path]:
-    return [Path(file.path) for file in _scan(spec_dirs).files]
-
-
-def _running(ctx: click.Context) -> running.Running:
-    return running.read_running(invocation.current(ctx).settings().silicon.root)
-
-
-def _staleness(path: Path, spec: spec_types.Spec, now: running.Running) -> list[str]:
-    """Say why a spec of ours is of another time; nothing of specs that do not tell."""
-    mark = stamp.read(path, spec.annotations)
-    return [] if mark is None else [f"stale: {why}" for why in mark.staleness(now.boot_id, now.versions)]
-
-
-def _verdict(path: Path, now: running.Running, *, is_strict: bool) -> list[str]:
-    judge = validate.strict_violations if is_strict else validate.violations
-    try:
-        document = yamlfile.DECODERS.get(path.suffix, yamlfile.decode_yaml)(_read(path))
-        spec = parse.build_spec(document)
-        return [*(str(violation) for violation in judge(spec)), *_staleness(path, spec, now)]
-    except errors.FairleadError as error:
-        return [error.message]
-
-
-@group.command("inject")
-@_CONFIG
-@_NAMES
-@_spec_dir_option
-@_form_option("json")
-def inject_verb(config: Any, names: tuple[str, ...], spec_dirs: tuple[str, ...], form: str) -> None:
-    """Print the OCI runtime spec CONFIG.json (- is standard input) with these devices in it."""
-    before = oci.decode_config(config.read())
-    resolved = _scan(spec_dirs).resolve(names)
-    if form == "json":
-        output.show_value(edits.inject(before, resolved, stat=host.stat_node), form="json")
-    else:
-        _show_changes(edits.explain(before, resolved, stat=host.stat_node))
-
-
-@group.command("explain")
-@_NAMES
-@click.option("--config", type=click.File("rb"), metavar="CONFIG.json", help="a container's runtime spec; none: empty")
-@_spec_dir_option
-@_form_option("table")
-def explain_verb(names: tuple[str, ...], config: Any, spec_dirs: tuple[str, ...], form: str) -> None:
-    """Show what injecting these devices would change, and which device or file asks for it."""
-    before = oci.decode_config(config.read()) if config else {"ociVersion": "1.0.2"}
-    changes = edits.explain(before, _scan(spec_dirs).resolve(names), stat=host.stat_node)
-    if form == "json":
-        output.show_value([_change(change) for change in changes], form="json")
-    else:
-        _show_changes(changes)
-
-
-def _change(change: edits.Change) -> dict[str, Any]:
-    facts = {"action": change.action, "what": change.what, "subject": change.subject}
-    return facts | {"before": change.before, "after": change.after, "source": change.source}
-
-
-def _show_changes(changes: Sequence[edits.Change]) -> None:
-    # A rule's subject says all of it already.
-    rows = [[c.action, c.what, c.subject, "" if c.what == "rule" else _brief(c.after), c.source] for c in changes]
-    _table(("ACTION", "WHAT", "SUBJECT", "DETAIL", "ASKED FOR BY"), rows)
-
-
-def _brief(value: Any) -> str:
-    """Return a plain value in one short line."""
-    if isinstance(value, dict):
-        return " ".join(f"{key}={_brief(item)}" for key, item in value.items() if key not in {"path", "destination"})
-    return ",".join(map(_brief, value)) if isinstance(value, list | tuple) else str(value)
-
-
-@group.command("diff")
-@click.argument("before")
-@click.argument("after")
-@_spec_dir_option
-@_form_option("table")
-def diff_verb(before: str, after: str, spec_dirs: tuple[str, ...], form: str) -> None:
-    """Compare two specs: two files, or (with --spec-dir) the names of two devices in the folders."""
-    if spec_dirs:
-        registry = _scan(spec_dirs)
-        (old,), (new,) = registry.resolve([before]), registry.resolve([after])
-        found = difference.diff_edits(old.device.edits, new.device.edits)
-    else:
-        found = difference.diff(_load(Path(before)), _load(Path(after)))
-    if form == "json":
-        rows = [{"action": d.action, "where": d.where, "before": d.before, "after": d.after} for d in found]
-        output.show_value(rows, form="json")
-        return
-    _table(
-        ("ACTION", "WHERE", "BEFORE", "AFTER"),
-        [[d.action, d.where, _brief(d.before or ""), _brief(d.after or "")] for d in found],
-    )
-
-
-@group.command("lint")
-@_FILES
-@_spec_dir_option
-@_form_option("table")
-@click.pass_context
-def lint_verb(ctx: click.Context, paths: tuple[Path, ...], spec_dirs: tuple[str, ...], form: str) -> None:
-    """Find dangers in specs of any vendor; fails when there is an error among them."""
-    now = _running(ctx)
-    found = [(path, finding) for path in paths or _spec_paths(spec_dirs) for finding in _findings(path, now)]
-    if form == "json":
-        output.show_value([{"path": str(path), **_finding(finding)} for path, finding in found], form="json")
-    else:
-        rows = [[f.severity.value, f.code, str(path), f.where, f.message] for path, f in found]
-        _table(("SEVERITY", "CODE", "SPEC", "WHERE", "MESSAGE"), rows)
-    bad = [finding for _, finding in found if finding.severity is linter.Severity.ERROR]
-    if bad:
-        raise errors.ProtocolError(f"{len(bad)} dangers found", reason="SpecDangerous")
-
-
-def _findings(path: Path, now: running.Running) -> tuple[linter.Finding, ...]:
-    about_file = linter.lint_file(str(path), stat_file=host.stat_file)
-    try:
-        spec = _load(path)
-    except errors.FairleadError as error:
-        unread = linter.Finding(
-            severity=linter.Severity.ERROR, code="spec-invalid", where=str(path), message=error.message
-        )
-        return (*about_file, unread)
-    stale = tuple(
-        linter.Finding(severity=linter.Severity.WARNING, code="spec-stale", where="", message=why)
-        for why in _staleness(path, spec, now)
-    )
-    return about_file + stale + linter.lint(spec, stat_node=host.stat_node, stat_file=host.stat_file)
-
-
-def _finding(finding: linter.Finding) -> dict[str, str]:
-    return {
-        "severity": finding.severity.value,
-        "code": finding.code,
-        "where": finding.where,
-        "message": finding.message,
-    }
-
-
-@group.command("prepare")
-@click.option(
-    "--runtime-config",
-    type=click.Path(path_type=Path),
-    default=Path("/etc/fairlead/runtime.json"),
-    show_default=True,
-    help="policy of the runtime shim: which folders, and where the results are kept",
-)
-def prepare_verb(runtime_config: Path) -> None:
-    """Make the specs in the runtime shim's folders ready for it, YAML ones too."""
-    from fairlead.cli import cdishim
-
-    made = cdishim.renew(runtime_config)
-    click.echo(f"{made.conversions} YAML specs converted; prepared: {made.prepared or 'not now, a spec is changing'}")

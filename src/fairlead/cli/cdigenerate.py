@@ -2,6 +2,7 @@
 
 Both take the same options and look with the same `node.cdisource`; `watch` keeps one file a kind in a folder, as the
 agent does, and is for machines without it. Options named as NVIDIA's toolkit names them mean what they mean there.
+What only some calls need is imported by those: whoever wants one spec as JSON waits for nothing else.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from typing import Any, Final
 import click
 
 from fairlead import errors, telemetry
-from fairlead.cli import cdishim, invocation, stopping
+from fairlead.cli import invocation, stopping
 from fairlead.inject import policy
-from fairlead.node import cdi, cdisource, cdiwatch
+from fairlead.node import cdi, cdisource
 from fairlead.plan import capability, exposure, generate, hookline, mode
 from fairlead.settings import Settings
 from fairlead.silicon import machine, modefiles, running
-from fairlead.wire.cdi import cache, directory, emit, stamp, version, yamlfile
+from fairlead.wire.cdi import directory, emit, stamp, version
 from fairlead.wire.cdi import spec as spec_types
 
 _FLAGS: Final = {
@@ -153,6 +154,8 @@ def watch_verb(ctx: click.Context, /, **options: Any) -> None:
 
 
 async def _watch(config: Settings, options: Mapping[str, Any]) -> None:
+    from fairlead.node import cdiwatch
+
     stop = stopping.stop_event()
     folder = options["target"] or config.node.cdi_folder
     async with _source(config, options) as source:
@@ -178,6 +181,9 @@ async def _watch(config: Settings, options: Mapping[str, Any]) -> None:
 
 async def _follow_shim(config: Path) -> None:
     """Renew the runtime shim's files whenever anybody's specs in its folders change."""
+    from fairlead.cli import cdishim
+    from fairlead.wire.cdi import cache, yamlfile
+
     shown = cdishim.folders(config)
     if not shown:
         return
@@ -265,6 +271,8 @@ async def _source(config: Settings, options: Mapping[str, Any]) -> AsyncIterator
 
 def _renew_shim(config: Path, folder: Path) -> None:
     """Have the runtime shim know the new specs, if it reads this folder; it finds out by itself where this fails."""
+    from fairlead.cli import cdishim
+
     try:
         if folder.resolve() in [Path(item).resolve() for item in cdishim.folders(config)]:
             cdishim.renew(config)
@@ -273,6 +281,8 @@ def _renew_shim(config: Path, folder: Path) -> None:
 
 
 def _warn_of_conflicts(folder: Path) -> None:
+    from fairlead.wire.cdi import yamlfile
+
     for name, paths in directory.scan([str(folder)], decoders=yamlfile.DECODERS).conflicts.items():
         click.echo(f"warning: {name} is defined in {' and '.join(paths)}: engines will find neither", err=True)
 
@@ -292,4 +302,8 @@ def _targets(target: Path, specs: Sequence[spec_types.Spec], form: str | None) -
 
 
 def _encode(spec: spec_types.Spec, form: str) -> bytes:
-    return emit.emit_json(spec) if form == "json" else yamlfile.emit_yaml(spec)
+    if form == "json":
+        return emit.emit_json(spec)
+    from fairlead.wire.cdi import yamlfile
+
+    return yamlfile.emit_yaml(spec)

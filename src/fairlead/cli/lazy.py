@@ -26,6 +26,16 @@ class Verb:
 
 _RUN, _LOOK, _MACHINE, _LAYER = "Containers", "Look", "Machine", "Single layers and this program"
 
+
+def load(target: str) -> click.Command:
+    """Import the command at `module:attribute` below `fairlead.cli`."""
+    module, _, attribute = target.partition(":")
+    command = getattr(importlib.import_module(f"fairlead.cli.{module}"), attribute)
+    if not isinstance(command, click.Command):
+        raise TypeError(f"{target} is no command")
+    return command
+
+
 VERBS: Final = {
     "run": Verb(_RUN, "run:run", "Run a container, follow its output, exit with its code."),
     "ps": Verb(_RUN, "containers:ps", "List containers."),
@@ -75,11 +85,7 @@ class LazyGroup(click.Group):
         verb = VERBS.get(cmd_name)
         if verb is None:
             return None
-        module, _, attribute = verb.target.partition(":")
-        command = getattr(importlib.import_module(f"fairlead.cli.{module}"), attribute)
-        if not isinstance(command, click.Command):
-            raise TypeError(f"{verb.target} is no command")
-        return command
+        return load(verb.target)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 as above
         """Write the table, section by section, without importing a verb."""

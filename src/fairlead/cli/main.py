@@ -6,6 +6,7 @@ come from the error table; a container's own exit code is passed through by the 
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import traceback
@@ -106,7 +107,10 @@ def print_error(error: errors.FairleadError) -> None:
 
 def main() -> None:
     """Run the program."""
-    sys.exit(invoke())
+    code = invoke()
+    # The interpreter would look at every object once more before it ends; the kernel takes them as a whole.
+    gc.freeze()
+    sys.exit(code)
 
 
 if __name__ == "__main__":

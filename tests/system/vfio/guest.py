@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fairlead.cli import cdi, cdigenerate, main
+from fairlead.cli import cdi, cdigenerate, cdiread, main
 from fairlead.inject import launcher
 
 GPU, SHARED, SIBLING, OTHER = "0000:00:04.0", "0000:00:05.0", "0000:00:05.1", "0000:00:06.0"
@@ -26,7 +26,7 @@ GROUPS = Path("/sys/kernel/iommu_groups")
 KIND = "amd.com/pgpu"
 PROBE = "/bundle/rootfs/bin/probe"
 LIMIT_S = 60
-LOADED = (cdi, cdigenerate)
+LOADED = (cdi, cdigenerate, cdiread)
 """The verbs' modules, which `main` would import only once their names are known."""
 
 
