@@ -83,6 +83,7 @@ oom_score = 0  # mine
     default_runtime_name = "runc"
     [plugins.{name}.containerd.runtimes.runc]
       runtime_type = "io.containerd.runc.v2"
+      pod_annotations = ["example.com/*", "*/*"]
       [plugins.{name}.containerd.runtimes.runc.options]
         Root = "{RUNC_ROOT}"
 
@@ -246,6 +247,7 @@ class Kubelet:
         annotations: dict[str, str] | None = None,
         env: dict[str, str] | None = None,
         uid: str = "",
+        pod_annotations: dict[str, str] | None = None,
     ) -> str:
         """Start a pod and its container, and return the container's id; `annotations` are of both."""
         name = f"pod-{uuid.uuid4().hex[:8]}"
@@ -254,7 +256,7 @@ class Kubelet:
         spaces = pb.NamespaceOption(network=pb.NamespaceMode.NODE, pid=pb.NamespaceMode.CONTAINER)
         pod = pb.PodSandboxConfig(
             metadata=pb.PodSandboxMetadata(name=name, uid=uid, namespace="default"),
-            annotations=annotations or {},
+            annotations={**(annotations or {}), **(pod_annotations or {})},
             linux=pb.LinuxPodSandboxConfig(
                 cgroup_parent=f"/{self.cgroup}/{name}",
                 security_context=pb.LinuxSandboxSecurityContext(namespace_options=spaces),

@@ -136,6 +136,14 @@ async def test_what_the_kubelet_gave_counts_for_its_own_container_and_nobody_pos
         host.write_policy(imageRequests="honour")
 
 
+@pytest.mark.parametrize("handler", ["fairlead", ""])
+async def test_a_pods_own_annotation_gives_nothing(host: enginehost.CRINode, handler: str) -> None:
+    async with host.kubelet() as kubelet:
+        marks = {"cdi.k8s.io/mine": "nvidia.com/gpu=all"}
+        container = await kubelet.start(handler=handler, pod_annotations=marks)
+        assert_sees(await kubelet.sight(container), set())
+
+
 async def test_the_handler_inherits_the_options_of_the_node_s_own_runtime(host: enginehost.CRINode) -> None:
     async with host.kubelet() as kubelet:
         ids = {await kubelet.start(), await kubelet.start(handler="fairlead")}

@@ -25,6 +25,8 @@ _EXTRAS = {
 _IMEX = "NVIDIA_IMEX_CHANNELS"
 NO_BOOKS = allocation.Books()
 _IMEX_CLASS = "imex-channel"
+_CRIO = "io.kubernetes.cri-o."
+"""CRI-O's own marks. It injects what the kubelet asks for itself, and hands on what a pod's author wrote."""
 
 
 class Policy:
@@ -154,6 +156,8 @@ def decide(container: Container, policy: Policy, books: allocation.Books = NO_BO
 
 
 def _from_annotations(container: Container, policy: Policy, request: Request) -> None:
+    if any(key.startswith(_CRIO) for key in container.annotations):
+        return
     keys = sorted(key for key in container.annotations if key.startswith(policy.annotation_prefixes))
     names = [name for key in keys for name in container.annotations[key].split(",")]
     if names:

@@ -216,6 +216,15 @@ def test_docker_has_no_drop_ins() -> None:
         propose({"engine": "docker", "drop_in": "/x"}, Host({}))
 
 
+def test_annotations_of_pods_that_ask_for_devices_are_not_inherited() -> None:
+    patterns = ["example.com/*", "*", "*/*", "cdi.k8s.io/*", "cdi.*/mine", "cdi.k8s.io"]
+    runc = f'plugins."{CRI_2}".containerd.runtimes.runc'
+    files = {CONTAINERD: f"version = 2\n[{runc}]\npod_annotations = {json.dumps(patterns)}\n"}
+    for version in ((1, 7), (2, 0)):
+        runtimes = section_of(containerd(files, version=version))["containerd"]["runtimes"]
+        assert runtimes["fairlead"]["pod_annotations"] == ["example.com/*", "*", "cdi.k8s.io"]
+
+
 def docker_members(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return docker's file after us."""
     path = table.ENGINES["docker"].config

@@ -141,6 +141,12 @@ def test_annotations_come_first_and_always_count() -> None:
     assert request.decide(container(annotations=marks), policy(mode="env")).is_empty
 
 
+def test_annotations_that_crio_hands_on_are_the_pods_own_and_ask_for_nothing() -> None:
+    marks = {"cdi.k8s.io/mine": "nvidia.com/gpu=all", "io.kubernetes.cri-o.ContainerType": "container"}
+    assert request.decide(container(annotations=marks), request.Policy()).is_empty
+    assert request.decide(container("NVIDIA_VISIBLE_DEVICES=0", annotations=marks), policy()).names == (f"{GPU}0",)
+
+
 @pytest.mark.parametrize(
     ("place", "name"),
     [

@@ -13,6 +13,7 @@ Source: containerd 1.6, 1.7 and 2.2, LoadConfig and mergeConfig; docs/cri/config
 from __future__ import annotations
 
 import copy
+import fnmatch
 import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -159,11 +160,20 @@ def _handler(source: Mapping[str, Any], program: str, wish: Wish) -> dict[str, A
     # The first shim of all knew its program by another name.
     key = "Runtime" if kind.startswith(_RUNC_KINDS[1]) else "BinaryName"
     handler["options"] = {**handler.pop("options", {}), key: program}
+    if "pod_annotations" in handler:
+        # A pod's author writes them, and the shim takes what asks for a device for the kubelet's word.
+        handler["pod_annotations"] = [item for item in handler["pod_annotations"] if not _asks_for_devices(item)]
     if not wish.enables_cdi:
         # What the kubelet asks for reaches the shim; what a pod's author writes (`pod_annotations`) does not.
         wanted = handler.get("container_annotations", [])
         handler["container_annotations"] = [*wanted, *({"cdi.k8s.io/*"} - set(wanted))]
     return handler
+
+
+def _asks_for_devices(pattern: str) -> bool:
+    """Whether a pattern lets annotations of CDI through; its `*` never reaches over a slash."""
+    domain, slash, _ = pattern.partition("/")
+    return bool(slash) and fnmatch.fnmatchcase("cdi.k8s.io", domain)
 
 
 def _fill(ours: dict[str, Any], section: Mapping[str, Any], wish: Wish, *, handler: dict[str, Any]) -> None:
