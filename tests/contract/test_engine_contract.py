@@ -564,6 +564,8 @@ async def test_an_image_says_what_it_sets_and_its_containers_have_it(
     assert found["EMPTY"] == ""
     name = await world.started("env", image=image_name)
     await world.ended(name)
+    held = await world.engine.create(world.spec("held", image=image_name, env={"EMPTY": "no", "OWN": "a=b"}))
+    assert held.env is None or {**found, "EMPTY": "no", "OWN": "a=b"}.items() <= held.env.items()
     assert b"NVIDIA_REQUIRE_CUDA=cuda>=12.4 brand=tesla,driver>=535\n" in await world.output(name)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import secrets
 import shutil
@@ -87,6 +88,12 @@ async def test_a_death_between_podmans_books_and_the_sandbox_is_finished_by_star
 
     output = [chunk async for chunk in made.logs(left.name, follow=True, tail=None, timestamps=False)]
     assert b"".join(output) == b"late\n"
+
+
+async def test_what_a_container_gets_for_its_environment_is_told_without_asking(image: str, tag: str) -> None:
+    state = await engine().create(dataclasses.replace(spec(image, tag, "true"), env={"OWN": "a=b"}))
+    assert state.env is not None
+    assert (state.env["OWN"], "PATH" in state.env) == ("a=b", True)
 
 
 async def test_a_container_removed_behind_our_back_is_told(image: str, tag: str) -> None:

@@ -91,6 +91,7 @@ class PodmanEngine(podman_images.PodmanImages):
             labels=dict(spec.labels),
             image=spec.image,
             pid=await self._pid(spec.name, identity, host),
+            env=await self._environment(identity, host),
         )
 
     async def _bundle(self, identity: str, host: podman_host.Host) -> Path:
@@ -105,6 +106,16 @@ class PodmanEngine(podman_images.PodmanImages):
             return int(await asyncio.to_thread(file.read_text))
         except (OSError, ValueError):
             return (await self._inspect(name)).pid
+
+    async def _environment(self, identity: str, host: podman_host.Host) -> Mapping[str, str] | None:
+        # The OCI configuration has the image's variables and the container's own, and costs no inspect.
+        file = host.bundle_folder / identity / "userdata" / "config.json"
+        try:
+            text = await asyncio.to_thread(file.read_bytes)
+            lines = podman_json.decode(text, podman_json.Bundle, what="bundle").process.env
+        except (OSError, errors.ProtocolError):
+            return None
+        return None if lines is None else podman_json.variables(lines)
 
     async def _inspect(self, name: str) -> _Brief:
         """Raises: NotFound (`ContainerNotFound`)."""

@@ -51,7 +51,7 @@ class PodmanImages:
         arguments = ("image", "inspect", "--format={{json .Config}}", "--", name)
         result = await self._podman.checked(f'image "{name}"', "look into", *arguments)
         config = podman_json.decode(result.stdout, podman_json.ImageConfig, what="image inspect")
-        return dict(line.split("=", 1) for line in config.env or [] if "=" in line)
+        return podman_json.variables(config.env or [])
 
     async def pull(self, name: str) -> None:
         """See `port.Images.pull`."""

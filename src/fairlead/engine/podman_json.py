@@ -66,6 +66,16 @@ class ImageConfig(msgspec.Struct, rename="pascal"):
     env: list[str] | None = None
 
 
+class _Process(msgspec.Struct, frozen=True):
+    env: list[str] | None = None
+
+
+class Bundle(msgspec.Struct):
+    """The part of a container's OCI configuration that is read."""
+
+    process: _Process = _Process()
+
+
 class Event(msgspec.Struct, rename="pascal"):
     """One line of `podman events`."""
 
@@ -80,6 +90,11 @@ def decode(data: bytes, kind: type[T], *, what: str) -> T:
     except msgspec.MsgspecError as error:
         message = f"podman's {what} is not what podman 4 and 5 print: {error}"
         raise errors.ProtocolError(message, reason="PodmanOutputInvalid", hint="which podman is this?") from error
+
+
+def variables(lines: Sequence[str]) -> dict[str, str]:
+    """Return what lines of NAME=value say."""
+    return dict(line.split("=", 1) for line in lines if "=" in line)
 
 
 def container_state(row: Container, *, oom_killed: bool) -> port.ContainerState:

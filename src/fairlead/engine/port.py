@@ -81,6 +81,8 @@ class ContainerState:
     started_at: float | None = None
     """Unix seconds."""
     finished_at: float | None = None
+    env: Mapping[str, str] | None = field(default=None, compare=False, repr=False)
+    """Whole environment of the first process, the image's part in it; None: not known without asking."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

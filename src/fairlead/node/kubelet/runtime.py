@@ -255,15 +255,19 @@ class Runtime:
             async with asyncio.TaskGroup() as tasks:
                 if state.pid is not None and resolved.device_nodes:
                     tasks.create_task(self._read_back(pod, item, state.pid, resolved))
-                judged = tasks.create_task(self._judge(item, resolved.hosts()))
+                judged = tasks.create_task(self._judge(item, state, resolved.hosts()))
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None
         return judged.result()
 
-    async def _judge(self, item: core.Container, hosts: list[requirement.Facts]) -> tuple[str, str] | None:
+    async def _judge(
+        self, item: core.Container, state: ContainerState, hosts: list[requirement.Facts]
+    ) -> tuple[str, str] | None:
         if not hosts[0].driver:
             return None
-        env = {**await self._images.environment(item.image), **{one.name: one.value for one in item.env}}
+        env = dict(state.env or {})
+        if state.env is None:
+            env = {**await self._images.environment(item.image), **{one.name: one.value for one in item.env}}
         return requirement.first_problem(requirement.stated(env), hosts)
 
     async def _read_back(self, pod: core.Pod, item: core.Container, pid: int, resolved: edits.Resolved) -> None:
