@@ -14,18 +14,18 @@ import os
 import signal
 import sys
 import time
-import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 # structlog takes rich along wherever it is installed, for tracebacks that are not shown here: 6 MB and 60 ms of every
-# process, a tenth of what the agent may have. A module that is None cannot be imported.
-_RICH: Final[types.ModuleType | None] = sys.modules.setdefault("rich", None)  # type: ignore[arg-type]  # as meant
+# process, a tenth of what the agent may have; and colorama, which it uses on Windows only. A module that is None cannot
+# be imported.
+_UNUSED: Final = [name for name in ("rich", "colorama") if sys.modules.setdefault(name, None) is None]  # type: ignore[arg-type]  # as meant
 import structlog  # noqa: E402  (after the line above, or it is in vain)
 
-if _RICH is None:
-    del sys.modules["rich"]
+for _name in _UNUSED:
+    del sys.modules[_name]
 
 KEYS: Final = (
     "node",
