@@ -10,7 +10,7 @@ say() { echo "cluster setup: $*" >&2; }
 # what shows it is there : package that brings it
 needs="/usr/lib/cni/bridge:containernetworking-plugins /usr/bin/openssl:openssl /usr/sbin/iptables:iptables
   /usr/sbin/runc:runc /usr/bin/busybox:busybox-static /usr/bin/nsenter:util-linux /usr/bin/podman:podman
-  /usr/bin/conmon:conmon /usr/bin/gcc:gcc /usr/lib/x86_64-linux-gnu/libc.a:libc6-dev"
+  /usr/bin/conmon:conmon /usr/bin/gcc:gcc /usr/include/stdio.h:libc6-dev"
 
 missing=()
 for need in $needs; do
