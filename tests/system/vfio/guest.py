@@ -25,7 +25,7 @@ FUNCTIONS = Path("/sys/bus/pci/devices")
 GROUPS = Path("/sys/kernel/iommu_groups")
 KIND = "amd.com/pgpu"
 PROBE = "/bundle/rootfs/bin/probe"
-LIMIT_S = 60
+LIMIT_S = 120
 LOADED = (cdi, cdigenerate, cdiread)
 """The verbs' modules, which `main` would import only once their names are known."""
 
