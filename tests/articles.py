@@ -22,7 +22,7 @@ IMAGES: Final = (
 COMMAND: Final = (
     "/bin/sh",
     "-c",
-    'id -u; env | grep CUDA; nvidia-smi -L; touch /mark; echo "root: $?"; exec sleep 3600',
+    'id -u; env | grep CUDA; nvidia-smi -L; touch /mark 2>&1; echo "root: $?"; exec sleep 3600',
 )
 """What the images run where a pod names no command."""
 FILES: Final = {

@@ -131,7 +131,11 @@ class Proxy:
                 await ending.wait()
                 await runner.cleanup()
 
-        thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
+        def live() -> None:
+            with asyncio.Runner(loop_factory=lambda: loop) as alone:  # it ends what still answers a cut connection
+                alone.run(serve())
+
+        thread = threading.Thread(target=live)
         thread.start()
         assert ready.wait(10)
         try:
@@ -140,7 +144,6 @@ class Proxy:
             loop.call_soon_threadsafe(ending.set)
             thread.join(20)
             assert not thread.is_alive()
-            loop.close()
 
     async def _answer(self, request: web.Request, session: aiohttp.ClientSession) -> web.StreamResponse:
         watches = request.query.get("watch") == "true"
