@@ -69,10 +69,5 @@ class RuntimeStub:
         return await self._call("ExecSync", request, pb.ExecSyncResponse)
 
     async def _call(self, method: str, request: message.Message, kind: type[Response]) -> Response:
-        call: grpc.aio.UnaryUnaryMultiCallable[message.Message, Response] = self._channel.unary_unary(
-            f"/{SERVICE}/{method}", lambda item: item.SerializeToString(), kind.FromString
-        )
-        try:
-            return await call(request, timeout=self._timeout_s)
-        except grpc.aio.AioRpcError as error:
-            raise deviceplugin.translate(error, method) from error
+        call = deviceplugin.method(self._channel, SERVICE, method)
+        return await deviceplugin.answer(call(request, timeout=self._timeout_s), method, kind)

@@ -180,35 +180,37 @@ class RegistrationStub:
     """Calls a kubelet. Every method raises the table's class for the status that came back."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
-        self._register = _call(channel, REGISTRATION, "Register", pb.Empty)
+        self._register = method(channel, REGISTRATION, "Register")
 
     async def register(self, request: pb.RegisterRequest, *, timeout_s: float | None = None) -> None:
         """Register one endpoint. Raises: Unavailable: no kubelet there; RequestError: it refuses name or version."""
-        await _answer(self._register(request, timeout=timeout_s), "Register")
+        await answer(self._register(request, timeout=timeout_s), "Register", pb.Empty)
 
 
 class DevicePluginStub:
     """Calls a plugin. Every method raises the table's class for the status that came back; None means no deadline."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
-        self._options = _call(channel, DEVICE_PLUGIN, "GetDevicePluginOptions", pb.DevicePluginOptions)
-        self._preferred = _call(channel, DEVICE_PLUGIN, "GetPreferredAllocation", pb.PreferredAllocationResponse)
-        self._allocate = _call(channel, DEVICE_PLUGIN, "Allocate", pb.AllocateResponse)
-        self._pre_start = _call(channel, DEVICE_PLUGIN, "PreStartContainer", pb.PreStartContainerResponse)
-        self._watch: grpc.aio.UnaryStreamMultiCallable[pb.Empty, pb.ListAndWatchResponse] = channel.unary_stream(
-            f"/{DEVICE_PLUGIN}/ListAndWatch", _encode, pb.ListAndWatchResponse.FromString
+        self._options = method(channel, DEVICE_PLUGIN, "GetDevicePluginOptions")
+        self._preferred = method(channel, DEVICE_PLUGIN, "GetPreferredAllocation")
+        self._allocate = method(channel, DEVICE_PLUGIN, "Allocate")
+        self._pre_start = method(channel, DEVICE_PLUGIN, "PreStartContainer")
+        self._watch: grpc.aio.UnaryStreamMultiCallable[pb.Empty, bytes] = channel.unary_stream(
+            f"/{DEVICE_PLUGIN}/ListAndWatch", _encode
         )
 
     async def options(self, *, timeout_s: float | None = None) -> pb.DevicePluginOptions:
         """Return which optional calls are worth making."""
-        return await _answer(self._options(pb.Empty(), timeout=timeout_s), "GetDevicePluginOptions")
+        return await answer(
+            self._options(pb.Empty(), timeout=timeout_s), "GetDevicePluginOptions", pb.DevicePluginOptions
+        )
 
     async def list_and_watch(self) -> AsyncGenerator[pb.ListAndWatchResponse, None]:
         """Yield full lists until the plugin ends the stream (returns) or it breaks (raises)."""
         stream = self._watch(pb.Empty())
         try:
-            async for answer in stream:
-                yield answer
+            async for data in stream:
+                yield _decode(pb.ListAndWatchResponse, data, "ListAndWatch")
         except grpc.aio.AioRpcError as error:
             raise translate(error, "ListAndWatch") from error
         finally:
@@ -218,28 +220,37 @@ class DevicePluginStub:
         self, request: pb.PreferredAllocationRequest, *, timeout_s: float | None = None
     ) -> pb.PreferredAllocationResponse:
         """Return the plugin's suggestion."""
-        return await _answer(self._preferred(request, timeout=timeout_s), "GetPreferredAllocation")
+        return await answer(
+            self._preferred(request, timeout=timeout_s), "GetPreferredAllocation", pb.PreferredAllocationResponse
+        )
 
     async def allocate(self, request: pb.AllocateRequest, *, timeout_s: float | None = None) -> pb.AllocateResponse:
         """Return what each container must be given."""
-        return await _answer(self._allocate(request, timeout=timeout_s), "Allocate")
+        return await answer(self._allocate(request, timeout=timeout_s), "Allocate", pb.AllocateResponse)
 
     async def pre_start_container(
         self, request: pb.PreStartContainerRequest, *, timeout_s: float | None = 30.0
     ) -> pb.PreStartContainerResponse:
         """Let the plugin act right before a container starts; kubelets allow 30 s."""
-        return await _answer(self._pre_start(request, timeout=timeout_s), "PreStartContainer")
+        return await answer(
+            self._pre_start(request, timeout=timeout_s), "PreStartContainer", pb.PreStartContainerResponse
+        )
 
 
-def _call(
-    channel: grpc.aio.Channel, service: str, method: str, kind: type[Response]
-) -> grpc.aio.UnaryUnaryMultiCallable[message.Message, Response]:
-    return channel.unary_unary(f"/{service}/{method}", _encode, kind.FromString)
+def method(
+    channel: grpc.aio.Channel, service: str, name: str
+) -> grpc.aio.UnaryUnaryMultiCallable[message.Message, bytes]:
+    """Return a call for `answer`, which reads the bytes itself: grpc.aio makes None of those that are no message."""
+    return channel.unary_unary(f"/{service}/{name}", _encode)
 
 
-async def _answer(call: grpc.aio.UnaryUnaryCall[message.Message, Response], name: str) -> Response:
+async def answer(call: grpc.aio.UnaryUnaryCall[message.Message, bytes], name: str, kind: type[Response]) -> Response:
+    """Await the answer of a call. Args: name: for messages.
+
+    Raises: ProtocolError: it cannot be read; else the table's class for the status that came back.
+    """
     try:
-        return await call
+        return _decode(kind, await call, name)
     except grpc.aio.AioRpcError as error:
         raise translate(error, name) from error
     except asyncio.CancelledError:
@@ -247,5 +258,13 @@ async def _answer(call: grpc.aio.UnaryUnaryCall[message.Message, Response], name
         if task is None or task.cancelling():
             raise
         # Nobody cancelled the caller: its channel was closed under the call, and its task would end without a word.
-        message = f"{name} failed (CANCELLED): the connection was given up while it was in flight"
-        raise errors.Unavailable(message, reason="Cancelled", status="CANCELLED") from None
+        text = f"{name} failed (CANCELLED): the connection was given up while it was in flight"
+        raise errors.Unavailable(text, reason="Cancelled", status="CANCELLED") from None
+
+
+def _decode(kind: type[Response], data: bytes, call: str) -> Response:
+    try:
+        return kind.FromString(data)
+    except message.DecodeError as error:
+        text = f"{call} was answered with {len(data)} bytes that are no {kind.__name__}"
+        raise errors.ProtocolError(text, reason="AnswerUnreadable") from error

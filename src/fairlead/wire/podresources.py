@@ -16,7 +16,6 @@ import grpc
 import grpc.aio
 from google.protobuf import message
 
-from fairlead import errors
 from fairlead.wire import deviceplugin
 from fairlead.wire.proto import podresources_pb2 as pb
 
@@ -69,28 +68,15 @@ class Stub:
     """Calls a kubelet. Every method raises the table's class for the status that came back."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
-        self._list: grpc.aio.UnaryUnaryMultiCallable[pb.ListPodResourcesRequest, pb.ListPodResourcesResponse] = (
-            channel.unary_unary(f"/{SERVICE}/List", _encode, pb.ListPodResourcesResponse.FromString)
-        )
-        self._allocatable: grpc.aio.UnaryUnaryMultiCallable[
-            pb.AllocatableResourcesRequest, pb.AllocatableResourcesResponse
-        ] = channel.unary_unary(
-            f"/{SERVICE}/GetAllocatableResources", _encode, pb.AllocatableResourcesResponse.FromString
-        )
+        self._list = deviceplugin.method(channel, SERVICE, "List")
+        self._allocatable = deviceplugin.method(channel, SERVICE, "GetAllocatableResources")
 
     async def list(self, *, timeout_s: float) -> pb.ListPodResourcesResponse:
         """Return every active pod with its containers' devices. Raises: Unavailable: no kubelet answers in time."""
-        return await _answer(self._list(pb.ListPodResourcesRequest(), timeout=timeout_s), "List")
+        call = self._list(pb.ListPodResourcesRequest(), timeout=timeout_s)
+        return await deviceplugin.answer(call, "List", pb.ListPodResourcesResponse)
 
     async def allocatable(self, *, timeout_s: float) -> pb.AllocatableResourcesResponse:
         """Return the devices that plugins advertise. Raises: as `list`."""
         call = self._allocatable(pb.AllocatableResourcesRequest(), timeout=timeout_s)
-        return await _answer(call, "GetAllocatableResources")
-
-
-async def _answer(call: grpc.aio.UnaryUnaryCall[Request, Response], name: str) -> Response:
-    try:
-        return await call
-    except grpc.aio.AioRpcError as error:
-        translated: errors.FairleadError = deviceplugin.translate(error, name)
-        raise translated from error
+        return await deviceplugin.answer(call, "GetAllocatableResources", pb.AllocatableResourcesResponse)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import cast
 
 import grpc.aio
 
@@ -14,6 +15,13 @@ from fairlead.wire import deviceplugin
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 
 RESOURCE = "example.com/gpu"
+
+
+class _Garbled:
+    """Bytes that are no message, where one is expected."""
+
+    def SerializeToString(self) -> bytes:  # noqa: N802  protobuf's
+        return b"\xff"
 
 
 class Plugin:
@@ -36,6 +44,8 @@ class Plugin:
         self.hold.set()
         self.lists = True
         """False: registered, but its list is never sent."""
+        self.garbles: frozenset[str] = frozenset()
+        """Calls whose answers are no message: ListAndWatch, Allocate."""
         self.is_deaf = False
         """True: asked for its options, it is not there any more."""
         self._hangs_up = False
@@ -86,6 +96,8 @@ class Plugin:
             while not self.lists:
                 await self._news.wait()
             while not self._hangs_up:
+                if "ListAndWatch" in self.garbles:
+                    yield cast(pb.ListAndWatchResponse, _Garbled())
                 health = {True: deviceplugin.HEALTHY, False: deviceplugin.UNHEALTHY}
                 yield pb.ListAndWatchResponse(
                     devices=[pb.Device(ID=name, health=health[good]) for name, good in self.devices.items()]
@@ -106,6 +118,8 @@ class Plugin:
         await self.hold.wait()
         if self.refuses is not None:
             raise self.refuses
+        if "Allocate" in self.garbles:
+            return cast(pb.AllocateResponse, _Garbled())
         answer = pb.ContainerAllocateResponse(envs={"DEVICES": ",".join(ids), "ASKED": str(len(self.asked))})
         return pb.AllocateResponse(container_responses=[answer] * self.answers_for)
 

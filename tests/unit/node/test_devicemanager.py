@@ -224,6 +224,17 @@ async def test_the_newest_plugin_of_a_resource_is_the_one_in_use(tmp_path: Path)
         await books.until_capacity(2, 0)
 
 
+async def test_a_plugin_whose_list_cannot_be_read_is_gone_and_takes_nobody_along(tmp_path: Path) -> None:
+    plugin, other = Plugin("g0"), Plugin("h0")
+    async with _books(tmp_path) as books, books.plugged(plugin), books.plugged(other, "example.com/other"):
+        plugin.garbles = frozenset({"ListAndWatch"})
+        await plugin.change({"g0": True, "g1": True})
+        await books.until_capacity(1, 0)
+        assert not books.manager.is_registered(RESOURCE)
+        await other.change({"h0": True, "h1": True})
+        await books.until_capacity(2, 2, "example.com/other")
+
+
 # choosing
 
 
@@ -357,6 +368,16 @@ async def _caught(call: Any) -> errors.FairleadError | None:
     except errors.FairleadError as error:
         return error
     return None
+
+
+async def test_an_answer_that_cannot_be_read_is_refused_and_the_plugin_serves_on(tmp_path: Path) -> None:
+    plugin = Plugin("g0")
+    async with _books(tmp_path) as books, books.plugged(plugin):
+        plugin.garbles = frozenset({"Allocate"})
+        with pytest.raises(errors.ProtocolError, match="Allocate was answered with 1 bytes that are no AllocateResp"):
+            await books.allocate(_pod())
+        plugin.garbles = frozenset()
+        assert await books.allocate(_pod(uid="uid-2")) == {"main0": ("g0",)}
 
 
 async def test_an_answer_for_another_number_of_containers_is_refused(tmp_path: Path) -> None:
