@@ -24,8 +24,8 @@ if [ ${#missing[@]} -gt 0 ]; then
   fi
   say "installing Debian packages: ${missing[*]}"
   export DEBIAN_FRONTEND=noninteractive
-  apt-get update -qq >/dev/null
-  apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  apt-get update -qq -o DPkg::Lock::Timeout=300 >/dev/null
+  apt-get install -y -qq -o DPkg::Lock::Timeout=300 --no-install-recommends "${missing[@]}" >/dev/null
 fi
 
 # What Debian 12 ships and no Go module can be built to: unpacked, never installed, so no service of it starts.

@@ -29,7 +29,7 @@ from fairlead.store import recorder, sqlite
 from fairlead.store.memory import MemoryStore
 from fairlead.wire.kubernetes import core, gpudevice, meta
 
-PATIENCE_S = 10.0
+PATIENCE_S = 50.0
 NVIDIA = "nvidia.com/gpu"
 
 

@@ -24,7 +24,7 @@ from fairlead.plan import advertise, answer, choose
 from fairlead.wire import deviceplugin as wire
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 
-PATIENCE_S = 5.0
+PATIENCE_S = 50.0
 
 
 class Kubelet:
@@ -75,7 +75,7 @@ class Kubelet:
             self.sweeps_late = False
             (self.folder / request.endpoint).unlink()
             try:
-                async with asyncio.timeout(2 * PATIENCE_S):  # the real one blocks in its dial for 10 s
+                async with asyncio.timeout(PATIENCE_S):  # the real one blocks in its dial for 10 s
                     await asyncio.Event().wait()
             finally:
                 await channel.close()

@@ -26,7 +26,7 @@ from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.proto import podresources_pb2 as pb
 
 RESOURCE = "nvidia.com/gpu"
-PATIENCE_S = 10.0
+PATIENCE_S = 50.0
 
 
 @pytest.fixture

@@ -113,7 +113,7 @@ def uuid_at(inventory: Inventory, index: int) -> str:
 async def listen(subject: Subject) -> AsyncIterator[GPUEvent]:
     """Begin to watch and come back once nothing is missed any more."""
     events = subject.silicon.watch_events()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(50):
         first = await anext(events)
     assert first.kind is EventKind.CHANGED
     return events

@@ -43,7 +43,7 @@ class _Recorder:
         return answer
 
     async def called(self) -> str:
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(50):
             return await self.calls.get()
 
     async def is_quiet(self) -> bool:
@@ -189,7 +189,7 @@ async def test_a_bug_ends_the_queue_and_is_not_hidden() -> None:
     queue = WorkQueue("test", work)
     queue.add("a")
     with pytest.raises(ExceptionGroup) as caught:
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(50):
             await queue.run()
     assert caught.group_contains(ZeroDivisionError)
 

@@ -54,7 +54,7 @@ async def _running(store: MemoryStore, keep: int) -> AsyncIterator[None]:
 
 async def _until_gone(store: MemoryStore, kind: type[core.Pod | core.Event], count: int) -> None:
     gone = 0
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(50):
         async for change in store.watch(kind, since="0"):
             gone += change.kind is ChangeKind.DELETED
             if gone == count:

@@ -64,7 +64,7 @@ async def _running(store: MemoryStore) -> AsyncIterator[None]:
 
 
 async def _until(store: MemoryStore, name: str, holds: Callable[[core.Pod], bool]) -> core.Pod:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(50):
         async for change in store.watch(core.Pod):
             if change.object.metadata.name == name and holds(change.object):
                 return change.object
@@ -99,7 +99,7 @@ async def test_a_pod_is_bound_and_the_decision_recorded_with_every_nodes_verdict
 
 
 async def _until_event(store: MemoryStore, reason: str) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(50):
         async for change in store.watch(core.Event):
             if change.object.reason == reason:
                 return

@@ -50,6 +50,6 @@ async def test_agents_that_live_are_waited_for() -> None:
         await withdraw.until_ended(store, _AGENTS, within_s=0.01)
     assert caught.value.reason == "AgentsLeft"
 
-    async with asyncio.TaskGroup() as tasks, asyncio.timeout(5):
+    async with asyncio.TaskGroup() as tasks, asyncio.timeout(50):
         tasks.create_task(withdraw.until_ended(store, _AGENTS, within_s=5))
         await store.delete(core.Pod, "agent-1", "fairlead", grace_s=0)

@@ -37,7 +37,7 @@ class Books:
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Wait until something holds; it is looked at after every change of capacity."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(50):
             while not holds():
                 self._changed.clear()
                 await self._changed.wait()
@@ -49,7 +49,7 @@ class Books:
         """Register as a plugin does, over kubelet.sock."""
         address = deviceplugin.target(self.sockets / deviceplugin.KUBELET_SOCKET)
         async with grpc.aio.insecure_channel(address, options=deviceplugin.CHANNEL_OPTIONS) as channel:
-            await deviceplugin.RegistrationStub(channel).register(request, timeout_s=5)
+            await deviceplugin.RegistrationStub(channel).register(request, timeout_s=50)
 
     @contextlib.asynccontextmanager
     async def plugged(self, plugin: Plugin, resource: str = RESOURCE) -> AsyncIterator[None]:
@@ -327,7 +327,7 @@ async def test_a_plugin_that_dies_while_it_is_asked_leaves_the_devices_free(tmp_
     async with _books(tmp_path) as books, asyncio.TaskGroup() as tasks:
         async with books.plugged(plugin):
             asking = tasks.create_task(_caught(books.allocate(_pod())))
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(50):
                 await plugin.was_asked.wait()
         assert (_reason(await asking), books.manager.holders()) == ("PluginUnreachable", frozenset())
 

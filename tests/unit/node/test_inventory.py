@@ -15,7 +15,7 @@ from fairlead.model.ids import GPUUUID
 from fairlead.node import health, inventory, latest
 from fairlead.plan import health as rules
 
-PATIENCE_S = 5.0
+PATIENCE_S = 50.0
 POLICY = rules.Policy(hold_s=0.01, settle_s=0.0, persist_s=0.01)
 DRIVER = Driver(vendor=Vendor.NVIDIA, version="550.163.01")
 

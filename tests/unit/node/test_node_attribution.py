@@ -28,7 +28,7 @@ from fairlead.wire.proto import deviceplugin_pb2 as pb
 
 GPU = "nvidia.com/gpu"
 NAMES = ("nvidia.com/gpu=GPU-a",)
-PATIENCE_S = 10.0
+PATIENCE_S = 50.0
 START = ["DevicesChosen", "DevicesAllocated", "EditsResolved", "ContainerCreated", "IsolationRead", "ContainerStarted"]
 
 

@@ -26,7 +26,7 @@ from fairlead.wire.kubernetes.gpudevice import GPUDevice
 
 RESOURCE = "nvidia.com/gpu"
 UUID = GPUUUID("GPU-a")
-PATIENCE_S = 10.0
+PATIENCE_S = 50.0
 SICK = health.Verdict(state=health.State.FAULTY, reason="XID79", message="XID 79: fell off the bus")
 
 

@@ -13,7 +13,7 @@ import pytest
 from fairlead.node import sight
 
 UID = "0d3b5f4e-1111-2222-3333-444455556666"
-PATIENCE_S = 10.0
+PATIENCE_S = 50.0
 ID = "ab" * 32
 OTHER = "cd" * 32
 

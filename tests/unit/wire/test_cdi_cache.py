@@ -22,7 +22,7 @@ def spec(kind: str, *, mark: str = "x") -> str:
 
 async def following(changes: AsyncIterator[directory.Registry], *, names: set[str]) -> directory.Registry:
     """Return the first registry that has exactly these devices; fails by timeout."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(50):
         async for registry in changes:
             if set(registry.devices) == names:
                 return registry
