@@ -174,7 +174,9 @@ async def test_a_closed_exec_session_leaves_no_process_in_the_container(image: s
     await made.start(state.name)
     session = await made.exec(state.name, ("/bin/sh", "-c", "echo ready; sleep 61"), tty=tty, stdin=False)
     assert (await session.read()).startswith(b"ready")
-    assert "sleep" in marked(session._mark)
+    async with asyncio.timeout(50):
+        while "sleep" not in marked(session._mark):  # the shell's child is a shell at first
+            await asyncio.sleep(0.02)
 
     await session.close()
 
