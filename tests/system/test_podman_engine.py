@@ -172,11 +172,11 @@ async def test_a_closed_exec_session_leaves_no_process_in_the_container(image: s
     made = engine()
     state = await made.create(spec(image, tag, "sleep 60"))
     await made.start(state.name)
-    session = await made.exec(state.name, ("/bin/sh", "-c", "echo ready; sleep 61"), tty=tty, stdin=False)
+    # its child is a shell, too, until it has become what it is told to be
+    script = "sleep 61 & until grep -q sleep /proc/$!/comm; do :; done; echo ready; wait"
+    session = await made.exec(state.name, ("/bin/sh", "-c", script), tty=tty, stdin=False)
     assert (await session.read()).startswith(b"ready")
-    async with asyncio.timeout(50):
-        while "sleep" not in marked(session._mark):  # the shell's child is a shell at first
-            await asyncio.sleep(0.02)
+    assert "sleep" in marked(session._mark)
 
     await session.close()
 
