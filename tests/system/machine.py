@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 
 import click
 import oci_bundle
+import onboard
 import pytest
 
 import fairlead
@@ -30,12 +31,15 @@ SITE = Path(click.__file__).parent.parent
 PACKAGES = ("asyncinotify", "click", "msgspec", "structlog", "yaml")
 _UNUSED = frozenset({"site-packages", "dist-packages", "test", "tests", "idlelib", "tkinter", "lib2to3", "ensurepip"})
 _INIT = """#!/bin/busybox sh
-PATH=/bin:/usr/sbin:/usr/bin HOME=/root PYTHONPATH={path}
-export PATH HOME PYTHONPATH
 mount() {{ /bin/busybox mount -t "$1" "$1" "$2"; }}
 mount proc /proc; mount sysfs /sys; mount devtmpfs /dev; mount cgroup2 /sys/fs/cgroup
 mount tmpfs /tmp; mount tmpfs /run
 while read -r module; do /bin/busybox insmod "/modules/$module.ko"; done </modules/order
+exec {first}
+"""
+_START = """#!/bin/busybox sh
+PATH=/bin:/usr/sbin:/usr/bin HOME=/root PYTHONPATH={path}
+export PATH HOME PYTHONPATH
 {python} /guest.py
 exec /bin/busybox poweroff -f
 """
@@ -93,6 +97,10 @@ class Contents:
     """By path; their libraries come with them."""
     files: Mapping[str, bytes]
     """Name → contents; all of them may be run."""
+    packages: Sequence[str] = ()
+    """Of Python, besides those that layer commands import."""
+    first: str = "/start"
+    """Command line of process 1; `/start` runs the guest's program and powers off."""
 
 
 def require() -> None:
@@ -107,9 +115,8 @@ def pack(target: Path, contents: Contents) -> Path:
     python = Path(sys.executable).resolve()
     library = Path(sysconfig.get_path("stdlib"))
     source = Path(fairlead.__file__).parent
-    native = [
-        path for top in (library / "lib-dynload", *(SITE / name for name in PACKAGES)) for path in top.rglob("*.so")
-    ]
+    packages = [SITE / name for name in (*PACKAGES, *contents.packages)]
+    native = [path for top in (library / "lib-dynload", *packages) for path in top.rglob("*.so")]
     programs = [python, *native, *map(Path, contents.programs)]
     with target.open("wb") as file:
         archive = Archive(file)
@@ -119,14 +126,16 @@ def pack(target: Path, contents: Contents) -> Path:
         archive.add_file(Path("/usr/bin/busybox"), "/bin/busybox")
         for path in (*programs, *_libraries(programs)):
             archive.add_file(path)
-        for top in (library, source, *(SITE / name for name in PACKAGES)):
+        for top in (library, source, *packages):
             archive.add_tree(top)
         archive.add_file(SITE / "typing_extensions.py")
         _add_modules(archive, contents.modules)
         archive.add_file(contents.guest, "/guest.py")
+        archive.add_file(Path(onboard.__file__), "/onboard.py")
         for name, data in contents.files.items():
             archive.add(name, data)
-        archive.add("init", _INIT.format(path=f"{SITE}:{source.parent}", python=python).encode())
+        archive.add("init", _INIT.format(first=contents.first).encode())
+        archive.add("start", _START.format(path=f"{SITE}:{source.parent}", python=python).encode())
         archive.close()
     return target
 

@@ -47,7 +47,14 @@ class Result:
 
 def base_env() -> dict[str, str]:
     """Return the environment every program gets: where programs are, whose home, messages in English."""
-    return {"PATH": PATH, "HOME": pwd.getpwuid(os.geteuid()).pw_dir, "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
+    return {"PATH": PATH, "HOME": _home(), "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
+
+
+def _home() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_dir
+    except KeyError:  # a system without this user in /etc/passwd; as login(1) does
+        return "/"
 
 
 def find_program(name: str) -> Path | None:

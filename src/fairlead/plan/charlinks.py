@@ -1,8 +1,9 @@
 """Which links `/dev/char` needs so that systemd lets containers have their GPUs.
 
-With the systemd cgroup driver runc names devices as `DeviceAllow=/dev/char/MAJOR:MINOR`, and systemd looks that path
-up. udev makes these links for devices the kernel announces; NVIDIA's nodes are made by a program, without an event, so
-their links are missing: containers start and then lose their GPUs at the next `systemctl daemon-reload`.
+With the systemd cgroup driver runc names devices as `DeviceAllow=/dev/char/MAJOR:MINOR`. Some versions look that path
+up and leave out what is not there (1.1.3 to 1.1.6), as does systemd before 240. udev makes these links for devices the
+kernel announces; NVIDIA's nodes are made by a program, without an event, so their links are missing: containers start
+and then lose their GPUs at the next `systemctl daemon-reload`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Runs inside the virtual machine of `test_vfio_machine.py`: does what an operator would and reports what came of it.
 
-Nothing is judged here; each report is a JSON line `{"name": …, "value": …}` on the second serial port. Fairlead's own
-program is imported once and forked for each command line, because importing costs seconds where every instruction is
-emulated; the commands are otherwise those of the shell, with their own output and exit codes.
+Nothing is judged here; reports and command lines are those of `onboard.py`.
 """
 
 from __future__ import annotations
@@ -11,13 +9,14 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fairlead.cli import cdi, cdigenerate, cdiread, main
+from onboard import fairlead, report, start
+
+from fairlead.cli import cdi, cdigenerate, cdiread
 from fairlead.inject import launcher
 
 GPU, SHARED, SIBLING, OTHER = "0000:00:04.0", "0000:00:05.0", "0000:00:05.1", "0000:00:06.0"
@@ -27,33 +26,7 @@ KIND = "amd.com/pgpu"
 PROBE = "/bundle/rootfs/bin/probe"
 LIMIT_S = 120
 LOADED = (cdi, cdigenerate, cdiread)
-"""The verbs' modules, which `main` would import only once their names are known."""
-
-
-def report(name: str, value: Any) -> None:
-    with Path("/dev/ttyS1").open("w") as port:
-        port.write(json.dumps({"name": name, "value": value}) + "\n")
-
-
-def start(*arguments: str, folder: Path) -> int:
-    """Fork a command line of Fairlead; its output goes to files. Returns the pid."""
-    folder.mkdir(exist_ok=True)
-    pid = os.fork()
-    if pid:
-        return pid
-    for number, name in ((1, "out"), (2, "err")):
-        os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), number)
-    code = main.invoke(arguments, env={"PATH": "/usr/sbin:/usr/bin:/bin", "HOME": "/root"})
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
-
-
-def fairlead(*arguments: str) -> dict[str, Any]:
-    folder = Path("/run/call")
-    pid = start(*arguments, folder=folder)
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    return {"code": code, "out": (folder / "out").read_text(), "err": (folder / "err").read_text()}
+"""The verbs' modules."""
 
 
 def generate(folder: str) -> dict[str, Any]:

@@ -21,6 +21,11 @@ async def test_a_program_gets_the_given_environment_and_nothing_else(monkeypatch
     assert sorted(result.stdout.decode().split()) == ["ONLY=this", f"PATH={command.PATH}"]
 
 
+def test_a_user_whom_the_system_does_not_know_is_at_home_in_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 2**32 - 2)
+    assert command.base_env()["HOME"] == "/"
+
+
 async def test_code_and_last_line_come_back(tmp_path: Path) -> None:
     script = "echo out; echo first >&2; echo 'Error: last' >&2; echo >&2; pwd; exit 3"
     result = await command.run(["sh", "-c", script], env=ENV, timeout_s=10, folder=tmp_path)
