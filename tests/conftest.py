@@ -5,6 +5,8 @@ worker runs them in order. So do those of a file of the cluster ring, which shar
 cluster. Any other test goes to whichever worker is free. (xdist 3.8's own `--dist loadgroup` does nothing under pytest
 9.2: node ids can no longer be changed.)
 
+Where a failed test is repeated (`--reruns`, see `.ci/run`), the summary shows why it failed the first time.
+
 And how long Hypothesis may take: a loaded machine is slow, and timings never fail a test (its own profile for CI, which
 takes the same examples every time, stays in force there).
 """
@@ -36,3 +38,10 @@ class Rings(LoadScopeScheduling):  # type: ignore[misc]
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Rings:
     """Tell xdist how to share out tests, whichever `--dist` was asked for."""
     return Rings(config, log)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show the failures that a second try has covered."""
+    for report in terminalreporter.getreports("rerun"):
+        terminalreporter.section(f"first try of {report.nodeid}", sep="_")
+        terminalreporter.write_line(report.longreprtext)

@@ -67,8 +67,10 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_books_are_rebuilt(home: Home)
     damaged = path.read_bytes()[:-20]
     path.write_bytes(damaged)
     home.up()
+    aside = path.parent / "device-manager.json.damaged-1"
+    home.until(aside.exists, what="the kubelet has set it aside")
+    assert aside.read_bytes() == damaged
     home.until(lambda: home.allocatable() == 8, what="the plugin registered")
-    assert (path.parent / "device-manager.json.damaged-1").read_bytes() == damaged
     home.start("other", "-g", "5")
     assert not set(held) & set(home.show("other")["gpu_ids"])
     home.ok("run", "-d", "-g", "1", "--name", "waits", home.image, "--", "true")

@@ -78,7 +78,7 @@ class GPUDevices:
             await self._mark(devices, reason, message)
             return None
         now = asyncio.get_running_loop().time()
-        left_s = self._missed_at.setdefault(key, now) + self._gone_s - now
+        left_s = self._gone_s - (now - self._missed_at.setdefault(key, now))
         if left_s > 0:
             await self._mark(devices, _NODE_GONE, f"node {key} is gone")
             return left_s
