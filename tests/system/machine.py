@@ -97,6 +97,8 @@ class Contents:
     """By path; their libraries come with them."""
     files: Mapping[str, bytes]
     """Name → contents; all of them may be run."""
+    tree: Path = Path("/")
+    """Where Debian packages were unpacked; programs and libraries below it are packed as if below the root."""
     packages: Sequence[str] = ()
     """Of Python, besides those that layer commands import."""
     first: str = "/start"
@@ -124,8 +126,9 @@ def pack(target: Path, contents: Contents) -> Path:
             archive.add(name, mode=0o040755)
         archive.add("bin/sh", b"busybox", mode=0o120777)
         archive.add_file(Path("/usr/bin/busybox"), "/bin/busybox")
-        for path in (*programs, *_libraries(programs)):
-            archive.add_file(path)
+        for path in (*programs, *_libraries(programs, contents.tree)):
+            below = path.relative_to(contents.tree) if path.is_relative_to(contents.tree) else path
+            archive.add_file(path, str(below))
         for top in (library, source, *packages):
             archive.add_tree(top)
         archive.add_file(SITE / "typing_extensions.py")
@@ -140,8 +143,10 @@ def pack(target: Path, contents: Contents) -> Path:
     return target
 
 
-def _libraries(programs: Iterable[Path]) -> list[Path]:
-    done = subprocess.run(("ldd", *programs), capture_output=True, text=True, check=False)
+def _libraries(programs: Iterable[Path], tree: Path) -> list[Path]:
+    folders = [] if tree == Path("/") else [str(path) for path in tree.glob("**/x86_64-linux-gnu/**/") if path.is_dir()]
+    line = ("env", f"LD_LIBRARY_PATH={':'.join(folders)}", "ldd", *map(str, programs))
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
     return [Path(name) for name in sorted(set(re.findall(r"^\s.*?(/\S+) \(0x", done.stdout, re.MULTILINE)))]
 
 

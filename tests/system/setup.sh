@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What the slow ring's virtual machine needs beside tools/setup.sh: an emulator and a compiler from Debian, and a Debian
-# kernel, which is unpacked and never installed. Does nothing in a few milliseconds once that has been done.
+# What the slow ring's virtual machine needs beside tools/setup.sh: an emulator and a compiler from Debian, a Debian
+# kernel and Debian's systemd, which are unpacked and never installed. Does nothing in a few milliseconds once that
+# has been done.
 set -euo pipefail
 
 say() { echo "system setup: $*" >&2; }
@@ -9,15 +10,21 @@ say() { echo "system setup: $*" >&2; }
 needs="/usr/bin/qemu-system-x86_64:qemu-system-x86 /usr/bin/busybox:busybox-static /usr/sbin/runc:runc /usr/bin/crun:crun
   /usr/bin/gcc:gcc /usr/lib/x86_64-linux-gnu/libc.a:libc6-dev"
 kernel="$HOME/.cache/fairlead/debian/linux-cloud"
+# Process 1 of the virtual machine that is reloaded, where this machine has no systemd of its own; with its libraries.
+systemd="$HOME/.cache/fairlead/debian/systemd"
+systemd_packages="systemd libsystemd-shared libacl1 libapparmor1 libaudit1 libblkid1 libcap-ng0 libcap2 libcrypt1
+  libgcrypt20 libgpg-error0 libip4tc2 libkmod2 liblz4-1 liblzma5 libmount1 libpam0g libpcre2-8-0 libseccomp2 libselinux1
+  libssl3 libzstd1"
 
 [ "$(uname -m)" = x86_64 ] || { say "the virtual machine is an x86-64 one: its tests will be skipped"; exit 0; }
 missing=()
 for need in $needs; do
   [ -e "${need%%:*}" ] || missing+=("${need##*:}")
 done
-[ ${#missing[@]} -eq 0 ] && [ -d "$kernel" ] && exit 0
+has_systemd() { [ -e /lib/systemd/systemd ] || [ -d "$systemd" ]; }
+[ ${#missing[@]} -eq 0 ] && [ -d "$kernel" ] && has_systemd && exit 0
 if [ "$(id -u)" -ne 0 ]; then
-  say "missing: ${missing[*]} and a kernel in $kernel. Run as root: their tests will be skipped"
+  say "missing: ${missing[*]}, a kernel in $kernel or systemd in $systemd. Run as root: their tests will be skipped"
   exit 0
 fi
 export DEBIAN_FRONTEND=noninteractive
@@ -27,18 +34,23 @@ if [ ${#missing[@]} -gt 0 ]; then
   say "installing Debian packages: ${missing[*]}"
   apt install -y --no-install-recommends "${missing[@]}"
 fi
+unpack() { # folder, packages
+  say "unpacking ${*:2}"
+  mkdir -p "${1%/*}"
+  part="$(mktemp -d "$1.XXXX")"
+  trap 'rm -rf "$part"' EXIT
+  if ! (cd "$part" && apt download "${@:2}" 2>/dev/null && for file in *.deb; do dpkg -x "$file" .; done && rm ./*.deb); then
+    say "no ${*:2} to be had: its tests will be skipped"
+    exit 0
+  fi
+  # Another run may have been quicker.
+  mv -T "$part" "$1" 2>/dev/null || [ -d "$1" ]
+}
 if [ ! -d "$kernel" ]; then
   # The cloud flavour boots in two seconds without KVM, and has VFIO's modules.
   package="$(apt-cache depends linux-image-cloud-amd64 2>/dev/null | awk '/Depends: linux-image/ {print $2; exit}')"
   [ -n "$package" ] || { say "no cloud kernel among this machine's packages: its tests will be skipped"; exit 0; }
-  say "unpacking $package"
-  mkdir -p "${kernel%/*}"
-  part="$(mktemp -d "$kernel.XXXX")"
-  trap 'rm -rf "$part"' EXIT
-  if ! (cd "$part" && apt download "$package" 2>/dev/null && dpkg -x ./*.deb . && rm ./*.deb); then
-    say "no $package to be had: its tests will be skipped"
-    exit 0
-  fi
-  # Another run may have been quicker.
-  mv -T "$part" "$kernel" 2>/dev/null || [ -d "$kernel" ]
+  unpack "$kernel" "$package"
 fi
+# shellcheck disable=SC2086  # a list of packages
+has_systemd || unpack "$systemd" $systemd_packages

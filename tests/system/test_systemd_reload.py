@@ -22,9 +22,9 @@ from fairlead.wire.cdi import spec as cdi
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 HERE = Path(__file__).parent / "reload"
-SYSTEMD = Path("/lib/systemd/systemd")
-EXECUTOR = Path("/usr/lib/systemd/systemd-executor")
-"""Since systemd 255."""
+UNPACKED = machine.KERNEL.parent / "systemd"
+NAMES = ("lib/systemd/systemd", "bin/systemctl", "lib/systemd/systemd-executor")
+"""Below /usr, or the root in Debian 12; the last one since systemd 255."""
 GPUS = 3
 GIVEN, TAKEN, NOT_THERE = [errno.ENXIO] * 2, [errno.EPERM] * 2, [errno.ENOENT, errno.EPERM]
 """What `open()` says by name and by number."""
@@ -78,13 +78,20 @@ def runtime_spec() -> bytes:
     return json.dumps(document).encode()
 
 
+def systemd(tree: Path) -> list[Path]:
+    """Its programs below a root, process 1 first; none where it is not there."""
+    places = ([tree / top / name for top in ("usr", "")] for name in NAMES)
+    found = [next((path for path in each if path.exists()), None) for each in places]
+    return [path for path in found if path is not None] if found[0] and found[1] else []
+
+
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the guest reported, by name."""
     machine.require()
-    oci_bundle.require("systemctl")
-    if not SYSTEMD.exists():
-        pytest.skip(f"needs {SYSTEMD}, of Debian's package systemd; it runs in the virtual machine only")
+    tree = next((path for path in (Path("/"), UNPACKED) if systemd(path)), None)
+    if tree is None:
+        pytest.skip(f"needs systemd, its own or in {UNPACKED}: run tests/system/setup.sh as root")
     folder = tmp_path_factory.mktemp("machine")
     probe = oci_bundle.compile_c(PROBE, folder / "probe", "-static")
     files = {
@@ -95,14 +102,15 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "rootfs/bin/probe": probe.read_bytes(),
         "rootfs/tmp/.keep": b"",
     }
-    programs = [str(SYSTEMD), "/usr/bin/systemctl", "/usr/sbin/runc", *([str(EXECUTOR)] if EXECUTOR.exists() else [])]
+    found = systemd(tree)
     contents = machine.Contents(
         guest=HERE / "guest.py",
         modules=(),
-        programs=programs,
+        programs=[*map(str, found), "/usr/sbin/runc"],
+        tree=tree,
         files=files,
         packages=("grpc", "google", "tomlkit"),
-        first=f"{SYSTEMD} --unit=fairlead.target --log-level=warning --log-target=console",
+        first=f"/{found[0].relative_to(tree)} --unit=fairlead.target --log-level=warning --log-target=console",
     )
     initramfs = machine.pack(folder / "initramfs", contents)
     try:

@@ -24,6 +24,7 @@ from fairlead.settings import Settings
 LOADED = (cdi, cdiread, isolate, runtime)
 """The verbs' modules."""
 KIND = "nvidia.com/gpu"
+SYSTEMCTL = shutil.which("systemctl", path="/usr/bin:/bin") or "systemctl"
 NODES = (*((f"nvidia{minor}", minor) for minor in range(3)), ("nvidiactl", 255))
 
 
@@ -47,7 +48,7 @@ def audit(name: str, *options: str) -> dict[str, Any]:
 
 
 def unit(name: str) -> str:
-    return str(call("/usr/bin/systemctl", "show", "-p", "DeviceAllow,DevicePolicy", f"fl-{name}.scope")["said"])
+    return str(call(SYSTEMCTL, "show", "-p", "DeviceAllow,DevicePolicy", f"fl-{name}.scope")["said"])
 
 
 def programs(name: str) -> int:
@@ -70,7 +71,7 @@ def run(name: str, gpu: str) -> dict[str, Any]:
 
 
 def reload() -> None:
-    done = call("/usr/bin/systemctl", "daemon-reload")
+    done = call(SYSTEMCTL, "daemon-reload")
     if done["code"]:
         raise RuntimeError(done["said"])
 
@@ -109,7 +110,7 @@ def made_to_last() -> None:
     """Tell the unit what runc did not; the links are gone again, which nobody needs any more."""
     shutil.rmtree("/dev/char")
     rules = [f"DeviceAllow=/dev/char/195:{minor} rw" for minor in (0, 255)]
-    report("property", call("/usr/bin/systemctl", "set-property", "--runtime", "fl-bare.scope", *rules))
+    report("property", call(SYSTEMCTL, "set-property", "--runtime", "fl-bare.scope", *rules))
     report("told", {"look": look("bare"), "unit": unit("bare")})
     reload()
     report("told and reloaded", {"look": look("bare"), "audit": audit("bare")})
@@ -131,7 +132,7 @@ def attached() -> None:
 def work() -> None:
     for name, minor in NODES:
         os.mknod(f"/dev/{name}", stat.S_IFCHR | 0o666, os.makedev(195, minor))
-    report("systemd", call("/usr/bin/systemctl", "--version")["said"])
+    report("systemd", call(SYSTEMCTL, "--version")["said"])
     without_links()
     with_links()
     made_to_last()
