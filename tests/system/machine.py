@@ -2,7 +2,7 @@
 
 `pack` writes the initramfs: busybox, the kernel's modules in the order in which they can be loaded, the programs asked
 for with their libraries, and the interpreter, its standard library, Fairlead and what its layer commands import, each
-at the path it has here. `boot` runs it until it powers itself off. `tests/system/setup.sh` brings emulator and kernel.
+at the path it has here (so nothing is mounted over /tmp, where a checkout may lie). `boot` runs it until it powers itself off. `tests/system/setup.sh` brings emulator and kernel.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _UNUSED = frozenset({"site-packages", "dist-packages", "test", "tests", "idlelib
 _INIT = """#!/bin/busybox sh
 mount() {{ /bin/busybox mount -t "$1" "$1" "$2"; }}
 mount proc /proc; mount sysfs /sys; mount devtmpfs /dev; mount cgroup2 /sys/fs/cgroup
-mount tmpfs /tmp; mount tmpfs /run
+mount tmpfs /run
 while read -r module; do /bin/busybox insmod "/modules/$module.ko"; done </modules/order
 exec {first}
 """
