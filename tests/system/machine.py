@@ -2,7 +2,8 @@
 
 `pack` writes the initramfs: busybox, the kernel's modules in the order in which they can be loaded, the programs asked
 for with their libraries, and the interpreter, its standard library, Fairlead and what its layer commands import, each
-at the path it has here (so nothing is mounted over /tmp, where a checkout may lie). `boot` runs it until it powers itself off. `tests/system/setup.sh` brings emulator and kernel.
+at the path it has here (so nothing is mounted over /tmp, where a checkout may lie). `boot` runs it until it powers
+itself off. `tests/system/setup.sh` brings emulator and kernel.
 """
 
 from __future__ import annotations
