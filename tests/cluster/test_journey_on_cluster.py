@@ -146,7 +146,11 @@ def test_every_run_of_a_pod_that_comes_and_goes_is_told(
     assert {reason: len(found) for reason, found in places.items()} == dict.fromkeys(once, 3), runs
     for run in zip(*(places[reason] for reason in once), strict=True):
         assert list(run) == sorted(run), runs
-    for step in [step for step in steps if step.reason == "IsolationRead"][:3]:
+    looked = [step for step in steps if step.reason == "IsolationRead"][:3]
+    # A container of milliseconds may be gone before the probe on a busy machine: then the step says so.
+    read = [step for step in looked if "took the probe along" not in str(step.facts["unread"])]
+    assert read, looked
+    for step in read:
         assert_isolated(step)
 
 
