@@ -47,6 +47,7 @@ class Crio(enginehost.CRINode):
     engine = "crio"
     folder = "/etc/crio"
     command = ("crio", "--log-level=info")
+    loader = ("podman", "--storage-driver=vfs", "load", "--quiet", "--input")
 
     @property
     def socket(self) -> Path:
@@ -59,12 +60,6 @@ class Crio(enginehost.CRINode):
         """Return the section on runtimes as CRI-O puts it together itself."""
         found: dict[str, Any] = tomllib.loads(self.one.run("crio", "config"))["crio"]["runtime"]
         return found
-
-    def load_images(self) -> None:
-        for name, write in (("pause.tar", image.write_pause), ("busybox.tar", image.write_busybox)):
-            path = self.one.folder / name
-            write(path)
-            self.one.run("podman", "--storage-driver=vfs", "load", "--quiet", "--input", str(path))
 
 
 @contextlib.contextmanager

@@ -169,12 +169,19 @@ class Node:
 class CRINode(Node):
     """A machine with one engine that a kubelet drives."""
 
+    loader: ClassVar[tuple[str, ...]]
+    """Loads an archive of an image, whose path follows."""
+
     def write_main(self) -> None:
         """Write the node's own configuration."""
         raise NotImplementedError
 
     def load_images(self) -> None:
-        raise NotImplementedError
+        """Have the engine keep what the tests' pods run."""
+        for name, write in (("pause.tar", image.write_pause), ("busybox.tar", image.write_busybox)):
+            path = self.one.folder / name
+            write(path)
+            self.one.run(*self.loader, str(path))
 
     @contextlib.asynccontextmanager
     async def kubelet(self) -> AsyncIterator[Kubelet]:
@@ -200,6 +207,7 @@ class Host(CRINode):
     engine = "containerd"
     folder = "/etc/containerd"
     command = ("containerd", "--config", MAIN)
+    loader = ("ctr", "-n", "k8s.io", "images", "import")
 
     @property
     def socket(self) -> Path:
@@ -211,12 +219,6 @@ class Host(CRINode):
     def dump(self) -> dict[str, Any]:
         """Return the configuration as containerd puts it together itself."""
         return tomllib.loads(self.one.run("containerd", "--config", MAIN, "config", "dump"))
-
-    def load_images(self) -> None:
-        for name, write in (("pause.tar", image.write_pause), ("busybox.tar", image.write_busybox)):
-            path = self.one.folder / name
-            write(path)
-            self.one.run("ctr", "-n", "k8s.io", "images", "import", str(path))
 
 
 @dataclass

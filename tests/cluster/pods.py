@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from tools.cluster import api, image
 
@@ -47,6 +48,23 @@ class Sight:
     """Minor numbers of /dev/nvidiaN in it."""
     opens: dict[int, str]
     """ENXIO: the kernel let the open through to a driver that is not here; EPERM: the device cgroup refused."""
+
+
+ALL: Final = frozenset(range(8))
+"""Minor numbers of the node's GPUs."""
+
+
+def assert_sees(sight: Sight, wanted: Collection[int]) -> None:
+    """Hold a container to its GPUs: it has their nodes, opens them, and is refused every other number."""
+    assert sight.nodes == set(wanted), sight
+    assert {gpu for gpu, said in sight.opens.items() if said == "ENXIO"} == set(wanted), sight
+    assert {gpu for gpu, said in sight.opens.items() if said == "EPERM"} == ALL - set(wanted), sight
+
+
+def assert_sees_its_own(sight: Sight, count: int) -> None:
+    """Hold a container to so many GPUs, whichever they are; see `assert_sees`."""
+    assert len(sight.nodes) == count, sight
+    assert_sees(sight, sight.nodes)
 
 
 @dataclass(frozen=True)

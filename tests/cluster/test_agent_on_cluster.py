@@ -17,7 +17,6 @@ pytestmark = [
 ]
 
 _HOLD = "ls /dev | grep -E '^nvidia[0-9]+$'; echo listed; exec sleep 3600"
-ALL = frozenset(range(8))
 
 
 def test_the_node_offers_all_eight(agent: node.Agent, cluster: home.Cluster, server: api.API) -> None:
@@ -27,10 +26,7 @@ def test_the_node_offers_all_eight(agent: node.Agent, cluster: home.Cluster, ser
 
 def test_a_pod_of_two_sees_and_opens_its_two_and_no_other(agent: node.Agent, space: pods.Space) -> None:
     space.start_looking("two", gpus=2)
-    sight = space.sight("two")
-    assert len(sight.nodes) == 2
-    assert {gpu for gpu, said in sight.opens.items() if said == "ENXIO"} == sight.nodes
-    assert {gpu for gpu, said in sight.opens.items() if said == "EPERM"} == ALL - sight.nodes
+    pods.assert_sees_its_own(space.sight("two"), 2)
 
 
 def test_a_pod_that_asks_for_none_sees_none(agent: node.Agent, space: pods.Space) -> None:
@@ -45,7 +41,7 @@ def test_four_pods_of_two_fill_the_node_and_the_fifth_waits_its_turn(agent: node
     for name in names:
         space.start_looking(name, gpus=2)
     held = {name: space.sight(name).nodes for name in names}
-    assert sorted(gpu for nodes in held.values() for gpu in nodes) == sorted(ALL)
+    assert sorted(gpu for nodes in held.values() for gpu in nodes) == sorted(pods.ALL)
 
     space.start_looking("fifth", gpus=2)
     assert "1 Insufficient nvidia.com/gpu" in space.until_unschedulable("fifth")
@@ -67,7 +63,7 @@ def test_a_kubelet_that_restarts_finds_the_plugin_and_every_grant(
     node.until_allocatable(server, cluster.node, 8)
 
     space.start_looking("after", gpus=6)
-    assert space.sight("after").nodes == ALL - held
+    assert space.sight("after").nodes == pods.ALL - held
     assert pods.container(space.get("before")) == was
 
 
@@ -84,7 +80,7 @@ def test_an_agent_killed_takes_its_gpus_from_the_node_and_brings_them_back(
     agent.start()
     node.until_allocatable(server, cluster.node, 8)
     space.start_looking("later", gpus=6)
-    assert space.sight("later").nodes == ALL - held
+    assert space.sight("later").nodes == pods.ALL - held
     assert pods.container(space.get("holds")) == was
 
 
@@ -102,7 +98,7 @@ def test_a_broken_gpu_leaves_allocatable_and_comes_back(
     breakable_agent.inject("xid", 3, "79")
     assert node.gpus(node.until_allocatable(server, cluster.node, 7), "capacity") == 8
     space.start_looking("seven", gpus=7)
-    assert space.sight("seven").nodes == ALL - {3}
+    assert space.sight("seven").nodes == pods.ALL - {3}
 
     breakable_agent.inject("recover", 3)
     node.until_allocatable(server, cluster.node, 8)

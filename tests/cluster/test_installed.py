@@ -23,7 +23,6 @@ pytestmark = [
     pytest.mark.skipif("195 nvidia" in Path("/proc/devices").read_text(), reason="a real driver has these numbers"),
 ]
 
-ALL = frozenset(range(8))
 _SPACE = "fairlead-installed"
 _SURGE = ("agent.updateStrategy.rollingUpdate.maxSurge=1", "agent.updateStrategy.rollingUpdate.maxUnavailable=0")
 
@@ -109,5 +108,5 @@ def test_an_update_of_the_agents_leaves_running_pods_their_gpus_and_gives_none_t
         until_reported(server, cluster, 3)
     assert record.values in ([8], [8, 0, 8])
     space.start_looking("after", gpus=6)
-    assert space.sight("after").nodes == ALL - held
+    assert space.sight("after").nodes == pods.ALL - held
     assert pods.container(space.get("before")) == was

@@ -24,7 +24,6 @@ pytestmark = [
     pytest.mark.skipif("195 nvidia" in Path("/proc/devices").read_text(), reason="a real driver has these numbers"),
 ]
 
-ALL = frozenset(range(8))
 _LIST = "ls /dev | grep -E '^nvidia[0-9]+$' | tr '\\n' ' '; echo"
 
 
@@ -94,7 +93,7 @@ def test_a_pod_in_crash_loop_back_off_keeps_its_gpus_and_its_share(agent: node.A
     assert others
     assert set(others) == {first}
     space.start_looking("six", gpus=6)
-    assert space.sight("six").nodes == ALL - first
+    assert space.sight("six").nodes == pods.ALL - first
     space.start_looking("one", gpus=1)
     assert f"Insufficient {pods.RESOURCE}" in space.until_unschedulable("one")
 
@@ -157,7 +156,7 @@ def test_a_finalizer_keeps_the_object_and_not_the_gpus(agent: node.Agent, space:
     space.until_unschedulable("next")
     space.server.delete(f"{space.path}/finalized")
     try:
-        assert space.sight("next").nodes == ALL
+        assert space.sight("next").nodes == pods.ALL
         left = space.get("finalized")
         assert left["metadata"]["deletionTimestamp"]
         assert left["status"]["phase"] == "Failed"
@@ -182,7 +181,7 @@ def test_a_pod_deleted_by_force_leaves_its_gpus_to_the_next_while_its_process_ma
     space.server.delete(f"{space.path}/forced", grace_s=0)
     deleted_s = uptime_s(Path("/proc/uptime"))
     space.until_gone("forced")
-    assert space.sight("next").nodes == ALL
+    assert space.sight("next").nodes == pods.ALL
     # the process goes on no longer than its grace, however its object went
     last_s = until_silent(notes / "alive")
     assert last_s - deleted_s < 3 + 5
@@ -267,7 +266,7 @@ def test_a_rolling_update_dips_once_and_hands_nothing_out_twice(
         until_reported(server, cluster, 3)
     assert record.values in ([8], [8, 0, 8])
     space.start_looking("after", gpus=6)
-    assert space.sight("after").nodes == ALL - held
+    assert space.sight("after").nodes == pods.ALL - held
     assert pods.container(space.get("before")) == was
 
 
@@ -291,7 +290,7 @@ def test_of_two_agents_at_once_the_newer_serves_and_the_older_takes_nothing_alon
         node.until_allocatable(server, cluster.node, 8)
     assert not meanwhile & held
     space.start_looking("after", gpus=4)
-    assert space.sight("after").nodes == ALL - held - meanwhile
+    assert space.sight("after").nodes == pods.ALL - held - meanwhile
     assert set(record.values) <= {8, 0}
     assert len(record.values) <= 3, record.values
     assert settled - registered <= 2, agent.log()[-3000:]
@@ -312,7 +311,7 @@ def test_the_older_serves_again_where_the_newer_was_killed(
     agent.until_registered(registered + 1)
     node.until_allocatable(server, cluster.node, 8)
     space.start_looking("all", gpus=8)
-    assert space.sight("all").nodes == ALL
+    assert space.sight("all").nodes == pods.ALL
 
 
 @contextlib.contextmanager
@@ -343,7 +342,7 @@ def test_another_vendors_plugin_that_leaves_does_not_take_our_gpus_along(
     until_reported(server, cluster, 3)
     node.until_allocatable(server, cluster.node, 8)
     space.start_looking("all", gpus=8)
-    assert space.sight("all").nodes == ALL
+    assert space.sight("all").nodes == pods.ALL
 
 
 def test_what_we_refuse_is_told_by_kubectl_describe_in_our_words(

@@ -24,16 +24,9 @@ pytestmark = [
     pytest.mark.timeout(120),
     pytest.mark.skipif("195 nvidia" in Path("/proc/devices").read_text(), reason="a real driver has these numbers"),
 ]
-ALL = frozenset(range(8))
 BOOKS = "/etc/fairlead/books.json"
 GONE = 'no runtime for "fairlead" is configured|failed to find runtime handler fairlead'
 SECTIONS = {1: "io.containerd.grpc.v1.cri", 2: "io.containerd.grpc.v1.cri", 3: "io.containerd.cri.v1.runtime"}
-
-
-def assert_sees(sight: pods.Sight, wanted: set[int]) -> None:
-    assert sight.nodes == wanted
-    assert {gpu for gpu, said in sight.opens.items() if said == "ENXIO"} == wanted
-    assert {gpu for gpu, said in sight.opens.items() if said == "EPERM"} == ALL - wanted
 
 
 def boot(engine: str) -> AbstractContextManager[enginehost.CRINode]:
@@ -59,20 +52,20 @@ def host(request: pytest.FixtureRequest) -> Iterator[enginehost.CRINode]:
 async def test_cdi_names_in_the_request_are_what_the_container_gets(host: enginehost.CRINode) -> None:
     async with host.kubelet() as kubelet:
         container = await kubelet.start(devices=["nvidia.com/gpu=0", "nvidia.com/gpu=2"])
-        assert_sees(await kubelet.sight(container), {0, 2})
+        pods.assert_sees(await kubelet.sight(container), {0, 2})
 
 
 async def test_cdi_names_in_an_annotation_too(host: enginehost.CRINode) -> None:
     async with host.kubelet() as kubelet:
         container = await kubelet.start(annotations={"cdi.k8s.io/fairlead_pod": "nvidia.com/gpu=1"})
-        assert_sees(await kubelet.sight(container), {1})
+        pods.assert_sees(await kubelet.sight(container), {1})
 
 
 async def test_a_name_given_in_both_ways_counts_once(host: enginehost.CRINode) -> None:
     async with host.kubelet() as kubelet:
         marks = {"cdi.k8s.io/fairlead_pod": "nvidia.com/gpu=3,nvidia.com/gpu=1"}
         container = await kubelet.start(devices=["nvidia.com/gpu=3"], annotations=marks)
-        assert_sees(await kubelet.sight(container), {1, 3})
+        pods.assert_sees(await kubelet.sight(container), {1, 3})
 
 
 async def test_a_name_nobody_defines_fails_and_is_named(host: enginehost.CRINode) -> None:
@@ -84,7 +77,7 @@ async def test_a_name_nobody_defines_fails_and_is_named(host: enginehost.CRINode
 async def test_cdi_names_reach_a_container_of_our_handler_as_well(host: enginehost.CRINode) -> None:
     async with host.kubelet() as kubelet:
         container = await kubelet.start(handler="fairlead", devices=["nvidia.com/gpu=2"])
-        assert_sees(await kubelet.sight(container), {2})
+        pods.assert_sees(await kubelet.sight(container), {2})
 
 
 # the handler: the traditional way, by environment
@@ -94,12 +87,12 @@ async def test_cdi_names_reach_a_container_of_our_handler_as_well(host: engineho
 async def test_the_handler_gives_what_the_environment_asks_for(host: enginehost.CRINode, handler: str) -> None:
     async with host.kubelet() as kubelet:
         container = await kubelet.start(handler=handler, env={"NVIDIA_VISIBLE_DEVICES": "0,3"})
-        assert_sees(await kubelet.sight(container), {0, 3})
+        pods.assert_sees(await kubelet.sight(container), {0, 3})
 
 
 async def test_the_default_runtime_gives_nothing_for_the_environment(host: enginehost.CRINode) -> None:
     async with host.kubelet() as kubelet:
-        assert_sees(await kubelet.sight(await kubelet.start(env={"NVIDIA_VISIBLE_DEVICES": "all"})), set())
+        pods.assert_sees(await kubelet.sight(await kubelet.start(env={"NVIDIA_VISIBLE_DEVICES": "all"})), set())
 
 
 async def test_an_unknown_gpu_stops_the_container_with_our_words(host: enginehost.CRINode) -> None:
@@ -113,7 +106,7 @@ async def test_requests_of_images_are_ignored_unless_the_operator_says_otherwise
     try:
         async with host.kubelet() as kubelet:
             container = await kubelet.start(handler="fairlead", env={"NVIDIA_VISIBLE_DEVICES": "all"})
-            assert_sees(await kubelet.sight(container), set())
+            pods.assert_sees(await kubelet.sight(container), set())
     finally:
         host.write_policy(imageRequests="honour")
 
@@ -128,10 +121,10 @@ async def test_what_the_kubelet_gave_counts_for_its_own_container_and_nobody_pos
     try:
         async with host.kubelet() as kubelet:
             holder = await kubelet.start(uid="holder", handler="fairlead", env=env)
-            assert_sees(await kubelet.sight(holder), {0, 3})
+            pods.assert_sees(await kubelet.sight(holder), {0, 3})
             for marks in ({}, crio, kubeletbooks.identity("holder"), {**crio, **kubeletbooks.identity("holder")}):
                 thief = await kubelet.start(handler="fairlead", env=env, annotations=marks)
-                assert_sees(await kubelet.sight(thief), set())
+                pods.assert_sees(await kubelet.sight(thief), set())
     finally:
         host.write_policy(imageRequests="honour")
 
@@ -141,7 +134,7 @@ async def test_a_pods_own_annotation_gives_nothing(host: enginehost.CRINode, han
     async with host.kubelet() as kubelet:
         marks = {"cdi.k8s.io/mine": "nvidia.com/gpu=all"}
         container = await kubelet.start(handler=handler, pod_annotations=marks)
-        assert_sees(await kubelet.sight(container), set())
+        pods.assert_sees(await kubelet.sight(container), set())
 
 
 async def test_the_handler_inherits_the_options_of_the_node_s_own_runtime(host: enginehost.CRINode) -> None:
@@ -174,7 +167,7 @@ async def test_taken_back_the_handler_is_gone_and_pods_still_run(engine: str) ->
         async with host.kubelet() as kubelet:
             with pytest.raises(errors.FairleadError, match=GONE):
                 await kubelet.start(handler="fairlead")
-            assert_sees(await kubelet.sight(await kubelet.start()), set())
+            pods.assert_sees(await kubelet.sight(await kubelet.start()), set())
 
 
 # a node that has NVIDIA's toolkit: over to ours, and back
@@ -216,7 +209,7 @@ async def test_a_node_with_nvidias_toolkit_moves_over_and_back(release: str, ver
         host.start()
         host.load_images()
         async with host.kubelet() as kubelet:
-            assert_sees(await kubelet.sight(await kubelet.start(handler="nvidia")), set())
+            pods.assert_sees(await kubelet.sight(await kubelet.start(handler="nvidia")), set())
         passed = host.read("/run/nvidia-was-here")
         assert " create " in passed
 
@@ -227,7 +220,7 @@ async def test_a_node_with_nvidias_toolkit_moves_over_and_back(release: str, ver
             asked = {"NVIDIA_VISIBLE_DEVICES": "1"}
             for handler in ("nvidia", ""):
                 container = await kubelet.start(handler=handler, env=asked)
-                assert_sees(await kubelet.sight(container), {1})
+                pods.assert_sees(await kubelet.sight(container), {1})
         assert host.read("/run/nvidia-was-here") == passed
 
         host.fairlead("runtime", "unconfigure", "--engine", "containerd")
@@ -299,7 +292,7 @@ def old_host() -> Iterator[enginehost.Host]:
 async def test_1_6_starts_the_container_without_its_devices_and_is_refused(old_host: enginehost.CRINode) -> None:
     async with old_host.kubelet() as kubelet:
         container = await kubelet.start(devices=["nvidia.com/gpu=0"])
-        assert_sees(await kubelet.sight(container), set())
+        pods.assert_sees(await kubelet.sight(container), set())
         said = await kubelet.stub.version()
     with pytest.raises(errors.Unavailable, match=r"containerd 1\.6\.\d+ does not inject CDI devices"):
         support.check_node(f"{said.runtime_name}://{said.runtime_version}")
@@ -315,7 +308,7 @@ async def test_on_1_6_the_shim_gives_what_the_kubelet_annotates(old_host: engine
     async with old_host.kubelet() as kubelet:
         marks = {"cdi.k8s.io/fairlead_pod": "nvidia.com/gpu=1"}
         container = await kubelet.start(handler="fairlead", annotations=marks)
-        assert_sees(await kubelet.sight(container), {1})
+        pods.assert_sees(await kubelet.sight(container), {1})
         with pytest.raises(errors.FairleadError, match=r"no CDI spec defines nvidia\.com/gpu=9"):
             await kubelet.start(handler="fairlead", annotations={"cdi.k8s.io/x_y": "nvidia.com/gpu=9"})
 

@@ -19,7 +19,6 @@ pytestmark = [
     pytest.mark.timeout(120),
     pytest.mark.skipif("195 nvidia" in Path("/proc/devices").read_text(), reason="a real driver has these numbers"),
 ]
-ALL = frozenset(range(8))
 ONE = {"NVIDIA_VISIBLE_DEVICES": "1"}
 EVERY = {"NVIDIA_VISIBLE_DEVICES": "all"}
 MINE: dict[str, dict[str, object]] = {
@@ -33,12 +32,6 @@ RUNTIMES: dict[str, dict[str, object]] = {
 }
 """A node's own: by path, and as newer files name one."""
 INJECTS = {"20.10": ["--no-enable-cdi"], "29": []}
-
-
-def assert_sees(sight: pods.Sight, wanted: set[int]) -> None:
-    assert sight.nodes == wanted
-    assert {gpu for gpu, said in sight.opens.items() if said == "ENXIO"} == wanted
-    assert {gpu for gpu, said in sight.opens.items() if said == "EPERM"} == ALL - wanted
 
 
 def prepare(node: dockerhost.Docker, **keys: object) -> str:
@@ -67,15 +60,15 @@ def docker(request: pytest.FixtureRequest) -> Iterator[dockerhost.Docker]:
 
 @pytest.mark.parametrize("handler", ["fairlead", "nvidia"])
 def test_the_handler_gives_what_the_environment_asks_for(docker: dockerhost.Docker, handler: str) -> None:
-    assert_sees(docker.sight(runtime=handler, env={"NVIDIA_VISIBLE_DEVICES": "0,3"}), {0, 3})
+    pods.assert_sees(docker.sight(runtime=handler, env={"NVIDIA_VISIBLE_DEVICES": "0,3"}), {0, 3})
 
 
 def test_nothing_by_default(docker: dockerhost.Docker) -> None:
-    assert_sees(docker.sight(env=EVERY), set())
-    assert_sees(docker.sight(runtime="fairlead"), set())
+    pods.assert_sees(docker.sight(env=EVERY), set())
+    pods.assert_sees(docker.sight(runtime="fairlead"), set())
     docker.write_policy()
     try:
-        assert_sees(docker.sight(runtime="fairlead", env=EVERY), set())
+        pods.assert_sees(docker.sight(runtime="fairlead", env=EVERY), set())
     finally:
         docker.write_policy(imageRequests="honour")
 
@@ -91,7 +84,7 @@ def test_nothing_is_stale_and_a_second_time_changes_nothing(docker: dockerhost.D
 
 
 def test_the_handler_inherits_from_the_node_s_own_runtime(docker: dockerhost.Docker) -> None:
-    assert_sees(docker.sight(runtime="fairlead", env=ONE), {1})
+    pods.assert_sees(docker.sight(runtime="fairlead", env=ONE), {1})
     found = json.loads(docker.read(dockerhost.CONFIG))["runtimes"]
     if docker.release == "29":
         assert found["fairlead"]["options"]["Root"] == enginehost.RUNC_ROOT
@@ -104,8 +97,8 @@ def test_the_handler_inherits_from_the_node_s_own_runtime(docker: dockerhost.Doc
 def test_cdi_devices_are_given_by_29_and_refused_by_20_10(docker: dockerhost.Docker) -> None:
     asks = [dockerhost.cdi("nvidia.com/gpu=0", "nvidia.com/gpu=2")]
     if docker.release == "29":
-        assert_sees(docker.sight(asks=asks), {0, 2})
-        assert_sees(docker.sight(asks=asks, runtime="fairlead"), {0, 2})
+        pods.assert_sees(docker.sight(asks=asks), {0, 2})
+        pods.assert_sees(docker.sight(asks=asks, runtime="fairlead"), {0, 2})
         with pytest.raises(dockerhost.Refused, match=r"unresolvable CDI devices nvidia\.com/gpu=9"):
             docker.run(asks=[dockerhost.cdi("nvidia.com/gpu=9")])
     else:
@@ -121,13 +114,13 @@ def test_cdi_devices_are_given_by_29_and_refused_by_20_10(docker: dockerhost.Doc
 
 def test_an_annotation_of_29_reaches_the_shim(docker: dockerhost.Docker) -> None:
     sight = docker.sight(runtime="fairlead", annotations={"cdi.k8s.io/mine": "nvidia.com/gpu=3"})
-    assert_sees(sight, {3} if docker.release == "29" else set())
+    pods.assert_sees(sight, {3} if docker.release == "29" else set())
 
 
 def test_gpus_is_cdi_on_29_where_a_program_has_the_name_that_docker_looks_for(docker: dockerhost.Docker) -> None:
     if docker.release == "29":
-        assert_sees(docker.sight(asks=[dockerhost.gpus("1")]), {1})
-        assert_sees(docker.sight(asks=[dockerhost.gpus()]), {0, 1, 2, 3})
+        pods.assert_sees(docker.sight(asks=[dockerhost.gpus("1")]), {1})
+        pods.assert_sees(docker.sight(asks=[dockerhost.gpus()]), {0, 1, 2, 3})
     else:
         with pytest.raises(dockerhost.Refused, match="could not select device driver"):
             docker.run(asks=[dockerhost.gpus("1")])
@@ -147,12 +140,12 @@ def test_what_a_reload_does_and_what_needs_a_restart(release: str) -> None:
         assert "systemctl restart docker" in node.configure("--set-as-default", *INJECTS[release])
         node.reload()
         assert node.info()["DefaultRuntime"] == "fairlead"
-        assert_sees(node.sight(env=ONE), {1})
+        pods.assert_sees(node.sight(env=ONE), {1})
         if release == "29":
             with pytest.raises(dockerhost.Refused, match='could not select device driver "cdi"'):
                 node.run(asks=[dockerhost.cdi("nvidia.com/gpu=2")])
             node.restart()
-            assert_sees(node.sight(asks=[dockerhost.cdi("nvidia.com/gpu=2")]), {2})
+            pods.assert_sees(node.sight(asks=[dockerhost.cdi("nvidia.com/gpu=2")]), {2})
 
         node.fairlead("runtime", "unconfigure", "--engine", "docker")
         assert node.read(dockerhost.CONFIG) == mine
@@ -162,6 +155,6 @@ def test_what_a_reload_does_and_what_needs_a_restart(release: str) -> None:
         assert "fairlead" in node.info()["Runtimes"]
         node.restart()
         assert "fairlead" not in node.info()["Runtimes"]
-        assert_sees(node.sight(env=ONE), set())
+        pods.assert_sees(node.sight(env=ONE), set())
         with pytest.raises(dockerhost.Refused, match="fairlead"):
             node.run(runtime="fairlead", env=ONE)

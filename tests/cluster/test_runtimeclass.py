@@ -54,20 +54,14 @@ def sight(space: pods.Space, name: str, *, runtime_class: str, gpus: int) -> pod
     return space.sight(name)
 
 
-def assert_sees(found: pods.Sight, count: int) -> None:
-    assert len(found.nodes) == count
-    assert {gpu for gpu, said in found.opens.items() if said == "ENXIO"} == found.nodes
-    assert {gpu for gpu, said in found.opens.items() if said == "EPERM"} == frozenset(range(8)) - found.nodes
-
-
 def test_a_pod_of_our_class_gets_what_the_plugin_put_into_its_environment(
     classes: None, cluster: home.Cluster, server: api.API, space: pods.Space
 ) -> None:
     with node.running(node.Agent(cluster, _BY_ENVIRONMENT), server):
         two = sight(space, "two", runtime_class="fairlead", gpus=2)
         three = sight(space, "three", runtime_class="nvidia", gpus=3)
-        assert_sees(two, 2)
-        assert_sees(three, 3)
+        pods.assert_sees_its_own(two, 2)
+        pods.assert_sees_its_own(three, 3)
         assert not two.nodes & three.nodes
         space.clear()
 
@@ -75,5 +69,5 @@ def test_a_pod_of_our_class_gets_what_the_plugin_put_into_its_environment(
 def test_a_pod_of_our_class_gets_its_cdi_devices_too(
     classes: None, agent: node.Agent, cluster: home.Cluster, space: pods.Space
 ) -> None:
-    assert_sees(sight(space, "cdi", runtime_class="fairlead", gpus=2), 2)
+    pods.assert_sees_its_own(sight(space, "cdi", runtime_class="fairlead", gpus=2), 2)
     assert "is configured" in runtime(cluster, "check")

@@ -67,12 +67,6 @@ def given(cluster: home.Cluster, pod: api.Object) -> str:
     return ",".join(one for entry in entries for some in entry["DeviceIDs"].values() for one in some)
 
 
-def assert_sees_its_own(sight: pods.Sight, count: int) -> None:
-    assert len(sight.nodes) == count
-    assert {gpu for gpu, said in sight.opens.items() if said == "ENXIO"} == sight.nodes
-    assert {gpu for gpu, said in sight.opens.items() if said == "EPERM"} == frozenset(range(8)) - sight.nodes
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -86,7 +80,7 @@ def test_containerd_honours_cdi_however_it_is_told(
     cluster: home.Cluster, server: api.API, space: pods.Space, options: tuple[str, ...]
 ) -> None:
     with node.running(node.Agent(cluster, (*node.PRODUCT, *options)), server):
-        assert_sees_its_own(look(space, gpus=3, runtime_class=None), 3)
+        pods.assert_sees_its_own(look(space, gpus=3, runtime_class=None), 3)
         space.clear()
 
 
@@ -97,7 +91,7 @@ def test_our_runtime_honours_the_ways_before_cdi(
 ) -> None:
     options = (f"--node-device-list-strategy={strategy}", f"--node-device-id-strategy={ids}")
     with node.running(node.Agent(cluster, (*node.PRODUCT, *options)), server):
-        assert_sees_its_own(look(space, gpus=2, runtime_class=runtime_class), 2)
+        pods.assert_sees_its_own(look(space, gpus=2, runtime_class=runtime_class), 2)
         space.clear()
 
 
@@ -107,7 +101,7 @@ def test_who_copies_another_pods_environment_gets_nothing_of_it(
     options = ("--node-device-list-strategy=envvar",)
     with node.running(node.Agent(cluster, (*node.PRODUCT, *options)), server):
         holder = look(space, gpus=2, runtime_class=runtime_class, name="holder")
-        assert_sees_its_own(holder, 2)
+        pods.assert_sees_its_own(holder, 2)
         copied = given(cluster, space.get("holder"))
         assert copied.count("GPU-") == 2
         for name, visible in (("copies", copied), ("greedy", "all")):
@@ -116,7 +110,7 @@ def test_who_copies_another_pods_environment_gets_nothing_of_it(
             assert set(sight.opens.values()) == {"EPERM"}
         # containerd keeps both variables, the plugin's first: that one is the container's own.
         both = look(space, gpus=1, runtime_class=runtime_class, name="both", visible=copied)
-        assert_sees_its_own(both, 1)
+        pods.assert_sees_its_own(both, 1)
         assert not both.nodes & holder.nodes
         space.clear()
 
@@ -132,7 +126,7 @@ def test_an_init_container_and_its_successor_are_both_given_the_gpu_they_share(
         server.create(space.path, {"metadata": {"name": "two"}, "spec": spec})
         later = space.sight("two")
         earlier = pods.parse_sight(server.text(f"{space.path}/two/log", container="before").splitlines())
-        assert_sees_its_own(later, 1)
+        pods.assert_sees_its_own(later, 1)
         assert earlier == later
         space.clear()
 
