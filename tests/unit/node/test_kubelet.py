@@ -392,25 +392,16 @@ async def test_a_pod_that_comes_before_its_plugin_waits_for_it(world: World) -> 
             await world.until_phase("train", "Succeeded")
 
 
-async def test_a_plugin_that_dies_while_it_is_asked_is_waited_for(world: World) -> None:
+@pytest.mark.parametrize("stream_ends_first", [False, True], ids=["at once", "its stream first"])
+async def test_a_plugin_that_dies_while_it_is_asked_is_waited_for(world: World, stream_ends_first: bool) -> None:
     world.plugin.hold.clear()
     async with world.kubelet(plugged=False):
         async with world.plug():
             await world.run(_pod(_container(("true",), gpus=1)))
             await world.until_asked()
-        world.plugin.hold.set()
-        async with world.plug():
-            await world.until_phase("train", "Succeeded")
-
-
-async def test_a_plugin_whose_stream_ends_first_while_it_is_asked_is_waited_for_too(world: World) -> None:
-    world.plugin.hold.clear()
-    async with world.kubelet(plugged=False):
-        async with world.plug():
-            await world.run(_pod(_container(("true",), gpus=1)))
-            await world.until_asked()
-            await world.plugin.hang_up()
-            await world.until_node(lambda node: node.status.allocatable[RESOURCE] == "0")
+            if stream_ends_first:
+                await world.plugin.hang_up()
+                await world.until_node(lambda node: node.status.allocatable[RESOURCE] == "0")
         world.plugin.hold.set()
         async with world.plug():
             await world.until_phase("train", "Succeeded")
