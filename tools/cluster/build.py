@@ -110,7 +110,7 @@ def folder_of(module: Module, cache: Path = CACHE) -> Path:
     for name in ("go.mod", "go.sum"):
         digest.update((MODULES / module.name / name).read_bytes())
     digest.update(repr((module.stamps, module.renamed, _FLAGS)).encode())
-    if module.stamped or module.tags:
+    if module.stamped or module.tags or module.compiled:
         digest.update(repr((module.stamped, module.tags, module.compiled)).encode())
     return cache / f"{module.name}-{digest.hexdigest()[:12]}" / "bin"
 
