@@ -10,7 +10,7 @@ from benchmarks import frame
 from fairlead.model.device import Device
 from fairlead.model.gpu import GPU, Inventory, Link, LinkKind
 from fairlead.model.ids import GPUUUID, DeviceID
-from fairlead.plan import choose
+from fairlead.plan.gpu import choose
 
 ALLOCATOR = "NVIDIA go-gpuallocator 876e7b7"
 SOURCE = "reference/device-plugin.md section 1.5"

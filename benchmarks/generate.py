@@ -18,9 +18,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from benchmarks import ctk, frame
-from fairlead.plan import exposure, generate, mode
-from fairlead.silicon import modefiles, running
-from fairlead.wire.cdi import emit
+from fairlead.plan.cdi import driverprofile, generate, source
+from fairlead.silicon import running
+from fairlead.silicon.nvidia import modefiles
+from fairlead_cdi import emit
 from tests.unit.silicon import moderoot
 
 RUNS = 20
@@ -54,7 +55,7 @@ def generate_rows() -> Iterator[frame.Row]:
 
 def _make(root: Path) -> bytes:
     found = modefiles.scan("management", modefiles.Place(root=root))
-    spec = mode.mode_spec("management", found, generate.Recipe(profile=exposure.FULL))
+    spec = source.mode_spec("management", found, generate.Recipe(profile=driverprofile.FULL))
     if spec is None:
         raise AssertionError(root)
     return emit.emit_json(spec)

@@ -22,8 +22,8 @@ from typing import Any
 
 from benchmarks import frame
 from fairlead.inject import launcher
-from fairlead.wire.cdi import emit
-from fairlead.wire.cdi import spec as cdi
+from fairlead_cdi import emit
+from fairlead_cdi import spec as cdi
 
 KIND = "bench.fairlead.dev/gpu"
 PEER = "NVIDIA Container Toolkit 1.20"

@@ -26,7 +26,7 @@ import grpc.aio
 
 from benchmarks import frame
 from fairlead import errors
-from fairlead.wire import deviceplugin as wire
+from fairlead.wire.kubelet import deviceplugin as wire
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 
 CALLS = 1000

@@ -19,7 +19,9 @@ import click
 import yaml
 
 from fairlead import settings
-from fairlead.cli import lazy, main, manifests
+from fairlead.cli import main
+from fairlead.cli import verbs as lazy
+from fairlead.cli.admin import manifests
 
 FOLDER = Path(__file__).parent.parent / "docs" / "reference"
 _MADE = "<!-- Made by tools/generate_docs.py; edit the code it reads, then run `make docs`. -->"

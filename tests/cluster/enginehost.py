@@ -27,7 +27,7 @@ import grpc.aio
 import pytest
 
 from fairlead import errors
-from fairlead.wire import cri, deviceplugin
+from fairlead.wire.kubelet import cri, deviceplugin
 from fairlead.wire.proto import cri_pb2 as pb
 from tests.cluster import pods
 from tools.cluster import build, image, machine

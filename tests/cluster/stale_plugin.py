@@ -15,8 +15,9 @@ from pathlib import Path
 from fairlead import telemetry
 from fairlead.model.device import Device
 from fairlead.model.ids import DeviceID
-from fairlead.node import deviceplugin, registration
-from fairlead.plan import advertise, answer, choose
+from fairlead.node.deviceplugin import plugin as deviceplugin
+from fairlead.node.deviceplugin import registration
+from fairlead.plan.gpu import advertise, answer, choose
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 
 _FOLDER = Path("/var/lib/kubelet/device-plugins")

@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from fairlead import errors
-from fairlead.cli import manifests
-from fairlead.wire import chart
-from fairlead.wire.cdi import yamlfile
+from fairlead.cli.admin import manifests
+from fairlead.wire.chart import files as chart
 from fairlead.wire.gotemplate import render
+from fairlead_cdi import yamlfile
 from tests.unit.wire import templatecases
 from tools.cluster import build
 

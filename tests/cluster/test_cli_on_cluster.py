@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from fairlead import errors
-from fairlead.plan.journey import STAGES
+from fairlead.plan.trace import STAGES
 from tests.cluster import node, pods
 from tools.cluster import api, home, image
 

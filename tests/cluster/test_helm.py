@@ -18,9 +18,9 @@ from typing import Any
 import httpx
 import pytest
 
-from fairlead.cli import manifests
-from fairlead.wire import chart
-from fairlead.wire.cdi import yamlfile
+from fairlead.cli.admin import manifests
+from fairlead.wire.chart import files as chart
+from fairlead_cdi import yamlfile
 from tests.cluster import node, pods
 from tools.cluster import api, component, home, image
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.cli import manifests
+from fairlead.cli.admin import manifests
 from tests.cluster import node, pods
 from tests.cluster.test_articles import Kubectl, load_images
 from tests.cluster.test_helm import Tools

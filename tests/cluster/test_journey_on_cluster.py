@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from fairlead.model.step import Step
-from fairlead.node import podresources
-from fairlead.plan import journey
-from fairlead.plan.attribution import Holding
-from fairlead.plan.journey import STAGES, Journey, Record
-from fairlead.store import recorder
+from fairlead.node.deviceplugin import podresources
+from fairlead.plan import trace
+from fairlead.plan.gpu.attribution import Holding
+from fairlead.plan.trace import STAGES, Journey, Record
+from fairlead.store import tracerecorder
 from fairlead.wire.kubernetes import api as wire
 from fairlead.wire.kubernetes import core
 from tests.cluster import node, pods
@@ -57,7 +57,7 @@ def steps_of(server: api.API, uid: str) -> list[Step]:
     """Return the steps that the events of an object carry; what a kubelet warns of by itself is left out."""
     decoder = wire.object_decoder(core.Event)
     found = server.get(_EVENTS, fieldSelector=f"involvedObject.uid={uid}")["items"]
-    steps = (recorder.parse_step(decoder.decode(json.dumps(item))) for item in found)
+    steps = (tracerecorder.parse_step(decoder.decode(json.dumps(item))) for item in found)
     own = (step for step in steps if step is not None and (step.layer != "kubelet" or not step.is_warning))
     return sorted(own, key=lambda step: step.at)
 
@@ -88,7 +88,7 @@ def journey_of(server: api.API, cluster: home.Cluster, pod: api.Object, steps: l
     whole = wire.object_decoder(core.Pod).decode(json.dumps(pod))
     uid = server.get(f"/api/v1/nodes/{cluster.node}")["metadata"]["uid"]
     before = steps_of(server, uid)
-    return journey.order_journey(journey.with_acceptance(steps, whole), before, is_final=True, has_devices=True)
+    return trace.order_journey(trace.with_acceptance(steps, whole), before, is_final=True, has_devices=True)
 
 
 def shown(told: Journey) -> str:

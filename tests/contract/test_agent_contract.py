@@ -21,12 +21,15 @@ from fairlead.model.driver import DeviceNode, DriverFiles
 from fairlead.model.gpu import GPU, Driver, EventKind, GPUEvent, Inventory, UnreadableGPU, Vendor
 from fairlead.model.ids import GPUUUID
 from fairlead.model.step import Step
-from fairlead.node import agent, charlinks, latest
+from fairlead.node import agent
+from fairlead.node.engines import charlinks
+from fairlead.node.inventory import latest
 from fairlead.node.kubelet import checkpoint, devicemanager
 from fairlead.node.kubelet import registration as kubelet_registration
-from fairlead.plan import health
-from fairlead.store import recorder, sqlite
-from fairlead.store.memory import MemoryStore
+from fairlead.plan.gpu import health
+from fairlead.store import tracerecorder
+from fairlead.store.embedded.memory import MemoryStore
+from fairlead.store.sqlite import store
 from fairlead.wire.kubernetes import core, gpudevice, meta
 
 PATIENCE_S = 50.0
@@ -90,7 +93,7 @@ class Home:
         )
         self.spec = root / "cdi" / "fairlead-nvidia.com-gpu.json"
         self.silicon = BenchSilicon(count)
-        self.store: MemoryStore | sqlite.SQLiteStore = MemoryStore()
+        self.store: MemoryStore | store.SQLiteStore = MemoryStore()
         self.changes: latest.Latest[int] = latest.Latest(0)
         self.devices = devicemanager.DeviceManager(checkpoint.Checkpoint(root), grace_s=60, changed=self.tick)
         self.reports: list[agent.AgentReport] = []
@@ -137,7 +140,7 @@ class Home:
     async def until_step(self, condition: Callable[[Step], bool]) -> Step:
         async with asyncio.timeout(PATIENCE_S):
             while True:
-                steps = await recorder.list_steps(self.store, kind="Node", name="node-1")
+                steps = await tracerecorder.list_steps(self.store, kind="Node", name="node-1")
                 if found := [step for step in steps if condition(step)]:
                     return found[-1]
                 await asyncio.sleep(0.01)
@@ -306,7 +309,7 @@ async def test_gpus_are_objects_and_labels_of_their_node_and_follow_their_health
     home = Home(home_folder, 2)
     with contextlib.ExitStack() as stack:
         if kind == "sqlite":
-            home.store = stack.enter_context(sqlite.SQLiteStore(home_folder / "state.db"))
+            home.store = stack.enter_context(store.SQLiteStore(home_folder / "state.db"))
         await home.store.create(core.Node(metadata=meta.ObjectMeta(name="node-1")))
         async with home.agent():
             await home.until_devices({0: "Healthy", 1: "Healthy"})

@@ -14,7 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from fairlead import errors
-from fairlead.serve import app, problem
+from fairlead.serve.api import app, problem
 from tests.unit.serve.world import World, in_process
 
 _ROUTES = {

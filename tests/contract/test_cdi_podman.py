@@ -19,10 +19,10 @@ import pytest
 
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import Inventory
-from fairlead.plan import generate
+from fairlead.plan.cdi import generate
 from fairlead.silicon.sim import silicon
-from fairlead.wire.cdi import directory, emit, yamlfile
-from fairlead.wire.cdi import spec as cdi
+from fairlead_cdi import directory, emit, yamlfile
+from fairlead_cdi import spec as cdi
 
 pytestmark = [
     pytest.mark.podman,

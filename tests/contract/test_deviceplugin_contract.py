@@ -19,9 +19,10 @@ from fairlead.model.device import Device
 from fairlead.model.driver import DeviceNode
 from fairlead.model.gpu import GPU, Inventory
 from fairlead.model.ids import GPUUUID, DeviceID
-from fairlead.node import deviceplugin, registration
-from fairlead.plan import advertise, answer, choose
-from fairlead.wire import deviceplugin as wire
+from fairlead.node.deviceplugin import plugin as deviceplugin
+from fairlead.node.deviceplugin import registration
+from fairlead.plan.gpu import advertise, answer, choose
+from fairlead.wire.kubelet import deviceplugin as wire
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 
 PATIENCE_S = 50.0

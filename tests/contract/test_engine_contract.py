@@ -17,8 +17,10 @@ from typing import Any, Literal, Protocol
 
 import pytest
 
-from fairlead import errors, settings
-from fairlead.engine import command, fake, podman, port
+from fairlead import command, errors, settings
+from fairlead.engine import port
+from fairlead.engine.fake import engine as fake
+from fairlead.engine.podman import engine as podman
 
 BUSYBOX = Path("/usr/bin/busybox")
 APPLETS = ("sh", "sleep", "cat", "true", "false", "echo", "env", "hostname", "stty", "dd")

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from benchmarks import ctk
-from fairlead.plan import exposure, generate, mode
-from fairlead.silicon import modefiles
-from fairlead.wire.cdi import emit
+from fairlead.plan.cdi import driverprofile, generate, source
+from fairlead.silicon.nvidia import modefiles
+from fairlead_cdi import emit
 from tests.unit.silicon import moderoot
 
 MODES = ("management", "imex", "gds", "mofed", "gdrcopy", "nvswitch", "csv")
@@ -36,7 +36,7 @@ def theirs(name: str, root: Path) -> dict[str, Any]:
 
 def ours(name: str, root: Path) -> dict[str, Any]:
     found = modefiles.scan(name, modefiles.Place(root=root))
-    spec = mode.mode_spec(name, found, generate.Recipe(profile=exposure.FULL))
+    spec = source.mode_spec(name, found, generate.Recipe(profile=driverprofile.FULL))
     assert spec is not None
     return emit.as_document(spec)
 

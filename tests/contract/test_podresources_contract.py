@@ -16,12 +16,12 @@ import grpc.aio
 import pytest
 
 from fairlead import errors
-from fairlead.node import podresources
+from fairlead.node.deviceplugin import podresources
 from fairlead.node.kubelet import checkpoint, devicemanager
 from fairlead.node.kubelet import podresources as served
-from fairlead.plan.attribution import Holding
-from fairlead.wire import deviceplugin
-from fairlead.wire import podresources as wire
+from fairlead.plan.gpu.attribution import Holding
+from fairlead.wire.kubelet import deviceplugin
+from fairlead.wire.kubelet import podresources as wire
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.proto import podresources_pb2 as pb
 

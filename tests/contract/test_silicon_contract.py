@@ -20,7 +20,8 @@ import pytest_asyncio
 
 from fairlead import errors
 from fairlead.model.gpu import EventKind, GPUEvent, Inventory, LinkKind, Vendor
-from fairlead.silicon import amd, composite, intel, nvml, port
+from fairlead.silicon import amd, composite, intel, port
+from fairlead.silicon.nvidia import nvml
 from fairlead.silicon.sim import profile, trees
 from fairlead.silicon.sim import silicon as simulation
 

@@ -20,10 +20,12 @@ import msgspec
 import pytest
 
 from fairlead import errors
-from fairlead.store import lease, memory, port, sqlite
+from fairlead.store import lease, port
+from fairlead.store.embedded import memory
 from fairlead.store.kubernetes import credentials
 from fairlead.store.kubernetes import store as kubernetes
 from fairlead.store.port import ChangeKind, Selector
+from fairlead.store.sqlite import store as sqlite
 from fairlead.wire.kubernetes import coordination, core, meta
 
 T = TypeVar("T", bound=meta.Object)

@@ -15,11 +15,10 @@ import sys
 
 import atheris  # type: ignore[import-not-found,import-untyped,unused-ignore]  # ships no types, no build elsewhere
 
-with atheris.instrument_imports(include=["fairlead.wire", "fairlead.plan.edits"]):
+with atheris.instrument_imports(include=["fairlead.wire", "fairlead_cdi.inject"]):
     from fairlead import errors
-    from fairlead.plan import edits
-    from fairlead.wire import mountcsv
-    from fairlead.wire.cdi import directory, emit, host, lint, parse, stamp, yamlfile
+    from fairlead.wire.oci import mountcsv
+    from fairlead_cdi import directory, emit, host, inject, lint, parse, stamp, yamlfile
 
 
 def check(data: bytes) -> None:
@@ -44,8 +43,8 @@ def use(data: bytes, decode: parse.Decoder) -> None:
     for device in spec.devices:
         found = directory.Resolved(name=f"{spec.kind}={device.name}", device=device, file=file)
         with contextlib.suppress(errors.FairleadError):
-            once = edits.inject({}, [found], stat=_node)
-            if edits.inject(once, [found], stat=_node) != once:
+            once = inject.inject({}, [found], stat=_node)
+            if inject.inject(once, [found], stat=_node) != once:
                 raise AssertionError("injecting twice is not injecting once")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairlead import errors, settings
-from fairlead.cli import lazy
+from fairlead.cli import verbs
 from tools import generate_docs
 
 _LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
@@ -27,7 +27,9 @@ def test_every_setting_has_its_row_on_the_page() -> None:
 
 def test_every_verb_has_its_section_on_the_page() -> None:
     page = (generate_docs.FOLDER / "cli.md").read_text()
-    missing = [name for name, verb in lazy.VERBS.items() if not verb.is_hidden and f"### fairlead {name}\n" not in page]
+    missing = [
+        name for name, verb in verbs.VERBS.items() if not verb.is_hidden and f"### fairlead {name}\n" not in page
+    ]
     assert missing == []
 
 

@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.inject import launcher, prepare
-from fairlead.wire.cdi import emit
-from fairlead.wire.cdi import spec as cdi
+from fairlead.inject import cachewriter, launcher
+from fairlead_cdi import emit
+from fairlead_cdi import spec as cdi
 
 KIND = "shim.fairlead.dev/gpu"
 MAJOR = 195
@@ -243,5 +243,5 @@ def generate(lab: Lab, profile: str) -> None:
 def prepare_now(lab: Lab) -> None:
     """Write the prepared file, so that the next container takes the short way."""
     deadline = time.monotonic() + 60
-    while not prepare.write([str(lab.folder / "cdi")], str(lab.folder / "prepared.json")):
+    while not cachewriter.write([str(lab.folder / "cdi")], str(lab.folder / "prepared.json")):
         assert time.monotonic() < deadline  # it is written once the spec's last change is some ticks of the clock ago

@@ -24,8 +24,8 @@ from pathlib import Path
 import oci_bundle
 import pytest
 
-from fairlead.inject import rooted
-from fairlead.wire.cdi import spec as cdi
+from fairlead.inject import rootfs
+from fairlead_cdi import spec as cdi
 
 FOLDER = ("--folder", "/opt/gpu")
 
@@ -373,7 +373,7 @@ def test_a_folder_swapped_between_look_and_use_never_leads_out(tmp_path: Path, h
     assert (host / "libx.so").is_symlink(), "the naive way must break, or this shows nothing"
     (host / "libx.so").unlink()
     inside, refused, turn = 0, 0, 0
-    opened = rooted.Root(str(root))
+    opened = rootfs.Root(str(root))
     deadline = time.monotonic() + 20
     with swapping(folder, root / "usr/aside"):
         while turn < 4000 or (min(inside, refused) < 10 and time.monotonic() < deadline):

@@ -22,9 +22,10 @@ from pathlib import Path
 
 import pytest
 
-from fairlead import settings
-from fairlead.engine import command, podman, port
-from fairlead.node import isolation
+from fairlead import command, settings
+from fairlead.engine import port
+from fairlead.engine.podman import engine as podman
+from fairlead.kernel import readback
 
 SPECS = Path("/var/run/cdi")
 MAJOR = 195
@@ -138,16 +139,16 @@ def expected(who: str) -> dict[str, str]:
     }
 
 
-async def read(state: port.ContainerState) -> isolation.Isolation:
+async def read(state: port.ContainerState) -> readback.Isolation:
     assert state.pid is not None
-    return await isolation.read_back(
+    return await readback.read_back(
         state.pid,
         paths=tuple(f"/dev/nvidia{index}" for index in ALL),
         numbers=tuple((MAJOR, index) for index in ALL),
     )
 
 
-def as_seen(found: isolation.Isolation) -> dict[str, str]:
+def as_seen(found: readback.Isolation) -> dict[str, str]:
     paths = {f"path:{index}": found.opens[f"/dev/nvidia{index}"] for index in ALL}
     return {**paths, **{f"number:{index}": found.opens[f"{MAJOR}:{index}"] for index in ALL}}
 

@@ -21,9 +21,10 @@ import oci_bundle
 import pytest
 from oci_bundle import Lab
 
-from fairlead.node import bpf, devicecgroup, isolation
-from fairlead.wire.cdi import emit
-from fairlead.wire.cdi import spec as cdi
+from fairlead.kernel import bpf, readback
+from fairlead.kernel import cgroup as devicecgroup
+from fairlead_cdi import emit
+from fairlead_cdi import spec as cdi
 from tests.unit.wire.test_device_program import systemd
 
 KIND = oci_bundle.KIND
@@ -186,7 +187,7 @@ def test_granted_is_enxio_made_by_hand_is_eperm_and_not_injected_is_enoent(bench
 @every_cell
 async def test_what_is_read_from_outside_is_what_the_process_sees(bench: Bench) -> None:
     pid = bench.start("a", "1", "3")
-    found = await isolation.read_back(
+    found = await readback.read_back(
         pid, paths=tuple(f"/dev/nvidia{i}" for i in range(4)), numbers=tuple((195, i) for i in range(4))
     )
     seen = {f"path:{i}": found.opens[f"/dev/nvidia{i}"] for i in range(4)}

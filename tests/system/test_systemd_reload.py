@@ -16,8 +16,8 @@ import machine
 import oci_bundle
 import pytest
 
-from fairlead.wire.cdi import emit
-from fairlead.wire.cdi import spec as cdi
+from fairlead_cdi import emit
+from fairlead_cdi import spec as cdi
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -17,7 +17,8 @@ from typing import Final
 import click
 
 from fairlead import __version__, errors
-from fairlead.cli import invocation, lazy
+from fairlead.cli import verbs
+from fairlead.cli.core import invocation
 
 _BUG: Final = 70  # EX_SOFTWARE of sysexits.h
 _INTERRUPTED: Final = 130  # 128 + SIGINT, as shells count it
@@ -25,7 +26,7 @@ _PIPE_CLOSED: Final = 141  # 128 + SIGPIPE
 
 
 @click.group(
-    cls=lazy.LazyGroup,
+    cls=verbs.LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     no_args_is_help=True,
 )

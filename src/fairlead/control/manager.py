@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fairlead import telemetry
-from fairlead.store import follow
+from fairlead.store import reflector
 from fairlead.store.port import EVERYTHING, Change, ChangeKind, Selector, Store
 from fairlead.workqueue import WorkQueue
 
@@ -82,7 +82,7 @@ class _Follower:
     async def run(self) -> None:
         """Follow for ever."""
         watch = self._watch
-        await follow.follow(self._store, watch.kind, watch.selector, listed=self._list, changed=self._tell)
+        await reflector.follow(self._store, watch.kind, watch.selector, listed=self._list, changed=self._tell)
 
     def _list(self, items: tuple[Any, ...]) -> None:
         """Tell everything anew; without a pause, so that nothing reconciles in between."""

@@ -5,8 +5,8 @@ What they mean is in `plan.allocation`. A file that is not there is a node witho
 anybody. One that cannot be read or believed is a problem, and nothing in it counts.
 """
 
-from fairlead.inject import document, policy
-from fairlead.plan import allocation
+from fairlead.inject import fastjson, policy
+from fairlead.plan.shim import allocation
 
 
 class Books(allocation.Books):
@@ -22,7 +22,7 @@ class Books(allocation.Books):
         if self._entries is None:
             try:
                 data = policy.read_trusted(self._path) if self._path else None
-                self._entries = [] if data is None else allocation.parse(document.decode(data))
+                self._entries = [] if data is None else allocation.parse(fastjson.decode(data))
             except ValueError as error:
                 self.problem, self._entries = f"{self._path} {error}", []
         return self._entries

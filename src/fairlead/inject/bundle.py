@@ -7,8 +7,9 @@ heavy is imported: this runs on every container's start.
 
 import posix
 
-from fairlead.inject import document, policy
-from fairlead.plan import capability, hookline, request, requirement
+from fairlead.inject import fastjson, policy
+from fairlead.plan.cdi import capability, hookargs, requirement
+from fairlead.plan.shim import request
 
 _LIMIT_BYTES = 16 << 20
 
@@ -43,7 +44,7 @@ def read(folder: str, marks: tuple[bytes, ...] = (b"",)) -> Bundle | None:
         posix.close(handle)
     if not any(mark in data for mark in marks):
         return None
-    config = document.decode(data)
+    config = fastjson.decode(data)
     if not isinstance(config, dict):
         raise ValueError("not a JSON object")  # noqa: TRY004  the bytes are wrong, not a caller's type
     return Bundle(path, config, status)
@@ -51,7 +52,7 @@ def read(folder: str, marks: tuple[bytes, ...] = (b"",)) -> Bundle | None:
 
 def write(bundle: Bundle, config: dict[str, object]) -> None:
     """Replace config.json in one step, mode and owner kept. Raises: OSError: the old content is untouched."""
-    data = document.encode(config)
+    data = fastjson.encode(config)
     temporary = f"{bundle.path}.fairlead-{posix.getpid()}"
     flags = posix.O_WRONLY | posix.O_CREAT | posix.O_EXCL | posix.O_NOFOLLOW | posix.O_CLOEXEC
     handle = posix.open(temporary, flags, 0o600)
@@ -135,8 +136,8 @@ def _nodes(after: dict[str, object]) -> list[str]:
 
 def hook_entry(settings: policy.Settings, added: list[tuple[str, str]], driver: str) -> dict[str, object]:
     """Return the createContainer hook for these files, as config.json wants it."""
-    args = hookline.arguments([place for _, place in added], driver=driver, ldconfig=settings.ldconfig)
-    return {"path": settings.hook, "args": args, "env": list(hookline.ENV), "timeout": settings.hook_timeout_s}
+    args = hookargs.arguments([place for _, place in added], driver=driver, ldconfig=settings.ldconfig)
+    return {"path": settings.hook, "args": args, "env": list(hookargs.ENV), "timeout": settings.hook_timeout_s}
 
 
 def _add_hook(after: dict[str, object], entry: dict[str, object]) -> None:

@@ -7,7 +7,7 @@ Source: runc(8), crun(1); containerd's shim and podman read `level` and `msg` of
 import posix
 import time
 
-from fairlead.inject import document
+from fairlead.inject import fastjson
 
 _WITH_VALUE = frozenset({"--log", "--log-format", "--root", "--criu", "--rootless", "--cgroup-manager"})
 """Options of runc and crun before the command that may take a value of their own."""
@@ -49,7 +49,7 @@ def tell(argv: list[str], level: str, message: str) -> None:
         return
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     entry = {"level": level, "msg": f"fairlead-runtime: {message}", "time": stamp}
-    line = document.encode(entry).decode() if form == "json" else f'time="{stamp}" level={level} msg={message!r}'
+    line = fastjson.encode(entry).decode() if form == "json" else f'time="{stamp}" level={level} msg={message!r}'
     try:
         handle = posix.open(path, posix.O_WRONLY | posix.O_APPEND | posix.O_CREAT | posix.O_CLOEXEC, 0o600)
     except OSError:

@@ -9,13 +9,13 @@ Source: NVIDIA "CUDA Compatibility" guide, section "Forward Compatibility".
 import _stat
 import posix
 
-from fairlead.inject import document, elf, rooted
+from fairlead.inject import elf, fastjson, rootfs
 
 FOLDER = "/usr/local/cuda/compat"
 _PREFIX = "libcuda.so."
 
 
-def is_needed(root: rooted.Root, folder: str, driver: str) -> bool:
+def is_needed(root: rootfs.Root, folder: str, driver: str) -> bool:
     """Whether the image's libcuda is of a newer major version than the driver and says that it works with it.
 
     A folder with none, with several, or with a link in a library's place is left alone.
@@ -42,7 +42,7 @@ def is_needed(root: rooted.Root, folder: str, driver: str) -> bool:
 def _majors(note: str | None) -> list[int] | None:
     """Return the driver majors a note names; None: there is no such note."""
     try:
-        found = document.decode(note.encode()) if note else None
+        found = fastjson.decode(note.encode()) if note else None
     except ValueError:
         return None
     named = found.get("Driver") if isinstance(found, dict) else None

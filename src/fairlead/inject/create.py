@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from fairlead import errors
-from fairlead.inject import allocations, bundle, commandline, converted, policy, prepare, prepared
-from fairlead.plan import edits, request
-from fairlead.wire.cdi import directory, host
-from fairlead.wire.cdi import spec as cdi
+from fairlead.inject import allocations, bundle, cachereader, cachewriter, commandline, policy, yamlcache
+from fairlead.plan.shim import request
+from fairlead_cdi import directory, host, inject
+from fairlead_cdi import spec as cdi
 
 _KINDS = {"Denied": errors.Denied, "Invalid": errors.Invalid, "Unavailable": errors.Unavailable}
 
@@ -39,14 +39,14 @@ def _edit(folder: str, settings: policy.Settings) -> None:
     if asked.is_empty:
         return
     before = bundle.strip(made.config, asked, settings.request)
-    registry = directory.scan(settings.spec_dirs, decoders=converted.decoders(settings.converted))
+    registry = directory.scan(settings.spec_dirs, decoders=yamlcache.decoders(settings.converted))
     try:
-        state = prepared.state_of(settings.spec_dirs)
+        state = cachereader.state_of(settings.spec_dirs)
     except (OSError, ValueError):
         state = None  # told below, where it concerns a file that is used
     given = sources(registry, asked, settings)
-    after = edits.inject_edits(before, given, stat=host.stat_node)
-    known = prepare.known(registry, {source for source, _ in given})
+    after = inject.inject_edits(before, given, stat=host.stat_node)
+    known = cachewriter.known(registry, {source for source, _ in given})
     _raise(bundle.finish(before, after, asked, settings, known=known))
     try:
         bundle.write(made, after)
@@ -54,7 +54,7 @@ def _edit(folder: str, settings: policy.Settings) -> None:
         message = f"cannot write {made.path}: {error.strerror}"
         raise errors.Unavailable(message, reason="BundleWriteFailed", path=made.path) from error
     if state is not None and settings.prepared:
-        prepare.keep(registry, state, settings.prepared)
+        cachewriter.keep(registry, state, settings.prepared)
 
 
 def _read(folder: str) -> bundle.Bundle:
@@ -78,7 +78,7 @@ def _raise(refusal: request.Refusal | None) -> None:
 
 def sources(
     registry: directory.Registry, asked: request.Request, settings: policy.Settings
-) -> tuple[edits.Source, ...]:
+) -> tuple[inject.Source, ...]:
     """Return the edits asked for, narrowed to the capabilities asked for, from files nobody else can have written.
 
     Raises: NotFound, Invalid: a device is not there.   Denied: others could have written the spec or a hook's program.
@@ -88,7 +88,7 @@ def sources(
         _assert_decided(registry, 0)
     resolved = registry.resolve(asked.names)
     files = [item.file for item in resolved]
-    found = list(edits.sources_of(resolved))
+    found = list(inject.sources_of(resolved))
     if asked.is_bare:
         kind = settings.request.default_kind
         bare = [file for file in registry.files if file.spec is not None and file.spec.kind == kind]
@@ -105,17 +105,17 @@ def sources(
         _assert_ours(path, "a CDI spec")
         _assert_ours(path[: path.rfind("/")] or "/", "a folder of CDI specs")
     narrowed = tuple((source, _narrow(each, asked)) for source, each in found)
-    for path in prepare.programs(each for _, each in narrowed):
+    for path in cachewriter.programs(each for _, each in narrowed):
         _assert_ours(path, "a hook's program")
     return narrowed
 
 
 def _assert_decided(registry: directory.Registry, priority: int) -> None:
     """Refuse to answer where a spec that could not be read may say otherwise. Raises: Unavailable."""
-    unread = converted.find_decisive(registry, priority)
+    unread = yamlcache.find_decisive(registry, priority)
     if unread is not None and unread.error is not None:
         message = f"{unread.path} may define what is asked for, but is {unread.error.message}"
-        raise errors.Unavailable(message, reason=converted.UNREAD, hint=unread.error.hint, path=unread.path)
+        raise errors.Unavailable(message, reason=yamlcache.UNREAD, hint=unread.error.hint, path=unread.path)
 
 
 def _assert_ours(path: str, what: str) -> None:

@@ -15,7 +15,7 @@ Source: OCI runtime-spec config.md, "POSIX-platform Hooks"; runtime.md, "State".
 import posix
 import sys
 
-from fairlead.inject import compat, document, elf, linker, rooted
+from fairlead.inject import compat, elf, fastjson, linker, rootfs
 
 _STATE_LIMIT_BYTES = 1 << 20
 _CONFIG_LIMIT_BYTES = 16 << 20
@@ -96,13 +96,13 @@ def _read(handle: int, limit: int) -> bytes:
 
 def _container(state: bytes) -> tuple[dict[str, object], str]:
     """Return the container's runtime spec and bundle. Raises: HookError, ValueError, OSError."""
-    found = document.decode(state)
+    found = fastjson.decode(state)
     bundle = found.get("bundle") if isinstance(found, dict) else None
     if not isinstance(bundle, str) or not bundle.startswith("/"):
         raise HookError("the state on standard input names no bundle")
     handle = posix.open(f"{bundle}/config.json", posix.O_RDONLY | posix.O_CLOEXEC)
     try:
-        config = document.decode(_read(handle, _CONFIG_LIMIT_BYTES))
+        config = fastjson.decode(_read(handle, _CONFIG_LIMIT_BYTES))
     finally:
         posix.close(handle)
     if not isinstance(config, dict):
@@ -141,7 +141,7 @@ class Hook:
         if not isinstance(path, str) or not path:
             raise HookError("the runtime spec names no root file system")
         self._path = path if path.startswith("/") else f"{bundle}/{path}"
-        self._root = rooted.Root(self._path)
+        self._root = rootfs.Root(self._path)
         self._folders = list(dict.fromkeys(options["--folder"]))
 
     def run(self) -> None:
@@ -240,7 +240,7 @@ class Hook:
         except FileNotFoundError:
             return  # no driver is loaded
         try:
-            lines = rooted.read_all(handle).splitlines(keepends=True)
+            lines = rootfs.read_all(handle).splitlines(keepends=True)
         finally:
             posix.close(handle)
         data = b"".join(b"ModifyDeviceFiles: 0\n" if line.startswith(b"ModifyDeviceFiles:") else line for line in lines)

@@ -11,7 +11,7 @@ Source: ldconfig(8), pivot_root(2), prctl(2) PR_SET_SECUREBITS; musl's dynlink.c
 import _signal  # type: ignore[import-not-found]  # `signal` alone would cost 3 ms, for its enums
 import posix
 
-from fairlead.inject import rooted, syscall
+from fairlead.inject import rootfs, syscall
 
 LDCONFIG = ("/sbin/ldconfig.real", "/usr/sbin/ldconfig.real", "/sbin/ldconfig", "/usr/sbin/ldconfig")
 """Where hosts keep it; some have a script under its name and the program beside it."""
@@ -90,7 +90,7 @@ def build_cache(root: str, folders: list[str], *, ldconfig: str = "") -> bytes:
 
 def _content(handle: int) -> bytes:
     posix.lseek(handle, 0, 0)
-    return rooted.read_all(handle)
+    return rootfs.read_all(handle)
 
 
 def _confined(root: str, folders: list[str], *, program: int, result: int, words: int) -> None:
@@ -106,10 +106,10 @@ def _confined(root: str, folders: list[str], *, program: int, result: int, words
         code = posix.waitstatus_to_exitcode(status)
         if code == 0:
             handle = posix.open(output, posix.O_RDONLY | posix.O_NOFOLLOW | posix.O_NONBLOCK)
-            rooted.write_all(result, rooted.read_all(handle))
+            rootfs.write_all(result, rootfs.read_all(handle))
         posix._exit(0 if code == 0 else _FAILED)
     except OSError as error:
-        rooted.write_all(words, f"{error}".encode())
+        rootfs.write_all(words, f"{error}".encode())
     finally:
         posix._exit(_FAILED)
 
@@ -123,8 +123,8 @@ def _enter(root: str, folders: list[str]) -> str:
         # Only a mount can become a root. Runtimes have made it one already: copying its mounts again costs 2 ms.
         path = place.encode("utf-8", "surrogateescape")
         syscall.libc("mount", path, path, None, _MS_BIND | _MS_REC, None)
-    inside = rooted.Root(place)
-    rooted.restrict(inside.handle, rooted.ATTR_RDONLY | rooted.ATTR_NOSUID | rooted.ATTR_NODEV, is_recursive=True)
+    inside = rootfs.Root(place)
+    rootfs.restrict(inside.handle, rootfs.ATTR_RDONLY | rootfs.ATTR_NOSUID | rootfs.ATTR_NODEV, is_recursive=True)
     output = _output(inside)
     posix.fchdir(inside.handle)
     syscall.libc("pivot_root", b".", b".")
@@ -143,7 +143,7 @@ def _real(path: str) -> str:
         posix.close(handle)
 
 
-def _output(inside: rooted.Root) -> str:
+def _output(inside: rootfs.Root) -> str:
     """Lay a memory file system over one of the image's folders; returns its path inside."""
     for place in _OUTPUT:
         try:
@@ -168,11 +168,11 @@ def _take_away(root: str, folders: list[str]) -> bool:
     below = f"{root.rstrip('/')}/".encode("utf-8", "surrogateescape")
     is_mount = False
     handle = posix.open("/proc/self/mountinfo", posix.O_RDONLY | posix.O_CLOEXEC)
-    lines = rooted.read_all(handle).splitlines()
+    lines = rootfs.read_all(handle).splitlines()
     posix.close(handle)
     gone: list[bytes] = []
     for line in lines:
-        place = rooted.unescaped(line.split(b" ")[4])
+        place = rootfs.unescaped(line.split(b" ")[4])
         is_mount = is_mount or place == below[:-1]
         # Lazily, so what is mounted below goes with it.
         if not place.startswith(below) or place.startswith(tuple(gone)):

@@ -6,8 +6,9 @@ its folder must belong to root and be closed to others, because whoever writes i
 
 import posix
 
-from fairlead.inject import document
-from fairlead.plan import capability, request
+from fairlead.inject import fastjson
+from fairlead.plan.cdi import capability
+from fairlead.plan.shim import request
 
 DEFAULT_PATH = "/etc/fairlead/runtime.json"
 _WRITABLE = 0o022
@@ -54,7 +55,7 @@ def load(path: str, *, hook: str = "", runtimes: tuple[str, ...] = ()) -> Settin
     if data is None:
         return settings
     try:
-        found = document.decode(data)
+        found = fastjson.decode(data)
     except ValueError as error:
         raise PolicyError(f"not JSON: {error}") from None
     if not isinstance(found, dict):

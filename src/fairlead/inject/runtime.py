@@ -12,8 +12,8 @@ refusal are for `create`, which it loads then. A container that asks for nothing
 import posix
 import sys
 
-from fairlead.inject import allocations, bundle, commandline, policy, prepared
-from fairlead.plan import request
+from fairlead.inject import allocations, bundle, cachereader, commandline, policy
+from fairlead.plan.shim import request
 
 _MAKING = frozenset({"create", "run"})
 _MARKS = (b"NVIDIA_", b"CUDA_VERSION", b"/nvidia-container-devices/", b"\\u")
@@ -64,7 +64,7 @@ def _make(argv: list[str], folder: str, settings: policy.Settings) -> int:
         if asked.is_empty:
             return 0
         before = bundle.strip(made.config, asked, rules)
-        given = None if asked.refusal else prepared.inject(before, asked, settings)
+        given = None if asked.refusal else cachereader.inject(before, asked, settings)
         if given is not None and bundle.finish(before, given[0], asked, settings, known=given[1]) is None:
             bundle.write(made, given[0])
             return 0

@@ -22,20 +22,15 @@ from typing import Final
 
 from fairlead import errors, telemetry
 from fairlead.model.device import Device
-from fairlead.node import (
-    cdi,
-    charlinks,
-    deviceplugin,
-    inventory,
-    journal,
-    latest,
-    publish,
-    reader,
-    registration,
-    witness,
-)
-from fairlead.plan import advertise, answer, attribution, choose
-from fairlead.plan import health as rules
+from fairlead.node.cdi import specfiles
+from fairlead.node.deviceplugin import plugin as deviceplugin
+from fairlead.node.deviceplugin import registration
+from fairlead.node.engines import charlinks, runtimecheck
+from fairlead.node.inventory import latest, monitor
+from fairlead.node.publish import nodeevents, objects
+from fairlead.node.trace import observer
+from fairlead.plan.gpu import advertise, answer, attribution, choose
+from fairlead.plan.gpu import health as rules
 from fairlead.settings import Settings
 from fairlead.silicon import firmware, running
 from fairlead.silicon.port import Silicon
@@ -51,7 +46,7 @@ class AgentReport:
     """What the agent knows, live: every `Latest` goes on changing while the agent runs."""
 
     node: str
-    snapshots: latest.Latest[inventory.Snapshot]
+    snapshots: latest.Latest[monitor.Snapshot]
     advertised: latest.Latest[tuple[advertise.Advertisement, ...]]
     registered: latest.Latest[frozenset[str]]
     """Resources that a kubelet has taken in since the agent began."""
@@ -108,10 +103,10 @@ class _Agent:
     ) -> None:
         self._meter = meter
         self.node = node_name(settings)
-        self.journal = journal.Journal(self.node, store)
+        self.journal = nodeevents.Journal(self.node, store)
         machine = firmware.product_name(settings.silicon.root)
-        self.publisher = publish.Publisher(self.node, store, machine=machine) if store is not None else None
-        self.watch = inventory.Watch(
+        self.publisher = objects.Publisher(self.node, store, machine=machine) if store is not None else None
+        self.watch = monitor.Watch(
             silicon,
             rescan_s=settings.silicon.rescan_s,
             policy=HEALTH_POLICY,
@@ -119,9 +114,9 @@ class _Agent:
             turned=lambda within_s: meter.promise("inventory", within_s),
         )
         self.folder = registration.FolderWatch(settings.kubelet_folder)
-        self.specs = cdi.SpecFiles(
+        self.specs = specfiles.SpecFiles(
             settings.node.cdi_folder,
-            recipe=cdi.recipe_of(settings.node),
+            recipe=specfiles.recipe_of(settings.node),
             boot_id=running.read_running(settings.silicon.root).boot_id,
             stamping=settings.node.cdi_stamp,
             host_mount=settings.node.host_mount,
@@ -139,7 +134,7 @@ class _Agent:
         self._has_left_specs = asyncio.Event()
         self._topology = choose.Topology()
         self.witness = (
-            witness.Witness(
+            observer.Witness(
                 settings,
                 self.node,
                 store,
@@ -189,7 +184,7 @@ class _Agent:
 
     async def judge_way(self, root: Path) -> None:
         """Tell once where nothing on this node reads what Allocate answers."""
-        problem = await asyncio.to_thread(reader.find_problem, self._way, root)
+        problem = await asyncio.to_thread(runtimecheck.find_problem, self._way, root)
         if problem is not None:
             telemetry.log.warning("no runtime for these devices", reason=problem.reason, error=errors.sentence(problem))
             self.journal.way_judged(problem)
@@ -220,8 +215,8 @@ class _Agent:
             cdi_names=self.specs.names,
         )
 
-    async def _ensure_specs(self, snapshot: inventory.Snapshot) -> None:
-        hardware = (inventory.without_readings(snapshot.inventory), snapshot.drivers)
+    async def _ensure_specs(self, snapshot: monitor.Snapshot) -> None:
+        hardware = (monitor.without_readings(snapshot.inventory), snapshot.drivers)
         if hardware == self._hardware:
             return
         try:
@@ -233,7 +228,7 @@ class _Agent:
             self._hardware, self._is_spec_owed = hardware, False
         self._topology = choose.plan_topology(snapshot.inventory)
 
-    def _advertise(self, snapshot: inventory.Snapshot, tasks: asyncio.TaskGroup) -> None:
+    def _advertise(self, snapshot: monitor.Snapshot, tasks: asyncio.TaskGroup) -> None:
         offered = advertise.plan_advertisements(
             snapshot.inventory,
             nvidia_resource=self._settings.resource,

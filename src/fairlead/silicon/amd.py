@@ -15,7 +15,8 @@ from typing import Final
 from fairlead.model.driver import DriverFiles, Module
 from fairlead.model.gpu import GPU, Driver, GPUHealth, Inventory, Link, LinkKind, UnreadableGPU, Vendor
 from fairlead.model.ids import GPUUUID
-from fairlead.silicon import driver, pci, sysfs
+from fairlead.silicon.nvidia import driver
+from fairlead.silicon.pci import pci, sysfs
 
 _DRIVER_FOLDER: Final = "sys/module/amdgpu/drivers/pci:amdgpu"
 _KFD_NODES: Final = "sys/class/kfd/kfd/topology/nodes"

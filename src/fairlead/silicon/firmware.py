@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fairlead.silicon import pci
+from fairlead.silicon.pci import pci
 
 
 def product_name(root: Path) -> str:

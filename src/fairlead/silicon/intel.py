@@ -14,7 +14,8 @@ from typing import Final
 from fairlead.model.driver import DriverFiles, Module
 from fairlead.model.gpu import GPU, Driver, GPUHealth, Inventory, Link, UnreadableGPU, Vendor
 from fairlead.model.ids import GPUUUID
-from fairlead.silicon import driver, pci, sysfs
+from fairlead.silicon.nvidia import driver
+from fairlead.silicon.pci import pci, sysfs
 
 _VENDOR_ID: Final = 0x8086
 _DRIVERS: Final = ("i915", "xe")

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from fairlead import settings
 from fairlead.model.gpu import Inventory
-from fairlead.silicon import amd, composite, driver, intel, nvml, port
+from fairlead.silicon import amd, composite, intel, port
+from fairlead.silicon.nvidia import driver, nvml
 from fairlead.silicon.sim import silicon
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from fairlead.model.gpu import Vendor
-from fairlead.silicon import driver, iommu, library, pci
+from fairlead.silicon.nvidia import driver, library
+from fairlead.silicon.pci import iommu, pci
 
 _BOOT_ID: Final = "proc/sys/kernel/random/boot_id"
 _MODULES: Final = {Vendor.AMD: ("amdgpu",), Vendor.INTEL: ("i915", "xe")}

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from fairlead.model.gpu import Link, LinkKind
-from fairlead.silicon import binding, pci, reader
+from fairlead.silicon.nvidia import binding, gpureader
+from fairlead.silicon.pci import pci
 
 LEVELS: Final = {
     0: LinkKind.SAME_BOARD,
@@ -26,7 +27,9 @@ Levels = Mapping[tuple[str, str], LinkKind]
 """(PCI address, PCI address) → level, the lower index first."""
 
 
-def read_levels(nvml: binding.Binding, one: reader.Reading, others: Sequence[reader.Reading]) -> dict[str, LinkKind]:
+def read_levels(
+    nvml: binding.Binding, one: gpureader.Reading, others: Sequence[gpureader.Reading]
+) -> dict[str, LinkKind]:
     """Ask the driver how one GPU reaches others over PCIe; by the other's PCI address, without those it does not tell.
 
     Blocking: runs in the first GPU's lane.
@@ -39,14 +42,14 @@ def read_levels(nvml: binding.Binding, one: reader.Reading, others: Sequence[rea
     return found
 
 
-def links(readings: Sequence[reader.Reading], levels: Levels, root: Path) -> tuple[Link, ...]:
+def links(readings: Sequence[gpureader.Reading], levels: Levels, root: Path) -> tuple[Link, ...]:
     """Return one link for every pair, in index order."""
     return tuple(
         _link(one, other, levels, root) for place, one in enumerate(readings) for other in readings[place + 1 :]
     )
 
 
-def _link(one: reader.Reading, other: reader.Reading, levels: Levels, root: Path) -> Link:
+def _link(one: gpureader.Reading, other: gpureader.Reading, levels: Levels, root: Path) -> Link:
     a, b = one.gpu, other.gpu
     direct = max(one.peers.count(b.pci_bus_id), other.peers.count(a.pci_bus_id))
     if direct:
@@ -58,9 +61,9 @@ def _link(one: reader.Reading, other: reader.Reading, levels: Levels, root: Path
     return Link(a=a.uuid, b=b.uuid, kind=levels.get(key) or pci.link_kind(root, *key))
 
 
-def missing(readings: Sequence[reader.Reading], levels: Levels) -> dict[int, list[reader.Reading]]:
+def missing(readings: Sequence[gpureader.Reading], levels: Levels) -> dict[int, list[gpureader.Reading]]:
     """Return, by position of the first GPU, the later ones whose PCIe level is not known yet."""
-    found: dict[int, list[reader.Reading]] = {}
+    found: dict[int, list[gpureader.Reading]] = {}
     for place, one in enumerate(readings):
         unknown = [o for o in readings[place + 1 :] if (one.gpu.pci_bus_id, o.gpu.pci_bus_id) not in levels]
         if unknown:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fairlead import files
-from fairlead.store import database
+from fairlead.store.sqlite import database
 
 
 def set_state_aside(path: Path) -> tuple[Path, ...]:

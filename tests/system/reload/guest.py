@@ -17,8 +17,8 @@ from typing import Any
 
 from onboard import fairlead, report
 
-from fairlead.cli import attachlayer, cdi, cdiread, isolate, runtime
-from fairlead.node import bpf
+from fairlead.cli.layer import attach_pid, cdi, cdiread, isolate, runtime
+from fairlead.kernel import bpf
 from fairlead.settings import Settings
 
 LOADED = (cdi, cdiread, isolate, runtime)
@@ -80,7 +80,7 @@ def attach(name: str, gpu: str) -> None:
     """What `fairlead attach --pid` calls; the verb itself imports more than is packed here."""
     pid = int(json.loads(call("/usr/sbin/runc", "state", name)["said"])["pid"])
     device = f"{KIND}={gpu}"
-    asyncio.run(attachlayer.change(Settings(), "attach", pid, device, folders=("/etc/cdi",), is_forced=False))
+    asyncio.run(attach_pid.change(Settings(), "attach", pid, device, folders=("/etc/cdi",), is_forced=False))
 
 
 def without_links() -> None:

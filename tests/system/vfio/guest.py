@@ -16,7 +16,7 @@ from typing import Any
 
 from onboard import fairlead, report, start
 
-from fairlead.cli import cdi, cdigenerate, cdiread
+from fairlead.cli.layer import cdi, cdigenerate, cdiread
 from fairlead.inject import launcher
 
 GPU, SHARED, SIBLING, OTHER = "0000:00:04.0", "0000:00:05.0", "0000:00:05.1", "0000:00:06.0"

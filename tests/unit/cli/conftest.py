@@ -15,7 +15,8 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from fairlead import telemetry
 from fairlead.cli import main
-from fairlead.serve import app, server
+from fairlead.serve import server
+from fairlead.serve.api import app
 from tests.unit.serve.world import World
 
 

@@ -15,9 +15,10 @@ import pytest
 import yaml
 
 from fairlead import errors
-from fairlead.cli import cdi, invocation
-from fairlead.wire.cdi import parse, stamp, yamlfile
-from fairlead.wire.cdi import spec as cdi_spec
+from fairlead.cli.core import invocation
+from fairlead.cli.layer import cdi
+from fairlead_cdi import parse, stamp, yamlfile
+from fairlead_cdi import spec as cdi_spec
 
 EDITS = {"env": ["A=b"], "deviceNodes": [{"path": "/dev/null", "permissions": "rw"}]}
 

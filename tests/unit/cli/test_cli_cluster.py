@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from fairlead import errors, settings, telemetry
-from fairlead.cli import cluster
+from fairlead.cli.core import cluster
 from tests.unit.cli.conftest import fairlead
 
 _CONFIG = {

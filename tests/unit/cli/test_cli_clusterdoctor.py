@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from fairlead import errors, settings
-from fairlead.cli import clusterjudge, clusterseen
-from fairlead.cli.clusterseen import Seen
-from fairlead.store import memory
+from fairlead.cli.doctor import cluster_checks, cluster_facts
+from fairlead.cli.doctor.cluster_facts import Seen
+from fairlead.store.embedded import memory
 from fairlead.wire.kubernetes import coordination, core, gpudevice, meta, workload
 
 NOW: Final = 1_800_000_000.0
@@ -119,7 +119,7 @@ def changed(**changes: Any) -> Seen:
 
 
 def test_a_good_cluster_has_one_good_word_for_every_layer() -> None:
-    found = list(clusterjudge.judge(GOOD))
+    found = list(cluster_checks.judge(GOOD))
     assert {item.level for item in found} == {"ok"}
     layers = ["api", "rights", "crd", "agent", "nodes", "gpus", "scheduler", "controller", "runtime", "pods"]
     assert [item.check for item in found] == layers
@@ -129,7 +129,7 @@ def test_a_good_cluster_has_one_good_word_for_every_layer() -> None:
     ("changes", "check", "level", "says"),
     [
         ({"problem": "does not answer"}, "api", "fail", "does not answer"),
-        ({"lacking": clusterseen.NEEDS[2:4]}, "rights", "warn", "get pods/log, list nodes"),
+        ({"lacking": cluster_facts.NEEDS[2:4]}, "rights", "warn", "get pods/log, list nodes"),
         ({"has_definition": False}, "crd", "fail", "GPUDevice is not installed"),
         ({"agents": ()}, "agent", "warn", "though GPUs are published"),
         ({"agents": (), "gpus": ()}, "agent", "fail", "no DaemonSet"),
@@ -155,7 +155,7 @@ def test_a_good_cluster_has_one_good_word_for_every_layer() -> None:
 def test_each_fault_is_found_and_says_why_and_what_next(
     changes: dict[str, Any], check: str, level: str, says: str
 ) -> None:
-    bad = [item for item in clusterjudge.judge(changed(**changes)) if item.level != "ok"]
+    bad = [item for item in cluster_checks.judge(changed(**changes)) if item.level != "ok"]
     mine = [item for item in bad if item.check == check]
     assert [(item.level, says in item.what) for item in mine] == [(level, True)], bad
     assert all(item.why and item.fix for item in bad)
@@ -166,19 +166,19 @@ def test_pods_of_the_agent_that_are_not_ready_are_named_with_their_reason() -> N
         pod("fairlead-agent-x", where="a", status=STARTING), metadata=about("fairlead-agent-x", "agent")
     )
     seen = changed(agents=(agent(ready=0),), pods=(stuck,))
-    (found,) = (item for item in clusterjudge.judge(seen) if item.check == "agent")
+    (found,) = (item for item in cluster_checks.judge(seen) if item.check == "agent")
     assert "fairlead-agent-x on a is creating (ImagePullBackOff)" in found.what
     assert "describe pod fairlead-agent-x" in found.fix
 
 
 def test_what_may_not_be_read_is_not_judged() -> None:
     blind = ("agents", "nodes", "gpus", "pods", "leases", "runtime_classes", "has_definition")
-    seen = changed(**dict.fromkeys(blind), lacking=clusterseen.NEEDS)
-    assert [item.check for item in clusterjudge.judge(seen)] == ["api", "rights"]
+    seen = changed(**dict.fromkeys(blind), lacking=cluster_facts.NEEDS)
+    assert [item.check for item in cluster_checks.judge(seen)] == ["api", "rights"]
 
 
 def test_a_cluster_that_uses_its_own_scheduler_is_well() -> None:
-    found = list(clusterjudge.judge(changed(deployments=(), leases=())))
+    found = list(cluster_checks.judge(changed(deployments=(), leases=())))
     assert {item.level for item in found} == {"ok"}
 
 
@@ -208,7 +208,7 @@ async def test_everything_is_read_through_the_store() -> None:
         made = await store.create(item)
         if hasattr(item, "status"):
             await store.update_status(msgspec.structs.replace(item, metadata=made.metadata))
-    seen = await clusterseen.look(store, Server(denied="nodes"), settings.Settings())
+    seen = await cluster_facts.look(store, Server(denied="nodes"), settings.Settings())
     assert abs(seen.now - time.time()) < 60
     assert seen.has_definition is True
     assert [need.text for need in seen.lacking] == ["list nodes"]
@@ -217,5 +217,5 @@ async def test_everything_is_read_through_the_store() -> None:
 
 
 async def test_a_silent_server_is_all_that_is_said() -> None:
-    seen = await clusterseen.look(memory.MemoryStore(), Server(silent=True), settings.Settings())
+    seen = await cluster_facts.look(memory.MemoryStore(), Server(silent=True), settings.Settings())
     assert seen.problem == "no answer (start it)"

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from fairlead.cli import imageneeds
+from fairlead.cli.doctor import image
 from fairlead.model.gpu import GPU, Driver, Vendor
 from fairlead.model.ids import GPUUUID
-from fairlead.plan import requirement
+from fairlead.plan.cdi import requirement
 
 HOST = requirement.Facts(driver="550.163.01", cuda="12.4", arch="8.0")
 
 
 def levels(*hosts: requirement.Facts, **env: str) -> list[tuple[str, str]]:
-    seen = imageneeds.Seen(image="localhost/cuda:1", env=env, hosts=hosts or (HOST,))
-    return [(item.check, item.level) for item in imageneeds.judge(seen)]
+    seen = image.Seen(image="localhost/cuda:1", env=env, hosts=hosts or (HOST,))
+    return [(item.check, item.level) for item in image.judge(seen)]
 
 
 @pytest.mark.parametrize(
@@ -41,8 +41,8 @@ def test_each_need_of_an_image_is_judged(env: dict[str, str], found: list[tuple[
 
 def test_a_failure_says_why_and_which_side_to_change() -> None:
     env = {"NVIDIA_REQUIRE_CUDA": "cuda>=12.6"}
-    seen = imageneeds.Seen(image="localhost/cuda:1", env=env, hosts=(HOST,))
-    (item,) = imageneeds.judge(seen)
+    seen = image.Seen(image="localhost/cuda:1", env=env, hosts=(HOST,))
+    (item,) = image.judge(seen)
     assert (item.what, item.fix) == requirement.problem("NVIDIA_REQUIRE_CUDA", "cuda>=12.6", HOST)
     assert "localhost/cuda:1 is refused at its start" in item.why
 
@@ -54,8 +54,8 @@ def test_every_driver_of_a_mixed_cluster_is_held_to_it() -> None:
 
 
 def test_without_any_driver_there_is_nothing_to_hold_an_image_to() -> None:
-    seen = imageneeds.Seen(image="i", env={"NVIDIA_REQUIRE_CUDA": "cuda>=12"}, hosts=())
-    assert [(item.check, item.level) for item in imageneeds.judge(seen)] == [("driver", "fail")]
+    seen = image.Seen(image="i", env={"NVIDIA_REQUIRE_CUDA": "cuda>=12"}, hosts=())
+    assert [(item.check, item.level) for item in image.judge(seen)] == [("driver", "fail")]
 
 
 def gpu(place: int, name: str, pair: tuple[int, int] | None, brand: str | None = "nvidia", **more: Any) -> GPU:
@@ -85,23 +85,23 @@ def test_what_is_known_comes_from_nvidias_driver_and_each_kind_of_its_gpus() -> 
         gpu(2, "H200", (9, 0)),
         gpu(3, "MI300X", (9, 4), None, vendor=Vendor.AMD),
     ]
-    found = imageneeds.facts(DRIVERS, gpus)
+    found = image.facts(DRIVERS, gpus)
     assert {(one.driver, one.cuda) for one in found} == {("550.163.01", "12.4")}
     assert [(one.gpu, one.arch, one.brand) for one in found] == [("H100", "9.0", "nvidia"), ("T4", "7.5", "tesla")]
 
 
 def test_a_driver_without_gpus_is_held_to_what_it_is() -> None:
-    (found,) = imageneeds.facts(DRIVERS, [])
+    (found,) = image.facts(DRIVERS, [])
     assert (found.driver, found.arch, found.brand, found.gpu) == ("550.163.01", "", "", "")
 
 
 def test_only_the_gpus_that_an_image_cannot_use_fail_and_are_named() -> None:
-    hosts = imageneeds.facts(DRIVERS, [gpu(0, "H100", (9, 0)), gpu(1, "T4", (7, 5), "tesla"), gpu(2, "X", None, None)])
-    seen = imageneeds.Seen(image="i", env={"NVIDIA_REQUIRE_CUDA": "cuda>=12,arch>=9.0"}, hosts=hosts)
-    met, unmet, unknown = imageneeds.judge(seen)
+    hosts = image.facts(DRIVERS, [gpu(0, "H100", (9, 0)), gpu(1, "T4", (7, 5), "tesla"), gpu(2, "X", None, None)])
+    seen = image.Seen(image="i", env={"NVIDIA_REQUIRE_CUDA": "cuda>=12,arch>=9.0"}, hosts=hosts)
+    met, unmet, unknown = image.judge(seen)
     assert (met.level, unmet.level, unknown.level) == ("ok", "fail", "ok")
     assert "met by driver 550.163.01 with H100" in met.what
     assert "T4 has arch 7.5, brand tesla" in unmet.what
-    plain = imageneeds.Seen(image="i", env={"NVIDIA_REQUIRE_CUDA": "cuda>=12.9"}, hosts=hosts)
-    (told,) = imageneeds.judge(plain)
+    plain = image.Seen(image="i", env={"NVIDIA_REQUIRE_CUDA": "cuda>=12.9"}, hosts=hosts)
+    (told,) = image.judge(plain)
     assert "T4" not in told.what

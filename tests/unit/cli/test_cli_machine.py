@@ -12,7 +12,9 @@ import pytest
 import yaml
 
 from fairlead import settings
-from fairlead.cli import invocation, lazy, main
+from fairlead.cli import main
+from fairlead.cli import verbs as lazy
+from fairlead.cli.core import invocation
 from tests.unit.cli.conftest import Service, fairlead
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.wire import chart
+from fairlead.wire.chart import files as chart
 from tests.unit.cli.conftest import fairlead
 
 

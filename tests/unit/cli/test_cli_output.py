@@ -10,7 +10,7 @@ import click.testing
 import pytest
 
 from fairlead import settings
-from fairlead.cli import invocation, options, output, progress
+from fairlead.cli.core import invocation, options, output, progress
 
 
 def test_columns_are_aligned_and_empty_values_marked() -> None:

@@ -9,7 +9,8 @@ import click.testing
 import pytest
 
 from fairlead import errors
-from fairlead.cli import invocation, runtime
+from fairlead.cli.core import invocation
+from fairlead.cli.layer import runtime
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="launchers must belong to root")
 MAIN = "version = 2 # two\n"

@@ -10,7 +10,7 @@ from typing import Any
 import click
 import pytest
 
-from fairlead.cli.target import Named, Target, choose
+from fairlead.cli.core.target import Named, Target, choose
 from tests.unit.cli.conftest import fairlead
 
 SOCKET = Path("/run/fairlead/api.sock")

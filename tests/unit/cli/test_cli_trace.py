@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fairlead.cli import trace
+from fairlead.cli.container import trace
 from fairlead.model.step import Step
-from fairlead.plan import journey
+from fairlead.plan import trace as journey
 
 
 def _step(layer: str, reason: str, at: float, **facts: object) -> Step:

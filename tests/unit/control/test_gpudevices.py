@@ -11,8 +11,8 @@ import pytest
 
 from fairlead import errors
 from fairlead.control import manager
-from fairlead.control.gpudevice import GPUDevices
-from fairlead.store.memory import MemoryStore
+from fairlead.control.node.gpudevice import GPUDevices
+from fairlead.store.embedded.memory import MemoryStore
 from fairlead.store.port import Change, ChangeKind
 from fairlead.wire.kubernetes import core, gpudevice, meta
 from fairlead.wire.kubernetes.gpudevice import GPUDevice

@@ -9,7 +9,7 @@ import pytest
 
 from fairlead import errors
 from fairlead.control import manager
-from fairlead.store.memory import MemoryStore
+from fairlead.store.embedded.memory import MemoryStore
 from fairlead.store.port import EVERYTHING, Change, Listing, Selector, T
 from fairlead.wire.kubernetes import core, meta
 

@@ -10,11 +10,11 @@ from collections.abc import AsyncIterator
 import msgspec
 
 from fairlead.control import manager
-from fairlead.control.podgc import PodGC
+from fairlead.control.node.podgc import PodGC
 from fairlead.model.step import Step
 from fairlead.settings import ControlSettings
-from fairlead.store import recorder
-from fairlead.store.memory import MemoryStore
+from fairlead.store import tracerecorder
+from fairlead.store.embedded.memory import MemoryStore
 from fairlead.store.port import ChangeKind, Selector
 from fairlead.wire.kubernetes import core, meta
 
@@ -37,8 +37,8 @@ def _store() -> MemoryStore:
 async def _ended(store: MemoryStore, name: str, phase: str = "Succeeded", *, node: str = "") -> core.Pod:
     spec = core.PodSpec(containers=(core.Container(name="main", image="i"),), node_name=node)
     pod = await store.create(core.Pod(metadata=meta.ObjectMeta(name=name, namespace="default"), spec=spec))
-    await recorder.record(
-        store, recorder.reference(pod), Step(layer="test", reason="Made", message="made", at=0.0, facts={})
+    await tracerecorder.record(
+        store, tracerecorder.reference(pod), Step(layer="test", reason="Made", message="made", at=0.0, facts={})
     )
     return await store.update_status(msgspec.structs.replace(pod, status=core.PodStatus(phase=phase)))
 

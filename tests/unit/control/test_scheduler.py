@@ -12,10 +12,10 @@ import pytest
 
 from fairlead import errors
 from fairlead.control import manager
-from fairlead.control.scheduler import Scheduler
+from fairlead.control.scheduler.controller import Scheduler
 from fairlead.settings import ControlSettings
-from fairlead.store import recorder
-from fairlead.store.memory import MemoryStore
+from fairlead.store import tracerecorder
+from fairlead.store.embedded.memory import MemoryStore
 from fairlead.store.port import Change, ChangeKind
 from fairlead.wire.kubernetes import core, meta
 
@@ -86,7 +86,7 @@ async def test_a_pod_is_bound_and_the_decision_recorded_with_every_nodes_verdict
     async with _running(store):
         assert (await _until(store, "train", _is_bound)).spec.node_name == "big"
         await _until_event(store, "Scheduled")
-    (step,) = await recorder.list_steps(store, uid=pod.metadata.uid)
+    (step,) = await tracerecorder.list_steps(store, uid=pod.metadata.uid)
     nodes = step.facts["nodes"]
     assert isinstance(nodes, list)
     assert (step.layer, step.reason, step.message) == (

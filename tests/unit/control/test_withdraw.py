@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from fairlead import errors
-from fairlead.control import withdraw
-from fairlead.plan import label
-from fairlead.store.memory import MemoryStore
+from fairlead.control.node import withdraw
+from fairlead.plan.gpu import label
+from fairlead.store.embedded.memory import MemoryStore
 from fairlead.store.port import Selector
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.gpudevice import GPUDevice, GPUDeviceSpec

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead import errors
-from fairlead.engine import command, pipe
+from fairlead import command, errors, pipe
 
 ENV = command.base_env()
 

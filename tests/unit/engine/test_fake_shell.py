@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.engine import fake_exec, fake_shell
+from fairlead.engine.fake import exec as fake_exec
+from fairlead.engine.fake import shell
 
 
 async def nothing() -> bytes:
@@ -13,10 +14,10 @@ async def nothing() -> bytes:
 
 async def run(*argv: str, memory_limit_bytes: int | None = None) -> tuple[int, bytes]:
     output: list[bytes] = []
-    process = fake_shell.Process(
+    process = shell.Process(
         emit=output.append, read=nothing, env={"A": "b"}, hostname="pod", memory_limit_bytes=memory_limit_bytes
     )
-    return await fake_shell.run(process, argv), b"".join(output)
+    return await shell.run(process, argv), b"".join(output)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +41,7 @@ async def test_memory_taken_is_held_against_the_limit(block: str, fits: bool) ->
     if fits:
         assert (await run("dd", block, memory_limit_bytes=limit))[0] == 0
     else:
-        with pytest.raises(fake_shell.Killed):
+        with pytest.raises(shell.Killed):
             await run("dd", block, memory_limit_bytes=limit)
     assert (await run("dd", block))[0] == 0
 

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead import errors
-from fairlead.engine import podman_args, podman_host, port
+from fairlead.engine import port
+from fairlead.engine.podman import args, host
 
-HOST = podman_host.Host(
+HOST = host.Host(
     info=port.EngineInfo(name="podman", version="4.3.1", runtime="runc", cdi_ceiling="0.5.0", cgroup_version=1),
     globals=("--runtime", "runc"),
     ulimits=("nofile=1:1",),
@@ -25,7 +26,7 @@ HOST = podman_host.Host(
 
 def arguments(**more: Any) -> list[str]:
     spec = port.ContainerSpec(**{"name": "web", "image": "localhost/web:1", **more})
-    return podman_args.create(spec, HOST, network=HOST.network)
+    return args.create(spec, HOST, network=HOST.network)
 
 
 def test_runtime_and_limits_of_this_machine_are_named() -> None:
@@ -112,15 +113,15 @@ def test_every_variable_carries_its_value_so_the_hosts_is_never_looked_up(env: d
 
 @pytest.mark.parametrize(("asked", "told"), [(0.0, 0), (0.2, 1), (30.0, 30), (-1.0, 0)])
 def test_grace_is_never_shorter_than_asked(asked: float, told: int) -> None:
-    assert podman_args.grace(asked) == told
+    assert args.grace(asked) == told
 
 
 def test_logs_and_filters() -> None:
-    assert podman_args.logs("web", follow=True, tail=0, timestamps=True) == [
+    assert args.logs("web", follow=True, tail=0, timestamps=True) == [
         "logs",
         "--follow",
         "--timestamps",
         "--tail=0",
         "web",
     ]
-    assert podman_args.label_filters({"a": "", "b": "c"}) == ["--filter=label=a", "--filter=label=b=c"]
+    assert args.label_filters({"a": "", "b": "c"}) == ["--filter=label=a", "--filter=label=b=c"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead import errors
-from fairlead.engine import command, podman_errors
+from fairlead import command, errors
+from fairlead.engine.podman import errors as podman_errors
 
 SEEN: list[tuple[str, type[errors.FairleadError], str]] = [
     ("localhost/nope:1: image not known", errors.NotFound, "ImageNotFound"),

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from fairlead import errors
-from fairlead.engine import podman_host
+from fairlead.engine.podman import host as podman_host
 
 ALL = 0x1FF_FFFF_FFFF
 NO_SYS_RESOURCE = ALL & ~(1 << 24)

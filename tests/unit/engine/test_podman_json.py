@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fairlead import errors
-from fairlead.engine import podman_json, port
+from fairlead.engine import port
+from fairlead.engine.podman import json as podman_json
 
 ZERO = -62135596800  # Go's zero time in unix seconds
 

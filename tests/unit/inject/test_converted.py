@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from fairlead import errors
-from fairlead.cli import cdishim
-from fairlead.inject import converted, create, policy, prepared, runtime
-from fairlead.plan import request
-from fairlead.wire.cdi import directory
+from fairlead.cli.layer import speccache
+from fairlead.inject import cachereader, create, policy, runtime, yamlcache
+from fairlead.plan.shim import request
+from fairlead_cdi import directory
 
 KIND = "test.fairlead.dev/gpu"
 YAML = f"""\
@@ -61,13 +61,13 @@ class World:
         found = prepared_env(config, asked, self.settings)
         if found is not None:
             return found
-        registry = directory.scan(self.settings.spec_dirs, decoders=converted.decoders(self.settings.converted))
+        registry = directory.scan(self.settings.spec_dirs, decoders=yamlcache.decoders(self.settings.converted))
         return [item for _, part in create.sources(registry, asked, self.settings) for item in part.env]
 
 
 def prepared_env(config: dict[str, Any], asked: request.Request, settings: policy.Settings) -> list[str] | None:
     try:
-        made = prepared.inject({}, asked, settings)
+        made = cachereader.inject({}, asked, settings)
     except (OSError, ValueError):
         return None
     return None if made is None else list(made[0]["process"]["env"])  # type: ignore[index]
@@ -86,13 +86,13 @@ def test_a_yaml_spec_is_refused_with_its_remedy_until_it_is_converted(world: Wor
     assert "spec.yaml may define what is asked for" in caught.value.message
     assert caught.value.hint is not None
     assert "fairlead cdi prepare" in caught.value.hint
-    assert cdishim.renew(world.config).conversions == 1
+    assert speccache.renew(world.config).conversions == 1
     assert world.env() == ["FROM=yaml"]
 
 
 def test_a_converted_spec_goes_the_short_way_and_the_long_one(world: World) -> None:
     (world.folder / "high/spec.yaml").write_text(YAML)
-    assert cdishim.renew(world.config).prepared == world.settings.prepared
+    assert speccache.renew(world.config).prepared == world.settings.prepared
     asked = request.Request()
     asked.names = (f"{KIND}=0:1",)
     assert prepared_env({}, asked, world.settings) == ["FROM=yaml"]
@@ -117,25 +117,25 @@ def test_an_unread_spec_that_can_decide_nothing_stops_nobody(world: World) -> No
 def test_an_override_in_yaml_counts_once_converted(world: World) -> None:
     world.json_spec("low", "json")
     (world.folder / "high/more.yaml").write_text(YAML)
-    cdishim.renew(world.config)
+    speccache.renew(world.config)
     assert world.env() == ["FROM=yaml"]
 
 
 def test_a_conversion_is_of_these_bytes_only(world: World) -> None:
     path = world.folder / "high/spec.yaml"
     path.write_text(YAML)
-    cdishim.renew(world.config)
+    speccache.renew(world.config)
     path.write_text(YAML.replace("yaml", "other"))
     with pytest.raises(errors.Unavailable):
         world.env()
-    cdishim.renew(world.config)
+    speccache.renew(world.config)
     assert world.env() == ["FROM=other"]
     assert len(list(Path(world.settings.converted).iterdir())) == 1
 
 
 def test_a_conversion_that_others_can_write_is_not_used(world: World) -> None:
     (world.folder / "high/spec.yaml").write_text(YAML)
-    cdishim.renew(world.config)
+    speccache.renew(world.config)
     Path(world.settings.prepared).unlink()
     (conversion,) = Path(world.settings.converted).iterdir()
     conversion.chmod(0o666)
@@ -144,19 +144,19 @@ def test_a_conversion_that_others_can_write_is_not_used(world: World) -> None:
 
 
 def test_what_json_cannot_say_is_left_unconverted(tmp_path: Path) -> None:
-    assert converted.keep(tmp_path / "yaml", [(b"a", {1j}), (b"b", {"ok": 1}), (b"c", float("nan"))]) == 1
+    assert yamlcache.keep(tmp_path / "yaml", [(b"a", {1j}), (b"b", {"ok": 1}), (b"c", float("nan"))]) == 1
 
 
 def test_a_folder_that_refuses_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(errors.Unavailable):
-        converted.keep(tmp_path / "file", [])
+        yamlcache.keep(tmp_path / "file", [])
 
 
 def test_a_policy_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     (tmp_path / "runtime.json").write_text("{")
     with pytest.raises(errors.Invalid):
-        cdishim.renew(tmp_path / "runtime.json")
+        speccache.renew(tmp_path / "runtime.json")
 
 
 def test_the_refusal_reaches_the_engine(world: World, capfd: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.inject import compat, elf, rooted
+from fairlead.inject import compat, elf, rootfs
 
 NOTE = '{"CUDA Version": "13.0", "Driver": ["535", 550]}'
 
@@ -77,12 +77,12 @@ def test_no_damage_makes_a_reader_fail(
         elf.forward_note(handle)
 
 
-def image(folder: Path, library: Path, *names: str) -> rooted.Root:
+def image(folder: Path, library: Path, *names: str) -> rootfs.Root:
     place = folder / "usr/local/cuda/compat"
     place.mkdir(parents=True)
     for name in names:
         shutil.copy(library, place / name)
-    return rooted.Root(str(folder))
+    return rootfs.Root(str(folder))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_without_a_note_the_newer_major_counts(tmp_path: Path) -> None:
     place = tmp_path / "usr/local/cuda/compat"
     place.mkdir(parents=True)
     (place / "libcuda.so.570.1").write_bytes(b"")
-    root = rooted.Root(str(tmp_path))
+    root = rootfs.Root(str(tmp_path))
     assert compat.is_needed(root, compat.FOLDER, "550.1")
     assert not compat.is_needed(root, compat.FOLDER, "570.2")
 
@@ -128,4 +128,4 @@ def test_a_compat_folder_that_leads_to_the_host_is_not_there(tmp_path: Path, lib
     (folder / "compat").symlink_to(host)
     naive = list((tmp_path / "rootfs" / compat.FOLDER.lstrip("/")).glob("libcuda.so.*"))
     assert naive, "the naive look must break, or this shows nothing"
-    assert not compat.is_needed(rooted.Root(str(tmp_path / "rootfs")), compat.FOLDER, "550.1")
+    assert not compat.is_needed(rootfs.Root(str(tmp_path / "rootfs")), compat.FOLDER, "550.1")

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.inject import document
-from fairlead.wire import oci
+from fairlead.inject import fastjson
+from fairlead_cdi import oci
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -21,9 +21,9 @@ plain = st.recursive(
 
 @given(st.dictionaries(st.text(), plain, max_size=5))
 def test_bytes_are_those_of_the_oci_encoder_and_read_back_the_same(value: dict[str, object]) -> None:
-    data = document.encode(value)
+    data = fastjson.encode(value)
     assert data == oci.encode_config(value)
-    assert document.decode(data) == value
+    assert fastjson.decode(data) == value
 
 
 @given(st.text(alphabet='{}[]",:0123456789.eE+-truefalsn \n\\u', max_size=30))
@@ -32,13 +32,13 @@ def test_both_readers_give_the_same_verdict(text: str) -> None:
         expected = json.loads(text)
     except ValueError:
         with pytest.raises(ValueError):  # noqa: PT011  any of its kinds
-            document.decode(text.encode())
+            fastjson.decode(text.encode())
         return
-    assert document.decode(text.encode()) == expected
+    assert fastjson.decode(text.encode()) == expected
 
 
 def test_values_that_only_python_writes_are_read_as_there() -> None:
-    found = document.decode(b'[1e400, NaN, -Infinity, "\\ud800", 12345678901234567890]')
+    found = fastjson.decode(b'[1e400, NaN, -Infinity, "\\ud800", 12345678901234567890]')
     assert isinstance(found, list)
     assert math.isinf(found[0])
     assert math.isnan(found[1])
@@ -47,10 +47,10 @@ def test_values_that_only_python_writes_are_read_as_there() -> None:
 
 def test_what_is_not_plain_is_refused() -> None:
     with pytest.raises(TypeError):
-        document.encode({"set": {1}})
+        fastjson.encode({"set": {1}})
 
 
 @pytest.mark.parametrize("data", [b"", b"  ", b"{} x", b"\xff{}", b'{"a":1', b"{'a':1}"])
 def test_what_is_not_json_is_a_value_error(data: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  any of its kinds
-        document.decode(data)
+        fastjson.decode(data)

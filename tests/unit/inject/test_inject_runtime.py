@@ -14,8 +14,8 @@ import pytest
 
 from fairlead import errors
 from fairlead.inject import launcher
-from fairlead.wire.cdi import emit, stamp
-from fairlead.wire.cdi import spec as cdi
+from fairlead_cdi import emit, stamp
+from fairlead_cdi import spec as cdi
 
 KIND = "test.fairlead.dev/gpu"
 RECORDER = '#!/bin/sh\nprintf "%s\\n" "$0" "$@" > {record}\nexit 7\n'
@@ -216,7 +216,7 @@ def test_the_short_way_writes_what_the_long_way_wrote(shim: Shim) -> None:
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert (first.returncode, done.returncode) == (7, 7)
     assert shim.config.read_bytes() == long
-    assert "fairlead.inject.prepared" in loaded
+    assert "fairlead.inject.cachereader" in loaded
     assert not loaded & HEAVY
     assert "fairlead.inject.create" not in loaded
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.inject import bundle, create, policy, prepare, prepared
-from fairlead.plan import edits, request
-from fairlead.wire.cdi import directory, emit, host, stamp
-from fairlead.wire.cdi import spec as cdi
+from fairlead.inject import bundle, cachereader, cachewriter, create, policy
+from fairlead.plan.shim import request
+from fairlead_cdi import directory, emit, host, inject, stamp
+from fairlead_cdi import spec as cdi
 
 KIND = "test.fairlead.dev/gpu"
 PAST = 1_600_000_000
@@ -51,15 +51,15 @@ class World:
         return directory.Registry(directories=found.directories, files=tuple(files), devices=found.devices)
 
     def keep(self) -> bool:
-        return prepare.keep(self.registry(), prepared.state_of(self.settings.spec_dirs), self.settings.prepared)
+        return cachewriter.keep(self.registry(), cachereader.state_of(self.settings.spec_dirs), self.settings.prepared)
 
     def long(self, config: dict[str, Any], asked: request.Request) -> dict[str, Any]:
         sources = create.sources(self.registry(), asked, self.settings)
-        return edits.inject_edits(config, sources, stat=host.stat_node)
+        return inject.inject_edits(config, sources, stat=host.stat_node)
 
     def short(self, config: dict[str, Any], asked: request.Request) -> dict[str, Any] | None:
         try:
-            made = prepared.inject(config, asked, self.settings)
+            made = cachereader.inject(config, asked, self.settings)
         except (OSError, ValueError):
             return None
         return None if made is None else made[0]
@@ -296,7 +296,7 @@ def test_a_prepared_file_that_others_can_write_is_not_believed(tmp_path: Path) -
 def test_a_spec_that_changed_a_moment_ago_is_not_kept(tmp_path: Path) -> None:
     world = World(tmp_path, SPEC)
     fresh = directory.scan(world.settings.spec_dirs)
-    assert not prepare.keep(fresh, prepared.state_of(world.settings.spec_dirs), world.settings.prepared)
+    assert not cachewriter.keep(fresh, cachereader.state_of(world.settings.spec_dirs), world.settings.prepared)
     assert not Path(world.settings.prepared).exists()
 
 
@@ -310,7 +310,7 @@ def test_the_prepared_file_is_written_once_for_one_state(tmp_path: Path) -> None
     world = World(tmp_path, SPEC)
     assert world.keep()
     assert not world.keep()
-    assert json.loads(Path(world.settings.prepared).read_bytes())["format"] == prepared.FORMAT
+    assert json.loads(Path(world.settings.prepared).read_bytes())["format"] == cachereader.FORMAT
 
 
 def test_a_misshapen_runtime_spec_is_left_to_the_long_way(world: World) -> None:
@@ -351,7 +351,7 @@ def mark(world: World, arch: str) -> None:
 
 
 def known(world: World) -> dict[str, list[str]] | None:
-    made = prepared.inject({}, ask("0"), world.settings)
+    made = cachereader.inject({}, ask("0"), world.settings)
     return None if made is None else made[1]
 
 
@@ -361,8 +361,8 @@ def test_what_the_stamp_says_of_the_gpus_comes_with_them_by_both_ways(tmp_path: 
     assert world.keep()
     told = {"driver": ["1.2", "12.4"], "/dev/nvidia0": ["9.0", "tesla"]}
     paths = {source for source, _ in create.sources(world.registry(), ask("0"), world.settings)}
-    assert known(world) == prepare.known(world.registry(), paths) == told
-    assert prepare.known(world.registry(), ()) == {}
+    assert known(world) == cachewriter.known(world.registry(), paths) == told
+    assert cachewriter.known(world.registry(), ()) == {}
 
 
 def test_another_stamp_ends_what_was_prepared_and_one_that_others_can_write_prevents_it(tmp_path: Path) -> None:
@@ -374,5 +374,5 @@ def test_another_stamp_ends_what_was_prepared_and_one_that_others_can_write_prev
     assert world.keep()
     assert known(world) is not None
     stamp.beside(tmp_path / "cdi" / emit.file_name(KIND)).chmod(0o666)
-    with pytest.raises(prepared.Unfit):
-        prepared.state_of(world.settings.spec_dirs)
+    with pytest.raises(cachereader.Unfit):
+        cachereader.state_of(world.settings.spec_dirs)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.inject import rooted
+from fairlead.inject import rootfs
 
 
 @dataclass
@@ -19,7 +19,7 @@ class World:
 
     inside: Path
     outside: Path
-    root: rooted.Root
+    root: rootfs.Root
 
     def untouched(self) -> bool:
         return sorted(path.name for path in self.outside.iterdir()) == ["secret"]
@@ -31,7 +31,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     inside.mkdir()
     outside.mkdir()
     (outside / "secret").write_text("host")
-    made = World(inside, outside, rooted.Root(str(inside)))
+    made = World(inside, outside, rootfs.Root(str(inside)))
     yield made
     made.root.close()
 
@@ -104,7 +104,7 @@ def test_a_name_that_is_a_link_is_replaced_not_followed(world: World) -> None:
 @pytest.mark.parametrize("magic", ["/proc/self/root", "/proc/self/cwd", "/proc/{pid}/root"])
 def test_magic_links_are_refused(tmp_path: Path, magic: str) -> None:
     """A /proc inside the image has doors to the host that no root can hold: /proc/1/root is one."""
-    root = rooted.Root("/")
+    root = rootfs.Root("/")
     link = tmp_path / "etc"
     link.symlink_to(magic.format(pid=os.getpid()))
     with pytest.raises(OSError, match=os.strerror(errno.ELOOP)):

@@ -11,7 +11,7 @@ from typing import cast
 import grpc.aio
 
 from fairlead import errors
-from fairlead.wire import deviceplugin
+from fairlead.wire.kubelet import deviceplugin
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 
 RESOURCE = "example.com/gpu"

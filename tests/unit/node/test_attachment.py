@@ -16,16 +16,16 @@ import pytest
 
 from fairlead import errors
 from fairlead.engine.port import ContainerPhase, ContainerState
+from fairlead.kernel import openfiles
 from fairlead.model.step import Step
-from fairlead.node import holder
-from fairlead.node.attach import Outcome
+from fairlead.node.isolation.attach import Outcome
 from fairlead.node.kubelet import attachment, registration
 from fairlead.node.kubelet.attachment import Attachments
 from fairlead.node.kubelet.checkpoint import Checkpoint, Grant
 from fairlead.node.kubelet.devicemanager import Choice, DeviceManager
 from fairlead.plan.audit import GrantedNode
-from fairlead.store.memory import MemoryStore
-from fairlead.wire import deviceplugin
+from fairlead.store.embedded.memory import MemoryStore
+from fairlead.wire.kubelet import deviceplugin
 from fairlead.wire.kubernetes import core, devicechange, meta, names
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 from tests.unit.node.fakeplugin import RESOURCE, Plugin
@@ -68,7 +68,7 @@ class Hands:
         if self.refuses is not None:
             raise self.refuses
         self.done.append((what, tuple(node.path for node in nodes)))
-        ended = (holder.Holder(pid=7, name="train", is_first=False, devices=()),) if what == "force" else ()
+        ended = (openfiles.Holder(pid=7, name="train", is_first=False, devices=()),) if what == "force" else ()
         return Outcome(rules=("c 195:1 rw",), nodes=(("/dev/gpu1", "made"),), opens={}, ended=ended)
 
 

@@ -14,11 +14,14 @@ import structlog.testing
 
 from fairlead import errors
 from fairlead.model.gpu import Inventory
-from fairlead.node import cdi, cdisource, cdiwatch
-from fairlead.plan import generate, mode
-from fairlead.silicon import modefiles, running
+from fairlead.node.cdi import source as cdisource
+from fairlead.node.cdi import specfiles, watch
+from fairlead.plan.cdi import generate
+from fairlead.plan.cdi import source as mode
+from fairlead.silicon import running
+from fairlead.silicon.nvidia import modefiles
 from fairlead.silicon.sim import silicon
-from fairlead.wire.cdi import stamp
+from fairlead_cdi import stamp
 
 GPU = "nvidia.com/gpu"
 
@@ -56,7 +59,7 @@ class World:
     def __init__(self, folder: Path, *modes: str) -> None:
         self.silicon = partitioned(folder / "machine")
         self.root = self.silicon.tree.path
-        self.specs = cdi.SpecFiles(folder / "cdi", kinds=mode.kinds(modes, generate.Recipe()), boot_id="b-now")
+        self.specs = specfiles.SpecFiles(folder / "cdi", kinds=mode.kinds(modes, generate.Recipe()), boot_id="b-now")
         self.changed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         source = cdisource.Source(
@@ -65,7 +68,7 @@ class World:
             modes=modes,
             recipe=generate.Recipe(),
         )
-        self.watcher = cdiwatch.Watcher(source, self.specs, interval_s=0.02, settle_s=0, on_change=self._on_change)
+        self.watcher = watch.Watcher(source, self.specs, interval_s=0.02, settle_s=0, on_change=self._on_change)
 
     def _on_change(self) -> None:
         self._loop.call_soon_threadsafe(self.changed.set)
@@ -129,7 +132,7 @@ async def test_without_devices_nothing_is_written_and_that_is_said(tmp_path: Pat
 
 
 async def test_a_spec_of_another_boot_or_driver_is_told_at_the_start_and_replaced(tmp_path: Path) -> None:
-    specs = cdi.SpecFiles(tmp_path / "cdi")
+    specs = specfiles.SpecFiles(tmp_path / "cdi")
     path = specs.path(GPU)
     path.parent.mkdir()
     device = {"name": "0", "containerEdits": {"env": ["A=b"]}}

@@ -17,7 +17,7 @@ from fairlead import errors
 from fairlead.node.kubelet import registration
 from fairlead.node.kubelet.checkpoint import NAME, Checkpoint, Grant
 from fairlead.node.kubelet.devicemanager import Choice, DeviceManager, device_requests
-from fairlead.wire import deviceplugin
+from fairlead.wire.kubelet import deviceplugin
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 from tests.unit.node.fakeplugin import RESOURCE, Plugin

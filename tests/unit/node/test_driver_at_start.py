@@ -11,16 +11,16 @@ import pytest
 
 from fairlead import errors
 from fairlead import settings as configuration
-from fairlead.engine.fake import FakeEngine
+from fairlead.engine.fake.engine import FakeEngine
 from fairlead.engine.port import ContainerPhase, ContainerSpec, ContainerState
 from fairlead.node.kubelet import checkpoint, devicemanager, runtime, spec
-from fairlead.plan import podsync
-from fairlead.store import recorder
-from fairlead.store.memory import MemoryStore
-from fairlead.wire.cdi import emit, stamp
-from fairlead.wire.cdi import spec as cdi
+from fairlead.plan.pod import podsync
+from fairlead.store import tracerecorder
+from fairlead.store.embedded.memory import MemoryStore
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.proto import deviceplugin_pb2 as pb
+from fairlead_cdi import emit, stamp
+from fairlead_cdi import spec as cdi
 
 _IMAGE: Final = "localhost/cuda:1"
 _KIND: Final = "nvidia.com/gpu"
@@ -129,7 +129,7 @@ async def test_an_image_whose_needs_cannot_be_met_never_runs_and_both_sides_are_
     assert f"driver {_DRIVER}" in blocked.message
     assert "on the host: a driver from 575.51.03 on; in the image: an image for CUDA 12.4 or older" in blocked.message
     assert await world.engine.list_containers({}) == ()
-    (*_, step) = await recorder.list_steps(world.store, uid=_UID)
+    (*_, step) = await tracerecorder.list_steps(world.store, uid=_UID)
     assert (step.reason, step.is_warning) == ("DriverRequirementUnmet", True)
 
 
@@ -232,7 +232,7 @@ async def test_a_pod_is_shown_its_part_and_its_image_widens_nothing(world: World
     world.write_spec(f"{_KIND}-video", f"libnvidia-encode.so.{_DRIVER}")
     pod = _pod({"NVIDIA_DRIVER_CAPABILITIES": "video"})
     assert isinstance(await world.start(pod, cdi_variants=True), ContainerState)
-    steps = await recorder.list_steps(world.store, uid=_UID)
+    steps = await tracerecorder.list_steps(world.store, uid=_UID)
     resolved = next(step for step in steps if step.reason == "EditsResolved")
     assert resolved.facts["mounts"] == [f"/usr/lib/libnvidia-encode.so.{_DRIVER}"]
 

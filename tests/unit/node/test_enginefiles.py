@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from fairlead import errors
-from fairlead.node import enginefiles, enginerecord
+from fairlead.node.engines import files as enginefiles
+from fairlead.node.engines import records
 from fairlead.plan.engineconfig.model import HEADER, Place, Wish
 
 CRI_2 = "io.containerd.grpc.v1.cri"
@@ -37,7 +38,7 @@ class Host:
         self.folder, self.engine = folder, engine
         self.main = folder / ("daemon.json" if engine == "docker" else "config.toml")
         self.drop_in = folder / "conf.d" / "zz-fairlead.toml"
-        self.books = enginerecord.Books(folder / "state" / "engines")
+        self.books = records.Books(folder / "state" / "engines")
 
     def place(self, **more: Any) -> Place:
         version = {"containerd": (1, 7), "docker": (26, 0), "crio": (1, 30), "podman": (5, 4)}[self.engine]

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from fairlead import errors
+from fairlead.kernel import cgroup as devicecgroup
+from fairlead.kernel import ocistate
 from fairlead.model.devicerule import DeviceRule
 from fairlead.model.ids import DeviceID
-from fairlead.node import attach, devicecgroup, entitlement, ocistate
-from fairlead.node.entitlement import Books, Subject
-from fairlead.plan.attribution import Holding
+from fairlead.node.isolation import attach, entitlement
+from fairlead.node.isolation.entitlement import Books, Subject
+from fairlead.plan.gpu.attribution import Holding
 from fairlead.wire.kubernetes import names
 
 KIND = "nvidia.com/gpu"

@@ -12,8 +12,8 @@ from fairlead import errors
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPU, Driver, EventKind, GPUEvent, GPUHealth, Inventory, UnreadableGPU, Vendor
 from fairlead.model.ids import GPUUUID
-from fairlead.node import health, inventory, latest
-from fairlead.plan import health as rules
+from fairlead.node.inventory import health, latest, monitor
+from fairlead.plan.gpu import health as rules
 
 PATIENCE_S = 50.0
 POLICY = rules.Policy(hold_s=0.01, settle_s=0.0, persist_s=0.01)
@@ -70,9 +70,9 @@ class ScriptedSilicon:
 
 
 @contextlib.asynccontextmanager
-async def watching(silicon: ScriptedSilicon, *, rescan_s: float = 60.0) -> AsyncIterator[inventory.Watch]:
+async def watching(silicon: ScriptedSilicon, *, rescan_s: float = 60.0) -> AsyncIterator[monitor.Watch]:
     changes: list[health.Change] = []
-    watch = inventory.Watch(silicon, rescan_s=rescan_s, policy=POLICY, on_change=changes.append)
+    watch = monitor.Watch(silicon, rescan_s=rescan_s, policy=POLICY, on_change=changes.append)
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(watch.run())
         try:
@@ -81,7 +81,7 @@ async def watching(silicon: ScriptedSilicon, *, rescan_s: float = 60.0) -> Async
             task.cancel()
 
 
-async def until(watch: inventory.Watch, condition: Callable[[inventory.Snapshot], bool]) -> inventory.Snapshot:
+async def until(watch: monitor.Watch, condition: Callable[[monitor.Snapshot], bool]) -> monitor.Snapshot:
     async with asyncio.timeout(PATIENCE_S):
         async for snapshot in watch.snapshots.changes():
             if condition(snapshot):
@@ -89,15 +89,15 @@ async def until(watch: inventory.Watch, condition: Callable[[inventory.Snapshot]
     raise AssertionError
 
 
-def state(snapshot: inventory.Snapshot, index: int) -> tuple[bool, str]:
+def state(snapshot: monitor.Snapshot, index: int) -> tuple[bool, str]:
     verdict = snapshot.verdicts.get(GPUUUID(f"GPU-{index}"), rules.Verdict())
     return verdict.is_healthy, verdict.reason
 
 
 @pytest.fixture(autouse=True)
 def no_gap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inventory, "SCAN_GAP_S", 0.0)
-    monkeypatch.setattr(inventory, "FIRST_RETRY_S", 0.01)
+    monkeypatch.setattr(monitor, "SCAN_GAP_S", 0.0)
+    monkeypatch.setattr(monitor, "FIRST_RETRY_S", 0.01)
 
 
 async def test_the_first_scan_is_published_with_its_drivers() -> None:
@@ -218,8 +218,8 @@ def test_a_gpu_that_left_the_machine_is_forgotten() -> None:
 def test_readings_do_not_count_as_other_hardware() -> None:
     warm = Inventory(gpus=(gpu(0, temperature_c=60),))
     cold = Inventory(gpus=(gpu(0, temperature_c=30),))
-    assert inventory.without_readings(warm) == inventory.without_readings(cold)
-    assert inventory.without_readings(warm) != inventory.without_readings(TWO)
+    assert monitor.without_readings(warm) == monitor.without_readings(cold)
+    assert monitor.without_readings(warm) != monitor.without_readings(TWO)
 
 
 async def test_latest_skips_to_the_newest_and_tells_equal_values_apart_from_new_ones() -> None:

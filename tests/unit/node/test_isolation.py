@@ -18,7 +18,9 @@ from pathlib import Path
 import pytest
 
 from fairlead import errors
-from fairlead.node import devicecgroup, isolation, probe
+from fairlead.kernel import cgroup as devicecgroup
+from fairlead.kernel import readback
+from fairlead.kernel.programs import openprobe
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="joining namespaces needs root")
 UNIFIED = next(
@@ -32,7 +34,7 @@ async def test_a_process_that_is_gone_is_not_found() -> None:
     child = await asyncio.create_subprocess_exec("true")
     await child.wait()
     with pytest.raises(errors.NotFound) as caught:
-        await isolation.read_back(child.pid, paths=(), numbers=())
+        await readback.read_back(child.pid, paths=(), numbers=())
     assert caught.value.reason == "ProcessGone"
 
 
@@ -56,7 +58,7 @@ async def test_opens_are_named_by_errno_and_nothing_stays() -> None:
     async with roomer() as pid:
         before = Path(f"/proc/{pid}/mounts").read_text()
 
-        found = await isolation.read_back(
+        found = await readback.read_back(
             pid, paths=("/dev/null", "/dev/fairlead-nothing", "/"), numbers=((1, 3), (195, 7))
         )
 
@@ -71,8 +73,8 @@ async def test_opens_are_named_by_errno_and_nothing_stays() -> None:
 
 
 async def test_device_nodes_are_listed_with_their_numbers() -> None:
-    found = await isolation.read_back(os.getpid(), paths=(), numbers=())
-    assert isolation.DeviceNode(path="/dev/null", major=1, minor=3) in found.nodes
+    found = await readback.read_back(os.getpid(), paths=(), numbers=())
+    assert readback.DeviceNode(path="/dev/null", major=1, minor=3) in found.nodes
     assert list(found.nodes) == sorted(found.nodes, key=lambda node: node.path)
     assert found.opens == {}
 
@@ -102,7 +104,7 @@ async def test_rules_of_cgroup_v1_are_in_the_kernels_words(tmp_path: Path) -> No
         tmp_path, cgroup="5:devices,misc:/pod/a\n0::/x\n", mounts=mount("cgroup", point, "rw,misc,devices")
     )
 
-    found = await isolation.read_back(pid, paths=(), numbers=(), root=tmp_path)
+    found = await readback.read_back(pid, paths=(), numbers=(), root=tmp_path)
 
     assert found.rules == ("c 1:3 rwm", "c 195:0 rwm")
     assert found.unread == ()
@@ -115,7 +117,7 @@ async def test_a_hierarchy_mounted_from_below_its_root_is_followed(tmp_path: Pat
     mounts = mount("cgroup", point, "rw,devices", inside="/pod")
     pid = fake_process(tmp_path, cgroup="5:devices:/pod/a\n", mounts=mounts)
 
-    assert (await isolation.read_back(pid, paths=(), numbers=(), root=tmp_path)).rules == ("a *:* rwm",)
+    assert (await readback.read_back(pid, paths=(), numbers=(), root=tmp_path)).rules == ("a *:* rwm",)
 
 
 async def test_what_cannot_be_read_is_named_and_not_claimed(tmp_path: Path) -> None:
@@ -123,7 +125,7 @@ async def test_what_cannot_be_read_is_named_and_not_claimed(tmp_path: Path) -> N
         tmp_path, cgroup="5:devices:/gone\n", mounts=mount("cgroup", tmp_path / "cg", "rw,devices"), has_dev=False
     )
 
-    found = await isolation.read_back(pid, paths=("/dev/null",), numbers=(), root=tmp_path)
+    found = await readback.read_back(pid, paths=("/dev/null",), numbers=(), root=tmp_path)
 
     assert (found.rules, found.nodes, found.opens) == ((), (), {})
     assert [line.partition(":")[0] for line in found.unread] == ["device rules", "device nodes", "what open() says"]
@@ -131,7 +133,7 @@ async def test_what_cannot_be_read_is_named_and_not_claimed(tmp_path: Path) -> N
 
 async def test_a_machine_without_a_device_cgroup_says_so(tmp_path: Path) -> None:
     pid = fake_process(tmp_path, cgroup="1:cpu:/\n", mounts=mount("tmpfs", tmp_path, "rw"))
-    found = await isolation.read_back(pid, paths=(), numbers=(), root=tmp_path)
+    found = await readback.read_back(pid, paths=(), numbers=(), root=tmp_path)
     assert found.rules == ()
     assert "no device cgroup" in found.unread[0]
 
@@ -141,7 +143,7 @@ def test_a_probe_that_cannot_go_in_says_why() -> None:
         sys.executable,
         "-I",
         "-S",
-        str(probe.__file__),
+        str(openprobe.__file__),
         "/no/such/procs",
         "--",
         "/proc/self/ns/mnt",
@@ -181,7 +183,7 @@ async def test_a_denied_number_is_eperm_and_an_allowed_one_asks_the_driver(folde
     for rule in ("c *:* m", "c 1:3 rwm", "c 195:1 rw"):
         (folder / "devices.allow").write_text(rule)
     async with sleeper(folder / "cgroup.procs") as pid:
-        found = await isolation.read_back(pid, paths=("/dev/null", "/dev/zero"), numbers=((195, 1), (195, 2)))
+        found = await readback.read_back(pid, paths=("/dev/null", "/dev/zero"), numbers=((195, 1), (195, 2)))
         left = (folder / "cgroup.procs").read_text().split()
 
     assert set(found.rules) == {"c *:* m", "c 1:3 rwm", "c 195:1 rw"}
@@ -195,7 +197,7 @@ async def test_a_denied_number_is_eperm_and_an_allowed_one_asks_the_driver(folde
 async def test_a_node_that_may_not_even_be_made_is_told_apart(folder: Path) -> None:
     (folder / "devices.deny").write_text("a")
     async with sleeper(folder / "cgroup.procs") as pid:
-        found = await isolation.read_back(pid, paths=(), numbers=((195, 2),))
+        found = await readback.read_back(pid, paths=(), numbers=((195, 2),))
     assert found.opens == {"195:2": "mknod:EPERM"}
 
 
@@ -246,7 +248,7 @@ async def test_programs_of_cgroup_v2_are_decoded_and_obeyed(folder: Path, tmp_pa
         (root / "proc/self").mkdir(parents=True)
         (root / "proc" / str(pid)).symlink_to(f"/proc/{pid}")
         (root / "proc/self/mountinfo").write_text(mount("cgroup2", folder.parent, "rw"))
-        found = await isolation.read_back(pid, paths=("/dev/null", "/dev/zero"), numbers=(), root=root)
+        found = await readback.read_back(pid, paths=("/dev/null", "/dev/zero"), numbers=(), root=root)
 
     assert found.opens == {"/dev/null": "OK", "/dev/zero": "EPERM"}
     # The program looks at the minor alone, for every access and both kinds.
@@ -260,11 +262,11 @@ async def test_a_container_that_is_held_is_read_after_its_process_has_ended(tmp_
     child = await asyncio.create_subprocess_exec("unshare", "--mount", "sh", "-c", script, stdout=subprocess.PIPE)
     assert child.stdout is not None
     assert await child.stdout.readline() == b"up\n"
-    held = isolation.hold(child.pid)
+    held = readback.hold(child.pid)
     try:
         child.kill()
         await child.communicate()
-        found = await isolation.read_held(held, paths=(f"{tmp_path}/own",), numbers=())
+        found = await readback.read_held(held, paths=(f"{tmp_path}/own",), numbers=())
     finally:
         held.close()
     assert found.opens == {f"{tmp_path}/own": "OK"}

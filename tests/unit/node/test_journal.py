@@ -11,8 +11,10 @@ from structlog.testing import capture_logs
 from fairlead import errors
 from fairlead.model.gpu import GPU, Driver, Inventory, Vendor
 from fairlead.model.ids import GPUUUID
-from fairlead.node import health, journal
-from fairlead.store import memory, port, recorder
+from fairlead.node.inventory import health
+from fairlead.node.publish import nodeevents
+from fairlead.store import port, tracerecorder
+from fairlead.store.embedded import memory
 from fairlead.wire.kubernetes import core, meta
 from tests.unit.store import virtualtime
 
@@ -52,7 +54,7 @@ class Moody:
         return sorted(found, key=lambda event: event.first_timestamp or "")
 
     async def reasons(self) -> list[str]:
-        return [step.message for step in await recorder.list_steps(self.inner, name=NODE, kind="Node")]
+        return [step.message for step in await tracerecorder.list_steps(self.inner, name=NODE, kind="Node")]
 
 
 def change(number: int, *, is_healthy: bool = False) -> health.Change:
@@ -62,8 +64,8 @@ def change(number: int, *, is_healthy: bool = False) -> health.Change:
 
 
 @contextlib.asynccontextmanager
-async def writing(store: Moody) -> AsyncIterator[journal.Journal]:
-    one = journal.Journal(NODE, store)  # type: ignore[arg-type]  # delegates the rest
+async def writing(store: Moody) -> AsyncIterator[nodeevents.Journal]:
+    one = nodeevents.Journal(NODE, store)  # type: ignore[arg-type]  # delegates the rest
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(one.run())
         yield one
@@ -138,13 +140,13 @@ def test_only_beyond_the_limit_the_oldest_are_let_go_and_said_to_be() -> None:
         store = Moody()
         with capture_logs() as logs:
             async with writing(store) as one:
-                for number in range(journal.LIMIT + 2):  # before the writer has its turn
+                for number in range(nodeevents.LIMIT + 2):  # before the writer has its turn
                     one.health_changed(change(number))
                 await asyncio.sleep(1)
         assert [entry["error"] for entry in logs if entry["log_level"] == "warning"] == [
             f"GPU-{number} is not offered: fault {number}" for number in range(2)
         ]
-        assert len(await store.events()) == journal.LIMIT
+        assert len(await store.events()) == nodeevents.LIMIT
 
     virtualtime.run(scenario(), moment_s=0)
 

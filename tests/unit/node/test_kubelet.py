@@ -15,14 +15,14 @@ import pytest
 
 from fairlead import errors
 from fairlead import settings as configuration
-from fairlead.engine.fake import FakeEngine
+from fairlead.engine.fake.engine import FakeEngine
 from fairlead.engine.port import ContainerPhase, ContainerSpec, ContainerState
 from fairlead.node.kubelet import checkpoint, sandbox, spec
 from fairlead.node.kubelet.kubelet import Kubelet
-from fairlead.store import recorder
-from fairlead.store.memory import MemoryStore
+from fairlead.store import tracerecorder
+from fairlead.store.embedded.memory import MemoryStore
 from fairlead.store.port import EVERYTHING, ChangeKind, Listing, Selector, T
-from fairlead.wire import deviceplugin
+from fairlead.wire.kubelet import deviceplugin
 from fairlead.wire.kubernetes import core, meta, names
 from tests.unit.node.fakeplugin import RESOURCE, Plugin
 
@@ -145,7 +145,7 @@ class World:
             await self.plugin.was_asked.wait()
 
     async def reasons(self, pod: core.Pod) -> list[str]:
-        return [step.reason for step in await recorder.list_steps(self.store, uid=pod.metadata.uid)]
+        return [step.reason for step in await tracerecorder.list_steps(self.store, uid=pod.metadata.uid)]
 
     async def free(self) -> int:
         """Return how many devices a new pod can have: asked of the books by asking for one more each time."""

@@ -13,7 +13,7 @@ from fairlead import errors
 from fairlead.engine.port import Bind, ContainerSpec
 from fairlead.node.kubelet import spec
 from fairlead.node.kubelet.checkpoint import Grant
-from fairlead.wire import deviceplugin
+from fairlead.wire.kubelet import deviceplugin
 from fairlead.wire.kubernetes import core, meta, names
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 

@@ -16,15 +16,17 @@ import pytest
 from fairlead import errors
 from fairlead.model.ids import DeviceID
 from fairlead.model.step import Step
-from fairlead.node import attribution, podresources, pods
-from fairlead.plan import journey
-from fairlead.plan.attribution import Call, Grant, Holding, Preference
-from fairlead.store import recorder
-from fairlead.store.memory import MemoryStore
+from fairlead.node.deviceplugin import podresources
+from fairlead.node.inventory import pods
+from fairlead.node.trace import foreignkubelet
+from fairlead.plan import trace
+from fairlead.plan.gpu.attribution import Call, Grant, Holding, Preference
+from fairlead.store import tracerecorder
+from fairlead.store.embedded.memory import MemoryStore
 from fairlead.store.port import ChangeKind
-from fairlead.wire.cdi import emit, spec
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.proto import deviceplugin_pb2 as pb
+from fairlead_cdi import emit, spec
 
 GPU = "nvidia.com/gpu"
 NAMES = ("nvidia.com/gpu=GPU-a",)
@@ -63,7 +65,7 @@ class Node:
         def recall(_: Grant) -> pb.ContainerAllocateResponse | None:
             return answer() if recalls else None
 
-        part = attribution.Attribution(
+        part = foreignkubelet.Attribution(
             node="node-1",
             store=self.store,
             pods=followed,
@@ -98,7 +100,7 @@ class Node:
         async with asyncio.timeout(PATIENCE_S):
             async for change in self.store.watch(core.Event):
                 assert change.kind is ChangeKind.ADDED
-                steps = await recorder.list_steps(self.store, uid=uid)
+                steps = await tracerecorder.list_steps(self.store, uid=uid)
                 if check([step.reason for step in steps]):
                     return in_order(steps)
         raise AssertionError("a watch does not end")
@@ -106,7 +108,7 @@ class Node:
 
 @dataclass
 class Agent:
-    part: attribution.Attribution
+    part: foreignkubelet.Attribution
     holdings: podresources.Holdings
 
     def hold(self, *ids: str) -> None:
@@ -136,7 +138,7 @@ def ended(container: str, code: int = 0) -> dict[str, Any]:
 
 
 def in_order(steps: Sequence[Step]) -> list[Step]:
-    told = journey.order_journey(steps, [], is_final=False, has_devices=True)
+    told = trace.order_journey(steps, [], is_final=False, has_devices=True)
     return [entry.step for entry in told.entries if entry.step is not None]
 
 
@@ -245,7 +247,7 @@ async def test_pods_without_our_devices_are_none_of_its_business(node: Node) -> 
         agent.part.told(call())
         agent.hold("GPU-a")
         await node.until(pod.metadata.uid, has("DevicesAllocated"))
-    assert await recorder.list_steps(node.store, uid=web.metadata.uid) == ()
+    assert await tracerecorder.list_steps(node.store, uid=web.metadata.uid) == ()
 
 
 class Refusing(MemoryStore):
@@ -268,7 +270,7 @@ async def test_steps_wait_for_a_store_that_is_away(tmp_path: Path) -> None:
         agent.part.told(call())
         agent.hold("GPU-a")
         await node.tell(pod, containerID="containerd://c0", state=ended("c0"))
-        assert await recorder.list_steps(store, uid=pod.metadata.uid) == ()
+        assert await tracerecorder.list_steps(store, uid=pod.metadata.uid) == ()
         store.is_away = False
         steps = await node.until(pod.metadata.uid, has("ContainerEnded"))
     assert [step.reason for step in steps] == [*START, "ContainerEnded"]

@@ -12,8 +12,8 @@ from fairlead import errors
 from fairlead.model.driver import DeviceNode, DriverFiles
 from fairlead.model.gpu import GPU, Driver, Inventory, Vendor
 from fairlead.model.ids import GPUUUID
-from fairlead.node import cdi
-from fairlead.wire.cdi import parse, stamp
+from fairlead.node.cdi import specfiles
+from fairlead_cdi import parse, stamp
 
 
 def machine(count: int) -> tuple[Inventory, tuple[DriverFiles, ...]]:
@@ -29,7 +29,7 @@ def machine(count: int) -> tuple[Inventory, tuple[DriverFiles, ...]]:
 
 
 async def test_every_gpu_is_named_on_disk_before_ensure_returns(tmp_path: Path) -> None:
-    specs = cdi.SpecFiles(tmp_path / "cdi")
+    specs = specfiles.SpecFiles(tmp_path / "cdi")
     names = await specs.ensure(*machine(2))
     written = json.loads((tmp_path / "cdi" / "fairlead-nvidia.com-gpu.json").read_bytes())
     on_disk = {f"{written['kind']}={device['name']}" for device in written["devices"]}
@@ -40,13 +40,13 @@ async def test_every_gpu_is_named_on_disk_before_ensure_returns(tmp_path: Path) 
 async def test_a_spec_names_the_nodes_paths_also_where_the_node_is_seen_through_a_mount(tmp_path: Path) -> None:
     inventory, (driver,) = machine(1)
     nodes = tuple(dataclasses.replace(node, host_path=f"/host{node.path}") for node in driver.nodes)
-    specs = cdi.SpecFiles(tmp_path, host_mount=Path("/host"))
+    specs = specfiles.SpecFiles(tmp_path, host_mount=Path("/host"))
     await specs.ensure(inventory, (dataclasses.replace(driver, nodes=nodes),))
     assert "/host" not in specs.path("nvidia.com/gpu").read_text()
 
 
 async def test_an_unchanged_spec_is_not_written_again_but_a_lost_one_is(tmp_path: Path) -> None:
-    specs = cdi.SpecFiles(tmp_path)
+    specs = specfiles.SpecFiles(tmp_path)
     await specs.ensure(*machine(2))
     path = specs.path("nvidia.com/gpu")
     inode = path.stat().st_ino
@@ -58,20 +58,20 @@ async def test_an_unchanged_spec_is_not_written_again_but_a_lost_one_is(tmp_path
 
 
 async def test_a_gpu_that_goes_leaves_the_spec(tmp_path: Path) -> None:
-    specs = cdi.SpecFiles(tmp_path)
+    specs = specfiles.SpecFiles(tmp_path)
     await specs.ensure(*machine(2))
     assert "nvidia.com/gpu=GPU-1" not in await specs.ensure(*machine(1))
 
 
 async def test_without_devices_nothing_is_written_and_a_leftover_goes(tmp_path: Path) -> None:
-    specs = cdi.SpecFiles(tmp_path)
-    await cdi.SpecFiles(tmp_path).ensure(*machine(1))
+    specs = specfiles.SpecFiles(tmp_path)
+    await specfiles.SpecFiles(tmp_path).ensure(*machine(1))
     assert await specs.ensure(Inventory(), ()) == frozenset()
     assert list(tmp_path.iterdir()) == []
 
 
 async def test_removal_takes_our_files_only(tmp_path: Path) -> None:
-    specs = cdi.SpecFiles(tmp_path)
+    specs = specfiles.SpecFiles(tmp_path)
     await specs.ensure(*machine(1))
     other = tmp_path / "nvidia.yaml"
     other.write_text("cdiVersion: 0.5.0\n")
@@ -83,7 +83,7 @@ async def test_removal_takes_our_files_only(tmp_path: Path) -> None:
 
 async def test_a_folder_that_refuses_keeps_what_was_known(tmp_path: Path) -> None:
     folder = tmp_path / "cdi"
-    specs = cdi.SpecFiles(folder)
+    specs = specfiles.SpecFiles(folder)
     before = await specs.ensure(*machine(1))
     folder.rename(tmp_path / "kept")
     folder.write_text("a file is in the way")
@@ -95,7 +95,7 @@ async def test_a_folder_that_refuses_keeps_what_was_known(tmp_path: Path) -> Non
 async def test_a_gpu_without_its_node_is_not_named(tmp_path: Path) -> None:
     inventory, _ = machine(2)
     _, drivers = machine(1)
-    names = await cdi.SpecFiles(tmp_path).ensure(inventory, drivers)
+    names = await specfiles.SpecFiles(tmp_path).ensure(inventory, drivers)
     assert "nvidia.com/gpu=GPU-0" in names
     assert "nvidia.com/gpu=GPU-1" not in names
 
@@ -109,7 +109,7 @@ async def test_the_stamp_of_a_spec_says_of_which_gpus_it_is(tmp_path: Path, plac
     )
     nodes = tuple(dataclasses.replace(node, path=f"/dev/nvidia{5 * node.minor}") for node in drivers[0].nodes)
     driver = Driver(vendor=Vendor.NVIDIA, version="550.163.01", cuda_version=(12, 4))
-    specs = cdi.SpecFiles(tmp_path, boot_id="b", stamping=place)
+    specs = specfiles.SpecFiles(tmp_path, boot_id="b", stamping=place)
     found = dataclasses.replace(inventory, gpus=gpus, drivers=(driver,))
     await specs.ensure(found, (dataclasses.replace(drivers[0], nodes=nodes),))
     path = specs.path("nvidia.com/gpu")

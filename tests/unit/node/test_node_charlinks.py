@@ -12,7 +12,7 @@ import asyncinotify
 import pytest
 
 from fairlead import errors
-from fairlead.node import charlinks
+from fairlead.node.engines import charlinks
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="device nodes need root")
 

@@ -15,12 +15,14 @@ import pytest
 from fairlead.model.device import Device
 from fairlead.model.gpu import GPU, Inventory
 from fairlead.model.ids import GPUUUID, DeviceID
-from fairlead.node import inventory, latest, marking, podresources, pods
-from fairlead.plan import advertise, health
-from fairlead.plan import marking as plan
-from fairlead.plan.attribution import Holding
-from fairlead.store import recorder
-from fairlead.store.memory import MemoryStore
+from fairlead.node.deviceplugin import podresources
+from fairlead.node.inventory import latest, monitor, pods
+from fairlead.node.publish import podcondition
+from fairlead.plan.gpu import advertise, health
+from fairlead.plan.gpu import podcondition as plan
+from fairlead.plan.gpu.attribution import Holding
+from fairlead.store import tracerecorder
+from fairlead.store.embedded.memory import MemoryStore
 from fairlead.wire.kubernetes import core, gpudevice, meta
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
 
@@ -40,7 +42,7 @@ class Node:
     def __post_init__(self) -> None:
         gpu = GPU(uuid=UUID, index=0, minor=0, pci_bus_id="0000:01:00.0", name="X", memory_bytes=1)
         self.snapshots = latest.Latest(
-            inventory.Snapshot(
+            monitor.Snapshot(
                 inventory=Inventory(gpus=(gpu,)), known={UUID: gpu}, verdicts={UUID: health.Verdict()}, is_scanned=True
             )
         )
@@ -50,7 +52,7 @@ class Node:
     @contextlib.asynccontextmanager
     async def agent(self) -> AsyncIterator[None]:
         followed = pods.Pods("node-1", self.store)
-        part = marking.Marking(
+        part = podcondition.Marking(
             node="node-1",
             store=self.store,
             pods=followed,
@@ -129,7 +131,7 @@ async def test_a_running_pod_is_marked_and_warned_and_unmarked_again(node: Node)
         assert [item.type for item in marked.status.conditions] == ["Ready", plan.CONDITION]
         node.judge(health.Verdict())
         await node.until_pod("train", lambda found: found is not None and found.status == "True")
-    steps = await recorder.list_steps(node.store, uid=pod.metadata.uid)
+    steps = await tracerecorder.list_steps(node.store, uid=pod.metadata.uid)
     assert [(step.reason, step.is_warning) for step in steps] == [("GPUUnhealthy", True), ("GPURecovered", False)]
     assert "GPU-a" in steps[0].message
     assert steps[0].facts["gpus"] == [{"gpu": "GPU-a", "reason": "XID79"}]
@@ -154,7 +156,7 @@ async def test_an_agent_that_starts_anew_marks_nothing_twice(node: Node) -> None
     async with node.agent():
         node.judge(health.Verdict())
         await node.until_pod("train", lambda found: found is not None and found.status == "True")
-    steps = await recorder.list_steps(node.store, uid=pod.metadata.uid)
+    steps = await tracerecorder.list_steps(node.store, uid=pod.metadata.uid)
     assert [step.reason for step in steps] == ["GPUUnhealthy", "GPURecovered"]
     assert mark(marked) is not None
 

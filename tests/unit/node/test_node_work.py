@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from fairlead import errors
-from fairlead.node import attach, devicecgroup, holder
+from fairlead.kernel import cgroup, openfiles
+from fairlead.node.isolation import attach
 from fairlead.plan.audit import GrantedNode
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="namespaces and device nodes need root")
@@ -163,24 +164,24 @@ async def test_open_and_mapped_devices_have_holders_and_they_can_be_ended(box: B
     assert own.stdout is not None
     try:
         assert await own.stdout.readline() == b"up\n"
-        (found,) = holder.find_holders(box.pid, [("c", 1, 5)])
+        (found,) = openfiles.find_holders(box.pid, [("c", 1, 5)])
         assert (found.pid, found.is_first, found.devices) == (own.pid, False, (("c", 1, 5),))
-        assert holder.find_holders(box.pid, [("c", 195, 0)]) == ()
-        left = await asyncio.to_thread(holder.end, [found])
+        assert openfiles.find_holders(box.pid, [("c", 195, 0)]) == ()
+        left = await asyncio.to_thread(openfiles.end, [found])
         assert left == ()
     finally:
         await own.communicate()
-    assert holder.find_holders(box.pid, [("c", 1, 5)]) == ()
+    assert openfiles.find_holders(box.pid, [("c", 1, 5)]) == ()
 
 
 def test_a_process_that_is_gone_already_needs_no_end() -> None:
-    gone = holder.Holder(pid=2**22 + 1, name="x", is_first=False, devices=())
-    assert holder.end([gone]) == ()
+    gone = openfiles.Holder(pid=2**22 + 1, name="x", is_first=False, devices=())
+    assert openfiles.end([gone]) == ()
 
 
 def test_members_of_a_root_cgroup_are_nobodys(tmp_path: Path) -> None:
     (tmp_path / "cgroup.procs").write_text("1\n")
-    assert devicecgroup.members([devicecgroup.Cgroup(tmp_path, 1, is_root=True)]) == frozenset()
+    assert cgroup.members([cgroup.Cgroup(tmp_path, 1, is_root=True)]) == frozenset()
     (tmp_path / "child").mkdir()
     (tmp_path / "child/cgroup.procs").write_text("7\n0\n")
-    assert devicecgroup.members([devicecgroup.Cgroup(tmp_path, 1)]) == frozenset({1, 7})
+    assert cgroup.members([cgroup.Cgroup(tmp_path, 1)]) == frozenset({1, 7})

@@ -12,9 +12,11 @@ import pytest
 from fairlead import errors
 from fairlead.model.gpu import GPU, Driver, Inventory, Vendor
 from fairlead.model.ids import GPUUUID
-from fairlead.node import inventory, publish
-from fairlead.plan import health
-from fairlead.store import memory, port
+from fairlead.node.inventory import monitor
+from fairlead.node.publish import objects
+from fairlead.plan.gpu import health
+from fairlead.store import port
+from fairlead.store.embedded import memory
 from fairlead.wire.kubernetes import core, gpudevice, meta
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
 from tests.unit.store import virtualtime
@@ -82,7 +84,7 @@ class Moody:
         await self.inner.delete(kind, name, namespace, grace_s=grace_s, uid=uid)
 
 
-def snapshot(count: int = 2, *, product: str = "Tesla T4", broken: tuple[int, ...] = ()) -> inventory.Snapshot:
+def snapshot(count: int = 2, *, product: str = "Tesla T4", broken: tuple[int, ...] = ()) -> monitor.Snapshot:
     gpus = tuple(
         GPU(
             uuid=GPUUUID(f"GPU-{i}"),
@@ -96,7 +98,7 @@ def snapshot(count: int = 2, *, product: str = "Tesla T4", broken: tuple[int, ..
     )
     verdicts = {GPUUUID(f"GPU-{i}"): health.Verdict(state=health.State.FAULTY, reason="XID79") for i in broken}
     driver = Driver(vendor=Vendor.NVIDIA, version="550.163.01")
-    return inventory.Snapshot(
+    return monitor.Snapshot(
         inventory=Inventory(gpus=gpus, drivers=(driver,)),
         verdicts=verdicts,
         known={gpu.uuid: gpu for gpu in gpus},
@@ -120,8 +122,8 @@ class World:
         self.inner = self.store.inner
 
     @contextlib.asynccontextmanager
-    async def publishing(self, first: inventory.Snapshot | None = None) -> AsyncIterator[publish.Publisher]:
-        publisher = publish.Publisher(NODE, self.store, machine="DGX H100")
+    async def publishing(self, first: monitor.Snapshot | None = None) -> AsyncIterator[objects.Publisher]:
+        publisher = objects.Publisher(NODE, self.store, machine="DGX H100")
         async with asyncio.TaskGroup() as tasks:
             task = tasks.create_task(publisher.run())
             if first is not None:
@@ -285,7 +287,7 @@ async def test_what_others_do_is_put_right_after_a_pause_and_not_at_once(world: 
         )
         await asyncio.sleep(SETTLED_S)
         assert (await world.labels())[PRODUCT] == "theirs"
-        await asyncio.sleep(publish.DRIFT_S)
+        await asyncio.sleep(objects.DRIFT_S)
         assert (await world.labels())[PRODUCT] == "Tesla-T4"
         assert set(await world.devices()) == {"gpu-0", "gpu-1"}
 
@@ -313,7 +315,7 @@ async def test_the_controllers_unknown_stands_until_the_node_is_ready(world: Wor
         await asyncio.sleep(60)
         assert (await world.healths())["gpu-0"] == "Unknown"
         await world.inner.update_status(msgspec.structs.replace(found, status=node().status))
-        await asyncio.sleep(publish.DRIFT_S + SETTLED_S)
+        await asyncio.sleep(objects.DRIFT_S + SETTLED_S)
         assert (await world.healths())["gpu-0"] == "Healthy"
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.node import reader
-from fairlead.plan import answer
+from fairlead.node.engines import runtimecheck
+from fairlead.plan.gpu import answer
 
 
 def way(text: str, *, passes_device_specs: bool = False) -> answer.Way:
@@ -26,7 +26,7 @@ def config(tmp_path: Path) -> Path:
 def test_engines_that_start_no_runtime_of_the_kind_are_told_with_the_way_out(
     tmp_path: Path, config: Path, strategies: str
 ) -> None:
-    problem = reader.find_problem(way(strategies), tmp_path)
+    problem = runtimecheck.find_problem(way(strategies), tmp_path)
     assert problem is not None
     assert problem.reason == "RuntimeReadsNothing"
     assert "fairlead runtime configure" in str(problem.hint)
@@ -35,14 +35,14 @@ def test_engines_that_start_no_runtime_of_the_kind_are_told_with_the_way_out(
 @pytest.mark.parametrize("program", ["/usr/libexec/fairlead/fairlead-runtime", "/usr/bin/nvidia-container-runtime"])
 def test_a_runtime_that_reads_them_is_enough(tmp_path: Path, config: Path, program: str) -> None:
     config.write_text(f'BinaryName = "{program}"\n')
-    assert reader.find_problem(way("envvar"), tmp_path) is None
+    assert runtimecheck.find_problem(way("envvar"), tmp_path) is None
 
 
 def test_names_of_cdi_and_nodes_need_no_runtime(tmp_path: Path, config: Path) -> None:
-    assert reader.find_problem(way("cdi-cri"), tmp_path) is None
-    assert reader.find_problem(way("envvar,cdi-annotations"), tmp_path) is None
-    assert reader.find_problem(way("envvar", passes_device_specs=True), tmp_path) is None
+    assert runtimecheck.find_problem(way("cdi-cri"), tmp_path) is None
+    assert runtimecheck.find_problem(way("envvar,cdi-annotations"), tmp_path) is None
+    assert runtimecheck.find_problem(way("envvar", passes_device_specs=True), tmp_path) is None
 
 
 def test_where_no_engine_can_be_seen_nothing_is_said(tmp_path: Path) -> None:
-    assert reader.find_problem(way("envvar"), tmp_path) is None
+    assert runtimecheck.find_problem(way("envvar"), tmp_path) is None

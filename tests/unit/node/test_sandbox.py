@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fairlead import errors
-from fairlead.engine.fake import FakeEngine
+from fairlead.engine.fake.engine import FakeEngine
 from fairlead.node.kubelet import sandbox
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.node import sight
+from fairlead.node.trace import containerwatch
 
 UID = "0d3b5f4e-1111-2222-3333-444455556666"
 PATIENCE_S = 50.0
@@ -30,7 +30,7 @@ class Machine:
 
     root: Path
     cgroups: Path = field(init=False)
-    seen: asyncio.Queue[tuple[str, sight.Sight[Wanted]]] = field(default_factory=asyncio.Queue)
+    seen: asyncio.Queue[tuple[str, containerwatch.Sight[Wanted]]] = field(default_factory=asyncio.Queue)
     asked: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once a container was seen to begin."""
 
@@ -65,12 +65,12 @@ class Machine:
         return folder
 
     @contextlib.asynccontextmanager
-    async def watcher(self, wanted: Wanted | None = None) -> AsyncIterator[sight.Watcher[Wanted]]:
+    async def watcher(self, wanted: Wanted | None = None) -> AsyncIterator[containerwatch.Watcher[Wanted]]:
         async def prepare(_: str) -> Wanted | None:
             self.asked.set()
             return wanted
 
-        one = sight.Watcher[Wanted](
+        one = containerwatch.Watcher[Wanted](
             prepare=prepare, seen=lambda uid, seen: self.seen.put_nowait((uid, seen)), root=self.root
         )
         async with asyncio.TaskGroup() as tasks:
@@ -78,7 +78,7 @@ class Machine:
             yield one
             task.cancel()
 
-    async def next(self) -> sight.Sight[Wanted]:
+    async def next(self) -> containerwatch.Sight[Wanted]:
         async with asyncio.timeout(PATIENCE_S):
             uid, seen = await self.seen.get()
         assert uid == UID
@@ -110,7 +110,7 @@ async def test_a_container_is_seen_under_the_runtimes_id_with_either_cgroup_driv
     assert not watcher.is_looking(ID)
 
 
-async def followed(machine: Machine, watcher: sight.Watcher[Wanted]) -> None:
+async def followed(machine: Machine, watcher: containerwatch.Watcher[Wanted]) -> None:
     """Follow the pod; returns once its folder is watched: its sandbox, which is there already, was seen."""
     machine.process(66)
     machine.container(CGROUPFS, OTHER, 66)
@@ -182,5 +182,5 @@ def test_a_process_is_found_by_the_id_in_its_cgroup(machine: Machine) -> None:
     machine.process(5, cgroup="0::/system.slice")
     machine.process(6, cgroup=f"0::/kubepods.slice/x.slice/crio-conmon-{ID}.scope")
     machine.process(7, cgroup=f"3:devices:/kubepods/besteffort/pod{UID}/{ID}")
-    assert sight.find_process(ID, machine.root) == 7
-    assert sight.find_process(OTHER, machine.root) is None
+    assert containerwatch.find_process(ID, machine.root) == 7
+    assert containerwatch.find_process(OTHER, machine.root) is None

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead import errors
-from fairlead.plan import admission
+from fairlead.plan.pod import admission
 from fairlead.wire.kubernetes import core, meta
 
 _GPU = "nvidia.com/gpu"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fairlead.plan import affinity
+from fairlead.plan.pod import affinity
 from fairlead.wire.kubernetes import core
 
 _LABELS = {"zone": "eu-1", "gpu.count": "8", "gpu.product": "H100", "old": ""}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.plan import allocation, request
+from fairlead.plan.shim import allocation, request
 from tests import kubeletbooks as kubelet
 
 GPU = "nvidia.com/gpu="

@@ -11,9 +11,10 @@ from fairlead import errors
 from fairlead.model.device import Device
 from fairlead.model.driver import DeviceNode
 from fairlead.model.ids import DeviceID
-from fairlead.plan import answer, request
-from fairlead.plan.answer import Strategy
-from fairlead.wire.cdi import annotation
+from fairlead.plan.gpu import answer
+from fairlead.plan.gpu.answer import Strategy
+from fairlead.plan.shim import request
+from fairlead_cdi import annotation
 
 NVIDIA, AMD = "nvidia.com/gpu", "amd.com/gpu"
 TWO = tuple(

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.model.ids import DeviceID
-from fairlead.plan import attribution
-from fairlead.plan.attribution import Call, Grant, Holding
+from fairlead.plan.gpu import attribution
+from fairlead.plan.gpu.attribution import Call, Grant, Holding
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.plan import capability
+from fairlead.plan.cdi import capability
 
 LIB = "/usr/lib/x86_64-linux-gnu"
 

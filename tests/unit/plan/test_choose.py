@@ -14,7 +14,7 @@ from fairlead import errors
 from fairlead.model.device import Device
 from fairlead.model.gpu import GPU, Inventory, Link, LinkKind
 from fairlead.model.ids import GPUUUID, DeviceID
-from fairlead.plan import choose
+from fairlead.plan.gpu import choose
 
 Way = Callable[[int, int], tuple[LinkKind, int]]
 

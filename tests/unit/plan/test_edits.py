@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead import errors
-from fairlead.plan import edits
-from fairlead.wire.cdi import directory, host, parse
-from fairlead.wire.cdi import spec as cdi
+from fairlead_cdi import directory, host, inject, parse
+from fairlead_cdi import spec as cdi
 
 HOST = {
     "/dev/null": host.HostNode("c", 1, 3, 0o666),
@@ -40,7 +39,7 @@ def asked(
 
 
 def injected(config: dict[str, Any], *devices: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return edits.inject(config, asked(*devices, **more), stat=stat)
+    return inject.inject(config, asked(*devices, **more), stat=stat)
 
 
 def with_node(config: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
@@ -48,7 +47,7 @@ def with_node(config: dict[str, Any] | None = None, **fields: Any) -> dict[str, 
 
 
 def test_nothing_asked_for_changes_nothing() -> None:
-    assert edits.inject({"ociVersion": "1.0.2"}, [], stat=stat) == {"ociVersion": "1.0.2"}
+    assert inject.inject({"ociVersion": "1.0.2"}, [], stat=stat) == {"ociVersion": "1.0.2"}
 
 
 def test_env_is_replaced_in_place_and_appended_and_the_last_one_wins() -> None:
@@ -140,7 +139,7 @@ def test_nodes_are_read_anew_at_every_injection() -> None:
     resolved = asked({"deviceNodes": [{"path": "/dev/uvm"}]})
     numbers = []
     for major in (508, 511):
-        found = edits.inject({}, resolved, stat=lambda _, major=major: host.HostNode("c", major, 0, 0o666))  # type: ignore[misc]
+        found = inject.inject({}, resolved, stat=lambda _, major=major: host.HostNode("c", major, 0, 0o666))  # type: ignore[misc]
         numbers.append(found["linux"]["devices"][0]["major"])
     assert numbers == [508, 511]
 
@@ -262,7 +261,7 @@ def test_unknown_fields_are_carried_through() -> None:
 
 def test_edits_without_a_file_are_injected_alike() -> None:
     wanted = parse.build_edits({"env": ["A=b"]})
-    assert edits.inject_edits({}, [("us", wanted)], stat=stat) == {"process": {"env": ["A=b"]}}
+    assert inject.inject_edits({}, [("us", wanted)], stat=stat) == {"process": {"env": ["A=b"]}}
 
 
 def test_explain_tells_every_change_and_who_asked() -> None:
@@ -270,7 +269,7 @@ def test_explain_tells_every_change_and_who_asked() -> None:
         {"env": ["A=2"], "deviceNodes": [{"path": "/dev/c", "hostPath": "/dev/null"}]}, common={"env": ["N=1"]}
     )
     config = held() | {"process": {"env": ["A=1", "N=1"]}}
-    changes = edits.explain(config, resolved, stat=stat)
+    changes = inject.explain(config, resolved, stat=stat)
     assert [(c.action, c.what, c.subject, c.source) for c in changes] == [
         ("changed", "env", "A", "vv.com/cc=d0"),
         ("changed", "device", "/dev/c", "vv.com/cc=d0"),
@@ -319,16 +318,16 @@ def test_injecting_twice_is_injecting_once_and_leaves_the_original_alone(
 ) -> None:
     before = copy.deepcopy(config)
     resolved = asked(*wanted)
-    once = edits.inject(config, resolved, stat=stat)
+    once = inject.inject(config, resolved, stat=stat)
     kept = copy.deepcopy(once)
-    assert edits.inject(once, resolved, stat=stat) == once
+    assert inject.inject(once, resolved, stat=stat) == once
     assert (config, once) == (before, kept)
 
 
 @settings(max_examples=100)
 @given(CONFIGS, st.lists(EDITS, max_size=3))
 def test_every_node_is_there_once_and_allowed(config: dict[str, Any], wanted: list[dict[str, Any]]) -> None:
-    linux = edits.inject(config, asked(*wanted), stat=stat)["linux"]
+    linux = inject.inject(config, asked(*wanted), stat=stat)["linux"]
     paths = [device["path"] for device in linux["devices"]]
     assert len(set(paths)) == len(paths)
     allowed = {(r.get("type"), r.get("major"), r.get("minor")) for r in linux["resources"]["devices"] if r["allow"]}

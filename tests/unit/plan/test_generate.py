@@ -10,9 +10,9 @@ from fairlead import errors
 from fairlead.model.driver import DeviceNode, DriverFiles, HostFile
 from fairlead.model.gpu import GPU, Inventory, MIGDevice, UnreadableGPU, Vendor
 from fairlead.model.ids import GPUUUID, MIGUUID
-from fairlead.plan import capability, edits, exposure, generate
-from fairlead.wire.cdi import directory, emit, host, lint, parse, validate
-from fairlead.wire.cdi import spec as cdi
+from fairlead.plan.cdi import capability, driverprofile, generate
+from fairlead_cdi import directory, emit, host, inject, lint, parse, validate
+from fairlead_cdi import spec as cdi
 
 LIBS = "/usr/lib/x86_64-linux-gnu"
 
@@ -95,7 +95,7 @@ TWO = Inventory(gpus=(gpu(0, minor=0), gpu(1, minor=7)))
 
 
 def made(
-    inventory: Inventory = TWO, driver: DriverFiles = DRIVER, profile: exposure.Profile = exposure.TENANT
+    inventory: Inventory = TWO, driver: DriverFiles = DRIVER, profile: driverprofile.Profile = driverprofile.TENANT
 ) -> cdi.Spec:
     spec = generate.generate_spec(inventory, (driver,), recipe=generate.Recipe(profile=profile))
     assert spec is not None
@@ -160,7 +160,7 @@ def test_a_tenant_sees_no_shared_control_surface() -> None:
 
 
 def test_the_full_profile_shows_all_of_it() -> None:
-    spec = made(profile=exposure.FULL)
+    spec = made(profile=driverprofile.FULL)
     assert mounts_of(spec) >= HIDDEN
     assert "/dev/nvidia-modeset" in [found.path for found in spec.edits.device_nodes]
     (socket,) = (m for m in spec.edits.mounts if m.container_path.endswith("socket"))
@@ -177,7 +177,7 @@ def test_the_full_profile_shows_all_of_it() -> None:
     ],
 )
 def test_capabilities_choose_libraries(capability: str, shown: str, hidden: str) -> None:
-    profile = dataclasses.replace(exposure.TENANT, capabilities=frozenset({capability}))
+    profile = dataclasses.replace(driverprofile.TENANT, capabilities=frozenset({capability}))
     found = mounts_of(made(profile=profile))
     assert f"{LIBS}/{shown}" in found
     assert f"{LIBS}/{hidden}" not in found
@@ -196,7 +196,7 @@ def test_a_mig_device_brings_its_parent_and_both_capabilities() -> None:
 
 
 def test_the_configuration_capability_is_given_to_nobody() -> None:
-    document = emit.emit_json(made(MIXED, profile=exposure.FULL))
+    document = emit.emit_json(made(MIXED, profile=driverprofile.FULL))
     assert b'"/dev/nvidia-caps/nvidia-cap1"' not in document
 
 
@@ -247,10 +247,10 @@ DRI = ("/dev/nvidia0", "/dev/dri/renderD128")
 def test_render_nodes_are_for_graphics_and_groups_only_by_choice() -> None:
     inventory = Inventory(gpus=(gpu(0, minor=0, device_nodes=DRI),))
     assert paths_of(made(inventory), "0") == ["/dev/nvidia0"]
-    full = made(inventory, profile=exposure.FULL)
+    full = made(inventory, profile=driverprofile.FULL)
     assert paths_of(full, "0") == [*DRI, "/dev/dri/by-path/pci-0000:00:00.0-render"]
     assert full.cdi_version == "0.5.0"
-    grouped = made(inventory, profile=dataclasses.replace(exposure.FULL, adds_groups=True))
+    grouped = made(inventory, profile=dataclasses.replace(driverprofile.FULL, adds_groups=True))
     assert grouped.cdi_version == "0.7.0"
     assert grouped.devices[0].edits.additional_gids == (105,)
 
@@ -271,8 +271,8 @@ def test_other_vendors_get_their_own_nodes_and_kind(vendor: Vendor, kind: str, s
     assert spec.edits.env == ()
 
 
-@pytest.mark.parametrize("profile", exposure.PROFILES.values(), ids=lambda profile: profile.name)
-def test_what_is_generated_is_written_read_back_and_clean(profile: exposure.Profile) -> None:
+@pytest.mark.parametrize("profile", driverprofile.PROFILES.values(), ids=lambda profile: profile.name)
+def test_what_is_generated_is_written_read_back_and_clean(profile: driverprofile.Profile) -> None:
     spec = made(MIXED, profile=profile)
     assert not list(validate.strict_violations(spec))
     assert parse.parse_spec(emit.emit_json(spec)) == spec
@@ -284,7 +284,7 @@ def test_a_tenants_spec_has_no_warnings_either() -> None:
 
 
 def test_all_can_be_left_out_and_the_kind_chosen() -> None:
-    profile = dataclasses.replace(exposure.TENANT, has_all=False)
+    profile = dataclasses.replace(driverprofile.TENANT, has_all=False)
     recipe = generate.Recipe(profile=profile, vendor="fairlead.dev", cls="board")
     spec = generate.generate_spec(TWO, (DRIVER,), recipe=recipe)
     assert spec is not None
@@ -387,7 +387,7 @@ def test_a_class_brings_its_part_of_the_driver_and_no_other(part: str, shown: st
 
 def test_asking_in_several_classes_gives_what_the_variable_means() -> None:
     """The union by injection is the very spec of a profile with both capabilities."""
-    both = dataclasses.replace(exposure.TENANT, capabilities=frozenset({"compute", "video"}))
+    both = dataclasses.replace(driverprofile.TENANT, capabilities=frozenset({"compute", "video"}))
     wanted = generate.generate_spec(TWO, (DRIVER,), recipe=generate.Recipe(profile=both))
     assert wanted is not None
     files = {kind: directory.SpecFile(path=f"/{kind}", priority=0, spec=spec) for kind, spec in VARIANTS.items()}
@@ -396,7 +396,7 @@ def test_asking_in_several_classes_gives_what_the_variable_means() -> None:
         kind, _, device = name.partition("=")
         one = next(item for item in VARIANTS[kind].devices if item.name == device)
         found.append(directory.Resolved(name=name, device=one, file=files[kind]))
-    shown = edits.inject({}, found, stat=lambda path: host.HostNode("c", *NUMBERS[path]))
+    shown = inject.inject({}, found, stat=lambda path: host.HostNode("c", *NUMBERS[path]))
     assert {mount["destination"] for mount in shown["mounts"]} == mounts_of(wanted)
     assert [node["path"] for node in shown["linux"]["devices"]].count("/dev/nvidia0") == 1
     assert shown["process"]["env"] == ["NVIDIA_VISIBLE_DEVICES=void"]
@@ -418,20 +418,20 @@ def test_names_that_drivers_do_not_install_everywhere_are_there_all_the_same() -
         DRIVER,
         files=(library("libcuda.so.550.1"), library("libnvidia-allocator.so.550.1"), library("libGLX_nvidia.so.550.1")),
     )
-    found = mounts_of(made(driver=driver, profile=exposure.FULL))
+    found = mounts_of(made(driver=driver, profile=driverprofile.FULL))
     assert {f"{LIBS}/libcuda.so", f"{LIBS}/gbm/nvidia-drm_gbm.so", f"{LIBS}/libGLX_indirect.so.0"} <= found
     assert f"{LIBS}/gbm/nvidia-drm_gbm.so" not in mounts_of(made(driver=driver))
 
 
 def test_dispatch_libraries_are_for_those_who_ask() -> None:
     driver = dataclasses.replace(DRIVER, files=(*FILES, file(f"{LIBS}/libGL.so.1", "explicit")))
-    assert f"{LIBS}/libGL.so.1" not in mounts_of(made(driver=driver, profile=exposure.FULL))
-    profile = dataclasses.replace(exposure.FULL, shows_explicit=True)
+    assert f"{LIBS}/libGL.so.1" not in mounts_of(made(driver=driver, profile=driverprofile.FULL))
+    profile = dataclasses.replace(driverprofile.FULL, shows_explicit=True)
     assert f"{LIBS}/libGL.so.1" in mounts_of(made(driver=driver, profile=profile))
 
 
 def test_a_mig_device_that_can_draw_gets_its_gpus_render_node() -> None:
     drawing = dataclasses.replace(mig(0, 1), profile="1g.24gb+gfx")
     inventory = Inventory(gpus=(gpu(1, minor=7, mig_enabled=True, mig_devices=(drawing,), device_nodes=DRI),))
-    assert "/dev/dri/renderD128" in paths_of(made(inventory, profile=exposure.FULL), "1:0")
+    assert "/dev/dri/renderD128" in paths_of(made(inventory, profile=driverprofile.FULL), "1:0")
     assert "/dev/dri/renderD128" not in paths_of(made(inventory), "1:0")

@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.model.driver import DeviceNode, DriverFiles, HostFile
 from fairlead.model.gpu import Vendor
-from fairlead.plan import hostpath
+from fairlead.plan.cdi import hostpath
 
 
 def driver(node: str, file: str) -> DriverFiles:

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.model.step import Step
-from fairlead.plan import journey
-from fairlead.plan.journey import STAGES, Record
+from fairlead.plan import trace
+from fairlead.plan.trace import STAGES, Record
 from fairlead.wire.kubernetes import core, meta
 
 
@@ -20,19 +20,19 @@ _NODE, _POD = _FULL[:2], _FULL[2:]
 
 
 def test_a_full_journey_has_every_stage_once_in_the_tables_order() -> None:
-    result = journey.order_journey(_POD, _NODE, is_final=True, has_devices=True)
+    result = trace.order_journey(_POD, _NODE, is_final=True, has_devices=True)
     assert [entry.stage for entry in result.entries] == [stage.key for stage in STAGES]
     assert {entry.record for entry in result.entries} == {Record.RECORDED}
 
 
 def test_offsets_count_from_the_pods_first_step_and_are_negative_for_the_node() -> None:
-    result = journey.order_journey(_POD, _NODE, is_final=True, has_devices=True)
+    result = trace.order_journey(_POD, _NODE, is_final=True, has_devices=True)
     assert [entry.offset_s for entry in result.entries[:4]] == [-2.0, -1.0, 0.0, 1.0]
 
 
 def test_a_missing_stage_is_named_where_it_belongs_and_never_filled() -> None:
     steps = [step for step in _POD if step.reason != "IsolationRead"]
-    result = journey.order_journey(steps, _NODE, is_final=True, has_devices=True)
+    result = trace.order_journey(steps, _NODE, is_final=True, has_devices=True)
     gap = next(entry for entry in result.entries if entry.stage == "isolated")
     assert (gap.record, gap.step, gap.offset_s) == (Record.MISSING, None, None)
     keys = [entry.stage for entry in result.entries]
@@ -40,19 +40,19 @@ def test_a_missing_stage_is_named_where_it_belongs_and_never_filled() -> None:
 
 
 def test_stages_ahead_of_a_living_pod_are_not_yet_rather_than_missing() -> None:
-    result = journey.order_journey(_POD[:2], _NODE, is_final=False, has_devices=True)
+    result = trace.order_journey(_POD[:2], _NODE, is_final=False, has_devices=True)
     assert {entry.record for entry in result.entries[4:]} == {Record.AHEAD}
 
 
 def test_a_pod_without_devices_has_no_device_stages() -> None:
-    result = journey.order_journey([_POD[0]], _NODE, is_final=False, has_devices=False)
+    result = trace.order_journey([_POD[0]], _NODE, is_final=False, has_devices=False)
     assert not {"found", "advertised", "chosen", "allocated", "edits"} & {entry.stage for entry in result.entries}
 
 
 def test_only_the_nodes_latest_step_before_the_pod_counts() -> None:
     found = [_step("silicon", "GPUsFound", at, run=at) for at in (1.0, 5.0, 20.0)]
     accepted = _step("api", "Accepted", 10.0)
-    result = journey.order_journey([accepted], found, is_final=False, has_devices=True)
+    result = trace.order_journey([accepted], found, is_final=False, has_devices=True)
     first = result.entries[0].step
     assert first is not None
     assert first.at == 5.0
@@ -60,7 +60,7 @@ def test_only_the_nodes_latest_step_before_the_pod_counts() -> None:
 
 def test_repeated_refusals_are_folded_into_the_last_with_their_number() -> None:
     refused = [_step("scheduler", "FailedScheduling", at) for at in (1.0, 2.0, 3.0)]
-    result = journey.order_journey([_step("api", "Accepted", 0.0), *refused], [], is_final=False, has_devices=False)
+    result = trace.order_journey([_step("api", "Accepted", 0.0), *refused], [], is_final=False, has_devices=False)
     entry = next(entry for entry in result.entries if entry.stage == "scheduled")
     assert entry.count == 3
     assert entry.step == refused[-1]
@@ -68,7 +68,7 @@ def test_repeated_refusals_are_folded_into_the_last_with_their_number() -> None:
 
 def test_a_step_of_no_known_stage_is_kept_at_its_time() -> None:
     pulled = _step("engine", "ImagePulled", 0.5)
-    result = journey.order_journey(
+    result = trace.order_journey(
         [_step("api", "Accepted", 0.0), pulled, _step("engine", "ContainerCreated", 1.0)],
         [],
         is_final=False,
@@ -79,7 +79,7 @@ def test_a_step_of_no_known_stage_is_kept_at_its_time() -> None:
 
 
 def test_no_steps_at_all_is_a_journey_of_gaps() -> None:
-    result = journey.order_journey([], [], is_final=False, has_devices=True)
+    result = trace.order_journey([], [], is_final=False, has_devices=True)
     assert result.started_at is None
     assert {entry.record for entry in result.entries} == {Record.AHEAD}
 
@@ -87,14 +87,14 @@ def test_no_steps_at_all_is_a_journey_of_gaps() -> None:
 def test_why_is_the_latest_warning_or_schedulers_step() -> None:
     failed = Step(layer="kubelet", reason="ImagePullFailed", message="no", at=5.0, is_warning=True)
     steps = [_step("scheduler", "Scheduled", 2.0), failed, _step("api", "Accepted", 9.0)]
-    assert journey.find_why(steps) == failed
-    assert journey.find_why(steps[:1]) == steps[0]
-    assert journey.find_why([]) is None
+    assert trace.find_why(steps) == failed
+    assert trace.find_why(steps[:1]) == steps[0]
+    assert trace.find_why([]) is None
 
 
 def test_the_choice_of_a_node_comes_before_what_the_node_did_whenever_it_was_told() -> None:
     told = [_step("api", "Accepted", 1.0), _step("kubelet", "DevicesChosen", 2.0), _step("scheduler", "Scheduled", 2.1)]
-    result = journey.order_journey(told, [], is_final=False, has_devices=False)
+    result = trace.order_journey(told, [], is_final=False, has_devices=False)
     recorded = [entry for entry in result.entries if entry.step is not None]
     assert [entry.stage for entry in recorded] == ["accepted", "scheduled", "chosen"]
     assert recorded[1].offset_s is not None
@@ -111,16 +111,16 @@ _MADE = core.Pod(
 
 
 def test_a_pod_that_came_another_way_is_accepted_when_the_server_says_it_was_made() -> None:
-    (accepted, *others) = journey.with_acceptance([_step("scheduler", "Scheduled", 7.5)], _MADE)
+    (accepted, *others) = trace.with_acceptance([_step("scheduler", "Scheduled", 7.5)], _MADE)
     assert (accepted.layer, accepted.reason, accepted.at) == ("api", "Accepted", 7.5)
-    assert journey.with_acceptance([_step("scheduler", "Scheduled", 9.0)], _MADE)[0].at == 8.0
+    assert trace.with_acceptance([_step("scheduler", "Scheduled", 9.0)], _MADE)[0].at == 8.0
     assert accepted.facts["resources"] == {"nvidia.com/gpu": 2}
     assert [step.reason for step in others] == ["Scheduled"]
 
 
 def test_an_acceptance_that_was_recorded_is_the_only_one() -> None:
     recorded = [_step("api", "Accepted", 7.2)]
-    assert journey.with_acceptance(recorded, _MADE) == tuple(recorded)
+    assert trace.with_acceptance(recorded, _MADE) == tuple(recorded)
 
 
 _SOME = st.lists(
@@ -138,7 +138,7 @@ _SOME = st.lists(
 def test_every_pod_step_is_kept_and_no_step_is_made_up(
     pod: list[Step], node: list[Step], is_final: bool, has_devices: bool
 ) -> None:
-    result = journey.order_journey(pod, node, is_final=is_final, has_devices=has_devices)
+    result = trace.order_journey(pod, node, is_final=is_final, has_devices=has_devices)
     shown = [entry.step for entry in result.entries if entry.step is not None]
     assert all(step in pod or step in node for step in shown)
     from_pod = sum(entry.count for entry in result.entries if entry.step is not None and entry.step in pod)
@@ -161,20 +161,20 @@ def _kubelets_word(*, restarted: bool = False, running: bool = False) -> core.Po
 
 
 def test_starts_and_ends_that_nobody_recorded_are_the_kubelets_word() -> None:
-    ended = journey.with_statuses((), _kubelets_word())
+    ended = trace.with_statuses((), _kubelets_word())
     assert [(step.layer, step.reason, step.message) for step in ended] == [
         ("engine", "ContainerStarted", "main started, its kubelet says"),
         ("process", "ContainerEnded", "main ended with 3 (Error), its kubelet says"),
     ]
     assert ended[1].facts == {"container": "main", "exit_code": 3}
-    again = journey.with_statuses((), _kubelets_word(restarted=True, running=True))
+    again = trace.with_statuses((), _kubelets_word(restarted=True, running=True))
     assert [step.reason for step in again] == ["ContainerStarted", "ContainerEnded", "ContainerStarted"]
     assert [step.at - again[0].at for step in again] == [0, 1, 8]
 
 
 def test_what_was_recorded_of_a_container_is_not_told_twice() -> None:
     recorded = (_step("engine", "ContainerStarted", 1.0, container="main"),)
-    assert [step.reason for step in journey.with_statuses(recorded, _kubelets_word())] == [
+    assert [step.reason for step in trace.with_statuses(recorded, _kubelets_word())] == [
         "ContainerStarted",
         "ContainerEnded",
     ]
@@ -184,4 +184,4 @@ def test_a_container_that_has_not_run_adds_no_step() -> None:
     waiting = core.ContainerStatus(name="main")
     unstarted = core.ContainerStatus(name="x", state=core.ContainerStateUnion(running=core.ContainerStateRunning()))
     pod = core.Pod(status=core.PodStatus(container_statuses=(waiting, unstarted)))
-    assert journey.with_statuses((), pod) == ()
+    assert trace.with_statuses((), pod) == ()

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.plan import label
-from fairlead.store import validation
+from fairlead.plan.gpu import label
+from fairlead.store.embedded import validation
 from fairlead.wire.kubernetes.gpudevice import GPUDeviceSpec
 
 H100 = GPUDeviceSpec(

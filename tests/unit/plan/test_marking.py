@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fairlead.model.ids import GPUUUID, DeviceID
-from fairlead.plan import health, marking
-from fairlead.plan.attribution import Holding
+from fairlead.plan.gpu import health, podcondition
+from fairlead.plan.gpu.attribution import Holding
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.gpudevice import Holder
 
@@ -24,8 +24,8 @@ def held(*ids: str, pod: str = "train", container: str = "main") -> Holding:
     return Holding(namespace="team", pod=pod, container=container, resource="nvidia.com/gpu", ids=devices)
 
 
-def ill(*ids: str, sick: str) -> tuple[marking.Ill, ...]:
-    return marking.find_ill(pod(), [held(*ids)], parents=PARENTS, verdicts={GPUUUID(sick): SICK})
+def ill(*ids: str, sick: str) -> tuple[podcondition.Ill, ...]:
+    return podcondition.find_ill(pod(), [held(*ids)], parents=PARENTS, verdicts={GPUUUID(sick): SICK})
 
 
 def test_a_pod_is_concerned_by_its_own_gpus_only_and_by_what_they_carry() -> None:
@@ -33,55 +33,55 @@ def test_a_pod_is_concerned_by_its_own_gpus_only_and_by_what_they_carry() -> Non
     assert ill("GPU-a", sick="GPU-b") == ()
     assert [one.gpu for one in ill("GPU-c::1", "GPU-c::2", sick="GPU-c")] == ["GPU-c"]
     other = [held("GPU-b", pod="other")]
-    assert marking.find_ill(pod(), other, parents=PARENTS, verdicts={GPUUUID("GPU-b"): SICK}) == ()
+    assert podcondition.find_ill(pod(), other, parents=PARENTS, verdicts={GPUUUID("GPU-b"): SICK}) == ()
 
 
 def test_a_healthy_pod_that_was_never_marked_is_left_alone() -> None:
-    assert marking.plan_condition(pod(), (), now="now") is None
+    assert podcondition.plan_condition(pod(), (), now="now") is None
 
 
 def test_the_mark_names_gpu_and_reason_once() -> None:
     sick = ill("GPU-a", sick="GPU-a")
-    made = marking.plan_condition(pod(), sick, now="t1")
+    made = podcondition.plan_condition(pod(), sick, now="t1")
     assert made == meta.Condition(
-        type=marking.CONDITION,
+        type=podcondition.CONDITION,
         status="False",
         reason="XID79",
         message="GPU-a: XID 79: fell off the bus",
         last_transition_time="t1",
     )
-    assert marking.plan_condition(pod(made), sick, now="t2") is None
+    assert podcondition.plan_condition(pod(made), sick, now="t2") is None
 
 
 def test_another_fault_changes_the_words_and_not_the_time_since_when() -> None:
-    made = marking.plan_condition(pod(), ill("GPU-a", sick="GPU-a"), now="t1")
+    made = podcondition.plan_condition(pod(), ill("GPU-a", sick="GPU-a"), now="t1")
     assert made is not None
     both = (*ill("GPU-a", sick="GPU-a"), *ill("MIG-1", sick="GPU-b"))
-    again = marking.plan_condition(pod(made), both, now="t2")
+    again = podcondition.plan_condition(pod(made), both, now="t2")
     assert again is not None
     assert (again.status, again.last_transition_time) == ("False", "t1")
     assert "GPU-b" in again.message
 
 
 def test_recovery_makes_the_mark_true_and_then_rests() -> None:
-    made = marking.plan_condition(pod(), ill("GPU-a", sick="GPU-a"), now="t1")
+    made = podcondition.plan_condition(pod(), ill("GPU-a", sick="GPU-a"), now="t1")
     assert made is not None
-    well = marking.plan_condition(pod(made), (), now="t2")
+    well = podcondition.plan_condition(pod(made), (), now="t2")
     assert well is not None
-    assert (well.status, well.reason, well.last_transition_time) == ("True", marking.RECOVERED, "t2")
-    assert marking.plan_condition(pod(well), (), now="t3") is None
+    assert (well.status, well.reason, well.last_transition_time) == ("True", podcondition.RECOVERED, "t2")
+    assert podcondition.plan_condition(pod(well), (), now="t3") is None
 
 
 def test_other_conditions_stay_as_they_are() -> None:
     ready = meta.Condition(type="Ready", status="True")
-    old = meta.Condition(type=marking.CONDITION, status="False")
-    new = meta.Condition(type=marking.CONDITION, status="True")
-    assert marking.with_condition(pod(ready, old), new) == (ready, new)
+    old = meta.Condition(type=podcondition.CONDITION, status="False")
+    new = meta.Condition(type=podcondition.CONDITION, status="True")
+    assert podcondition.with_condition(pod(ready, old), new) == (ready, new)
 
 
 def test_holders_are_named_by_gpu_each_once_in_order() -> None:
     holdings = [held("MIG-1", pod="z"), held("GPU-a", container="two"), held("GPU-a", "MIG-1", container="one")]
-    found = marking.plan_holders(holdings, parents=PARENTS, pods=[pod()])
+    found = podcondition.plan_holders(holdings, parents=PARENTS, pods=[pod()])
     one = Holder(namespace="team", pod="train", container="one", pod_uid="u1")
     assert found[GPUUUID("GPU-a")] == (one, Holder(namespace="team", pod="train", container="two", pod_uid="u1"))
     assert found[GPUUUID("GPU-b")] == (one, Holder(namespace="team", pod="z", container="main"))
@@ -90,5 +90,5 @@ def test_holders_are_named_by_gpu_each_once_in_order() -> None:
 def test_of_two_pods_with_one_name_the_living_one_holds() -> None:
     going, coming = pod(uid="old", deleted="2026-01-01T00:00:00Z"), pod(uid="new")
     for pods in ([going, coming], [coming, going]):
-        found = marking.plan_holders([held("GPU-a")], parents=PARENTS, pods=pods)
+        found = podcondition.plan_holders([held("GPU-a")], parents=PARENTS, pods=pods)
         assert [one.pod_uid for one in found[GPUUUID("GPU-a")]] == ["new"]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.plan import place
+from fairlead.plan.schedule import reference
 from fairlead.wire.kubernetes import core, meta
 
 _GPU = "nvidia.com/gpu"
@@ -19,17 +19,17 @@ def _numbers(given: dict[str, int]) -> dict[str, Fraction]:
     return {name: Fraction(value) for name, value in given.items()}
 
 
-def _node(name: str, *, gpus: int = 8, taken: int = 0, **more: Any) -> place.NodeView:
+def _node(name: str, *, gpus: int = 8, taken: int = 0, **more: Any) -> reference.NodeView:
     offered = {"cpu": 64, "memory": 2**38, "pods": 110, **({_GPU: gpus} if gpus else {})}
-    return place.NodeView(name=name, allocatable=_numbers(offered), taken=_numbers({_GPU: taken}), **more)
+    return reference.NodeView(name=name, allocatable=_numbers(offered), taken=_numbers({_GPU: taken}), **more)
 
 
-def _need(gpus: int = 1, **more: Any) -> place.Need:
-    return place.Need(requests=_numbers({"cpu": 1, "pods": 1, **({_GPU: gpus} if gpus else {})}), **more)
+def _need(gpus: int = 1, **more: Any) -> reference.Need:
+    return reference.Need(requests=_numbers({"cpu": 1, "pods": 1, **({_GPU: gpus} if gpus else {})}), **more)
 
 
-def _why(need: place.Need, node: place.NodeView) -> tuple[str, ...]:
-    return place.place(need, (node,)).verdicts[0].why_not
+def _why(need: reference.Need, node: reference.NodeView) -> tuple[str, ...]:
+    return reference.place(need, (node,)).verdicts[0].why_not
 
 
 # filters
@@ -88,10 +88,10 @@ def _preferred(**weights: int) -> core.NodeAffinity:
         (_need(tolerations=(_bears("unschedulable"),)), _node("n", is_ready=False), ("node(s) were not ready",)),
         (_need(affinity=_required([("gpu.count", "Gt", "4")])), _node("n", labels={"gpu.count": "8"}), ()),
         (_need(affinity=_required([("gpu.count", "Gt", "8")])), _node("n", labels={"gpu.count": "8"}), (_ELSEWHERE,)),
-        (place.Need(requests=_numbers({"pods": 111})), _node("n"), ("Too many pods",)),
+        (reference.Need(requests=_numbers({"pods": 111})), _node("n"), ("Too many pods",)),
     ],
 )
-def test_each_filter_says_why_not(need: place.Need, node: place.NodeView, reasons: tuple[str, ...]) -> None:
+def test_each_filter_says_why_not(need: reference.Need, node: reference.NodeView, reasons: tuple[str, ...]) -> None:
     assert _why(need, node) == reasons
 
 
@@ -100,13 +100,13 @@ def test_all_reasons_of_a_node_are_told() -> None:
 
 
 def test_a_pod_that_fits_nowhere_is_answered_with_counts_as_kube_scheduler_writes_them() -> None:
-    decision = place.place(_need(2), (_node("a", taken=7), _node("b", taken=8), _node("c", is_ready=False)))
+    decision = reference.place(_need(2), (_node("a", taken=7), _node("b", taken=8), _node("c", is_ready=False)))
     assert decision.node is None
     assert decision.message == f"0/3 nodes are available: 1 node(s) were not ready, 2 Insufficient {_GPU}."
 
 
 def test_no_nodes_at_all_is_said_plainly() -> None:
-    assert place.place(_need(), ()).message == "0/0 nodes are available: no nodes are known."
+    assert reference.place(_need(), ()).message == "0/0 nodes are available: no nodes are known."
 
 
 # scores
@@ -114,18 +114,18 @@ def test_no_nodes_at_all_is_said_plainly() -> None:
 
 def test_gpu_pods_go_to_the_node_whose_gpus_are_most_taken() -> None:
     nodes = (_node("empty"), _node("half", taken=4), _node("full", taken=8))
-    assert place.place(_need(2), nodes).node == "half"
+    assert reference.place(_need(2), nodes).node == "half"
 
 
 def test_pods_without_gpus_stay_off_nodes_that_have_them() -> None:
-    assert place.place(_need(0), (_node("a"), _node("b", gpus=0))).node == "b"
-    assert place.place(_need(0), (_node("a"),)).node == "a"
+    assert reference.place(_need(0), (_node("a"), _node("b", gpus=0))).node == "b"
+    assert reference.place(_need(0), (_node("a"),)).node == "a"
 
 
 def test_among_equal_nodes_the_emptier_wins_then_the_name() -> None:
-    busy = place.NodeView(name="a", allocatable=_node("a").allocatable, taken=_numbers({"cpu": 60, _GPU: 0}))
-    assert place.place(_need(), (busy, _node("b"))).node == "b"
-    assert place.place(_need(), (_node("c"), _node("b"))).node == "b"
+    busy = reference.NodeView(name="a", allocatable=_node("a").allocatable, taken=_numbers({"cpu": 60, _GPU: 0}))
+    assert reference.place(_need(), (busy, _node("b"))).node == "b"
+    assert reference.place(_need(), (_node("c"), _node("b"))).node == "b"
 
 
 _NODES = st.lists(
@@ -142,13 +142,13 @@ _NODES = st.lists(
 
 @given(nodes=_NODES, gpus=st.integers(0, 9), order=st.randoms())
 def test_the_chosen_node_fits_and_the_order_of_nodes_does_not_matter(
-    nodes: tuple[place.NodeView, ...], gpus: int, order: Any
+    nodes: tuple[reference.NodeView, ...], gpus: int, order: Any
 ) -> None:
     need = _need(gpus)
-    decision = place.place(need, nodes)
+    decision = reference.place(need, nodes)
     shuffled = list(nodes)
     order.shuffle(shuffled)
-    assert place.place(need, tuple(shuffled)) == decision
+    assert reference.place(need, tuple(shuffled)) == decision
     fitting = {node.name for node in nodes if node.is_ready and node.free(_GPU) >= gpus}
     assert {verdict.node for verdict in decision.verdicts if verdict.fits} == fitting
     assert (decision.node in fitting) if fitting else decision.node is None
@@ -176,7 +176,7 @@ _READY = meta.Condition(type="Ready", status="True", reason="KubeletReady")
 
 def test_a_view_counts_what_living_pods_request_and_one_place_each() -> None:
     pods = (_pod("a", "2"), _pod("b", "1", init="4"), _pod("c", "3", phase="Succeeded"), _pod("d", "3", phase="Failed"))
-    view = place.view_of(_object(_READY), pods)
+    view = reference.view_of(_object(_READY), pods)
     assert view.is_ready
     assert view.taken == {_GPU: Fraction(6), "cpu": Fraction(1), "pods": Fraction(2)}
     assert [int(view.free(name)) for name in (_GPU, "cpu", "fpga")] == [2, 3, 0]
@@ -185,13 +185,13 @@ def test_a_view_counts_what_living_pods_request_and_one_place_each() -> None:
 @pytest.mark.parametrize("status", ["False", "Unknown", None])
 def test_a_node_is_ready_only_when_it_says_so(status: str | None) -> None:
     conditions = () if status is None else (meta.Condition(type="Ready", status=status, reason="KubeletStopped"),)
-    view = place.view_of(_object(*conditions), ())
+    view = reference.view_of(_object(*conditions), ())
     assert not view.is_ready
     assert view.not_ready_reason == ("KubeletStopped" if status else "")
 
 
 def test_a_pod_is_seen_with_its_requests_selector_and_tolerations() -> None:
-    need = place.need_of(_pod("a", "2", init="3"))
+    need = reference.need_of(_pod("a", "2", init="3"))
     assert need.requests == {_GPU: Fraction(3), "cpu": Fraction(1, 2), "pods": Fraction(1)}
 
 
@@ -205,7 +205,7 @@ def test_a_preference_outweighs_packing_and_adds_up() -> None:
         _node("one", labels={"big": ""}),
         _node("none", taken=7),
     )
-    decision = place.place(need, (none, one, both))
+    decision = reference.place(need, (none, one, both))
     scores = {verdict.node: verdict.score or 0 for verdict in decision.verdicts}
     assert decision.node == "both"
     assert scores["both"] > scores["one"] > scores["none"]
@@ -213,17 +213,17 @@ def test_a_preference_outweighs_packing_and_adds_up() -> None:
 
 def test_a_preference_never_lets_a_node_in_that_does_not_fit() -> None:
     need = _need(4, affinity=_preferred(fast=100))
-    assert place.place(need, (_node("fast", taken=7, labels={"fast": ""}), _node("other"))).node == "other"
+    assert reference.place(need, (_node("fast", taken=7, labels={"fast": ""}), _node("other"))).node == "other"
 
 
 def test_taints_that_only_advise_are_counted_unless_borne() -> None:
     avoided = _node("a", taken=4, taints=(core.Taint(key="old", effect="PreferNoSchedule"),))
-    assert place.place(_need(), (avoided, _node("b"))).node == "b"
+    assert reference.place(_need(), (avoided, _node("b"))).node == "b"
     bearing = _need(tolerations=(core.Toleration(key="old", operator="Exists"),))
-    assert place.place(bearing, (avoided, _node("b"))).node == "a"
+    assert reference.place(bearing, (avoided, _node("b"))).node == "a"
 
 
 def test_what_does_not_tell_nodes_apart_does_not_change_their_scores() -> None:
     plain, labelled = (_node("n", taken=3), _node("n", taken=3, labels={"fast": ""}))
     need = _need(affinity=_preferred(fast=100))
-    assert place.place(need, (plain,)).verdicts[0].score == place.place(need, (labelled,)).verdicts[0].score
+    assert reference.place(need, (plain,)).verdicts[0].score == reference.place(need, (labelled,)).verdicts[0].score

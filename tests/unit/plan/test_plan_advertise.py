@@ -5,7 +5,7 @@ from __future__ import annotations
 from fairlead.model.device import Device
 from fairlead.model.gpu import GPU, Inventory, UnreadableGPU, Vendor
 from fairlead.model.ids import GPUUUID, DeviceID
-from fairlead.plan import advertise, health
+from fairlead.plan.gpu import advertise, health
 
 
 def gpu(name: str, index: int = 0, *, vendor: Vendor = Vendor.NVIDIA, mig: bool = False) -> GPU:

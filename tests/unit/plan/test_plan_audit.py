@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fairlead.model.devicerule import ACCESS, DeviceRule, DeviceRules, Kind
 from fairlead.plan import audit
 from fairlead.plan.audit import Entitlement, GrantedNode, Verdict
-from fairlead.wire import devicerule
+from fairlead.wire.oci import devicerule
 
 
 def node(minor: int, *, path: str = "", access: str = "rw") -> GrantedNode:

@@ -9,8 +9,8 @@ import pytest
 
 from fairlead.model.gpu import GPU, Driver, Inventory, UnreadableGPU, Vendor
 from fairlead.model.ids import GPUUUID
-from fairlead.plan import gpudevice as planner
-from fairlead.plan import health
+from fairlead.plan.gpu import gpudevice as planner
+from fairlead.plan.gpu import health
 from fairlead.wire.kubernetes import gpudevice, meta
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
 

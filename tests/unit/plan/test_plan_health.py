@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from fairlead.model.gpu import GPU, EventKind, GPUEvent, GPUHealth, UnreadableGPU
 from fairlead.model.ids import GPUUUID
-from fairlead.plan import health
-from fairlead.plan.health import State, Verdict
+from fairlead.plan.gpu import health
+from fairlead.plan.gpu.health import State, Verdict
 
 UUID = GPUUUID("GPU-1")
 POLICY = health.Policy(persist_s=10, hold_s=10, hold_limit_s=40, forget_s=100, settle_s=5)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead import errors
-from fairlead.plan import quota
+from fairlead.plan.pod import quota
 from fairlead.wire.kubernetes import core, meta
 
 _GPU = "nvidia.com/gpu"

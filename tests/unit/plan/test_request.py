@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.plan import capability, request
+from fairlead.plan.cdi import capability
+from fairlead.plan.shim import request
 
 UUID = "GPU-5a1c8f0e-aaaa-bbbb-cccc-0123456789ab"
 GPU = "nvidia.com/gpu="

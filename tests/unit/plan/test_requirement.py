@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.plan import requirement
+from fairlead.plan.cdi import requirement
 
 NAME = "NVIDIA_REQUIRE_CUDA"
 HOST = requirement.Facts(driver="550.163.01", arch="9.0", brand="tesla")

@@ -11,7 +11,8 @@ import pytest
 # The world is shared with tests/unit/cli; without this line only `python -m pytest` would find it.
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from fairlead.serve import app, server
+from fairlead.serve import server
+from fairlead.serve.api import app
 from tests.unit.serve.world import World, in_process
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from fairlead import errors
 from fairlead.model.step import Step
-from fairlead.serve import attachment
-from fairlead.store import recorder
+from fairlead.serve.v1 import attachment
+from fairlead.store import tracerecorder
 from fairlead.wire.kubernetes import core, devicechange, names
 from tests.unit.serve.world import RESOURCE, World, inventory
 
@@ -43,7 +43,7 @@ async def kubelet(world: World, answer: Step | None, seen: list[devicechange.Cha
             if answer is not None:
                 facts = {**answer.facts, "change": wish.id, "container": wish.container, "device": wish.device}
                 step = Step(layer=answer.layer, reason=answer.reason, message="", at=time.time(), facts=facts)
-                await recorder.record(world.store, recorder.reference(pod), step)
+                await tracerecorder.record(world.store, tracerecorder.reference(pod), step)
             notes = {key: value for key, value in pod.metadata.annotations.items() if key != names.DEVICE_CHANGE}
             about = msgspec.structs.replace(pod.metadata, annotations=notes)
             await world.store.update(msgspec.structs.replace(pod, metadata=about))

@@ -8,7 +8,9 @@ import httpx
 import pytest
 
 from fairlead import errors
-from fairlead.serve import attempt, pods, stream
+from fairlead.serve.api import stream
+from fairlead.serve.backend import attempt
+from fairlead.serve.v1 import pods
 from fairlead.wire.kubernetes import core, names
 from tests.unit.serve.world import NODE, RESOURCE, World
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 
 from fairlead import errors
-from fairlead.serve import app
+from fairlead.serve.api import app
 from fairlead.wire.kubernetes import core
 from tests.unit.serve.world import GPU_COUNT, NODE, RESOURCE, World, in_process
 

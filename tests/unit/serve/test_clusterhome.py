@@ -12,8 +12,9 @@ import msgspec
 import pytest
 
 from fairlead import errors
-from fairlead.serve import app, clusterhome, services
-from fairlead.store import memory
+from fairlead.serve.api import app, dependencies
+from fairlead.serve.backend import cluster
+from fairlead.store.embedded import memory
 from fairlead.store.port import Store
 from fairlead.wire.kubernetes import core, gpudevice, meta
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
@@ -56,10 +57,10 @@ def store() -> memory.MemoryStore:
 
 @pytest.fixture
 async def api(store: memory.MemoryStore, server: Server) -> AsyncIterator[httpx.AsyncClient]:
-    door = services.Services(
+    door = dependencies.Services(
         store=store,
-        home=clusterhome.ClusterHome(store=store, server=server),
-        info=services.ServiceInfo(
+        home=cluster.ClusterHome(store=store, server=server),
+        info=dependencies.ServiceInfo(
             version="0.0.0",
             node="",
             started_at=time.time(),

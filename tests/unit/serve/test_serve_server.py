@@ -14,7 +14,8 @@ import httpx
 import pytest
 
 from fairlead import errors
-from fairlead.serve import app, server
+from fairlead.serve import server
+from fairlead.serve.api import app
 
 
 async def _hello(scope: dict[str, Any], _receive: Any, send: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.serve import submission, view
+from fairlead.serve.v1 import submission, view
 from fairlead.wire.kubernetes import core, meta, names
 
 

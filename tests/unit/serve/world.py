@@ -19,13 +19,16 @@ import litestar
 import msgspec
 
 from fairlead import errors
-from fairlead.engine import fake
+from fairlead.engine.fake import engine
 from fairlead.engine.port import ContainerPhase, ContainerSpec, ContainerState
 from fairlead.model.gpu import GPU, Inventory, Link, LinkKind
 from fairlead.model.ids import GPUUUID
 from fairlead.model.step import Step
-from fairlead.serve import machinehome, services, view
-from fairlead.store import memory, recorder
+from fairlead.serve.api import dependencies
+from fairlead.serve.backend import local
+from fairlead.serve.v1 import view
+from fairlead.store import tracerecorder
+from fairlead.store.embedded import memory
 from fairlead.store.port import ChangeKind, Selector
 from fairlead.wire.kubernetes import core, meta, names
 
@@ -81,10 +84,10 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.store = memory.MemoryStore()
-        self.engine = fake.FakeEngine()
+        self.engine = engine.FakeEngine()
         self.engine.add_image("demo", command=("echo", "hello"))
         self.faults = Faulty()
-        self.home = machinehome.MachineHome(
+        self.home = local.MachineHome(
             store=self.store,
             engine=self.engine,
             images=self.engine,
@@ -93,10 +96,10 @@ class World:
             drivers=tuple,
             faults=self.faults,
         )
-        self.services = services.Services(
+        self.services = dependencies.Services(
             store=self.store,
             home=self.home,
-            info=services.ServiceInfo(
+            info=dependencies.ServiceInfo(
                 version="0.0.0",
                 node=NODE,
                 started_at=time.time(),
@@ -120,7 +123,7 @@ class World:
             await self.store.create(_node())
             about = core.ObjectReference(api_version="v1", kind="Node", name=NODE)
             for layer, reason in (("silicon", "GPUsFound"), ("deviceplugin", "DevicesAdvertised")):
-                await recorder.record(self.store, about, _step(layer, reason, f"{GPU_COUNT} GPUs"))
+                await tracerecorder.record(self.store, about, _step(layer, reason, f"{GPU_COUNT} GPUs"))
             tasks = (group.create_task(self._pods(group)), group.create_task(self._ends()))
             try:
                 yield
@@ -160,12 +163,14 @@ class World:
     async def _place(self, pod: core.Pod) -> None:
         wanted = view.asked_devices(pod).get(RESOURCE, 0)
         free = await self._free()
-        about = recorder.reference(pod)
+        about = tracerecorder.reference(pod)
         if wanted > len(free):
             if not pod.status.conditions:
                 why = f"0/1 nodes are available: {wanted} {RESOURCE} wanted, {len(free)} free"
                 facts = {"nodes": [{"name": NODE, "fits": False, "score": 0, "why": [f"{len(free)} free"]}]}
-                await recorder.record(self.store, about, _step("scheduler", "FailedScheduling", why, facts, warns=True))
+                await tracerecorder.record(
+                    self.store, about, _step("scheduler", "FailedScheduling", why, facts, warns=True)
+                )
                 condition = meta.Condition(type="PodScheduled", status="False", reason="Unschedulable", message=why)
                 status = msgspec.structs.replace(pod.status, conditions=(condition,))
                 await self.store.update_status(msgspec.structs.replace(pod, status=status))
@@ -180,7 +185,7 @@ class World:
         )
         await self.store.update(bound)
         facts = {"nodes": [{"name": NODE, "fits": True, "score": 10, "why": []}]}
-        await recorder.record(self.store, about, _step("scheduler", "Scheduled", f"placed on {NODE}", facts))
+        await tracerecorder.record(self.store, about, _step("scheduler", "Scheduled", f"placed on {NODE}", facts))
 
     async def _start(self, pod: core.Pod) -> None:
         item = pod.spec.containers[0]
@@ -201,16 +206,16 @@ class World:
             labels=labels,
             tty=item.tty,
         )
-        about = recorder.reference(pod)
+        about = tracerecorder.reference(pod)
         try:
             await self.engine.create(spec)
         except errors.FairleadError as error:
-            await recorder.record(self.store, about, _step("engine", error.reason, error.message, warns=True))
+            await tracerecorder.record(self.store, about, _step("engine", error.reason, error.message, warns=True))
             await self._status(pod, core.PodStatus(phase="Failed", reason=error.reason, message=error.message))
             return
-        await recorder.record(self.store, about, _step("engine", "ContainerCreated", f"{name} created"))
+        await tracerecorder.record(self.store, about, _step("engine", "ContainerCreated", f"{name} created"))
         await self.engine.start(name)
-        await recorder.record(self.store, about, _step("engine", "ContainerStarted", f"{name} started"))
+        await tracerecorder.record(self.store, about, _step("engine", "ContainerStarted", f"{name} started"))
         running = core.ContainerStateUnion(running=core.ContainerStateRunning(started_at=meta.now()))
         await self._status(
             pod,
@@ -236,7 +241,7 @@ class World:
                 return
             code = state.exit_code or 0
             step = _step("process", "ContainerEnded", f"exited with {code}", {"exit_code": code, "ran_s": 0.1})
-            await recorder.record(self.store, recorder.reference(pod), step)
+            await tracerecorder.record(self.store, tracerecorder.reference(pod), step)
             ended = core.ContainerStateTerminated(
                 exit_code=code,
                 reason="Error" if code else "Completed",

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from fairlead.model.driver import DriverFiles
-from fairlead.silicon import driver, library
-from fairlead.wire import ldcache
+from fairlead.silicon.nvidia import driver, library
+from fairlead.wire.text import ldcache
 
 VERSION = "550.163.01"
 

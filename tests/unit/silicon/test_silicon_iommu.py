@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.silicon import iommu, modefiles, running
+from fairlead.silicon import running
+from fairlead.silicon.nvidia import modefiles
+from fairlead.silicon.pci import iommu
 from tests.unit.silicon import moderoot
 
 GPU, SIBLING = "0000:a1:00.0", "0000:a1:00.1"

@@ -8,9 +8,9 @@ import pytest
 
 from fairlead import errors
 from fairlead.model.driver import ModeFiles
-from fairlead.plan import exposure, generate, mode
-from fairlead.silicon import driver, modefiles
-from fairlead.wire.cdi import emit, lint
+from fairlead.plan.cdi import driverprofile, generate, source
+from fairlead.silicon.nvidia import driver, modefiles
+from fairlead_cdi import emit, lint
 from tests.unit.silicon import moderoot
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -26,13 +26,13 @@ def scan(name: str, root: Path, **more: object) -> ModeFiles:
 
 
 def test_every_mode_that_is_no_gpu_of_the_port_has_a_finder_and_a_golden_file() -> None:
-    wanted = {name for name, row in mode.MODES.items() if row.vendor is None}
+    wanted = {name for name, row in source.MODES.items() if row.vendor is None}
     assert set(modefiles.FINDERS) == wanted == {path.stem for path in GOLDEN.glob("*.json")}
 
 
 @pytest.mark.parametrize("name", modefiles.FINDERS)
 def test_the_spec_of_a_mode_is_what_it_was(name: str, root: Path) -> None:
-    spec = mode.mode_spec(name, scan(name, root), generate.Recipe())
+    spec = source.mode_spec(name, scan(name, root), generate.Recipe())
     assert spec is not None
     made = emit.emit_json(spec).decode().replace(str(root), "/ROOT")
     assert made == (GOLDEN / f"{name}.json").read_text()
@@ -40,21 +40,21 @@ def test_the_spec_of_a_mode_is_what_it_was(name: str, root: Path) -> None:
 
 @pytest.mark.parametrize("name", modefiles.FINDERS)
 def test_a_mode_finds_nothing_on_an_empty_machine_and_writes_nothing(name: str, tmp_path: Path) -> None:
-    assert mode.mode_spec(name, scan(name, tmp_path), generate.Recipe()) is None
+    assert source.mode_spec(name, scan(name, tmp_path), generate.Recipe()) is None
 
 
 @pytest.mark.parametrize("name", sorted(set(modefiles.FINDERS) - {"management"}))
 def test_no_mode_but_the_owners_gives_a_tenant_anything_dangerous(name: str, root: Path) -> None:
-    spec = mode.mode_spec(name, scan(name, root), generate.Recipe())
+    spec = source.mode_spec(name, scan(name, root), generate.Recipe())
     assert spec is not None
     assert [found for found in lint.lint(spec) if found.severity is lint.Severity.ERROR] == []
     assert {node.permissions for device in spec.devices for node in device.edits.device_nodes} == {"rw"}
 
 
 def test_every_mode_has_a_class_of_its_own_but_the_three_ways_to_nvidias_gpus() -> None:
-    kinds = [row.kind for name, row in mode.MODES.items() if name not in {"wsl", "csv"}]
+    kinds = [row.kind for name, row in source.MODES.items() if name not in {"wsl", "csv"}]
     assert len(kinds) == len(set(kinds))
-    assert {mode.MODES[name].kind for name in ("nvml", "wsl", "csv")} == {"nvidia.com/gpu"}
+    assert {source.MODES[name].kind for name in ("nvml", "wsl", "csv")} == {"nvidia.com/gpu"}
 
 
 def test_imex_channels_beyond_the_last_are_none(root: Path) -> None:
@@ -127,7 +127,7 @@ def test_the_platform_is_told_by_its_files(files: tuple[str, ...], platform: str
 
 def test_the_owners_mode_shows_all_whatever_the_profile(root: Path) -> None:
     found = scan("management", root)
-    spec = mode.mode_spec("management", found, generate.Recipe(profile=exposure.TENANT))
+    spec = source.mode_spec("management", found, generate.Recipe(profile=driverprofile.TENANT))
     assert spec is not None
     paths = {node.path for node in spec.devices[0].edits.device_nodes}
     assert {"/dev/nvidia-caps/nvidia-cap1", "/dev/nvidia0"} <= paths
@@ -136,12 +136,12 @@ def test_the_owners_mode_shows_all_whatever_the_profile(root: Path) -> None:
 
 
 def test_auto_is_the_platform_and_the_other_vendors() -> None:
-    assert mode.chosen((), "wsl") == ("wsl", "amd", "intel")
-    assert mode.chosen(("gds", "auto", "gds"), "nvml") == ("gds", "nvml", "amd", "intel")
-    assert mode.chosen(("imex",), "nvml") == ("imex",)
+    assert source.chosen((), "wsl") == ("wsl", "amd", "intel")
+    assert source.chosen(("gds", "auto", "gds"), "nvml") == ("gds", "nvml", "amd", "intel")
+    assert source.chosen(("imex",), "nvml") == ("imex",)
 
 
 def test_devices_of_a_mode_can_be_chosen(root: Path) -> None:
-    spec = mode.mode_spec("imex", scan("imex", root), generate.Recipe(devices=frozenset({"2"})))
+    spec = source.mode_spec("imex", scan("imex", root), generate.Recipe(devices=frozenset({"2"})))
     assert spec is not None
     assert [device.name for device in spec.devices] == ["2", "all"]

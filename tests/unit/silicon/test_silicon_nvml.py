@@ -14,7 +14,7 @@ import pytest
 
 from fairlead import errors
 from fairlead.model.gpu import EventKind, LinkKind
-from fairlead.silicon import nvml
+from fairlead.silicon.nvidia import nvml
 from fairlead.silicon.sim import elf, fault, machine, profile, trees
 from fairlead.silicon.sim.nvml import library
 

@@ -9,7 +9,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies
 
-from fairlead.silicon import binding
+from fairlead.silicon.nvidia import binding
 from fairlead.silicon.sim import machine, profile
 from fairlead.silicon.sim.nvml import abi, library
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.model.driver import HostFile
-from fairlead.silicon import driver, library, userspace
+from fairlead.silicon.nvidia import driver, library, userspace
 from tests.unit.silicon import moderoot
 
 VERSION = moderoot.VERSION

@@ -12,7 +12,8 @@ import pytest
 from fairlead import errors, settings
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPUEvent, Inventory, LinkKind, Vendor
-from fairlead.silicon import amd, composite, feed, intel, machine, pci
+from fairlead.silicon import amd, composite, eventbus, intel, machine
+from fairlead.silicon.pci import pci
 from fairlead.silicon.sim import silicon as simulation
 from fairlead.silicon.sim import trees
 
@@ -27,7 +28,7 @@ class Refusing:
         return ()
 
     def watch_events(self) -> AsyncIterator[GPUEvent]:
-        return feed.Feed().subscribe()
+        return eventbus.Feed().subscribe()
 
     async def close(self) -> None:
         return
@@ -103,7 +104,7 @@ async def test_a_vendor_that_fails_is_told_where_nothing_else_is(tmp_path: Path)
 
 
 async def test_a_reader_may_leave_joined_events(tmp_path: Path) -> None:
-    source = feed.Feed()
+    source = eventbus.Feed()
 
     class Telling(Refusing):
         def watch_events(self) -> AsyncIterator[GPUEvent]:

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from fairlead import errors
-from fairlead.store import change, memory
+from fairlead.store import retry
+from fairlead.store.embedded import memory
 from fairlead.wire.kubernetes import gpudevice, meta
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
 
@@ -38,8 +39,8 @@ def with_holder(device: GPUDevice, pod: str) -> GPUDevice:
 async def test_writers_of_different_parts_keep_each_others(store: memory.MemoryStore) -> None:
     async with asyncio.TaskGroup() as tasks:
         for pod in ("a", "b", "c"):
-            tasks.create_task(change.change_status(store, GPUDevice, NAME, functools.partial(with_holder, pod=pod)))
-        tasks.create_task(change.change_status(store, GPUDevice, NAME, lambda device: with_health(device, "Healthy")))
+            tasks.create_task(retry.change_status(store, GPUDevice, NAME, functools.partial(with_holder, pod=pod)))
+        tasks.create_task(retry.change_status(store, GPUDevice, NAME, lambda device: with_health(device, "Healthy")))
     status = (await store.get(GPUDevice, NAME)).status
     assert status.health == "Healthy"
     assert sorted(holder.pod for holder in status.holders) == ["a", "b", "c"]
@@ -63,17 +64,17 @@ async def test_a_change_is_made_again_on_what_somebody_else_wrote_meanwhile(stor
         seen.append(device.status.health)
         return with_holder(device, "a")
 
-    done = await change.change_status(Racing(), GPUDevice, NAME, look)  # type: ignore[arg-type]  # delegates the rest
+    done = await retry.change_status(Racing(), GPUDevice, NAME, look)  # type: ignore[arg-type]  # delegates the rest
     assert seen == ["", "Lost"]
     assert (done.status.health, len(done.status.holders)) == ("Lost", 1)
 
 
 async def test_nothing_is_written_where_nothing_changes(store: memory.MemoryStore) -> None:
     before = await store.get(GPUDevice, NAME)
-    assert await change.change_status(store, GPUDevice, NAME, lambda _: None) == before
-    assert await change.change_status(store, GPUDevice, NAME, lambda device: device) == before
+    assert await retry.change_status(store, GPUDevice, NAME, lambda _: None) == before
+    assert await retry.change_status(store, GPUDevice, NAME, lambda device: device) == before
 
 
 async def test_an_object_that_is_gone_is_said_to_be(store: memory.MemoryStore) -> None:
     with pytest.raises(errors.NotFound):
-        await change.change_status(store, GPUDevice, "gpu-2", lambda device: device)
+        await retry.change_status(store, GPUDevice, "gpu-2", lambda device: device)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.store import document as documents
+from fairlead.store.embedded import document as documents
 
 SCALARS = st.none() | st.booleans() | st.integers(-3, 3) | st.text("ab", max_size=2)
 NAMES = st.sampled_from(["a", "b", "name", "uid"])

@@ -10,7 +10,9 @@ import msgspec
 import pytest
 
 from fairlead import errors
-from fairlead.store import memory, port, sqlite, transaction
+from fairlead.store import port
+from fairlead.store.embedded import memory, transaction
+from fairlead.store.sqlite import store as sqlite
 from fairlead.wire.kubernetes import core, meta
 
 Open = Callable[..., port.Store]

@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator
 from structlog.testing import capture_logs
 
 from fairlead import errors
-from fairlead.store import follow, memory, port
+from fairlead.store import port, reflector
+from fairlead.store.embedded import memory
 from fairlead.wire.kubernetes import core, meta
 from tests.unit.store import virtualtime
 
@@ -61,7 +62,7 @@ async def following(store: Moody) -> AsyncIterator[asyncio.Queue[str]]:
 
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(
-            follow.follow(
+            reflector.follow(
                 store,  # type: ignore[arg-type]  # delegates the rest
                 core.Node,
                 port.EVERYTHING,

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead import errors
-from fairlead.store import lease, memory, port
+from fairlead.store import lease, port
+from fairlead.store.embedded import memory
 from fairlead.wire.kubernetes import coordination, meta
 from tests.unit.store import virtualtime
 

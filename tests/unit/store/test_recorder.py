@@ -5,7 +5,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from fairlead.model.step import Step
-from fairlead.store import memory, recorder
+from fairlead.store import tracerecorder
+from fairlead.store.embedded import memory
 from fairlead.wire.kubernetes import core, meta, names
 
 
@@ -29,55 +30,57 @@ def step(reason: str, at: float, *, is_warning: bool = False, **facts: object) -
 async def test_steps_come_back_whole_and_in_order_of_time(store: memory.MemoryStore, pod: core.Pod) -> None:
     second, first = step("Second", 2.0, gpus=["GPU-1"], nested={"a": [1, None]}), step("First", 1.0, is_warning=True)
     for taken in (second, first):
-        await recorder.record(store, recorder.reference(pod), taken, host="node-1")
-    assert await recorder.list_steps(store, uid=pod.metadata.uid) == (first, second)
-    assert await recorder.list_steps(store, name="train") == (first, second)
+        await tracerecorder.record(store, tracerecorder.reference(pod), taken, host="node-1")
+    assert await tracerecorder.list_steps(store, uid=pod.metadata.uid) == (first, second)
+    assert await tracerecorder.list_steps(store, name="train") == (first, second)
 
 
 async def test_steps_of_other_objects_are_left_out(store: memory.MemoryStore, pod: core.Pod) -> None:
     other = await store.create(core.Pod(metadata=meta.ObjectMeta(name="other", namespace="team")))
-    await recorder.record(store, recorder.reference(other), step("Elsewhere", 1.0))
-    assert await recorder.list_steps(store, uid=pod.metadata.uid) == ()
+    await tracerecorder.record(store, tracerecorder.reference(other), step("Elsewhere", 1.0))
+    assert await tracerecorder.list_steps(store, uid=pod.metadata.uid) == ()
 
 
 async def test_a_step_is_an_event_that_people_can_read(store: memory.MemoryStore, pod: core.Pod) -> None:
-    await recorder.record(store, recorder.reference(pod), step("OOMKilled", 1.0, is_warning=True), host="node-1")
+    await tracerecorder.record(
+        store, tracerecorder.reference(pod), step("OOMKilled", 1.0, is_warning=True), host="node-1"
+    )
     (event,) = (await store.list(core.Event)).items
     assert (event.reason, event.message, event.type) == ("OOMKilled", "OOMKilled happened", "Warning")
     assert (event.source.component, event.source.host) == ("fairlead-kubelet", "node-1")
-    assert event.involved_object == recorder.reference(pod)
+    assert event.involved_object == tracerecorder.reference(pod)
 
 
 async def test_foreign_and_damaged_events_are_no_steps(store: memory.MemoryStore, pod: core.Pod) -> None:
-    about = recorder.reference(pod)
+    about = tracerecorder.reference(pod)
     for name, notes in (("foreign", {}), ("damaged", {names.STEP: '{"layer":'})):
         metadata = meta.ObjectMeta(name=name, namespace="team", annotations=notes)
         await store.create(core.Event(metadata=metadata, involved_object=about))
-    assert await recorder.list_steps(store, uid=pod.metadata.uid) == ()
+    assert await tracerecorder.list_steps(store, uid=pod.metadata.uid) == ()
 
 
 async def test_a_refused_step_is_logged_and_harms_nobody(store: memory.MemoryStore, pod: core.Pod) -> None:
-    nameless = msgspec.structs.replace(recorder.reference(pod), name="Not A Name")
+    nameless = msgspec.structs.replace(tracerecorder.reference(pod), name="Not A Name")
     with capture_logs() as logs:
-        await recorder.record(store, nameless, step("Lost", 1.0))
+        await tracerecorder.record(store, nameless, step("Lost", 1.0))
     assert [(entry["event"], entry["reason"]) for entry in logs] == [("step not recorded", "InvalidMetadata")]
     assert (await store.list(core.Event)).items == ()
 
 
 async def test_a_step_that_is_recorded_once_stays_as_it_was_first(store: memory.MemoryStore, pod: core.Pod) -> None:
-    about = recorder.reference(pod)
+    about = tracerecorder.reference(pod)
     for at in (1.0, 2.0):
-        assert await recorder.record(store, about, step("Started", at), once="Started/main/0")
-    assert await recorder.record(store, about, step("Started", 3.0), once="Started/main/1")
-    assert [kept.at for kept in await recorder.list_steps(store, uid=pod.metadata.uid)] == [1.0, 3.0]
-    first = await store.get(core.Event, recorder.event_name(about, "Started/main/0"), "team")
+        assert await tracerecorder.record(store, about, step("Started", at), once="Started/main/0")
+    assert await tracerecorder.record(store, about, step("Started", 3.0), once="Started/main/1")
+    assert [kept.at for kept in await tracerecorder.list_steps(store, uid=pod.metadata.uid)] == [1.0, 3.0]
+    first = await store.get(core.Event, tracerecorder.event_name(about, "Started/main/0"), "team")
     assert first.reason == "Started"
 
 
 async def test_another_schedulers_event_is_its_step(store: memory.MemoryStore, pod: core.Pod) -> None:
     event = core.Event(
         metadata=meta.ObjectMeta(name="foreign", namespace="team"),
-        involved_object=recorder.reference(pod),
+        involved_object=tracerecorder.reference(pod),
         reason="Scheduled",
         message="Successfully assigned team/train to node-1",
         type="Normal",
@@ -85,7 +88,7 @@ async def test_another_schedulers_event_is_its_step(store: memory.MemoryStore, p
         reporting_component="default-scheduler",
     )
     await store.create(event)
-    (found,) = await recorder.list_steps(store, uid=pod.metadata.uid)
+    (found,) = await tracerecorder.list_steps(store, uid=pod.metadata.uid)
     assert (found.layer, found.reason, found.message) == ("scheduler", "Scheduled", event.message)
     assert found.at == meta.timestamp(event.event_time)
     assert found.facts == {"scheduler": "default-scheduler"}

@@ -19,7 +19,9 @@ import asyncinotify
 import pytest
 
 from fairlead import errors
-from fairlead.store import bell, database, port, sqlite
+from fairlead.store import port
+from fairlead.store.sqlite import database, notify
+from fairlead.store.sqlite import store as sqlite
 from fairlead.wire.kubernetes import core, meta
 
 PRELUDE = """
@@ -92,7 +94,7 @@ async def test_another_process_sees_changes_at_once_and_in_order(path: Path, sto
             name, seen = await line(process)
             assert name == f"n{number}"
             delays.append(float(seen) - written)
-    assert statistics.median(delays) < bell.SLOW_S / 10, "woken by the bell, not by a timer"
+    assert statistics.median(delays) < notify.SLOW_S / 10, "woken by the bell, not by a timer"
 
 
 FLOOD = """
@@ -205,7 +207,7 @@ async def test_a_slow_timer_stands_in_for_inotify(
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     monkeypatch.setattr(asyncinotify, "Inotify", refuse)
-    monkeypatch.setattr(bell, "SLOW_S", 0.01)
+    monkeypatch.setattr(notify, "SLOW_S", 0.01)
     with sqlite.SQLiteStore(path) as elsewhere:
         async with asyncio.TaskGroup() as group, asyncio.timeout(20):
             heard = group.create_task(anext_of(store.watch(core.Node)))

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from fairlead import errors
-from fairlead.store import repair, sqlite
+from fairlead.store import repair
+from fairlead.store.sqlite import store as sqlite
 from fairlead.wire.kubernetes import core, meta
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead import errors
-from fairlead.wire.cdi import annotation
+from fairlead_cdi import annotation
 
 GOOD_KEYS = [
     ("vendor.class", "device", "cdi.k8s.io/vendor.class_device"),

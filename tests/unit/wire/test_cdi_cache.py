@@ -12,7 +12,7 @@ from pathlib import Path
 import asyncinotify
 import pytest
 
-from fairlead.wire.cdi import cache, directory
+from fairlead_cdi import cache, directory
 
 
 def spec(kind: str, *, mark: str = "x") -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fairlead import errors
-from fairlead.wire.cdi import directory, parse, yamlfile
+from fairlead_cdi import directory, parse, yamlfile
 
 
 def write(folder: Path, name: str, kind: str, *devices: str, mark: str = "x") -> Path:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead import errors
-from fairlead.wire.cdi import emit, lint, parse, yamlfile
+from fairlead_cdi import emit, lint, parse, yamlfile
 
 FIELDS = """
     cdiVersion kind annotations devices containerEdits Kind extra name

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairlead import errors
-from fairlead.wire.cdi import host
+from fairlead_cdi import host
 
 
 def test_character_devices_have_their_numbers() -> None:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fairlead.wire.cdi import spec
+from fairlead_cdi import spec
 
 HOT = ["spec", "names", "version", "validate", "annotation", "parse", "emit", "host", "directory", "difference", "lint"]
 """Every module of the library but those whose names say what they bring: `yamlfile`, `cache`, and `stamp` of ours."""
@@ -26,11 +26,11 @@ def test_no_module_of_the_library_is_left_out() -> None:
 
 
 def test_the_package_itself_costs_nothing() -> None:
-    assert modules_after("import fairlead.wire.cdi") == {"fairlead"}
+    assert modules_after("import fairlead_cdi") == {"fairlead"}
 
 
 def test_reading_and_injecting_imports_only_the_standard_library() -> None:
-    code = f"from fairlead.wire.cdi import {', '.join(HOT)}"
+    code = f"from fairlead_cdi import {', '.join(HOT)}"
     found = modules_after(f"{code}\nfrom fairlead.wire import oci\nfrom fairlead.plan import edits")
     assert found & HEAVY == set()
     assert found & {"grpc", "google", "aiohttp", "sqlite3", "ssl", "socket", "http", "ctypes"} == set()

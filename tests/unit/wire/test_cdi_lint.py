@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.wire.cdi import host, lint, parse
+from fairlead_cdi import host, lint, parse
 
 CLEAN: dict[str, Any] = {
     "env": ["A=b"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead import errors
-from fairlead.wire.cdi import names
+from fairlead_cdi import names
 
 QUALIFIED = {
     "vendor.com/class=dev": ("vendor.com", "class", "dev"),

@@ -8,8 +8,7 @@ import json
 import pytest
 
 from fairlead import errors
-from fairlead.plan import edits
-from fairlead.wire.cdi import directory, emit, parse, yamlfile
+from fairlead_cdi import directory, emit, inject, parse, yamlfile
 
 _FIFO = {"path": "/duv/x", "type": "p"}
 REGRESSIONS: dict[str, bytes] = {
@@ -31,5 +30,5 @@ def test_what_once_failed_is_read_or_refused(name: str, suffix: str) -> None:
         assert parse.build_spec(emit.as_document(spec)) == spec
         file = directory.SpecFile(path="/x.json", priority=0, spec=spec)
         found = [directory.Resolved(name=device.name, device=device, file=file) for device in spec.devices]
-        once = edits.inject({}, found, stat=lambda _: None)
-        assert edits.inject(once, found, stat=lambda _: None) == once
+        once = inject.inject({}, found, stat=lambda _: None)
+        assert inject.inject(once, found, stat=lambda _: None) == once

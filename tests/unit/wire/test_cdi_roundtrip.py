@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead import errors
-from fairlead.wire.cdi import difference, emit, parse, validate, version, yamlfile
-from fairlead.wire.cdi import spec as cdi
+from fairlead_cdi import difference, emit, parse, validate, version, yamlfile
+from fairlead_cdi import spec as cdi
 
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=12)
 WORD = st.from_regex(r"[A-Za-z]([A-Za-z0-9_]{0,7}[A-Za-z0-9])?", fullmatch=True)

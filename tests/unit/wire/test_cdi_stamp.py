@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.wire.cdi import emit, parse, stamp
-from fairlead.wire.cdi import spec as cdi
+from fairlead_cdi import emit, parse, stamp
+from fairlead_cdi import spec as cdi
 
 GPUS = {"/dev/nvidia0": ("9.0", "nvidia"), "/dev/nvidia1": ("", ""), "/dev/nvidia2": ("7.5", "")}
 MARK = stamp.Stamp(boot_id="b-1", driver="nvidia", version="550.1", cuda="12.4", gpus=GPUS)

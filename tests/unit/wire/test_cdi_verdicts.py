@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fairlead import errors
-from fairlead.wire.cdi import parse, version
+from fairlead_cdi import parse, version
 
 BASE: dict[str, Any] = {
     "cdiVersion": "0.3.0",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead import errors
-from fairlead.wire.cdi import parse, yamlfile
+from fairlead_cdi import parse, yamlfile
 
 SPEC = """---
 cdiVersion: 0.6.0

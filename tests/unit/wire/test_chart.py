@@ -12,9 +12,9 @@ import pytest
 
 import fairlead
 from fairlead import errors, settings
-from fairlead.cli import manifests
+from fairlead.cli.admin import manifests
 from fairlead.silicon.sim import profile
-from fairlead.wire import chart
+from fairlead.wire.chart import files as chart
 from fairlead.wire.kubernetes import gpudevice
 from tests.unit.wire import templatecases
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from fairlead import errors
 from fairlead.model.devicerule import DeviceRule, DeviceRules, Kind
-from fairlead.wire import bpf, deviceprogram, devicerule
-from fairlead.wire.bpf import Instruction
+from fairlead.wire.oci import bpfprogram, deviceprogram, devicerule
+from fairlead.wire.oci.bpfprogram import Instruction
 
 # A small world, so that rules of drawn numbers meet each other.
 MAJORS, MINORS = (1, 5, 195, 510), (0, 1, 3, 255)
@@ -92,7 +92,7 @@ def systemd(*entries: tuple[int, int, int, int | None]) -> bytes:
         Instruction(0xB7, R0, 0, 0, 1),
         Instruction(0x95, 0, 0, 0, 0),
     ]
-    return bpf.emit_program([*head, *body, *tail])
+    return bpfprogram.emit_program([*head, *body, *tail])
 
 
 def test_systemds_layout_is_read() -> None:
@@ -102,8 +102,8 @@ def test_systemds_layout_is_read() -> None:
 
 def test_a_list_of_version_1_and_a_program_hold_together() -> None:
     listed = devicerule.grants(devicerule.parse_list("a *:* m\nc 1:3 rwm\nc 195:0 rw\n"))
-    code = bpf.parse_program(systemd((2, 7, 1, 3), (2, 7, 195, 1)))
-    found = devicerule.derive([listed, lambda ask, seen: bpf.decide(code, ask, seen)])
+    code = bpfprogram.parse_program(systemd((2, 7, 1, 3), (2, 7, 195, 1)))
+    found = devicerule.derive([listed, lambda ask, seen: bpfprogram.decide(code, ask, seen)])
     assert found.lines() == ("c 1:3 rwm", "c 195:1 m")
 
 
@@ -132,14 +132,14 @@ END = (Instruction(0xB7, R0, 0, 0, 1), Instruction(0x95, 0, 0, 0, 0))
 )
 def test_what_only_a_kernel_can_do_is_refused_by_name(program: list[Instruction], why: str) -> None:
     with pytest.raises(errors.ProtocolError, match=why) as caught:
-        deviceprogram.decode([bpf.emit_program(program)])
+        deviceprogram.decode([bpfprogram.emit_program(program)])
     assert caught.value.reason == "ProgramUndecodable"
 
 
 def test_a_mask_that_leaves_a_number_whole_is_no_change() -> None:
     program = [load(R4, 4), Instruction(0x54, R4, 0, 0, -1), Instruction(0x56, R4, 0, 2, 195), *END]
     program += [Instruction(0xB7, R0, 0, 0, 0), Instruction(0x95, 0, 0, 0, 0)]
-    assert deviceprogram.decode([bpf.emit_program(program)]).lines() == ("b 195:* rwm", "c 195:* rwm")
+    assert deviceprogram.decode([bpfprogram.emit_program(program)]).lines() == ("b 195:* rwm", "c 195:* rwm")
 
 
 def test_reading_and_writing_granted_in_pieces_is_refused() -> None:
@@ -156,7 +156,7 @@ def test_what_is_no_line_of_a_list_is_refused(text: str) -> None:
 
 def test_a_broken_program_is_refused() -> None:
     with pytest.raises(errors.ProtocolError, match="15 bytes"):
-        bpf.parse_program(b"\0" * 15)
+        bpfprogram.parse_program(b"\0" * 15)
 
 
 def test_rules_of_a_runtime_spec_win_in_their_order() -> None:

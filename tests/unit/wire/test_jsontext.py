@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead import errors
-from fairlead.wire import jsontext
+from fairlead.wire.text import jsontext
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.text(max_size=5)
 OBJECTS = st.recursive(

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import strategies
 
 from fairlead import errors
-from fairlead.wire import ldcache
+from fairlead.wire.text import ldcache
 
 NAMES = strategies.text(alphabet="abcdefghijklmnopqrstuvwxyz0123456789.-_+", min_size=1, max_size=30)
 ENTRIES = strategies.builds(

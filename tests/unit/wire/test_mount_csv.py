@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead import errors
-from fairlead.wire import mountcsv
+from fairlead.wire.oci import mountcsv
 
 
 def test_each_kind_of_line_is_read_in_order() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead import errors
-from fairlead.wire import toml
+from fairlead.wire.text import toml
 
 LINES = st.sampled_from(
     [

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fairlead import errors
-from fairlead.wire import valueschema
+from fairlead.wire.chart import valueschema
 
 SCHEMA: dict[str, Any] = {
     "title": "t",

@@ -20,16 +20,17 @@ import msgspec
 from fairlead import errors, telemetry
 from fairlead.engine.port import ContainerPhase, ContainerState
 from fairlead.model.step import Step
-from fairlead.node import attach, steps
+from fairlead.node.isolation import attach
 from fairlead.node.kubelet import spec
 from fairlead.node.kubelet.checkpoint import Grant
 from fairlead.node.kubelet.devicemanager import DeviceManager
 from fairlead.node.kubelet.runtime import grants_of
+from fairlead.node.trace import steps
 from fairlead.plan.audit import GrantedNode
 from fairlead.store.port import Store
-from fairlead.wire import deviceplugin
-from fairlead.wire.cdi import directory
+from fairlead.wire.kubelet import deviceplugin
 from fairlead.wire.kubernetes import core, devicechange, names
+from fairlead_cdi import directory
 
 _TRIES: Final = 8
 Outcome = attach.Outcome

@@ -21,8 +21,8 @@ import msgspec
 
 from fairlead import errors, telemetry
 from fairlead.node.kubelet.checkpoint import Checkpoint, Grant
-from fairlead.plan import admission
-from fairlead.wire import deviceplugin
+from fairlead.plan.pod import admission
+from fairlead.wire.kubelet import deviceplugin
 from fairlead.wire.kubernetes import core, quantity
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 

@@ -26,7 +26,7 @@ from fairlead.node.kubelet import attachment, nodestatus, podresources, registra
 from fairlead.node.kubelet.checkpoint import Checkpoint
 from fairlead.node.kubelet.devicemanager import Choice, DeviceManager, device_requests
 from fairlead.node.kubelet.runtime import Runtime
-from fairlead.plan import podsync
+from fairlead.plan.pod import podsync
 from fairlead.settings import Settings
 from fairlead.store.port import ChangeKind, Selector, Store
 from fairlead.wire.kubernetes import core, names

@@ -14,8 +14,8 @@ from pathlib import Path
 import grpc.aio
 
 from fairlead.node.kubelet.devicemanager import DeviceManager
-from fairlead.plan import attribution
-from fairlead.wire import deviceplugin, podresources
+from fairlead.plan.gpu import attribution
+from fairlead.wire.kubelet import deviceplugin, podresources
 from fairlead.wire.kubernetes import core
 from fairlead.wire.proto import podresources_pb2 as pb
 

@@ -19,16 +19,19 @@ from typing import Final
 
 from fairlead import errors, telemetry
 from fairlead.engine.port import ContainerPhase, ContainerSpec, ContainerState, Engine, Images
+from fairlead.kernel import readback
 from fairlead.model.step import Step
-from fairlead.node import edits, isolation, steps
+from fairlead.node.isolation import edits
 from fairlead.node.kubelet import sandbox, spec
 from fairlead.node.kubelet.checkpoint import Grant
 from fairlead.node.kubelet.devicemanager import Choice, DeviceManager
-from fairlead.plan import podsync, requirement
+from fairlead.node.trace import steps
+from fairlead.plan.cdi import requirement
+from fairlead.plan.pod import podsync
 from fairlead.settings import Settings
-from fairlead.store import recorder
+from fairlead.store import tracerecorder
 from fairlead.store.port import Store
-from fairlead.wire import deviceplugin
+from fairlead.wire.kubelet import deviceplugin
 from fairlead.wire.kubernetes import core, names
 
 _IMAGE_TRIES: Final = 3
@@ -82,7 +85,7 @@ class Runtime:
 
     async def keep(self, pod: core.Pod, step: Step) -> None:
         """Keep one step of the pod's journey as it is."""
-        await recorder.record(self._store, recorder.reference(pod), step, host=self._identity.node)
+        await tracerecorder.record(self._store, tracerecorder.reference(pod), step, host=self._identity.node)
 
     async def record_choice(self, pod: core.Pod, container: str, choice: Choice) -> None:
         """Keep how devices were chosen and what the plugin answered."""
@@ -272,7 +275,7 @@ class Runtime:
 
     async def _read_back(self, pod: core.Pod, item: core.Container, pid: int, resolved: edits.Resolved) -> None:
         with telemetry.timed("isolation read", container=item.name) as timing:
-            found = await isolation.read_back(pid, paths=resolved.paths, numbers=resolved.others)
+            found = await readback.read_back(pid, paths=resolved.paths, numbers=resolved.others)
         step = steps.isolation_read(
             item.name, pid, found, granted=resolved.paths, at=time.time(), duration_s=timing.duration_s
         )

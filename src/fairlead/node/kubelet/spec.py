@@ -12,8 +12,8 @@ from fairlead import errors
 from fairlead.engine.port import Bind, ContainerSpec
 from fairlead.model.gpu import Vendor
 from fairlead.node.kubelet.checkpoint import Grant
-from fairlead.plan import capability, generate
-from fairlead.wire import deviceplugin
+from fairlead.plan.cdi import capability, generate
+from fairlead.wire.kubelet import deviceplugin
 from fairlead.wire.kubernetes import core, names, quantity
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fairlead.plan.engineconfig.model import Change, Edit, Item, Member
-from fairlead.wire import jsontext, toml
+from fairlead.wire.text import jsontext, toml
 
 
 def edit(path: str, before: bytes, changes: Sequence[Change]) -> Edit | None:

@@ -22,7 +22,7 @@ from typing import Any, Final
 from fairlead import errors
 from fairlead.plan.engineconfig import change, tree
 from fairlead.plan.engineconfig.model import CDI_FOLDERS, HEADER, Edit, Item, Look, Place, Proposal, Wish
-from fairlead.wire import toml
+from fairlead.wire.text import toml
 
 _DROP_IN: Final = "zz-fairlead.toml"
 """Sorts behind `99-nvidia.toml`: the last file that is read wins."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from fairlead.plan.engineconfig import tree
 from fairlead.plan.engineconfig.model import CDI_FOLDERS, HEADER, Edit, Look, Place, Proposal, Wish
-from fairlead.wire import toml
+from fairlead.wire.text import toml
 
 _DROP_IN: Final = "zz-fairlead.conf"
 _KATA: Final = "kata-qemu-nvidia-gpu"

@@ -12,7 +12,7 @@ from typing import Any, Final
 from fairlead import errors
 from fairlead.plan.engineconfig import change, tree
 from fairlead.plan.engineconfig.model import CDI_FOLDERS, Edit, Look, Member, Place, Proposal, Wish
-from fairlead.wire import jsontext
+from fairlead.wire.text import jsontext
 
 _RUNC_KIND: Final = "io.containerd.runc."
 

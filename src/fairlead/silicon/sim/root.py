@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from fairlead import errors, files
-from fairlead.silicon import driver
+from fairlead.silicon.nvidia import driver
 from fairlead.silicon.sim import elf, machine, smi
-from fairlead.wire import ldcache
+from fairlead.wire.text import ldcache
 
 NVIDIA_MAJOR: Final = 195
 _LIBRARY_FOLDER: Final = "usr/lib/x86_64-linux-gnu"

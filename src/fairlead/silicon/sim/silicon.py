@@ -11,7 +11,7 @@ from typing import Final
 
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPUEvent, Inventory
-from fairlead.silicon import nvml
+from fairlead.silicon.nvidia import nvml
 from fairlead.silicon.sim import fault as faults
 from fairlead.silicon.sim import machine, profile, root
 from fairlead.silicon.sim.nvml import library

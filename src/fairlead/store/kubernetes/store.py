@@ -1,7 +1,7 @@
 """The store port over a Kubernetes API server.
 
 Typed objects are subsets of what the server keeps, so `update` and `update_status` read the object, merge three ways as
-the embedded stores do (`store/document.py`) and replace it at the version that was read: nothing unseen is dropped, and
+the embedded stores do (`store/embedded/document.py`) and replace it at the version that was read: nothing unseen is dropped, and
 whoever wrote in between wins or is retried for, as the port says. A pod's first `spec.nodeName` travels as a binding,
 the only way a server takes it. `apply` is server-side apply, forced. Garbage collection and the end of namespaces are
 the cluster's own business. Lists are read in pages of one moment and decoded into typed objects without a detour.
@@ -18,9 +18,10 @@ from typing import Final, Self, TypeVar
 import msgspec
 
 from fairlead import errors, telemetry
-from fairlead.store import document as documents
-from fairlead.store import match, port, semantics
-from fairlead.store.document import Document
+from fairlead.store import port
+from fairlead.store.embedded import document as documents
+from fairlead.store.embedded import match, semantics
+from fairlead.store.embedded.document import Document
 from fairlead.store.kubernetes import client as http
 from fairlead.store.kubernetes import credentials, path, watch
 from fairlead.wire.kubernetes import api, meta

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from fairlead.wire.cdi import yamlfile
+from fairlead_cdi import yamlfile
 
 _LARGEST: Final = 1_000_000
 """Go prints larger numbers of a values file as 1e+06."""

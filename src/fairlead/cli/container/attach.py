@@ -1,0 +1,101 @@
+"""`fairlead attach` and `detach`: a GPU given to a running container, or taken from it.
+
+By name the service is asked, whose kubelet keeps the books. With `--pid` one layer works by itself, on any OCI
+container of this machine: rules and nodes are changed here, from CDI specs, as root; what the kubelet of the node
+and the other containers say is asked first, but nobody writes it down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from fairlead.cli.core import client as api
+from fairlead.cli.core import invocation, options, output
+from fairlead.serve.v1.deviceview import DeviceChanged, DeviceRequest
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _arguments(function: F) -> F:
+    options_ = (
+        click.argument("names", nargs=-1, required=True, metavar="CONTAINER GPU"),
+        click.option(
+            "--pid", type=int, help="a process of any container; then GPU alone is named, no service is asked"
+        ),
+        click.option("--spec-dir", "spec_dirs", multiple=True, metavar="DIR", help="with --pid: folder of CDI specs"),
+        click.option("-c", "--container", default="", help="which container of a group  [default: the first]"),
+        click.option("--resource", default="", help="extended resource  [default: that of whole GPUs]"),
+        options.namespace_option,
+        options.cluster_options,
+        options.json_option,
+        click.pass_context,
+    )
+    for option in reversed(options_):
+        function = option(function)
+    return function
+
+
+@click.command()
+@_arguments
+def attach(ctx: click.Context, /, **asked: Any) -> None:
+    """Give a running container a GPU that is free."""
+    _run(ctx, "attach", is_forced=False, **asked)
+
+
+@click.command()
+@_arguments
+@click.option("--force", "is_forced", is_flag=True, help="end processes that have it open")
+def detach(ctx: click.Context, /, *, is_forced: bool, **asked: Any) -> None:
+    """Take a GPU from a running container."""
+    _run(ctx, "detach", is_forced=is_forced, **asked)
+
+
+def _run(ctx: click.Context, action: str, *, is_forced: bool, form: str, **asked: Any) -> None:
+    call, names = invocation.current(ctx), asked["names"]
+    expected = 1 if asked["pid"] else 2
+    if len(names) != expected:
+        raise click.UsageError("name the GPU alone, beside --pid" if asked["pid"] else "name a container and a GPU")
+    if asked["pid"]:
+        # The layer is imported only where it is used: asking the service costs no hardware or spec code.
+        from fairlead.cli.layer import attach_pid
+
+        done = asyncio.run(
+            attach_pid.change(
+                call.settings(),
+                action,
+                asked["pid"],
+                names[0],
+                folders=asked["spec_dirs"],
+                is_forced=is_forced,
+            )
+        )
+    else:
+        name, gpu = names
+        body = DeviceRequest(gpu=gpu, resource=asked["resource"], container=asked["container"], force=is_forced)
+        with call.client() as client:
+            done = client.call(
+                "POST",
+                f"{api.container_path(name)}:{action}",
+                DeviceChanged,
+                params={"namespace": asked["namespace"] or client.namespace},
+                body=body,
+            )
+    if form != "text":
+        output.show_value(done, form=form)
+        return
+    _show(done, action)
+
+
+def _show(done: DeviceChanged, action: str) -> None:
+    click.echo(f"{done.device} {'attached to' if action == 'attach' else 'detached from'} {done.container}")
+    for node in done.nodes:
+        said = done.opens.get(node.path)
+        click.echo(f"  {node.path}: {node.done}{f', open() says {said}' if said else ''}")
+    for process in done.ended:
+        click.echo(f"  ended: {process.name} (pid {process.pid})")
+    for text in done.unread:
+        click.echo(f"  not read: {text}")

@@ -1,0 +1,90 @@
+"""`fairlead image …`: images on the service's machine, made without a registry."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Final
+
+import click
+
+from fairlead import errors
+from fairlead.cli.core import options, output, progress
+from fairlead.cli.core.client import Client
+from fairlead.cli.core.output import Column
+from fairlead.serve.v1.machineview import BuildRequest, ImageList, ImageView, ImportRequest
+
+
+def _name(item: ImageView) -> str:
+    return item.names[0] if item.names else item.id[:19]
+
+
+_COLUMNS: Final = (
+    Column[ImageView]("NAME", _name),
+    Column[ImageView]("ID", lambda item: item.id.removeprefix("sha256:")[:12]),
+    Column[ImageView]("SIZE", lambda item: output.size(item.size_bytes)),
+    Column[ImageView]("AGE", lambda item: output.age(dt.datetime.fromtimestamp(item.created_at, dt.UTC).isoformat())),
+    Column[ImageView]("OTHER NAMES", lambda item: ",".join(item.names[1:]), is_wide=True),
+)
+
+
+@click.group()
+def image() -> None:
+    """List, build, import and remove images."""
+
+
+@image.command("ls")
+@options.output_option
+@options.pass_client
+def list_images(client: Client, *, form: str) -> None:
+    """List images."""
+    found = client.call("GET", "/v1/images", ImageList).items
+    output.show_listing(found, _COLUMNS, form=form, name=_name)
+
+
+@image.command("import")
+@click.argument("source", type=click.Path(exists=True, path_type=Path))
+@click.argument("name")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
+@options.pass_client
+def import_image(client: Client, *, source: Path, name: str, command: tuple[str, ...]) -> None:
+    """Make an image of a root file system: a folder, or a tar of one."""
+    request = ImportRequest(path=str(source.resolve()), name=name, command=options.words(command))
+    with progress.Progress() as waiting:
+        waiting.show(f"importing {source}")
+        made = client.call("POST", "/v1/images:import", ImageView, body=request, timeout_s=None)
+    click.echo(_name(made))
+
+
+@image.command("build")
+@click.argument("context", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("name")
+@click.option(
+    "-f",
+    "--file",
+    "containerfile",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="the Containerfile  [default: the one in CONTEXT]",
+)
+@options.pass_client
+def build_image(client: Client, *, context: Path, name: str, containerfile: Path | None) -> None:
+    """Build an image from a Containerfile."""
+    file = str(containerfile.resolve()) if containerfile else ""
+    request = BuildRequest(context=str(context.resolve()), name=name, containerfile=file)
+    made = ""
+    for line in client.lines("POST", "/v1/images:build", body=request):
+        click.echo(line.get("output", ""), nl=False, err=True)
+        made = line.get("image", made)
+    if not made:
+        raise errors.Unavailable("the build broke off", reason="ServiceBrokeOff", hint="the service's log says why")
+    click.echo(made)
+
+
+@image.command("rm")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@options.pass_client
+def remove_image(client: Client, *, names: tuple[str, ...]) -> None:
+    """Remove images by name."""
+    for name in names:
+        client.call("DELETE", "/v1/images", object, params={"name": name})
+        click.echo(name)

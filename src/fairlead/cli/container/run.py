@@ -1,0 +1,216 @@
+"""`fairlead run`: submit, show what is waited for, follow the output, exit with the container's code.
+
+Ctrl-C leaves the container running and says how to come back to it; a second one within two seconds stops it. The
+container belongs to the service, never to this process: killing this process changes nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any, Final
+
+import click
+
+from fairlead import errors
+from fairlead.cli.container import containers, logs
+from fairlead.cli.core import client as api
+from fairlead.cli.core import options, progress
+from fairlead.cli.core.client import Client
+from fairlead.serve.v1 import view
+from fairlead.serve.v1.submission import BindRequest, ContainerRequest
+from fairlead.serve.v1.view import ContainerList, ContainerView
+
+_INTERRUPTED: Final = 130
+_SECOND_CHANCE_S: Final = 2.0
+_EXPLAIN_AFTER_S: Final = 0.5
+
+
+def _pairs(values: tuple[str, ...], flag: str) -> dict[str, str]:
+    result: dict[str, str] = {}
+    for item in values:
+        key, equals, value = item.partition("=")
+        if not key or not equals:
+            raise errors.Invalid(f'{flag} "{item}" is not of the form KEY=VALUE', reason="PairInvalid")
+        result[key] = value
+    return result
+
+
+def _number(text: str) -> int | str:
+    """Return a whole number as one; anything else goes to the service as text, which knows the rule it breaks."""
+    return int(text) if text.lstrip("-").isdecimal() else text
+
+
+def _devices(values: tuple[str, ...]) -> dict[str, Any]:
+    """Return the fields `gpus` and `resources` of `-g 2` and `-g nvidia.com/mig-1g.10gb=1`."""
+    fields: dict[str, Any] = {"gpus": 0, "resources": {}}
+    for item in values:
+        resource, equals, count = item.partition("=")
+        if equals:
+            fields["resources"][resource] = _number(count)
+        else:
+            fields["gpus"] = _number(item)
+    return fields
+
+
+def _binds(values: tuple[str, ...]) -> tuple[BindRequest, ...]:
+    return tuple(_bind(item) for item in values)
+
+
+def _bind(text: str) -> BindRequest:
+    source, *rest = text.split(":")
+    if not 1 <= len(rest) <= 2 or not source.startswith("/") or rest[1:] not in ([], ["ro"], ["rw"]):
+        message = f'volume "{text}" is not of the form /HOST:/CONTAINER[:ro]'
+        raise errors.Invalid(message, reason="VolumeInvalid", hint="the host path is absolute")
+    return BindRequest(host_path=source, container_path=rest[0], read_only=rest[1:] == ["ro"])
+
+
+_EXAMPLES: Final = """\b
+Examples:
+  fairlead run -g 2 localhost/demo -- nvidia-smi -L
+  fairlead run -d -g 1 --name train my/image
+  fairlead run -f pod.yaml
+"""
+
+
+@click.command(context_settings={"allow_interspersed_args": False}, epilog=_EXAMPLES)
+@click.argument("image", required=False)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
+@click.option(
+    "-g",
+    "--gpus",
+    multiple=True,
+    metavar="N|RESOURCE=N",
+    help="whole GPUs, or devices of a resource (nvidia.com/mig-1g.10gb=1)",
+)
+@click.option("-d", "--detach", is_flag=True, help="print the name and return")
+@click.option(
+    "-f", "--file", "file", type=click.File("rb"), help="a Kubernetes manifest instead of an image; - reads it"
+)
+@click.option("--name", default="", help="name of the container  [default: made from the image's]")
+@click.option("-n", "--namespace", default="", help="namespace to run in  [default: default, or the context's]")
+@click.option("-e", "--env", multiple=True, metavar="KEY=VALUE", help="environment variable")
+@click.option("-v", "--volume", multiple=True, metavar="/HOST:/CONTAINER[:ro]", help="bind mount from the host")
+@click.option("-l", "--label", multiple=True, metavar="KEY=VALUE", help="label")
+@click.option("--cpus", help="CPUs at most, 1.5 or 500m")
+@click.option("--memory", help="memory at most, 4Gi")
+@click.option("--entrypoint", help="replaces the image's entrypoint")
+@click.option("-w", "--workdir", default="", help="working folder in the container")
+@click.option("-u", "--user", default="", help="numeric uid[:gid]")
+@click.option(
+    "--restart",
+    type=click.Choice(("Never", "OnFailure", "Always"), case_sensitive=False),
+    default="Never",
+    show_default=True,
+    help="when it is started again",
+)
+@click.option("-t", "--tty", is_flag=True, help="give the process a terminal")
+@click.option("--rm", "remove", is_flag=True, help="remove the container once it has ended")
+@options.pass_client
+@click.pass_context
+def run(
+    ctx: click.Context, client: Client, /, *, image: str | None, file: Any, detach: bool, remove: bool, **given: Any
+) -> None:
+    """Run a container, follow its output, exit with its code."""
+    if (image is None) == (file is None):
+        raise click.UsageError("give an IMAGE or --file, one of them", ctx=ctx)
+    shown = (
+        _submit_manifest(client, file, given["namespace"]) if file is not None else [_submit(client, str(image), given)]
+    )
+    if detach or len(shown) != 1:
+        for item in shown:
+            click.echo(item.name)
+        return
+    code = follow(client, shown[0].name, shown[0].namespace)
+    if remove:
+        client.delete(shown[0].name, shown[0].namespace)
+    ctx.exit(code)
+
+
+def _submit(client: Client, image: str, given: dict[str, Any]) -> ContainerView:
+    entrypoint: str | None = given["entrypoint"]
+    request = ContainerRequest(
+        image=image,
+        name=given["name"],
+        namespace=given["namespace"],
+        command=(entrypoint,) if entrypoint else (),
+        args=options.words(given["command"]),
+        env=_pairs(given["env"], "--env"),
+        labels=_pairs(given["label"], "--label"),
+        binds=_binds(given["volume"]),
+        cpu=given["cpus"],
+        memory=given["memory"],
+        workdir=given["workdir"],
+        user=given["user"],
+        restart={"never": "Never", "onfailure": "OnFailure", "always": "Always"}[given["restart"].lower()],
+        tty=given["tty"],
+        **_devices(given["gpus"]),
+    )
+    return client.call("POST", "/v1/containers", ContainerView, body=request)
+
+
+def _submit_manifest(client: Client, file: Any, namespace: str) -> list[ContainerView]:
+    params = {"namespace": namespace or None}
+    return list(client.call("POST", "/v1/pods", ContainerList, params=params, content=file.read()).items)
+
+
+def follow(client: Client, name: str, namespace: str) -> int:
+    """Follow a container to its end and return its exit code; Ctrl-C detaches."""
+    try:
+        shown = await_start(client, name, namespace)
+        if shown.started_at is not None or shown.state not in view.ENDED:
+            params = {"namespace": namespace, "follow": "true", "once": "true"}
+            with client.stream("GET", f"{api.container_path(name)}/logs", params=params) as pieces:
+                logs.copy(pieces)
+        return _report(_await_end(client, name, namespace))
+    except KeyboardInterrupt:
+        return _detach(client, name, namespace)
+
+
+def _await_end(client: Client, name: str, namespace: str) -> ContainerView:
+    """Return once the run that was followed is over: the end, or the moment it is started again."""
+    while True:
+        shown = client.wait(name, namespace, state="ended", timeout_s=0.3)
+        if shown.state in view.ENDED or shown.state == "crashed" or shown.restarts:
+            return shown
+
+
+def await_start(client: Client, name: str, namespace: str) -> ContainerView:
+    """Return once the process has started (or never will), saying meanwhile what is waited for."""
+    with progress.Progress() as waiting:
+        started = time.monotonic()
+        why = ""
+        while True:
+            shown = client.wait(name, namespace, state="started", timeout_s=0.2 if sys.stderr.isatty() else 1.0)
+            if shown.state in view.STARTED or shown.state == "gone":
+                return shown
+            if time.monotonic() - started >= _EXPLAIN_AFTER_S:
+                why = client.explain(name, namespace).summary
+            waiting.show(f"{name}: {shown.state}" + (f", {why}" if why else ""))
+
+
+def _report(shown: ContainerView) -> int:
+    """Return the exit code; say on standard error what a code alone does not tell."""
+    code = containers.exit_code_of(shown)
+    if shown.state not in view.ENDED:
+        last = shown.containers[-1].last_exit_code
+        click.echo(f"{shown.name} ended with {last} and is started again, as its restart policy says", err=True)
+        click.echo(f"  hint: `fairlead stop {shown.name}` ends it", err=True)
+        return last or 0
+    if shown.state == "succeeded" or (shown.exit_code and shown.reason in {"", "Error", "Completed"}):
+        return code
+    why = ": ".join(part for part in (shown.reason, shown.message) if part)
+    click.echo(f"{shown.name} {shown.state}" + (f" ({why})" if why else ""), err=True)
+    return code
+
+
+def _detach(client: Client, name: str, namespace: str) -> int:
+    click.echo(f"\n{name} keeps running; `fairlead logs -f {name}` comes back to it", err=True)
+    click.echo("press Ctrl-C again to stop it", err=True)
+    try:
+        time.sleep(_SECOND_CHANCE_S)
+    except KeyboardInterrupt:
+        client.stop(name, namespace)
+        shown = client.wait_until(name, namespace, state="ended")
+        click.echo(f"{name} {shown.state}", err=True)
+    return _INTERRUPTED

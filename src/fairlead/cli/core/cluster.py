@@ -1,0 +1,135 @@
+"""What every verb that works over a Kubernetes cluster needs: the store, a name in elections, and the monitor.
+
+`access` says which cluster and as whom (`store.kubernetes.credentials`), `opened` gives the store over it, `monitored`
+the figures and probes where an address for them is set. `lead` runs controllers for as long as this process holds the
+lease of its kind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import socket
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from fairlead import errors, settings, telemetry
+from fairlead.cli.core import invocation
+from fairlead.cli.process import stopping
+
+if TYPE_CHECKING:
+    from fairlead.control.manager import Controller
+    from fairlead.store.kubernetes.credentials import Access
+    from fairlead.store.kubernetes.store import KubernetesStore
+
+MISSING: Final = "KubeconfigMissing"
+
+
+def access(config: settings.Settings) -> Access:
+    """Return which cluster is meant and who we are to it; reads files, connects to nothing.
+
+    Raises: Unavailable (`MISSING`): nothing names a cluster; Unavailable, ProtocolError, Invalid: what does is unfit.
+    """
+    from fairlead.store.kubernetes import credentials
+
+    context = click.get_current_context(silent=True)
+    env = invocation.current(context).env if context is not None else {}
+    home = Path(env.get("HOME") or "/")
+    chosen = config.cluster
+    try:
+        return credentials.find(env, home=home, file=chosen.kubeconfig, context=chosen.context or None)
+    except errors.Unavailable as error:
+        if error.reason != MISSING:
+            raise
+        hint = "set --cluster-kubeconfig or KUBECONFIG, or run it in a pod with a service account"
+        raise errors.Unavailable(error.message, reason=MISSING, hint=hint) from error
+
+
+@contextlib.asynccontextmanager
+async def opened(
+    config: settings.Settings, *, meter: telemetry.Meter = telemetry.UNMETERED
+) -> AsyncIterator[KubernetesStore]:
+    """Give the store over the cluster that is meant; an API server that is away is no error yet. Raises: `access`'s."""
+    from fairlead.store.kubernetes import store
+
+    async with store.KubernetesStore(access(config), meter=meter) as one:
+        yield one
+
+
+def identity(config: settings.Settings) -> str:
+    """Return this process's name in elections: no other's, not even its own after a restart."""
+    return config.cluster.identity or f"{socket.gethostname()}_{secrets.token_hex(4)}"
+
+
+@dataclass(slots=True)
+class Monitor:
+    """Where figures go, and what `/readyz` says."""
+
+    meter: telemetry.Meter = telemetry.UNMETERED
+    check: Callable[[], str] = field(default=lambda: "starting")
+    """Returns what keeps this process from its work, "" where nothing does; the verb sets it."""
+
+    def problem(self) -> str:
+        """Return what keeps this process from its work now."""
+        return self.check()
+
+
+@contextlib.asynccontextmanager
+async def monitored(config: settings.Settings) -> AsyncIterator[Monitor]:
+    """Serve probes and figures while the context is open, where `cluster.monitor` says at which address.
+
+    Raises: Invalid, Unavailable: the address cannot be used.
+    """
+    if not config.cluster.monitor:
+        yield Monitor()
+        return
+    from fairlead.serve import monitor, server
+
+    meter = monitor.PrometheusMeter()
+    one = Monitor(meter)
+    listener = server.listen_at(config.cluster.monitor)
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(server.serve_at(monitor.create_app(meter, one.problem), listener))
+        try:
+            yield one
+        finally:
+            task.cancel()
+
+
+async def lead(
+    config: settings.Settings,
+    lease_name: str,
+    make: Callable[[KubernetesStore, telemetry.Meter], tuple[Controller, ...]],
+) -> None:
+    """Run controllers over the cluster until asked to stop, one process at a time.
+
+    Args:    lease_name: of the Lease in `cluster.namespace`; without `control.leader_elect` nobody asks for it.
+    Raises:  Conflict (`LeaseLost`), in a group: another process may work now, so this one must end.
+    """
+    from fairlead.control import manager
+    from fairlead.store import lease
+
+    stop = stopping.stop_event()
+    async with monitored(config) as monitor, opened(config, meter=monitor.meter) as store:
+        meter = monitor.meter
+
+        async def work(_token: int) -> None:
+            await manager.run_controllers(store, make(store, meter), meter=meter)
+
+        if config.control.leader_elect:
+            who, where = identity(config), config.cluster.namespace
+            election = lease.Election(store, name=lease_name, namespace=where, identity=who, meter=meter)
+            monitor.check = lambda: "" if election.was_answered else f"lease {where}/{lease_name} was not read yet"
+            working = election.run(work)
+        else:
+            monitor.check = lambda: ""
+            working = work(0)
+        async with asyncio.TaskGroup() as tasks:
+            task = tasks.create_task(working, name=lease_name)
+            await stop.wait()
+            task.cancel()

@@ -1,0 +1,112 @@
+"""What one call of the program was given before its verb: files, addresses, the environment.
+
+The environment is read here and nowhere else (`cli.main` hands it in). Settings and the client are made when a verb
+asks for them, so that verbs which need neither pay for neither.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+if TYPE_CHECKING:
+    from fairlead.cli.core.client import Client
+    from fairlead.cli.core.target import Target
+    from fairlead.settings import Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invocation:
+    """The root's flags and the environment."""
+
+    env: Mapping[str, str] = field(default_factory=dict)
+    config: Path | None = None
+    """None: FAIRLEAD_CONFIG, else the default file where there is one."""
+    url: str | None = None
+    """None: FAIRLEAD_URL, else as `target` says."""
+    kubeconfig: Path | None = None
+    context: str | None = None
+
+    def file(self) -> Path:
+        """Return the settings file in force."""
+        from fairlead import settings
+
+        chosen = self.env.get("FAIRLEAD_CONFIG")
+        return self.config or (Path(chosen) if chosen else settings.DEFAULT_FILE)
+
+    def settings(self, flags: Mapping[str, Any] | None = None) -> Settings:
+        """Load the settings, flags of the verb over environment over file. Raises: Invalid."""
+        from fairlead import settings
+
+        return settings.load(flags=flags or {}, env=self.env, file=self.file())
+
+    def target(self) -> Target:
+        """Return where verbs go. Raises: UsageError: two places were named; Invalid: the settings are wrong."""
+        from fairlead.cli.core import target
+
+        config = self.settings()
+        return target.choose(
+            target.Named(url=self.url, kubeconfig=self.kubeconfig, context=self.context),
+            self.env,
+            kubeconfig=config.cluster.kubeconfig,
+            context=config.cluster.context,
+            socket=config.api_socket,
+            is_served=_is_served(config.api_socket),
+        )
+
+    @contextlib.contextmanager
+    def client(self) -> Iterator[Client]:
+        """Give a client of the service that is meant, or of a cluster.
+
+        A service is connected to with the first request.
+        Raises: as `target`; Unavailable, ProtocolError, Invalid: what names the cluster is unfit.
+        """
+        meant = self.target()
+        if not meant.is_cluster:
+            from fairlead.cli.core import client
+
+            with client.Client(meant.url) as one:
+                yield one
+            return
+        # Only a cluster costs its client and an application in this process.
+        from fairlead.cli.core import cluster, inprocess
+
+        config = self.cluster_settings(meant)
+        refusal = _NOT_NAMED if meant.is_implied else ""
+        with inprocess.opened(config, cluster.access(config), refusal=refusal) as one:
+            yield one
+
+    def cluster_settings(self, meant: Target) -> Settings:
+        """Return the settings with the cluster that is meant."""
+        from fairlead import settings
+
+        chosen = {"cluster.kubeconfig": meant.kubeconfig, "cluster.context": meant.context or ""}
+        return settings.override(self.settings(), chosen)
+
+
+_NOT_NAMED: Final = "this changes something, and no service runs here: the cluster of KUBECONFIG was not named"
+
+
+def _is_served(path: Path) -> bool:
+    """Tell whether a service listens at a socket; one that may not be opened counts, its refusal says more."""
+    with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(str(path))
+        except PermissionError:
+            return True
+        except OSError:
+            return False
+    return True
+
+
+def current(ctx: click.Context) -> Invocation:
+    """Return the invocation a verb belongs to."""
+    found = ctx.find_object(Invocation)
+    return found if found is not None else Invocation()

@@ -1,0 +1,178 @@
+"""Options that several verbs share, made in one place so that they look alike everywhere."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+import typing
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import click
+from click import shell_completion
+
+from fairlead import errors, settings
+from fairlead.cli.core import invocation, output
+
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def settings_options(*groups: str, hidden: bool = False) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """Add a flag for every setting of the groups, and pass the merged `Settings` as first argument.
+
+    Args:    groups: names of fields of `Settings`, such as `silicon`; none: all.
+             hidden: keep the flags out of `--help`.
+    """
+    chosen = [row for row in settings.rows() if row.group in groups or not groups]
+
+    def decorate(function: Callable[..., R]) -> Callable[..., R]:
+        @click.pass_context
+        @functools.wraps(function)
+        def called(ctx: click.Context, /, *args: Any, **kwargs: Any) -> R:
+            given = {row.key: kwargs.pop(_parameter(row)) for row in chosen}
+            flags = {key: value for key, value in given.items() if value is not None}
+            return function(invocation.current(ctx).settings(flags), *args, **kwargs)
+
+        # Bottom up, so that --help shows them in the table's order.
+        for row in reversed(chosen):
+            called = _option(row, hidden=hidden)(called)
+        return called
+
+    return decorate
+
+
+def _parameter(row: settings.Row) -> str:
+    return f"{row.group}_{row.name}"
+
+
+def _option(row: settings.Row, *, hidden: bool) -> Callable[[F], F]:
+    kinds = typing.get_args(row.type) if isinstance(row.type, types.UnionType) else (row.type,)
+    kind = next(kind for kind in kinds if kind is not types.NoneType)
+    default = "" if row.default in {None, ""} else f"  [default: {_shown(row.default)}]"
+    unit = f", {row.unit}" if row.unit else ""
+    text = f"{row.text}{unit}{default}"
+    common: dict[str, Any] = {"default": None, "help": text, "hidden": hidden}
+    if kind is bool:
+        return click.option(f"{row.flag}/--no-{row.flag[2:]}", _parameter(row), **common)
+    if row.choices:
+        return click.option(row.flag, _parameter(row), type=click.Choice(row.choices), **common)
+    return click.option(row.flag, _parameter(row), metavar=_METAVARS.get(kind, "TEXT"), **common)
+
+
+_METAVARS: dict[type, str] = {Path: "PATH", float: "SECONDS", int: "N", str: "TEXT"}
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"{value}"
+
+
+def output_option(function: F) -> F:
+    """Add `-o`, how a listing is shown, as `form`."""
+    return click.option(
+        "-o",
+        "--output",
+        "form",
+        type=click.Choice(output.FORMS),
+        default="table",
+        show_default=True,
+        help="how to show it",
+    )(function)
+
+
+def json_option(function: F) -> F:
+    """Add `-o text|json|yaml` for what is one thing and no listing, as `form`."""
+    return click.option(
+        "-o",
+        "--output",
+        "form",
+        type=click.Choice(("text", "json", "yaml")),
+        default="text",
+        show_default=True,
+        help="how to show it",
+    )(function)
+
+
+def namespace_option(function: F) -> F:
+    """Add `-n`, the namespace of the containers named; `pass_client` puts the client's own where none is."""
+    return click.option(
+        "-n", "--namespace", default="", help="namespace of the container  [default: default, or the context's]"
+    )(function)
+
+
+def container_argument(name: str = "name", *, many: bool = False) -> Callable[[F], F]:
+    """Add an argument that names a container, or several, and completes to those that exist."""
+    return click.argument(
+        name,
+        metavar="CONTAINER..." if many else "CONTAINER",
+        nargs=-1 if many else 1,
+        required=True,
+        shell_complete=_complete_container,
+    )
+
+
+def _complete_container(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[Any]:
+    return list(_offers(ctx, incomplete))
+
+
+def _offers(ctx: click.Context, incomplete: str) -> Iterable[shell_completion.CompletionItem]:
+    # Completion must never print an error into the line being typed: no service means no offers.
+    try:
+        with invocation.current(ctx).client() as client:
+            found = client.list_containers(show_ended=True)
+    except errors.FairleadError:
+        return
+    for item in found:
+        if item.name.startswith(incomplete):
+            yield shell_completion.CompletionItem(item.name, help=item.state)
+
+
+def pass_client(function: Callable[Concatenate[Any, P], R]) -> Callable[P, R]:
+    """Pass the client as first argument, and close it when the verb is done; `-n` left out means its namespace.
+
+    Adds `--kubeconfig` and `--context`, which may stand before the verb as well.
+    """
+
+    @click.pass_context
+    @functools.wraps(function)
+    def called(ctx: click.Context, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with invocation.current(ctx).client() as client:
+            if kwargs.get("namespace") == "":
+                kwargs["namespace"] = client.namespace
+            return function(client, *args, **kwargs)
+
+    return cluster_options(called)
+
+
+def cluster_options(function: F) -> F:
+    """Add `--kubeconfig` and `--context`: which cluster the verb goes to."""
+    for decorate in (
+        click.option(
+            "--context", "named_context", expose_value=False, callback=_name, help="talk to the cluster of this context"
+        ),
+        click.option(
+            "--kubeconfig",
+            "named_kubeconfig",
+            type=click.Path(path_type=Path, dir_okay=False),
+            expose_value=False,
+            callback=_name,
+            help="talk to the Kubernetes cluster of this file",
+        ),
+    ):
+        function = decorate(function)
+    return function
+
+
+def _name(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    """Note what the verb was told, over what the root was."""
+    if value is not None:
+        named = dataclasses.replace(invocation.current(ctx), **{str(param.name).removeprefix("named_"): value})
+        ctx.obj = named
+
+
+def words(command: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a command as given after `NAME --`: click leaves the dashes in it once options have ended."""
+    return command[1:] if command[:1] == ("--",) else command

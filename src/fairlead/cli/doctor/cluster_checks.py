@@ -1,0 +1,362 @@
+"""What is wrong with Fairlead on a cluster, from what was seen there. Pure: one function a check, from the API upwards.
+
+A check that may not be made says so once, in the check of rights, and is left out. What keeps pods from GPUs that are
+there is a failure; what leaves fewer GPUs, or a pod waiting for its turn, is a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import Final
+
+from fairlead.cli.core import output
+from fairlead.cli.doctor.cluster_facts import LEADERS, Seen
+from fairlead.cli.doctor.finding import Finding
+from fairlead.plan.pod import admission
+from fairlead.serve.v1 import view
+from fairlead.wire.kubernetes import coordination, core, gpudevice, meta, quantity, workload
+
+_INSTALL: Final = "`helm install fairlead …`, or `fairlead manifests | kubectl apply -f -`"
+_NO_AGENT: Final = "the agent is the device plugin: without it a kubelet has no GPU to give"
+_SLACK_S: Final = 15.0
+"""How much clocks of leaders and ours may differ before a lease is called stale."""
+_PATIENCE_S: Final = 10.0
+"""How long a pod may go without any scheduler's word."""
+_LISTED: Final = 10
+
+
+def judge(seen: Seen) -> Iterator[Finding]:
+    """Yield findings from the API server upwards; every check that could be made yields at least one."""
+    if seen.problem:
+        yield Finding(
+            check="api",
+            level="fail",
+            what=seen.problem,
+            why="everything else is asked of the API server",
+            fix="see whether `kubectl version` answers with the same kubeconfig and context",
+        )
+        return
+    yield Finding(check="api", level="ok", what=f"Kubernetes {seen.version} at {seen.address}")
+    yield from _rights(seen)
+    yield from _definition(seen)
+    yield from _agent(seen)
+    yield from _nodes(seen)
+    yield from _gpus(seen)
+    yield from _leaders(seen)
+    yield from _runtime_class(seen)
+    yield from _pods(seen)
+
+
+def _rights(seen: Seen) -> Iterator[Finding]:
+    if not seen.lacking:
+        yield Finding(check="rights", level="ok", what="everything that the viewing verbs read may be read")
+        return
+    yield Finding(
+        check="rights",
+        level="warn",
+        what=f"you may not {', '.join(need.text for need in seen.lacking)}",
+        why="what is not read is not checked, and missing from lists",
+        fix="an administrator binds the chart's role: `kubectl create clusterrolebinding NAME"
+        " --clusterrole=fairlead-viewer --user=YOU` (the role's name begins with the release's)",
+    )
+
+
+def _definition(seen: Seen) -> Iterator[Finding]:
+    if seen.has_definition is None:
+        return
+    if seen.has_definition:
+        yield Finding(check="crd", level="ok", what="GPUDevice is installed and served")
+        return
+    yield Finding(
+        check="crd",
+        level="fail",
+        what="GPUDevice is not installed, or not served",
+        why="agents cannot publish GPUs: `fairlead gpus` and `kubectl get gpu` have nothing to show",
+        fix=f"{_INSTALL}; helm leaves definitions out of an upgrade: `kubectl apply -f` the chart's crds/",
+    )
+
+
+def _agent(seen: Seen) -> Iterator[Finding]:
+    if seen.agents is None:
+        return
+    agents = [one for one in seen.agents if one.metadata.labels.get("app.kubernetes.io/component", "agent") == "agent"]
+    if not agents:
+        published = bool(seen.gpus)
+        yield Finding(
+            check="agent",
+            level="warn" if published else "fail",
+            what="no DaemonSet of the agent" + (", though GPUs are published" if published else ""),
+            why="nothing starts an agent again that ends" if published else _NO_AGENT,
+            fix=_INSTALL,
+        )
+    for one in agents:
+        yield from _rollout(seen, one)
+
+
+def _rollout(seen: Seen, agent: workload.DaemonSet) -> Iterator[Finding]:
+    about, wanted, ready = agent.metadata, agent.status.desired_number_scheduled, agent.status.number_ready
+    name = f"{about.namespace}/{about.name}"
+    if not wanted:
+        fix = (
+            f"compare its nodeSelector with the nodes' labels: `kubectl -n {about.namespace} describe ds {about.name}`"
+        )
+        yield Finding(check="agent", level="fail", what=f"{name} selects no node", why=_NO_AGENT, fix=fix)
+        return
+    if ready >= wanted:
+        yield Finding(check="agent", level="ok", what=f"{name} is ready on {ready} of {wanted} nodes")
+        return
+    chosen = agent.spec.selector.match_labels.items()
+    own = [pod for pod in seen.pods or () if pod.metadata.namespace == about.namespace]
+    stuck = [pod for pod in own if chosen <= pod.metadata.labels.items() and not _is_ready(pod)]
+    said = "; ".join(_standing(pod) for pod in stuck[:_LISTED])
+    pod_name = stuck[0].metadata.name if stuck else "POD"
+    yield Finding(
+        check="agent",
+        level="fail",
+        what=f"{name} is ready on {ready} of {wanted} nodes" + (f": {said}" if said else ""),
+        why="the other nodes have no GPU to give",
+        fix=f"`kubectl -n {about.namespace} describe pod {pod_name}`, and its log",
+    )
+
+
+def _is_ready(pod: core.Pod) -> bool:
+    return any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions)
+
+
+def _standing(pod: core.Pod) -> str:
+    shown = view.container_view(pod)
+    why = ": ".join(part for part in (shown.reason, shown.message) if part)
+    where = f" on {shown.node}" if shown.node else ""
+    return f"{shown.name}{where} is {shown.state}" + (f" ({why})" if why else "")
+
+
+def _nodes(seen: Seen) -> Iterator[Finding]:
+    if seen.nodes is None:
+        return
+    published: dict[str, list[gpudevice.GPUDevice]] = {}
+    for gpu in seen.gpus or ():
+        published.setdefault(gpu.spec.node_name, []).append(gpu)
+    with_gpus = [
+        node for node in seen.nodes if node.metadata.name in published or _count(node.status.capacity, seen.resource)
+    ]
+    bad = False
+    for node in with_gpus:
+        for found in _node(seen, node, published.get(node.metadata.name, [])):
+            bad = True
+            yield found
+    if not with_gpus:
+        yield Finding(
+            check="nodes",
+            level="fail",
+            what=f"none of {len(seen.nodes)} nodes has GPUs",
+            why="no kubelet offers any and no agent publishes any",
+            fix="see the log of the agent on a GPU node; `silicon.simulate=h100x8` in the chart tries it without any",
+        )
+    elif not bad:
+        offered = sum(_count(node.status.allocatable, seen.resource) for node in with_gpus)
+        yield Finding(
+            check="nodes",
+            level="ok",
+            what=f"{_many(len(with_gpus), 'node')} with GPUs, {offered} {seen.resource} offered",
+        )
+
+
+def _node(seen: Seen, node: core.Node, gpus: Sequence[gpudevice.GPUDevice]) -> Iterator[Finding]:
+    name = node.metadata.name
+    shown = view.node_view(node, ())
+    if shown.state != "ready":
+        yield Finding(
+            check="nodes",
+            level="fail",
+            what=f"node {name} is {shown.state}" + (f": {shown.reason}" if shown.reason else ""),
+            why="no pod goes there, and nobody can say how its GPUs are",
+            fix=f"`kubectl describe node {name}`; on the node, the kubelet's log",
+        )
+        return
+    capacity, allocatable = (_count(one, seen.resource) for one in (node.status.capacity, node.status.allocatable))
+    whole = [gpu for gpu in gpus if gpu.spec.mig_mode != "Enabled" and gpu.spec.vendor == "nvidia"]
+    healthy = [gpu for gpu in whole if gpu.status.health == gpudevice.HEALTHY]
+    fix = f"see the agent of {name}: `kubectl get pods -A -o wide -l app.kubernetes.io/component=agent`, and its log"
+    if whole and not capacity:
+        what = f"{len(whole)} GPUs are published of node {name}, and its kubelet knows no {seen.resource}"
+        why = "no device plugin has registered there: no pod gets a GPU"
+        yield Finding(check="nodes", level="fail", what=what, why=why, fix=fix)
+    elif healthy and not allocatable:
+        what = f"node {name} has {capacity} {seen.resource} and offers none of them"
+        why = "its device plugin has gone away: the agent is stopped or cannot reach the kubelet"
+        yield Finding(check="nodes", level="fail", what=what, why=why, fix=fix)
+    elif allocatable < capacity:
+        what = f"node {name} offers {allocatable} of {capacity} {seen.resource}"
+        why = "the others are not healthy, or reserved"
+        yield Finding(check="nodes", level="warn", what=what, why=why, fix="the GPUs below say why")
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _count(amounts: Mapping[str, str], resource: str) -> int:
+    return int(quantity.parse_quantity(amounts.get(resource, "0")))
+
+
+_MENDING: Final = {
+    gpudevice.LOST: "look for its Xid in the node's `dmesg`; a reset or a reboot brings most back, else replace it",
+    gpudevice.UNKNOWN: "bring its node back; the agent there says anew how it is",
+}
+
+
+def _gpus(seen: Seen) -> Iterator[Finding]:
+    if seen.gpus is None:
+        return
+    ill = [gpu for gpu in seen.gpus if gpu.status.health not in {gpudevice.HEALTHY, ""}]
+    for gpu in ill:
+        spec, status = gpu.spec, gpu.status
+        said = ": ".join(part for part in (status.reason, status.message) if part)
+        held = ", ".join(f"{one.namespace}/{one.pod}" for one in status.holders)
+        yield Finding(
+            check="gpus",
+            level="warn",
+            what=f"GPU {spec.index} of node {spec.node_name} is {status.health}" + (f" ({said})" if said else ""),
+            why="no pod is given it" + (f"; {held} still has it" if held else ""),
+            fix=_MENDING.get(
+                status.health, f"on the node: `nvidia-smi -q -i {spec.index}`; a reset clears most faults"
+            ),
+        )
+    if not ill and seen.gpus:
+        simulated = sum(gpu.spec.simulated for gpu in seen.gpus)
+        note = f", {simulated} of them SIMULATED" if simulated else ""
+        yield Finding(check="gpus", level="ok", what=f"{_many(len(seen.gpus), 'GPU')}, all healthy{note}")
+
+
+def _leaders(seen: Seen) -> Iterator[Finding]:
+    if seen.leases is None:
+        return
+    for name in LEADERS:
+        component = name.removeprefix("fairlead-")
+        leases = [one for one in seen.leases if one.metadata.name == name]
+        deployed = [
+            one for one in seen.deployments or () if one.metadata.labels.get("app.kubernetes.io/component") == component
+        ]
+        if not leases and not deployed:
+            what = f"no {component} of Fairlead's runs here" + _WITHOUT[component]
+            yield Finding(check=component, level="ok", what=what)
+        elif not leases:
+            yield _unled(component, f"nobody has ever led: there is no lease {name}", deployed)
+        for lease in leases:
+            yield _leader(seen, component, lease, deployed)
+
+
+_WITHOUT: Final = {
+    "scheduler": "; pods go through the cluster's own",
+    "controller": "; GPUs of nodes that are gone keep their last health",
+}
+
+
+def _leader(seen: Seen, component: str, lease: coordination.Lease, deployed: Sequence[workload.Deployment]) -> Finding:
+    name = f"{lease.metadata.namespace}/{lease.metadata.name}"
+    renewed, spec = meta.timestamp(lease.spec.renew_time), lease.spec
+    if not spec.holder_identity:
+        return _unled(component, f"nobody holds lease {name}", deployed)
+    age_s = seen.now - renewed if renewed is not None else float("inf")
+    if age_s > (spec.lease_duration_seconds or 0) + _SLACK_S:
+        when = f"{output.span(age_s)} ago" if renewed is not None else "never"
+        return _unled(component, f"lease {name} of {spec.holder_identity} is stale: renewed {when}", deployed)
+    return Finding(check=component, level="ok", what=f"{spec.holder_identity} leads ({name})")
+
+
+def _unled(component: str, what: str, deployed: Sequence[workload.Deployment]) -> Finding:
+    stands = "; ".join(
+        f"deployment {one.metadata.namespace}/{one.metadata.name} has {one.status.ready_replicas} of "
+        f"{1 if one.spec.replicas is None else one.spec.replicas} replicas ready"
+        for one in deployed
+    )
+    place = f"-n {deployed[0].metadata.namespace} " if deployed else "-A "
+    return Finding(
+        check=component,
+        level="fail" if component == "scheduler" else "warn",
+        what=what + (f"; {stands}" if stands else ""),
+        why={
+            "scheduler": "pods with schedulerName fairlead wait",
+            "controller": "GPUs of nodes that are gone keep their last health",
+        }[component],
+        fix=f"`kubectl get pods {place}-l app.kubernetes.io/component={component}`, and their logs",
+    )
+
+
+def _runtime_class(seen: Seen) -> Iterator[Finding]:
+    wanted = {one.spec.template.spec.runtime_class_name: one.metadata.name for one in seen.agents or ()}
+    wanted |= {name: event.involved_object.name for event in seen.refusals or () for name in _class_refused(event)}
+    there = seen.runtime_classes
+    if there is None:
+        return
+    missing = {name: who for name, who in wanted.items() if name and name not in there}
+    for name, who in missing.items():
+        yield Finding(
+            check="runtime",
+            level="fail",
+            what=f'RuntimeClass "{name}" does not exist, and {who} asks for it',
+            why="the API server refuses its pods",
+            fix="`runtimeClass.create=true` in the chart makes it; or take runtimeClassName away: GPU pods need none",
+        )
+    if not missing:
+        yield Finding(check="runtime", level="ok", what=f"runtime classes: {', '.join(sorted(there)) or 'none needed'}")
+
+
+def _class_refused(event: core.Event) -> Iterator[str]:
+    """Yield the class in `… forbidden: pod rejected: RuntimeClass "x" not found`. Source: plugin/pkg/admission."""
+    _, found, rest = event.message.partition('RuntimeClass "')
+    if found and "not found" in rest:
+        yield rest.partition('"')[0]
+
+
+def _pods(seen: Seen) -> Iterator[Finding]:
+    if seen.pods is None:
+        return
+    asking = [pod for pod in seen.pods if _asks(pod, seen.resource)]
+    refused = [pod for pod in asking if pod.status.reason == "UnexpectedAdmissionError"]
+    waiting = [pod for pod in asking if not pod.spec.node_name and not view.is_final(pod)]
+    for pod in refused[:_LISTED]:
+        about = pod.metadata
+        yield Finding(
+            check="pods",
+            level="warn",
+            what=f"{about.namespace}/{about.name} was refused by {pod.spec.node_name}: {pod.status.message}",
+            why="its kubelet or the device plugin did not give it the GPUs that the scheduler had counted on",
+            fix=f"`fairlead trace -n {about.namespace} {about.name}`; a new pod of its workload is placed anew",
+        )
+    offered = sum(_count(node.status.allocatable, seen.resource) for node in seen.nodes or ())
+    for pod in waiting[:_LISTED]:
+        yield _waiting(seen, pod, offered)
+    rest = max(0, len(refused) - _LISTED) + max(0, len(waiting) - _LISTED)
+    if rest:
+        yield Finding(check="pods", level="warn", what=f"{rest} more pods like these", fix="`fairlead ps -o wide`")
+    if not refused and not waiting:
+        running = sum(view.state_of(pod) == "running" for pod in asking)
+        yield Finding(check="pods", level="ok", what=f"no pod waits for {seen.resource}; {running} with it run")
+
+
+def _asks(pod: core.Pod, resource: str) -> bool:
+    return admission.effective_requests(pod.spec).get(resource, Fraction(0)) > 0
+
+
+def _waiting(seen: Seen, pod: core.Pod, offered: int) -> Finding:
+    about = pod.metadata
+    asked = int(admission.effective_requests(pod.spec)[seen.resource])
+    said = _refusal(pod.status.conditions)
+    created = meta.timestamp(about.creation_timestamp)
+    unseen = not said and created is not None and seen.now - created > _PATIENCE_S
+    if unseen:
+        said = f'no scheduler named "{pod.spec.scheduler_name}" has looked at it'
+    return Finding(
+        check="pods",
+        level="fail" if unseen or (seen.nodes is not None and not offered) else "warn",
+        what=f"{about.namespace}/{about.name} waits for {asked} {seen.resource}" + (f": {said}" if said else ""),
+        why="nothing that fits is free" if offered else "no node offers any",
+        fix=f"`fairlead explain -n {about.namespace} {about.name}`; `fairlead gpus` shows who holds what",
+    )
+
+
+def _refusal(conditions: Iterable[meta.Condition]) -> str:
+    found = (one for one in conditions if one.type == "PodScheduled" and one.status == "False")
+    return next((one.message or one.reason for one in found), "")

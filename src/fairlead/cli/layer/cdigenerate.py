@@ -1,0 +1,313 @@
+"""`fairlead cdi generate` and `cdi watch`: this machine's specs, once or for as long as it runs.
+
+Both take the same options and look with the same `node.cdisource`; `watch` keeps one file a kind in a folder, as the
+agent does, and is for machines without it. Options named as NVIDIA's toolkit names them mean what they mean there.
+What only some calls need is imported by those: whoever wants one spec as JSON waits for nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import fcntl
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from fairlead import errors, telemetry
+from fairlead.cli.core import invocation
+from fairlead.cli.process import stopping
+from fairlead.inject import policy
+from fairlead.node.cdi import source as cdisource
+from fairlead.node.cdi import specfiles
+from fairlead.plan.cdi import capability, driverprofile, generate, hookargs
+from fairlead.plan.cdi import source as mode
+from fairlead.settings import Settings
+from fairlead.silicon import machine, running
+from fairlead.silicon.nvidia import modefiles
+from fairlead_cdi import directory, emit, stamp, version
+from fairlead_cdi import spec as spec_types
+
+_FLAGS: Final = {
+    "simulate": "silicon.simulate",
+    "root": "silicon.root",
+    "driver_root": "silicon.driver_root",
+    "dev_root": "silicon.dev_root",
+    "libraries": "silicon.library_path",
+    "configs": "silicon.config_path",
+    "profile": "node.cdi_profile",
+    "variants": "node.cdi_variants",
+    "hook": "node.cdi_hook",
+    "stamping": "node.cdi_stamp",
+}
+"""Options that set a row of the settings for this call."""
+_FEATURES: Final[Mapping[str, Mapping[str, bool]]] = {
+    "enable-explicit-driver-libraries": {"shows_explicit": True},
+    "disable-ipc-discoverer": {"shows_sockets": False},
+    "no-additional-gids-for-device-nodes": {"adds_groups": False},
+    "additional-gids-for-device-nodes": {"adds_groups": True},
+}
+"""Feature flag → what it changes in the profile."""
+_LOCK: Final = ".fairlead.lock"
+_PATH: Final = click.Path(path_type=Path)
+_TEXTS: Final[Mapping[str, str]] = {
+    "--mode": "what to describe, repeatable: " + ", ".join((mode.AUTO, *mode.MODES)),
+    "--device-name-strategy": "how devices are named, repeatable: " + ", ".join(generate.STRATEGIES),
+    "--capability": "part of the driver to show, repeatable: " + ", ".join(capability.KNOWN),
+    "--feature-flag": "repeatable: " + ", ".join(_FEATURES),
+    "--disable-hook": f"step our hook leaves out, repeatable: {', '.join(hookargs.STEPS)}, or all",
+}
+
+
+def _many(name: str, parameter: str, choices: Sequence[str]) -> Callable[[Any], Any]:
+    return click.option(
+        name, parameter, multiple=True, metavar="NAME", type=click.Choice(list(choices)), help=_TEXTS[name]
+    )
+
+
+def _text(name: str, parameter: str, text: str, **more: Any) -> Callable[[Any], Any]:
+    return click.option(name, parameter, metavar=more.pop("metavar", "TEXT"), help=text, **more)
+
+
+_SHARED: Final[tuple[Callable[[Any], Any], ...]] = (
+    _many("--mode", "modes", (mode.AUTO, *mode.MODES)),
+    click.option("--profile", type=click.Choice(list(driverprofile.PROFILES)), help="least exposure, or everything"),
+    _many("--capability", "capabilities", capability.KNOWN),
+    click.option("--variants/--no-variants", default=None, help="also write a class of devices a capability"),
+    _many("--device-name-strategy", "strategies", tuple(generate.STRATEGIES)),
+    _text("--device-id", "devices", "only this device, by any of its names, repeatable; none: the driver without a GPU",
+          multiple=True),
+    click.option("--no-all-device", "no_all", is_flag=True, help="leave the device `all` out"),
+    _text("--vendor", "vendor", "vendor of the kind, instead of the usual one"),
+    _text("--class", "cls", "class of the kind, instead of the usual one"),
+    _text("--hook", "hook", "path of fairlead-hook, to be named by the specs", metavar="PATH"),
+    _text("--ldconfig-path", "ldconfig", "the host's ldconfig, for the hook", metavar="PATH", default=""),
+    _many("--disable-hook", "without", (*hookargs.STEPS, "all")),
+    _many("--feature-flag", "features", tuple(_FEATURES)),
+    click.option("--stamp", "stamping", type=click.Choice(stamp.PLACES), help="where boot, driver and GPUs are noted"),
+    _text("--simulate", "simulate", "simulated silicon instead of this machine's", metavar="PROFILE"),
+    click.option("--root", type=_PATH, help="root under which /dev, /proc and /sys are read"),
+    click.option("--driver-root", type=_PATH, help="root of the driver's user space, below the root"),
+    click.option("--dev-root", type=_PATH, help="folder that has the driver's /dev, below the root"),
+    _text("--library-search-path", "libraries", "folder of driver libraries, repeatable", multiple=True, metavar="DIR"),
+    _text("--config-search-path", "configs", "folder of configuration, repeatable", multiple=True, metavar="DIR"),
+    click.option("--csv.file", "csv_files", multiple=True, type=_PATH, help="list of mode csv, repeatable"),
+    _text("--csv.ignore-pattern", "csv_ignored", "paths of those lists to leave out", multiple=True, metavar="GLOB"),
+    click.option("--runtime-config", "runtime_config", type=_PATH, default=Path(policy.DEFAULT_PATH),
+                 show_default=True, help="policy of the runtime shim, whose prepared file is renewed"),
+)  # fmt: skip
+
+
+def _shared(function: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(_SHARED):
+        function = option(function)
+    return function
+
+
+@click.command("generate")
+@click.option("--output", "target", type=_PATH, help="file, or folder for one file a kind")
+@click.option("--format", "form", type=click.Choice(("json", "yaml")), help="default: by the file's suffix, else yaml")
+@_shared
+@click.pass_context
+def generate_verb(ctx: click.Context, /, **options: Any) -> None:
+    """Write the CDI specs of this machine; without devices nothing is written."""
+    config = _settings(ctx, options)
+    found = asyncio.run(_look(config, options))
+    for problem in found.made.problems:
+        click.echo(f"warning: {problem}", err=True)
+    specs = found.made.specs
+    if not specs:
+        click.echo("no devices found: nothing is written", err=True)
+        return
+    target, form = options["target"], options["form"]
+    if target is None:
+        click.echo(b"".join(_encode(spec, form or "yaml") for spec in specs), nl=False)
+        return
+    boot_id = running.read_running(config.silicon.root).boot_id
+    for path, spec in _targets(target, specs, form):
+        mark = specfiles.stamp_for(spec.kind, _recipe(config, options), found.stamps, boot_id=boot_id)
+        shown = stamp.annotate(spec, mark) if config.node.cdi_stamp == "annotations" else spec
+        specfiles.write_bytes(path, _encode(shown, form or path.suffix[1:]), mark, stamping=config.node.cdi_stamp)
+        click.echo(f"{path}: {len(spec.devices)} devices, CDI {version.minimum_version(shown)}", err=True)
+    folder = target if target.is_dir() else target.parent
+    _warn_of_conflicts(folder)
+    _renew_shim(options["runtime_config"], folder)
+
+
+@click.command("watch")
+@click.option("--output", "target", type=_PATH, help="folder of the specs; default: node.cdi_folder of the settings")
+@click.option(
+    "--interval",
+    "interval_s",
+    type=click.FloatRange(min=0.05),
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="time between two looks at the files that tell nobody",
+)
+@_shared
+@click.pass_context
+def watch_verb(ctx: click.Context, /, **options: Any) -> None:
+    """Keep the CDI specs of this machine true until stopped: MIG, driver, modules, hot-plug."""
+    config = _settings(ctx, options)
+    telemetry.configure(config.log.level, config.log.format)
+    asyncio.run(_watch(config, options))  # fmt: skip
+
+
+async def _watch(config: Settings, options: Mapping[str, Any]) -> None:
+    from fairlead.node.cdi import watch
+
+    stop = stopping.stop_event()
+    folder = options["target"] or config.node.cdi_folder
+    async with _source(config, options) as source:
+        specs = specfiles.SpecFiles(
+            folder,
+            recipe=source.recipe,
+            kinds=mode.kinds(source.modes, source.recipe),
+            boot_id=running.read_running(config.silicon.root).boot_id,
+            stamping=config.node.cdi_stamp,
+        )
+
+        watcher = watch.Watcher(source, specs, interval_s=options["interval_s"])
+        with _alone(folder):
+            async with asyncio.TaskGroup() as tasks:
+                running_tasks = [
+                    tasks.create_task(watcher.run(), name="cdi watch"),
+                    tasks.create_task(_follow_shim(options["runtime_config"]), name="runtime shim"),
+                ]
+                await stop.wait()
+                for task in running_tasks:
+                    task.cancel()
+
+
+async def _follow_shim(config: Path) -> None:
+    """Renew the runtime shim's files whenever anybody's specs in its folders change."""
+    from fairlead.cli.layer import speccache
+    from fairlead_cdi import cache, yamlfile
+
+    shown = speccache.folders(config)
+    if not shown:
+        return
+    async with contextlib.aclosing(cache.Cache(shown, decoders=yamlfile.DECODERS).watch()) as changes:
+        async for _ in changes:
+            try:
+                await asyncio.to_thread(speccache.renew, config)
+            except errors.FairleadError as error:
+                telemetry.log.warning("runtime shim not renewed", reason=error.reason, error=errors.sentence(error))
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the folder of specs, as `fairlead up` does. Raises: Conflict: another has it.   Unavailable: no access."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / _LOCK).open("a+")
+    except OSError as error:
+        message = f"cannot use CDI folder {folder}: {error.strerror}"
+        raise errors.Unavailable(message, reason="FolderUnusable", hint="run as root, or choose another") from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            message = f"another fairlead keeps the specs in {folder}"
+            raise errors.Conflict(message, reason="AlreadyRunning", hint="`fairlead status` shows it") from error
+        yield
+
+
+def _settings(ctx: click.Context, options: Mapping[str, Any]) -> Settings:
+    given = {key: options[name] for name, key in _FLAGS.items()}
+    joined = {key: ":".join(value) if isinstance(value, tuple) else value for key, value in given.items()}
+    return invocation.current(ctx).settings({key: value for key, value in joined.items() if value not in {None, ""}})
+
+
+def _recipe(config: Settings, options: Mapping[str, Any]) -> generate.Recipe:
+    base = specfiles.recipe_of(config.node)
+    changes: dict[str, Any] = {key: value for name in options["features"] for key, value in _FEATURES[name].items()}
+    if options["capabilities"]:
+        changes["capabilities"] = frozenset(options["capabilities"])
+    if options["no_all"]:
+        changes["has_all"] = False
+    return dataclasses.replace(
+        base,
+        profile=dataclasses.replace(base.profile, **changes),
+        strategies=options["strategies"] or base.strategies,
+        devices=frozenset(options["devices"]),
+        hook=_hook(base.hook, options),
+        vendor=options["vendor"] or "",
+        cls=options["cls"] or "",
+    )
+
+
+def _hook(hook: generate.Hook | None, options: Mapping[str, Any]) -> generate.Hook | None:
+    if hook is None or "all" in options["without"]:
+        return None
+    return dataclasses.replace(hook, ldconfig=options["ldconfig"], without=frozenset(options["without"]))
+
+
+async def _look(config: Settings, options: Mapping[str, Any]) -> cdisource.Look:
+    async with _source(config, options) as source:
+        return await source.look()
+
+
+@contextlib.asynccontextmanager
+async def _source(config: Settings, options: Mapping[str, Any]) -> AsyncIterator[cdisource.Source]:
+    # Simulated silicon of a running service is that service's own: its tree is never touched from here.
+    folder = config.state.folder / "cdi"
+    silicon = machine.open_silicon(config.silicon, folder)
+    try:
+        root = machine.root_of(config.silicon, folder)
+        place = modefiles.Place(
+            root=root,
+            driver_root=config.silicon.driver_root,
+            search=machine.search_of(config.silicon),
+            csv_files=options["csv_files"],
+            csv_ignored=options["csv_ignored"],
+        )
+        platform = modefiles.detect_platform(root, config.silicon.driver_root)
+        modes = mode.chosen(options["modes"], platform)
+        yield cdisource.Source(silicon=silicon, place=place, modes=modes, recipe=_recipe(config, options))
+    finally:
+        await silicon.close()
+
+
+def _renew_shim(config: Path, folder: Path) -> None:
+    """Have the runtime shim know the new specs, if it reads this folder; it finds out by itself where this fails."""
+    from fairlead.cli.layer import speccache
+
+    try:
+        if folder.resolve() in [Path(item).resolve() for item in speccache.folders(config)]:
+            speccache.renew(config)
+    except errors.FairleadError as error:
+        click.echo(f"warning: the runtime shim's files are not renewed: {errors.sentence(error)}", err=True)
+
+
+def _warn_of_conflicts(folder: Path) -> None:
+    from fairlead_cdi import yamlfile
+
+    for name, paths in directory.scan([str(folder)], decoders=yamlfile.DECODERS).conflicts.items():
+        click.echo(f"warning: {name} is defined in {' and '.join(paths)}: engines will find neither", err=True)
+
+
+def _targets(target: Path, specs: Sequence[spec_types.Spec], form: str | None) -> list[tuple[Path, spec_types.Spec]]:
+    if target.is_dir():
+        suffix = f".{form or 'yaml'}"
+        return [(target / emit.file_name(spec.kind, suffix=suffix), spec) for spec in specs]
+    if len(specs) > 1:
+        kinds = ", ".join(spec.kind for spec in specs)
+        message = f"{target} can hold one spec, there are {len(specs)} ({kinds})"
+        raise errors.Invalid(message, reason="OutputAmbiguous", hint="name a folder, or choose with --mode")
+    if target.suffix not in directory.SUFFIXES:
+        message = f'"{target.name}" is no name for a spec file: engines read {" and ".join(directory.SUFFIXES)} only'
+        raise errors.Invalid(message, reason="OutputInvalid")
+    return [(target, specs[0])]
+
+
+def _encode(spec: spec_types.Spec, form: str) -> bytes:
+    if form == "json":
+        return emit.emit_json(spec)
+    from fairlead_cdi import yamlfile
+
+    return yamlfile.emit_yaml(spec)

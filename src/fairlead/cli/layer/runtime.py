@@ -1,0 +1,222 @@
+"""`fairlead runtime …`: the container boundary of this host, set up without any service.
+
+Engines are told of the runtime shim and of CDI, and told back; what is written is decided in `plan.engineconfig` and
+done in `node.enginefiles`. The shim's launchers are written first, so that no engine ever names a program that is not
+there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import shutil
+import sys
+from collections.abc import Callable
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from fairlead import errors
+from fairlead.cli.core import invocation
+from fairlead.cli.process import stopping
+from fairlead.inject import launcher, policy
+from fairlead.node.engines import charlinks, records
+from fairlead.node.engines import files as enginefiles
+from fairlead.plan import charlinks as charlinks_plan
+from fairlead.plan.engineconfig import support, table
+from fairlead.plan.engineconfig.model import Place, Wish
+
+_FOLDER: Final = "/usr/libexec/fairlead"
+_PATH: Final = click.Path(path_type=Path)
+
+
+def _engine_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    engine = click.option(
+        "--engine", required=True, type=click.Choice(list(table.ENGINES)), help="whose files are written"
+    )
+    config = click.option(
+        "--config", metavar="PATH", help="its main file  [default: where the engine looks]", callback=_absolute
+    )
+    return engine(config(function))
+
+
+def _absolute(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    # Not resolved: a file that is a link stays one.
+    return str(Path.cwd() / value) if value else None
+
+
+_dry_run = click.option("--dry-run", "is_dry", is_flag=True, help="print what would change, as a unified diff")
+
+
+def _books(ctx: click.Context) -> records.Books:
+    return records.Books(invocation.current(ctx).settings().state.folder / "engines")
+
+
+@click.group("runtime")
+def group() -> None:
+    """Configure engines for GPUs; links that systemd needs."""
+
+
+@group.command("configure")
+@_engine_options
+@click.option("--drop-in", metavar="PATH", callback=_absolute, help="our own file  [default: where the engine looks]")
+@_dry_run
+@click.option("--set-as-default", "is_default", is_flag=True, help="containers that name no runtime use it too")
+@click.option("--enable-cdi/--no-enable-cdi", default=True, show_default=True, help="the engine injects CDI devices")
+@click.option("--runtime-name", "name", default="fairlead", show_default=True, help="name of the handler")
+@click.option("--alias/--no-alias", default=True, show_default=True, help='the handler answers to "nvidia" too')
+@click.option("--kata", is_flag=True, help="add the handler of Kata machines with GPUs (containerd, crio)")
+@click.option("--kata-folder", default="/opt/kata", show_default=True, help="where Kata is installed")
+@click.option("--folder", type=_PATH, default=_FOLDER, show_default=True, help="where the shim's programs are written")
+@click.option("--policy", type=_PATH, default=policy.DEFAULT_PATH, show_default=True, help="the shim's policy file")
+@click.option("--engine-version", metavar="VERSION", help="release of the engine  [default: it is asked]")
+@click.pass_context
+def configure_verb(ctx: click.Context, /, *, engine: str, is_dry: bool, **options: Any) -> None:
+    """Tell an engine of the runtime shim and of CDI; may be repeated, with other wishes too."""
+    wish = Wish(
+        folder=str(Path.cwd() / options["folder"]),
+        name=options["name"],
+        alias="nvidia" if options["alias"] and options["name"] != "nvidia" else "",
+        is_default=options["is_default"],
+        enables_cdi=options["enable_cdi"],
+        has_kata=options["kata"],
+        kata_folder=options["kata_folder"],
+    )
+    config = options["config"] or table.ENGINES[engine].config
+    version = _version(engine, options["engine_version"])
+    place = Place(config=config, drop_in=options["drop_in"] or "", version=version)
+    books = _books(ctx)
+    planned, _ = enginefiles.configure(engine, place, wish, books=books, is_dry=True)
+    if is_dry:
+        _show_diff(planned)
+        return
+    _install(Path(planned.program).parent, options["policy"], planned.runtimes)
+    done, _ = enginefiles.configure(engine, place, wish, books=books)
+    _show(done, engine)
+
+
+def _version(engine: str, given: str | None) -> tuple[int, ...] | None:
+    if given is None:
+        return enginefiles.ask_version(engine)
+    found = support.parse_version(given)
+    if found is None:
+        message = f'"{given}" is no release of {engine}'
+        raise errors.Invalid(message, reason="VersionInvalid", hint="as in --engine-version 1.7.24")
+    return found
+
+
+def _install(folder: Path, rules: Path, runtimes: tuple[str, ...]) -> None:
+    try:
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+    except OSError as error:
+        message = f"cannot make {folder}: {error.strerror}"
+        raise errors.Unavailable(
+            message, reason="LauncherFolderRefused", hint="run as root, or set --folder"
+        ) from error
+    launcher.install(folder, config=rules, runtimes=runtimes)
+
+
+def _show(outcome: enginefiles.Outcome, engine: str) -> None:
+    for step in outcome.steps:
+        verb = "removed" if step.after is None else "written" if step.before is None else "changed"
+        click.echo(f"{step.path}: {verb}")
+    for note in outcome.notes:
+        click.echo(f"note: {note}", err=True)
+    restart = table.ENGINES[engine].restart
+    if not outcome.steps:
+        click.echo("nothing to change")
+    elif restart:
+        click.echo(f"next: {restart}")
+
+
+def _show_diff(outcome: enginefiles.Outcome) -> None:
+    for step in outcome.steps:
+        old, new = ("/dev/null" if content is None else step.path for content in (step.before, step.after))
+        difference = difflib.unified_diff(_lines(step.before), _lines(step.after), fromfile=old, tofile=new)
+        click.echo("".join(difference), nl=False)
+    for note in outcome.notes:
+        click.echo(f"note: {note}", err=True)
+    if not outcome.steps:
+        click.echo("nothing to change", err=True)
+
+
+def _lines(content: bytes | None) -> list[str]:
+    lines = (content or b"").decode(errors="replace").splitlines(keepends=True)
+    if lines and not lines[-1].endswith("\n"):
+        lines[-1] += "\n\\ No newline at end of file\n"
+    return lines
+
+
+@group.command("unconfigure")
+@_engine_options
+@_dry_run
+@click.pass_context
+def unconfigure_verb(ctx: click.Context, *, engine: str, config: str | None, is_dry: bool) -> None:
+    """Take everything back: files are what they were, later changes by others stay."""
+    outcome = enginefiles.unconfigure(engine, config or table.ENGINES[engine].config, books=_books(ctx), is_dry=is_dry)
+    if is_dry:
+        _show_diff(outcome)
+    else:
+        _show(outcome, engine)
+
+
+@group.command("check")
+@_engine_options
+@click.pass_context
+def check_verb(ctx: click.Context, *, engine: str, config: str | None) -> None:
+    """Say whether an engine is still configured as it should be, and whether it injects CDI devices at all."""
+    version = enginefiles.ask_version(engine)
+    place = config or table.ENGINES[engine].config
+    found = enginefiles.check(engine, place, books=_books(ctx), version=version)
+    for line in found:
+        click.echo(line)
+    if found:
+        message = f"{engine} is not configured as it should be ({len(found)} findings)"
+        hint = f"fairlead runtime configure --engine {engine}, with the options as before"
+        raise errors.Conflict(message, reason="EngineConfigStale", hint=hint)
+    click.echo(f"{engine} is configured ({place})")
+
+
+@group.command("char-links")
+@click.option("--watch", "is_watching", is_flag=True, help="stay, and follow devices as they come and go")
+@click.option("--ahead", is_flag=True, help="also for GPUs whose device nodes are not made yet")
+@click.option("--dry-run", "is_dry", is_flag=True, help="print what would change")
+@click.option("--udev-rule", "is_rule", is_flag=True, help="print the udev rule that calls this verb, and do nothing")
+@click.option("--root", type=_PATH, default="/", show_default=True, help="root under which /dev, /proc and /sys are")
+def char_links_verb(*, is_watching: bool, ahead: bool, is_dry: bool, is_rule: bool, root: Path) -> None:
+    """Make the links in /dev/char that containers under systemd's cgroup driver need to keep their GPUs."""
+    if is_rule:
+        found = shutil.which(sys.argv[0] if Path(sys.argv[0]).name == "fairlead" else "fairlead")
+        click.echo(charlinks_plan.udev_rule(str(Path(found or "/usr/bin/fairlead").absolute())), nl=False)
+    elif is_watching:
+        asyncio.run(_keep_links(root, ahead=ahead))
+    else:
+        decision = charlinks.look(root, ahead=ahead)
+        if not is_dry:
+            charlinks.apply(root, decision)
+        _show_links(decision)
+
+
+async def _keep_links(root: Path, *, ahead: bool) -> None:
+    stop = stopping.stop_event()
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(_follow_links(root, ahead=ahead))
+        await stop.wait()
+        task.cancel()
+
+
+async def _follow_links(root: Path, *, ahead: bool) -> None:
+    async with aclosing(charlinks.keep(root, ahead=ahead)) as decisions:
+        async for decision in decisions:
+            _show_links(decision)
+
+
+def _show_links(decision: charlinks_plan.Decision) -> None:
+    for name, target in decision.make.items():
+        click.echo(f"/dev/char/{name} -> {target}")
+    for name in decision.remove:
+        click.echo(f"/dev/char/{name} removed")
+    for name in decision.blocked:
+        click.echo(f"warning: /dev/char/{name} is no link and is left alone", err=True)

@@ -1,0 +1,73 @@
+"""What the runtime shim keeps between containers, renewed by whoever changes specs: conversions and the prepared file.
+
+The shim reads JSON alone and starts fastest with specs that were taken apart beforehand (`inject.prepare`). Both are
+made here, where a YAML reader is at hand. A machine without the shim has nothing to renew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from fairlead import errors
+from fairlead.inject import cachewriter, policy, yamlcache
+from fairlead_cdi import directory, yamlfile
+
+_TRIES: Final = 4
+_PAUSE_S: Final = 0.06
+"""Times the tries: longer than a file must have been left alone before its times prove anything."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renewed:
+    """What was made."""
+
+    conversions: int
+    prepared: str
+    """Path of the prepared file; empty: it could not be written now, and the shim takes its long way."""
+
+
+def folders(config: Path) -> tuple[str, ...]:
+    """Return the folders of specs that the shim reads; none where this machine does not use it.
+
+    Whether it does is told by an operator's file, or by what the shim has kept already.
+    Raises: Invalid: the operator's file cannot be used.
+    """
+    chosen = _load(config)
+    is_used = config.exists() or Path(chosen.prepared).exists() or Path(chosen.converted).exists()
+    return chosen.spec_dirs if is_used else ()
+
+
+def _load(config: Path) -> policy.Settings:
+    try:
+        return policy.load(str(config))
+    except policy.PolicyError as error:
+        raise errors.Invalid(f"{config}: {error}", reason="PolicyInvalid", path=str(config)) from error
+
+
+def renew(config: Path) -> Renewed:
+    """Convert the YAML specs in the shim's folders and prepare all specs there; idempotent.
+
+    Raises: Invalid: the operator's file cannot be used.   Unavailable: the folder of conversions refuses.
+    """
+    chosen = _load(config)
+    count = yamlcache.keep(Path(chosen.converted), _documents(chosen)) if chosen.converted else 0
+    for _ in range(_TRIES if chosen.prepared else 0):
+        if cachewriter.write(chosen.spec_dirs, chosen.prepared, decoders=yamlfile.DECODERS):
+            return Renewed(conversions=count, prepared=chosen.prepared)
+        time.sleep(_PAUSE_S)  # a spec written a moment ago
+    return Renewed(conversions=count, prepared="")
+
+
+def _documents(chosen: policy.Settings) -> list[tuple[bytes, object]]:
+    """Return the YAML specs of the shim's folders that can be decoded, each with what it says."""
+    found = []
+    for file in directory.scan(chosen.spec_dirs, decoders=yamlfile.DECODERS).files:
+        if file.path.endswith(".yaml"):
+            with contextlib.suppress(OSError, errors.ProtocolError):
+                data = Path(file.path).read_bytes()
+                found.append((data, yamlfile.decode_yaml(data)))
+    return found

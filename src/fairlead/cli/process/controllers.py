@@ -1,0 +1,76 @@
+"""`fairlead scheduler` and `fairlead controller`: the two Deployments of a cluster, one working replica each.
+
+`fairlead withdraw` is what removes the agents' publications when Fairlead leaves the cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import click
+
+from fairlead import settings, telemetry
+from fairlead.cli.core import cluster, options
+
+if TYPE_CHECKING:
+    from fairlead.control.manager import Controller
+    from fairlead.store.kubernetes.store import KubernetesStore
+
+
+@click.command()
+@options.settings_options("control", "cluster", "log", "debug")
+def scheduler(config: settings.Settings) -> None:
+    """Bind pods of a Kubernetes cluster that name this scheduler (spec.schedulerName: fairlead)."""
+    from fairlead.control.scheduler.controller import Scheduler
+
+    def make(store: KubernetesStore, meter: telemetry.Meter) -> tuple[Controller, ...]:
+        return (Scheduler(store, config.control, meter=meter),)
+
+    _begin(config)
+    asyncio.run(cluster.lead(config, "fairlead-scheduler", make))
+
+
+@click.command()
+@options.settings_options("control", "cluster", "log", "debug")
+def controller(config: settings.Settings) -> None:
+    """Keep Fairlead's objects in a Kubernetes cluster true."""
+    from fairlead.control.node.gpudevice import GPUDevices
+
+    def make(store: KubernetesStore, _meter: telemetry.Meter) -> tuple[Controller, ...]:
+        return (GPUDevices(store),)
+
+    _begin(config)
+    asyncio.run(cluster.lead(config, "fairlead-controller", make))
+
+
+@click.command()
+@click.option(
+    "--after-pods",
+    "label",
+    metavar="KEY=VALUE",
+    help="first wait until no pod of the namespace (cluster.namespace) has this label: agents that live publish again",
+)
+@click.option("--within", "within_s", type=float, default=60.0, show_default=True, help="seconds to wait for that")
+@options.settings_options("cluster", "log")
+def withdraw(config: settings.Settings, *, label: str | None, within_s: float) -> None:
+    """Remove what agents published in a cluster: GPUDevice objects and labels of Nodes."""
+    from fairlead.control.node import withdraw as withdrawal
+    from fairlead.store.port import Selector
+
+    async def work() -> withdrawal.Withdrawn:
+        async with cluster.opened(config) as store:
+            if label is not None:
+                key, _, value = label.partition("=")
+                agents = Selector(namespace=config.cluster.namespace, labels={key: value})
+                await withdrawal.until_ended(store, agents, within_s=within_s)
+            return await withdrawal.withdraw(store)
+
+    telemetry.configure(config.log.level, config.log.format)
+    done = asyncio.run(work())
+    click.echo(f"removed {len(done.devices)} GPUDevice objects; gave up labels of {len(done.nodes)} nodes")
+
+
+def _begin(config: settings.Settings) -> None:
+    telemetry.configure(config.log.level, config.log.format)
+    telemetry.arm_crash_point(config.debug.crash_at)

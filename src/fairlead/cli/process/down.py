@@ -1,0 +1,77 @@
+"""`fairlead down`: stop what `fairlead up` runs, containers first."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import time
+from pathlib import Path
+
+import click
+
+from fairlead import errors, settings
+from fairlead.cli.core import client, options
+
+_POLL_S = 0.05
+
+
+@click.command()
+@click.option("--keep", is_flag=True, help="leave containers running; the next start adopts them")
+@click.option("--timeout", "timeout_s", type=float, default=60.0, show_default=True, help="seconds to wait for the end")
+@click.option(
+    "--grace",
+    "grace_s",
+    type=click.IntRange(min=0),
+    default=10,
+    show_default=True,
+    help="seconds between SIGTERM and SIGKILL of each container",
+)
+@options.settings_options("state", "api")
+def down(config: settings.Settings, keep: bool, timeout_s: float, grace_s: int) -> None:
+    """Stop and remove all containers, then the service."""
+    deadline = time.monotonic() + timeout_s
+    lock = config.state.folder / "lock"
+    pid = running_pid(lock)
+    if pid is None:
+        click.echo(f"nothing runs with state folder {config.state.folder}")
+        return
+    if not keep:
+        _remove_containers(client.Client(str(config.api_socket)), grace_s, deadline)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+    while running_pid(lock) is not None:
+        if time.monotonic() > deadline:
+            message = f"fairlead (pid {pid}) did not end within {timeout_s:.0f} s"
+            raise errors.Unavailable(message, reason="StopTimeout", hint=f"look at its log, or end it: kill -9 {pid}")
+        time.sleep(_POLL_S)
+    click.echo("fairlead is down")
+
+
+def running_pid(lock: Path) -> int | None:
+    """Return the pid of the service that holds the state folder, None where none does."""
+    try:
+        with lock.open("r") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                text = file.read().strip()
+                return int(text) if text.isdigit() else None
+    except FileNotFoundError:
+        pass
+    return None
+
+
+def _remove_containers(api: client.Client, grace_s: int, deadline: float) -> None:
+    waiting = {(item.name, item.namespace) for item in api.list_containers(show_ended=True)}
+    for name, namespace in waiting:
+        with contextlib.suppress(errors.NotFound):
+            api.delete(name, namespace, grace_s=grace_s)
+    while waiting:
+        waiting &= {(item.name, item.namespace) for item in api.list_containers(show_ended=True)}
+        if waiting and time.monotonic() > deadline:
+            names = ", ".join(sorted(name for name, _ in waiting))
+            message = f"containers still there: {names}"
+            raise errors.Unavailable(message, reason="StopTimeout", hint="`fairlead ps` shows their state")
+        time.sleep(_POLL_S if waiting else 0)

@@ -1,0 +1,228 @@
+"""The embedded home: store, node agent, controllers and API in one process, the kubelet's part in a child of its own.
+
+Nothing below `cli` knows that it runs on one machine; this module is the only place that says so. The kubelet is a
+separate process because on a cluster it is one: it may die and come back while the plugin, the controllers and the API
+go on, and the other way round. It shares nothing with them but the store and the sockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TextIO
+
+from fairlead import __version__, command, errors, settings, telemetry
+from fairlead.control import manager
+from fairlead.control.node import podgc
+from fairlead.control.scheduler import controller
+from fairlead.engine.podman import engine as podman
+from fairlead.engine.port import EngineInfo
+from fairlead.model.gpu import Inventory, Vendor
+from fairlead.node import agent
+from fairlead.serve import server
+from fairlead.serve.api import app, dependencies
+from fairlead.serve.backend import local
+from fairlead.silicon import machine
+from fairlead.silicon.port import Faults, Silicon
+from fairlead.silicon.sim.silicon import SimulatedSilicon
+from fairlead.store.sqlite import store as sqlite
+from fairlead.wire.kubernetes import core, meta
+
+_CHILD_RETRY_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What the banner shows."""
+
+    node: str
+    inventory: Inventory
+    engine: EngineInfo
+    started_s: float
+    """From the command to everything ready."""
+
+
+@contextlib.contextmanager
+def own_machine(config: settings.Settings) -> Iterator[None]:
+    """Hold the state folder and the folder of CDI specs for this process.
+
+    Two services on one machine would write the same spec file: the engine reads one folder, whoever runs.
+
+    Raises: Conflict: another Fairlead has one of them; Unavailable: no access.
+    """
+    with (
+        _held(config.state.folder, "lock", "state folder"),
+        _held(config.node.cdi_folder, ".fairlead.lock", "CDI folder"),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _held(folder: Path, name: str, what: str) -> Iterator[None]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / name).open("a+")
+    except OSError as error:
+        message = f"cannot use {what} {folder}: {error.strerror}"
+        raise errors.Unavailable(message, reason="FolderUnusable", hint="run as root, or choose another") from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            message = f"{what} {folder} is in use by another fairlead{_owner(file)}"
+            hint = "`fairlead status` shows it, `fairlead down` stops it"
+            raise errors.Conflict(message, reason="AlreadyRunning", hint=hint) from error
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
+
+
+def _owner(file: TextIO) -> str:
+    file.seek(0)
+    text = file.read().strip()
+    return f" (pid {text})" if text else ""
+
+
+async def run_service(
+    config: settings.Settings, *, started: float, ready: Callable[[Report], None], stop: asyncio.Event
+) -> None:
+    """Run everything until `stop` is set or a part fails.
+
+    Args:    started: monotonic time of the command's start.   ready: called once, when a container can be submitted.
+    """
+    node = agent.node_name(config)
+    engine = podman.PodmanEngine(config.engine)
+    info = await engine.info()
+    config.state.run.mkdir(parents=True, exist_ok=True, mode=0o755)
+    config.kubelet_folder.mkdir(parents=True, exist_ok=True)
+    async with _opened(config) as (store, silicon):
+        await _refuse_nothing(config, silicon)
+        await _ensure_namespace(store, "default")
+        watching, registered, serving = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        reports: list[agent.AgentReport] = []
+
+        def agent_ready(report: agent.AgentReport) -> None:
+            reports.append(report)
+            watching.set()
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(agent.run_agent(config, silicon, store, ready=agent_ready), name="agent")
+            tasks.create_task(_supervise_kubelet(config, registered), name="kubelet")
+            controllers = (controller.Scheduler(store, config.control), podgc.PodGC(store, config.control))
+            tasks.create_task(manager.run_controllers(store, controllers), name="controllers")
+            await watching.wait()
+            faults: Faults | None = silicon if isinstance(silicon, SimulatedSilicon) else None
+            door = dependencies.Services(
+                store=store,
+                home=local.MachineHome(
+                    store=store,
+                    engine=engine,
+                    images=engine,
+                    node=node,
+                    scan=lambda: reports[-1].snapshots.value.inventory,
+                    drivers=lambda: reports[-1].snapshots.value.drivers,
+                    faults=faults,
+                ),
+                info=_service_info(config, node),
+            )
+            tasks.create_task(server.serve_unix(app.create_app(door), config.api_socket, ready=serving), name="api")
+            await registered.wait()
+            await serving.wait()
+            inventory = reports[-1].snapshots.value.inventory
+            ready(Report(node=node, inventory=inventory, engine=info, started_s=time.monotonic() - started))
+            await stop.wait()
+            raise Stopped
+
+
+class Stopped(Exception):
+    """Ends the task tree in an orderly way."""
+
+
+def _service_info(config: settings.Settings, node: str) -> dependencies.ServiceInfo:
+    return dependencies.ServiceInfo(
+        version=__version__,
+        node=node,
+        started_at=time.time(),
+        scheduler_name=config.control.scheduler_name,
+        resource=config.node.resource,
+        socket=config.api_socket,
+        state_folder=config.state.folder,
+        cdi_folder=config.node.cdi_folder,
+        profile=config.silicon.simulate,
+    )
+
+
+@contextlib.asynccontextmanager
+async def _opened(config: settings.Settings) -> AsyncIterator[tuple[sqlite.SQLiteStore, Silicon]]:
+    with sqlite.SQLiteStore(config.state.folder / "state.db") as store:
+        silicon = await asyncio.to_thread(machine.open_silicon, config.silicon, config.state.folder / "silicon")
+        try:
+            yield store, silicon
+        finally:
+            await silicon.close()
+
+
+async def _refuse_nothing(config: settings.Settings, silicon: Silicon) -> None:
+    """Say plainly that there is no GPU here, and what can be done without one."""
+    if config.silicon.simulate:
+        return
+    inventory = await silicon.scan()
+    # A desktop's integrated Intel graphics are a GPU, but none that this home hands out.
+    if not inventory.unreadable and not any(gpu.vendor is not Vendor.INTEL for gpu in inventory.gpus):
+        message = "no GPU was found on this machine (no NVIDIA driver, no AMD or Intel GPU in /sys)"
+        hint = (
+            "`fairlead up --simulate h100x8` runs it all on simulated silicon; `fairlead doctor` says what is missing"
+        )
+        raise errors.Unavailable(message, reason="NoGPU", hint=hint)
+
+
+async def _ensure_namespace(store: sqlite.SQLiteStore, name: str) -> None:
+    with contextlib.suppress(errors.Conflict):
+        await store.create(core.Namespace(metadata=meta.ObjectMeta(name=name)))
+
+
+# the kubelet's process
+
+
+async def _supervise_kubelet(config: settings.Settings, registered: asyncio.Event) -> None:
+    """Keep the kubelet's process alive: started again with back-off whenever it ends."""
+    failures = 0
+    while True:
+        begun = time.monotonic()
+        code = await _run_kubelet(config, registered)
+        failures = 0 if time.monotonic() - begun > 30 else failures + 1
+        wait_s = _CHILD_RETRY_S[min(failures, len(_CHILD_RETRY_S) - 1)]
+        telemetry.log.warning("kubelet ended, starting it again", role="kubelet", state=code, duration_s=wait_s)
+        if not registered.is_set() and failures >= 3:
+            message = f"the kubelet's process ended three times with status {code} before it was ready"
+            raise errors.Unavailable(message, reason="KubeletFailed", hint="its errors stand above this one")
+        await asyncio.sleep(wait_s)
+
+
+async def _run_kubelet(config: settings.Settings, registered: asyncio.Event) -> int:
+    environment = {**settings.environment(config), "PATH": os.defpath + ":/usr/sbin:/sbin:/usr/local/bin"}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "fairlead.cli.main",
+        "kubelet",
+        "--parent",
+        str(os.getpid()),
+        env=environment,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        if process.stdout is not None and await process.stdout.readline():
+            registered.set()
+        return await process.wait()
+    finally:
+        await command.end(process)

@@ -1,0 +1,74 @@
+"""`fairlead up`: this machine's Fairlead in the foreground."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+
+import click
+
+from fairlead import __version__, errors, settings, telemetry
+from fairlead.cli.core import options
+from fairlead.cli.process import standalone, stopping
+from fairlead.model.gpu import Inventory
+
+
+@click.command()
+@click.option(
+    "--simulate",
+    "profile",
+    metavar="PROFILE",
+    help="use simulated silicon: h100x8, a100x8, h200x8, b200x8, l40sx8, t4x4, mixed, or a profile file",
+)
+@options.settings_options()
+def up(config: settings.Settings, profile: str | None) -> None:
+    """Run Fairlead on this machine until Ctrl-C; running containers outlive it and are adopted at the next start."""
+    started = time.monotonic()
+    if profile:
+        config = settings.override(config, {"silicon.simulate": profile})
+    if os.geteuid() != 0:
+        message = "fairlead up needs root: it makes device nodes and starts containers with device rules"
+        raise errors.Denied(message, reason="NotRoot", hint="run it with sudo")
+    telemetry.configure(config.log.level, config.log.format)
+    telemetry.arm_crash_point(config.debug.crash_at)
+    with standalone.own_machine(config):
+        asyncio.run(_run(config, started))
+
+
+async def _run(config: settings.Settings, started: float) -> None:
+    stop = stopping.stop_event()
+    try:
+        await standalone.run_service(
+            config, started=started, stop=stop, ready=lambda report: click.echo(banner(config, report), err=True)
+        )
+    except* standalone.Stopped:
+        click.echo("fairlead stopped; running containers go on and are adopted at the next start", err=True)
+
+
+def banner(config: settings.Settings, report: standalone.Report) -> str:
+    """Return what a person sees once everything is ready."""
+    engine = report.engine
+    lines = [
+        f"fairlead {__version__} is up on {report.node} ({report.started_s:.1f} s)",
+        f"  GPUs     {gpus_line(report.inventory)}",
+        f"  engine   {engine.name} {engine.version} with {engine.runtime}, CDI up to {engine.cdi_ceiling},"
+        f" cgroup v{engine.cgroup_version}",
+        f"  API      {config.api_socket}",
+        f"  state    {config.state.folder}",
+        *(f"  note     {note}" for note in engine.notes),
+        "  try      fairlead run -g 2 IMAGE -- nvidia-smi        (Ctrl-C here stops the service)",
+    ]
+    return "\n".join(lines)
+
+
+def gpus_line(inventory: Inventory) -> str:
+    """Return the GPUs found in one line, and plainly whether they are simulated."""
+    counts: dict[str, int] = {}
+    for gpu in inventory.gpus:
+        counts[gpu.name] = counts.get(gpu.name, 0) + 1
+    parts = [f"{number} x {name}" for name, number in counts.items()]
+    drivers = [f"{driver.vendor.value} driver {driver.version}" for driver in inventory.drivers]
+    lost = [f"{len(inventory.unreadable)} unreadable"] if inventory.unreadable else []
+    mark = " - SIMULATED: no work runs on them" if inventory.is_simulated else ""
+    return ", ".join([*parts, *lost, *drivers]) + mark

@@ -1,0 +1,185 @@
+"""The one door through which programs are started.
+
+A program is an argument list with an explicit environment and working folder: nothing of our own surroundings reaches
+it. Each runs in a session of its own, so that a Ctrl-C on our terminal reaches us and not it. Short programs are waited
+for with a time limit; long ones (`opened`) are killed with their block and, through util-linux's setpriv where it is
+there, by the kernel when we die. (The kernel ties that signal to the thread that started the program: the event loop's,
+which lives as long as we do. A Python `preexec_fn` would do the same but forks the whole process with its threads.)
+
+Leaves the meaning of exit codes and messages to the callers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import asyncio.subprocess
+import contextlib
+import os
+import pwd
+import shutil
+import signal
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from fairlead import errors, pipe
+
+PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_TERM_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a program left."""
+
+    code: int
+    stdout: bytes
+    stderr: bytes
+
+    @property
+    def last_line(self) -> str:
+        """The last line of standard error that says something, "" where there is none."""
+        lines = [line.strip() for line in self.stderr.decode(errors="replace").splitlines()]
+        return next((line for line in reversed(lines) if line), "")
+
+
+def base_env() -> dict[str, str]:
+    """Return the environment every program gets: where programs are, whose home, messages in English."""
+    return {"PATH": PATH, "HOME": _home(), "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
+
+
+def _home() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_dir
+    except KeyError:  # a system without this user in /etc/passwd; as login(1) does
+        return "/"
+
+
+def find_program(name: str) -> Path | None:
+    """Return where a program is (a path stays itself if it can be run), or None."""
+    found = shutil.which(name, path=PATH)
+    return Path(found) if found else None
+
+
+async def run(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    timeout_s: float,
+    stdin: int | None = None,
+    folder: Path = Path("/"),
+) -> Result:
+    """Run a program to its end.
+
+    Args:    argv: program and arguments.   env: its whole environment.   timeout_s: seconds it may take.
+             stdin: a descriptor to read from; None: nothing.   folder: where it runs.
+    Raises:  Unavailable: not installed (`ProgramMissing`), or not done in time (`ProgramTimeout`; it was ended).
+    """
+    where = asyncio.subprocess
+    process = await _spawn(
+        argv,
+        env=env,
+        stdin=where.DEVNULL if stdin is None else stdin,
+        stdout=where.PIPE,
+        stderr=where.PIPE,
+        folder=folder,
+    )
+    try:
+        async with asyncio.timeout(timeout_s):
+            stdout, stderr = await process.communicate()
+    except TimeoutError as error:
+        message = f'"{" ".join(argv[:3])}" did not end within {timeout_s:g} s'
+        raise errors.Unavailable(message, reason="ProgramTimeout", hint="is the machine overloaded?") from error
+    finally:
+        await end(process)
+    return Result(code=process.returncode or 0, stdout=stdout, stderr=stderr)
+
+
+@dataclass(slots=True)
+class Running:
+    """A long program and its output."""
+
+    process: asyncio.subprocess.Process
+    output: pipe.Pipe
+
+
+@contextlib.asynccontextmanager
+async def opened(argv: Sequence[str], *, env: Mapping[str, str], merged: bool = False) -> AsyncIterator[Running]:
+    """Run a long program for the length of a block; it is killed and reaped at the end, and dies when we do.
+
+    Args:    merged: standard error goes where standard output goes; else it is dropped.
+    Raises:  Unavailable: not installed (`ProgramMissing`).
+    """
+    ours, theirs = os.pipe()
+    output = pipe.Pipe(ours)
+    stderr = asyncio.subprocess.STDOUT if merged else asyncio.subprocess.DEVNULL
+    try:
+        try:
+            process = await _spawn(
+                dying_with_us(argv), env=env, stdin=asyncio.subprocess.DEVNULL, stdout=theirs, stderr=stderr
+            )
+        finally:
+            os.close(theirs)
+        try:
+            yield Running(process, output)
+        finally:
+            await end(process, at_once=True)
+    finally:
+        output.close()
+
+
+async def started(
+    argv: Sequence[str], *, env: Mapping[str, str], stdin: int, output: int
+) -> asyncio.subprocess.Process:
+    """Start a program on given descriptors (the caller's to close) that dies when we do; `end` it in the end.
+
+    Raises: Unavailable: not installed (`ProgramMissing`).
+    """
+    return await _spawn(dying_with_us(argv), env=env, stdin=stdin, stdout=output, stderr=output)
+
+
+def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    """Send a signal without `Popen.send_signal`: that one reaps first, and asyncio's watcher loses the exit code."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process.pid, number)
+
+
+async def end(process: asyncio.subprocess.Process, *, at_once: bool = False) -> None:
+    """Make sure that a program is gone: SIGTERM, after 5 s (or `at_once`) SIGKILL; reaped on return."""
+    try:
+        if process.returncode is None and not at_once:
+            _signal(process, signal.SIGTERM)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_TERM_S):
+                    await process.wait()
+        if process.returncode is None:
+            _signal(process, signal.SIGKILL)
+            await process.wait()
+    finally:
+        # Whoever is cancelled while it waits leaves before asyncio closes it: the loop may end sooner than that.
+        process._transport.close()  # type: ignore[attr-defined]
+
+
+def dying_with_us(argv: Sequence[str]) -> list[str]:
+    """Return the argument list that makes the kernel kill the program when we die, where setpriv is installed."""
+    wrapper = find_program("setpriv")
+    return [str(wrapper), "--pdeathsig", "KILL", "--", *argv] if wrapper else list(argv)
+
+
+async def _spawn(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    stdin: int,
+    stdout: int,
+    stderr: int,
+    folder: Path = Path("/"),
+) -> asyncio.subprocess.Process:
+    try:
+        return await asyncio.create_subprocess_exec(
+            *argv, env=dict(env), stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True, cwd=folder
+        )
+    except (FileNotFoundError, PermissionError, NotADirectoryError) as error:
+        message = f'program "{argv[0]}" cannot be run: {error.strerror}'
+        raise errors.Unavailable(message, reason="ProgramMissing", hint="install it, or name its path") from error

@@ -1,0 +1,71 @@
+"""Takes back what agents published in a cluster: GPUDevice objects, and the labels that they set on Nodes.
+
+An agent that ends leaves its publications: it cannot tell a rolling update from the end of Fairlead on its cluster.
+Whoever removes Fairlead runs this afterwards. Labels are given up as their field manager, so that a label which
+somebody else set as well stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+
+from fairlead import errors
+from fairlead.plan.gpu import label
+from fairlead.store.port import ChangeKind, Selector, Store
+from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes.gpudevice import GPUDevice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Withdrawn:
+    """What was taken back."""
+
+    devices: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    """Nodes whose labels were given up."""
+
+
+async def until_ended(store: Store, agents: Selector, *, within_s: float) -> None:
+    """Wait until no pod of the agents is left: one that lives would publish again.
+
+    Raises: Unavailable (`AgentsLeft`): some are left after `within_s` seconds.
+    """
+    listing = await store.list(core.Pod, agents)
+    left = {pod.metadata.name for pod in listing.items}
+    try:
+        async with asyncio.timeout(within_s if left else None):
+            await _follow_to_the_end(store, agents, left, since=listing.resource_version)
+    except TimeoutError as error:
+        message = f"agents are left after {within_s:g} s: {', '.join(sorted(left))}"
+        hint = "remove the agent's DaemonSet first (helm uninstall does)"
+        raise errors.Unavailable(message, reason="AgentsLeft", hint=hint) from error
+
+
+async def _follow_to_the_end(store: Store, agents: Selector, left: set[str], *, since: str) -> None:
+    if not left:
+        return
+    async for change in store.watch(core.Pod, agents, since=since):
+        if change.kind is ChangeKind.DELETED:
+            left.discard(change.object.metadata.name)
+        else:
+            left.add(change.object.metadata.name)
+        if not left:
+            return
+
+
+async def withdraw(store: Store) -> Withdrawn:
+    """Take everything back; what is gone meanwhile is no error. Idempotent."""
+    devices = (await store.list(GPUDevice)).items
+    for device in devices:
+        with contextlib.suppress(errors.NotFound):
+            await store.delete(GPUDevice, device.metadata.name)
+    nodes = [node for node in (await store.list(core.Node)).items if label.may_be_ours(node.metadata.labels)]
+    for node in nodes:
+        about = meta.ObjectMeta(name=node.metadata.name, uid=node.metadata.uid)
+        with contextlib.suppress(errors.NotFound, errors.Conflict):  # gone, or another machine of that name by now
+            await store.apply(core.Node(metadata=about), manager=label.MANAGER)
+    return Withdrawn(
+        devices=tuple(device.metadata.name for device in devices), nodes=tuple(node.metadata.name for node in nodes)
+    )

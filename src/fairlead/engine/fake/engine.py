@@ -1,0 +1,336 @@
+"""Containers and images that are only in memory: the fake implementation of `engine.port`.
+
+Held to the same contract suite as podman: two-step start, unique names, exit codes, logs that can be followed, exec
+sessions, changes, adoption by labels. What a container runs is interpreted by `fake_shell`, with real time and real
+output. CDI devices resolve if they are in `devices`, which its owner fills. Pids are invented and name no process:
+nothing below this port may be read back from them.
+
+Everything lives on one event loop; the tasks of running containers belong to the block `async with engine:`, so that no
+container outlives its engine (as no podman container does, this one has no daemon behind it).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import itertools
+import secrets
+import time
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+
+from fairlead import errors
+from fairlead.engine import port
+from fairlead.engine.fake import exec as fake_exec
+from fairlead.engine.fake import shell
+from fairlead.engine.podman import args
+
+_FIRST_PID: Final = 4_194_305
+"""Above the kernel's largest pid (PID_MAX_LIMIT, 2^22): never that of a real process."""
+
+
+@dataclass(slots=True)
+class _FakeImage:
+    image: port.Image
+    command: tuple[str, ...]
+    env: dict[str, str]
+
+
+@dataclass(slots=True)
+class _Container:
+    spec: port.ContainerSpec
+    image_env: dict[str, str]
+    argv: tuple[str, ...]
+    state: port.ContainerState
+    log: list[tuple[float, bytes]] = field(default_factory=list)
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set at each line of output and at each change of state; followers clear it."""
+    exit_code: int = shell.KILLED
+    """With which it ends if its task is cancelled."""
+    process: shell.Process | None = None
+    sessions: list[fake_exec.FakeExec] = field(default_factory=list)
+    task: asyncio.Task[None] | None = None
+
+
+async def _nothing() -> bytes:
+    return b""
+
+
+def _write(container: _Container, data: bytes) -> None:
+    container.log.append((time.time(), data))
+    container.news.set()
+
+
+def _carries(labels: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+    return all(key in labels and value in ("", labels[key]) for key, value in wanted.items())
+
+
+def _rfc3339(moment: float) -> str:
+    return datetime.datetime.fromtimestamp(moment, tz=datetime.UTC).isoformat().replace("+00:00", "Z")
+
+
+class FakeEngine:
+    """`port.Engine` and `port.Images` in memory; enter it as a block before a container is started."""
+
+    def __init__(self) -> None:
+        self.devices: set[str] = set()
+        """Qualified CDI names that resolve."""
+        self.reachable: dict[str, tuple[str, ...]] = {}
+        """Images that `pull` finds: name to command."""
+        self._images: dict[str, _FakeImage] = {}
+        self._containers: dict[str, _Container] = {}
+        self._watchers: set[asyncio.Queue[str]] = set()
+        self._pids = itertools.count(_FIRST_PID)
+        self._group = asyncio.TaskGroup()
+
+    async def __aenter__(self) -> Self:
+        """Open the block that running containers belong to."""
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Kill what still runs."""
+        for container in self._containers.values():
+            if container.task is not None:
+                container.task.cancel()
+        await self._group.__aexit__(kind, error, trace)
+
+    async def create(self, spec: port.ContainerSpec) -> port.ContainerState:
+        """See `port.Engine.create`."""
+        args.check_name(spec.name)
+        subject = f'cannot create container "{spec.name}"'
+        image = self._find(spec.image)
+        if image is None:
+            message = f"{subject}: {spec.image}: image not known"
+            raise errors.NotFound(message, reason="ImageNotFound", hint="build or import it (fairlead image)")
+        if spec.name in self._containers:
+            message = f"{subject}: the name is already in use"
+            raise errors.Conflict(message, reason="ContainerExists")
+        if unresolved := [name for name in spec.cdi_devices if name not in self.devices]:
+            message = f"{subject}: unresolvable CDI devices {', '.join(unresolved)}"
+            raise errors.Invalid(message, reason="CDIUnresolvable", hint="is the CDI spec where engines look?")
+        argv = (*spec.command, *spec.args) if spec.command or spec.args else image.command
+        if not argv or not shell.is_known(argv):
+            message = f'cannot start container "{spec.name}": "{" ".join(argv[:1])}" not found'
+            raise errors.Invalid(message, reason="StartFailed", hint="is the command in the image?", exit_code=127)
+        state = port.ContainerState(
+            id=secrets.token_hex(32),
+            name=spec.name,
+            phase=port.ContainerPhase.CREATED,
+            labels=dict(spec.labels),
+            image=spec.image,
+            pid=next(self._pids),
+        )
+        self._containers[spec.name] = _Container(spec=spec, image_env=image.env, argv=argv, state=state)
+        return state
+
+    async def start(self, name: str) -> None:
+        """See `port.Engine.start`."""
+        container = self._known(name)
+        if container.state.phase is not port.ContainerPhase.CREATED:
+            return
+        spec = container.spec
+        container.process = shell.Process(
+            emit=lambda data: _write(container, data),
+            read=_nothing,
+            env={**container.image_env, **spec.env},
+            hostname=spec.hostname or container.state.id[:12],
+            memory_limit_bytes=spec.memory_limit_bytes,
+        )
+        container.state = replace(container.state, phase=port.ContainerPhase.RUNNING, started_at=time.time())
+        container.task = self._group.create_task(self._live(container, container.process))
+        self._tell(name)
+
+    async def _live(self, container: _Container, process: shell.Process) -> None:
+        code: int | None = None
+        oom_killed = False
+        try:
+            code = await shell.run(process, container.argv)
+        except shell.Killed:
+            oom_killed = True
+        finally:
+            for session in container.sessions:
+                await session.close()
+            self._end(container, code=container.exit_code if code is None else code, oom_killed=oom_killed)
+
+    def _end(self, container: _Container, *, code: int, oom_killed: bool = False) -> None:
+        container.state = replace(
+            container.state,
+            phase=port.ContainerPhase.EXITED,
+            pid=None,
+            exit_code=code,
+            oom_killed=oom_killed,
+            finished_at=time.time(),
+        )
+        container.news.set()
+        self._tell(container.spec.name)
+
+    async def stop(self, name: str, *, grace_s: float) -> None:
+        """See `port.Engine.stop`."""
+        container = self._containers.get(name)
+        if container is None or container.state.phase is port.ContainerPhase.EXITED:
+            return
+        if container.task is None:  # held: nobody there to hear a signal
+            self._end(container, code=shell.KILLED)
+            return
+        if container.process is not None and container.process.term_exit is not None:
+            container.exit_code = container.process.term_exit
+        else:
+            await asyncio.wait([container.task], timeout=grace_s)
+        container.task.cancel()
+        await asyncio.wait([container.task])
+
+    async def remove(self, name: str) -> None:
+        """See `port.Engine.remove`."""
+        if any(other.spec.network_of == name for other in self._containers.values()):
+            message = f'cannot remove container "{name}": others join its network namespace'
+            raise errors.Conflict(message, reason="ContainerInUse", hint="remove those first")
+        await self.stop(name, grace_s=0)
+        if self._containers.pop(name, None) is not None:
+            self._tell(name)
+
+    async def list_containers(self, labels: Mapping[str, str]) -> tuple[port.ContainerState, ...]:
+        """See `port.Engine.list_containers`."""
+        return tuple(
+            container.state
+            for container in self._containers.values()
+            if all(
+                key in container.state.labels and value in ("", container.state.labels[key])
+                for key, value in labels.items()
+            )
+        )
+
+    def watch_changes(self) -> AsyncGenerator[str, None]:
+        """See `port.Engine.watch_changes`; nothing after this call is missed."""
+        queue: asyncio.Queue[str] = asyncio.Queue()
+        self._watchers.add(queue)
+        return self._watch(queue)
+
+    async def _watch(self, queue: asyncio.Queue[str]) -> AsyncGenerator[str, None]:
+        try:
+            while True:
+                yield await queue.get()
+        finally:
+            self._watchers.discard(queue)
+
+    async def logs(self, name: str, *, follow: bool, tail: int | None, timestamps: bool) -> AsyncGenerator[bytes, None]:
+        """See `port.Engine.logs`."""
+        container = self._known(name)
+        index = 0 if tail is None else max(0, len(container.log) - tail)
+        while True:
+            for moment, line in container.log[index:]:
+                index += 1
+                yield (f"{_rfc3339(moment)} ".encode() if timestamps else b"") + line
+            if index < len(container.log):
+                continue
+            if not follow or container.state.phase is port.ContainerPhase.EXITED:
+                return
+            container.news.clear()
+            await container.news.wait()
+
+    async def exec(self, name: str, argv: tuple[str, ...], *, tty: bool, stdin: bool) -> fake_exec.FakeExec:
+        """See `port.Engine.exec`."""
+        container = self._known(name)
+        if container.state.phase is not port.ContainerPhase.RUNNING or container.process is None:
+            message = f'container "{name}" is {container.state.phase.value}, not running'
+            raise errors.Conflict(message, reason="ContainerNotRunning", hint="exec needs a running container")
+        session = fake_exec.FakeExec(container.process, tty=tty, stdin=stdin)
+        session.task = self._group.create_task(session.live(argv))
+        container.sessions.append(session)
+        return session
+
+    def _known(self, name: str) -> _Container:
+        if name not in self._containers:
+            message = f'no container with name "{name}"'
+            raise errors.NotFound(message, reason="ContainerNotFound")
+        return self._containers[name]
+
+    def _tell(self, name: str) -> None:
+        for queue in self._watchers:
+            queue.put_nowait(name)
+
+    async def info(self) -> port.EngineInfo:
+        """See `port.Images.info`."""
+        return port.EngineInfo(name="fake", version="1", runtime="fake", cdi_ceiling="1.1.0", cgroup_version=2)
+
+    async def list_images(self) -> tuple[port.Image, ...]:
+        """See `port.Images.list_images`."""
+        return tuple(kept.image for kept in self._images.values())
+
+    async def exists(self, name: str) -> bool:
+        """See `port.Images.exists`."""
+        return self._find(name) is not None
+
+    async def environment(self, name: str) -> Mapping[str, str]:
+        """See `port.Images.environment`."""
+        found = self._find(name)
+        if found is None:
+            message = f'cannot look into image "{name}": image not known'
+            raise errors.NotFound(message, reason="ImageNotFound", hint="build or import it (fairlead image)")
+        return found.env
+
+    async def pull(self, name: str) -> None:
+        """See `port.Images.pull`."""
+        if name not in self.reachable:
+            message = f'cannot pull image "{name}": manifest unknown'
+            raise errors.NotFound(message, reason="ImageNotFound", hint="is its name right?")
+        self.add_image(name, command=self.reachable[name])
+
+    async def import_root(self, source: Path, name: str, *, command: tuple[str, ...] = ()) -> port.Image:
+        """See `port.Images.import_root`; the content is measured, not kept."""
+        size_bytes = await asyncio.to_thread(fake_exec.source_size, source)
+        return self.add_image(name, command=command, size_bytes=size_bytes)
+
+    async def build(
+        self, context: Path, name: str, *, containerfile: Path | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """See `port.Images.build`; knows FROM, ENV and CMD, passes over the rest."""
+        file = containerfile or context / "Containerfile"
+        text = await asyncio.to_thread(file.read_text)
+        command: tuple[str, ...] = ()
+        env: dict[str, str] = {}
+        for line in text.splitlines():
+            yield f"STEP: {line}\n".encode()
+            instruction, _, rest = line.partition(" ")
+            if instruction == "FROM":
+                base = self._find(rest.strip())
+                if base is None:
+                    message = f'cannot build image "{name}" from {context}: {rest.strip()}: image not known'
+                    raise errors.Invalid(message, reason="BuildFailed", hint="the output says at which step")
+                command, env = base.command, dict(base.env)
+            elif instruction == "ENV":
+                key, _, value = rest.strip().partition("=")
+                env[key] = value.strip('"')
+            elif instruction == "CMD":
+                command = tuple(msgspec.json.decode(rest, type=list[str]))
+        self.add_image(name, command=command, env=env)
+
+    async def remove_image(self, name: str) -> None:
+        """See `port.Images.remove_image`."""
+        found = self._find(name)
+        if found is None:
+            return
+        if any(self._find(container.spec.image) is found for container in self._containers.values()):
+            message = f'cannot remove image "{name}": it is in use by a container'
+            raise errors.Conflict(message, reason="ImageInUse", hint="remove the containers made from it")
+        del self._images[found.image.names[0]]
+
+    def add_image(
+        self, name: str, *, command: tuple[str, ...] = (), size_bytes: int = 0, env: Mapping[str, str] | None = None
+    ) -> port.Image:
+        """Put an image into the store, in place of another of that name."""
+        full = fake_exec.full_name(name)
+        image = port.Image(id=secrets.token_hex(32), names=(full,), size_bytes=size_bytes, created_at=time.time())
+        self._images[full] = _FakeImage(image, command, dict(env or {}))
+        return image
+
+    def _find(self, name: str) -> _FakeImage | None:
+        by_id = (kept for kept in self._images.values() if kept.image.id == name)
+        return self._images.get(fake_exec.full_name(name)) or next(by_id, None)

@@ -1,0 +1,85 @@
+"""Sessions and images of the fake engine that need no engine: a process beside a container's own, names, sizes."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from fairlead import errors
+from fairlead.engine.fake import shell
+
+_END_OF_TRANSMISSION: Final = b"\x04"
+
+
+class FakeExec:
+    """`port.ExecSession` over a `fake_shell` program."""
+
+    def __init__(self, process: shell.Process, *, tty: bool, stdin: bool) -> None:
+        self.task: asyncio.Task[None] | None = None
+        self._has_terminal = tty
+        self._output: asyncio.Queue[bytes] = asyncio.Queue()
+        self._input: asyncio.Queue[bytes] = asyncio.Queue()
+        if not stdin:
+            self._input.put_nowait(b"")
+        self._process = replace(process, emit=self._emit, read=self._input.get)
+        self._exit_code = shell.KILLED
+
+    def _emit(self, data: bytes) -> None:
+        self._output.put_nowait(data.replace(b"\n", b"\r\n") if self._has_terminal else data)
+
+    async def live(self, argv: tuple[str, ...]) -> None:
+        """Run the program to its end; the engine makes this a task."""
+        try:
+            self._exit_code = await shell.run(self._process, argv)
+        except shell.Killed:
+            self._exit_code = shell.KILLED
+        finally:
+            self._output.put_nowait(b"")
+
+    async def read(self) -> bytes:
+        """See `port.ExecSession.read`."""
+        data = await self._output.get()
+        if not data:
+            self._output.put_nowait(b"")  # the end stays the end
+        return data
+
+    async def write(self, data: bytes) -> None:
+        """See `port.ExecSession.write`."""
+        self._input.put_nowait(b"" if data == _END_OF_TRANSMISSION else data)
+
+    async def resize(self, rows: int, columns: int) -> None:
+        """See `port.ExecSession.resize`."""
+        if self._has_terminal:
+            self._process.size = (rows, columns)
+
+    async def wait(self) -> int:
+        """See `port.ExecSession.wait`."""
+        if self.task is not None:
+            await asyncio.wait([self.task])
+        return self._exit_code
+
+    async def close(self) -> None:
+        """See `port.ExecSession.close`."""
+        if self.task is not None:
+            self.task.cancel()
+            await asyncio.wait([self.task])
+
+
+def full_name(name: str) -> str:
+    """Return a name as podman stores it: `web` is `localhost/web:latest`."""
+    head = name.partition("/")[0]
+    is_qualified = "/" in name and ("." in head or ":" in head or head == "localhost")
+    full = name if is_qualified else f"localhost/{name}"
+    return full if ":" in full.rpartition("/")[2] else f"{full}:latest"
+
+
+def source_size(source: Path) -> int:
+    """Return the bytes of a folder's files or of a tar. Raises: Invalid (`ImageSourceInvalid`): neither."""
+    if source.is_dir():
+        return sum(path.lstat().st_size for path in source.rglob("*") if path.is_file())
+    if source.is_file() and ".tar" in source.name:
+        return source.stat().st_size
+    message = f"{source} is neither a folder nor a tar"
+    raise errors.Invalid(message, reason="ImageSourceInvalid", hint="give a folder, or a tar (also .gz, .xz, .zst)")

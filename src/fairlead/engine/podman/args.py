@@ -1,0 +1,145 @@
+"""Podman's argument lists, built from a `ContainerSpec`; pure.
+
+Nothing of the host leaks in: every variable is written `NAME=value` (podman copies the host's value for a bare name),
+and `--http-proxy=false` keeps the host's proxies out. Pulling is always an act of its own, so `--pull=never`. Logs go
+to a file podman can follow, whatever its configured default. Image health checks are for nobody here: Kubernetes
+ignores them and podman needs systemd for them.
+
+Source: podman-create(1), podman-exec(1), podman-logs(1) of podman 4.3.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from fairlead import errors
+from fairlead.engine import port
+from fairlead.engine.podman import host as podman_host
+
+_NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*\Z")  # podman's own rule for names
+_STEADY: Final = ("--pull=never", "--http-proxy=false", "--no-healthcheck", "--log-driver=k8s-file")
+
+
+def create(spec: port.ContainerSpec, host: podman_host.Host, *, network: str) -> list[str]:
+    """Return the arguments of `podman` that create the container, held in podman's books only.
+
+    Args:    host: this machine's oddities.   network: podman network mode where `spec.network_of` is None.
+    Raises:  Invalid: a name, path or variable that podman cannot be told.
+    """
+    check_name(spec.name)
+    return [
+        *host.globals,
+        "create",
+        f"--name={spec.name}",
+        *_STEADY,
+        *(f"--ulimit={limit}" for limit in host.ulimits),
+        *_network(spec, network),
+        *(f"--label={key}={value}" for key, value in spec.labels.items()),
+        *_env(spec.env),
+        *(f"--device={name}" for name in spec.cdi_devices),
+        *(f"--device={_colons(node)}" for node in spec.device_nodes),
+        *(argument for bind in spec.binds for argument in _bind(bind)),
+        *_limits(spec),
+        *_rights(spec),
+        *_process(spec),
+        spec.image,
+        *spec.args,
+    ]
+
+
+def check_name(name: str) -> None:
+    """Raises Invalid (`ContainerNameInvalid`) for a name podman refuses, or would take for an option."""
+    if not _NAME.match(name):
+        message = f'container name "{name}" is not letters, digits, "_", "." and "-", a letter or digit first'
+        raise errors.Invalid(message, reason="ContainerNameInvalid", hint="choose another name")
+
+
+def execute(name: str, argv: Sequence[str], *, tty: bool, stdin: bool, env: Mapping[str, str]) -> list[str]:
+    """Return the arguments of `podman` that run one more process."""
+    flags = [flag for flag, wanted in (("--interactive", stdin), ("--tty", tty)) if wanted]
+    return ["exec", *flags, *_env(env), name, *argv]
+
+
+def logs(name: str, *, follow: bool, tail: int | None, timestamps: bool) -> list[str]:
+    """Return the arguments of `podman` that print a container's output."""
+    flags = [flag for flag, wanted in (("--follow", follow), ("--timestamps", timestamps)) if wanted]
+    return ["logs", *flags, *([f"--tail={tail}"] if tail is not None else []), name]
+
+
+def label_filters(labels: Mapping[str, str]) -> list[str]:
+    """Return the `--filter` arguments that select containers carrying all labels; "" matches any value."""
+    return [f"--filter=label={key}={value}" if value else f"--filter=label={key}" for key, value in labels.items()]
+
+
+def _network(spec: port.ContainerSpec, network: str) -> list[str]:
+    # Who joins a network namespace shares its host name too; podman refuses another one.
+    if spec.network_of is not None:
+        check_name(spec.network_of)
+        return [f"--network=container:{spec.network_of}"]
+    return [f"--network={network}", *([f"--hostname={spec.hostname}"] if spec.hostname else [])]
+
+
+def _env(env: Mapping[str, str]) -> list[str]:
+    for name in env:
+        if not name or "=" in name or "\0" in name:
+            message = f'environment variable name "{name}" is empty or holds "="'
+            raise errors.Invalid(message, reason="EnvInvalid", hint="choose another name")
+    return [f"--env={name}={value}" for name, value in env.items()]
+
+
+def _colons(parts: Sequence[str]) -> str:
+    for part in parts:
+        if ":" in part:
+            message = f'device path "{part}" holds a colon, which podman cannot be told'
+            raise errors.Invalid(message, reason="DevicePathInvalid", hint="use a path without colons")
+    return ":".join(parts)
+
+
+def _bind(bind: port.Bind) -> list[str]:
+    paths = (bind.host_path, bind.container_path)
+    for path in paths:
+        if not path.startswith("/"):
+            message = f'bind path "{path}" is not absolute'
+            raise errors.Invalid(message, reason="BindInvalid", hint="write it from / on")
+    if not any(":" in path for path in paths):
+        return [f"--volume={bind.host_path}:{bind.container_path}:{'ro' if bind.is_read_only else 'rw'}"]
+    if any("," in path for path in paths):
+        message = f'bind of "{bind.host_path}" holds both ":" and ",", which podman cannot be told'
+        raise errors.Invalid(message, reason="BindInvalid", hint="use paths without commas")
+    read_only = str(bind.is_read_only).lower()
+    return [f"--mount=type=bind,src={bind.host_path},dst={bind.container_path},ro={read_only}"]
+
+
+def _limits(spec: port.ContainerSpec) -> list[str]:
+    found = []
+    if spec.cpu_limit is not None:
+        found.append(f"--cpus={max(spec.cpu_limit, 0.01):g}")  # the kernel's floor: 1 ms of each 100 ms
+    if spec.memory_limit_bytes is not None:
+        # Equal to the memory limit: no swap, as Kubernetes has it.
+        found += [f"--memory={spec.memory_limit_bytes}b", f"--memory-swap={spec.memory_limit_bytes}b"]
+    return found
+
+
+def _rights(spec: port.ContainerSpec) -> list[str]:
+    # podman's own folders in memory would be writable where Kubernetes has none
+    root = ["--read-only", "--read-only-tmpfs=false"] if spec.is_root_read_only else []
+    gain = [] if spec.may_gain_privileges else ["--security-opt=no-new-privileges"]
+    return [*root, *gain, *(f"--cap-drop={name}" for name in spec.dropped_capabilities)]
+
+
+def _process(spec: port.ContainerSpec) -> list[str]:
+    found = [f"--entrypoint={json.dumps(list(spec.command))}"] if spec.command else []
+    if spec.working_dir:
+        found.append(f"--workdir={spec.working_dir}")
+    if spec.user:
+        found.append(f"--user={spec.user}")
+    return [*found, *(flag for flag, wanted in (("--tty", spec.tty), ("--interactive", spec.stdin)) if wanted)]
+
+
+def grace(grace_s: float) -> int:
+    """Return whole seconds for podman, never less than asked."""
+    return max(0, math.ceil(grace_s))

@@ -1,0 +1,210 @@
+"""Containers and images through podman's command line: the real implementation of `engine.port`.
+
+`create` is `podman create` and `podman init`: podman's books first, then the OCI runtime's create, which leaves the
+process held before its first instruction with namespaces, mounts and device rules in force. `start` lets it go. A death
+of ours in between leaves a container that `list_containers` shows as created without a pid; `start` finishes it.
+
+Nothing is remembered but what speeds things up: all state is podman's and is read back by name and labels, so that a
+restart of ours adopts what runs. Podman's messages become our errors in `podman_errors`; this machine's oddities are
+found in `podman_host`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from fairlead import command, errors, settings, telemetry
+from fairlead.engine import port
+from fairlead.engine.podman import args, events, images
+from fairlead.engine.podman import errors as podman_errors
+from fairlead.engine.podman import exec as podman_exec
+from fairlead.engine.podman import host as podman_host
+from fairlead.engine.podman import json as podman_json
+
+_RETRIES: Final = 3
+_MARGIN_S: Final = 60.0
+"""What podman may take to stop a container over the grace it was given."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Brief:
+    """What an inspect was asked for."""
+
+    status: str
+    """Podman's own word."""
+    pid: int
+    id: str
+
+
+class PodmanEngine(images.PodmanImages):
+    """`port.Engine` and `port.Images` over the podman program."""
+
+    def __init__(self, group: settings.EngineSettings, *, root: Path = Path("/")) -> None:
+        super().__init__(group, root=root)
+        # Created by us and not yet started: `start` need not ask podman first. Lost on a restart, and then it asks.
+        self._held: set[str] = set()
+        # Whether an ended container was killed for memory never changes; asking takes an inspect.
+        self._oom: dict[tuple[str, int], bool] = {}
+
+    async def create(self, spec: port.ContainerSpec) -> port.ContainerState:
+        """See `port.Engine.create`."""
+        host = await self._podman.host()
+        try:
+            state = await self._create(spec, host)
+        except errors.Unavailable as error:
+            if error.reason != "NetworkUnusable" or not host.may_fall_back or spec.network_of is not None:
+                raise
+            self._podman.give_up_network(error)
+            state = await self._create(spec, await self._podman.host())
+        self._held.add(spec.name)
+        return state
+
+    async def _create(self, spec: port.ContainerSpec, host: podman_host.Host) -> port.ContainerState:
+        subject = f'container "{spec.name}"'
+        arguments = args.create(spec, host, network=host.network)
+        with telemetry.timed("podman created", container=spec.name):
+            created = await self._podman.checked(subject, "create", *arguments)
+        identity = created.stdout.decode().split()[-1]
+        telemetry.crash_point("engine.created")
+        try:
+            with telemetry.timed("podman initialised", container=spec.name):
+                folder = await self._bundle(identity, host)
+                await self._podman.checked(subject, "start", "init", spec.name, folder=folder)
+        except errors.FairleadError:
+            await self.remove(spec.name)
+            raise
+        return port.ContainerState(
+            id=identity,
+            name=spec.name,
+            phase=port.ContainerPhase.CREATED,
+            labels=dict(spec.labels),
+            image=spec.image,
+            pid=await self._pid(spec.name, identity, host),
+            env=await self._environment(identity, host),
+        )
+
+    async def _bundle(self, identity: str, host: podman_host.Host) -> Path:
+        # conmon notes an OOM kill as a file in the folder podman was started in; podman 4.3 looks for it in the bundle.
+        folder = host.bundle_folder / identity / "userdata"
+        return folder if await asyncio.to_thread(folder.is_dir) else Path("/")
+
+    async def _pid(self, name: str, identity: str, host: podman_host.Host) -> int:
+        # conmon's own file spares an inspect of 30 ms on the way to every start.
+        file = host.pid_folder / identity / "userdata" / "pidfile"
+        try:
+            return int(await asyncio.to_thread(file.read_text))
+        except (OSError, ValueError):
+            return (await self._inspect(name)).pid
+
+    async def _environment(self, identity: str, host: podman_host.Host) -> Mapping[str, str] | None:
+        # The OCI configuration has the image's variables and the container's own, and costs no inspect.
+        file = host.bundle_folder / identity / "userdata" / "config.json"
+        try:
+            text = await asyncio.to_thread(file.read_bytes)
+            lines = podman_json.decode(text, podman_json.Bundle, what="bundle").process.env
+        except (OSError, errors.ProtocolError):
+            return None
+        return None if lines is None else podman_json.variables(lines)
+
+    async def _inspect(self, name: str) -> _Brief:
+        """Raises: NotFound (`ContainerNotFound`)."""
+        arguments = ("container", "inspect", "--format={{.State.Status}} {{.State.Pid}} {{.Id}}", name)
+        result = await self._podman.checked(f'container "{name}"', "inspect", *arguments)
+        status, pid, identity = result.stdout.decode().split()
+        return _Brief(status, int(pid), identity)
+
+    async def start(self, name: str) -> None:
+        """See `port.Engine.start`."""
+        args.check_name(name)
+        # `podman start` runs an ended container once more: only one that never ran may be started.
+        folder = Path("/")
+        if name not in self._held:
+            brief = await self._inspect(name)
+            if brief.status not in {"created", "configured", "initialized"}:
+                return
+            folder = await self._bundle(brief.id, await self._podman.host())
+        await self._podman.checked(f'container "{name}"', "start", "start", name, folder=folder)
+        self._held.discard(name)
+
+    async def stop(self, name: str, *, grace_s: float) -> None:
+        """See `port.Engine.stop`."""
+        args.check_name(name)
+        self._held.discard(name)
+        seconds = args.grace(grace_s)
+        arguments = ("stop", "--ignore", f"--time={seconds}", name)
+        await self._podman.checked(f'container "{name}"', "stop", *arguments, timeout_s=seconds + _MARGIN_S)
+
+    async def remove(self, name: str) -> None:
+        """See `port.Engine.remove`. Raises: Conflict (`ContainerInUse`): others join its network namespace."""
+        args.check_name(name)
+        self._held.discard(name)
+        arguments = ("rm", "--force", "--time=0", "--ignore", "--volumes", name)
+        await self._podman.checked(f'container "{name}"', "remove", *arguments)
+
+    async def list_containers(self, labels: Mapping[str, str]) -> tuple[port.ContainerState, ...]:
+        """See `port.Engine.list_containers`."""
+        rows = await self._rows(labels)
+        ended = [row for row in rows if row.phase is port.ContainerPhase.EXITED]
+        await self._learn_oom([row for row in ended if (row.id, row.exited_at) not in self._oom])
+        return tuple(
+            podman_json.container_state(row, oom_killed=self._oom.get((row.id, row.exited_at), False)) for row in rows
+        )
+
+    async def _rows(self, labels: Mapping[str, str]) -> list[podman_json.Container]:
+        arguments = ("ps", "--all", "--no-trunc", "--format=json", *args.label_filters(labels))
+        for attempt in range(_RETRIES):
+            result = await self._podman.run(*arguments)
+            if result.code == 0:
+                return podman_json.decode(result.stdout, list[podman_json.Container], what="container list")
+            error = podman_errors.translate("containers", "list", result)
+            # A container removed while podman walks its list fails the whole walk.
+            if error.reason != "ContainerNotFound" or attempt == _RETRIES - 1:
+                raise error
+        return []
+
+    async def _learn_oom(self, rows: Sequence[podman_json.Container]) -> None:
+        if not rows:
+            return
+        # Those removed meanwhile make the exit code 125; the others are printed all the same.
+        result = await self._podman.run(
+            "container", "inspect", "--format={{.Id}} {{.State.OOMKilled}}", *(row.id for row in rows)
+        )
+        said = dict(line.split(" ", 1) for line in result.stdout.decode().splitlines() if " " in line)
+        for row in rows:
+            if row.id in said:
+                self._oom[row.id, row.exited_at] = said[row.id].strip() == "true"
+        while len(self._oom) > 10_000:
+            del self._oom[next(iter(self._oom))]
+
+    def watch_changes(self) -> AsyncGenerator[str, None]:
+        """See `port.Engine.watch_changes`; nothing after this call is missed."""
+        return events.watch(self._podman, since=time.time())
+
+    async def logs(self, name: str, *, follow: bool, tail: int | None, timestamps: bool) -> AsyncGenerator[bytes, None]:
+        """See `port.Engine.logs`. Raises: NotFound (`ContainerNotFound`)."""
+        args.check_name(name)
+        await self._inspect(name)
+        argv = self._podman.argv(*args.logs(name, follow=follow, tail=tail, timestamps=timestamps))
+        async with command.opened(argv, env=self._podman.env, merged=True) as running:
+            while chunk := await running.output.read():
+                yield chunk
+
+    async def exec(self, name: str, argv: tuple[str, ...], *, tty: bool, stdin: bool) -> podman_exec.PodmanExec:
+        """See `port.Engine.exec`."""
+        args.check_name(name)
+        brief = await self._inspect(name)
+        if brief.status != "running":
+            message = f'container "{name}" is {brief.status}, not running'
+            raise errors.Conflict(message, reason="ContainerNotRunning", hint="exec needs a running container")
+        mark = secrets.token_hex(8)
+        env = {podman_exec.MARK: mark, **({"TERM": "xterm-256color"} if tty else {})}
+        arguments = args.execute(name, argv, tty=tty, stdin=stdin, env=env)
+        return await podman_exec.open_session(
+            self._podman.argv(*arguments), env=self._podman.env, tty=tty, stdin=stdin, mark=mark, pid=brief.pid or None
+        )

@@ -1,0 +1,135 @@
+"""One more process in a running container, through `podman exec`: its streams, its terminal, its end.
+
+With a terminal, podman gets the inner side of one of ours and keeps the container's own terminal in step with it: we
+set the size (TIOCSWINSZ) and send SIGWINCH, podman passes it on. Without one, podman gets pipes, output and errors in
+the same one, in order.
+
+Killing `podman exec` leaves the process in the container running, and podman 4 has no way to end it. So each session
+carries a variable of its own, `FAIRLEAD_EXEC`, and whatever in the container's cgroup still has it is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import asyncio.subprocess
+import contextlib
+import fcntl
+import os
+import signal
+import struct
+import termios
+import tty as terminal
+from pathlib import Path
+from typing import Final
+
+from fairlead import command, pipe
+
+MARK: Final = "FAIRLEAD_EXEC"
+_END_OF_TRANSMISSION: Final = b"\x04"
+
+
+class PodmanExec:
+    """`port.ExecSession` over a `podman exec` process."""
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        *,
+        output: pipe.Pipe,
+        feed: pipe.Pipe | None,
+        has_terminal: bool,
+        mark: str,
+        pid: int | None,
+    ) -> None:
+        self._process = process
+        self._output = output
+        self._input = feed
+        self._has_terminal = has_terminal
+        self._mark = mark
+        self._pid = pid
+
+    async def read(self) -> bytes:
+        """See `port.ExecSession.read`."""
+        return await self._output.read()
+
+    async def write(self, data: bytes) -> None:
+        """See `port.ExecSession.write`."""
+        if self._input is None:
+            return
+        if data or self._has_terminal:
+            await self._input.write(data or _END_OF_TRANSMISSION)
+        else:
+            self._input.close()
+
+    async def resize(self, rows: int, columns: int) -> None:
+        """See `port.ExecSession.resize`."""
+        if self._has_terminal and self._process.returncode is None:
+            fcntl.ioctl(self._output.descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGWINCH)
+
+    async def wait(self) -> int:
+        """See `port.ExecSession.wait`."""
+        return await self._process.wait()
+
+    async def close(self) -> None:
+        """See `port.ExecSession.close`."""
+        is_running = self._process.returncode is None
+        self._output.close()
+        if self._input is not None:
+            self._input.close()
+        if is_running and self._pid is not None:
+            await asyncio.to_thread(kill_marked, self._pid, self._mark)
+        await command.end(self._process)
+
+
+async def open_session(
+    argv: list[str], *, env: dict[str, str], tty: bool, stdin: bool, mark: str, pid: int | None
+) -> PodmanExec:
+    """Start `podman exec` on a terminal or on pipes.
+
+    Args:    mark: value of the variable `MARK` in the process.   pid: the container's first process, on the host.
+    Raises:  Unavailable: podman is not installed.
+    """
+    if tty:
+        ours, theirs = os.openpty()
+        # What is written before podman takes over must reach the container's terminal as it is.
+        terminal.setraw(theirs)
+        feed = pipe.Pipe(os.dup(ours)) if stdin else None
+        inner, given = theirs, [theirs]
+    else:
+        ours, theirs = os.pipe()
+        inner, ours_in = os.pipe() if stdin else (os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC), -1)
+        feed = pipe.Pipe(ours_in) if stdin else None
+        given = [inner, theirs]
+    output = pipe.Pipe(ours)
+    try:
+        process = await command.started(argv, env=env, stdin=inner, output=theirs)
+    except BaseException:
+        output.close()
+        if feed is not None:
+            feed.close()
+        raise
+    finally:
+        for descriptor in given:
+            os.close(descriptor)
+    return PodmanExec(process, output=output, feed=feed, has_terminal=tty, mark=mark, pid=pid)
+
+
+def kill_marked(pid: int, mark: str, *, root: Path = Path("/")) -> int:
+    """Kill every process beside `pid` (same pid namespace) whose environment carries the mark; returns how many."""
+    wanted = f"{MARK}={mark}".encode()
+    count = 0
+    for folder in (root / "proc").glob("[0-9]*"):
+        number = int(folder.name)
+        try:
+            if number != pid and wanted in (folder / "environ").read_bytes().split(b"\0") and _beside(pid, folder):
+                os.kill(number, signal.SIGKILL)
+                count += 1
+        except (OSError, ProcessLookupError):
+            continue  # ended while we looked
+    return count
+
+
+def _beside(pid: int, folder: Path) -> bool:
+    return (folder / "ns/pid").readlink() == (folder.parent / str(pid) / "ns/pid").readlink()

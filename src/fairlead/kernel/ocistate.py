@@ -1,0 +1,80 @@
+"""Which containers OCI runtimes run on this machine, found in the state they keep: id, first process, bundle.
+
+runc and crun write a file a container below /run, whoever called them (podman, containerd, a shell). Nothing is asked
+of an engine. What cannot be read is passed over: a state may vanish while it is looked at.
+Source: runc libcontainer/container_linux.go, State (`state.json`); crun libcrun/status.c (`status`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from fairlead import errors
+from fairlead_cdi import oci
+
+_PATTERNS: Final = (
+    "run/runc/*/state.json",
+    "run/containerd/runc/*/*/state.json",
+    "run/docker/runtime-runc/*/*/state.json",
+    "run/crun/*/status",
+    "run/containerd/crun/*/*/status",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """One container of a runtime whose first process lives."""
+
+    id: str
+    pid: int
+    bundle: Path
+
+
+class _Config(msgspec.Struct):
+    labels: list[str] = []
+
+
+class _Runc(msgspec.Struct):
+    init_process_pid: int = 0
+    config: _Config = msgspec.field(default_factory=_Config)
+
+
+class _Crun(msgspec.Struct):
+    pid: int = 0
+    bundle: str = ""
+
+
+def list_running(root: Path = Path("/")) -> tuple[Running, ...]:
+    """Return the containers of all runtimes, by id."""
+    found = {item.id: item for item in _states(root)}
+    return tuple(found[key] for key in sorted(found))
+
+
+def _states(root: Path) -> Iterator[Running]:
+    for pattern in _PATTERNS:
+        for path in root.glob(pattern):
+            with contextlib.suppress(OSError, msgspec.MsgspecError):
+                data = path.read_bytes()
+                if path.name == "status":
+                    crun = msgspec.json.decode(data, type=_Crun)
+                    pid, bundle = crun.pid, crun.bundle
+                else:
+                    runc = msgspec.json.decode(data, type=_Runc)
+                    label = next((one for one in runc.config.labels if one.startswith("bundle=")), "")
+                    pid, bundle = runc.init_process_pid, label.removeprefix("bundle=")
+                if pid and (root / "proc" / str(pid)).exists():
+                    yield Running(id=path.parent.name, pid=pid, bundle=Path(bundle))
+
+
+def read_config(bundle: Path) -> dict[str, Any] | None:
+    """Return a bundle's runtime spec, None where it cannot be read any more."""
+    try:
+        return oci.decode_config((bundle / "config.json").read_bytes())
+    except (OSError, errors.ProtocolError):
+        return None

@@ -1,0 +1,112 @@
+"""Who in a container has a device open, and how such a process is ended.
+
+A device rule is asked when a node is opened; what is open stays open, and what is mapped stays mapped, also after the
+rule is gone and the node with it. So a device can be taken from a container only when nobody in it holds it. Looked at
+are the descriptors and the mappings of every process in the container's cgroups, and of those that share its mount
+namespace; a descriptor that was sent to a process elsewhere is not found (who could send it had it open before).
+Source: proc_pid_fd(5), proc_pid_map_files(5), pidfd_open(2).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from fairlead.kernel import cgroup
+
+_END_S: Final = 5.0
+_FORMATS: Final = {stat.S_IFCHR: "c", stat.S_IFBLK: "b"}
+Number = tuple[str, int, int]
+"""`c` or `b`, major, minor."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """One process that has a device open or mapped."""
+
+    pid: int
+    """On the host."""
+    name: str
+    """As the process calls itself."""
+    is_first: bool
+    """The container's own first process: with it the container ends."""
+    devices: tuple[Number, ...]
+
+
+def find_holders(pid: int, numbers: Iterable[Number], *, root: Path = Path("/")) -> tuple[Holder, ...]:
+    """Return the container's processes that hold one of the devices, by pid.
+
+    Args: pid: host pid of the container's first process.   root: where /proc is.
+    """
+    wanted, proc = frozenset(numbers), root / "proc"
+    found: list[Holder] = []
+    for member in sorted(_members(proc, pid, root)):
+        held = frozenset(_held(proc / str(member))) & wanted
+        if held:
+            with contextlib.suppress(OSError):
+                name = (proc / str(member) / "comm").read_text().strip()
+                found.append(Holder(pid=member, name=name, is_first=member == pid, devices=tuple(sorted(held))))
+    return tuple(found)
+
+
+def _members(proc: Path, pid: int, root: Path) -> set[int]:
+    members: set[int] = set()
+    with contextlib.suppress(OSError):
+        members |= cgroup.members(cgroup.of_process(proc / str(pid), root))
+        namespace = (proc / str(pid) / "ns/mnt").readlink()
+        if namespace == (proc / "self/ns/mnt").readlink():
+            return members | {pid}
+        for entry in proc.iterdir():
+            if entry.name.isdecimal():
+                with contextlib.suppress(OSError):
+                    if (entry / "ns/mnt").readlink() == namespace:
+                        members.add(int(entry.name))
+    return members
+
+
+def _held(process: Path) -> Iterator[Number]:
+    """Yield every device a process has open or mapped."""
+    for folder in (process / "fd", process / "map_files"):
+        with contextlib.suppress(OSError):
+            for entry in os.scandir(folder):
+                with contextlib.suppress(OSError):
+                    status = entry.stat()
+                    kind = _FORMATS.get(stat.S_IFMT(status.st_mode))
+                    if kind is not None:
+                        yield kind, os.major(status.st_rdev), os.minor(status.st_rdev)
+
+
+def end(holders: Iterable[Holder]) -> tuple[int, ...]:
+    """Kill these processes and wait until they are gone; returns the pids of those still there after 5 s.
+
+    Each is signalled through a descriptor of its own process, never by a number that another may have by then.
+    """
+    waiting: dict[int, int] = {}
+    for holder in holders:
+        with contextlib.suppress(ProcessLookupError):
+            handle = os.pidfd_open(holder.pid)
+            waiting[handle] = holder.pid
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
+    try:
+        poll = select.poll()
+        for handle in waiting:
+            poll.register(handle, select.POLLIN)
+        left = dict(waiting)
+        while left:
+            ready = poll.poll(_END_S * 1000)
+            if not ready:
+                break
+            for handle, _ in ready:
+                poll.unregister(handle)
+                del left[handle]
+        return tuple(left.values())
+    finally:
+        for handle in waiting:
+            os.close(handle)

@@ -1,0 +1,129 @@
+"""A probe that waits: started before its container is there, so that its own start costs no time when it is.
+
+A container may live for milliseconds, a Python program takes tens of them to start. So a probe is started ahead, waits
+for its orders on standard input, and is put into the container's device cgroups the moment its rules are in force: with
+a process in it a cgroup cannot be removed, and its rules stay to be asked. A runtime waits a moment for a cgroup to
+become empty (runc a second), or ends what is in it; a probe with its orders needs a few milliseconds.
+
+A probe that waits is one idle process of 9 MB. It ends with its standard input, so with whoever started it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Self
+
+from fairlead import command, errors, pipe
+
+ANSWER_S: Final = 6.0
+
+
+class Prober:
+    """One waiting probe, good for one answer; `close` it in the end."""
+
+    def __init__(self, process: asyncio.subprocess.Process, orders: pipe.Pipe, output: pipe.Pipe) -> None:
+        self._process, self._orders, self._output = process, orders, output
+        self.entered: set[Path] = set()
+
+    @classmethod
+    async def start(cls, argv: Sequence[str]) -> Self:
+        """Start a probe. Raises: Unavailable: it cannot be started."""
+        theirs, ours = os.pipe()
+        orders = pipe.Pipe(ours)
+        ours, answers = os.pipe()
+        output = pipe.Pipe(ours)
+        try:
+            process = await command.started(argv, env={}, stdin=theirs, output=answers)
+        except BaseException:
+            orders.close()
+            output.close()
+            raise
+        finally:
+            os.close(theirs)
+            os.close(answers)
+        return cls(process, orders, output)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it is still there."""
+        return self._process.returncode is None
+
+    def enter(self, folder: Path) -> None:
+        """Put the probe into a cgroup ahead of its orders; where that may not be, the probe says so itself later."""
+        with contextlib.suppress(OSError):
+            (folder / "cgroup.procs").write_text(str(self._process.pid))
+            self.entered.add(folder)
+
+    async def ask(self, words: Sequence[str]) -> tuple[int, str]:
+        """Give the probe its orders, the arguments it would be started with; returns its exit code and its words.
+
+        Raises: Unavailable: it does not end in time.
+        """
+        said = b""
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                await self._orders.write("\0".join(words).encode())
+                self._orders.close()
+                while piece := await self._output.read():
+                    said += piece
+                code = await self._process.wait()
+        except TimeoutError as error:
+            message = f"the probe did not end within {ANSWER_S:g} s"
+            raise errors.Unavailable(message, reason="ProgramTimeout", hint="is the machine overloaded?") from error
+        return code, said.decode(errors="replace").strip()
+
+    async def close(self) -> None:
+        """End it, asked or not."""
+        self._orders.close()
+        await command.end(self._process, at_once=True)
+        self._output.close()
+
+
+class Spare:
+    """Keeps one probe waiting."""
+
+    def __init__(self, argv: Sequence[str]) -> None:
+        """Take how a waiting probe is started; nothing is before `run`."""
+        self._argv = argv
+        self._idle: Prober | None = None
+        self._wanted = asyncio.Event()
+        self._is_kept = False
+
+    def keep(self, is_kept: bool) -> None:
+        """Have one wait from now on, or none."""
+        self._is_kept = is_kept
+        self._wanted.set()
+
+    async def take(self) -> Prober:
+        """Return the one that waits, else a new one; the caller closes it. Raises: Unavailable."""
+        idle, self._idle = self._idle, None
+        if idle is not None and idle.is_waiting:
+            return idle
+        return await Prober.start(self._argv)
+
+    def refill(self) -> None:
+        """Have the next one wait; called once the last one has answered, not to be in its way."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Keep one for ever; where none can be started, `take` says so."""
+        try:
+            while True:
+                await self._wanted.wait()
+                self._wanted.clear()
+                if self._is_kept and self._idle is None:
+                    with contextlib.suppress(errors.Unavailable):
+                        self._idle = await Prober.start(self._argv)
+                elif not self._is_kept:
+                    await self._drop()
+        finally:
+            await self._drop()
+
+    async def _drop(self) -> None:
+        idle, self._idle = self._idle, None
+        if idle is not None:
+            await idle.close()

@@ -1,0 +1,233 @@
+"""What the kernel enforces for one container, read back: device rules, device nodes, and what `open()` says.
+
+Given the host pid of a container's process (a created one, still held before its first instruction, will do):
+
+- the device rules in force in its cgroups, of both versions: see `node.devicecgroup`.
+- the character devices under /dev of its mount namespace, with their numbers.
+- what `open()` says there, for paths and for bare device numbers, asked by `probe`, a process that joins the
+  container's device cgroups and mount namespace.
+
+Nothing is claimed that was not read: whatever could not be is named in `unread`, with the reason. Reading changes
+nothing in the container. Opening a node asks its driver, which may take its time on a GPU nobody has open; the probe
+has a time limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import stat
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import util
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from fairlead import command, errors
+from fairlead.kernel import cgroup as devicecgroup
+from fairlead.kernel import probeprocess
+from fairlead.kernel.programs import openprobe
+from fairlead.model.devicerule import DeviceRules
+
+_PROBE_S: Final = 6.0
+_CAP_MKNOD: Final = 27  # include/uapi/linux/capability.h
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceNode:
+    """A character device in the container's /dev."""
+
+    path: str
+    """As the container sees it."""
+    major: int
+    minor: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Isolation:
+    """What was read of one container."""
+
+    rules: tuple[str, ...]
+    """Device cgroup rules in force, in the kernel's words (`c 195:0 rwm`); those of BPF programs in the same form."""
+    in_force: DeviceRules | None
+    """The same as values; None where they could not all be told."""
+    nodes: tuple[DeviceNode, ...]
+    """By path."""
+    opens: Mapping[str, str]
+    """What `open()` said, by path or by `major:minor`: `OK`, an errno name, or `mknod:` and an errno name."""
+    unread: tuple[str, ...]
+    """What could not be read, and why."""
+
+
+class Held:
+    """A container held open: its namespace and folders can be read after its process has ended."""
+
+    def __init__(
+        self, process: Path, cgroups: tuple[devicecgroup.Cgroup, ...], namespace: int | None, root: int | None
+    ) -> None:
+        self.cgroups = cgroups
+        self._handles = (namespace, root)
+        # By this process's own number: the probe, which opens it, is another one.
+        self.namespace = Path(f"/proc/{os.getpid()}/fd/{namespace}") if namespace is not None else process / "ns/mnt"
+        self.devices = Path(f"/proc/self/fd/{root}/dev") if root is not None else process / "root/dev"
+
+    def close(self) -> None:
+        """Let go."""
+        for handle in self._handles:
+            if handle is not None:
+                os.close(handle)
+
+
+def hold(pid: int, root: Path = Path("/")) -> Held:
+    """Take hold of the container of a process: a few system calls, so that one of milliseconds can be caught.
+
+    Args:    root: where /proc is.   What cannot be held is read by the process's number, while it lives.
+    Raises:  NotFound (`ProcessGone`): there is no such process.
+    """
+    process = root / "proc" / str(pid)
+    namespace, folder = _open(process / "ns/mnt", os.O_RDONLY), _open(process / "root", os.O_PATH | os.O_DIRECTORY)
+    try:
+        return Held(process, devicecgroup.of_process(process, root), namespace, folder)
+    except OSError as error:
+        for handle in (namespace, folder):
+            if handle is not None:
+                os.close(handle)
+        if not isinstance(error, FileNotFoundError | ProcessLookupError):
+            raise
+        raise gone(pid) from error
+
+
+def gone(pid: int) -> errors.NotFound:
+    """Return what is raised where a container's process has ended."""
+    message = f"process {pid} is gone: nothing of its container can be read"
+    return errors.NotFound(message, reason="ProcessGone", hint="its container has ended")
+
+
+def _open(path: Path, flags: int) -> int | None:
+    try:
+        return os.open(path, flags | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
+async def read_back(
+    pid: int, *, paths: tuple[str, ...], numbers: tuple[tuple[int, int], ...], root: Path = Path("/")
+) -> Isolation:
+    """Read what the kernel enforces for the container of a process.
+
+    Args:    pid: host pid of the container's process, created or running.   paths: device paths as the container sees
+             them.   numbers: (major, minor) of character devices to try beside any path.   root: where /proc is.
+    Raises:  NotFound (`ProcessGone`): there is no such process.
+    """
+    held = await asyncio.to_thread(hold, pid, root)
+    try:
+        return await read_held(held, paths=paths, numbers=numbers)
+    finally:
+        held.close()
+
+
+async def read_held(
+    held: Held,
+    *,
+    paths: tuple[str, ...],
+    numbers: tuple[tuple[int, int], ...],
+    waiting: probeprocess.Prober | None = None,
+) -> Isolation:
+    """Read what the kernel enforces for a container that is held; arguments as `read_back`.
+
+    Args:    waiting: a probe that waits for its orders and may be in the container's cgroup already.
+    """
+    async with asyncio.TaskGroup() as group:
+        ruled = group.create_task(asyncio.to_thread(devicecgroup.read, held.cgroups))
+        listed = group.create_task(asyncio.to_thread(_read_nodes, held))
+        probed = group.create_task(_probe(held, ruled, paths, numbers, waiting))
+    rules, (nodes, unlisted) = ruled.result(), listed.result()
+    opens, more = probed.result()
+    unread = (*rules.unread, *unlisted, *more)
+    return Isolation(rules=rules.lines, in_force=rules.rules, nodes=nodes, opens=opens, unread=unread)
+
+
+def _read_nodes(held: Held) -> tuple[tuple[DeviceNode, ...], tuple[str, ...]]:
+    try:
+        return list_nodes(held.devices), ()
+    except OSError as error:
+        return (), (f"device nodes: /dev of the container: {error.strerror}",)
+
+
+def list_nodes(folder: Path) -> tuple[DeviceNode, ...]:
+    """Return the character devices below a /dev, its folders included, never through a link."""
+    found: list[DeviceNode] = []
+    waiting = [(folder, "/dev")]
+    while waiting:
+        here, name = waiting.pop()
+        with os.scandir(here) as entries:
+            for entry in entries:
+                path, status = f"{name}/{entry.name}", entry.stat(follow_symlinks=False)
+                if stat.S_ISDIR(status.st_mode):
+                    waiting.append((Path(entry.path), path))
+                elif stat.S_ISCHR(status.st_mode):
+                    number = status.st_rdev
+                    found.append(DeviceNode(path=path, major=os.major(number), minor=os.minor(number)))
+    return tuple(sorted(found, key=lambda node: node.path))
+
+
+async def _probe(
+    held: Held,
+    ruled: asyncio.Task[devicecgroup.Reading],
+    paths: tuple[str, ...],
+    numbers: tuple[tuple[int, int], ...],
+    waiting: probeprocess.Prober | None,
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    told: tuple[str, ...] = ()
+    if numbers and not await asyncio.to_thread(_may_make_nodes):
+        numbers, told = (), ("what open() says of numbers without a node: making one needs CAP_MKNOD",)
+    keys = [*paths, *(f"{major}:{minor}" for major, minor in numbers)]
+    if not keys:
+        return {}, told
+    if waiting is None:
+        joined = (await ruled).restricting or held.cgroups[:1]
+    else:  # in a hurry: what it is not in yet is joined
+        joined = tuple(cgroup for cgroup in held.cgroups[:1] if cgroup.folder not in waiting.entered)
+    where = [*(str(cgroup.folder / "cgroup.procs") for cgroup in joined), "--", str(held.namespace)]
+    words = [*where, *paths, "--", *keys[len(paths) :]]
+    try:
+        code, said = await (waiting.ask(words) if waiting is not None else _run(words))
+    except errors.Unavailable as error:
+        return {}, (*told, f"what open() says: {error.message}")
+    # Its answer is the last thing it does: one that is whole counts, whatever ended it then.
+    if code != 0 and not said.endswith("]"):
+        ended = "its container ended meanwhile and took the probe along" if code == -signal.SIGKILL else ""
+        return {}, (*told, f"what open() says: {said or ended or f'the probe ended with {code}'}")
+    return dict(zip(keys, msgspec.json.decode(said, type=list[str]), strict=True)), told
+
+
+def _may_make_nodes() -> bool:
+    """Tell whether a node that cannot be made is the container's rule, and not a lack of ours."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    effective = next(line.split()[1] for line in lines if line.startswith("CapEff:"))
+    return bool(int(effective, 16) >> _CAP_MKNOD & 1)
+
+
+async def _run(words: list[str]) -> tuple[int, str]:
+    result = await command.run([*_command(), *words], env={}, timeout_s=_PROBE_S)
+    return result.code, result.last_line if result.code else result.stdout.decode()
+
+
+def spare() -> probeprocess.Spare:
+    """Return what keeps a probe waiting for containers that are about to be there."""
+    return probeprocess.Spare([*_command(), "-"])
+
+
+def _command() -> list[str]:
+    return [sys.executable, "-I", "-S", _program()]
+
+
+def _program() -> str:
+    """Return the probe's compiled file if there is one (spares its compilation on every run), else its source."""
+    source = Path(str(openprobe.__file__))
+    compiled = Path(util.cache_from_source(str(source)))
+    return str(compiled if compiled.exists() and compiled.stat().st_mtime >= source.stat().st_mtime else source)

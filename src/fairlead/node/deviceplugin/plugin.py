@@ -1,0 +1,295 @@
+"""The device plugin of one resource: answers from memory, on a unix socket of its own.
+
+`Plugin` is the servicer. It holds the last advertisement and answers every call from it: no call reads hardware or
+disk, so none can hang the kubelet. Streams get full lists, only when something changed, and a slow one skips to the
+newest. Allocate names devices in the way the node's settings say (`plan.answer`), by default as CDI names; what those
+mean is in the spec that `node.cdi` wrote before they were advertised. Unknown and unhealthy ids are refused, never
+guessed.
+
+`Endpoint` is the socket: bound, then dialled once to be sure, before anyone is told of it. When to bind again and whom
+to tell is `node.registration`'s part.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import grpc.aio
+
+from fairlead import errors, telemetry
+from fairlead.model.device import Device
+from fairlead.model.driver import DeviceNode
+from fairlead.model.ids import DeviceID
+from fairlead.node.inventory import latest
+from fairlead.plan.gpu import advertise, answer, attribution, choose
+from fairlead.wire.kubelet import deviceplugin as wire
+from fairlead.wire.proto import deviceplugin_pb2 as pb
+
+DIAL_TIMEOUT_S: Final = 5.0
+LONGEST_SOCKET_PATH: Final = 107
+"""Bytes. Source: unix(7), sun_path without its final NUL."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """What the plugin answers from; replaced as a whole."""
+
+    devices: Mapping[DeviceID, Device] = field(default_factory=dict)
+    kind: str = ""
+    topology: choose.Topology = field(default_factory=choose.Topology)
+    nodes: Mapping[str, DeviceNode] = field(default_factory=dict)
+
+
+class Plugin:
+    """Servicer of `v1beta1.DevicePlugin` for one resource."""
+
+    def __init__(
+        self,
+        resource: str,
+        *,
+        way: answer.Way = answer.DEFAULT,
+        told: Callable[[attribution.Call], None] | None = None,
+        meter: telemetry.Meter = telemetry.UNMETERED,
+    ) -> None:
+        """Take the resource's name and how to answer; `told` is called with every answered part of an Allocate."""
+        self.resource = resource
+        self._way = way
+        self._meter = meter
+        self._told = told
+        self._preference: attribution.Preference | None = None
+        self._offer = Offer()
+        self._devices: latest.Latest[tuple[Device, ...]] = latest.Latest(())
+        self._streams = 0
+        self.on_unwatched: Callable[[], None] | None = None
+        """Called when the last stream of the list has ended, from whichever side."""
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """What is advertised now, in order."""
+        return self._devices.value
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether anybody reads the list, as a kubelet does from registration to its end."""
+        return self._streams > 0
+
+    def update(
+        self,
+        advertisement: advertise.Advertisement,
+        topology: choose.Topology,
+        *,
+        nodes: Iterable[DeviceNode] = (),
+    ) -> bool:
+        """Answer from this now on; returns whether the advertised list differs and was sent.
+
+        Args: nodes: the driver's device nodes, for answers that list them.
+        """
+        devices = {device.id: device for device in advertisement.devices}
+        self._offer = Offer(
+            devices=devices,
+            kind=advertisement.kind,
+            topology=topology,
+            nodes={node.path: node for node in nodes},
+        )
+        healthy = sum(device.is_healthy for device in advertisement.devices)
+        self._meter.set(telemetry.DEVICES, len(advertisement.devices), self.resource, "advertised")
+        self._meter.set(telemetry.DEVICES, healthy, self.resource, "healthy")
+        return self._devices.set(advertisement.devices)
+
+    async def options(self) -> pb.DevicePluginOptions:
+        """Preferred allocation is worth asking for; there is nothing to do before a start."""
+        return pb.DevicePluginOptions(get_preferred_allocation_available=True)
+
+    async def list_and_watch(self) -> AsyncIterator[pb.ListAndWatchResponse]:
+        """Yield the full list now and whenever it changed."""
+        self._streams += 1
+        try:
+            async for devices in self._devices.changes():
+                yield pb.ListAndWatchResponse(devices=[_message(device) for device in devices])
+        finally:
+            self._streams -= 1
+            if not self._streams and self.on_unwatched is not None:
+                self.on_unwatched()
+
+    async def preferred_allocation(self, request: pb.PreferredAllocationRequest) -> pb.PreferredAllocationResponse:
+        """Suggest neighbours. Raises: Insufficient, RequestError."""
+        with telemetry.timed("devices preferred", resource=self.resource) as timing:
+            answers = [self._prefer(r) for r in request.container_requests]
+        if answers:
+            # A kubelet asks for one container, then allocates for it.
+            self._preference = attribution.Preference(
+                available=tuple(request.container_requests[-1].available_deviceIDs),
+                preferred=tuple(answers[-1].deviceIDs),
+                at=time.time(),
+                duration_s=timing.duration_s,
+            )
+        return pb.PreferredAllocationResponse(container_responses=answers)
+
+    async def allocate(self, request: pb.AllocateRequest) -> pb.AllocateResponse:
+        """Answer what leads an engine to the devices; the same ids, the same answer.
+
+        Raises: NotFound: unknown id; DeviceFault: unhealthy id.
+        """
+        with telemetry.timed("devices allocated", resource=self.resource) as timing:
+            answers = [self._give(tuple(map(DeviceID, r.devices_ids))) for r in request.container_requests]
+        self._meter.observe(telemetry.ALLOCATE, timing.duration_s, self.resource)
+        telemetry.log.info("devices allocated", resource=self.resource, count=len(answers))
+        self._tell(request, answers, timing.duration_s)
+        return pb.AllocateResponse(container_responses=answers)
+
+    def _tell(
+        self, request: pb.AllocateRequest, answers: list[pb.ContainerAllocateResponse], duration_s: float
+    ) -> None:
+        preference, self._preference = self._preference, None
+        if self._told is None:
+            return
+        for asked, given in zip(request.container_requests, answers, strict=True):
+            ids = tuple(map(DeviceID, asked.devices_ids))
+            is_about_these = preference is not None and set(ids) <= set(preference.available)
+            self._told(
+                attribution.Call(
+                    resource=self.resource,
+                    ids=ids,
+                    answer=given,
+                    at=time.time(),
+                    duration_s=duration_s,
+                    preference=preference if is_about_these else None,
+                )
+            )
+
+    def recall(self, ids: Sequence[DeviceID]) -> pb.ContainerAllocateResponse | None:
+        """Return what these ids would be answered now, which is what they were answered before; None: refused now."""
+        try:
+            return self._give(tuple(ids))
+        except errors.FairleadError:
+            return None
+
+    async def pre_start_container(
+        self,
+        request: pb.PreStartContainerRequest,  # noqa: ARG002  (the API's signature)
+    ) -> pb.PreStartContainerResponse:
+        """Nothing to do: the options never ask for this call."""
+        return pb.PreStartContainerResponse()
+
+    def _prefer(self, request: pb.ContainerPreferredAllocationRequest) -> pb.ContainerPreferredAllocationResponse:
+        chosen = choose.choose_devices(
+            tuple(map(DeviceID, request.available_deviceIDs)),
+            tuple(map(DeviceID, request.must_include_deviceIDs)),
+            request.allocation_size,
+            devices=self._offer.devices,
+            topology=self._offer.topology,
+        )
+        return pb.ContainerPreferredAllocationResponse(deviceIDs=chosen)
+
+    def _give(self, ids: tuple[DeviceID, ...]) -> pb.ContainerAllocateResponse:
+        offer = self._offer
+        for item in ids:
+            self._assert_allocatable(item, offer)
+        # Replicas of one GPU are one CDI device; order follows the advertisement, so equal sets get equal answers.
+        wanted = {offer.devices[item].parent or item for item in ids}
+        named = {device.parent or device.id: device for device in offer.devices.values()}
+        chosen = [device for name, device in named.items() if name in wanted]
+        return answer.plan_answer(chosen, resource=self.resource, kind=offer.kind, way=self._way, nodes=offer.nodes)
+
+    def _assert_allocatable(self, item: DeviceID, offer: Offer) -> None:
+        device = offer.devices.get(item)
+        if device is None:
+            message = f'device "{item}" is none of the {len(offer.devices)} devices of {self.resource}'
+            hint = "the list has changed since it was allocated: the pod must be placed again"
+            raise errors.NotFound(message, reason="DeviceUnknown", hint=hint, device=item)
+        if not device.is_healthy:
+            message = f'device "{item}" of {self.resource} is unhealthy: {device.reason}'
+            raise errors.DeviceFault(message, reason="DeviceUnhealthy", hint="see the node's events", device=item)
+
+
+def _message(device: Device) -> pb.Device:
+    health = wire.HEALTHY if device.is_healthy else wire.UNHEALTHY
+    if device.numa_node is None:
+        return pb.Device(ID=device.id, health=health)
+    return pb.Device(ID=device.id, health=health, topology=pb.TopologyInfo(nodes=[pb.NUMANode(ID=device.numa_node)]))
+
+
+Identity = tuple[int, int, int]
+
+
+def identify(path: Path) -> Identity | None:
+    """Return what tells this socket file from another one made later at the same path; None: there is none."""
+    try:
+        facts = path.lstat()
+    except OSError:
+        return None
+    return facts.st_dev, facts.st_ino, facts.st_mtime_ns  # not ctime: a chmod makes no new socket
+
+
+class Endpoint:
+    """The plugin's socket in the kubelet's folder."""
+
+    def __init__(self, plugin: Plugin, folder: Path) -> None:
+        self.plugin = plugin
+        self.path = folder / f"fairlead-{plugin.resource.replace('/', '_')}.sock"
+        self._server: grpc.aio.Server | None = None
+        self._identity: Identity | None = None
+
+    def is_present(self) -> bool:
+        """Tell whether the socket that we bound is still the one at its path."""
+        return self._identity is not None and identify(self.path) == self._identity
+
+    async def is_taken(self) -> bool:
+        """Tell whether another process answers at the path; a socket that one left behind answers nobody."""
+        if self.is_present():
+            return False
+        try:
+            async with asyncio.timeout(DIAL_TIMEOUT_S):
+                _, writer = await asyncio.open_unix_connection(self.path)
+        except (OSError, TimeoutError):
+            return False
+        writer.close()
+        return True
+
+    async def start(self) -> None:
+        """Serve on a fresh socket and dial it; an earlier server is stopped first.
+
+        Raises: Unavailable: the folder refuses a socket, or the socket does not answer.
+        """
+        await self.stop()
+        self._assert_path_fits()
+        server = grpc.aio.server()
+        server.add_generic_rpc_handlers([wire.device_plugin_handlers(self.plugin)])
+        # Made beside its path and moved there once it answers: whose socket it replaces never finds nobody there.
+        fresh = self.path.with_suffix(".new")
+        try:
+            fresh.unlink(missing_ok=True)
+            server.add_insecure_port(wire.target(fresh))
+            await server.start()
+            fresh.replace(self.path)
+        except (OSError, RuntimeError) as error:
+            message = f"cannot listen on {self.path}: {error}"
+            await server.stop(None)
+            raise errors.Unavailable(message, reason="PluginSocketFailed", path=str(self.path)) from error
+        self._server, self._identity = server, identify(self.path)
+        async with grpc.aio.insecure_channel(wire.target(self.path), options=wire.CHANNEL_OPTIONS) as channel:
+            await wire.DevicePluginStub(channel).options(timeout_s=DIAL_TIMEOUT_S)
+
+    def _assert_path_fits(self) -> None:
+        if (size := len(bytes(self.path))) > LONGEST_SOCKET_PATH:
+            message = f"socket path {self.path} has {size} bytes, {LONGEST_SOCKET_PATH} are allowed"
+            hint = "set --node-kubelet-folder or --state-run to a shorter path"
+            raise errors.Unavailable(message, reason="SocketPathTooLong", hint=hint, path=str(self.path))
+
+    async def stop(self) -> None:
+        """End all streams and remove the socket if it is ours; idempotent."""
+        server, self._server = self._server, None
+        if server is None:
+            return
+        is_ours = self.is_present()
+        self._identity = None
+        await asyncio.shield(server.stop(None))  # streams never end by themselves: no grace would help
+        if is_ours:
+            with contextlib.suppress(OSError):
+                self.path.unlink(missing_ok=True)

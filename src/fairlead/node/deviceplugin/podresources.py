@@ -1,0 +1,133 @@
+"""What the kubelet of this node says it has handed out, asked over its PodResources socket and kept up to date.
+
+A kubelet tells nobody when it hands a device out or takes one back, so it is asked: when something happened that may
+have changed its books (`ask`), again soon where the caller expects a change that is not there yet, and at a slow
+interval. Requests that come together are one call. A kubelet that does not answer leaves the last list as it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+import grpc.aio
+
+from fairlead import errors, telemetry
+from fairlead.model.ids import DeviceID
+from fairlead.node.inventory import latest
+from fairlead.plan.gpu.attribution import Holding
+from fairlead.wire.kubelet import deviceplugin as wire
+from fairlead.wire.kubelet import podresources
+from fairlead.wire.proto import podresources_pb2 as pb
+
+CALL_S: Final = 5.0
+SLOW_S: Final = 30.0
+"""Longest time between looks."""
+GAP_S: Final = 0.02
+"""Shortest time between looks; kubelets answer 100 a second."""
+RETRY_S: Final = 1.0
+
+
+class Client:
+    """Asks one kubelet over one kept connection."""
+
+    def __init__(self, socket: Path) -> None:
+        self.socket = socket
+        self._channel = grpc.aio.insecure_channel(wire.target(socket), options=wire.CHANNEL_OPTIONS)
+        self._stub = podresources.Stub(self._channel)
+
+    async def list_holdings(self) -> tuple[Holding, ...]:
+        """Return who holds which devices, one entry for each container and resource.
+
+        Raises: Unavailable: no kubelet answers; Insufficient: it is asked too often.
+        """
+        return parse_holdings(await self._stub.list(timeout_s=CALL_S))
+
+    async def list_allocatable(self) -> dict[str, frozenset[str]]:
+        """Return the devices that the kubelet knows, by resource. Raises: as `list_holdings`."""
+        answer = await self._stub.allocatable(timeout_s=CALL_S)
+        found: dict[str, frozenset[str]] = {}
+        for item in answer.devices:
+            found[item.resource_name] = found.get(item.resource_name, frozenset()) | frozenset(item.device_ids)
+        return found
+
+    async def close(self) -> None:
+        """Let go of the connection."""
+        await self._channel.close()
+
+
+def parse_holdings(answer: pb.ListPodResourcesResponse) -> tuple[Holding, ...]:
+    """Return the devices in a kubelet's list; it may name those of one resource one by one."""
+    found: dict[tuple[str, str, str, str], list[DeviceID]] = {}
+    for pod in answer.pod_resources:
+        for container in pod.containers:
+            for item in container.devices:
+                key = (pod.namespace, pod.name, container.name, item.resource_name)
+                found.setdefault(key, []).extend(map(DeviceID, item.device_ids))
+    return tuple(
+        Holding(namespace=namespace, pod=pod, container=container, resource=resource, ids=tuple(ids))
+        for (namespace, pod, container, resource), ids in sorted(found.items())
+        if ids
+    )
+
+
+class Holdings:
+    """The kubelet's list, kept up to date."""
+
+    def __init__(self, socket: Path) -> None:
+        """Take the socket; nothing is asked before `run`."""
+        self.latest: latest.Latest[tuple[Holding, ...] | None] = latest.Latest(None)
+        """None: no kubelet has answered yet."""
+        self._socket = socket
+        self._asked = asyncio.Event()
+        self._due: float | None = None
+        self._problem = ""
+
+    def ask(self, *, after_s: float = 0.0) -> None:
+        """Have the list read at the latest after a time; an earlier wish stands."""
+        at = asyncio.get_running_loop().time() + after_s
+        if self._due is None or at < self._due:
+            self._due = at
+            self._asked.set()
+
+    async def run(self) -> None:
+        """Ask for ever."""
+        client = Client(self._socket)
+        try:
+            while True:
+                wait_s = await self._look(client)
+                await asyncio.sleep(GAP_S)
+                await self._wait(wait_s)
+        finally:
+            await client.close()
+
+    async def _look(self, client: Client) -> float:
+        """Ask once; returns the longest time until the next look."""
+        self._due = None
+        try:
+            self.latest.set(await client.list_holdings())
+        except errors.FairleadError as error:
+            if error.reason != self._problem:
+                telemetry.log.warning(
+                    "kubelet does not say who holds devices",
+                    reason=error.reason,
+                    error=error.message,
+                    path=str(self._socket),
+                )
+            self._problem = error.reason
+            return RETRY_S
+        self._problem = ""
+        return SLOW_S
+
+    async def _wait(self, longest_s: float) -> None:
+        """Wait until asked, a wish is due, or the time is over."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + longest_s
+        while (until := end if self._due is None else min(end, self._due)) > loop.time():
+            self._asked.clear()
+            try:
+                async with asyncio.timeout_at(until):
+                    await self._asked.wait()
+            except TimeoutError:
+                return

@@ -1,0 +1,259 @@
+"""Keeping a plugin registered: for ever, with whichever kubelet is there.
+
+A kubelet that starts removes every socket in its folder and makes a new `kubelet.sock`; a clean-up job may remove ours
+alone. One watch on the folder (`FolderWatch`) ticks at whatever happens there; a slow poll backs it up. At each tick a
+`Registrar` compares what is there with what it did: own socket gone → serve again; another `kubelet.sock` than the
+one registered with → register; nobody reads the list any more → register. The last is how two plugins of one resource
+change places: a kubelet that loses the old one's stream hangs up on whoever is registered, the new one, and tells it
+nothing. Of two agents the newer wins: whose socket was replaced by one that answers stands by until that one is gone.
+Failures are retried with doubling, jittered waits that a new socket cuts short. Nothing here ever gives up; only
+cancellation ends it, and takes the socket along.
+
+Source: kubernetes pkg/kubelet/cm/devicemanager/plugin/v1beta1/handler.go, runClient.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+import asyncinotify
+import grpc.aio
+
+from fairlead import errors, telemetry
+from fairlead.node.deviceplugin import plugin
+from fairlead.node.inventory import latest
+from fairlead.wire.kubelet import deviceplugin as wire
+from fairlead.wire.proto import deviceplugin_pb2 as pb
+
+POLL_S: Final = 5.0
+REGISTER_TIMEOUT_S: Final = 15.0
+"""A kubelet dials back within the call and allows 10 s for that."""
+LONGEST_WAIT_S: Final = 30.0
+FRESH_S: Final = 1.0
+"""A kubelet binds its socket before it listens: a new one is tried again soon for this long."""
+FRESH_WAIT_S: Final = 0.01
+HANGUP_WAIT_S: Final = 0.1
+"""A kubelet that hung up is not done with the old connection at once, and would take the new one for it."""
+
+_WATCHED: Final = (
+    asyncinotify.Mask.CREATE
+    | asyncinotify.Mask.DELETE
+    | asyncinotify.Mask.MOVED_TO
+    | asyncinotify.Mask.MOVED_FROM
+    | asyncinotify.Mask.DELETE_SELF
+    | asyncinotify.Mask.MOVE_SELF
+    | asyncinotify.Mask.ONLYDIR
+)
+_ENDED: Final = asyncinotify.Mask.IGNORED | asyncinotify.Mask.MOVE_SELF | asyncinotify.Mask.UNMOUNT
+
+
+class FolderWatch:
+    """Ticks whenever an entry of the folder comes or goes; makes the folder where it is missing."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.ticks: latest.Latest[int] = latest.Latest(0)
+
+    async def run(self) -> None:
+        """Watch for ever; a folder that is removed is made and watched again."""
+        while True:
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                await self._watch()
+            except OSError as error:
+                telemetry.log.warning("kubelet folder not watched", path=str(self.folder), error=str(error))
+                await asyncio.sleep(1)
+            self.tick()
+
+    async def _watch(self) -> None:
+        with asyncinotify.Inotify() as inotify:
+            inotify.add_watch(self.folder, _WATCHED)
+            self.tick()  # what happened before the watch began
+            async for event in inotify:
+                self.tick()
+                if event.mask & _ENDED:
+                    return
+
+    def tick(self) -> None:
+        """Have everybody look again."""
+        self.ticks.set(self.ticks.value + 1)
+
+
+class Registrar:
+    """Serves one endpoint and keeps it registered."""
+
+    def __init__(
+        self,
+        endpoint: plugin.Endpoint,
+        watch: FolderWatch,
+        *,
+        first_wait_s: float,
+        on_registered: Callable[[str], None] | None = None,
+        before_return: Callable[[], Awaitable[object]] | None = None,
+        before_end: Callable[[], Awaitable[object]] | None = None,
+        dice: random.Random | None = None,
+    ) -> None:
+        """Prepare; nothing is served before `run`.
+
+        Args:    first_wait_s: first wait after a failure; doubles to 30 s, each jittered to 50-100 %.
+                 on_registered: told the resource after every registration.
+                 before_return: done before the socket is served again; may raise Unavailable, which is retried.
+                 before_end: waited for before the socket is removed at the end.
+        """
+        self._endpoint = endpoint
+        self._watch = watch
+        self._kubelet = watch.folder / wire.KUBELET_SOCKET
+        self._first_wait_s = first_wait_s
+        self._on_registered = on_registered
+        self._before_return = before_return
+        self._before_end = before_end
+        self._dice = dice or random.Random()  # noqa: S311  (spreads retries, keeps no secret)
+        self._registered: plugin.Identity | None = None
+        self._registered_at = float("-inf")
+        self._seen: plugin.Identity | None = None
+        self._seen_at = float("-inf")
+        self._has_served = self._is_hung_up = False
+        self.is_standing_by = False
+        """Whether another process serves the resource at our path."""
+        endpoint.plugin.on_unwatched = self._unwatched
+
+    async def run(self) -> None:
+        """Serve and stay registered until cancelled; then end the streams and remove the socket."""
+        wait_s = self._first_wait_s
+        try:
+            while True:
+                seen = self._watch.ticks.version
+                try:
+                    await self._reconcile()
+                except errors.FairleadError as error:
+                    wait_s = await self._after_failure(error, wait_s)
+                else:
+                    wait_s = self._first_wait_s
+                    await self._wait_tick(seen, POLL_S)
+        except asyncio.CancelledError:
+            # not after an error of ours: what ends the others, and is waited for here, is that we end
+            if self._before_end is not None:
+                await asyncio.shield(self._before_end())
+            raise
+        finally:
+            await self._endpoint.stop()
+
+    def _unwatched(self) -> None:
+        if self._registered is not None:
+            self._registered, self._is_hung_up = None, True
+            self._watch.tick()
+
+    async def _reconcile(self) -> None:
+        if self._is_hung_up:
+            self._is_hung_up = False
+            await asyncio.sleep(HANGUP_WAIT_S)
+        if not self._endpoint.is_present():
+            self._registered = None
+            if await self._stands_by():
+                return
+            if self._has_served and self._before_return is not None:
+                await self._before_return()
+            await self._endpoint.start()
+            self._has_served = True
+        kubelet = plugin.identify(self._kubelet)
+        if kubelet is None:
+            self._registered = None
+        elif kubelet != self._registered or self._is_unheard():
+            if kubelet != self._seen:
+                self._seen, self._seen_at = kubelet, asyncio.get_running_loop().time()
+            await self._register_while_served()
+            self._registered, self._registered_at = kubelet, asyncio.get_running_loop().time()
+
+    def _is_unheard(self) -> bool:
+        """Whether a kubelet that we registered with never came for the list: it hung up before it did."""
+        is_due = asyncio.get_running_loop().time() >= self._registered_at + POLL_S
+        return is_due and not self._endpoint.plugin.is_watched
+
+    async def _stands_by(self) -> bool:
+        """Leave the resource to a newer agent, for as long as it answers; a first start always takes over."""
+        was, self.is_standing_by = self.is_standing_by, self._has_served and await self._endpoint.is_taken()
+        if self.is_standing_by and not was:
+            path = str(self._endpoint.path)
+            telemetry.log.info("another agent has taken over", resource=self._endpoint.plugin.resource, path=path)
+            await self._endpoint.stop()
+        return self.is_standing_by
+
+    async def _register_while_served(self) -> None:
+        """Register, and let go of the call as soon as our own socket is gone.
+
+        A starting kubelet may sweep it away at any moment before it dials back, and then blocks in that dial.
+        """
+        async with asyncio.TaskGroup() as tasks:
+            call = tasks.create_task(self._try_register())
+            guard = tasks.create_task(self._until_lost())
+            await asyncio.wait({call, guard}, return_when=asyncio.FIRST_COMPLETED)
+            is_lost = not call.done()
+            call.cancel()
+            guard.cancel()
+        if is_lost:
+            message = f"socket {self._endpoint.path} was removed while it was being registered"
+            raise errors.Unavailable(message, reason="PluginSocketLost")
+        if (error := call.result()) is not None:
+            raise error
+
+    async def _try_register(self) -> errors.FairleadError | None:
+        """Return the error instead of raising it, so that it leaves the task group as it is."""
+        try:
+            await self._register()
+        except errors.FairleadError as error:
+            return error
+        return None
+
+    async def _until_lost(self) -> None:
+        while True:
+            seen = self._watch.ticks.version
+            if not self._endpoint.is_present():
+                return
+            await self._wait_tick(seen, POLL_S)
+
+    async def _register(self) -> None:
+        resource = self._endpoint.plugin.resource
+        request = pb.RegisterRequest(
+            version=wire.VERSION,
+            endpoint=self._endpoint.path.name,
+            resource_name=resource,
+            options=await self._endpoint.plugin.options(),
+        )
+        with telemetry.timed("plugin registered", resource=resource):
+            async with grpc.aio.insecure_channel(wire.target(self._kubelet), options=wire.CHANNEL_OPTIONS) as channel:
+                await wire.RegistrationStub(channel).register(request, timeout_s=REGISTER_TIMEOUT_S)
+        telemetry.log.info("registered with the kubelet", resource=resource, path=str(self._kubelet))
+        if self._on_registered is not None:
+            self._on_registered(resource)
+
+    async def _after_failure(self, error: errors.FairleadError, wait_s: float) -> float:
+        """Wait and return the next wait."""
+        if asyncio.get_running_loop().time() < self._seen_at + FRESH_S:
+            await asyncio.sleep(FRESH_WAIT_S)
+            return wait_s
+        facts = {"resource": self._endpoint.plugin.resource, "reason": error.reason, "error": errors.sentence(error)}
+        telemetry.log.warning("registration failed", **facts)
+        await self._back_off(wait_s * self._dice.uniform(0.5, 1.0))
+        return min(wait_s * 2, LONGEST_WAIT_S)
+
+    async def _back_off(self, wait_s: float) -> None:
+        """Wait, unless a socket at either path becomes another one."""
+        before = self._sockets()
+        loop = asyncio.get_running_loop()
+        end = loop.time() + wait_s
+        while self._sockets() == before and (left_s := end - loop.time()) > 0:
+            await self._wait_tick(self._watch.ticks.version, left_s)
+
+    def _sockets(self) -> tuple[plugin.Identity | None, bool]:
+        return plugin.identify(self._kubelet), self._endpoint.is_present()
+
+    async def _wait_tick(self, seen: int, longest_s: float) -> None:
+        try:
+            async with asyncio.timeout(longest_s):
+                await self._watch.ticks.wait(seen)
+        except TimeoutError:
+            return

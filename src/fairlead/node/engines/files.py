@@ -1,0 +1,227 @@
+"""An engine's files on this host: brought to what `plan.engineconfig` decides, and back to what they were.
+
+Decisions are always made from the files as they were before us (`_View`), so configuring twice is configuring once,
+and other wishes replace earlier ones. Going back, a file that still is what we wrote gets its old bytes; one that
+somebody has changed since loses our part and keeps theirs. Nothing is written where nothing changes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from fairlead import errors, files
+from fairlead.node.engines import records
+from fairlead.plan.engineconfig import change, support, table
+from fairlead.plan.engineconfig.model import HEADER, Edit, Place, Proposal, Wish
+
+_ASK_S: Final = 20
+_NEW_MODE: Final = 0o644
+_NOTHING: Final[tuple[list[bytes], ...]] = ([], [b"{}"], [b"{", b"}"])
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One file, as it is and as it will be or has become; None: it is not there."""
+
+    path: str
+    before: bytes | None
+    after: bytes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What was done, or would be."""
+
+    steps: tuple[Step, ...]
+    """Only files that change."""
+    notes: tuple[str, ...] = ()
+    program: str = ""
+    runtimes: tuple[str, ...] = ()
+    """What the shim becomes; none: its own choice."""
+
+
+def ask_version(engine: str) -> tuple[int, ...] | None:
+    """Ask an engine's program for its release; None: it is not installed, or does not say."""
+    for program in table.ENGINES[engine].programs:
+        try:
+            done = subprocess.run(
+                (program, "--version"), capture_output=True, text=True, check=True, timeout=_ASK_S, errors="replace"
+            )
+        except (OSError, subprocess.SubprocessError):
+            continue
+        return support.parse_version(done.stdout)
+    return None
+
+
+def _read(path: str) -> bytes | None:
+    try:
+        return Path(path).read_bytes()
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None
+    except OSError as error:
+        message = f"cannot read {path}: {error.strerror}"
+        raise errors.Unavailable(message, reason="FileUnreadable", hint="run as root", path=path) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """The host's files as they would be had we never been there."""
+
+    entries: dict[str, records.Entry] = field(default_factory=dict)
+
+    def read(self, path: str) -> bytes | None:
+        current, entry = _read(path), self.entries.get(path)
+        if current is None:
+            return None
+        if entry is None or not entry.changes:
+            # The header tells our own file, also one whose record is lost, from one that somebody put in its place.
+            return None if current.startswith(HEADER.encode()) else current
+        if records.digest(current) == entry.digest:
+            return entry.original
+        rest = change.revert(current, entry.original or b"", entry.changes, path=path)
+        return None if entry.original is None and rest.split() in _NOTHING else rest
+
+    def glob(self, pattern: str) -> Sequence[str]:
+        found = map(str, Path("/").glob(pattern.lstrip("/")))
+        return sorted(path for path in found if self.read(path) is not None)
+
+
+def _view(record: records.Record | None) -> _View:
+    return _View({entry.path: entry for entry in record.entries} if record else {})
+
+
+def configure(
+    engine: str, place: Place, wish: Wish, *, books: records.Books, is_dry: bool = False
+) -> tuple[Outcome, Proposal]:
+    """Bring an engine's files to what is wished; idempotent.
+
+    Args:    is_dry: only say what would change.
+    Raises:  as `propose` of the engine; Unavailable: a file cannot be read or written.
+    """
+    with contextlib.nullcontext() if is_dry else books.locked():
+        old = books.load(engine, place.config)
+        view = _view(old)
+        proposal = table.ENGINES[engine].propose(place, wish, view)
+        for edit in proposal.edits:
+            _refuse_somebodys(edit, view)
+        wanted = {edit.path: edit.after for edit in proposal.edits}
+        # What an earlier wish needed and this one does not goes back.
+        left = {path: view.read(path) for path in view.entries if path not in wanted}
+        steps = _steps({**wanted, **left})
+        if not is_dry:
+            kept = _keep_edited(steps, view, books)
+            record = _record(engine, place, wish, proposal, old=old)
+            books.save(record)
+            _write(steps)
+            return _outcome(proposal, steps, kept), proposal
+        return _outcome(proposal, steps, ()), proposal
+
+
+def _refuse_somebodys(edit: Edit, view: _View) -> None:
+    if not edit.changes and view.read(edit.path) is not None:
+        message = f"{edit.path} is there already and was not written by fairlead"
+        raise errors.Conflict(message, reason="DropInTaken", hint="move it, or choose another path with --drop-in")
+
+
+def _outcome(proposal: Proposal, steps: tuple[Step, ...], kept: Sequence[str]) -> Outcome:
+    return Outcome(steps=steps, notes=(*proposal.notes, *kept), program=proposal.program, runtimes=proposal.runtimes)
+
+
+def _steps(wanted: dict[str, bytes | None]) -> tuple[Step, ...]:
+    steps = (Step(path, _read(path), after) for path, after in wanted.items())
+    return tuple(step for step in steps if step.before != step.after)
+
+
+def _keep_edited(steps: Iterable[Step], view: _View, books: records.Books) -> tuple[str, ...]:
+    """Keep what people wrote into files that are wholly ours before it goes."""
+    notes = []
+    for step in steps:
+        entry = view.entries.get(step.path)
+        if step.before is None or entry is None or entry.changes:
+            continue
+        if records.digest(step.before) != entry.digest:
+            notes.append(f"{step.path} was edited since; what it said is kept in {books.keep(step.path, step.before)}")
+    return tuple(notes)
+
+
+def _record(engine: str, place: Place, wish: Wish, proposal: Proposal, *, old: records.Record | None) -> records.Record:
+    entries = tuple(
+        records.Entry(path=edit.path, original=edit.before, digest=records.digest(edit.after), changes=edit.changes)
+        for edit in proposal.edits
+    )
+    made = [*(old.folders if old else ()), *_missing_folders(proposal.edits)]
+    return records.Record(engine=engine, place=place, wish=wish, entries=entries, folders=tuple(dict.fromkeys(made)))
+
+
+def _missing_folders(edits: Iterable[Edit]) -> list[str]:
+    folders = (folder for edit in edits for folder in reversed(Path(edit.path).parents))
+    return [str(folder) for folder in folders if not folder.exists()]
+
+
+def _write(steps: Iterable[Step]) -> None:
+    for step in steps:
+        path = Path(step.path)
+        if step.after is None:
+            path.unlink(missing_ok=True)
+        elif step.before is None:
+            try:
+                path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            except OSError as error:
+                message = f"cannot make {path.parent}: {error.strerror}"
+                raise errors.Unavailable(message, reason="FileWriteFailed", hint="run as root") from error
+            files.write_atomic(path, step.after, mode=_NEW_MODE)
+        else:
+            files.rewrite(path, step.after)
+
+
+def unconfigure(engine: str, config: str, *, books: records.Books, is_dry: bool = False) -> Outcome:
+    """Bring an engine's files back to what they were before us; without a record nothing is done.
+
+    Raises:  ProtocolError: the record, or a file that was changed since, cannot be read.   Unavailable: as above.
+    """
+    with contextlib.nullcontext() if is_dry else books.locked():
+        record = books.load(engine, config)
+        if record is None:
+            return Outcome(steps=())
+        view = _view(record)
+        # The main file first: from then on nothing leads to our drop-in.
+        steps = _steps({entry.path: view.read(entry.path) for entry in reversed(record.entries)})
+        if is_dry:
+            return Outcome(steps=steps)
+        kept = _keep_edited(steps, view, books)
+        _write(steps)
+        for folder in reversed(record.folders):
+            with contextlib.suppress(OSError):  # somebody else's files are in it, or it is gone
+                Path(folder).rmdir()
+        books.forget(record)
+        return Outcome(steps=steps, notes=kept)
+
+
+def check(engine: str, config: str, *, books: records.Books, version: tuple[int, ...] | None = None) -> tuple[str, ...]:
+    """Return what is not as `configure` would leave it now; nothing: all is.
+
+    Args:    version: the engine's release now; None: what it was when it was configured.
+    Raises:  NotFound (`EngineUnconfigured`): we never configured it.   Others as `configure`.
+    """
+    record = books.load(engine, config)
+    if record is None:
+        message = f"{engine} is not configured by fairlead ({config})"
+        hint = f"fairlead runtime configure --engine {engine}"
+        raise errors.NotFound(message, reason="EngineUnconfigured", hint=hint)
+    place = dataclasses.replace(record.place, version=version or record.place.version)
+    outcome, proposal = configure(engine, place, record.wish, books=books, is_dry=True)
+    digests = {entry.path: entry.digest for entry in record.entries}
+    found = []
+    for step in outcome.steps:
+        is_ours = step.before is not None and records.digest(step.before) == digests.get(step.path)
+        why = "the files it was made from have changed" if is_ours else "it is not as it was written"
+        found.append(f"{step.path}: {why}")
+    if not Path(proposal.program).exists():
+        found.append(f"{proposal.program}: the handler's program is not there")
+    return tuple(found)

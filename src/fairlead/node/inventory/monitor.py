@@ -1,0 +1,161 @@
+"""What this node has, now: one loop scans, one listens, and both publish immutable snapshots.
+
+A fault that the driver reports is published at once, without a scan; then, as after every event, a scan follows. Scans
+also run on a timer, sooner while a GPU is recovering, and with back-off for as long as no driver answers: a node
+without GPUs today may have them after `modprobe`. When a driver that answered stops answering, its GPUs stay listed as
+unreadable. Readers take `snapshots`; nobody below waits for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from fairlead import errors, telemetry
+from fairlead.model.driver import DriverFiles
+from fairlead.model.gpu import GPU, GPUHealth, Inventory, UnreadableGPU
+from fairlead.model.ids import GPUUUID
+from fairlead.node.inventory import health, latest
+from fairlead.plan.gpu import health as rules
+from fairlead.silicon import port
+
+FIRST_RETRY_S: Final = 1.0
+_HANGING_S: Final = 300.0
+"""A scan that takes longer hangs: each of its calls has its own, much shorter limit."""
+SCAN_GAP_S: Final = 0.2
+"""Least time between two scans, however many events ask for one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """What is known of this node's GPUs."""
+
+    inventory: Inventory = field(default_factory=Inventory)
+    drivers: tuple[DriverFiles, ...] = ()
+    verdicts: Mapping[GPUUUID, rules.Verdict] = field(default_factory=dict)
+    known: Mapping[GPUUUID, GPU] = field(default_factory=dict)
+    """The last good reading of every GPU in the inventory, unreadable ones too."""
+    is_scanned: bool = False
+    """False until the first scan ended, well or not."""
+    problem: str = ""
+    """Why the driver does not answer; empty while it does."""
+
+
+class Watch:
+    """Keeps `snapshots` true."""
+
+    def __init__(
+        self,
+        silicon: port.Silicon,
+        *,
+        rescan_s: float,
+        policy: rules.Policy = rules.DEFAULT,
+        clock: Callable[[], float] = time.monotonic,
+        on_change: Callable[[health.Change], None] | None = None,
+        turned: Callable[[float], None] = lambda _: None,
+    ) -> None:
+        """Prepare; nothing is read before `run`.
+
+        Args:    rescan_s: longest time between scans.   clock: monotonic seconds.
+                 on_change: told of every GPU that begins or ceases to be offered, right after it is published.
+                 turned: told before each scan within how many seconds the next one will begin.
+        """
+        self.snapshots: latest.Latest[Snapshot] = latest.Latest(Snapshot())
+        self._silicon = silicon
+        self._rescan_s = rescan_s
+        self._clock = clock
+        self._on_change = on_change
+        self._turned = turned
+        self._book = health.Book(policy)
+        self._asked = asyncio.Event()
+
+    def ask_scan(self) -> None:
+        """Have a scan run soon."""
+        self._asked.set()
+
+    async def run(self) -> None:
+        """Scan and listen for ever."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._listen())
+            group.create_task(self._scan_for_ever())
+
+    async def _listen(self) -> None:
+        async for event in self._silicon.watch_events():
+            changes = self._book.observe_event(event, now=self._clock())
+            self._publish(self.snapshots.value, changes)
+            telemetry.log.info("gpu event", gpu=event.uuid, reason=event.kind.value, state=event.xid)
+            self.ask_scan()
+
+    async def _scan_for_ever(self) -> None:
+        retry_s = FIRST_RETRY_S
+        while True:
+            self._asked.clear()
+            self._turned(self._rescan_s + _HANGING_S)
+            is_answered = await self._scan()
+            retry_s = FIRST_RETRY_S if is_answered else min(retry_s * 2, max(self._rescan_s, FIRST_RETRY_S))
+            await asyncio.sleep(SCAN_GAP_S)
+            await self._wait_s(self._rescan_s if is_answered else retry_s)
+
+    async def _wait_s(self, longest_s: float) -> None:
+        """Wait until asked, or until time alone can change something.
+
+        Between two looks an event may put a verdict on a shorter clock; events ask, so this wait ends then.
+        """
+        recheck_s = self._book.recheck_s(now=self._clock())
+        wait_s = longest_s if recheck_s is None else min(longest_s, recheck_s)
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._asked.wait()
+        except TimeoutError:
+            return
+
+    async def _scan(self) -> bool:
+        """Scan once and publish; returns whether a driver answered."""
+        before = self.snapshots.value
+        now = self._clock()
+        try:
+            with telemetry.timed("inventory scanned"):
+                inventory = await self._silicon.scan()
+                drivers = await self._silicon.scan_driver()
+        except errors.Unavailable as error:
+            self._miss(error, before, now)
+            return False
+        gone = {gpu.uuid for gpu in inventory.unreadable}
+        earlier = {uuid: gpu for uuid, gpu in before.known.items() if uuid in gone}
+        known = {**earlier, **{gpu.uuid: gpu for gpu in inventory.gpus}}
+        changes = self._book.observe_inventory(inventory, now=now)
+        snapshot = Snapshot(inventory=inventory, drivers=drivers, known=known, is_scanned=True)
+        self._publish(snapshot, changes)
+        return bool(inventory.drivers)
+
+    def _miss(self, error: errors.Unavailable, before: Snapshot, now: float) -> None:
+        message, reason = errors.sentence(error), error.reason
+        gone = tuple(
+            UnreadableGPU(index=gpu.index, pci_bus_id=gpu.pci_bus_id, uuid=gpu.uuid, reason=reason, message=message)
+            for gpu in before.known.values()
+        )
+        inventory = dataclasses.replace(before.inventory, gpus=(), links=(), unreadable=gone)
+        changes = self._book.observe_inventory(inventory, now=now)
+        if message != before.problem:
+            telemetry.log.warning("driver does not answer", reason=reason, error=message)
+        snapshot = dataclasses.replace(before, inventory=inventory, is_scanned=True, problem=message)
+        self._publish(snapshot, changes)
+
+    def _publish(self, snapshot: Snapshot, changes: tuple[health.Change, ...]) -> None:
+        self.snapshots.set(dataclasses.replace(snapshot, verdicts=self._book.verdicts()))
+        for change in changes:
+            log = telemetry.log.info if change.is_healthy else telemetry.log.warning
+            log("gpu health changed", gpu=change.uuid, state=change.is_healthy, reason=change.reason)
+            if self._on_change is not None:
+                self._on_change(change)
+
+
+def without_readings(inventory: Inventory) -> Inventory:
+    """Return the inventory without what changes from second to second: equal values mean the same hardware."""
+    return dataclasses.replace(
+        inventory, gpus=tuple(dataclasses.replace(gpu, health=GPUHealth()) for gpu in inventory.gpus)
+    )

@@ -1,0 +1,90 @@
+"""What the CDI specs on this node say about the devices a container is to get, before the engine is asked.
+
+The embedded kubelet resolves every name itself: a name the engine might ignore in silence stops the start here. Beside
+a foreign kubelet `node.attribution` resolves the same names at the same moment, to say what the engine was told. The
+result also says which device numbers of the same specs were *not* granted, so that the read-back can show them denied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fairlead.plan.cdi import requirement
+from fairlead_cdi import directory, host, stamp, yamlfile
+from fairlead_cdi import spec as cdi
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """The edits of one container in short."""
+
+    specs: tuple[str, ...] = ()
+    """Paths of the spec files used."""
+    device_nodes: tuple[str, ...] = ()
+    """`/dev/nvidia0 (195:0)`."""
+    mounts: tuple[str, ...] = ()
+    """Container paths."""
+    env: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    """Container paths of the granted device nodes."""
+    others: tuple[tuple[int, int], ...] = ()
+    """(major, minor) of device nodes in the same specs that were not granted."""
+    driver: str = ""
+    """Version of the driver whose files are mounted, by their names; empty: they do not tell."""
+    known: Mapping[str, list[str]] = field(default_factory=dict)
+    """What the specs' stamps say of driver and GPUs; see `requirement.hosts`."""
+
+    def hosts(self) -> list[requirement.Facts]:
+        """Return what the container's requirements are held to."""
+        return requirement.hosts(dict(self.known), list(self.paths), self.driver)
+
+
+def resolve(names: tuple[str, ...], folder: Path) -> Resolved:
+    """Resolve qualified names as an engine will: `/etc/cdi`, then `/var/run/cdi`, then `folder` if it is another.
+
+    Raises: RequestError: a name that no spec defines; the message lists what is there.
+    """
+    if not names:
+        return Resolved()
+    folders = dict.fromkeys((*directory.DEFAULT_DIRECTORIES, str(folder)))
+    registry = directory.scan(folders, decoders=yamlfile.DECODERS)
+    found = registry.resolve(names)
+    used = {item.file.path: item.spec for item in found}
+    edits = [*(spec.edits for spec in used.values()), *(item.device.edits for item in found)]
+    nodes = {node.path: node for edit in edits for node in edit.device_nodes}
+    granted = {_number(node) for node in nodes.values()}
+    every = {_number(node) for spec in used.values() for device in spec.devices for node in device.edits.device_nodes}
+    return Resolved(
+        specs=tuple(used),
+        device_nodes=tuple(_shown(node) for node in nodes.values()),
+        mounts=_unique(mount.container_path for edit in edits for mount in edit.mounts),
+        env=_unique(text for edit in edits for text in edit.env),
+        paths=tuple(nodes),
+        others=tuple(sorted(number for number in every - granted if number is not None)),
+        driver=requirement.driver_of([mount.host_path for edit in edits for mount in edit.mounts]),
+        known={key: told for path, spec in used.items() for key, told in _facts(path, spec).items()},
+    )
+
+
+def _facts(path: str, spec: cdi.Spec) -> dict[str, list[str]]:
+    mark = stamp.read(Path(path), spec.annotations)
+    return mark.facts() if mark is not None else {}
+
+
+def _unique(items: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(items))
+
+
+def _number(node: cdi.DeviceNode) -> tuple[int, int] | None:
+    """Return the node's number, from the spec or else from the host; None where neither tells."""
+    if node.major:
+        return node.major, node.minor
+    found = host.stat_node(node.host_path or node.path)
+    return None if found is None else (found.major, found.minor)
+
+
+def _shown(node: cdi.DeviceNode) -> str:
+    number = _number(node)
+    return node.path if number is None else f"{node.path} ({number[0]}:{number[1]})"

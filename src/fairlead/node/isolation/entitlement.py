@@ -1,0 +1,144 @@
+"""What a container is entitled to: devices by whoever keeps the books, everything else by its runtime spec.
+
+Devices come from, in this order: CDI names the asker gave; the kubelet of this node, asked over PodResources (the
+embedded one and a real one alike); the label `fairlead.dev/devices` of the engine's container; the runtime spec itself,
+which says what the runtime was told and not who allowed it. The source is named in every report. A device of the node
+that the runtime spec allows and the books do not is no entitlement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from fairlead import errors
+from fairlead.model.devicerule import DeviceRule, DeviceRules
+from fairlead.node.isolation import attach
+from fairlead.plan.audit import Entitlement, GrantedNode
+from fairlead.plan.gpu.attribution import Holding
+from fairlead.wire.kubernetes import names
+from fairlead.wire.oci import devicerule as wire
+from fairlead_cdi import directory, oci
+
+_IDENTITIES: Final = (
+    (names.POD_NAMESPACE, names.POD_NAME, names.CONTAINER_NAME),
+    ("io.kubernetes.cri.sandbox-namespace", "io.kubernetes.cri.sandbox-name", "io.kubernetes.cri.container-name"),
+)
+"""Labels or annotations that name pod and container: of the embedded kubelet and cri-o, and of containerd."""
+SPEC: Final = "runtime spec"
+"""Source of an entitlement that no books know."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What is known of a container before anybody looks into it."""
+
+    config: Mapping[str, Any] | None = None
+    """Its runtime spec."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Books:
+    """Who holds what, and what the devices are."""
+
+    registry: directory.Registry
+    holdings: tuple[Holding, ...] | None = None
+    """None: no kubelet answered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """An entitlement, and who says so."""
+
+    entitlement: Entitlement
+    source: str
+    names: tuple[str, ...] = ()
+    """CDI names of the devices; empty where the runtime spec alone was asked."""
+
+
+def find(subject: Subject, books: Books, *, asked: Sequence[str] = ()) -> Found:
+    """Return what a container is entitled to.
+
+    Args:    asked: CDI names that count instead of any books.
+    Raises:  RequestError, Unavailable, ProtocolError: a name that no spec defines, or whose node is not on this host.
+    """
+    source, held = _held(subject, books, asked)
+    if held is None:
+        return Found(entitlement=by_spec(subject.config), source=SPEC)
+    granted = attach.nodes_of(held, books.registry)
+    base = _rules(subject.config).changed(deny=[_whole(node) for node in attach.known_nodes(books.registry)])
+    return Found(entitlement=Entitlement(granted=granted, base=base), source=source, names=tuple(held))
+
+
+def _whole(node: GrantedNode) -> DeviceRule:
+    return DeviceRule(kind=node.kind, major=node.major, minor=node.minor, access="rw")
+
+
+def _held(subject: Subject, books: Books, asked: Sequence[str]) -> tuple[str, list[str] | None]:
+    """Return who was asked, and the CDI names that they say; None: nobody knows."""
+    if asked:
+        return "--device", list(asked)
+    who = identity(subject)
+    if who is not None and books.holdings is not None:
+        mine = [one for one in books.holdings if (one.namespace, one.pod, one.container) == who]
+        return "kubelet", cdi_names({one.resource: one.ids for one in mine}, books.registry)
+    label = subject.labels.get(names.DEVICES)
+    if label is not None:
+        try:
+            devices = msgspec.json.decode(label, type=dict[str, tuple[str, ...]])
+        except msgspec.MsgspecError:
+            return "", None
+        return "engine label", cdi_names(devices, books.registry)
+    return "", None
+
+
+def identity(subject: Subject) -> tuple[str, str, str] | None:
+    """Return namespace, pod and container, from labels or from the annotations of the runtime spec."""
+    notes = oci.object_at(dict(subject.config or {}), "annotations", "annotations")
+    for keys in _IDENTITIES:
+        for place in (subject.labels, notes):
+            if all(place.get(key) for key in keys):
+                namespace, pod, container = (str(place[key]) for key in keys)
+                return namespace, pod, container
+    return None
+
+
+def cdi_names(devices: Mapping[str, Iterable[str]], registry: directory.Registry) -> list[str]:
+    """Return the CDI names of device ids by resource: of the resource's own kind, else of the one spec that has the id.
+
+    Raises: NotFound (`DeviceUnknown`): no spec on this machine has one of them.
+    """
+    found: list[str] = []
+    for resource, ids in devices.items():
+        for one in ids:
+            name = one.split("::")[0]  # a replica is its parent's device
+            own = f"{resource}={name}"
+            others = [known for known in registry.devices if known.partition("=")[2] == name]
+            if own not in registry.devices and len(others) != 1:
+                message = f'device "{one}" of {resource} is in none of the CDI specs read'
+                hint = "`fairlead cdi list` shows them; --spec-dir names another folder"
+                raise errors.NotFound(message, reason="DeviceUnknown", hint=hint)
+            found.append(own if own in registry.devices else others[0])
+    return list(dict.fromkeys(found))
+
+
+def _rules(config: Mapping[str, Any] | None) -> DeviceRules:
+    linux = oci.object_at(dict(config or {}), "linux", "linux")
+    resources = oci.object_at(linux, "resources", "linux.resources")
+    return wire.parse_oci(oci.list_at(resources, "devices", "linux.resources.devices"))
+
+
+def by_spec(config: Mapping[str, Any] | None) -> Entitlement:
+    """Return what a runtime spec says; None: that nothing is known of it."""
+    rules = _rules(config)
+    linux = oci.object_at(dict(config or {}), "linux", "linux")
+    nodes = [
+        attach.node_of(entry, rules, source="its runtime spec") for entry in oci.list_at(linux, "devices", "devices")
+    ]
+    # A node may be listed without a rule that opens it; then it is not a grant.
+    granted = [node for node in nodes if node is not None and set("rw") & set(rules.access(*node.number))]
+    return Entitlement(granted=tuple(granted), base=rules)

@@ -1,0 +1,165 @@
+"""What the agent tells the store: steps about its node, in order, kept as events, without keeping anyone waiting.
+
+A step that the store cannot take now is tried again until it can, with growing waits and under one name, so that an
+API server that is away for minutes loses nothing and gets nothing twice. Only when so many wait that something must be
+wrong are the oldest let go, and the log says so. Events name the Node by its uid as well, as `kubectl describe node`
+looks for them; until there is a Node they go by name alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+import uuid
+from collections import Counter, deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from fairlead import errors, telemetry
+from fairlead.model.gpu import Inventory
+from fairlead.model.step import Step
+from fairlead.node.deviceplugin import plugin as deviceplugin
+from fairlead.node.inventory import health
+from fairlead.store import tracerecorder
+from fairlead.store.port import Store
+from fairlead.wire.kubelet import deviceplugin as wire
+from fairlead.wire.kubernetes import core
+
+LIMIT: Final = 1000
+"""Steps that may wait for the store."""
+_FIRST_WAIT_S, _LAST_WAIT_S = 0.5, 30.0
+
+
+class Journal:
+    """What the agent tells the store: steps about the node, in order, without keeping anyone waiting."""
+
+    def __init__(self, node: str, store: Store | None, *, chance: Callable[[], float] = random.random) -> None:
+        """Take whose steps they are and where they go (None: nowhere), and what jitters waits (0 to 1)."""
+        self._node = core.ObjectReference(api_version="v1", kind="Node", name=node)
+        self._store = store
+        self._chance = chance
+        self._steps: deque[Step] = deque()
+        self._more = asyncio.Event()
+        self._found: dict[str, object] = {}
+        self._sockets: dict[str, Path] = {}
+        self._ids: dict[str, tuple[str, ...]] = {}
+
+    async def run(self) -> None:
+        """Record for ever."""
+        while True:
+            await self._more.wait()
+            self._more.clear()
+            while self._steps:
+                await self._keep(self._steps.popleft())
+
+    async def _keep(self, step: Step) -> None:
+        if self._store is None:
+            return
+        name, wait_s = uuid.uuid4().hex, _FIRST_WAIT_S
+        await self._learn_uid(self._store)
+        while not await tracerecorder.record(self._store, self._node, step, host=self._node.name, once=name):
+            await asyncio.sleep(wait_s * (0.5 + 0.5 * self._chance()))
+            wait_s = min(_LAST_WAIT_S, wait_s * 2)
+            await self._learn_uid(self._store)
+
+    async def _learn_uid(self, store: Store) -> None:
+        """Look the Node up until there is one; a Node made anew keeps the old uid in our events, and its name."""
+        if self._node.uid:
+            return
+        try:
+            self._node = tracerecorder.reference(await store.get(core.Node, self._node.name))
+        except errors.FairleadError as error:
+            telemetry.log.debug("node not found yet", reason=error.reason, error=error.message)
+
+    def inventory_seen(self, found: Inventory) -> None:
+        """Note what the silicon is, when it differs from last time."""
+        facts = describe(found)
+        if facts == self._found:
+            return
+        self._found = facts
+        drivers = ", ".join(f"{driver.vendor.value} driver {driver.version}" for driver in found.drivers) or "no driver"
+        models = ", ".join(f"{number} x {name}" for name, number in _models(found).items()) or "no GPU"
+        lost = f", {len(found.unreadable)} not answering" if found.unreadable else ""
+        simulated = " (simulated)" if found.is_simulated else ""
+        self._note("silicon", "GPUsFound", f"{models}{lost}; {drivers}{simulated}", facts)
+
+    def registered(self, plugin: deviceplugin.Plugin, path: Path) -> None:
+        """Note that a kubelet took the plugin in, and with which devices."""
+        self._sockets[plugin.resource] = path
+        self._ids.pop(plugin.resource, None)
+        self.advertised(plugin)
+
+    def advertised(self, plugin: deviceplugin.Plugin) -> None:
+        """Note the devices that a kubelet is told of, when they are not the same as last time."""
+        path, ids = self._sockets.get(plugin.resource), tuple(device.id for device in plugin.devices)
+        if path is None or ids == self._ids.get(plugin.resource):
+            return
+        self._ids[plugin.resource] = ids
+        healthy = sum(device.is_healthy for device in plugin.devices)
+        facts: dict[str, object] = {
+            "resource": plugin.resource,
+            "count": len(ids),
+            "healthy": healthy,
+            "ids": list(ids),
+            "socket": str(path),
+            "kubelet": str(path.with_name(wire.KUBELET_SOCKET)),
+        }
+        message = f"{len(ids)} {plugin.resource} advertised, {healthy} healthy; registered with the kubelet"
+        self._note("deviceplugin", "DevicesAdvertised", message, facts)
+
+    def health_changed(self, change: health.Change) -> None:
+        """Note that a GPU is offered again, or no more."""
+        facts: dict[str, object] = {"gpu": change.uuid, "reason": change.reason}
+        if change.is_healthy:
+            self._note("deviceplugin", "DeviceHealthy", f"{change.uuid} is offered again after {change.reason}", facts)
+        else:
+            message = f"{change.uuid} is not offered: {change.message or change.reason}"
+            self._note("deviceplugin", "DeviceUnhealthy", message, facts, is_warning=True)
+
+    def engine_judged(self, runtime: str, problem: errors.FairleadError | None) -> None:
+        """Note that the node's engine would start containers without their devices, or no longer would."""
+        facts: dict[str, object] = {"runtime": runtime}
+        if problem is None:
+            self._note(
+                "deviceplugin", "EngineAccepted", f"{runtime} injects CDI devices: they are offered again", facts
+            )
+        else:
+            message = f"no device is offered: {errors.sentence(problem)}"
+            self._note("deviceplugin", problem.reason, message, facts, is_warning=True)
+
+    def way_judged(self, problem: errors.FairleadError) -> None:
+        """Note that devices are handed over in a way that no engine here is seen to read."""
+        self._note("deviceplugin", problem.reason, errors.sentence(problem), {}, is_warning=True)
+
+    def _note(
+        self, layer: str, reason: str, message: str, facts: dict[str, object], *, is_warning: bool = False
+    ) -> None:
+        if len(self._steps) >= LIMIT:
+            lost = self._steps.popleft()
+            telemetry.log.warning("step not recorded", reason="TooManySteps", error=lost.message)
+        self._steps.append(
+            Step(layer=layer, reason=reason, message=message, at=time.time(), facts=facts, is_warning=is_warning)
+        )
+        self._more.set()
+
+
+def _models(found: Inventory) -> dict[str, int]:
+    return dict(Counter(gpu.name for gpu in found.gpus))
+
+
+def describe(found: Inventory) -> dict[str, object]:
+    """Return the silicon as facts of a step: drivers, CUDA, models, who does not answer, simulated or not."""
+    cuda = {
+        driver.vendor.value: ".".join(map(str, driver.cuda_version)) for driver in found.drivers if driver.cuda_version
+    }
+    return {
+        "drivers": {driver.vendor.value: driver.version for driver in found.drivers},
+        "cuda": cuda,
+        "count": len(found.gpus),
+        "models": _models(found),
+        "gpus": [{"index": gpu.index, "uuid": gpu.uuid, "pci": gpu.pci_bus_id} for gpu in found.gpus],
+        "unreadable": [{"index": gone.index, "reason": gone.reason} for gone in found.unreadable],
+        "simulated": found.is_simulated,
+    }

@@ -1,0 +1,210 @@
+"""What a node's agent tells the cluster about its GPUs: GPUDevice objects, and labels on its Node.
+
+The agent hands over snapshots and waits for nothing. Everything else is level-triggered: the Node and this node's
+GPUDevices are followed, what should be is planned (`plan.gpudevice`, `plan.label`), and each object that differs is a
+key of a work queue, brought up to date by its own worker with back-off. While the API server is away nothing is lost,
+because nothing is queued but names: what is written after its return is what is true then. Objects belong to their
+Node, so a cluster's garbage collector removes them with it.
+
+Others write here too, and nobody is fought: what another writer changed behind our back is put right after a pause, not
+at once (two agents are alive for a moment in every rolling update), and the `Unknown` that the controller writes stands
+until the node is ready again. Holders in the status are `node.attribution`'s; events about health are `node.journal`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from typing import Final
+
+from fairlead import errors, telemetry, workqueue
+from fairlead.node.inventory import latest, monitor
+from fairlead.plan.gpu import gpudevice as planner
+from fairlead.plan.gpu import label
+from fairlead.store import reflector
+from fairlead.store import retry as change
+from fairlead.store.port import Change, ChangeKind, Selector, Store
+from fairlead.wire.kubernetes import core, gpudevice, meta
+from fairlead.wire.kubernetes.gpudevice import GPUDevice
+
+DRIFT_S: Final = 5.0
+"""How long somebody else's change to what we have written stands."""
+NODE_WAIT_S: Final = 60.0
+"""After this without its Node object an agent says so."""
+
+_LABELS: Final = "/labels"
+"""Key of the Node's labels; no object can have this name."""
+
+
+class Publisher:
+    """Keeps one node's publications true."""
+
+    def __init__(self, node: str, store: Store, *, machine: str = "", drift_s: float = DRIFT_S) -> None:
+        """Prepare; nothing is read or written before `run`.
+
+        Args: machine: product name of the machine, for its label; empty: not known.
+        """
+        self._name = node
+        self._store = store
+        self._machine = machine
+        self._drift_s = drift_s
+        self._queue = workqueue.WorkQueue("publish", self._work)
+        self._snapshot = monitor.Snapshot()
+        self._node: core.Node | None = None
+        self.runtime: latest.Latest[str] = latest.Latest("")
+        """The node's container engine in its kubelet's words, `containerd://2.2.1`; empty: not known."""
+        self._devices: dict[str, GPUDevice] | None = None
+        """This node's objects as last seen; None: not listed yet."""
+        self._wanted: dict[str, planner.Wanted] = {}
+        self._labels: dict[str, str] = {}
+        self._applied: dict[str, str] | None = None
+        """The labels that this agent set last; None: none yet."""
+        self._tried: dict[str, object] = {}
+        """What the last write of each key was to bring about: the same still wanted and not there is somebody else's
+        doing, or a failure that the queue tries again by itself."""
+
+    def update(self, snapshot: monitor.Snapshot) -> None:
+        """Publish this from now on; returns at once."""
+        self._snapshot = snapshot
+        self._look()
+
+    async def run(self) -> None:
+        """Keep publications true for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._queue.run(), name="publish")
+            tasks.create_task(self._follow_node(), name="publish: node")
+            tasks.create_task(self._follow_devices(), name="publish: devices")
+            await asyncio.sleep(NODE_WAIT_S)
+            if self._node is None:
+                telemetry.log.warning("no Node object of this name, nothing is published", node=self._name)
+
+    # what is there
+
+    async def _follow_node(self) -> None:
+        selector = Selector(fields={"metadata.name": self._name})
+        await reflector.follow(self._store, core.Node, selector, listed=self._node_listed, changed=self._node_changed)
+
+    def _node_listed(self, nodes: tuple[core.Node, ...]) -> None:
+        self._take_node(nodes[0] if nodes else None)
+
+    def _node_changed(self, change: Change[core.Node]) -> None:
+        self._take_node(None if change.kind is ChangeKind.DELETED else change.object)
+
+    def _take_node(self, node: core.Node | None) -> None:
+        self._node = node
+        if node is not None and node.status.node_info is not None:
+            self.runtime.set(node.status.node_info.container_runtime_version)
+        self._look()
+
+    async def _follow_devices(self) -> None:
+        selector = Selector(fields={"spec.nodeName": self._name})
+        await reflector.follow(
+            self._store, GPUDevice, selector, listed=self._devices_listed, changed=self._device_changed
+        )
+
+    def _devices_listed(self, devices: tuple[GPUDevice, ...]) -> None:
+        self._devices = {device.metadata.name: device for device in devices}
+        self._look()
+
+    def _device_changed(self, change: Change[GPUDevice]) -> None:
+        if self._devices is None:
+            return
+        if change.kind is ChangeKind.DELETED:
+            self._devices.pop(change.object.metadata.name, None)
+        else:
+            self._devices[change.object.metadata.name] = change.object
+        self._look()
+
+    # what should be
+
+    def _look(self) -> None:
+        """Plan anew and queue what differs; no I/O."""
+        snapshot, devices = self._snapshot, self._devices
+        if not snapshot.is_scanned or self._node is None or devices is None:
+            return
+        self._wanted = planner.plan_devices(
+            self._name,
+            snapshot.inventory,
+            verdicts=snapshot.verdicts,
+            known=snapshot.known,
+            problem=snapshot.problem,
+            kept=devices.values(),
+        )
+        self._labels = label.plan_labels((one.spec for one in self._wanted.values()), machine=self._machine)
+        for name in self._wanted.keys() | devices.keys():
+            if self._is_due(name):
+                self._ask(name, self._wanted.get(name))
+        if not self._is_labelled(self._node):
+            self._ask(_LABELS, self._labels)
+
+    def _ask(self, key: str, wanted: object) -> None:
+        is_repair = key in self._tried and self._tried[key] == wanted
+        self._queue.add(key, after_s=self._drift_s if is_repair else 0.0)
+
+    def _is_due(self, name: str) -> bool:
+        wanted, device = self._wanted.get(name), (self._devices or {}).get(name)
+        if wanted is None or device is None:
+            return (wanted is None) is not (device is None)
+        return not self._is_owned(device, wanted) or not self._is_told(device, wanted)
+
+    def _is_owned(self, device: GPUDevice, wanted: planner.Wanted) -> bool:
+        """Tell whether the spec is right and the object goes with this Node."""
+        owners = {owner.uid for owner in device.metadata.owner_references}
+        return device.spec == wanted.spec and self._node is not None and self._node.metadata.uid in owners
+
+    def _is_told(self, device: GPUDevice, wanted: planner.Wanted) -> bool:
+        is_overruled = device.status.health == gpudevice.UNKNOWN and not _is_ready(self._node)
+        return is_overruled or planner.is_current(device, wanted)
+
+    def _is_labelled(self, node: core.Node) -> bool:
+        """Tell whether the labels are there, and none that we set before and want no more.
+
+        What an earlier agent set is not known here: the first apply of every agent tells the server, which remembers.
+        """
+        if self._applied is None:
+            return False
+        there = node.metadata.labels
+        gone = self._applied.keys() - self._labels.keys()
+        return all(there.get(name) == value for name, value in self._labels.items()) and not gone & there.keys()
+
+    # what is done
+
+    async def _work(self, key: str) -> None:
+        if self._node is None:
+            return  # asked for again once it is there
+        if key == _LABELS:
+            await self._label(self._node)
+        elif (wanted := self._wanted.get(key)) is not None:
+            await self._keep(key, wanted, self._node)
+        elif (device := (self._devices or {}).get(key)) is not None:
+            self._tried.pop(key, None)
+            with contextlib.suppress(errors.NotFound, errors.Conflict):  # gone, or another object by now
+                await self._store.delete(GPUDevice, key, uid=device.metadata.uid)
+
+    async def _keep(self, name: str, wanted: planner.Wanted, node: core.Node) -> None:
+        self._tried[name] = wanted
+        device = (self._devices or {}).get(name)
+        if device is None or not self._is_owned(device, wanted):
+            owner = meta.OwnerReference(
+                api_version=node.API_VERSION, kind=node.KIND, name=self._name, uid=node.metadata.uid
+            )
+            about = meta.ObjectMeta(name=name, owner_references=(owner,))
+            device = await self._store.apply(GPUDevice(metadata=about, spec=wanted.spec), manager=label.MANAGER)
+        if not self._is_told(device, wanted):
+            telling = functools.partial(planner.with_status, wanted=wanted, now=meta.now())
+            await change.change_status(self._store, GPUDevice, name, telling)
+
+    async def _label(self, node: core.Node) -> None:
+        """Set our labels and take back those we set before; the uid keeps us from making a Node that is gone."""
+        wanted = self._tried[_LABELS] = self._labels
+        if self._is_labelled(node):
+            return
+        about = meta.ObjectMeta(name=self._name, uid=node.metadata.uid, labels=wanted)
+        await self._store.apply(core.Node(metadata=about), manager=label.MANAGER)
+        self._applied = wanted
+
+
+def _is_ready(node: core.Node | None) -> bool:
+    conditions = node.status.conditions if node is not None else ()
+    return any(one.type == "Ready" and one.status == "True" for one in conditions)

@@ -1,0 +1,172 @@
+"""Pods that hold an ill GPU are marked, and each GPU's object names its holders, in either home.
+
+The kubelet's list says who holds what; the agent's verdicts say how the GPUs are. A pod that runs on a GPU which is no
+longer offered gets the condition `fairlead.dev/GPUHealthy`, False, and a Warning event that names GPU and reason; when
+the GPU is offered again, the condition becomes True and an event says so. Holders go into `GPUDevice.status.holders`, a
+part of that status nobody else writes. What to write is `plan.marking`'s matter; each pod and each GPU is a key of a
+work queue, so what could not be written is tried again from what is true then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from fairlead import errors
+from fairlead.model.ids import GPUUUID, DeviceID
+from fairlead.model.step import Step
+from fairlead.node.deviceplugin import podresources
+from fairlead.node.inventory import latest, monitor, pods
+from fairlead.plan.gpu import advertise, attribution, podcondition
+from fairlead.store import retry, tracerecorder
+from fairlead.store.port import Store
+from fairlead.wire.kubernetes import core, gpudevice, meta
+from fairlead.wire.kubernetes.gpudevice import GPUDevice, Holder
+from fairlead.workqueue import WorkQueue
+
+_FIRST_WAIT_S: Final = 0.5
+_LAST_WAIT_S: Final = 30.0
+_AGAIN_S: Final = 1.0
+_POD, _GPU = "pod/", "gpu/"
+
+
+class Marking:
+    """Keeps the marks of one node's pods and GPUs true."""
+
+    def __init__(
+        self,
+        *,
+        node: str,
+        store: Store,
+        pods: pods.Pods,
+        holdings: podresources.Holdings,
+        snapshots: latest.Latest[monitor.Snapshot],
+        advertised: latest.Latest[tuple[advertise.Advertisement, ...]],
+    ) -> None:
+        """Take the sources; nothing is read or written before `run`."""
+        self._node, self._store, self._pods = node, store, pods
+        self._holdings, self._snapshots, self._advertised = holdings, snapshots, advertised
+        self._queue = WorkQueue("marking", self._work)
+        self._written: dict[GPUUUID, tuple[Holder, ...]] = {}
+        self._waits: dict[GPUUUID, float] = {}
+        pods.listen(self._pod_changed)
+
+    async def run(self) -> None:
+        """Keep marks true for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._queue.run(), name="marking")
+            tasks.create_task(self._follow_health(), name="marking: health")
+            async for _ in self._holdings.latest.changes():
+                self._look()
+
+    async def _follow_health(self) -> None:
+        async for _ in self._snapshots.changes():
+            self._look()
+
+    def _pod_changed(self, pod: core.Pod, is_gone: bool) -> None:
+        if not any(attribution.requests(pod, [one.resource for one in self._advertised.value])):
+            return
+        # A kubelet takes devices back a moment after a pod has ended.
+        is_over = is_gone or pod.status.phase in attribution.ENDED
+        self._holdings.ask()
+        if is_over and self._is_listed(pod):
+            self._holdings.ask(after_s=_AGAIN_S)
+        self._queue.add(f"{_POD}{pod.metadata.uid}")
+
+    def _is_listed(self, pod: core.Pod) -> bool:
+        about = (pod.metadata.namespace, pod.metadata.name)
+        return any((one.namespace, one.pod) == about for one in self._holdings.latest.value or ())
+
+    def _parents(self) -> Mapping[DeviceID, str]:
+        return {device.id: device.parent or device.id for one in self._advertised.value for device in one.devices}
+
+    def _look(self) -> None:
+        """Queue what may differ; no I/O."""
+        holdings = self._holdings.latest.value
+        if holdings is None or not self._pods.is_listed or not self._snapshots.value.is_scanned:
+            return
+        held = {(one.namespace, one.pod) for one in holdings}
+        for pod in self._pods.all():
+            if (pod.metadata.namespace, pod.metadata.name) in held:
+                self._queue.add(f"{_POD}{pod.metadata.uid}")
+        for gpu in self._gpus():
+            self._queue.add(f"{_GPU}{gpu}")
+
+    def _gpus(self) -> Iterable[GPUUUID]:
+        return self._snapshots.value.known
+
+    async def _work(self, key: str) -> float | None:
+        holdings = self._holdings.latest.value
+        if holdings is None:
+            return None
+        if key.startswith(_POD):
+            await self._mark_pod(key.removeprefix(_POD), holdings)
+            return None
+        return await self._name_holders(GPUUUID(key.removeprefix(_GPU)), holdings)
+
+    # pods
+
+    async def _mark_pod(self, uid: str, holdings: tuple[attribution.Holding, ...]) -> None:
+        pod = self._pods.find(uid)
+        # A kubelet that starts anew does not list its pods at once: what is not listed is not judged.
+        if pod is None or pod.status.phase in attribution.ENDED or not self._is_listed(pod):
+            return
+        verdicts = self._snapshots.value.verdicts
+        ill = podcondition.find_ill(pod, holdings, parents=self._parents(), verdicts=verdicts)
+        if podcondition.plan_condition(pod, ill, now=meta.now()) is None:
+            return
+        written: list[meta.Condition] = []
+
+        def mark(found: core.Pod) -> core.Pod | None:
+            written.clear()
+            condition = podcondition.plan_condition(found, ill, now=meta.now())
+            if found.metadata.uid != uid or condition is None:
+                return None
+            written.append(condition)
+            status = msgspec.structs.replace(found.status, conditions=podcondition.with_condition(found, condition))
+            return msgspec.structs.replace(found, status=status)
+
+        about = pod.metadata
+        try:
+            await retry.change_status(self._store, core.Pod, about.name, mark, namespace=about.namespace)
+        except errors.NotFound:
+            return
+        for condition in written:
+            await self._tell(pod, ill, condition)
+
+    async def _tell(self, pod: core.Pod, ill: tuple[podcondition.Ill, ...], condition: meta.Condition) -> None:
+        step = Step(
+            layer="silicon",
+            reason="GPUUnhealthy" if ill else "GPURecovered",
+            message=condition.message,
+            at=time.time(),
+            facts={"gpus": [{"gpu": one.gpu, "reason": one.reason} for one in ill]} if ill else {},
+            is_warning=bool(ill),
+        )
+        await tracerecorder.record(self._store, tracerecorder.reference(pod), step, host=self._node)
+
+    # GPUs
+
+    async def _name_holders(self, gpu: GPUUUID, holdings: tuple[attribution.Holding, ...]) -> float | None:
+        wanted = podcondition.plan_holders(holdings, parents=self._parents(), pods=self._pods.all()).get(gpu, ())
+        if self._written.get(gpu) == wanted:
+            return None
+
+        def name(found: GPUDevice) -> GPUDevice:
+            return msgspec.structs.replace(found, status=msgspec.structs.replace(found.status, holders=wanted))
+
+        is_simulated = self._snapshots.value.inventory.is_simulated
+        target = gpudevice.object_name(gpu, self._node, simulated=is_simulated)
+        try:
+            await retry.change_status(self._store, GPUDevice, target, name)
+        except errors.NotFound:
+            # Its object is made by `node.publish`, soon; where the kind is not installed, never.
+            wait_s = self._waits[gpu] = min(_LAST_WAIT_S, 2 * self._waits.get(gpu, _FIRST_WAIT_S / 2))
+            return wait_s
+        self._waits.pop(gpu, None)
+        self._written[gpu] = wanted
+        return None

@@ -1,0 +1,206 @@
+"""The node's steps of a container's journey as values: the same facts whichever kubelet took the step.
+
+The embedded kubelet records what it does itself (`node.kubelet.runtime`); beside a foreign one `node.attribution`
+records what it sees it do. Both make their steps here, so that the two traces of one manifest can be laid side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fairlead import errors
+from fairlead.kernel import readback
+from fairlead.model.step import Step
+from fairlead.node.isolation import attach, edits
+from fairlead.wire.kubernetes import devicechange
+from fairlead.wire.proto import deviceplugin_pb2 as pb
+
+
+def chosen(
+    container: str,
+    resource: str,
+    ids: Sequence[str],
+    *,
+    asked: int,
+    available: Sequence[str] | None,
+    preferred: Sequence[str],
+    at: float,
+    duration_s: float | None,
+) -> Step:
+    """Return the kubelet's choice; `available` None: the kubelet told nobody what was free."""
+    free = "" if available is None else f" of {len(available)} free"
+    facts: dict[str, object] = {"container": container, "resource": resource, "asked": asked}
+    facts |= {} if available is None else {"available": list(available)}
+    return Step(
+        layer="kubelet",
+        reason="DevicesChosen",
+        message=f"{len(ids)}{free} {resource} for {container}",
+        at=at,
+        duration_s=duration_s,
+        facts={**facts, "preferred": list(preferred), "chosen": list(ids)},
+    )
+
+
+def allocated(
+    container: str,
+    resource: str,
+    answer: pb.ContainerAllocateResponse,
+    names: Sequence[str],
+    *,
+    at: float,
+    duration_s: float | None,
+) -> Step:
+    """Return the plugin's answer; `names`: the CDI devices in it, by field and by annotation."""
+    return Step(
+        layer="deviceplugin",
+        reason="DevicesAllocated",
+        message=f"Allocate answered with {len(names)} CDI names for {container}",
+        at=at,
+        duration_s=duration_s,
+        facts={
+            "container": container,
+            "resource": resource,
+            "answer": {
+                "cdi_devices": list(names),
+                "envs": dict(answer.envs),
+                "mounts": [item.container_path for item in answer.mounts],
+                "devices": [item.container_path for item in answer.devices],
+                "annotations": dict(answer.annotations),
+            },
+        },
+    )
+
+
+def resolved(
+    container: str, names: Sequence[str], found: edits.Resolved, *, at: float, duration_s: float | None
+) -> Step:
+    """Return what the CDI specs say about a container's names."""
+    return Step(
+        layer="cdi",
+        reason="EditsResolved",
+        message=f"{len(found.device_nodes)} device nodes, {len(found.mounts)} mounts from {len(found.specs)} spec",
+        at=at,
+        duration_s=duration_s,
+        facts={
+            "container": container,
+            "names": list(names),
+            "specs": list(found.specs),
+            "device_nodes": list(found.device_nodes),
+            "mounts": list(found.mounts),
+            "env": list(found.env),
+        },
+    )
+
+
+def isolation_read(
+    container: str,
+    pid: int,
+    found: readback.Isolation,
+    *,
+    granted: Sequence[str],
+    at: float,
+    duration_s: float | None,
+) -> Step:
+    """Return what was read back of one container; `granted`: paths of the device nodes it was given."""
+    return Step(
+        layer="kernel",
+        reason="IsolationRead",
+        message="device rules, device nodes and open() read back from the kernel",
+        at=at,
+        duration_s=duration_s,
+        facts={
+            "container": container,
+            "pid": pid,
+            "rules": list(found.rules),
+            "nodes": list(found.nodes),
+            "opens": dict(found.opens),
+            "granted": list(granted),
+            "unread": list(found.unread),
+        },
+    )
+
+
+def isolation_unread(container: str, why: str, *, at: float) -> Step:
+    """Return that nothing was read of a container, and why; not a word about what it was given."""
+    return Step(
+        layer="kernel",
+        reason="IsolationRead",
+        message=f"isolation not read: {why}",
+        at=at,
+        facts={"container": container, "unread": [why]},
+    )
+
+
+def device_changed(change: devicechange.Change, outcome: attach.Outcome, *, at: float, duration_s: float) -> Step:
+    """Return that a running container was given a device, or that one was taken from it."""
+    ended = [{"pid": one.pid, "name": one.name} for one in outcome.ended]
+    told = f", {len(ended)} processes that had it open were ended" if ended else ""
+    way = "given to" if change.action == "attach" else "taken from"
+    return Step(
+        layer="kernel",
+        reason=devicechange.PAST[change.action],
+        message=f"{change.device} {way} {change.container} while it runs{told}",
+        at=at,
+        duration_s=duration_s,
+        facts={
+            "change": change.id,
+            "container": change.container,
+            "resource": change.resource,
+            "device": change.device,
+            "rules": list(outcome.rules),
+            "nodes": [{"path": path, "done": what} for path, what in outcome.nodes],
+            "opens": dict(outcome.opens),
+            "ended": ended,
+            "unread": list(outcome.unread),
+        },
+    )
+
+
+def device_change_refused(change: devicechange.Change, error: errors.FairleadError, *, at: float) -> Step:
+    """Return that a wish to change a running container's devices was not carried out, and why."""
+    # No warning: the container is as well as it was, and `explain` must not give this as its reason.
+    return Step(
+        layer="kernel",
+        reason=devicechange.REFUSED[change.action],
+        message=errors.sentence(error),
+        at=at,
+        facts={
+            "change": change.id,
+            "container": change.container,
+            "device": change.device,
+            "problem": devicechange.problem_of(error),
+        },
+    )
+
+
+def started(
+    container: str, name: str, *, at: float, duration_s: float | None, more: Mapping[str, object] | None = None
+) -> Step:
+    """Return that a container's process was let go."""
+    return Step(
+        layer="engine",
+        reason="ContainerStarted",
+        message=f"{name} started",
+        at=at,
+        duration_s=duration_s,
+        facts={"container": container, "name": name, **(more or {})},
+    )
+
+
+def ended(container: str, exit_code: int | None, *, oom_killed: bool, ran_s: float | None, at: float) -> Step:
+    """Return how a container's process ended; `ran_s` None: too short to be told."""
+    oom = ", killed by the kernel for memory" if oom_killed else ""
+    return Step(
+        layer="process",
+        reason="ContainerEnded",
+        message=f"{container} exited with {exit_code}{oom}",
+        at=at,
+        facts={"container": container, "exit_code": exit_code, "oom_killed": oom_killed, "ran_s": ran_s},
+        is_warning=exit_code != 0,
+    )
+
+
+def freed(*, at: float) -> Step:
+    """Return that a kubelet has taken a pod's devices back."""
+    message = "all devices of the pod are free again"
+    return Step(layer="kubelet", reason="DevicesFreed", message=message, at=at)

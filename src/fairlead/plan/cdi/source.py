@@ -1,0 +1,114 @@
+"""The modes of the generator as one table, and the spec of a mode that is no GPU. Pure; nothing is looked up here.
+
+A mode is a row: its kind, what finds it, and how much its containers are shown. Every mode has a class of its own, so
+that specs of several modes lie in one folder without their devices `all` cancelling each other. The three ways of
+finding NVIDIA's GPUs (`nvml`, `wsl`, `csv`) share `nvidia.com/gpu`: no machine has two of them, and whoever asks for a
+GPU must not have to know which it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from fairlead.model.driver import DriverFiles, ModeFiles
+from fairlead.model.gpu import Vendor
+from fairlead.plan.cdi import capability, driverprofile, generate
+from fairlead_cdi import emit
+from fairlead_cdi import spec as cdi
+
+AUTO: Final = "auto"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mode:
+    """One row."""
+
+    kind: str
+    help: str
+    vendor: Vendor | None = None
+    """For modes that are GPUs as the silicon port finds them; None: `silicon.modefiles` finds it."""
+    maker: Vendor = Vendor.NVIDIA
+    """For the others: whose devices they are."""
+    is_whole: bool = False
+    """Containers get all of it whatever the profile says: tools of the machine's owner."""
+    has_driver: bool = False
+    """The mode brings a driver's user space, so that capabilities, variants and our hook mean something."""
+
+
+MODES: Final[Mapping[str, Mode]] = {
+    "nvml": Mode(kind="nvidia.com/gpu", help="NVIDIA GPUs and MIG devices", vendor=Vendor.NVIDIA, has_driver=True),
+    "amd": Mode(kind="amd.com/gpu", help="AMD GPUs", vendor=Vendor.AMD),
+    "intel": Mode(kind="intel.com/gpu", help="Intel GPUs", vendor=Vendor.INTEL),
+    "wsl": Mode(kind="nvidia.com/gpu", help="NVIDIA GPUs under Windows", has_driver=True),
+    "csv": Mode(kind="nvidia.com/gpu", help="Tegra's integrated GPU, by its lists", has_driver=True),
+    "management": Mode(
+        kind="management.nvidia.com/gpu", help="every node, for tools of the owner", is_whole=True, has_driver=True
+    ),
+    "imex": Mode(kind="nvidia.com/imex-channel", help="IMEX channels"),
+    "gds": Mode(kind="nvidia.com/gds", help="GPUDirect Storage"),
+    "mofed": Mode(kind="nvidia.com/mofed", help="RDMA devices for GPUDirect"),
+    "gdrcopy": Mode(kind="nvidia.com/gdrcopy", help="GDRCopy"),
+    "nvswitch": Mode(kind="nvidia.com/nvswitch", help="NVSwitches"),
+    "vfio": Mode(kind="nvidia.com/pgpu", help="NVIDIA GPUs bound to vfio-pci"),
+    "vfio-amd": Mode(kind="amd.com/pgpu", help="AMD GPUs bound to vfio-pci", maker=Vendor.AMD),
+    "vfio-intel": Mode(kind="intel.com/pgpu", help="Intel GPUs bound to vfio-pci", maker=Vendor.INTEL),
+}
+
+
+def mode_spec(name: str, files: ModeFiles, recipe: generate.Recipe) -> cdi.Spec | None:
+    """Return the spec of a mode that is no GPU of the silicon port; None: it has no devices, write nothing.
+
+    Args: name: a key of `MODES` whose row has no vendor.
+    """
+    mode = MODES[name]
+    profile = (
+        dataclasses.replace(driverprofile.FULL, has_all=recipe.profile.has_all) if mode.is_whole else recipe.profile
+    )
+    devices = [
+        cdi.Device(name=each, edits=driverprofile.show_nodes(device.nodes, profile))
+        for device in files.devices
+        for each in device.names
+        if not recipe.devices or recipe.devices & {each, generate.ALL}
+    ]
+    whole = [driverprofile.show_nodes(device.nodes, profile) for device in files.devices]
+    # Where nothing can be told apart `all` is the only name there is.
+    if whole and (profile.has_all or not any(device.names for device in files.devices)):
+        devices.append(cdi.Device(name=generate.ALL, edits=generate.merge(whole)))
+    if not devices:
+        return None
+    chosen = dataclasses.replace(recipe, profile=profile, hook=recipe.hook if mode.has_driver else None)
+    found = DriverFiles(vendor=mode.maker, version=files.version, files=files.files)
+    common = generate.common_edits(files.shared, found, chosen)
+    spec = cdi.Spec(cdi_version="", kind=recipe.kind(mode.kind), devices=tuple(devices), edits=common)
+    return emit.normal_form(spec)
+
+
+def chosen(given: Iterable[str], platform: str) -> tuple[str, ...]:
+    """Return the modes that were asked for, `AUTO` taken apart, each once.
+
+    Args: given: keys of `MODES`, or `AUTO`; none: `AUTO`.   platform: which mode speaks for NVIDIA's GPUs here.
+    """
+    auto = (platform, "amd", "intel")
+    parts = [auto if name == AUTO else (name,) for name in tuple(given) or (AUTO,)]
+    return tuple(dict.fromkeys(name for part in parts for name in part))
+
+
+def kinds(names: Iterable[str], recipe: generate.Recipe) -> tuple[str, ...]:
+    """Return every kind that these modes and their variants may have under this recipe, each once."""
+    found = dict.fromkeys(recipe.kind(MODES[name].kind) for name in names)
+    variants = [generate.variant_kind(kind, part) for kind in found for part in capability.KNOWN]
+    return (*found, *(kind for kind in variants if kind not in found))
+
+
+def gpu_kinds(recipe: generate.Recipe) -> tuple[str, ...]:
+    """Return the kinds of every vendor's GPUs and their variants."""
+    return kinds((name for name, mode in MODES.items() if mode.vendor), recipe)
+
+
+def vendor_of(kind: str, recipe: generate.Recipe) -> Vendor:
+    """Return whose driver a spec of a kind depends on."""
+    rows = (mode for mode in MODES.values() if kind.startswith(recipe.kind(mode.kind)))
+    return next((mode.vendor or mode.maker for mode in rows), Vendor.NVIDIA)

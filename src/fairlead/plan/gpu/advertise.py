@@ -1,0 +1,97 @@
+"""What a node offers: inventory and verdicts in, devices by resource out. Pure.
+
+One resource for each vendor's whole GPUs. A GPU that was known and no longer answers stays listed, Unhealthy and with
+its reason, so that the kubelet keeps its capacity and nobody wonders where it went. A GPU in MIG mode cannot be given
+whole and is left out here. Whatever lives on a GPU shares its verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from fairlead.model.device import Device
+from fairlead.model.gpu import GPU, Inventory, UnreadableGPU, Vendor
+from fairlead.model.ids import GPUUUID, DeviceID
+from fairlead.plan.gpu import health
+
+AMD_RESOURCE: Final = "amd.com/gpu"
+CDI_KINDS: Final[Mapping[Vendor, str]] = {Vendor.NVIDIA: "nvidia.com/gpu", Vendor.AMD: "amd.com/gpu"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advertisement:
+    """All devices of one extended resource."""
+
+    resource: str
+    kind: str
+    """CDI kind of the devices; a device's qualified name is `kind=id`."""
+    devices: tuple[Device, ...]
+
+
+def plan_advertisements(
+    inventory: Inventory,
+    *,
+    nvidia_resource: str,
+    verdicts: Mapping[GPUUUID, health.Verdict],
+    known: Mapping[GPUUUID, GPU],
+) -> tuple[Advertisement, ...]:
+    """List the devices of every resource that has any.
+
+    Args:    verdicts: by GPU; a readable GPU without one is healthy.   known: every GPU read so far, for those that
+             do not answer now.
+    Returns: one value a resource, devices in index order.
+    """
+    resources = {Vendor.NVIDIA: nvidia_resource, Vendor.AMD: AMD_RESOURCE}
+    found: list[Advertisement] = []
+    for vendor, resource in resources.items():
+        devices = [
+            *((gpu.index, _device(gpu, verdicts)) for gpu in inventory.gpus if _is_whole(gpu, vendor)),
+            *(
+                (gone.index, _absent(gone, verdicts, known))
+                for gone in inventory.unreadable
+                if _was(gone, vendor, known)
+            ),
+        ]
+        if devices:
+            ordered = tuple(device for _, device in sorted(devices, key=lambda item: (item[0], item[1].id)))
+            found.append(Advertisement(resource=resource, kind=CDI_KINDS[vendor], devices=ordered))
+    return tuple(found)
+
+
+def _is_whole(gpu: GPU, vendor: Vendor) -> bool:
+    return gpu.vendor is vendor and not gpu.mig_enabled
+
+
+def _was(gone: UnreadableGPU, vendor: Vendor, known: Mapping[GPUUUID, GPU]) -> bool:
+    if gone.uuid is None:
+        return False  # never read since this process began: without an id it cannot be listed
+    return _is_whole(known[gone.uuid], vendor) if gone.uuid in known else vendor is Vendor.NVIDIA
+
+
+def _device(gpu: GPU, verdicts: Mapping[GPUUUID, health.Verdict]) -> Device:
+    verdict = verdicts.get(gpu.uuid, health.Verdict())
+    reason = "" if verdict.is_healthy else verdict.reason
+    return Device(
+        id=DeviceID(gpu.uuid),
+        is_healthy=verdict.is_healthy,
+        reason=reason,
+        numa_node=gpu.numa_node,
+        index=str(gpu.index),
+        nodes=gpu.device_nodes,
+    )
+
+
+def _absent(gone: UnreadableGPU, verdicts: Mapping[GPUUUID, health.Verdict], known: Mapping[GPUUUID, GPU]) -> Device:
+    uuid = gone.uuid or GPUUUID("")
+    verdict = verdicts.get(uuid)
+    earlier = known.get(uuid)
+    return Device(
+        id=DeviceID(uuid),
+        is_healthy=False,
+        reason=verdict.reason if verdict is not None and not verdict.is_healthy else gone.reason,
+        numa_node=earlier.numa_node if earlier else None,
+        index=str(gone.index),
+        nodes=earlier.device_nodes if earlier else (),
+    )

@@ -1,0 +1,143 @@
+"""What Allocate answers: the chosen devices in the words of each device-list strategy. Pure.
+
+Four ways lead from a device plugin to an engine, and a node may use several at once:
+
+- `cdi-cri`: the field made for it; kubelet and engine hand CDI names on. The default, and needs nothing else.
+- `cdi-annotations`: the same names in a container annotation, for engines and kubelets older than the field.
+- `envvar`: NVIDIA_VISIBLE_DEVICES, read by an NVIDIA runtime or by ours. Whoever may set a pod's environment can say
+  the same, so a runtime that honours it trusts every image; ours holds it to the kubelet's books (`plan.allocation`).
+- `volume-mounts`: /dev/null mounted once for each device at a path that names it; held to the books in the same way.
+
+The last two are NVIDIA's own: devices of other vendors go by CDI whatever is chosen. The same devices are always
+answered alike, also after a restart, since a kubelet keeps the answer.
+Source: NVIDIA k8s-device-plugin documentation, "device-list-strategy", "device-id-strategy", "pass-device-specs";
+CDI SPEC.md; kubelet deviceplugin/v1beta1 api.proto, ContainerAllocateResponse.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from fairlead import errors
+from fairlead.model.device import Device
+from fairlead.model.driver import DeviceNode
+from fairlead.model.gpu import Vendor
+from fairlead.plan.cdi import generate
+from fairlead.plan.engineconfig import support
+from fairlead.plan.shim import request
+from fairlead.wire.proto import deviceplugin_pb2 as pb
+from fairlead_cdi import annotation
+
+ANNOTATION_PLUGIN: Final = "fairlead"
+MOUNT_SOURCE: Final = "/dev/null"
+ID_STRATEGIES: Final = ("uuid", "index")
+
+
+class Strategy(enum.Enum):
+    """One way to say which devices a container gets."""
+
+    CDI_CRI = "cdi-cri"
+    CDI_ANNOTATIONS = "cdi-annotations"
+    ENVVAR = "envvar"
+    VOLUME_MOUNTS = "volume-mounts"
+
+
+CDI: Final = frozenset({Strategy.CDI_CRI, Strategy.CDI_ANNOTATIONS})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """How this node answers."""
+
+    strategies: frozenset[Strategy] = frozenset({Strategy.CDI_CRI})
+    ids: str = "uuid"
+    """Member of `ID_STRATEGIES`: how devices are named in the answer; the kubelet's ids stay UUIDs."""
+    passes_device_specs: bool = False
+    """Also list the device nodes themselves, for a kubelet or engine that looks for them in the answer."""
+
+
+DEFAULT: Final = Way()
+
+
+def find_problem(way: Way, runtime: str) -> errors.Unavailable | None:
+    """Return why an engine would start containers without their devices if they were handed over this way.
+
+    Args: runtime: `status.nodeInfo.containerRuntimeVersion` of the node; an engine that is not known is no problem.
+    """
+    if not way.strategies <= CDI or way.passes_device_specs:
+        return None
+    try:
+        support.check_node(runtime)
+    except errors.Unavailable as problem:
+        return problem
+    return None
+
+
+def parse_strategies(text: str) -> frozenset[Strategy]:
+    """Return the strategies of a comma-separated list. Raises: Invalid: none, or one that there is not."""
+    offered = {one.value: one for one in Strategy}
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    unknown = next((word for word in words if word not in offered), None)
+    if unknown is not None or not words:
+        message = f'device list strategy "{unknown or text}" is not offered (offered: {", ".join(offered)})'
+        hint = "set FAIRLEAD_NODE_DEVICE_LIST_STRATEGY or --node-device-list-strategy"
+        raise errors.Invalid(message, reason="SettingInvalid", hint=hint)
+    return frozenset(offered[word] for word in words)
+
+
+def plan_answer(
+    devices: Sequence[Device], *, resource: str, kind: str, way: Way, nodes: Mapping[str, DeviceNode]
+) -> pb.ContainerAllocateResponse:
+    """Return the answer for one container.
+
+    Args:    devices: one for each physical or MIG device granted, in advertised order.   kind: their CDI kind.
+             nodes: the driver's device nodes by container path, for `passes_device_specs`.
+    """
+    answer = pb.ContainerAllocateResponse()
+    if not devices:
+        return answer
+    ids = [_id(device, way) for device in devices]
+    names = [f"{kind}={one}" for one in ids]
+    strategies = way.strategies
+    if kind != generate.KINDS[Vendor.NVIDIA]:
+        strategies = strategies & CDI or frozenset({Strategy.CDI_CRI})
+    if Strategy.CDI_CRI in strategies:
+        answer.cdi_devices.extend(pb.CDIDevice(name=name) for name in names)
+    if Strategy.CDI_ANNOTATIONS in strategies:
+        answer.annotations[_key(resource, ids)] = annotation.emit_value(names)
+    if Strategy.ENVVAR in strategies:
+        answer.envs[request.VARIABLE] = ",".join(ids)
+    if Strategy.VOLUME_MOUNTS in strategies:
+        root = request.VOLUME_ROOT
+        answer.envs[request.VARIABLE] = root.rstrip("/")
+        answer.mounts.extend(
+            pb.Mount(container_path=f"{root}{one}", host_path=MOUNT_SOURCE, read_only=True) for one in ids
+        )
+    if way.passes_device_specs:
+        answer.devices.extend(_device_specs(devices, kind, nodes))
+    return answer
+
+
+def _id(device: Device, way: Way) -> str:
+    return device.index if way.ids == "index" and device.index else device.parent or device.id
+
+
+def _key(resource: str, ids: Sequence[str]) -> str:
+    """Return an annotation key that no other resource's answer for the same container has."""
+    own = hashlib.sha256(f"{resource}={','.join(ids)}".encode()).hexdigest()[:16]
+    return annotation.emit_key(ANNOTATION_PLUGIN, own)
+
+
+def _device_specs(devices: Sequence[Device], kind: str, nodes: Mapping[str, DeviceNode]) -> list[pb.DeviceSpec]:
+    """List the nodes that all containers need and those of the devices, each once, as far as they are there."""
+    vendor = next(vendor for vendor, known in generate.KINDS.items() if known == kind)
+    paths = dict.fromkeys([*generate.SHARED[vendor], *(path for device in devices for path in device.nodes)])
+    return [
+        pb.DeviceSpec(container_path=path, host_path=nodes[path].host_path, permissions="rw")
+        for path in paths
+        if path in nodes
+    ]

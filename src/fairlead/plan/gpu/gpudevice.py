@@ -1,0 +1,177 @@
+"""Which GPUDevice objects a node should have, from what its agent knows; and how one object's status should read. Pure.
+
+A GPU that answers gives its spec from the reading and its health from the verdict. One that does not answer keeps the
+spec it had, from an earlier reading or from its own object, and is Lost. An object whose GPU is in neither list is
+wanted no more, but only where the driver of its vendor answers and every silent GPU is accounted for: a driver that is
+unloaded or a GPU nobody can name takes no object away, it makes it Lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+import msgspec
+
+from fairlead.model.gpu import GPU, Inventory, UnreadableGPU
+from fairlead.model.ids import GPUUUID
+from fairlead.plan.gpu import health as rules
+from fairlead.wire.kubernetes import gpudevice, meta, quantity
+from fairlead.wire.kubernetes.gpudevice import GPUDevice, GPUDeviceSpec
+
+SILENT_REASON: Final = "DriverNotAnswering"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """One object as it should be."""
+
+    spec: GPUDeviceSpec
+    health: str
+    reason: str = ""
+    message: str = ""
+
+
+def plan_devices(
+    node: str,
+    inventory: Inventory,
+    *,
+    verdicts: Mapping[GPUUUID, rules.Verdict],
+    known: Mapping[GPUUUID, GPU],
+    problem: str,
+    kept: Iterable[GPUDevice],
+) -> dict[str, Wanted]:
+    """Return the objects that the node should have, by name.
+
+    Args:    known: the last good reading of GPUs, for those that do not answer now.
+             problem: why no driver answers; empty while one does.   kept: the node's objects as they are.
+    """
+    wanted: dict[str, Wanted] = {}
+    for gpu in inventory.gpus:
+        spec = plan_spec(node, gpu, inventory)
+        wanted[_name(spec)] = _judged(spec, verdicts.get(gpu.uuid, rules.Verdict()))
+    specs = {one.metadata.name: one.spec for one in kept}
+    unplaced = []
+    for gone in inventory.unreadable:
+        earlier = known.get(gone.uuid) if gone.uuid is not None else None
+        found = plan_spec(node, earlier, inventory) if earlier is not None else _find(gone, specs.values())
+        if found is None:
+            unplaced.append(gone)
+        else:
+            wanted[_name(found)] = _lost(found, gone, verdicts)
+    for name, spec in specs.items():
+        if name not in wanted and not _is_gone(spec, inventory, problem, unplaced):
+            wanted[name] = Wanted(
+                spec=spec,
+                health=gpudevice.LOST,
+                reason=SILENT_REASON,
+                message=problem or "it is not among the GPUs that its driver lists",
+            )
+    return wanted
+
+
+def plan_spec(node: str, gpu: GPU, inventory: Inventory) -> GPUDeviceSpec:
+    """Return the facts of one GPU."""
+    driver = next((one for one in inventory.drivers if one.vendor is gpu.vendor), None)
+    mig = ("Enabled" if gpu.mig_enabled else "Disabled") if gpu.mig_capable else "Unsupported"
+    return GPUDeviceSpec(
+        node_name=node,
+        index=gpu.index,
+        minor=gpu.minor,
+        uuid=gpu.uuid,
+        vendor=gpu.vendor.value,
+        product=gpu.name,
+        memory=quantity.emit_quantity(Fraction(gpu.memory_bytes), quantity.Form.BINARY),
+        simulated=inventory.is_simulated,
+        pci_bus_id=gpu.pci_bus_id,
+        numa_node=gpu.numa_node,
+        compute_capability=".".join(map(str, gpu.compute_capability or ())),
+        brand=gpu.brand or "",
+        driver_version=driver.version if driver is not None else "",
+        cuda_version=".".join(map(str, (driver.cuda_version if driver is not None else None) or ())),
+        mig_mode=mig,
+        serial=gpu.serial or "",
+    )
+
+
+def _name(spec: GPUDeviceSpec) -> str:
+    return gpudevice.object_name(spec.uuid, spec.node_name, simulated=spec.simulated)
+
+
+def _judged(spec: GPUDeviceSpec, verdict: rules.Verdict) -> Wanted:
+    if verdict.is_healthy:
+        return Wanted(spec=spec, health=gpudevice.HEALTHY)
+    return Wanted(spec=spec, health=gpudevice.UNHEALTHY, reason=verdict.reason, message=verdict.message)
+
+
+def _lost(spec: GPUDeviceSpec, gone: UnreadableGPU, verdicts: Mapping[GPUUUID, rules.Verdict]) -> Wanted:
+    verdict = verdicts.get(GPUUUID(spec.uuid), rules.Verdict())
+    if not verdict.is_healthy and verdict.reason:
+        return Wanted(spec=spec, health=gpudevice.LOST, reason=verdict.reason, message=verdict.message)
+    return Wanted(spec=spec, health=gpudevice.LOST, reason=gone.reason, message=gone.message)
+
+
+def _find(gone: UnreadableGPU, specs: Iterable[GPUDeviceSpec]) -> GPUDeviceSpec | None:
+    """Return the object's facts of a GPU that was not read since the agent began: by uuid, else by its address."""
+    for spec in specs:
+        if spec.uuid == gone.uuid or (gone.uuid is None and gone.pci_bus_id and spec.pci_bus_id == gone.pci_bus_id):
+            return spec
+    return None
+
+
+def _is_gone(spec: GPUDeviceSpec, inventory: Inventory, problem: str, unplaced: list[UnreadableGPU]) -> bool:
+    if problem:
+        return False
+    if spec.simulated != inventory.is_simulated:
+        return True
+    answers = any(driver.vendor.value == spec.vendor for driver in inventory.drivers)
+    # One that cannot be named may be this one.
+    return answers and not any(gone.uuid is None and gone.pci_bus_id is None for gone in unplaced)
+
+
+def is_current(device: GPUDevice, wanted: Wanted) -> bool:
+    """Tell whether the object's status says what it should; the wording of a message may be an older one.
+
+    A message may hold a reading (a temperature): writing each of them would be a write at every scan.
+    """
+    condition = _find_condition(device)
+    told = (device.status.health, device.status.reason)
+    return (
+        told == (wanted.health, wanted.reason)
+        and condition is not None
+        and condition.observed_generation == device.metadata.generation
+    )
+
+
+def with_status(device: GPUDevice, wanted: Wanted, *, now: str) -> GPUDevice:
+    """Return the object with the health it should show; whatever others wrote into the status stays.
+
+    Args: now: RFC 3339; the condition carries it if its status changes.
+    """
+    if is_current(device, wanted):
+        return device
+    old = _find_condition(device)
+    status = "True" if wanted.health == gpudevice.HEALTHY else "False"
+    condition = meta.Condition(
+        type=gpudevice.HEALTHY,
+        status=status,
+        reason=wanted.reason or wanted.health,
+        message=wanted.message,
+        last_transition_time=old.last_transition_time if old is not None and old.status == status else now,
+        observed_generation=device.metadata.generation,
+    )
+    others = tuple(one for one in device.status.conditions if one.type != condition.type)
+    changed = msgspec.structs.replace(
+        device.status,
+        health=wanted.health,
+        reason=wanted.reason,
+        message=wanted.message,
+        conditions=(*others, condition),
+    )
+    return msgspec.structs.replace(device, status=changed)
+
+
+def _find_condition(device: GPUDevice) -> meta.Condition | None:
+    return next((one for one in device.status.conditions if one.type == gpudevice.HEALTHY), None)

@@ -1,0 +1,251 @@
+"""What a pod must satisfy before it is stored, in Kubernetes' own words.
+
+The cluster's API server enforces these rules there; on one machine this module does, so that a manifest is accepted or
+refused alike in both homes. Pure: a pod in, the defaulted pod out.
+Source: kubernetes pkg/apis/core/validation and pkg/apis/core/v1/defaults.go (behaviour).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from fractions import Fraction
+from typing import Final
+
+import msgspec
+
+from fairlead import errors
+from fairlead.plan.pod import affinity
+from fairlead.wire.kubernetes import core, quantity
+
+_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_QUALIFIED: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_ENV: Final = re.compile(r"[ -<>-~]+")
+_RESTART: Final = ("Always", "OnFailure", "Never")
+_NATIVE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
+_NOT_NEGATIVE: Final = "must be greater than or equal to 0"
+
+
+def is_extended(resource: str) -> bool:
+    """Tell whether a resource is an extended one: a domain of its own, counted in whole devices.
+
+    Source: pkg/apis/core/v1/helper, IsExtendedResourceName.
+    """
+    domain, _, name = resource.partition("/")
+    return (
+        _QUALIFIED.fullmatch(name) is not None
+        and _SUBDOMAIN.fullmatch(domain) is not None
+        and len(domain) <= 253 - len("requests.")
+        and not domain.startswith("requests.")
+        and not domain.endswith("kubernetes.io")
+    )
+
+
+def admit(pod: core.Pod) -> core.Pod:
+    """Check a pod and fill defaults: requests from limits, image pull policy, restart policy.
+
+    Returns: the pod to store.   Raises: Invalid: every broken rule, path by path, joined by "; ".
+    """
+    problems = [*_metadata(pod), *_spec(pod.spec)]
+    if problems:
+        name = pod.metadata.name or pod.metadata.generate_name
+        text = "; ".join(problems)
+        raise errors.Invalid(f'Pod "{name}" is invalid: {text}', reason="PodInvalid", problems=problems)
+    return msgspec.structs.replace(
+        pod,
+        spec=msgspec.structs.replace(
+            pod.spec,
+            containers=tuple(_defaulted(item) for item in pod.spec.containers),
+            init_containers=tuple(_defaulted(item) for item in pod.spec.init_containers),
+        ),
+    )
+
+
+def _metadata(pod: core.Pod) -> Iterator[str]:
+    name = pod.metadata.name
+    if not name and not pod.metadata.generate_name:
+        yield "metadata.name: Required value: name or generateName is required"
+    if len(name) > 253:
+        yield f'metadata.name: Invalid value: "{name}": must be no more than 253 characters'
+    if name and not _SUBDOMAIN.fullmatch(name):
+        yield (
+            f'metadata.name: Invalid value: "{name}": a lowercase RFC 1123 subdomain must consist of lower case '
+            "alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character"
+        )
+
+
+def _spec(spec: core.PodSpec) -> Iterator[str]:
+    if not spec.containers:
+        yield "spec.containers: Required value"
+    if spec.restart_policy not in _RESTART:
+        offered = ", ".join(f'"{item}"' for item in _RESTART)
+        yield f'spec.restartPolicy: Unsupported value: "{spec.restart_policy}": supported values: {offered}'
+    grace_s = spec.termination_grace_period_seconds
+    if grace_s < 0:
+        yield f"spec.terminationGracePeriodSeconds: Invalid value: {grace_s}: {_NOT_NEGATIVE}"
+    paths = [(f"spec.volumes[{index}]", volume) for index, volume in enumerate(spec.volumes)]
+    for path, volume in paths:
+        if volume.host_path is None and volume.empty_dir is None:
+            yield f"{path}: Required value: must specify a volume type we offer (hostPath, emptyDir)"
+    yield from _duplicates((path, volume.name) for path, volume in paths)
+    for path, item in containers_by_path(spec):
+        yield from _container(path, item, {volume.name for volume in spec.volumes})
+    yield from _duplicates((path, item.name) for path, item in containers_by_path(spec))
+    for path, item in containers_by_path(spec):
+        if item.restart_policy:
+            yield f'{path}.restartPolicy: Unsupported value: "{item.restart_policy}": sidecars are not offered here'
+    yield from affinity.problems(spec)
+
+
+def _duplicates(named: Iterable[tuple[str, str]]) -> Iterator[str]:
+    seen: set[str] = set()
+    for path, name in named:
+        if name in seen:
+            yield f'{path}.name: Duplicate value: "{name}"'
+        seen.add(name)
+
+
+def containers_by_path(spec: core.PodSpec) -> Iterator[tuple[str, core.Container]]:
+    """Yield init containers, then containers, each with its field path."""
+    for kind, items in (("initContainers", spec.init_containers), ("containers", spec.containers)):
+        for index, item in enumerate(items):
+            yield f"spec.{kind}[{index}]", item
+
+
+def _container(path: str, item: core.Container, volumes: set[str]) -> Iterator[str]:
+    if not item.name:
+        yield f"{path}.name: Required value"
+    elif len(item.name) > 63:
+        yield f'{path}.name: Invalid value: "{item.name}": must be no more than 63 characters'
+    elif not _LABEL.fullmatch(item.name):
+        yield (
+            f'{path}.name: Invalid value: "{item.name}": a lowercase RFC 1123 label must consist of lower case '
+            "alphanumeric characters or '-', and must start and end with an alphanumeric character"
+        )
+    if not item.image.strip():
+        yield f"{path}.image: Required value"
+    for index, one in enumerate(item.env):
+        if not one.name:
+            yield f"{path}.env[{index}].name: Required value"
+        elif not _ENV.fullmatch(one.name):
+            yield (
+                f'{path}.env[{index}].name: Invalid value: "{one.name}": a valid environment variable name '
+                "must consist only of printable ASCII characters other than '='"
+            )
+    for index, mount in enumerate(item.volume_mounts):
+        if mount.name not in volumes:
+            yield f'{path}.volumeMounts[{index}].name: Not found: "{mount.name}"'
+    yield from _resources(f"{path}.resources", item.resources)
+
+
+def _resources(path: str, wanted: core.ResourceRequirements) -> Iterator[str]:
+    limits, bad_limits = _quantities(f"{path}.limits", wanted.limits)
+    requests, bad_requests = _quantities(f"{path}.requests", wanted.requests)
+    yield from (*bad_limits, *bad_requests)
+    for resource, value in requests.items():
+        limit = limits.get(resource)
+        if is_extended(resource):
+            yield from _extended_pair(path, resource, value, limit, resource in wanted.limits)
+        elif limit is not None and value > limit:
+            shown, ceiling = (quantity.canonical(side[resource]) for side in (wanted.requests, wanted.limits))
+            yield (
+                f'{path}.requests: Invalid value: "{shown}": must be less than or equal to '
+                f"{resource} limit of {ceiling}"
+            )
+
+
+def _extended_pair(
+    path: str, resource: str, request: Fraction, limit: Fraction | None, is_limit_given: bool
+) -> Iterator[str]:
+    if limit is None:
+        if not is_limit_given:
+            yield f"{path}.limits: Required value: Limit must be set for non overcommitable resources"
+    elif request != limit:
+        yield f'{path}.requests: Invalid value: "{request}": must be equal to {resource} limit of {limit}'
+
+
+def _quantities(path: str, given: Mapping[str, str | int | float]) -> tuple[dict[str, Fraction], list[str]]:
+    values: dict[str, Fraction] = {}
+    problems: list[str] = []
+    for resource, text in given.items():
+        where = f"{path}[{resource}]"
+        wrong = _name_problem(resource)
+        if wrong is not None:
+            problems.append(f'{where}: Invalid value: "{resource}": {wrong}')
+            continue
+        try:
+            value = quantity.parse_quantity(text)
+        except errors.RequestError as error:
+            problems.append(f'{where}: Invalid value: "{text}": {error.message}')
+            continue
+        if value < 0:
+            problems.append(f'{where}: Invalid value: "{quantity.canonical(text)}": {_NOT_NEGATIVE}')
+        elif is_extended(resource) and value.denominator != 1:
+            problems.append(f'{where}: Invalid value: "{quantity.canonical(text)}": must be an integer')
+        else:
+            values[resource] = value
+    return values, problems
+
+
+def _name_problem(resource: str) -> str | None:
+    domain, slash, _ = resource.partition("/")
+    if resource == "pods":
+        return "must be a standard resource for containers"
+    if not slash:
+        return None if resource in _NATIVE else "must be a standard resource type or fully qualified"
+    if is_extended(resource) or domain.endswith("kubernetes.io"):
+        return None
+    return "doesn't follow extended resource name standard"
+
+
+def _defaulted(item: core.Container) -> core.Container:
+    # IfNotPresent also for :latest: a machine without a registry must run what was built on it.
+    policy = item.image_pull_policy or "IfNotPresent"
+    requests = {**item.resources.limits, **item.resources.requests}
+    resources = msgspec.structs.replace(item.resources, requests=requests)
+    return msgspec.structs.replace(item, resources=resources, image_pull_policy=policy)
+
+
+def effective_requests(spec: core.PodSpec) -> dict[str, Fraction]:
+    """Return what the pod needs at once, per resource.
+
+    That is the containers and sidecars together, or any one init container with the sidecars started before it,
+    whichever is more; and the runtime's overhead.
+    Source: component-helpers resource, PodRequests.
+    """
+    total = _effective(spec, lambda item: item.resources.requests)
+    _raise_by(total, spec.overhead)
+    return total
+
+
+def effective_limits(spec: core.PodSpec) -> dict[str, Fraction]:
+    """Return what the pod may use at once of each resource that any container limits, as `effective_requests`."""
+    total = _effective(spec, lambda item: item.resources.limits)
+    _raise_by(total, {name: value for name, value in spec.overhead.items() if name in total})
+    return total
+
+
+def _effective(
+    spec: core.PodSpec, of: Callable[[core.Container], Mapping[str, str | int | float]]
+) -> dict[str, Fraction]:
+    running: dict[str, Fraction] = {}
+    for item in spec.containers:
+        _raise_by(running, of(item))
+    sidecars: dict[str, Fraction] = {}
+    starting: dict[str, Fraction] = {}
+    for item in spec.init_containers:
+        if item.restart_policy == "Always":
+            _raise_by(running, of(item))
+            _raise_by(sidecars, of(item))
+            peak = sidecars
+        else:
+            peak = dict(sidecars)
+            _raise_by(peak, of(item))
+        starting = {name: max(starting.get(name, Fraction(0)), peak.get(name, Fraction(0))) for name in starting | peak}
+    return {name: max(running.get(name, Fraction(0)), starting.get(name, Fraction(0))) for name in running | starting}
+
+
+def _raise_by(total: dict[str, Fraction], amounts: Mapping[str, str | int | float]) -> None:
+    for resource, text in amounts.items():
+        total[resource] = total.get(resource, Fraction(0)) + quantity.parse_quantity(text)

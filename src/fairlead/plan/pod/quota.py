@@ -1,0 +1,176 @@
+"""Whether a namespace's quotas let one more pod in, and what its pods have taken of them. Pure.
+
+On a cluster the API server and the quota controller do this; on one machine the door that submits pods asks here, so
+that the same manifest is refused with the same words. A quota counts the pods its scopes take: all that have not ended.
+One that counts cpu or memory obliges every container to state them, one that counts devices does not, as in Kubernetes.
+
+Source: kubernetes pkg/quota/v1/evaluator/core/pods.go; apiserver admission/plugin/resourcequota/controller.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
+from typing import Final
+
+from fairlead import errors
+from fairlead.plan.pod import admission
+from fairlead.wire.kubernetes import core, quantity
+
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+_ONE: Final = Fraction(1)
+_NOT_NEGATIVE: Final = "must be greater than or equal to 0"
+_COUNT: Final = "count/pods"
+_NATIVE: Final = ("cpu", "memory", "ephemeral-storage")
+_STATED: Final = frozenset({"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"})
+"""Counting one of these obliges every container to state it."""
+
+
+def usage(pod: core.Pod) -> dict[str, Fraction]:
+    """Return what a pod takes, by the names that quotas use; one that ended only counts as an object."""
+    if pod.status.phase in _ENDED:
+        return {_COUNT: _ONE}
+    requests, limits = admission.effective_requests(pod.spec), admission.effective_limits(pod.spec)
+    return {_COUNT: _ONE, "pods": _ONE, **_named(requests, limits)}
+
+
+def used(quota: core.ResourceQuota, pods: Iterable[core.Pod]) -> dict[str, Fraction]:
+    """Return what the namespace's pods have taken of each resource that the quota limits."""
+    total = dict.fromkeys(_counted(quota), Fraction(0))
+    for pod in pods:
+        if _takes(quota, pod):
+            for name, value in usage(pod).items():
+                if name in total:
+                    total[name] += value
+    return total
+
+
+def check_limits(quota: core.ResourceQuota) -> None:
+    """Refuse a quota whose limits are no quantities, or below zero. Raises: Invalid."""
+    name = quota.metadata.name
+    if not name:
+        raise errors.Invalid('ResourceQuota "" is invalid: metadata.name: Required value', reason="QuotaInvalid")
+    for resource, text in quota.spec.hard.items():
+        try:
+            problem = _NOT_NEGATIVE if quantity.parse_quantity(text) < 0 else ""
+        except errors.Invalid as error:
+            problem = error.message
+        if problem:
+            message = f'ResourceQuota "{name}" is invalid: spec.hard[{resource}]: Invalid value: "{text}": {problem}'
+            raise errors.Invalid(message, reason="QuotaInvalid")
+
+
+def check(pod: core.Pod, quotas: Iterable[core.ResourceQuota], pods: Iterable[core.Pod]) -> None:
+    """Let a pod pass, or refuse it as an API server would.
+
+    Args:    quotas: those of the pod's namespace.   pods: all of that namespace, without this one.
+    Raises:  Denied (`Forbidden`): a quota would be exceeded, or a resource it counts is not stated.
+    """
+    others = tuple(pods)
+    for quota in sorted(quotas, key=lambda item: item.metadata.name):
+        if _counted(quota) and _takes(quota, pod):
+            problem = _unstated(quota, pod) or _excess(quota, pod, used(quota, others))
+            if problem:
+                name = pod.metadata.name or pod.metadata.generate_name
+                message = f'pods "{name}" is forbidden: {problem}'
+                hint = "ask for less, wait for pods to end, or have the quota raised"
+                raise errors.Denied(message, reason="Forbidden", hint=hint, quota=quota.metadata.name)
+
+
+def _excess(quota: core.ResourceQuota, pod: core.Pod, taken: Mapping[str, Fraction]) -> str:
+    hard = _counted(quota)
+    asked = {name: value for name, value in usage(pod).items() if name in hard and value}
+    limits = {name: quantity.parse(text) for name, text in hard.items()}
+    over = sorted(name for name, value in asked.items() if taken[name] + value > limits[name].value)
+    if not over:
+        return ""
+    shown = [
+        ",".join(f"{name}={quantity.emit_quantity(amounts[name], limits[name].form)}" for name in over)
+        for amounts in (asked, taken, {name: limit.value for name, limit in limits.items()})
+    ]
+    return f"exceeded quota: {quota.metadata.name}, requested: {shown[0]}, used: {shown[1]}, limited: {shown[2]}"
+
+
+def _unstated(quota: core.ResourceQuota, pod: core.Pod) -> str:
+    missing: dict[str, set[str]] = {}
+    for item in (*pod.spec.containers, *pod.spec.init_containers):
+        stated = _named(_exact(item.resources.requests), _exact(item.resources.limits))
+        for name in _STATED & _counted(quota).keys() - stated.keys():
+            missing.setdefault(name, set()).add(item.name)
+    if not missing:
+        return ""
+    listed = "; ".join(f"{name} for: {','.join(sorted(missing[name]))}" for name in sorted(missing))
+    return f"failed quota: {quota.metadata.name}: must specify {listed}"
+
+
+def _named(requests: Mapping[str, Fraction], limits: Mapping[str, Fraction]) -> dict[str, Fraction]:
+    """Return requests and limits by the names that quotas use."""
+    plain = {name: value for name, value in requests.items() if name in _NATIVE or name.startswith("hugepages-")}
+    asked = {name: value for name, value in requests.items() if name in plain or admission.is_extended(name)}
+    return {
+        **plain,
+        **{f"requests.{name}": value for name, value in asked.items()},
+        **{f"limits.{name}": value for name, value in limits.items() if name in _NATIVE},
+    }
+
+
+def _exact(amounts: Mapping[str, str | int | float]) -> dict[str, Fraction]:
+    return {name: quantity.parse_quantity(text) for name, text in amounts.items()}
+
+
+def _counted(quota: core.ResourceQuota) -> dict[str, str | int | float]:
+    """Return the quota's limits on pods; those on other kinds of objects are not ours."""
+    names = {"pods", _COUNT, *_NATIVE, *(f"{side}.{name}" for side in ("requests", "limits") for name in _NATIVE)}
+    return {name: value for name, value in quota.spec.hard.items() if name in names or _is_prefixed(name)}
+
+
+def _is_prefixed(name: str) -> bool:
+    bare = name.removeprefix("requests.")
+    return bare.startswith("hugepages-") or (bare != name and admission.is_extended(bare))
+
+
+# scopes
+
+
+def _is_best_effort(pod: core.Pod) -> bool:
+    items = (*pod.spec.containers, *pod.spec.init_containers)
+    return not any(
+        name in {"cpu", "memory"} for item in items for name in (*item.resources.requests, *item.resources.limits)
+    )
+
+
+def _is_terminating(pod: core.Pod) -> bool:
+    return pod.spec.active_deadline_seconds is not None
+
+
+def _has_class(pod: core.Pod) -> bool:
+    return bool(pod.spec.priority_class_name)
+
+
+_SCOPES: Final[Mapping[str, Callable[[core.Pod], bool]]] = {
+    "Terminating": _is_terminating,
+    "NotTerminating": lambda pod: not _is_terminating(pod),
+    "BestEffort": _is_best_effort,
+    "NotBestEffort": lambda pod: not _is_best_effort(pod),
+    "PriorityClass": _has_class,
+    "CrossNamespacePodAffinity": lambda _: False,
+}
+
+_CLASSES: Final[Mapping[str, Callable[[str, tuple[str, ...]], bool]]] = {
+    "In": lambda name, values: name in values,
+    "NotIn": lambda name, values: name not in values,
+    "Exists": lambda name, _: bool(name),
+    "DoesNotExist": lambda name, _: not name,
+}
+
+
+def _takes(quota: core.ResourceQuota, pod: core.Pod) -> bool:
+    chosen = quota.spec.scope_selector.match_expressions if quota.spec.scope_selector else ()
+    plain = (*quota.spec.scopes, *(item.scope_name for item in chosen if item.scope_name != "PriorityClass"))
+    if not all(name in _SCOPES and _SCOPES[name](pod) for name in plain):
+        return False
+    classes = [item for item in chosen if item.scope_name == "PriorityClass"]
+    return all(
+        item.operator in _CLASSES and _CLASSES[item.operator](pod.spec.priority_class_name, item.values)
+        for item in classes
+    )

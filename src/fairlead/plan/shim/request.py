@@ -1,0 +1,316 @@
+"""What GPUs a container asks for, read from its runtime spec: annotations, volume mounts, environment.
+
+Three sources, the first that asks wins: CDI annotations come from whoever allocated; volume mounts and the environment
+may come from a device plugin, from the image or from the pod's author, and cannot be told apart by themselves. What the
+kubelet's books (`allocation`) say was given to this very container always counts; for the rest `Policy.image_requests`
+decides, and even then not over another pod's devices. Everything ends as fully qualified CDI names, in the order asked,
+each once (`0,0` is one GPU). A refusal is a value here, with who must change what; the shim makes an error of it. Only
+tables of `plan` are imported: this runs on every container's start.
+Source: NVIDIA container toolkit documentation, "Environment variables"; CDI SPEC.md, "Container annotations".
+"""
+
+from fairlead.plan.cdi import capability, requirement
+from fairlead.plan.shim import allocation
+
+MODES = ("auto", "cdi", "env")
+IMAGE_REQUESTS = ("ignore", "refuse", "privileged", "honour")
+VOLUME_ROOT = allocation.VOLUME_ROOT
+VARIABLE = "NVIDIA_VISIBLE_DEVICES"
+_MIG_ADMIN = ("NVIDIA_MIG_CONFIG_DEVICES", "NVIDIA_MIG_MONITOR_DEVICES")
+_EXTRAS = {
+    "NVIDIA_GDS": "gds",
+    "NVIDIA_MOFED": "mofed",
+    "NVIDIA_GDRCOPY": "gdrcopy",
+    "NVIDIA_NVSWITCH": "nvswitch",
+}
+_IMEX = "NVIDIA_IMEX_CHANNELS"
+NO_BOOKS = allocation.Books()
+_IMEX_CLASS = "imex-channel"
+_CRIO = "io.kubernetes.cri-o."
+"""CRI-O's own marks. It injects what the kubelet asks for itself, and hands on what a pod's author wrote."""
+
+
+class Policy:
+    """What the operator allows; a value of each field is in the operator's file or is the default here."""
+
+    mode = "auto"
+    """`cdi`: annotations and volume mounts only; `env`: volume mounts and environment; `auto`: all three."""
+    default_kind = "nvidia.com/gpu"
+    """Kind of names that have none."""
+    image_requests = "ignore"
+    """What a request in the environment is worth: see `IMAGE_REQUESTS`; `privileged`: only with CAP_SYS_ADMIN."""
+    accepts_volume_mounts = False
+    checks_allocations = True
+    """A request that counts only because the operator says so must not be for what another pod was given; containers
+    with CAP_SYS_ADMIN, which monitors have, may ask for anything then."""
+    annotation_prefixes: tuple[str, ...] = ("cdi.k8s.io/",)
+    variables: tuple[str, ...] = (VARIABLE,)
+    """Names that may hold the request; the first one that is set counts."""
+    capabilities = capability.ALL
+    """What a container may ask for in NVIDIA_DRIVER_CAPABILITIES."""
+    checks_requirements = True
+
+
+class Refusal:
+    """Why the container must not start."""
+
+    __slots__ = ("hint", "kind", "message", "reason")
+
+    def __init__(self, kind: str, message: str, *, reason: str, hint: str) -> None:
+        self.kind = kind
+        """Name of the class in `errors`."""
+        self.message = message
+        self.reason = reason
+        self.hint = hint
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Refusal) and all(getattr(self, k) == getattr(other, k) for k in self.__slots__)
+
+    __hash__ = None  # type: ignore[assignment]  # a value with parts, never a key
+
+
+class Container:
+    """The parts of a runtime spec that can ask for devices."""
+
+    __slots__ = ("annotations", "env", "identity", "is_privileged", "mounts")
+
+    def __init__(self, *, env: dict[str, str], annotations: dict[str, str], mounts: list[str], is_privileged: bool):
+        self.identity = allocation.identify(annotations)
+        self.env = env
+        """By name, the first of equal names: what `getenv` gives."""
+        self.annotations = annotations
+        self.mounts = mounts
+        """Destinations of mounts whose source is /dev/null."""
+        self.is_privileged = is_privileged
+        """CAP_SYS_ADMIN is in the bounding set."""
+
+
+class Request:
+    """What is asked for."""
+
+    __slots__ = ("capabilities", "is_bare", "names", "note", "refusal", "requirements", "source")
+
+    def __init__(self) -> None:
+        self.names: tuple[str, ...] = ()
+        """Fully qualified, each once, in the order asked for."""
+        self.is_bare = False
+        """Driver files and control nodes without any GPU (`none`)."""
+        self.source = ""
+        """`annotations`, `volume mounts`, `allocation` (the environment says what was given), `environment`; empty:
+        nothing is asked for."""
+        self.note = ""
+        """A request that was not honoured, for the log."""
+        self.refusal: Refusal | None = None
+        self.capabilities: frozenset[str] | None = None
+        """Parts of the driver to show; None: all that the spec has."""
+        self.requirements: tuple[tuple[str, str], ...] = ()
+        """NVIDIA_REQUIRE_* to hold the driver to: variable and value, by variable."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the container stays as it is."""
+        return not self.names and not self.is_bare and self.refusal is None
+
+
+def read(document: dict[str, object]) -> Container:
+    """Pick the parts out of a decoded config.json; misshapen parts count as absent, the injection refuses them."""
+    process = _object(document.get("process"))
+    env: dict[str, str] = {}
+    for item in _list(process.get("env")):
+        if isinstance(item, str):
+            name, _, value = item.partition("=")
+            env.setdefault(name, value)
+    annotations = {key: text for key, text in _object(document.get("annotations")).items() if isinstance(text, str)}
+    mounts = [_object(item) for item in _list(document.get("mounts"))]
+    bounding = _list(_object(process.get("capabilities")).get("bounding"))
+    return Container(
+        env=env,
+        annotations=annotations,
+        mounts=[str(item.get("destination")) for item in mounts if item.get("source") == "/dev/null"],
+        is_privileged="CAP_SYS_ADMIN" in bounding,
+    )
+
+
+def _object(value: object) -> dict[str, object]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+def decide(container: Container, policy: Policy, books: allocation.Books = NO_BOOKS) -> Request:
+    """Say what the container gets; every refusal and everything ignored is in the value.
+
+    Args: books: what was given to whom; they are opened only where an answer depends on them.
+    """
+    request = Request()
+    if policy.mode != "env":
+        _from_annotations(container, policy, request)
+    if request.is_empty:
+        _from_mounts(container, policy, request, books)
+    if request.is_empty and not request.source and policy.mode != "cdi":
+        _from_environment(container, policy, request, books)
+    if not request.is_empty and request.refusal is None:
+        _qualify(container, policy, request)
+    return request
+
+
+def _from_annotations(container: Container, policy: Policy, request: Request) -> None:
+    if any(key.startswith(_CRIO) for key in container.annotations):
+        return
+    keys = sorted(key for key in container.annotations if key.startswith(policy.annotation_prefixes))
+    names = [name for key in keys for name in container.annotations[key].split(",")]
+    if names:
+        request.source = "annotations"
+        request.names = tuple(dict.fromkeys(names))
+
+
+def _from_mounts(container: Container, policy: Policy, request: Request, books: allocation.Books) -> None:
+    places = [place for place in container.mounts if place.startswith(VOLUME_ROOT)]
+    asked = [rest for rest in (place[len(VOLUME_ROOT) :].strip("/") for place in places) if rest]
+    if not asked:
+        return
+    view = allocation.View(books, container.identity, policy.variables)
+    is_given = view.covers(asked)
+    if not (is_given or policy.accepts_volume_mounts):
+        return
+    words, names = [], []
+    for rest in asked:
+        family, _, tail = rest.partition("/")
+        if family == "cdi" and tail:
+            # vendor/class/device and vendor/class=device are both in use.
+            kind, slash, device = tail.rpartition("/")
+            names.append(tail if "=" in tail or not slash else f"{kind}={device}")
+        elif family == "imex" and tail:
+            names.append(f"{_vendor(policy)}/{_IMEX_CLASS}={tail}")
+        else:
+            words.append(rest)
+    request.source = "volume mounts"
+    _set_words(request, words, policy)
+    request.names = tuple(dict.fromkeys([*request.names, *names]))
+    if request.names and not is_given:
+        shown = f"a mount at {VOLUME_ROOT}{asked[0]}"
+        request.refusal = _find_clash(shown, [*words, *names], view=view, container=container, policy=policy)
+
+
+def _find_clash(
+    shown: str, words: list[str], *, view: allocation.View, container: Container, policy: Policy
+) -> Refusal | None:
+    """Return why a request that nobody allocated cannot count, though the operator lets such requests count."""
+    if not policy.checks_allocations or container.is_privileged:
+        return None
+    hint = "ask for GPUs through the allocation (resource limits, CDI names), or set checkAllocations to false"
+    if view.problem:
+        message = f"{shown}, and what other pods were given cannot be told: {view.problem}"
+        return Refusal("Unavailable", message, reason="AllocationsUnreadable", hint=hint)
+    clash = view.find_clash(words)
+    if not clash:
+        return None
+    message = f"{shown}, and {clash} is, or may be, what another pod was given"
+    return Refusal("Denied", message, reason="AllocatedToAnother", hint=hint)
+
+
+def is_volume_request(mount: object) -> bool:
+    """Whether a mount of the runtime spec is a request and nothing else."""
+    entry = _object(mount)
+    return entry.get("source") == "/dev/null" and str(entry.get("destination")).startswith(VOLUME_ROOT)
+
+
+def _from_environment(container: Container, policy: Policy, request: Request, books: allocation.Books) -> None:
+    env = container.env
+    name = next((name for name in policy.variables if name in env), "")
+    value = env[name] if name else "all" if is_legacy(env) else ""
+    words = [word for word in (word.strip() for word in value.split(",")) if word]
+    wanted = Request()
+    _set_words(wanted, words, policy)
+    if wanted.is_empty:
+        return
+    counts = policy.image_requests == "honour" or (policy.image_requests == "privileged" and container.is_privileged)
+    view = allocation.View(books if wanted.names else NO_BOOKS, container.identity, policy.variables)
+    is_given = view.covers(words)
+    shown = f"{name or 'an image without NVIDIA_REQUIRE_CUDA'} asks for {value}"
+    if is_given or counts:
+        if counts:  # nobody allocates these
+            _add_extras(wanted, env, policy)
+        request.source = "allocation" if is_given else "environment"
+        request.names, request.is_bare = wanted.names, wanted.is_bare
+        if request.names and not is_given:
+            request.refusal = _find_clash(shown, words, view=view, container=container, policy=policy)
+        return
+    doubt = view.find_doubt(words) if wanted.names else ""
+    if policy.image_requests == "refuse":
+        request.refusal = Refusal(
+            "Denied",
+            f"{shown}, and requests by environment are refused here" + (f": {doubt}" if doubt else ""),
+            reason="ImageRequestRefused",
+            hint="ask for GPUs through the allocation (resource limits, CDI names), or set imageRequests",
+        )
+    else:
+        request.note = f"{shown}: ignored, {doubt or 'devices come from the allocation only'} (imageRequests)"
+
+
+def is_legacy(env: dict[str, str]) -> bool:
+    """Whether the image is of the time before NVIDIA_REQUIRE_CUDA: then what it leaves unsaid means `all`."""
+    return bool(env.get("CUDA_VERSION")) and not env.get("NVIDIA_REQUIRE_CUDA")
+
+
+def _set_words(request: Request, words: list[str], policy: Policy) -> None:
+    """Read a list of device ids: `void` anywhere means nothing, the first of `all` and `none` decides."""
+    asked = [word for word in (word.strip() for word in words) if word]
+    if "void" in asked:
+        return
+    special = next((word for word in asked if word in {"all", "none"}), "")
+    if special == "none":
+        request.is_bare = True
+    else:
+        chosen = ["all"] if special else asked
+        request.names = tuple(dict.fromkeys(_qualified(word, policy) for word in chosen))
+
+
+def _qualified(word: str, policy: Policy) -> str:
+    return word if "=" in word else f"{policy.default_kind}={word}"
+
+
+def _vendor(policy: Policy) -> str:
+    return policy.default_kind.partition("/")[0]
+
+
+def _add_extras(request: Request, env: dict[str, str], policy: Policy) -> None:
+    """Add what is asked for beside GPUs; only for containers that get some."""
+    if not request.names:
+        return
+    more = [f"{_vendor(policy)}/{cls}=all" for name, cls in _EXTRAS.items() if env.get(name) == "enabled"]
+    channels = [part.strip() for part in env.get(_IMEX, "").split(",")]
+    # `all` would be every channel of the machine: the peers ignore it too.
+    more += [f"{_vendor(policy)}/{_IMEX_CLASS}={part}" for part in channels if part and part != "all"]
+    request.names = tuple(dict.fromkeys([*request.names, *more]))
+
+
+def _qualify(container: Container, policy: Policy, request: Request) -> None:
+    """Add what the environment says about the driver; it only narrows, so it counts whoever asked for the devices."""
+    env = container.env
+    admin = next((name for name in _MIG_ADMIN if env.get(name)), "")
+    if admin and not container.is_privileged:
+        request.refusal = Refusal(
+            "Denied",
+            f"{admin}={env[admin]} needs a privileged container",
+            reason="MIGAdministrationRefused",
+            hint=f"remove {admin}, or let the operator partition the GPU",
+        )
+        return
+    text = env.get(capability.VARIABLE)
+    if text is None and request.source == "environment":
+        text = "all" if is_legacy(env) else ""
+    if text is not None:
+        request.capabilities, wrong = capability.parse_capabilities(text, policy.capabilities)
+        if wrong:
+            request.refusal = Refusal(
+                "Invalid",
+                f"{capability.VARIABLE}={text}: {', '.join(wrong)} is not offered here",
+                reason="DriverCapabilityUnsupported",
+                hint=f"offered: {', '.join(sorted(policy.capabilities))}, all",
+            )
+            return
+    if policy.checks_requirements:
+        request.requirements = requirement.stated(env)

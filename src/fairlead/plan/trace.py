@@ -1,0 +1,245 @@
+"""The journey of a container: the steps its layers recorded, put in order, with what is missing named as missing.
+
+Pure. The stages of a journey are a table; a recorded step is matched to its stage by layer and reason, a step of no
+known stage is kept where its time puts it, and a stage without a step becomes an entry that says so. Nothing is ever
+inferred: an entry either carries the step that a layer recorded, or is empty. Reading the steps is left to the caller,
+drawing them to `cli.trace`.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from fairlead.model.step import Step
+from fairlead.plan.pod import admission
+from fairlead.wire.kubernetes import core, meta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """One place every journey should pass."""
+
+    key: str
+    layer: str
+    title: str
+    reasons: tuple[str, ...]
+    """Reasons of the steps that belong here."""
+    is_node: bool = False
+    """Recorded about the node, before the pod came."""
+    needs_devices: bool = False
+    """Skipped by pods that ask for no device."""
+
+
+STAGES: Final = (
+    Stage(
+        key="found",
+        layer="silicon",
+        title="GPUs and driver found",
+        reasons=("GPUsFound",),
+        is_node=True,
+        needs_devices=True,
+    ),
+    Stage(
+        key="advertised",
+        layer="deviceplugin",
+        title="devices advertised",
+        reasons=("DevicesAdvertised",),
+        is_node=True,
+        needs_devices=True,
+    ),
+    Stage(key="accepted", layer="api", title="request accepted", reasons=("Accepted",)),
+    Stage(key="scheduled", layer="scheduler", title="node chosen", reasons=("Scheduled", "FailedScheduling")),
+    Stage(key="chosen", layer="kubelet", title="devices chosen", reasons=("DevicesChosen",), needs_devices=True),
+    Stage(
+        key="allocated",
+        layer="deviceplugin",
+        title="Allocate answered",
+        reasons=("DevicesAllocated",),
+        needs_devices=True,
+    ),
+    Stage(key="edits", layer="cdi", title="CDI edits resolved", reasons=("EditsResolved",), needs_devices=True),
+    Stage(key="created", layer="engine", title="container created", reasons=("ContainerCreated",)),
+    Stage(key="isolated", layer="kernel", title="isolation read back", reasons=("IsolationRead",)),
+    Stage(key="started", layer="engine", title="container started", reasons=("ContainerStarted",)),
+    Stage(key="ended", layer="process", title="process ended", reasons=("ContainerEnded",)),
+)
+_RANK: Final = {(stage.layer, reason): rank for rank, stage in enumerate(STAGES) for reason in stage.reasons}
+_BEFORE_THE_NODE: Final = frozenset({"api", "scheduler"})
+
+
+class Record(enum.Enum):
+    """Whether a layer left its record."""
+
+    RECORDED = "recorded"
+    MISSING = "not recorded"
+    """The journey went past this stage, or ended, and no layer recorded it."""
+    AHEAD = "not yet"
+    """The journey has not come this far."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One line of a journey."""
+
+    stage: str
+    """Key of the stage; empty for a step of no known stage."""
+    layer: str
+    title: str
+    record: Record
+    step: Step | None = None
+    offset_s: float | None = None
+    """Seconds from the pod's first step to this one's end; negative for what the node did before."""
+    count: int = 1
+    """How often the step was recorded in a row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journey:
+    """All entries in order, and when the pod's first step was taken (Unix seconds; None where there is none)."""
+
+    entries: tuple[Entry, ...]
+    started_at: float | None
+    is_final: bool
+
+
+def order_journey(pod: Sequence[Step], node: Sequence[Step], *, is_final: bool, has_devices: bool) -> Journey:
+    """Put a pod's steps and those of its node in order.
+
+    Args:    pod: steps of the pod, any order.   node: steps of the node it runs on; empty while it has none.
+             is_final: the pod has ended, so that nothing more is to come.
+             has_devices: the pod asks for devices; without them the stages of devices are left out.
+    """
+    begun = min((step.at for step in pod if step.layer not in _BEFORE_THE_NODE), default=math.inf)
+
+    def turn(step: Step) -> tuple[float, int]:
+        # A scheduler says that it chose after the binding is written; a quick node has begun by then.
+        return (min(step.at, begun) if step.reason == "Scheduled" else step.at, _rank(step))
+
+    steps = sorted(pod, key=turn)
+    started_at = steps[0].at if steps else None
+    front = list(_before(node, started_at)) if has_devices else []
+    wanted = [rank for rank, stage in enumerate(STAGES) if has_devices or not stage.needs_devices]
+    entries = [_recorded(step, count, started_at) for step, count in _runs([*front, *steps])]
+    return Journey(
+        entries=tuple(_with_gaps(entries, wanted, is_final=is_final)), started_at=started_at, is_final=is_final
+    )
+
+
+def with_acceptance(steps: Sequence[Step], pod: core.Pod) -> tuple[Step, ...]:
+    """Return the steps with that of the API server that took the pod in, where nobody recorded one.
+
+    A pod that did not come through our API has its acceptance in the object itself, to the second: it is put at that
+    second's end, or at the pod's first step within it.
+    """
+    created = meta.timestamp(pod.metadata.creation_timestamp)
+    if created is None or any(step.layer == "api" and step.reason == "Accepted" for step in steps):
+        return tuple(steps)
+    requests = admission.effective_requests(pod.spec)
+    asked = {name: int(count) for name, count in requests.items() if admission.is_extended(name) and count}
+    wanted = ", ".join(f"{count} x {name}" for name, count in asked.items()) or "no devices"
+    facts = {
+        "images": [item.image for item in pod.spec.containers],
+        "resources": asked,
+        "scheduler": pod.spec.scheduler_name,
+    }
+    at = min((created + 1, *(step.at for step in steps if step.at >= created)))
+    step = Step(layer="api", reason="Accepted", message=f"accepted, asking for {wanted}", at=at, facts=facts)
+    return (step, *steps)
+
+
+def with_statuses(steps: Sequence[Step], pod: core.Pod) -> tuple[Step, ...]:
+    """Return the steps with what the pod's kubelet says of starts and ends, for containers of which no step tells.
+
+    Nobody records steps of pods that ask for no device, or on a node without our agent; and events are forgotten while
+    the object stays. A kubelet's own word is in the status: the newest run and the end of the one before, each to the
+    second.
+    """
+    told = {(step.reason, step.facts.get("container")) for step in steps}
+    found = (step for item in pod.status.container_statuses for step in _runs_of(item))
+    return (*steps, *(step for step in found if (step.reason, step.facts["container"]) not in told))
+
+
+def _runs_of(item: core.ContainerStatus) -> Iterator[Step]:
+    for past in (item.last_state.terminated, item.state.terminated):
+        if past is not None:
+            yield from _stated(item.name, "engine", "ContainerStarted", "started", past.started_at)
+            said = f"ended with {past.exit_code}" + (f" ({past.reason})" if past.reason else "")
+            yield from _stated(item.name, "process", "ContainerEnded", said, past.finished_at, exit_code=past.exit_code)
+    if item.state.running is not None:
+        yield from _stated(item.name, "engine", "ContainerStarted", "started", item.state.running.started_at)
+
+
+def _stated(container: str, layer: str, reason: str, said: str, at: str | None, **facts: object) -> Iterator[Step]:
+    when = meta.timestamp(at)
+    if when is not None:
+        message = f"{container} {said}, its kubelet says"
+        yield Step(layer=layer, reason=reason, message=message, at=when, facts={"container": container, **facts})
+
+
+def find_why(steps: Iterable[Step]) -> Step | None:
+    """Return the step that explains where a pod stands: its latest warning or scheduler's step, None without one."""
+    telling = [step for step in steps if step.is_warning or step.layer == "scheduler"]
+    return max(telling, key=lambda step: step.at, default=None)
+
+
+def _rank(step: Step) -> int:
+    return _RANK.get((step.layer, step.reason), len(STAGES))
+
+
+def _before(node: Sequence[Step], started_at: float | None) -> Iterator[Step]:
+    """Yield, for each stage of the node, the latest step taken before the pod's first."""
+    for rank, stage in enumerate(STAGES):
+        if stage.is_node:
+            past = [step for step in node if _rank(step) == rank and (started_at is None or step.at <= started_at)]
+            if past:
+                yield max(past, key=lambda step: step.at)
+
+
+def _runs(steps: Sequence[Step]) -> Iterator[tuple[Step, int]]:
+    """Fold neighbours that say the same into the last of them and their number."""
+    count = 0
+    for index, step in enumerate(steps):
+        count += 1
+        following = steps[index + 1] if index + 1 < len(steps) else None
+        if following is None or _saying(following) != _saying(step):
+            yield step, count
+            count = 0
+
+
+def _saying(step: Step) -> tuple[str, str, str, object]:
+    return (step.layer, step.reason, step.message, step.facts.get("container"))
+
+
+def _recorded(step: Step, count: int, started_at: float | None) -> Entry:
+    rank = _rank(step)
+    known = STAGES[rank] if rank < len(STAGES) else None
+    return Entry(
+        stage=known.key if known else "",
+        layer=step.layer,
+        title=known.title if known else step.reason,
+        record=Record.RECORDED,
+        step=step,
+        offset_s=None if started_at is None else step.at - started_at,
+        count=count,
+    )
+
+
+def _with_gaps(entries: Sequence[Entry], wanted: Sequence[int], *, is_final: bool) -> list[Entry]:
+    """Insert an empty entry for each wanted stage without a step, where the table's order puts it."""
+    ranks = {stage.key: rank for rank, stage in enumerate(STAGES)}
+    known = {entry.stage for entry in entries}
+    furthest = max((ranks[key] for key in known if key), default=-1)
+    result = list(entries)
+    for rank in wanted:
+        stage = STAGES[rank]
+        if stage.key in known:
+            continue
+        later = (index for index, entry in enumerate(result) if entry.stage and ranks[entry.stage] > rank)
+        record = Record.MISSING if is_final or rank < furthest else Record.AHEAD
+        gap = Entry(stage=stage.key, layer=stage.layer, title=stage.title, record=record)
+        result.insert(next(later, len(result)), gap)
+    return result

@@ -1,0 +1,88 @@
+"""The API as one ASGI application: routes, errors, the OpenAPI document.
+
+Handlers are thin: they read the store, ask `plan` and hand out views. Two things the framework does not know are added
+at its edge. Paths that end in a verb (`/v1/containers/NAME:stop`) are split before routing, since a name never holds a
+colon; and the document, generated from the handlers' types, is shown with those paths and without the framework's own
+error forms, which no route answers with.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import litestar
+from litestar import di, exceptions, openapi, types
+
+from fairlead import errors
+from fairlead.serve.api import failure
+from fairlead.serve.api.dependencies import Services
+from fairlead.serve.v1 import attachment, containers, machine, quotas, session
+
+DOCUMENT: Final = "/v1/openapi.json"
+_MARK: Final = "/:"
+
+
+def create_app(services: Services) -> litestar.Litestar:
+    """Return the application over the given services; it holds no state of its own."""
+    app = litestar.Litestar(
+        [*containers.ROUTES, *attachment.ROUTES, *machine.ROUTES, *quotas.ROUTES, *session.ROUTES, document],
+        dependencies={"services": di.Provide(lambda: services, sync_to_thread=False, use_cache=True)},
+        exception_handlers={
+            errors.FairleadError: failure.on_error,
+            exceptions.HTTPException: failure.on_http_error,
+            Exception: failure.on_bug,
+        },
+        openapi_config=openapi.OpenAPIConfig(
+            title="Fairlead",
+            version="1",
+            summary="GPUs from silicon into containers",
+            use_handler_docstrings=True,
+            path="/v1/schema",
+            operation_id_creator=lambda handler, *_: handler.handler_name,
+        ),
+        logging_config=None,
+        request_max_body_size=4 << 20,
+    )
+    app.asgi_handler = _split_verbs(app.asgi_handler)
+    return app
+
+
+def _split_verbs(inner: types.ASGIApp) -> types.ASGIApp:
+    async def routed(scope: types.Scope, receive: types.Receive, send: types.Send) -> None:
+        scope["path"] = split_verb(scope["path"])
+        await inner(scope, receive, send)
+
+    return routed
+
+
+def split_verb(path: str) -> str:
+    """Return `/a/NAME:verb` as `/a/NAME/:verb`; other paths, and verbs of a whole collection, as they are."""
+    head, slash, last = path.rpartition("/")
+    name, colon, verb = last.partition(":")
+    if not colon or not name or head == "/v1":
+        return path
+    return f"{head}{slash}{name}{_MARK}{verb}"
+
+
+@litestar.get(DOCUMENT, include_in_schema=False)
+async def document(request: litestar.Request[Any, Any, Any]) -> dict[str, Any]:
+    """Return the OpenAPI 3.1 document of this API."""
+    return describe(request.app)
+
+
+def describe(app: litestar.Litestar) -> dict[str, Any]:
+    """Return the application's OpenAPI document, generated from the handlers."""
+    schema: dict[str, Any] = app.openapi_schema.to_schema()
+    schema["paths"] = {
+        path.replace(_MARK, ":"): {method: _tidy(operation) for method, operation in item.items()}
+        for path, item in schema["paths"].items()
+    }
+    return schema
+
+
+def _tidy(operation: dict[str, Any]) -> dict[str, Any]:
+    """Describe a malformed request as what it is answered with here: a problem."""
+    problems = operation["responses"]["500"]
+    if "400" in operation["responses"]:
+        operation["responses"]["400"] = {**problems, "description": "the request is malformed"}
+    return operation

@@ -1,0 +1,100 @@
+"""Failing in public: how an error becomes the answer to a request, and how routes document the errors they give.
+
+Whatever is not a `FairleadError` is a bug of ours: it is logged here with its traceback, and the asker is told no more
+than that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+import litestar
+from litestar import exceptions, openapi
+
+from fairlead import errors, telemetry
+from fairlead.serve.api import problem
+
+_ROUTING: Final = {404: "RouteUnknown", 405: "MethodNotAllowed", 413: "BodyTooLarge", 415: "MediaTypeUnknown"}
+
+
+def _respond(answer: problem.Problem) -> litestar.Response[problem.Problem]:
+    return litestar.Response(answer, status_code=answer.status, media_type=problem.MEDIA_TYPE)
+
+
+def on_error(
+    _request: litestar.Request[Any, Any, Any], error: errors.FairleadError
+) -> litestar.Response[problem.Problem]:
+    """Answer with the error's row."""
+    return _respond(problem.problem_of(error))
+
+
+def on_http_error(
+    _request: litestar.Request[Any, Any, Any], error: exceptions.HTTPException
+) -> litestar.Response[problem.Problem]:
+    """Answer for the framework: unknown routes, malformed bodies and parameters."""
+    parts = error.extra if isinstance(error.extra, list) else []
+    details = "; ".join(_part(item) for item in parts)
+    status = error.status_code
+    kind = errors.NotFound if status == HTTPStatus.NOT_FOUND else errors.RequestError
+    return _respond(
+        problem.Problem(
+            type=problem.TYPE_PREFIX + kind.__name__,
+            title=HTTPStatus(status).phrase,
+            status=status,
+            detail=details or _lower(error.detail),
+            reason=_ROUTING.get(status, "RequestInvalid"),
+            hint="GET /v1/openapi.json describes every route",
+        )
+    )
+
+
+def _part(item: object) -> str:
+    if not isinstance(item, Mapping):
+        return str(item)
+    where = item.get("key")
+    text = _lower(str(item.get("message", "")))
+    return f"{where}: {text}" if where and where != "data" else text
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def on_bug(request: litestar.Request[Any, Any, Any], error: Exception) -> litestar.Response[problem.Problem]:
+    """Log what should not happen; the only place of this room that sees errors which are not ours."""
+    telemetry.log.error("request failed by a bug", method=request.method, path=request.url.path, exc_info=error)
+    return _respond(
+        problem.Problem(
+            type="about:blank",
+            title=HTTPStatus.INTERNAL_SERVER_ERROR.phrase,
+            status=500,
+            detail=f"this is a bug in fairlead: {type(error).__name__}",
+            reason="Bug",
+            hint="the service's log has the traceback; please report it",
+        )
+    )
+
+
+_STATUS_TEXT: Final = {
+    400: "the request is malformed",
+    403: "a limit or a boundary says no",
+    404: "it names something that does not exist",
+    409: "another writer was first, nothing fits, or the device is broken: see `type`",
+    410: "the history asked for is no longer kept",
+    422: "it breaks a rule of the object",
+    500: "a bug of ours",
+    502: "a dependency sent malformed bytes",
+    503: "a dependency does not answer",
+}
+
+
+def documented(*statuses: int) -> dict[int, openapi.ResponseSpec]:
+    """Describe, for the OpenAPI document, the problems a route may answer with; a bug's 500 is always among them."""
+    return {
+        status: openapi.ResponseSpec(
+            problem.Problem, generate_examples=False, description=_STATUS_TEXT[status], media_type=problem.MEDIA_TYPE
+        )
+        for status in (*statuses, 500)
+    }

@@ -1,0 +1,252 @@
+"""Routes of containers: submit, look, wait, stop, delete, and what a container said."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import litestar
+from litestar import openapi, params, response, status_codes
+
+from fairlead.plan import trace
+from fairlead.serve.api.dependencies import Door, Services
+from fairlead.serve.api.failure import documented
+from fairlead.serve.backend import attempt
+from fairlead.serve.v1 import pods, submission, view
+from fairlead.serve.v1.view import ContainerView
+from fairlead.store import tracerecorder
+from fairlead.store.port import Selector
+from fairlead.wire.kubernetes import core, manifest
+
+Name = Annotated[str, params.PathParameter(description="name of the container")]
+Follow = Annotated[
+    bool, params.QueryParameter(description="wait for the start, go on to the end, through restarts too")
+]
+Namespace = Annotated[str, params.QueryParameter(description="namespace of the container")]
+PLAIN_BYTES = openapi.ResponseSpec(
+    str, generate_examples=False, description="output as the process wrote it", media_type="text/plain"
+)
+
+
+@litestar.post(
+    "/v1/containers", summary="Run a container", responses=documented(400, 403, 409, 422), tags=["container"]
+)
+async def create_container(services: Door, data: params.JSONBody[submission.ContainerRequest]) -> ContainerView:
+    """Store a pod made from the request; a node's kubelet starts it once a scheduler has placed it."""
+    info = services.info
+    pod = submission.pod_of(data, resource=info.resource, scheduler_name=info.scheduler_name)
+    if not services.home.is_own:
+        return view.container_view(await pods.ask_for(services.store, pod))
+    if data.tenancy:
+        await pods.ensure_namespace(services.store, data.tenancy)
+    return view.container_view(await pods.submit(services.store, pod, admission_lock=services.admission))
+
+
+@litestar.post("/v1/pods", summary="Run a manifest", responses=documented(400, 403, 409, 422), tags=["container"])
+async def create_pods(
+    services: Door,
+    body: params.RawBody,
+    namespace: Annotated[str, params.QueryParameter(description="of the Pods that name none; empty: default")] = "",
+) -> view.ContainerList:
+    """Store the Pods of a Kubernetes manifest, YAML (one or more documents) or JSON, in their order."""
+    # Only what a machine's kubelet plays is read: a cluster's server would be sent less than the manifest says.
+    services.home.machine("run --file", instead="`kubectl apply -f FILE`, then `fairlead trace POD`")
+    wanted = manifest.parse_pods(body)
+    name = services.info.scheduler_name
+    placed = [submission.from_manifest(pod, name, namespace=namespace) for pod in wanted]
+    made = [await pods.submit(services.store, pod, admission_lock=services.admission) for pod in placed]
+    return view.ContainerList(items=tuple(map(view.container_view, made)))
+
+
+@litestar.get("/v1/containers", summary="List containers", responses=documented(400, 422), tags=["container"])
+async def list_containers(
+    services: Door,
+    all_: Annotated[bool, params.QueryParameter(name="all", description="ended ones too")] = False,
+    label: Annotated[list[str] | None, params.QueryParameter(description="`key=value`; repeat for more")] = None,
+    namespace: Annotated[str | None, params.QueryParameter(description="empty: all namespaces")] = None,
+) -> view.ContainerList:
+    """Return containers in the order of namespace and name."""
+    found = await pods.list_pods(services.store, namespace=namespace, labels=label or ())
+    items = tuple(view.container_view(pod) for pod in found if all_ or not view.is_final(pod))
+    return view.ContainerList(items=items)
+
+
+@litestar.get("/v1/containers/{name:str}", summary="Show a container", responses=documented(404), tags=["container"])
+async def show_container(services: Door, name: Name, namespace: Namespace = "default") -> ContainerView:
+    """Return one container as it is."""
+    return view.container_view(await pods.find_pod(services.store, name, namespace))
+
+
+@litestar.delete(
+    "/v1/containers/{name:str}",
+    summary="Stop and remove a container",
+    responses=documented(404, 409),
+    status_code=status_codes.HTTP_202_ACCEPTED,
+    tags=["container"],
+)
+async def delete_container(
+    services: Door,
+    name: Name,
+    namespace: Namespace = "default",
+    grace: Annotated[
+        int | None,
+        params.QueryParameter(ge=0, description="seconds between SIGTERM and SIGKILL; empty: the container's own"),
+    ] = None,
+) -> ContainerView:
+    """Delete the object; a running container is stopped first, and `wait?state=gone` tells when it is over."""
+    return view.container_view(await _removed(services, name, namespace, grace))
+
+
+async def _removed(services: Services, name: str, namespace: str, grace_s: int | None) -> core.Pod:
+    heeds_stop = services.home.is_own
+    return await pods.remove(services.store, name, namespace, grace_s=grace_s, heeds_stop=heeds_stop)
+
+
+@litestar.post(
+    "/v1/containers/{name:str}/:stop",
+    summary="Stop a container and keep its record",
+    responses=documented(404, 409),
+    status_code=status_codes.HTTP_202_ACCEPTED,
+    tags=["container"],
+)
+async def stop_container(
+    services: Door,
+    name: Name,
+    namespace: Namespace = "default",
+    grace: Annotated[
+        int | None,
+        params.QueryParameter(ge=0, description="seconds between SIGTERM and SIGKILL; empty: the container's own"),
+    ] = None,
+) -> ContainerView:
+    """Ask for a stop; `wait` tells when it has ended. Asking again, or of an ended container, changes nothing."""
+    instead = f"a cluster keeps no record of what is stopped: `fairlead rm -n {namespace} {name}` stops and removes it"
+    services.home.machine("stop", instead=instead)
+    return view.container_view(await pods.stop(services.store, name, namespace, grace_s=grace))
+
+
+@litestar.get(
+    "/v1/containers/{name:str}/wait",
+    summary="Wait for a container",
+    responses=documented(404, 422),
+    tags=["container"],
+)
+async def wait_container(
+    services: Door,
+    name: Name,
+    namespace: Namespace = "default",
+    until: Annotated[str, params.QueryParameter(name="state", description="started, ended or gone")] = "ended",
+    timeout: Annotated[float | None, params.QueryParameter(ge=0, le=3600, description="seconds at most")] = 60,
+) -> ContainerView:
+    """Return the container once it is in the state, or as it is when the time is over: compare `state`."""
+    pod = await pods.find_pod(services.store, name, namespace)
+    return await pods.wait_for(services.store, pod, state=until, timeout_s=timeout)
+
+
+@litestar.get(
+    "/v1/containers/{name:str}/logs",
+    summary="Read a container's output",
+    responses=documented(404, 409) | {200: PLAIN_BYTES},
+    tags=["container"],
+)
+async def read_logs(
+    services: Door,
+    name: Name,
+    namespace: Namespace = "default",
+    follow: Annotated[
+        bool, params.QueryParameter(description="wait for the start, go on to the end, restarts too")
+    ] = False,
+    tail: Annotated[int | None, params.QueryParameter(ge=0, description="only the last lines of what is there")] = None,
+    timestamps: Annotated[bool, params.QueryParameter(description="put the time before each line")] = False,
+    container: Annotated[str, params.QueryParameter(description="which container of the group; empty: the first")] = "",
+    once: Annotated[
+        bool, params.QueryParameter(description="with follow: end with the first run, not with the last")
+    ] = False,
+) -> response.Stream:
+    """Return standard output and error together, from the beginning, while it runs and after its end."""
+    pod = await pods.find_pod(services.store, name, namespace)
+    wanted = attempt.container_name(pod, container)
+    if follow:
+        logs = services.home.follow_logs(pod, wanted, tail=tail, timestamps=timestamps, once=once)
+    else:
+        logs = await services.home.latest_logs(pod, wanted, tail=tail, timestamps=timestamps)
+    return response.Stream(logs, media_type="text/plain")
+
+
+@litestar.get(
+    "/v1/containers/{name:str}/events",
+    summary="List a container's events",
+    responses=documented(404),
+    tags=["container"],
+)
+async def list_container_events(services: Door, name: Name, namespace: Namespace = "default") -> view.EventList:
+    """Return the events of this container, oldest first; those of an earlier one of the same name are left out."""
+    pod = await pods.find_pod(services.store, name, namespace)
+    listing = await services.store.list(
+        core.Event, Selector(namespace=namespace, fields={"involvedObject.uid": pod.metadata.uid})
+    )
+    shown = sorted((view.event_view(event) for event in listing.items), key=lambda item: item.at or "")
+    return view.EventList(items=tuple(shown))
+
+
+@litestar.get(
+    "/v1/containers/{name:str}/trace",
+    summary="Trace a container's journey",
+    responses=documented(404),
+    tags=["container"],
+)
+async def trace_container(
+    services: Door,
+    name: Name,
+    namespace: Namespace = "default",
+    container: Annotated[
+        str, params.QueryParameter(description="steps of this container of the group, and of the group as a whole")
+    ] = "",
+) -> trace.Journey:
+    """Return what every layer recorded, from the silicon to the process's end, in order."""
+    pod = await pods.find_pod(services.store, name, namespace)
+    wanted = attempt.container_name(pod, container) if container else ""
+    steps = trace.with_acceptance(await tracerecorder.list_steps(services.store, uid=pod.metadata.uid), pod)
+    steps = trace.with_statuses(steps, pod)
+    node = pod.spec.node_name
+    before = await tracerecorder.list_steps(services.store, name=node, kind="Node") if node else ()
+    has_devices = bool(view.asked_devices(pod, wanted))
+    if wanted:
+        steps = tuple(step for step in steps if step.facts.get("container", wanted) == wanted)
+    return trace.order_journey(steps, before, is_final=view.is_final(pod), has_devices=has_devices)
+
+
+@litestar.get(
+    "/v1/containers/{name:str}/explain",
+    summary="Explain a container's state",
+    responses=documented(404),
+    tags=["container"],
+)
+async def explain_container(services: Door, name: Name, namespace: Namespace = "default") -> view.Explanation:
+    """Return why it waits, failed or runs where it does, from the latest step that tells."""
+    pod = await pods.find_pod(services.store, name, namespace)
+    shown = view.container_view(pod)
+    step = trace.find_why(await tracerecorder.list_steps(services.store, uid=pod.metadata.uid))
+    own = ": ".join(part for part in (shown.reason, shown.message) if part)
+    waits = f'no scheduler named "{pod.spec.scheduler_name}" has looked at it yet' if not pod.spec.node_name else ""
+    return view.Explanation(
+        name=name,
+        state=shown.state,
+        summary=own or (step.message if step else waits) or f"{shown.state} on {shown.node}",
+        reason=shown.reason or (step.reason if step else ""),
+        facts=dict(step.facts) if step else {},
+        at=step.at if step else None,
+    )
+
+
+ROUTES = (
+    create_container,
+    create_pods,
+    list_containers,
+    show_container,
+    delete_container,
+    stop_container,
+    wait_container,
+    read_logs,
+    list_container_events,
+    trace_container,
+    explain_container,
+)

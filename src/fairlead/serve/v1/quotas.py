@@ -1,0 +1,96 @@
+"""Routes of quotas: how much the pods of a namespace may ask for together. Kubernetes' `ResourceQuota`, as it is there.
+
+What is used is counted from the pods when asked; nothing is kept that could go stale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Final
+
+import litestar
+import msgspec
+from litestar import params, status_codes
+
+from fairlead.plan.pod import quota
+from fairlead.serve.api.dependencies import Door
+from fairlead.serve.api.failure import documented
+from fairlead.serve.v1 import pods
+from fairlead.store.port import Selector, Store
+from fairlead.wire.kubernetes import core, manifest, quantity
+
+_MANAGER: Final = "fairlead-api"
+
+
+class QuotaView(msgspec.Struct, frozen=True, kw_only=True):
+    """One quota and what is used of it."""
+
+    name: str
+    namespace: str
+    hard: Mapping[str, str]
+    used: Mapping[str, str]
+
+
+class QuotaList(msgspec.Struct, frozen=True, kw_only=True):
+    """Quotas."""
+
+    items: tuple[QuotaView, ...]
+
+
+@litestar.put("/v1/quotas", summary="Set quotas", responses=documented(400, 422), tags=["quota"])
+async def apply_quotas(services: Door, body: params.RawBody) -> QuotaList:
+    """Make or change the ResourceQuotas of a manifest; pods that run already are left alone."""
+    made = []
+    for found in manifest.parse(body, kinds=(core.ResourceQuota,)):
+        assert isinstance(found.item, core.ResourceQuota)  # noqa: S101 the only kind asked for
+        item = _with_namespace(found.item)
+        quota.check_limits(item)
+        await pods.ensure_namespace(services.store, item.metadata.namespace)
+        made.append(await services.store.apply(item, manager=_MANAGER))
+    return QuotaList(items=tuple([await _view(services.store, item) for item in made]))
+
+
+@litestar.get("/v1/quotas", summary="List quotas", responses=documented(), tags=["quota"])
+async def list_quotas(
+    services: Door,
+    namespace: Annotated[str | None, params.QueryParameter(description="empty: all namespaces")] = None,
+) -> QuotaList:
+    """Return quotas in the order of namespace and name."""
+    found = await services.store.list(core.ResourceQuota, Selector(namespace=namespace))
+    return QuotaList(items=tuple([await _view(services.store, item) for item in found.items]))
+
+
+@litestar.delete(
+    "/v1/quotas/{name:str}",
+    summary="Remove a quota",
+    responses=documented(404),
+    status_code=status_codes.HTTP_204_NO_CONTENT,
+    tags=["quota"],
+)
+async def delete_quota(
+    services: Door,
+    name: Annotated[str, params.PathParameter(description="name of the quota")],
+    namespace: Annotated[str, params.QueryParameter(description="namespace of the quota")] = "default",
+) -> None:
+    """Remove one quota."""
+    await services.store.delete(core.ResourceQuota, name, namespace)
+
+
+ROUTES: Final = (apply_quotas, list_quotas, delete_quota)
+
+
+def _with_namespace(item: core.ResourceQuota) -> core.ResourceQuota:
+    about = msgspec.structs.replace(item.metadata, namespace=item.metadata.namespace or "default")
+    return msgspec.structs.replace(item, metadata=about, status=core.ResourceQuotaStatus())
+
+
+async def _view(store: Store, item: core.ResourceQuota) -> QuotaView:
+    beside = await store.list(core.Pod, Selector(namespace=item.metadata.namespace))
+    used = quota.used(item, beside.items)
+    hard = {name: quantity.parse(text) for name, text in item.spec.hard.items()}
+    return QuotaView(
+        name=item.metadata.name,
+        namespace=item.metadata.namespace,
+        hard={name: str(limit) for name, limit in hard.items()},
+        used={name: quantity.emit_quantity(value, hard[name].form) for name, value in used.items()},
+    )

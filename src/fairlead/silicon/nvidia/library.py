@@ -1,0 +1,170 @@
+"""The driver's libraries on disk below a driver root; the rest of its user space is `userspace`'s.
+
+Directories come from a fixed list, from the linker's cache and from whoever names more; a library belongs to the driver
+when its name ends in the driver's version, or when it is one of the few with versions of their own. Symbolic links are
+followed only inside their own folder, so no link leads out of the root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from fairlead import errors
+from fairlead.model.driver import HostFile
+from fairlead.wire.text import ldcache
+
+LIBRARY_FOLDERS: Final = (
+    "usr/lib64",
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib/aarch64-linux-gnu",
+    "usr/lib/x86_64-linux-gnu/nvidia/current",
+    "usr/lib/aarch64-linux-gnu/nvidia/current",
+    "lib64",
+    "lib/x86_64-linux-gnu",
+    "lib/aarch64-linux-gnu",
+    "usr/lib32",
+    "usr/lib/i386-linux-gnu",
+    "usr/lib",
+    "usr/local/nvidia/lib64",
+)
+OWN_VERSIONS: Final = (
+    "libnvidia-nvvm70.so.*",
+    "libnvidia-egl-gbm.so.*.*",
+    "libnvidia-egl-wayland.so.*.*",
+    "libnvidia-egl-wayland2.so.*.*",
+    "libnvidia-egl-xcb.so.*.*",
+    "libnvidia-egl-xlib.so.*.*",
+)
+"""Libraries of the driver that do not carry the driver's version."""
+EXPLICIT: Final = (
+    "libEGL.so.1",
+    "libGL.so.1",
+    "libGLESv1_CM.so.1",
+    "libGLESv2.so.2",
+    "libGLX.so.0",
+    "libGLdispatch.so.0",
+    "libOpenCL.so.1",
+    "libOpenGL.so.0",
+    "libnvidia-api.so.1",
+)
+"""The vendor-neutral dispatch libraries, by the name programs ask for."""
+_ANCHORS: Final = ("libcuda.so.", "libnvidia-ml.so.")
+_ELF_32: Final = b"\x7fELF\x01"
+
+
+def base_of(root: Path, driver_root: Path) -> Path:
+    """Return where the driver's user space lies on this host: `driver_root` below `root`."""
+    return root / PurePosixPath(driver_root).relative_to("/")
+
+
+def list_folders(base: Path, more: Iterable[Path] = ()) -> list[Path]:
+    """Return the folders that may hold libraries, each real folder once, all inside `base`.
+
+    Args: more: folders to look in first, as they are called below `base`.
+    """
+    named = [base / PurePosixPath(name).relative_to("/") for name in more]
+    named += [base / name for name in LIBRARY_FOLDERS]
+    named += [base / PurePosixPath(entry.path).parent.relative_to("/") for entry in _read_cache(base)]
+    inside, seen, found = base.resolve(), set(), []
+    for folder in named:
+        real = folder.resolve()
+        if real not in seen and real.is_relative_to(inside) and real.is_dir():
+            seen.add(real)
+            found.append(folder)
+    return found
+
+
+def _read_cache(base: Path) -> list[ldcache.Entry]:
+    """The cache's driver entries; a cache that cannot be read is no error, the fixed folders remain."""
+    try:
+        data = (base / "etc/ld.so.cache").read_bytes()
+        entries = ldcache.parse_ldcache(data)
+    except (OSError, errors.ProtocolError):
+        return []
+    return [e for e in entries if e.is_elf and e.path.startswith("/") and e.soname.startswith(_ANCHORS)]
+
+
+def find_version(folders: list[Path]) -> str | None:
+    """Return the version in the name of libcuda or libnvidia-ml; the file of the first folder decides."""
+    for anchor in _ANCHORS:
+        for folder in folders:
+            for path in sorted(folder.glob(f"{anchor}*.*")):
+                version = path.name.removeprefix(anchor)
+                if version.replace(".", "").isdigit() and not path.is_symlink():
+                    return version
+    return None
+
+
+def list_libraries(base: Path, folders: list[Path], version: str) -> Iterator[HostFile]:
+    """Yield every library of this driver version, folder by folder, with the links that lead to it."""
+    for folder in folders:
+        for place in (folder, folder / "vdpau"):
+            yield from _list_folder(base, place, (f"*.so.{version}", *OWN_VERSIONS))
+        yield from _list_explicit(base, folder)
+
+
+def _list_folder(base: Path, place: Path, patterns: Iterable[str]) -> Iterator[HostFile]:
+    found = sorted({path for pattern in patterns for path in place.glob(pattern)})
+    files = [path for path in found if not path.is_symlink() and path.is_file()]
+    links = _links(place) if files else {}
+    for path in files:
+        names = tuple(sorted(link for link, end in links.items() if end == path.name))
+        yield HostFile(
+            path=inside(base, path),
+            host_path=str(path),
+            kind="library32" if _is_32_bit(path) else "library",
+            soname=_soname(names),
+            links=names,
+        )
+
+
+def _list_explicit(base: Path, folder: Path) -> Iterator[HostFile]:
+    """Yield the dispatch libraries that are there: the file itself, under the name that programs ask for."""
+    for name in EXPLICIT:
+        path = folder / name
+        if not path.exists():
+            continue
+        real = path.resolve()
+        if real.parent == folder.resolve() and real.is_file() and not _is_32_bit(real):
+            yield HostFile(path=inside(base, path), host_path=str(folder / real.name), kind="explicit")
+
+
+def _links(folder: Path) -> dict[str, str]:
+    """Every symbolic link of a folder by the name of the file it ends at, followed within the folder only."""
+    step: dict[str, str] = {}
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path.is_symlink():
+            end = path.readlink()
+            if len(end.parts) == 1:
+                step[path.name] = end.name
+    ends = {}
+    for name, first in step.items():
+        last, seen = first, {name}
+        while last in step and last not in seen:
+            seen.add(last)
+            last = step[last]
+        ends[name] = last
+    return ends
+
+
+def _soname(links: tuple[str, ...]) -> str | None:
+    """The link a program asks for: the one that ends in `.so.N`."""
+    return next((name for name in links if name.rpartition(".so.")[2].isdigit()), None)
+
+
+def _is_32_bit(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(5) == _ELF_32
+
+
+def find_nvml(base: Path) -> Path:
+    """Return libnvidia-ml.so.1 of a driver root that is not the host's own; a path that is absent if there is none."""
+    found = next((f / "libnvidia-ml.so.1" for f in list_folders(base) if (f / "libnvidia-ml.so.1").exists()), None)
+    return found or base / "usr/lib/libnvidia-ml.so.1"
+
+
+def inside(base: Path, path: Path) -> str:
+    """Return what a path below `base` is called there."""
+    return f"/{path.relative_to(base)}"

@@ -1,0 +1,40 @@
+"""Silicon that is read from sysfs alone: the port over a vendor's two scan functions, run in threads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+from fairlead.model.driver import DriverFiles
+from fairlead.model.gpu import GPUEvent, Inventory
+from fairlead.silicon import eventbus
+
+
+class SysfsSilicon:
+    """The Silicon port for vendors whose driver says everything in files and reports no events."""
+
+    def __init__(
+        self, root: Path, scan: Callable[[Path], Inventory], scan_driver: Callable[[Path], DriverFiles | None]
+    ) -> None:
+        """Args: root: where /dev, /proc and /sys lie.   scan, scan_driver: blocking readers below that root."""
+        self._root = root
+        self._scan = scan
+        self._scan_driver = scan_driver
+        self._feed = eventbus.Feed()
+
+    async def scan(self) -> Inventory:
+        """Read everything now; see the port."""
+        return await asyncio.to_thread(self._scan, self._root)
+
+    async def scan_driver(self) -> tuple[DriverFiles, ...]:
+        """Read device nodes and modules; see the port. The user space is the container's own."""
+        files = await asyncio.to_thread(self._scan_driver, self._root)
+        return () if files is None else (files,)
+
+    def watch_events(self) -> AsyncIterator[GPUEvent]:
+        """Wait for ever: sysfs reports no events."""
+        return self._feed.subscribe()
+
+    async def close(self) -> None:
+        """Nothing is held."""

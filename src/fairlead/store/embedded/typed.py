@@ -1,0 +1,126 @@
+"""The store port over any backend of documents: typed objects in, typed objects out, watches that miss nothing.
+
+A backend keeps documents and history (`memory`, `sqlite`); this module is the only place where types meet documents.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Protocol, TypeVar
+
+from fairlead import errors
+from fairlead.store import port
+from fairlead.store.embedded import history, match, transaction
+from fairlead.store.embedded.document import Document, Key
+from fairlead.wire.kubernetes import meta
+
+T = TypeVar("T", bound=meta.Object)
+
+Act = Callable[[transaction.Transaction], Document]
+"""One verb, run inside a transaction; it may be run again from the start."""
+
+
+class Backend(Protocol):
+    """Documents and their history."""
+
+    async def commit(self, act: Act) -> Document:
+        """Run the act in a transaction of its own and keep its outcome, or raise and keep nothing."""
+        ...
+
+    async def find(self, key: Key) -> str | None:
+        """Return one document as text."""
+        ...
+
+    async def list(self, kind: str, selector: port.Selector) -> tuple[Sequence[str], int]:
+        """Return the documents of a kind in (namespace, name) order and the version they show.
+
+        It may leave out any that the selector does not take; which those are is decided by `match`.
+        """
+        ...
+
+    def subscribe(self) -> contextlib.AbstractContextManager[history.Feed]:
+        """Keep a feed up to date while the context is open."""
+        ...
+
+    def records(self, position: int) -> Sequence[history.Record]:
+        """Return some records after a position, oldest first. Raises: Gone."""
+        ...
+
+
+class TypedStore:
+    """A `store.port.Store` over a backend."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def get(self, kind: type[T], name: str, namespace: str = "") -> T:
+        """See `port.Store.get`."""
+        key = Key(match.kind_of(kind), namespace, name)
+        text = await self._backend.find(key)
+        if text is None:
+            raise transaction.missing(key)
+        return match.parse(kind, text)
+
+    async def list(self, kind: type[T], selector: port.Selector = port.EVERYTHING) -> port.Listing[T]:
+        """See `port.Store.list`."""
+        texts, version = await self._backend.list(match.kind_of(kind), selector)
+        items = tuple(item for text in texts if match.matches(selector, item := match.parse(kind, text), text))
+        return port.Listing(items=items, resource_version=str(version))
+
+    async def watch(
+        self, kind: type[T], selector: port.Selector = port.EVERYTHING, *, since: str | None = None
+    ) -> AsyncIterator[port.Change[T]]:
+        """See `port.Store.watch`."""
+        with self._backend.subscribe() as feed:
+            if since is None:
+                listing = await self.list(kind, selector)
+                for item in listing.items:
+                    yield port.Change(kind=port.ChangeKind.ADDED, object=item)
+                position = int(listing.resource_version)
+            else:
+                position = history.parse_version(since, newest=feed.last)
+            wanted = match.kind_of(kind)
+            while True:
+                records = feed.after(position)
+                for record in self._backend.records(position) if records is None else records:
+                    position = record.version
+                    if record.kind == wanted and (change := record.change(kind, selector)) is not None:
+                        yield change
+                await feed.wait(position)
+
+    async def create(self, item: T) -> T:
+        """See `port.Store.create`."""
+        key, given = match.key_of(item), match.emit(item)
+        return await self._commit(item, lambda step: step.create(key, given, namespaced=item.NAMESPACED))
+
+    async def update(self, item: T) -> T:
+        """See `port.Store.update`."""
+        key, given, view = match.key_of(item), match.emit(item), self._view(item)
+        return await self._commit(item, lambda step: step.update(key, given, view=view, namespaced=item.NAMESPACED))
+
+    async def update_status(self, item: T) -> T:
+        """See `port.Store.update_status`."""
+        if not hasattr(item, "status"):
+            raise errors.Invalid(f"{item.KIND} has no status to update", reason="NoStatus")
+        key, given, view = match.key_of(item), match.emit(item), self._view(item)
+        return await self._commit(item, lambda step: step.update_status(key, given, view=view))
+
+    async def apply(self, item: T, *, manager: str) -> T:
+        """See `port.Store.apply`."""
+        key, given, namespaced = match.key_of(item), match.emit(item), item.NAMESPACED
+        return await self._commit(item, lambda step: step.apply(key, given, manager=manager, namespaced=namespaced))
+
+    async def delete(
+        self, kind: type[T], name: str, namespace: str = "", *, grace_s: int | None = None, uid: str | None = None
+    ) -> None:
+        """See `port.Store.delete`."""
+        key = Key(match.kind_of(kind), namespace, name)
+        await self._backend.commit(lambda step: step.delete(key, grace_s=grace_s, uid=uid))
+
+    def _view(self, item: meta.Object) -> transaction.View:
+        kind = type(item)
+        return lambda document: match.view(kind, document)
+
+    async def _commit(self, item: T, act: Act) -> T:
+        return match.from_document(type(item), await self._backend.commit(act))

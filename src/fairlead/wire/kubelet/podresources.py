@@ -1,0 +1,82 @@
+"""The kubelet's PodResources API as calls: which container holds which devices, asked of whoever keeps the books.
+
+Server handlers and client stub stand side by side, as in `wire.deviceplugin`, whose conventions hold here too: plain
+servicer objects, statuses and errors of the table in both directions. Devices of ordinary init containers are not in a
+kubelet's answer, only those of containers and of sidecars.
+
+Source: k8s.io/kubelet pkg/apis/podresources/v1 api.proto; kubelet apis/podresources/server_v1.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf import message
+
+from fairlead.wire.kubelet import deviceplugin
+from fairlead.wire.proto import podresources_pb2 as pb
+
+SERVICE: Final = "v1.PodResourcesLister"
+FOLDER: Final = "pod-resources"
+"""Name of the folder that kubelets keep beside the one of device plugins."""
+SOCKET: Final = "kubelet.sock"
+
+Request = TypeVar("Request", bound=message.Message)
+Response = TypeVar("Response", bound=message.Message)
+
+
+class Servicer(Protocol):
+    """What a kubelet serves."""
+
+    async def list(self) -> pb.ListPodResourcesResponse:
+        """Return every active pod with the devices of its containers."""
+        ...
+
+    async def allocatable(self) -> pb.AllocatableResourcesResponse:
+        """Return the devices that plugins advertise."""
+        ...
+
+
+def handlers(servicer: Servicer) -> grpc.GenericRpcHandler:
+    """Return the handler of service `v1.PodResourcesLister`, for `server.add_generic_rpc_handlers`."""
+    return grpc.method_handlers_generic_handler(
+        SERVICE,
+        {
+            "List": _unary(servicer.list, pb.ListPodResourcesRequest),
+            "GetAllocatableResources": _unary(servicer.allocatable, pb.AllocatableResourcesRequest),
+        },
+    )
+
+
+def _unary(
+    behaviour: Callable[[], Awaitable[Response]], kind: type[Request]
+) -> grpc.RpcMethodHandler[Request, Response]:
+    async def serve(_: Request, __: grpc.aio.ServicerContext[Request, Response]) -> Response:
+        return await behaviour()
+
+    return grpc.unary_unary_rpc_method_handler(serve, kind.FromString, _encode)
+
+
+def _encode(item: message.Message) -> bytes:
+    return item.SerializeToString()
+
+
+class Stub:
+    """Calls a kubelet. Every method raises the table's class for the status that came back."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._list = deviceplugin.method(channel, SERVICE, "List")
+        self._allocatable = deviceplugin.method(channel, SERVICE, "GetAllocatableResources")
+
+    async def list(self, *, timeout_s: float) -> pb.ListPodResourcesResponse:
+        """Return every active pod with its containers' devices. Raises: Unavailable: no kubelet answers in time."""
+        call = self._list(pb.ListPodResourcesRequest(), timeout=timeout_s)
+        return await deviceplugin.answer(call, "List", pb.ListPodResourcesResponse)
+
+    async def allocatable(self, *, timeout_s: float) -> pb.AllocatableResourcesResponse:
+        """Return the devices that plugins advertise. Raises: as `list`."""
+        call = self._allocatable(pb.AllocatableResourcesRequest(), timeout=timeout_s)
+        return await deviceplugin.answer(call, "GetAllocatableResources", pb.AllocatableResourcesResponse)

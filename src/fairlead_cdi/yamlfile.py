@@ -1,0 +1,134 @@
+"""CDI specs as YAML: the one module of this package that needs PyYAML, so that a hook never imports it.
+
+Scalars are read as the engines' decoder (go-yaml v2) reads them, not as PyYAML would: `1:0` is the name of a MIG
+device and not sixty-something, dates are text, `0o660` is octal, `1e3` is a number, `y` and `n` are booleans. Pass
+`DECODERS` to `directory.scan` to read both formats.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import yaml
+
+from fairlead import errors
+from fairlead_cdi import emit, parse
+from fairlead_cdi import spec as cdi
+
+_TRUE: Final = frozenset({"y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"})
+_FALSE: Final = frozenset({"n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"})
+_NULL: Final = frozenset({"", "~", "null", "Null", "NULL"})
+_INTEGER: Final = re.compile(r"[-+]?(?:0b[01_]+|0o[0-7_]+|0x[0-9a-fA-F_]+|[0-9][0-9_]*)")
+_FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+
+
+_WIDTH: Final = 1 << 20
+"""No line is folded."""
+
+
+class _Loader(yaml.CSafeLoader):
+    """PyYAML's C parser with go-yaml's idea of plain scalars, and with duplicate keys refused."""
+
+
+# Every plain scalar gets this one tag, so that explicit tags and quotes still mean what they say.
+_PLAIN: Final = "!plain"
+_MERGE: Final = "<<"
+_Loader.yaml_implicit_resolvers = {}
+_Loader.add_implicit_resolver(_PLAIN, re.compile("", re.DOTALL), None)
+
+
+def _construct_mapping(loader: Any, node: yaml.MappingNode) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    merged: list[Any] = []
+    for key_node, value_node in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        value = loader.construct_object(value_node, deep=True)
+        if key == _MERGE and key_node.tag == _PLAIN:
+            merged.extend(value if isinstance(value, list) else [value])
+        elif (name := parse.scalar_text(key, "key")) in found:
+            raise yaml.constructor.ConstructorError(None, None, f'key "{name}" is given twice', key_node.start_mark)
+        else:
+            found[name] = value
+    for item in merged:
+        if not isinstance(item, dict):
+            raise yaml.constructor.ConstructorError(None, None, "merge of something not a mapping", node.start_mark)
+        found = item | found
+    return found
+
+
+def _construct_plain(loader: Any, node: yaml.ScalarNode) -> object:
+    """Resolve one unquoted scalar by go-yaml's rules."""
+    text = loader.construct_scalar(node)
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE
+    if text in _NULL:
+        return None
+    return _number(text)
+
+
+def _number(text: str) -> object:
+    """Read a number, or give the text back where it is none."""
+    plain = text.replace("_", "")
+    if _INTEGER.fullmatch(text):
+        digits = plain.lstrip("+-")
+        is_old_octal = len(digits) > 1 and digits.isdigit() and digits[0] == "0"
+        try:
+            value = int(digits, 8) if is_old_octal else int(digits, 0)
+        except ValueError:
+            return float(plain) if _FLOAT.fullmatch(plain) else text
+        return -value if plain[0] == "-" else value
+    return float(plain) if _FLOAT.fullmatch(plain) else text
+
+
+_Loader.add_constructor("tag:yaml.org,2002:map", _construct_mapping)
+_Loader.add_constructor(_PLAIN, _construct_plain)
+
+
+def decode_yaml(data: bytes) -> object:
+    """Decode the first YAML document into plain values; later ones are not looked at, as in the engines.
+
+    Raises: ProtocolError: not YAML, a key given twice in one mapping, a tag of another language.
+    """
+    try:
+        loader = _Loader(data)
+        try:
+            return loader.get_data()
+        finally:
+            loader.dispose()
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        message = f"not a YAML document: {' '.join(str(error).split())}"
+        raise errors.ProtocolError(message, reason="SpecUndecodable") from error
+
+
+DECODERS: Final[Mapping[str, parse.Decoder]] = {".json": parse.decode_json, ".yaml": decode_yaml}
+"""Both formats, by file name suffix."""
+
+
+def emit_yaml(spec: cdi.Spec) -> bytes:
+    """Return the spec as one YAML document, as `emit.emit_json` does. Raises: ProtocolError: see there."""
+    return f"---\n{dump(emit.emit_document(spec))}".encode()
+
+
+def dump(value: object) -> str:
+    """Return plain values as YAML whose texts go-yaml reads back as texts."""
+    return str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH))
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes every text that go-yaml would not read back as text, and never writes aliases."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - PyYAML's signature
+        """Write repeated values out: engines' decoders limit aliases."""
+        return True
+
+
+def _represent_text(dumper: Any, text: str) -> yaml.ScalarNode:
+    is_plain = re.fullmatch(r"[A-Za-z/][A-Za-z0-9_./=-]*", text) and text not in _TRUE | _FALSE | _NULL
+    style = None if is_plain and not text.endswith(("-", "=")) else '"'
+    node: yaml.ScalarNode = dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+    return node
+
+
+_Dumper.add_representer(str, _represent_text)
