@@ -22,7 +22,7 @@ from fairlead.plan.cdi import driverprofile, generate, source
 from fairlead.silicon import running
 from fairlead.silicon.nvidia import modefiles
 from fairlead_cdi import emit
-from tests.unit.silicon import moderoot
+from tests.unit.silicon.nvidia import moderoot
 
 RUNS = 20
 

@@ -16,7 +16,7 @@ from fairlead.cli.admin import manifests
 from fairlead.wire.chart import files as chart
 from fairlead.wire.gotemplate import render
 from fairlead_cdi import yamlfile
-from tests.unit.wire import templatecases
+from tests.unit.wire.chart import templatecases
 from tools.cluster import build
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.wire import test_cdi_regressions, test_cdi_verdicts, test_cdi_yaml
+from tests.unit.fairlead_cdi import test_cdi_regressions, test_cdi_verdicts, test_cdi_yaml
 
 TARGET = Path(__file__).parents[1] / "fuzz" / "cdi_reader.py"
-GOLDEN = Path(__file__).parents[1] / "unit" / "silicon" / "golden"
+GOLDEN = Path(__file__).parents[1] / "unit" / "silicon" / "nvidia" / "golden"
 SECONDS = 20
 
 

@@ -25,7 +25,7 @@ from fairlead.kernel import bpf, readback
 from fairlead.kernel import cgroup as devicecgroup
 from fairlead_cdi import emit
 from fairlead_cdi import spec as cdi
-from tests.unit.wire.test_device_program import systemd
+from tests.unit.wire.oci.test_device_program import systemd
 
 KIND = oci_bundle.KIND
 COMMAND = (sys.executable, "-m", "fairlead.cli.main")

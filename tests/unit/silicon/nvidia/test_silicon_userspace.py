@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.model.driver import HostFile
 from fairlead.silicon.nvidia import driver, library, userspace
-from tests.unit.silicon import moderoot
+from tests.unit.silicon.nvidia import moderoot
 
 VERSION = moderoot.VERSION
 

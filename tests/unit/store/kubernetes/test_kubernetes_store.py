@@ -14,8 +14,8 @@ from fairlead.store import port
 from fairlead.store.kubernetes import path
 from fairlead.store.kubernetes import store as kubernetes
 from fairlead.wire.kubernetes import core, meta
-from tests.unit.store import scriptedserver as scripted
 from tests.unit.store import virtualtime
+from tests.unit.store.kubernetes import scriptedserver as scripted
 
 TEAM = port.Selector(namespace="team")
 

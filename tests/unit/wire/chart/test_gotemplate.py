@@ -9,7 +9,7 @@ import pytest
 
 from fairlead import errors
 from fairlead.wire.gotemplate import render
-from tests.unit.wire import templatecases
+from tests.unit.wire.chart import templatecases
 
 
 def rendered(text: str, values: object = templatecases.VALUES, **others: str) -> str:

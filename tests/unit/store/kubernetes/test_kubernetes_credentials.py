@@ -18,7 +18,7 @@ import yaml
 from fairlead import errors
 from fairlead.store.kubernetes import client, credentials
 from fairlead.wire.kubernetes import kubeconfig
-from tests.unit.store import scriptedserver as scripted
+from tests.unit.store.kubernetes import scriptedserver as scripted
 from tools.cluster import certificate
 
 GET = client.Request(method="GET", path="/api/v1/pods")

@@ -16,9 +16,9 @@ from fairlead.cli.admin import manifests
 from fairlead.silicon.sim import profile
 from fairlead.wire.chart import files as chart
 from fairlead.wire.kubernetes import gpudevice
-from tests.unit.wire import templatecases
+from tests.unit.wire.chart import templatecases
 
-ROOT = Path(__file__).parent.parent.parent.parent
+ROOT = Path(__file__).parents[4]
 OURS = chart.load(manifests.FOLDER)
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from fairlead import errors
 from fairlead.store.kubernetes import client, failure, pace
 from fairlead.wire.kubernetes import api
-from tests.unit.store import scriptedserver as scripted
 from tests.unit.store import virtualtime
+from tests.unit.store.kubernetes import scriptedserver as scripted
 
 GET = client.Request(method="GET", path="/api/v1/pods")
 POST = client.Request(method="POST", path="/api/v1/pods", body=b"{}", repeatable=False)

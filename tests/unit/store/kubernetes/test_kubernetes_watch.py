@@ -14,8 +14,8 @@ from fairlead.store import port
 from fairlead.store.kubernetes import store as kubernetes
 from fairlead.store.kubernetes import watch
 from fairlead.wire.kubernetes import core
-from tests.unit.store import scriptedserver as scripted
 from tests.unit.store import virtualtime
+from tests.unit.store.kubernetes import scriptedserver as scripted
 
 TEAM = port.Selector(namespace="team")
 EXPIRED = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version: 1 (9)"}

@@ -28,7 +28,7 @@ from fairlead.store.embedded.memory import MemoryStore
 from fairlead.wire.kubelet import deviceplugin
 from fairlead.wire.kubernetes import core, devicechange, meta, names
 from fairlead.wire.proto import deviceplugin_pb2 as pb
-from tests.unit.node.fakeplugin import RESOURCE, Plugin
+from tests.unit.node.kubelet.fakeplugin import RESOURCE, Plugin
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="device nodes need root")
 pytestmark = needs_root

@@ -24,7 +24,7 @@ from fairlead.store.embedded.memory import MemoryStore
 from fairlead.store.port import EVERYTHING, ChangeKind, Listing, Selector, T
 from fairlead.wire.kubelet import deviceplugin
 from fairlead.wire.kubernetes import core, meta, names
-from tests.unit.node.fakeplugin import RESOURCE, Plugin
+from tests.unit.node.kubelet.fakeplugin import RESOURCE, Plugin
 
 _NODE: Final = "here"
 _IMAGE: Final = "localhost/tools:1"

@@ -9,8 +9,8 @@ from aiohttp import web
 
 from fairlead import errors
 from fairlead.store.kubernetes import client, pace
-from tests.unit.store import scriptedserver as scripted
 from tests.unit.store import virtualtime
+from tests.unit.store.kubernetes import scriptedserver as scripted
 
 _GET = client.Request(method="GET", path="/api/v1/pods")
 

@@ -20,7 +20,7 @@ from fairlead.node.kubelet.devicemanager import Choice, DeviceManager, device_re
 from fairlead.wire.kubelet import deviceplugin
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.proto import deviceplugin_pb2 as pb
-from tests.unit.node.fakeplugin import RESOURCE, Plugin
+from tests.unit.node.kubelet.fakeplugin import RESOURCE, Plugin
 
 _SOCKETS = itertools.count()
 
