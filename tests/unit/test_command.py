@@ -58,7 +58,7 @@ async def test_a_long_program_is_killed_and_reaped_with_its_block() -> None:
 async def test_a_long_program_dies_with_us() -> None:
     code = (
         "import asyncio, os, sys\n"
-        "from fairlead.engine import command\n"
+        "from fairlead import command\n"
         "async def main():\n"
         "    async with command.opened(['sh', '-c', 'echo $$; exec sleep 60'], env=command.base_env()) as running:\n"
         "        os.write(1, await running.output.read())\n"

@@ -8,7 +8,21 @@ from pathlib import Path
 
 from fairlead_cdi import spec
 
-HOT = ["spec", "names", "version", "validate", "annotation", "parse", "emit", "host", "directory", "difference", "lint"]
+HOT = [
+    "spec",
+    "oci",
+    "inject",
+    "names",
+    "version",
+    "validate",
+    "annotation",
+    "parse",
+    "emit",
+    "host",
+    "directory",
+    "difference",
+    "lint",
+]
 """Every module of the library but those whose names say what they bring: `yamlfile`, `cache`, and `stamp` of ours."""
 HEAVY = {"yaml", "msgspec", "asyncio", "pathlib", "structlog", "click", "logging", "subprocess", "typing_extensions"}
 
@@ -26,12 +40,12 @@ def test_no_module_of_the_library_is_left_out() -> None:
 
 
 def test_the_package_itself_costs_nothing() -> None:
-    assert modules_after("import fairlead_cdi") == {"fairlead"}
+    assert modules_after("import fairlead_cdi") == {"fairlead_cdi"}
 
 
 def test_reading_and_injecting_imports_only_the_standard_library() -> None:
     code = f"from fairlead_cdi import {', '.join(HOT)}"
-    found = modules_after(f"{code}\nfrom fairlead.wire import oci\nfrom fairlead.plan import edits")
+    found = modules_after(f"{code}\nfrom fairlead_cdi import inject, oci")
     assert found & HEAVY == set()
     assert found & {"grpc", "google", "aiohttp", "sqlite3", "ssl", "socket", "http", "ctypes"} == set()
-    assert {name for name in found if name not in sys.stdlib_module_names} == {"fairlead"}
+    assert {name for name in found if name not in sys.stdlib_module_names} == {"fairlead_cdi"}

@@ -286,8 +286,8 @@ def test_a_container_with_the_hosts_pids_reads_the_hosts_cgroup_mounts(tmp_path:
 async def test_numbers_are_not_tried_by_an_agent_that_may_not_make_nodes() -> None:
     code = (
         "import asyncio, json, os\n"
-        "from fairlead.node import isolation\n"
-        "found = asyncio.run(isolation.read_back(os.getpid(), paths=('/dev/null',), numbers=((1, 3),)))\n"
+        "from fairlead.kernel import readback\n"
+        "found = asyncio.run(readback.read_back(os.getpid(), paths=('/dev/null',), numbers=((1, 3),)))\n"
         "print(json.dumps([found.opens, [text for text in found.unread if 'MKNOD' in text]]))\n"
     )
     argv = ("setpriv", "--bounding-set", "-mknod", "--inh-caps", "-mknod", "--", sys.executable, "-c", code)

@@ -12,7 +12,7 @@ import click
 from fairlead import errors
 from fairlead.wire.chart import files as chart
 
-FOLDER: Final = Path(__file__).parent.parent / "chart"
+FOLDER: Final = Path(__file__).parents[2] / "chart"
 """The chart as it is installed."""
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 

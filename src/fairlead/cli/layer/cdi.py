@@ -13,15 +13,15 @@ import click
 from fairlead.cli import verbs
 
 _VERBS: Final = {
-    "diff": "cdiread:diff_verb",
-    "explain": "cdiread:explain_verb",
-    "inject": "cdiread:inject_verb",
-    "lint": "cdiread:lint_verb",
-    "list": "cdiread:list_verb",
-    "prepare": "cdiread:prepare_verb",
-    "validate": "cdiread:validate_verb",
-    "generate": "cdigenerate:generate_verb",
-    "watch": "cdigenerate:watch_verb",
+    "diff": "layer.cdiread:diff_verb",
+    "explain": "layer.cdiread:explain_verb",
+    "inject": "layer.cdiread:inject_verb",
+    "lint": "layer.cdiread:lint_verb",
+    "list": "layer.cdiread:list_verb",
+    "prepare": "layer.cdiread:prepare_verb",
+    "validate": "layer.cdiread:validate_verb",
+    "generate": "layer.cdigenerate:generate_verb",
+    "watch": "layer.cdigenerate:watch_verb",
 }
 """`module:attribute` below `fairlead.cli`, by verb."""
 

@@ -81,10 +81,10 @@ def test_a_process_ends_while_a_call_hangs() -> None:
     program = """
 import asyncio, threading
 from fairlead import errors
-from fairlead.silicon import lane
+from fairlead.silicon.nvidia import callthread
 async def main():
     try:
-        await lane.Lanes("t").run("one", threading.Event().wait, timeout_s=0.05)
+        await callthread.Lanes("t").run("one", threading.Event().wait, timeout_s=0.05)
     except errors.DeviceFault as error:
         print(error.reason)
 asyncio.run(main())

@@ -27,7 +27,8 @@ from fairlead.wire.kubernetes import core, meta
 PRELUDE = """
 import asyncio, pathlib, sys, time
 from fairlead import telemetry
-from fairlead.store import port, sqlite
+from fairlead.store import port
+from fairlead.store.sqlite import store as sqlite
 from fairlead.wire.kubernetes import core, meta
 def node(name): return core.Node(metadata=meta.ObjectMeta(name=name))
 store = sqlite.SQLiteStore(pathlib.Path(sys.argv[1]))
