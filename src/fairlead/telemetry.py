@@ -165,7 +165,7 @@ class Meter(Protocol):
         """Note how long something took."""
         ...
 
-    def promise(self, loop: str, within_s: float | None) -> None:
+    def heartbeat(self, loop: str, within_s: float | None) -> None:
         """Say that a loop turned and will turn again within so many seconds; None: it waits for work."""
         ...
 
@@ -177,7 +177,7 @@ class _Unmetered:
 
     def observe(self, metric: Metric, seconds: float, *labels: str) -> None: ...
 
-    def promise(self, loop: str, within_s: float | None) -> None: ...
+    def heartbeat(self, loop: str, within_s: float | None) -> None: ...
 
 
 UNMETERED: Final[Meter] = _Unmetered()

@@ -94,7 +94,7 @@ class WorkQueue:
     async def _one(self, key: str, entry: _Entry) -> None:
         again_s: float | None
         loop = f"{self._name} of {key}"
-        self._meter.promise(loop, _LONGEST_S)
+        self._meter.heartbeat(loop, _LONGEST_S)
         try:
             again_s = await self._work(key)
             entry.failures = 0
@@ -107,7 +107,7 @@ class WorkQueue:
             cut = errors.Unavailable("something it waited for was cancelled under it", reason="Cancelled")
             again_s = self._put_off(key, entry, cut)
         finally:
-            self._meter.promise(loop, None)
+            self._meter.heartbeat(loop, None)
         entry.is_running = False
         if entry.is_dirty:
             self._ready.put_nowait(key)

@@ -40,7 +40,7 @@ def offer(plugin: deviceplugin.Plugin, *, reason: str = "") -> None:
 
 
 async def main(resource: str, how: str) -> None:
-    plugin = (Stale if how == "stale" else deviceplugin.Plugin)(resource, way=answer.Way())
+    plugin = (Stale if how == "stale" else deviceplugin.Plugin)(resource, way=answer.AllocateOptions())
     offer(plugin)
     endpoint = deviceplugin.Endpoint(plugin, _FOLDER)
     endpoint.path = _FOLDER / "other.sock"

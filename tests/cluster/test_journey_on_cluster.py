@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.model.step import Step
+from fairlead.model.step import TraceStep
 from fairlead.node.deviceplugin import podresources
 from fairlead.plan import trace
 from fairlead.plan.gpu.attribution import Holding
-from fairlead.plan.trace import STAGES, Journey, Record
+from fairlead.plan.trace import STAGES, Record, Trace
 from fairlead.store import tracerecorder
 from fairlead.wire.kubernetes import api as wire
 from fairlead.wire.kubernetes import core
@@ -53,7 +53,7 @@ def agent(cluster: home.Cluster, server: api.API, tmp_path: Path) -> Iterator[no
     server.delete(_DEVICES)
 
 
-def steps_of(server: api.API, uid: str) -> list[Step]:
+def steps_of(server: api.API, uid: str) -> list[TraceStep]:
     """Return the steps that the events of an object carry; what a kubelet warns of by itself is left out."""
     decoder = wire.object_decoder(core.Event)
     found = server.get(_EVENTS, fieldSelector=f"involvedObject.uid={uid}")["items"]
@@ -63,35 +63,35 @@ def steps_of(server: api.API, uid: str) -> list[Step]:
 
 
 def until_steps(
-    server: api.API, uid: str, check: Callable[[list[Step]], bool], *, what: str, timeout_s: float = 60
-) -> list[Step]:
+    server: api.API, uid: str, check: Callable[[list[TraceStep]], bool], *, what: str, timeout_s: float = 60
+) -> list[TraceStep]:
     """Wait until the steps of a pod are as wanted, and return them."""
 
-    def reached(_: list[api.Object]) -> list[Step] | None:
+    def reached(_: list[api.Object]) -> list[TraceStep] | None:
         steps = steps_of(server, uid)
         return steps if check(steps) else None
 
     return server.until(_EVENTS, reached, what=what, timeout_s=timeout_s)
 
 
-def has(*reasons: str) -> Callable[[list[Step]], bool]:
+def has(*reasons: str) -> Callable[[list[TraceStep]], bool]:
     return lambda steps: set(reasons) <= {step.reason for step in steps}
 
 
-def first_run(steps: list[Step]) -> list[Step]:
+def first_run(steps: list[TraceStep]) -> list[TraceStep]:
     """Return the steps up to the end of the first run: this pod is started again and again."""
     last = next(index for index, step in enumerate(steps) if step.reason == "ContainerEnded")
     return steps[: last + 1]
 
 
-def journey_of(server: api.API, cluster: home.Cluster, pod: api.Object, steps: list[Step]) -> Journey:
+def journey_of(server: api.API, cluster: home.Cluster, pod: api.Object, steps: list[TraceStep]) -> Trace:
     whole = wire.object_decoder(core.Pod).decode(json.dumps(pod))
     uid = server.get(f"/api/v1/nodes/{cluster.node}")["metadata"]["uid"]
     before = steps_of(server, uid)
-    return trace.order_journey(trace.with_acceptance(steps, whole), before, is_final=True, has_devices=True)
+    return trace.order_trace(trace.with_acceptance(steps, whole), before, is_final=True, has_devices=True)
 
 
-def shown(told: Journey) -> str:
+def shown(told: Trace) -> str:
     steps = [entry.step for entry in told.entries if entry.step is not None]
     return "\n".join(f"{step.at:.3f} {step.reason}: {step.message} {step.facts}" for step in steps)
 
@@ -114,7 +114,7 @@ def test_the_articles_pod_leaves_the_trace_it_leaves_on_one_machine(
     assert space.log("gpu-pod").count("H100") == 2
 
 
-def assert_isolated(step: Step | None) -> None:
+def assert_isolated(step: TraceStep | None) -> None:
     """ENXIO: granted, and no driver behind it; EPERM: refused by the kernel."""
     assert step is not None
     facts = {name: step.facts[name] for name in ("opens", "unread", "granted")}
@@ -135,7 +135,7 @@ def test_every_run_of_a_pod_that_comes_and_goes_is_told(
     node.kubectl(cluster, "apply", "-f", str(_MANIFEST))
     uid = space.get("gpu-pod")["metadata"]["uid"]
 
-    def told(steps: list[Step]) -> bool:
+    def told(steps: list[TraceStep]) -> bool:
         return sum(step.reason == "ContainerEnded" for step in steps) >= 3
 
     steps = until_steps(server, uid, told, what="three runs are told")

@@ -20,7 +20,7 @@ from fairlead import errors, settings
 from fairlead.model.driver import DeviceNode, DriverFiles
 from fairlead.model.gpu import GPU, Driver, EventKind, GPUEvent, Inventory, UnreadableGPU, Vendor
 from fairlead.model.ids import GPUUUID
-from fairlead.model.step import Step
+from fairlead.model.step import TraceStep
 from fairlead.node import agent
 from fairlead.node.engines import charlinks
 from fairlead.node.inventory import latest
@@ -137,7 +137,7 @@ class Home:
                 if found == healths:
                     return
 
-    async def until_step(self, condition: Callable[[Step], bool]) -> Step:
+    async def until_step(self, condition: Callable[[TraceStep], bool]) -> TraceStep:
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 steps = await tracerecorder.list_steps(self.store, kind="Node", name="node-1")
@@ -146,7 +146,7 @@ class Home:
                 await asyncio.sleep(0.01)
 
 
-def reason(name: str) -> Callable[[Step], bool]:
+def reason(name: str) -> Callable[[TraceStep], bool]:
     return lambda step: step.reason == name
 
 

@@ -134,7 +134,9 @@ class Node:
         self.returns = 0
         """How often a socket was about to be served again."""
 
-    def serve(self, resource: str, count: int = 2, *, way: answer.Way = answer.DEFAULT) -> deviceplugin.Plugin:
+    def serve(
+        self, resource: str, count: int = 2, *, way: answer.AllocateOptions = answer.DEFAULT
+    ) -> deviceplugin.Plugin:
         plugin = deviceplugin.Plugin(resource, way=way)
         offer(plugin, count)
         self.endpoints[resource] = deviceplugin.Endpoint(plugin, self.watch.folder)
@@ -415,7 +417,7 @@ async def test_allocate_names_cdi_devices_and_repeats_itself(folder: Path, node:
 async def test_each_device_list_strategy_travels_and_repeats_itself(
     folder: Path, node: Node, text: str, answered: dict[str, int]
 ) -> None:
-    way = answer.Way(strategies=answer.parse_strategies(text), ids="index")
+    way = answer.AllocateOptions(strategies=answer.parse_strategies(text), ids="index")
     request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=["GPU-2", "GPU-0"])])
     async with Kubelet(folder) as kubelet:
         plugin = node.serve(NVIDIA, 3, way=way)
@@ -432,7 +434,7 @@ async def test_each_device_list_strategy_travels_and_repeats_itself(
 async def test_device_nodes_are_listed_where_they_are_wanted(folder: Path, node: Node) -> None:
     request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=["GPU-1"])])
     async with Kubelet(folder) as kubelet:
-        node.serve(NVIDIA, 3, way=answer.Way(passes_device_specs=True))
+        node.serve(NVIDIA, 3, way=answer.AllocateOptions(passes_device_specs=True))
         await kubelet.until(lambda: bool(kubelet.lists))
         async with kubelet.stub(node.endpoints[NVIDIA].path) as stub:
             given = (await stub.allocate(request)).container_responses[0]

@@ -9,7 +9,7 @@ from fairlead.inject import fastjson, policy
 from fairlead.plan.shim import allocation
 
 
-class Books(allocation.Books):
+class KubeletCheckpoint(allocation.Allocations):
     """Of one file."""
 
     def __init__(self, path: str) -> None:

@@ -33,7 +33,7 @@ def edit(argv: list[str], folder: str, settings: policy.Settings) -> int:
 
 def _edit(folder: str, settings: policy.Settings) -> None:
     made = _read(folder)
-    books = allocations.Books(settings.allocations)
+    books = allocations.KubeletCheckpoint(settings.allocations)
     asked = request.decide(request.read(made.config), settings.request, books)
     _raise(asked.refusal)
     if asked.is_empty:

@@ -58,7 +58,7 @@ def _make(argv: list[str], folder: str, settings: policy.Settings) -> int:
         made = bundle.read(folder, marks)
         if made is None:
             return 0
-        asked = request.decide(request.read(made.config), rules, allocations.Books(settings.allocations))
+        asked = request.decide(request.read(made.config), rules, allocations.KubeletCheckpoint(settings.allocations))
         if asked.note:
             commandline.tell(argv, "warning", asked.note)
         if asked.is_empty:

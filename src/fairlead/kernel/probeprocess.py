@@ -22,7 +22,7 @@ from fairlead import command, errors, pipe
 ANSWER_S: Final = 6.0
 
 
-class Prober:
+class ProbeProcess:
     """One waiting probe, good for one answer; `close` it in the end."""
 
     def __init__(self, process: asyncio.subprocess.Process, orders: pipe.Pipe, output: pipe.Pipe) -> None:
@@ -83,13 +83,13 @@ class Prober:
         self._output.close()
 
 
-class Spare:
+class StandbyProbe:
     """Keeps one probe waiting."""
 
     def __init__(self, argv: Sequence[str]) -> None:
         """Take how a waiting probe is started; nothing is before `run`."""
         self._argv = argv
-        self._idle: Prober | None = None
+        self._idle: ProbeProcess | None = None
         self._wanted = asyncio.Event()
         self._is_kept = False
 
@@ -98,12 +98,12 @@ class Spare:
         self._is_kept = is_kept
         self._wanted.set()
 
-    async def take(self) -> Prober:
+    async def take(self) -> ProbeProcess:
         """Return the one that waits, else a new one; the caller closes it. Raises: Unavailable."""
         idle, self._idle = self._idle, None
         if idle is not None and idle.is_waiting:
             return idle
-        return await Prober.start(self._argv)
+        return await ProbeProcess.start(self._argv)
 
     def refill(self) -> None:
         """Have the next one wait; called once the last one has answered, not to be in its way."""
@@ -117,7 +117,7 @@ class Spare:
                 self._wanted.clear()
                 if self._is_kept and self._idle is None:
                     with contextlib.suppress(errors.Unavailable):
-                        self._idle = await Prober.start(self._argv)
+                        self._idle = await ProbeProcess.start(self._argv)
                 elif not self._is_kept:
                     await self._drop()
         finally:

@@ -135,7 +135,7 @@ async def read_held(
     *,
     paths: tuple[str, ...],
     numbers: tuple[tuple[int, int], ...],
-    waiting: probeprocess.Prober | None = None,
+    waiting: probeprocess.ProbeProcess | None = None,
 ) -> Isolation:
     """Read what the kernel enforces for a container that is held; arguments as `read_back`.
 
@@ -180,7 +180,7 @@ async def _probe(
     ruled: asyncio.Task[devicecgroup.Reading],
     paths: tuple[str, ...],
     numbers: tuple[tuple[int, int], ...],
-    waiting: probeprocess.Prober | None,
+    waiting: probeprocess.ProbeProcess | None,
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     told: tuple[str, ...] = ()
     if numbers and not await asyncio.to_thread(_may_make_nodes):
@@ -217,9 +217,9 @@ async def _run(words: list[str]) -> tuple[int, str]:
     return result.code, result.last_line if result.code else result.stdout.decode()
 
 
-def spare() -> probeprocess.Spare:
+def spare() -> probeprocess.StandbyProbe:
     """Return what keeps a probe waiting for containers that are about to be there."""
-    return probeprocess.Spare([*_command(), "-"])
+    return probeprocess.StandbyProbe([*_command(), "-"])
 
 
 def _command() -> list[str]:

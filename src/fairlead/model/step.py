@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class TraceStep:
     """Who did what, why, and how long it took. Nothing is recorded that was not done or read."""
 
     layer: str

@@ -80,12 +80,12 @@ async def run_agent(
         tasks.create_task(agent.folder.run(), name="kubelet folder")
         tasks.create_task(agent.watch.run(), name="inventory")
         tasks.create_task(agent.journal.run(), name="journal")
-        tasks.create_task(agent.judge_way(settings.silicon.root), name="device list strategy")
+        tasks.create_task(agent.check_strategy(settings.silicon.root), name="device list strategy")
         if settings.node.char_links and not settings.silicon.simulate:
             tasks.create_task(charlinks.serve(settings.silicon.root), name="char links")
         if agent.publisher is not None:
             tasks.create_task(agent.publisher.run(), name="publications")
-            tasks.create_task(agent.heed_engine(agent.publisher.runtime, tasks), name="engine")
+            tasks.create_task(agent.watch_engine_support(agent.publisher.runtime, tasks), name="engine")
         if agent.witness is not None:
             tasks.create_task(agent.witness.run(), name="witness")
         await agent.offer(tasks, ready)
@@ -103,15 +103,15 @@ class _Agent:
     ) -> None:
         self._meter = meter
         self.node = node_name(settings)
-        self.journal = nodeevents.Journal(self.node, store)
+        self.journal = nodeevents.NodeEvents(self.node, store)
         machine = firmware.product_name(settings.silicon.root)
         self.publisher = objects.Publisher(self.node, store, machine=machine) if store is not None else None
-        self.watch = monitor.Watch(
+        self.watch = monitor.InventoryMonitor(
             silicon,
             rescan_s=settings.silicon.rescan_s,
             policy=HEALTH_POLICY,
             on_change=self.journal.health_changed,
-            turned=lambda within_s: meter.promise("inventory", within_s),
+            turned=lambda within_s: meter.heartbeat("inventory", within_s),
         )
         self.folder = registration.FolderWatch(settings.kubelet_folder)
         self.specs = specfiles.SpecFiles(
@@ -124,7 +124,7 @@ class _Agent:
         self.advertised: latest.Latest[tuple[advertise.Advertisement, ...]] = latest.Latest(())
         self.registered: latest.Latest[frozenset[str]] = latest.Latest(frozenset())
         self._settings = settings.node
-        self._way = answer.Way(
+        self._way = answer.AllocateOptions(
             strategies=answer.parse_strategies(settings.node.device_list_strategy),
             ids=settings.node.device_id_strategy,
             passes_device_specs=settings.node.pass_device_specs,
@@ -134,7 +134,7 @@ class _Agent:
         self._has_left_specs = asyncio.Event()
         self._topology = choose.Topology()
         self.witness = (
-            observer.Witness(
+            observer.Observer(
                 settings,
                 self.node,
                 store,
@@ -182,14 +182,14 @@ class _Agent:
         snapshot = self.watch.snapshots.value
         await self.specs.ensure(snapshot.inventory, snapshot.drivers)
 
-    async def judge_way(self, root: Path) -> None:
+    async def check_strategy(self, root: Path) -> None:
         """Tell once where nothing on this node reads what Allocate answers."""
         problem = await asyncio.to_thread(runtimecheck.find_problem, self._way, root)
         if problem is not None:
             telemetry.log.warning("no runtime for these devices", reason=problem.reason, error=errors.sentence(problem))
             self.journal.way_judged(problem)
 
-    async def heed_engine(self, runtime: latest.Latest[str], tasks: asyncio.TaskGroup) -> None:
+    async def watch_engine_support(self, runtime: latest.Latest[str], tasks: asyncio.TaskGroup) -> None:
         """Keep devices back while the node's engine would ignore the only way they are handed over, for ever."""
         async for engine in runtime.changes():
             problem = answer.find_problem(self._way, engine)

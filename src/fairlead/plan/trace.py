@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from fairlead.model.step import Step
+from fairlead.model.step import TraceStep
 from fairlead.plan.pod import admission
 from fairlead.wire.kubernetes import core, meta
 
@@ -90,7 +90,7 @@ class Entry:
     layer: str
     title: str
     record: Record
-    step: Step | None = None
+    step: TraceStep | None = None
     offset_s: float | None = None
     """Seconds from the pod's first step to this one's end; negative for what the node did before."""
     count: int = 1
@@ -98,7 +98,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Journey:
+class Trace:
     """All entries in order, and when the pod's first step was taken (Unix seconds; None where there is none)."""
 
     entries: tuple[Entry, ...]
@@ -106,7 +106,7 @@ class Journey:
     is_final: bool
 
 
-def order_journey(pod: Sequence[Step], node: Sequence[Step], *, is_final: bool, has_devices: bool) -> Journey:
+def order_trace(pod: Sequence[TraceStep], node: Sequence[TraceStep], *, is_final: bool, has_devices: bool) -> Trace:
     """Put a pod's steps and those of its node in order.
 
     Args:    pod: steps of the pod, any order.   node: steps of the node it runs on; empty while it has none.
@@ -115,7 +115,7 @@ def order_journey(pod: Sequence[Step], node: Sequence[Step], *, is_final: bool, 
     """
     begun = min((step.at for step in pod if step.layer not in _BEFORE_THE_NODE), default=math.inf)
 
-    def turn(step: Step) -> tuple[float, int]:
+    def turn(step: TraceStep) -> tuple[float, int]:
         # A scheduler says that it chose after the binding is written; a quick node has begun by then.
         return (min(step.at, begun) if step.reason == "Scheduled" else step.at, _rank(step))
 
@@ -124,12 +124,12 @@ def order_journey(pod: Sequence[Step], node: Sequence[Step], *, is_final: bool, 
     front = list(_before(node, started_at)) if has_devices else []
     wanted = [rank for rank, stage in enumerate(STAGES) if has_devices or not stage.needs_devices]
     entries = [_recorded(step, count, started_at) for step, count in _runs([*front, *steps])]
-    return Journey(
+    return Trace(
         entries=tuple(_with_gaps(entries, wanted, is_final=is_final)), started_at=started_at, is_final=is_final
     )
 
 
-def with_acceptance(steps: Sequence[Step], pod: core.Pod) -> tuple[Step, ...]:
+def with_acceptance(steps: Sequence[TraceStep], pod: core.Pod) -> tuple[TraceStep, ...]:
     """Return the steps with that of the API server that took the pod in, where nobody recorded one.
 
     A pod that did not come through our API has its acceptance in the object itself, to the second: it is put at that
@@ -147,11 +147,11 @@ def with_acceptance(steps: Sequence[Step], pod: core.Pod) -> tuple[Step, ...]:
         "scheduler": pod.spec.scheduler_name,
     }
     at = min((created + 1, *(step.at for step in steps if step.at >= created)))
-    step = Step(layer="api", reason="Accepted", message=f"accepted, asking for {wanted}", at=at, facts=facts)
+    step = TraceStep(layer="api", reason="Accepted", message=f"accepted, asking for {wanted}", at=at, facts=facts)
     return (step, *steps)
 
 
-def with_statuses(steps: Sequence[Step], pod: core.Pod) -> tuple[Step, ...]:
+def with_statuses(steps: Sequence[TraceStep], pod: core.Pod) -> tuple[TraceStep, ...]:
     """Return the steps with what the pod's kubelet says of starts and ends, for containers of which no step tells.
 
     Nobody records steps of pods that ask for no device, or on a node without our agent; and events are forgotten while
@@ -163,7 +163,7 @@ def with_statuses(steps: Sequence[Step], pod: core.Pod) -> tuple[Step, ...]:
     return (*steps, *(step for step in found if (step.reason, step.facts["container"]) not in told))
 
 
-def _runs_of(item: core.ContainerStatus) -> Iterator[Step]:
+def _runs_of(item: core.ContainerStatus) -> Iterator[TraceStep]:
     for past in (item.last_state.terminated, item.state.terminated):
         if past is not None:
             yield from _stated(item.name, "engine", "ContainerStarted", "started", past.started_at)
@@ -173,24 +173,24 @@ def _runs_of(item: core.ContainerStatus) -> Iterator[Step]:
         yield from _stated(item.name, "engine", "ContainerStarted", "started", item.state.running.started_at)
 
 
-def _stated(container: str, layer: str, reason: str, said: str, at: str | None, **facts: object) -> Iterator[Step]:
+def _stated(container: str, layer: str, reason: str, said: str, at: str | None, **facts: object) -> Iterator[TraceStep]:
     when = meta.timestamp(at)
     if when is not None:
         message = f"{container} {said}, its kubelet says"
-        yield Step(layer=layer, reason=reason, message=message, at=when, facts={"container": container, **facts})
+        yield TraceStep(layer=layer, reason=reason, message=message, at=when, facts={"container": container, **facts})
 
 
-def find_why(steps: Iterable[Step]) -> Step | None:
+def find_why(steps: Iterable[TraceStep]) -> TraceStep | None:
     """Return the step that explains where a pod stands: its latest warning or scheduler's step, None without one."""
     telling = [step for step in steps if step.is_warning or step.layer == "scheduler"]
     return max(telling, key=lambda step: step.at, default=None)
 
 
-def _rank(step: Step) -> int:
+def _rank(step: TraceStep) -> int:
     return _RANK.get((step.layer, step.reason), len(STAGES))
 
 
-def _before(node: Sequence[Step], started_at: float | None) -> Iterator[Step]:
+def _before(node: Sequence[TraceStep], started_at: float | None) -> Iterator[TraceStep]:
     """Yield, for each stage of the node, the latest step taken before the pod's first."""
     for rank, stage in enumerate(STAGES):
         if stage.is_node:
@@ -199,7 +199,7 @@ def _before(node: Sequence[Step], started_at: float | None) -> Iterator[Step]:
                 yield max(past, key=lambda step: step.at)
 
 
-def _runs(steps: Sequence[Step]) -> Iterator[tuple[Step, int]]:
+def _runs(steps: Sequence[TraceStep]) -> Iterator[tuple[TraceStep, int]]:
     """Fold neighbours that say the same into the last of them and their number."""
     count = 0
     for index, step in enumerate(steps):
@@ -210,11 +210,11 @@ def _runs(steps: Sequence[Step]) -> Iterator[tuple[Step, int]]:
             count = 0
 
 
-def _saying(step: Step) -> tuple[str, str, str, object]:
+def _saying(step: TraceStep) -> tuple[str, str, str, object]:
     return (step.layer, step.reason, step.message, step.facts.get("container"))
 
 
-def _recorded(step: Step, count: int, started_at: float | None) -> Entry:
+def _recorded(step: TraceStep, count: int, started_at: float | None) -> Entry:
     rank = _rank(step)
     known = STAGES[rank] if rank < len(STAGES) else None
     return Entry(

@@ -1,7 +1,7 @@
 """What a long-lived process tells those who watch it: `/healthz`, `/readyz`, `/metrics`.
 
 `/healthz` answers whether the process should be left alone: it answers at all, and no loop that promised to turn again
-is late (`Meter.promise`). `/readyz` is asked of whoever composed the process. `/metrics` has the rows of
+is late (`Meter.heartbeat`). `/readyz` is asked of whoever composed the process. `/metrics` has the rows of
 `telemetry.METRICS` and the process's own figures. The application is three paths of bare ASGI: the framework of the
 API would double the agent's memory for them.
 
@@ -48,15 +48,15 @@ class PrometheusMeter:
         """See `telemetry.Meter.observe`."""
         self._labelled(metric, labels).observe(seconds)
 
-    def promise(self, loop: str, within_s: float | None) -> None:
-        """See `telemetry.Meter.promise`."""
+    def heartbeat(self, loop: str, within_s: float | None) -> None:
+        """See `telemetry.Meter.heartbeat`."""
         if within_s is None:
             self._due.pop(loop, None)
         else:
             now = self._clock()
             self._due[loop] = (now, now + within_s)
 
-    def late(self) -> str:
+    def stalled(self) -> str:
         """Return which loops did not turn in time, "" where all did."""
         now = self._clock()
         slow = [(loop, begun) for loop, (begun, due) in sorted(self._due.items()) if now > due]
@@ -89,7 +89,7 @@ App = Callable[[Scope, object, Send], Awaitable[None]]
 def create_app(meter: PrometheusMeter, ready: Check) -> App:
     """Return the application; `ready` says why this process cannot do its work yet, or nothing."""
     pages: Mapping[str, Callable[[], tuple[int, bytes, bytes]]] = {
-        "/healthz": lambda: _verdict(meter.late()),
+        "/healthz": lambda: _verdict(meter.stalled()),
         "/readyz": lambda: _verdict(ready()),
         "/metrics": lambda: (200, prometheus_client.CONTENT_TYPE_LATEST.encode(), meter.expose()),
     }

@@ -1,6 +1,6 @@
 """Events from driver threads to whoever listens in the event loop, and the memory of which GPU was where.
 
-`Feed` hands every event to every subscription; a subscription that nobody holds any more is dropped. `Roster` knows the
+`EventBus` hands every event to every subscription; a subscription that nobody holds any more is dropped. `KnownGPUs` knows the
 GPUs seen so far, so that one that no longer answers can still be named, and turns "answers" and "does not answer" into
 LOST and RECOVERED, each once.
 """
@@ -36,7 +36,7 @@ class Subscription:
             self._loop.call_soon_threadsafe(self._queue.put_nowait, event)
 
 
-class Feed:
+class EventBus:
     """Every subscription of one silicon."""
 
     def __init__(self) -> None:
@@ -78,10 +78,10 @@ class Seen:
     pci_bus_id: str
 
 
-class Roster:
+class KnownGPUs:
     """The GPUs seen so far by index, and which of them do not answer now."""
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, feed: EventBus) -> None:
         self._feed = feed
         self._lock = threading.Lock()
         self._seen: dict[int, Seen] = {}

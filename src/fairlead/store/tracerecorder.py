@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from fairlead import errors, telemetry
-from fairlead.model.step import Step
+from fairlead.model.step import TraceStep
 from fairlead.store.port import Selector, Store
 from fairlead.wire.kubernetes import core, meta, names
 
@@ -28,7 +28,7 @@ def reference(item: meta.Object) -> core.ObjectReference:
     )
 
 
-async def record(store: Store, about: core.ObjectReference, step: Step, *, host: str = "", once: str = "") -> bool:
+async def record(store: Store, about: core.ObjectReference, step: TraceStep, *, host: str = "", once: str = "") -> bool:
     """Keep one step; a store that refuses is logged, never raised.
 
     Args:    once: names the step among those of its object; while its event is kept it is not recorded again, by
@@ -66,7 +66,7 @@ def event_name(about: core.ObjectReference, once: str) -> str:
     return f"{about.name}.{own}"
 
 
-async def list_steps(store: Store, *, uid: str = "", name: str = "", kind: str = "Pod") -> tuple[Step, ...]:
+async def list_steps(store: Store, *, uid: str = "", name: str = "", kind: str = "Pod") -> tuple[TraceStep, ...]:
     """Return the steps recorded for one object, oldest first; by uid, or by name for objects without one."""
     wanted = {"involvedObject.kind": kind}
     wanted |= {"involvedObject.uid": uid} if uid else {"involvedObject.name": name}
@@ -75,18 +75,18 @@ async def list_steps(store: Store, *, uid: str = "", name: str = "", kind: str =
     return tuple(sorted(steps, key=lambda step: step.at))
 
 
-def parse_step(event: core.Event) -> Step | None:
+def parse_step(event: core.Event) -> TraceStep | None:
     """Return the step an event carries, or that of another's scheduler or kubelet; None for others, damaged ones."""
     text = event.metadata.annotations.get(names.STEP)
     if text is None:
         return _scheduler_step(event) or _kubelet_warning(event)
     try:
-        return msgspec.json.decode(text, type=Step)
+        return msgspec.json.decode(text, type=TraceStep)
     except msgspec.MsgspecError:
         return None
 
 
-def _scheduler_step(event: core.Event) -> Step | None:
+def _scheduler_step(event: core.Event) -> TraceStep | None:
     """Return what a scheduler that is not ours says in an event of its own; its words are all it tells.
 
     Source: kubernetes pkg/scheduler schedule_one.go, the events `Scheduled` and `FailedScheduling` of a pod.
@@ -94,7 +94,7 @@ def _scheduler_step(event: core.Event) -> Step | None:
     at = meta.timestamp(event.event_time or event.last_timestamp or event.first_timestamp)
     if event.reason not in _SCHEDULING or event.involved_object.kind != core.Pod.KIND or at is None:
         return None
-    return Step(
+    return TraceStep(
         layer="scheduler",
         reason=event.reason,
         message=event.message,
@@ -104,7 +104,7 @@ def _scheduler_step(event: core.Event) -> Step | None:
     )
 
 
-def _kubelet_warning(event: core.Event) -> Step | None:
+def _kubelet_warning(event: core.Event) -> TraceStep | None:
     """Return what a kubelet that is not ours warns of: images, volumes, sandboxes, admission, containers that crash.
 
     Source: kubernetes pkg/kubelet/events event.go; the component is `kubelet`.
@@ -113,4 +113,4 @@ def _kubelet_warning(event: core.Event) -> Step | None:
     at = meta.timestamp(event.event_time or event.last_timestamp or event.first_timestamp)
     if component != "kubelet" or event.type != "Warning" or event.involved_object.kind != core.Pod.KIND or at is None:
         return None
-    return Step(layer="kubelet", reason=event.reason, message=event.message, at=at, is_warning=True)
+    return TraceStep(layer="kubelet", reason=event.reason, message=event.message, at=at, is_warning=True)

@@ -38,13 +38,13 @@ async def test_a_loop_that_breaks_its_promise_makes_the_process_unhealthy() -> N
     meter = monitor.PrometheusMeter(clock)
     async with _serving(meter) as client:
         assert (await client.get("/healthz")).text == "ok\n"
-        meter.promise("inventory", 30)
+        meter.heartbeat("inventory", 30)
         clock.now += 31
         answer = await client.get("/healthz")
         assert (answer.status_code, answer.text) == (503, "inventory last turned 31 s ago\n")
-        meter.promise("inventory", 30)
+        meter.heartbeat("inventory", 30)
         assert (await client.get("/healthz")).status_code == 200
-        meter.promise("inventory", None)
+        meter.heartbeat("inventory", None)
         clock.now += 1000
         assert (await client.get("/healthz")).status_code == 200
 
@@ -116,14 +116,14 @@ async def test_a_worker_that_hangs_is_noticed_and_one_that_waits_is_not() -> Non
         task = tasks.create_task(queue.run())
         queue.add("x")
         await entered.wait()
-        assert not meter.late()
+        assert not meter.stalled()
         clock.now += 601
-        assert meter.late() == "test of x last turned 601 s ago"
+        assert meter.stalled() == "test of x last turned 601 s ago"
         leave.set()
         queue.add("y")
         await second.wait()
         clock.now += 1
-        assert not meter.late()
+        assert not meter.stalled()
         task.cancel()
 
 

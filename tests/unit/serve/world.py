@@ -23,7 +23,7 @@ from fairlead.engine.fake import engine
 from fairlead.engine.port import ContainerPhase, ContainerSpec, ContainerState
 from fairlead.model.gpu import GPU, Inventory, Link, LinkKind
 from fairlead.model.ids import GPUUUID
-from fairlead.model.step import Step
+from fairlead.model.step import TraceStep
 from fairlead.serve.api import dependencies
 from fairlead.serve.backend import local
 from fairlead.serve.v1 import view
@@ -87,7 +87,7 @@ class World:
         self.engine = engine.FakeEngine()
         self.engine.add_image("demo", command=("echo", "hello"))
         self.faults = Faulty()
-        self.home = local.MachineHome(
+        self.home = local.LocalBackend(
             store=self.store,
             engine=self.engine,
             images=self.engine,
@@ -281,8 +281,8 @@ class World:
 
 def _step(
     layer: str, reason: str, message: str, facts: Mapping[str, object] | None = None, *, warns: bool = False
-) -> Step:
-    return Step(
+) -> TraceStep:
+    return TraceStep(
         layer=layer,
         reason=reason,
         message=message,

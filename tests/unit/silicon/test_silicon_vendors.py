@@ -28,7 +28,7 @@ class Refusing:
         return ()
 
     def watch_events(self) -> AsyncIterator[GPUEvent]:
-        return eventbus.Feed().subscribe()
+        return eventbus.EventBus().subscribe()
 
     async def close(self) -> None:
         return
@@ -104,7 +104,7 @@ async def test_a_vendor_that_fails_is_told_where_nothing_else_is(tmp_path: Path)
 
 
 async def test_a_reader_may_leave_joined_events(tmp_path: Path) -> None:
-    source = eventbus.Feed()
+    source = eventbus.EventBus()
 
     class Telling(Refusing):
         def watch_events(self) -> AsyncIterator[GPUEvent]:

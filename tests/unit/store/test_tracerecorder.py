@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from fairlead.model.step import Step
+from fairlead.model.step import TraceStep
 from fairlead.store import tracerecorder
 from fairlead.store.embedded import memory
 from fairlead.wire.kubernetes import core, meta, names
@@ -20,9 +20,9 @@ async def pod(store: memory.MemoryStore) -> core.Pod:
     return await store.create(core.Pod(metadata=meta.ObjectMeta(name="train", namespace="team")))
 
 
-def step(reason: str, at: float, *, is_warning: bool = False, **facts: object) -> Step:
+def step(reason: str, at: float, *, is_warning: bool = False, **facts: object) -> TraceStep:
     message = f"{reason} happened"
-    return Step(
+    return TraceStep(
         layer="kubelet", reason=reason, message=message, at=at, duration_s=0.25, facts=facts, is_warning=is_warning
     )
 

@@ -18,7 +18,7 @@ from fairlead.cli.container import containers
 from fairlead.cli.core import client as api
 from fairlead.cli.core import options, output
 from fairlead.cli.core.client import Client
-from fairlead.plan.trace import Entry, Journey, Record
+from fairlead.plan.trace import Entry, Record, Trace
 from fairlead.serve.v1.view import ContainerView
 
 Facts = Mapping[str, Any]
@@ -77,7 +77,7 @@ def first_lines(client: Client, name: str, namespace: str, container: str = "") 
     return [*lines[:_LINES], "…"] if len(lines) > _LINES else lines
 
 
-def tree_lines(journey: Journey, wrote: Sequence[str] = ()) -> Iterator[str]:
+def tree_lines(journey: Trace, wrote: Sequence[str] = ()) -> Iterator[str]:
     """Yield the journey as lines.
 
     Args:    wrote: first lines of the process's output, shown below the last entry.
@@ -97,13 +97,13 @@ def tree_lines(journey: Journey, wrote: Sequence[str] = ()) -> Iterator[str]:
             yield f"   {' ' * _INDENT}{line}".rstrip()
 
 
-def _names(journey: Journey) -> bool:
+def _names(journey: Trace) -> bool:
     """Tell whether steps of more than one container are in it, so that each line must name its own."""
     names = {entry.step.facts.get("container") for entry in journey.entries if entry.step is not None}
     return len(names - {None}) > 1
 
 
-def _short_names(journey: Journey) -> dict[str, str]:
+def _short_names(journey: Trace) -> dict[str, str]:
     """Return short names of the GPUs that the silicon's step lists, by uuid: `GPU 3 (GPU-0f04cc99)`."""
     lists = [entry.step.facts.get("gpus") for entry in journey.entries if entry.step is not None]
     rows = [gpu for found in lists if isinstance(found, list | tuple) for gpu in found]

@@ -19,7 +19,7 @@ from websockets import exceptions as websocket_exceptions
 from websockets.sync import client as websocket
 
 from fairlead import errors
-from fairlead.plan.trace import Journey
+from fairlead.plan.trace import Trace
 from fairlead.serve.api import problem
 from fairlead.serve.v1 import machineview, view
 from fairlead.serve.v1.view import ContainerView
@@ -240,10 +240,10 @@ class Client:
         """Return why it is where it is."""
         return self.call("GET", f"{container_path(name)}/explain", view.Explanation, params={"namespace": namespace})
 
-    def trace(self, name: str, namespace: str, *, container: str = "") -> Journey:
+    def trace(self, name: str, namespace: str, *, container: str = "") -> Trace:
         """Return its journey, or (by name) that of one container of a group."""
         params = {"namespace": namespace, "container": container or None}
-        return self.call("GET", f"{container_path(name)}/trace", Journey, params=params)
+        return self.call("GET", f"{container_path(name)}/trace", Trace, params=params)
 
     def status(self) -> machineview.Status:
         """Return how the service is."""

@@ -77,7 +77,7 @@ async def services_over(
 ) -> AsyncIterator[dependencies.Services]:
     """Give what the API stands on, over a cluster."""
     async with store.KubernetesStore(access, limits=LIMITS) as objects:
-        home = cluster.ClusterHome(
+        home = cluster.ClusterBackend(
             store=objects, server=api_server.Server(objects.client, address=access.cluster.server)
         )
         yield dependencies.Services(
@@ -96,9 +96,9 @@ async def services_over(
         )
 
 
-async def look(config: settings.Settings, access: credentials.Access) -> cluster_facts.Seen:
+async def look(config: settings.Settings, access: credentials.Access) -> cluster_facts.Facts:
     """Return what the doctor sees of a cluster. Raises: Unavailable: the kubeconfig's credentials cannot be used."""
     telemetry.configure("error", "console")
     async with store.KubernetesStore(access, limits=LIMITS) as objects:
         server = api_server.Server(objects.client, address=access.cluster.server)
-        return await cluster_facts.look(objects, server, config)
+        return await cluster_facts.collect(objects, server, config)

@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Final
 
 from fairlead.cli.core import output
-from fairlead.cli.doctor.cluster_facts import LEADERS, Seen
+from fairlead.cli.doctor.cluster_facts import LEADERS, Facts
 from fairlead.cli.doctor.finding import Finding
 from fairlead.plan.pod import admission
 from fairlead.serve.v1 import view
@@ -26,7 +26,7 @@ _PATIENCE_S: Final = 10.0
 _LISTED: Final = 10
 
 
-def judge(seen: Seen) -> Iterator[Finding]:
+def check(seen: Facts) -> Iterator[Finding]:
     """Yield findings from the API server upwards; every check that could be made yields at least one."""
     if seen.problem:
         yield Finding(
@@ -48,7 +48,7 @@ def judge(seen: Seen) -> Iterator[Finding]:
     yield from _pods(seen)
 
 
-def _rights(seen: Seen) -> Iterator[Finding]:
+def _rights(seen: Facts) -> Iterator[Finding]:
     if not seen.lacking:
         yield Finding(check="rights", level="ok", what="everything that the viewing verbs read may be read")
         return
@@ -62,7 +62,7 @@ def _rights(seen: Seen) -> Iterator[Finding]:
     )
 
 
-def _definition(seen: Seen) -> Iterator[Finding]:
+def _definition(seen: Facts) -> Iterator[Finding]:
     if seen.has_definition is None:
         return
     if seen.has_definition:
@@ -77,7 +77,7 @@ def _definition(seen: Seen) -> Iterator[Finding]:
     )
 
 
-def _agent(seen: Seen) -> Iterator[Finding]:
+def _agent(seen: Facts) -> Iterator[Finding]:
     if seen.agents is None:
         return
     agents = [one for one in seen.agents if one.metadata.labels.get("app.kubernetes.io/component", "agent") == "agent"]
@@ -94,7 +94,7 @@ def _agent(seen: Seen) -> Iterator[Finding]:
         yield from _rollout(seen, one)
 
 
-def _rollout(seen: Seen, agent: workload.DaemonSet) -> Iterator[Finding]:
+def _rollout(seen: Facts, agent: workload.DaemonSet) -> Iterator[Finding]:
     about, wanted, ready = agent.metadata, agent.status.desired_number_scheduled, agent.status.number_ready
     name = f"{about.namespace}/{about.name}"
     if not wanted:
@@ -131,7 +131,7 @@ def _standing(pod: core.Pod) -> str:
     return f"{shown.name}{where} is {shown.state}" + (f" ({why})" if why else "")
 
 
-def _nodes(seen: Seen) -> Iterator[Finding]:
+def _nodes(seen: Facts) -> Iterator[Finding]:
     if seen.nodes is None:
         return
     published: dict[str, list[gpudevice.GPUDevice]] = {}
@@ -162,7 +162,7 @@ def _nodes(seen: Seen) -> Iterator[Finding]:
         )
 
 
-def _node(seen: Seen, node: core.Node, gpus: Sequence[gpudevice.GPUDevice]) -> Iterator[Finding]:
+def _node(seen: Facts, node: core.Node, gpus: Sequence[gpudevice.GPUDevice]) -> Iterator[Finding]:
     name = node.metadata.name
     shown = view.node_view(node, ())
     if shown.state != "ready":
@@ -206,7 +206,7 @@ _MENDING: Final = {
 }
 
 
-def _gpus(seen: Seen) -> Iterator[Finding]:
+def _gpus(seen: Facts) -> Iterator[Finding]:
     if seen.gpus is None:
         return
     ill = [gpu for gpu in seen.gpus if gpu.status.health not in {gpudevice.HEALTHY, ""}]
@@ -229,7 +229,7 @@ def _gpus(seen: Seen) -> Iterator[Finding]:
         yield Finding(check="gpus", level="ok", what=f"{_many(len(seen.gpus), 'GPU')}, all healthy{note}")
 
 
-def _leaders(seen: Seen) -> Iterator[Finding]:
+def _leaders(seen: Facts) -> Iterator[Finding]:
     if seen.leases is None:
         return
     for name in LEADERS:
@@ -253,7 +253,7 @@ _WITHOUT: Final = {
 }
 
 
-def _leader(seen: Seen, component: str, lease: coordination.Lease, deployed: Sequence[workload.Deployment]) -> Finding:
+def _leader(seen: Facts, component: str, lease: coordination.Lease, deployed: Sequence[workload.Deployment]) -> Finding:
     name = f"{lease.metadata.namespace}/{lease.metadata.name}"
     renewed, spec = meta.timestamp(lease.spec.renew_time), lease.spec
     if not spec.holder_identity:
@@ -284,7 +284,7 @@ def _unled(component: str, what: str, deployed: Sequence[workload.Deployment]) -
     )
 
 
-def _runtime_class(seen: Seen) -> Iterator[Finding]:
+def _runtime_class(seen: Facts) -> Iterator[Finding]:
     wanted = {one.spec.template.spec.runtime_class_name: one.metadata.name for one in seen.agents or ()}
     wanted |= {name: event.involved_object.name for event in seen.refusals or () for name in _class_refused(event)}
     there = seen.runtime_classes
@@ -310,7 +310,7 @@ def _class_refused(event: core.Event) -> Iterator[str]:
         yield rest.partition('"')[0]
 
 
-def _pods(seen: Seen) -> Iterator[Finding]:
+def _pods(seen: Facts) -> Iterator[Finding]:
     if seen.pods is None:
         return
     asking = [pod for pod in seen.pods if _asks(pod, seen.resource)]
@@ -340,7 +340,7 @@ def _asks(pod: core.Pod, resource: str) -> bool:
     return admission.effective_requests(pod.spec).get(resource, Fraction(0)) > 0
 
 
-def _waiting(seen: Seen, pod: core.Pod, offered: int) -> Finding:
+def _waiting(seen: Facts, pod: core.Pod, offered: int) -> Finding:
     about = pod.metadata
     asked = int(admission.effective_requests(pod.spec)[seen.resource])
     said = _refusal(pod.status.conditions)

@@ -25,7 +25,7 @@ _OURS: Final = {"app.kubernetes.io/part-of": "fairlead"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
+class Right:
     """One right that the viewing verbs need."""
 
     verb: str
@@ -40,17 +40,17 @@ class Need:
 
 
 NEEDS: Final = (
-    Need(verb="list", resource="pods"),
-    Need(verb="watch", resource="pods"),
-    Need(verb="get", resource="pods", part="log"),
-    Need(verb="list", resource="nodes"),
-    Need(verb="list", resource="events"),
-    Need(verb="list", resource="gpudevices", group="fairlead.dev"),
-    Need(verb="list", resource="daemonsets", group="apps"),
-    Need(verb="list", resource="deployments", group="apps"),
-    Need(verb="list", resource="leases", group="coordination.k8s.io"),
-    Need(verb="list", resource="runtimeclasses", group="node.k8s.io"),
-    Need(verb="get", resource="customresourcedefinitions", group="apiextensions.k8s.io"),
+    Right(verb="list", resource="pods"),
+    Right(verb="watch", resource="pods"),
+    Right(verb="get", resource="pods", part="log"),
+    Right(verb="list", resource="nodes"),
+    Right(verb="list", resource="events"),
+    Right(verb="list", resource="gpudevices", group="fairlead.dev"),
+    Right(verb="list", resource="daemonsets", group="apps"),
+    Right(verb="list", resource="deployments", group="apps"),
+    Right(verb="list", resource="leases", group="coordination.k8s.io"),
+    Right(verb="list", resource="runtimeclasses", group="node.k8s.io"),
+    Right(verb="get", resource="customresourcedefinitions", group="apiextensions.k8s.io"),
 )
 
 
@@ -72,7 +72,7 @@ class Asked(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class Facts:
     """What was looked at; None: it may not be read."""
 
     now: float
@@ -83,7 +83,7 @@ class Seen:
     version: str = ""
     problem: str = ""
     """Why the API server did not answer; then nothing else was looked at."""
-    lacking: tuple[Need, ...] = ()
+    lacking: tuple[Right, ...] = ()
     has_definition: bool | None = None
     agents: tuple[workload.DaemonSet, ...] | None = None
     deployments: tuple[workload.Deployment, ...] | None = None
@@ -96,13 +96,13 @@ class Seen:
     """Events of pods that could not be made."""
 
 
-async def look(store: port.Store, server: Asked, config: settings.Settings) -> Seen:
+async def collect(store: port.Store, server: Asked, config: settings.Settings) -> Facts:
     """Read what there is. Raises nothing of the cluster's: what is wrong with it is in the answer."""
     try:
         version = await server.version()
     except errors.FairleadError as error:
         problem = errors.sentence(error)
-        return Seen(now=time.time(), address=server.address, resource=config.node.resource, problem=problem)
+        return Facts(now=time.time(), address=server.address, resource=config.node.resource, problem=problem)
     agents, deployments = await asyncio.gather(
         _items(store, workload.DaemonSet, labels=_OURS), _items(store, workload.Deployment, labels=_OURS)
     )
@@ -110,7 +110,7 @@ async def look(store: port.Store, server: Asked, config: settings.Settings) -> S
     homes |= {item.metadata.namespace for item in agents or ()}
     homes |= {item.metadata.namespace for item in deployments or ()}
     classes = await _items(store, workload.RuntimeClass)
-    return Seen(
+    return Facts(
         now=time.time(),
         address=server.address,
         resource=config.node.resource,
@@ -166,7 +166,7 @@ async def _leases(store: port.Store, namespaces: set[str]) -> tuple[coordination
     return tuple(item for item in items if item.metadata.name in LEADERS)
 
 
-async def _lacking(server: Asked) -> tuple[Need, ...]:
+async def _lacking(server: Asked) -> tuple[Right, ...]:
     answers = await asyncio.gather(
         *(server.may(need.verb, need.resource, group=need.group, part=need.part) for need in NEEDS)
     )

@@ -34,7 +34,7 @@ class Seen:
     """One for each NVIDIA driver version that answered and each kind of GPU."""
 
 
-def look(call: Invocation, image: str) -> Seen:
+def collect(call: Invocation, image: str) -> Seen:
     """Ask the engine for the image, and whoever knows them for the drivers.
 
     Raises: NotFound (`ImageNotFound`): not on this machine.   Unavailable: no engine, or hardware that does not answer.
@@ -86,7 +86,7 @@ def _dotted(pair: tuple[int, int] | None) -> str:
     return "" if pair is None else f"{pair[0]}.{pair[1]}"
 
 
-def judge(seen: Seen) -> Iterator[Finding]:
+def check(seen: Seen) -> Iterator[Finding]:
     """Yield findings: at least one for each driver, and one for each thing an image asks for that it will not get."""
     if not seen.hosts:
         yield Finding(

@@ -1,6 +1,6 @@
 """`fairlead doctor`: every layer checked from the bottom up, and for each finding what, why it matters, and the fix.
 
-Looking and judging are apart: `look` asks the running service, or the layers themselves where none runs; `judge` is a
+Looking and judging are apart: `collect` asks the running service, or the layers themselves where none runs; `check` is a
 pure function from what was seen to findings. The exit code is 1 if anything would keep a container from its GPUs.
 Where a cluster is meant, `clusterseen` looks and `clusterjudge` judges.
 """
@@ -64,7 +64,7 @@ class Seen:
 def doctor(ctx: click.Context, *, image: str | None, form: str) -> None:
     """Check every layer and say how to mend it."""
     call = invocation.current(ctx)
-    found = list(_judged(call) if image is None else imageneeds.judge(imageneeds.look(call, image)))
+    found = list(_findings(call) if image is None else imageneeds.check(imageneeds.collect(call, image)))
     if form != "text":
         output.show_value(found, form=form)
     else:
@@ -73,26 +73,26 @@ def doctor(ctx: click.Context, *, image: str | None, form: str) -> None:
     ctx.exit(1 if any(item.level == "fail" for item in found) else 0)
 
 
-def _judged(call: invocation.Invocation) -> Iterator[Finding]:
+def _findings(call: invocation.Invocation) -> Iterator[Finding]:
     meant = call.target()
     if not meant.is_cluster:
-        return judge(look(call))
+        return check(collect(call))
     # A cluster's client is imported where a cluster is meant: a machine's doctor does not pay for it.
     from fairlead.cli.core import cluster, inprocess
     from fairlead.cli.doctor import cluster_checks
 
     config = call.cluster_settings(meant)
-    return cluster_checks.judge(asyncio.run(inprocess.look(config, cluster.access(config))))
+    return cluster_checks.check(asyncio.run(inprocess.look(config, cluster.access(config))))
 
 
-def look(call: invocation.Invocation) -> Seen:
+def collect(call: invocation.Invocation) -> Seen:
     """Ask the service, or the layers themselves where none answers. Raises: Invalid: the settings are wrong."""
     config = call.settings()
     try:
         with call.client() as client:
             status = client.status()
     except (errors.Unavailable, errors.ProtocolError) as error:
-        return asyncio.run(_look_below(config, errors.sentence(error)))
+        return asyncio.run(_collect_below(config, errors.sentence(error)))
     folder = Path(status.cdi_folder)
     return Seen(
         service=f"fairlead {status.version} at {call.target().url}",
@@ -131,7 +131,7 @@ def _stale(folder: Path, root: Path) -> tuple[str, ...]:
     )
 
 
-async def _look_below(config: Settings, service_error: str) -> Seen:
+async def _collect_below(config: Settings, service_error: str) -> Seen:
     # Hardware and engines are imported where no service could be asked: the usual call does not pay for them.
     from fairlead.engine.podman import engine as podman
     from fairlead.silicon import machine
@@ -173,7 +173,7 @@ async def _look_below(config: Settings, service_error: str) -> Seen:
     )
 
 
-def judge(seen: Seen) -> Iterator[Finding]:
+def check(seen: Seen) -> Iterator[Finding]:
     """Yield findings from the bottom layer up; every check yields at least one."""
     yield from _silicon(seen)
     yield from _driver(seen)

@@ -83,7 +83,7 @@ async def _audit(
     config: Settings, *, folders: Sequence[str], devices: Sequence[str], repairs: bool, asked: dict[str, Any]
 ) -> list[tuple[str, audit.Report]]:
     registry = await asyncio.to_thread(attach.scan, folders)
-    books = entitlement.Books(registry=registry, holdings=await ask_kubelet(config.pod_resources))
+    books = entitlement.AllocationSources(registry=registry, holdings=await ask_kubelet(config.pod_resources))
     is_chosen = bool(asked["containers"] or asked["pids"] or asked["cgroups"])
     targets = await find_targets(config, asked["containers"], [*asked["pids"], *_first_of(asked["cgroups"])])
     reports: list[tuple[str, audit.Report]] = []

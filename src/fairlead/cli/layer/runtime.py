@@ -26,7 +26,7 @@ from fairlead.node.engines import charlinks, records
 from fairlead.node.engines import files as enginefiles
 from fairlead.plan import charlinks as charlinks_plan
 from fairlead.plan.engineconfig import support, table
-from fairlead.plan.engineconfig.model import Place, Wish
+from fairlead.plan.engineconfig.model import Location, Request
 
 _FOLDER: Final = "/usr/libexec/fairlead"
 _PATH: Final = click.Path(path_type=Path)
@@ -50,8 +50,8 @@ def _absolute(_ctx: click.Context, _param: click.Parameter, value: str | None) -
 _dry_run = click.option("--dry-run", "is_dry", is_flag=True, help="print what would change, as a unified diff")
 
 
-def _books(ctx: click.Context) -> records.Books:
-    return records.Books(invocation.current(ctx).settings().state.folder / "engines")
+def _books(ctx: click.Context) -> records.ChangeRecords:
+    return records.ChangeRecords(invocation.current(ctx).settings().state.folder / "engines")
 
 
 @click.group("runtime")
@@ -75,7 +75,7 @@ def group() -> None:
 @click.pass_context
 def configure_verb(ctx: click.Context, /, *, engine: str, is_dry: bool, **options: Any) -> None:
     """Tell an engine of the runtime shim and of CDI; may be repeated, with other wishes too."""
-    wish = Wish(
+    wish = Request(
         folder=str(Path.cwd() / options["folder"]),
         name=options["name"],
         alias="nvidia" if options["alias"] and options["name"] != "nvidia" else "",
@@ -86,7 +86,7 @@ def configure_verb(ctx: click.Context, /, *, engine: str, is_dry: bool, **option
     )
     config = options["config"] or table.ENGINES[engine].config
     version = _version(engine, options["engine_version"])
-    place = Place(config=config, drop_in=options["drop_in"] or "", version=version)
+    place = Location(config=config, drop_in=options["drop_in"] or "", version=version)
     books = _books(ctx)
     planned, _ = enginefiles.configure(engine, place, wish, books=books, is_dry=True)
     if is_dry:

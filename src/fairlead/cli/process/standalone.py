@@ -122,7 +122,7 @@ async def run_service(
             faults: Faults | None = silicon if isinstance(silicon, SimulatedSilicon) else None
             door = dependencies.Services(
                 store=store,
-                home=local.MachineHome(
+                home=local.LocalBackend(
                     store=store,
                     engine=engine,
                     images=engine,

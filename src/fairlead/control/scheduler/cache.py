@@ -19,7 +19,7 @@ from fairlead.wire.kubernetes import core
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
-class Books:
+class Cache:
     """Pods and nodes, and which of the pods wait for us."""
 
     def __init__(self, is_ours: Callable[[core.Pod], bool]) -> None:
@@ -29,7 +29,7 @@ class Books:
         self._waiting: dict[str, core.Pod] = {}
         self._nodes: dict[str, core.Node] = {}
         self._on_node: dict[str, dict[str, core.Pod]] = {}
-        self._views: dict[str, reference.NodeView] = {}
+        self._views: dict[str, reference.NodeInfo] = {}
 
     def forget_pods(self) -> None:
         """Begin anew with pods: a list follows."""
@@ -86,11 +86,11 @@ class Books:
         """Tell whether the pod still waits."""
         return uid in self._waiting
 
-    def views(self) -> Iterable[reference.NodeView]:
+    def views(self) -> Iterable[reference.NodeInfo]:
         """Return every node with what is taken of it."""
         for name, node in self._nodes.items():
             if name not in self._views:
-                self._views[name] = reference.view_of(node, tuple(self._on_node.get(name, {}).values()))
+                self._views[name] = reference.node_info(node, tuple(self._on_node.get(name, {}).values()))
         return self._views.values()
 
     def _put(self, pod: core.Pod) -> None:

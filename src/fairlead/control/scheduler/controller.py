@@ -20,7 +20,7 @@ import msgspec
 from fairlead import errors, telemetry
 from fairlead.control.manager import Watch
 from fairlead.control.scheduler import cache
-from fairlead.model.step import Step
+from fairlead.model.step import TraceStep
 from fairlead.plan.schedule import reference
 from fairlead.settings import ControlSettings
 from fairlead.store import tracerecorder
@@ -47,10 +47,10 @@ class Scheduler:
         """Take the store and the name we answer to."""
         self._store = store
         self._meter = meter
-        self._books = cache.Books(lambda pod: pod.spec.scheduler_name == settings.scheduler_name)
+        self._books = cache.Cache(lambda pod: pod.spec.scheduler_name == settings.scheduler_name)
         self._doubtful: dict[str, core.Pod] = {}
         """Pods by uid whose binding was sent and not answered."""
-        self._untold: deque[tuple[core.ObjectReference, Step, str]] = deque()
+        self._untold: deque[tuple[core.ObjectReference, TraceStep, str]] = deque()
         """Steps that the store has not taken yet, each with a name of its own."""
 
     def watches(self) -> tuple[Watch, ...]:
@@ -100,10 +100,10 @@ class Scheduler:
 
     async def _schedule(self, pod: core.Pod) -> None:
         with telemetry.timed("pod placed", pod=pod.metadata.name) as timing:
-            decision = reference.place(reference.need_of(pod), self._books.views())
+            decision = reference.place(reference.pod_info(pod), self._books.views())
         self._meter.observe(telemetry.DECISION, timing.duration_s)
         about = f"{pod.metadata.namespace}/{pod.metadata.name}"
-        step = Step(
+        step = TraceStep(
             layer="scheduler",
             reason="Scheduled" if decision.node else "FailedScheduling",
             message=f"Successfully assigned {about} to {decision.node}" if decision.node else decision.message,
@@ -118,7 +118,7 @@ class Scheduler:
         else:
             await self._bind(pod, decision.node, step)
 
-    async def _bind(self, pod: core.Pod, node: str, step: Step) -> None:
+    async def _bind(self, pod: core.Pod, node: str, step: TraceStep) -> None:
         spec = msgspec.structs.replace(pod.spec, node_name=node)
         try:
             bound = await self._store.update(msgspec.structs.replace(pod, spec=spec))
@@ -135,13 +135,13 @@ class Scheduler:
     async def _complain(self, pod: core.Pod, error: errors.FairleadError) -> None:
         """Say on the pod why it cannot be placed although it may fit; a pod that takes no word is logged alone."""
         telemetry.log.warning("pod cannot be placed", pod=pod.metadata.name, reason=error.reason, error=error.message)
-        step = Step(
+        step = TraceStep(
             layer="scheduler", reason="FailedScheduling", message=error.message, at=time.time(), is_warning=True
         )
         with contextlib.suppress(*_RACED, *_REFUSED):
             await self._refuse(pod, step, "SchedulerError")
 
-    async def _refuse(self, pod: core.Pod, step: Step, reason: str) -> None:
+    async def _refuse(self, pod: core.Pod, step: TraceStep, reason: str) -> None:
         """Keep the reason on the pod; the same reason is not written twice."""
         old = next((item for item in pod.status.conditions if item.type == "PodScheduled"), None)
         if old is not None and (old.reason, old.message) == (reason, step.message):
@@ -159,7 +159,7 @@ class Scheduler:
         telemetry.log.info("pod waits", pod=pod.metadata.name, reason="FailedScheduling", error=step.message)
         await self._note(pod, step)
 
-    async def _note(self, pod: core.Pod, step: Step) -> None:
+    async def _note(self, pod: core.Pod, step: TraceStep) -> None:
         """Have a step recorded: now, or behind those that the store did not take."""
         self._untold.append((tracerecorder.reference(pod), step, uuid.uuid4().hex))
         if len(self._untold) == 1:
@@ -174,5 +174,5 @@ class Scheduler:
             self._untold.popleft()
 
 
-def _fact(verdict: reference.Verdict) -> dict[str, object]:
+def _fact(verdict: reference.NodeResult) -> dict[str, object]:
     return {"name": verdict.node, "fits": verdict.fits, "score": verdict.score, "why": list(verdict.why_not)}

@@ -53,7 +53,7 @@ class Plugin:
         self,
         resource: str,
         *,
-        way: answer.Way = answer.DEFAULT,
+        way: answer.AllocateOptions = answer.DEFAULT,
         told: Callable[[attribution.Call], None] | None = None,
         meter: telemetry.Meter = telemetry.UNMETERED,
     ) -> None:

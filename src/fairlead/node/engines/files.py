@@ -18,7 +18,7 @@ from typing import Final
 from fairlead import errors, files
 from fairlead.node.engines import records
 from fairlead.plan.engineconfig import change, support, table
-from fairlead.plan.engineconfig.model import HEADER, Edit, Place, Proposal, Wish
+from fairlead.plan.engineconfig.model import HEADER, Edit, Location, Proposal, Request
 
 _ASK_S: Final = 20
 _NEW_MODE: Final = 0o644
@@ -97,7 +97,7 @@ def _view(record: records.Record | None) -> _View:
 
 
 def configure(
-    engine: str, place: Place, wish: Wish, *, books: records.Books, is_dry: bool = False
+    engine: str, place: Location, wish: Request, *, books: records.ChangeRecords, is_dry: bool = False
 ) -> tuple[Outcome, Proposal]:
     """Bring an engine's files to what is wished; idempotent.
 
@@ -138,7 +138,7 @@ def _steps(wanted: dict[str, bytes | None]) -> tuple[Step, ...]:
     return tuple(step for step in steps if step.before != step.after)
 
 
-def _keep_edited(steps: Iterable[Step], view: _View, books: records.Books) -> tuple[str, ...]:
+def _keep_edited(steps: Iterable[Step], view: _View, books: records.ChangeRecords) -> tuple[str, ...]:
     """Keep what people wrote into files that are wholly ours before it goes."""
     notes = []
     for step in steps:
@@ -150,7 +150,9 @@ def _keep_edited(steps: Iterable[Step], view: _View, books: records.Books) -> tu
     return tuple(notes)
 
 
-def _record(engine: str, place: Place, wish: Wish, proposal: Proposal, *, old: records.Record | None) -> records.Record:
+def _record(
+    engine: str, place: Location, wish: Request, proposal: Proposal, *, old: records.Record | None
+) -> records.Record:
     entries = tuple(
         records.Entry(path=edit.path, original=edit.before, digest=records.digest(edit.after), changes=edit.changes)
         for edit in proposal.edits
@@ -180,7 +182,7 @@ def _write(steps: Iterable[Step]) -> None:
             files.rewrite(path, step.after)
 
 
-def unconfigure(engine: str, config: str, *, books: records.Books, is_dry: bool = False) -> Outcome:
+def unconfigure(engine: str, config: str, *, books: records.ChangeRecords, is_dry: bool = False) -> Outcome:
     """Bring an engine's files back to what they were before us; without a record nothing is done.
 
     Raises:  ProtocolError: the record, or a file that was changed since, cannot be read.   Unavailable: as above.
@@ -203,7 +205,9 @@ def unconfigure(engine: str, config: str, *, books: records.Books, is_dry: bool 
         return Outcome(steps=steps, notes=kept)
 
 
-def check(engine: str, config: str, *, books: records.Books, version: tuple[int, ...] | None = None) -> tuple[str, ...]:
+def check(
+    engine: str, config: str, *, books: records.ChangeRecords, version: tuple[int, ...] | None = None
+) -> tuple[str, ...]:
     """Return what is not as `configure` would leave it now; nothing: all is.
 
     Args:    version: the engine's release now; None: what it was when it was configured.

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fairlead import errors, files
-from fairlead.plan.engineconfig.model import Change, Item, Member, Place, Wish
+from fairlead.plan.engineconfig.model import Change, Item, Location, Member, Request
 
 _SCHEMA: Final = 1
 
@@ -42,8 +42,8 @@ class Record:
     """All files of one engine."""
 
     engine: str
-    place: Place
-    wish: Wish
+    place: Location
+    wish: Request
     entries: tuple[Entry, ...]
     folders: tuple[str, ...]
     """Folders we made, outermost first."""
@@ -55,7 +55,7 @@ def digest(data: bytes) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
+class ChangeRecords:
     """The folder of the records."""
 
     folder: Path
@@ -146,8 +146,8 @@ def _decode(found: dict[str, Any]) -> Record:
     ]
     return Record(
         engine=found["engine"],
-        place=Place(**place, version=None if version is None else tuple(version)),
-        wish=Wish(**found["wish"]),
+        place=Location(**place, version=None if version is None else tuple(version)),
+        wish=Request(**found["wish"]),
         entries=tuple(entries),
         folders=tuple(found["folders"]),
     )

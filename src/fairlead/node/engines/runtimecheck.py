@@ -25,7 +25,7 @@ _SUFFIXES: Final = frozenset({".toml", ".conf", ".json", ".tmpl"})
 _READERS: Final = (PROGRAM.encode(), b"nvidia-container-runtime")
 
 
-def find_problem(way: answer.Way, root: Path) -> errors.Unavailable | None:
+def find_problem(way: answer.AllocateOptions, root: Path) -> errors.Unavailable | None:
     """Return why containers would start without their devices; None: they would not, or nothing can be seen.
 
     Args: root: where the node's file system is seen.

@@ -25,7 +25,7 @@ class Change:
     message: str
 
 
-class Book:
+class HealthTracker:
     """One verdict a GPU."""
 
     def __init__(self, policy: health.Policy = health.DEFAULT) -> None:

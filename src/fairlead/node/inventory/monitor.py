@@ -45,7 +45,7 @@ class Snapshot:
     """Why the driver does not answer; empty while it does."""
 
 
-class Watch:
+class InventoryMonitor:
     """Keeps `snapshots` true."""
 
     def __init__(
@@ -70,7 +70,7 @@ class Watch:
         self._clock = clock
         self._on_change = on_change
         self._turned = turned
-        self._book = health.Book(policy)
+        self._book = health.HealthTracker(policy)
         self._asked = asyncio.Event()
 
     def ask_scan(self) -> None:

@@ -45,7 +45,7 @@ class Report:
         return all(finding.is_told_only for finding in self.findings)
 
 
-async def audit(pid: int, found: entitlement.Found, books: entitlement.Books, *, repairs: bool) -> Report:
+async def audit(pid: int, found: entitlement.Found, books: entitlement.AllocationSources, *, repairs: bool) -> Report:
     """Audit one container.
 
     Args:    pid: host pid of its first process.

@@ -42,7 +42,7 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Books:
+class AllocationSources:
     """Who holds what, and what the devices are."""
 
     registry: directory.Registry
@@ -60,7 +60,7 @@ class Found:
     """CDI names of the devices; empty where the runtime spec alone was asked."""
 
 
-def find(subject: Subject, books: Books, *, asked: Sequence[str] = ()) -> Found:
+def find(subject: Subject, books: AllocationSources, *, asked: Sequence[str] = ()) -> Found:
     """Return what a container is entitled to.
 
     Args:    asked: CDI names that count instead of any books.
@@ -78,7 +78,7 @@ def _whole(node: GrantedNode) -> DeviceRule:
     return DeviceRule(kind=node.kind, major=node.major, minor=node.minor, access="rw")
 
 
-def _held(subject: Subject, books: Books, asked: Sequence[str]) -> tuple[str, list[str] | None]:
+def _held(subject: Subject, books: AllocationSources, asked: Sequence[str]) -> tuple[str, list[str] | None]:
     """Return who was asked, and the CDI names that they say; None: nobody knows."""
     if asked:
         return "--device", list(asked)

@@ -19,7 +19,7 @@ import msgspec
 
 from fairlead import errors, telemetry
 from fairlead.engine.port import ContainerPhase, ContainerState
-from fairlead.model.step import Step
+from fairlead.model.step import TraceStep
 from fairlead.node.isolation import attach
 from fairlead.node.kubelet import spec
 from fairlead.node.kubelet.checkpoint import Grant
@@ -41,7 +41,7 @@ Devices = Mapping[str, tuple[str, ...]]
 class Keep(Protocol):
     """Keeps a step of a pod."""
 
-    async def __call__(self, pod: core.Pod, step: Step, /) -> None:
+    async def __call__(self, pod: core.Pod, step: TraceStep, /) -> None:
         """Keep it."""
 
 

@@ -44,7 +44,7 @@ _NAME_TAKEN_S: Final = 10.0
 
 
 @dataclass(slots=True)
-class _Books:
+class _State:
     """What is known now; the store and the engine are the truth."""
 
     pods: dict[str, core.Pod] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Kubelet:
         self._store, self._engine, self._images = store, engine, images
         self._settings, self._node = settings, node
         self._folder = settings.state.folder / "kubelet"
-        self._books = _Books()
+        self._books = _State()
         self._devices = DeviceManager(
             Checkpoint(self._folder), grace_s=settings.kubelet.endpoint_grace_s, changed=self._devices_changed
         )

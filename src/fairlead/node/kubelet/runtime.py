@@ -20,7 +20,7 @@ from typing import Final
 from fairlead import errors, telemetry
 from fairlead.engine.port import ContainerPhase, ContainerSpec, ContainerState, Engine, Images
 from fairlead.kernel import readback
-from fairlead.model.step import Step
+from fairlead.model.step import TraceStep
 from fairlead.node.isolation import edits
 from fairlead.node.kubelet import sandbox, spec
 from fairlead.node.kubelet.checkpoint import Grant
@@ -72,7 +72,7 @@ class Runtime:
         is_warning: bool = False,
     ) -> None:
         """Keep one step of the pod's journey."""
-        step = Step(
+        step = TraceStep(
             layer=layer,
             reason=reason,
             message=message,
@@ -83,7 +83,7 @@ class Runtime:
         )
         await self.keep(pod, step)
 
-    async def keep(self, pod: core.Pod, step: Step) -> None:
+    async def keep(self, pod: core.Pod, step: TraceStep) -> None:
         """Keep one step of the pod's journey as it is."""
         await tracerecorder.record(self._store, tracerecorder.reference(pod), step, host=self._identity.node)
 

@@ -19,7 +19,7 @@ from typing import Final
 
 from fairlead import errors, telemetry
 from fairlead.model.gpu import Inventory
-from fairlead.model.step import Step
+from fairlead.model.step import TraceStep
 from fairlead.node.deviceplugin import plugin as deviceplugin
 from fairlead.node.inventory import health
 from fairlead.store import tracerecorder
@@ -32,7 +32,7 @@ LIMIT: Final = 1000
 _FIRST_WAIT_S, _LAST_WAIT_S = 0.5, 30.0
 
 
-class Journal:
+class NodeEvents:
     """What the agent tells the store: steps about the node, in order, without keeping anyone waiting."""
 
     def __init__(self, node: str, store: Store | None, *, chance: Callable[[], float] = random.random) -> None:
@@ -40,7 +40,7 @@ class Journal:
         self._node = core.ObjectReference(api_version="v1", kind="Node", name=node)
         self._store = store
         self._chance = chance
-        self._steps: deque[Step] = deque()
+        self._steps: deque[TraceStep] = deque()
         self._more = asyncio.Event()
         self._found: dict[str, object] = {}
         self._sockets: dict[str, Path] = {}
@@ -54,7 +54,7 @@ class Journal:
             while self._steps:
                 await self._keep(self._steps.popleft())
 
-    async def _keep(self, step: Step) -> None:
+    async def _keep(self, step: TraceStep) -> None:
         if self._store is None:
             return
         name, wait_s = uuid.uuid4().hex, _FIRST_WAIT_S
@@ -140,7 +140,7 @@ class Journal:
             lost = self._steps.popleft()
             telemetry.log.warning("step not recorded", reason="TooManySteps", error=lost.message)
         self._steps.append(
-            Step(layer=layer, reason=reason, message=message, at=time.time(), facts=facts, is_warning=is_warning)
+            TraceStep(layer=layer, reason=reason, message=message, at=time.time(), facts=facts, is_warning=is_warning)
         )
         self._more.set()
 

@@ -18,7 +18,7 @@ import msgspec
 
 from fairlead import errors
 from fairlead.model.ids import GPUUUID, DeviceID
-from fairlead.model.step import Step
+from fairlead.model.step import TraceStep
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.inventory import latest, monitor, pods
 from fairlead.plan.gpu import advertise, attribution, podcondition
@@ -34,7 +34,7 @@ _AGAIN_S: Final = 1.0
 _POD, _GPU = "pod/", "gpu/"
 
 
-class Marking:
+class PodConditions:
     """Keeps the marks of one node's pods and GPUs true."""
 
     def __init__(
@@ -139,7 +139,7 @@ class Marking:
             await self._tell(pod, ill, condition)
 
     async def _tell(self, pod: core.Pod, ill: tuple[podcondition.Ill, ...], condition: meta.Condition) -> None:
-        step = Step(
+        step = TraceStep(
             layer="silicon",
             reason="GPUUnhealthy" if ill else "GPURecovered",
             message=condition.message,

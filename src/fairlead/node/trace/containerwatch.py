@@ -81,7 +81,7 @@ class Sight(Generic[P]):
     unread: str = ""
 
 
-class Watcher(Generic[P]):
+class ContainerWatch(Generic[P]):
     """Sees the containers of followed pods begin."""
 
     def __init__(
@@ -241,7 +241,7 @@ class Watcher(Generic[P]):
             self._spare.refill()
 
     async def _hold(
-        self, name: str, pid: int, preparing: asyncio.Task[P | None], waiting: probeprocess.Prober
+        self, name: str, pid: int, preparing: asyncio.Task[P | None], waiting: probeprocess.ProbeProcess
     ) -> Sight[P] | None:
         sight: Sight[P] = Sight(id=name, pid=pid, began_at=time.time(), is_late=False, prepared=None, found=None)
         try:
@@ -256,7 +256,7 @@ class Watcher(Generic[P]):
             held.close()
 
     async def _read(
-        self, sight: Sight[P], held: readback.Held, prepared: P | None, waiting: probeprocess.Prober
+        self, sight: Sight[P], held: readback.Held, prepared: P | None, waiting: probeprocess.ProbeProcess
     ) -> Sight[P]:
         """Read a container back if it has any of the pod's device nodes."""
         if prepared is None:

@@ -25,7 +25,7 @@ from typing import Final
 
 from fairlead import errors, telemetry
 from fairlead.kernel import readback
-from fairlead.model.step import Step
+from fairlead.model.step import TraceStep
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.inventory import pods
 from fairlead.node.isolation import edits
@@ -81,7 +81,7 @@ class _Memory:
     """By the runtime's id."""
 
 
-class Attribution:
+class ForeignKubelet:
     """Records the steps of this node's pods that hold our devices."""
 
     def __init__(
@@ -106,7 +106,7 @@ class Attribution:
         self._memories: dict[str, _Memory] = {}
         self._began = time.time()
         self._queue = WorkQueue("attribution", self._work)
-        self._watcher = containerwatch.Watcher[Prepared](prepare=self._prepare, seen=self._seen)
+        self._watcher = containerwatch.ContainerWatch[Prepared](prepare=self._prepare, seen=self._seen)
         pods.listen(self._pod_changed)
 
     def told(self, call: plan.Call) -> None:
@@ -237,7 +237,7 @@ class Attribution:
         if memory.is_gone:
             self._memories.pop(uid, None)
 
-    async def _record(self, memory: _Memory, key: str, step: Step) -> None:
+    async def _record(self, memory: _Memory, key: str, step: TraceStep) -> None:
         """Keep one step, once. Raises: Unavailable: the store does not answer."""
         if key in memory.done:
             return
@@ -332,7 +332,7 @@ class Attribution:
             return False
         return True
 
-    async def _read_now(self, name: str, pid: int | None, container_id: str, resolved: edits.Resolved) -> Step:
+    async def _read_now(self, name: str, pid: int | None, container_id: str, resolved: edits.Resolved) -> TraceStep:
         """Read a container back that runs and was not seen to begin."""
         if pid is None:
             pid = await asyncio.to_thread(containerwatch.find_process, container_id)
@@ -369,13 +369,13 @@ def _narrowed(found: readback.Isolation, resolved: edits.Resolved) -> readback.I
     return dataclasses.replace(found, opens={where: said for where, said in found.opens.items() if where in tried})
 
 
-def _created(pod: core.Pod, attempt: Attempt, seen: Sight | None, at: float) -> Step:
+def _created(pod: core.Pod, attempt: Attempt, seen: Sight | None, at: float) -> TraceStep:
     item = next(
         (one for one in (*pod.spec.containers, *pod.spec.init_containers) if one.name == attempt.container), None
     )
     limits = item.resources.limits if item is not None else {}
     held = "" if seen is None or seen.is_late else f", its process made at pid {seen.pid}"
-    return Step(
+    return TraceStep(
         layer="engine",
         reason="ContainerCreated",
         message=f"{attempt.id[:12]} created{held}",

@@ -20,7 +20,7 @@ from fairlead.store.port import Store
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 
 
-class Witness:
+class Observer:
     """One node's."""
 
     def __init__(
@@ -41,7 +41,7 @@ class Witness:
         self._advertised = advertised
         self._pods = pods.Pods(node, store)
         self._holdings = podresources.Holdings(settings.pod_resources)
-        self._marking = podcondition.Marking(
+        self._marking = podcondition.PodConditions(
             node=node,
             store=store,
             pods=self._pods,
@@ -50,7 +50,7 @@ class Witness:
             advertised=advertised,
         )
         self._attribution = (
-            foreignkubelet.Attribution(
+            foreignkubelet.ForeignKubelet(
                 node=node,
                 store=store,
                 pods=self._pods,
@@ -83,7 +83,7 @@ class Witness:
     def _resources(self) -> tuple[str, ...]:
         return tuple(one.resource for one in self._advertised.value)
 
-    async def _follow_resources(self, recording: foreignkubelet.Attribution) -> None:
+    async def _follow_resources(self, recording: foreignkubelet.ForeignKubelet) -> None:
         known: tuple[str, ...] = ()
         async for _ in self._advertised.changes():
             if self._resources() != known:

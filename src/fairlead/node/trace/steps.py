@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from fairlead import errors
 from fairlead.kernel import readback
-from fairlead.model.step import Step
+from fairlead.model.step import TraceStep
 from fairlead.node.isolation import attach, edits
 from fairlead.wire.kubernetes import devicechange
 from fairlead.wire.proto import deviceplugin_pb2 as pb
@@ -26,12 +26,12 @@ def chosen(
     preferred: Sequence[str],
     at: float,
     duration_s: float | None,
-) -> Step:
+) -> TraceStep:
     """Return the kubelet's choice; `available` None: the kubelet told nobody what was free."""
     free = "" if available is None else f" of {len(available)} free"
     facts: dict[str, object] = {"container": container, "resource": resource, "asked": asked}
     facts |= {} if available is None else {"available": list(available)}
-    return Step(
+    return TraceStep(
         layer="kubelet",
         reason="DevicesChosen",
         message=f"{len(ids)}{free} {resource} for {container}",
@@ -49,9 +49,9 @@ def allocated(
     *,
     at: float,
     duration_s: float | None,
-) -> Step:
+) -> TraceStep:
     """Return the plugin's answer; `names`: the CDI devices in it, by field and by annotation."""
-    return Step(
+    return TraceStep(
         layer="deviceplugin",
         reason="DevicesAllocated",
         message=f"Allocate answered with {len(names)} CDI names for {container}",
@@ -73,9 +73,9 @@ def allocated(
 
 def resolved(
     container: str, names: Sequence[str], found: edits.Resolved, *, at: float, duration_s: float | None
-) -> Step:
+) -> TraceStep:
     """Return what the CDI specs say about a container's names."""
-    return Step(
+    return TraceStep(
         layer="cdi",
         reason="EditsResolved",
         message=f"{len(found.device_nodes)} device nodes, {len(found.mounts)} mounts from {len(found.specs)} spec",
@@ -100,9 +100,9 @@ def isolation_read(
     granted: Sequence[str],
     at: float,
     duration_s: float | None,
-) -> Step:
+) -> TraceStep:
     """Return what was read back of one container; `granted`: paths of the device nodes it was given."""
-    return Step(
+    return TraceStep(
         layer="kernel",
         reason="IsolationRead",
         message="device rules, device nodes and open() read back from the kernel",
@@ -120,9 +120,9 @@ def isolation_read(
     )
 
 
-def isolation_unread(container: str, why: str, *, at: float) -> Step:
+def isolation_unread(container: str, why: str, *, at: float) -> TraceStep:
     """Return that nothing was read of a container, and why; not a word about what it was given."""
-    return Step(
+    return TraceStep(
         layer="kernel",
         reason="IsolationRead",
         message=f"isolation not read: {why}",
@@ -131,12 +131,12 @@ def isolation_unread(container: str, why: str, *, at: float) -> Step:
     )
 
 
-def device_changed(change: devicechange.Change, outcome: attach.Outcome, *, at: float, duration_s: float) -> Step:
+def device_changed(change: devicechange.Change, outcome: attach.Outcome, *, at: float, duration_s: float) -> TraceStep:
     """Return that a running container was given a device, or that one was taken from it."""
     ended = [{"pid": one.pid, "name": one.name} for one in outcome.ended]
     told = f", {len(ended)} processes that had it open were ended" if ended else ""
     way = "given to" if change.action == "attach" else "taken from"
-    return Step(
+    return TraceStep(
         layer="kernel",
         reason=devicechange.PAST[change.action],
         message=f"{change.device} {way} {change.container} while it runs{told}",
@@ -156,10 +156,10 @@ def device_changed(change: devicechange.Change, outcome: attach.Outcome, *, at: 
     )
 
 
-def device_change_refused(change: devicechange.Change, error: errors.FairleadError, *, at: float) -> Step:
+def device_change_refused(change: devicechange.Change, error: errors.FairleadError, *, at: float) -> TraceStep:
     """Return that a wish to change a running container's devices was not carried out, and why."""
     # No warning: the container is as well as it was, and `explain` must not give this as its reason.
-    return Step(
+    return TraceStep(
         layer="kernel",
         reason=devicechange.REFUSED[change.action],
         message=errors.sentence(error),
@@ -175,9 +175,9 @@ def device_change_refused(change: devicechange.Change, error: errors.FairleadErr
 
 def started(
     container: str, name: str, *, at: float, duration_s: float | None, more: Mapping[str, object] | None = None
-) -> Step:
+) -> TraceStep:
     """Return that a container's process was let go."""
-    return Step(
+    return TraceStep(
         layer="engine",
         reason="ContainerStarted",
         message=f"{name} started",
@@ -187,10 +187,10 @@ def started(
     )
 
 
-def ended(container: str, exit_code: int | None, *, oom_killed: bool, ran_s: float | None, at: float) -> Step:
+def ended(container: str, exit_code: int | None, *, oom_killed: bool, ran_s: float | None, at: float) -> TraceStep:
     """Return how a container's process ended; `ran_s` None: too short to be told."""
     oom = ", killed by the kernel for memory" if oom_killed else ""
-    return Step(
+    return TraceStep(
         layer="process",
         reason="ContainerEnded",
         message=f"{container} exited with {exit_code}{oom}",
@@ -200,7 +200,7 @@ def ended(container: str, exit_code: int | None, *, oom_killed: bool, ran_s: flo
     )
 
 
-def freed(*, at: float) -> Step:
+def freed(*, at: float) -> TraceStep:
     """Return that a kubelet has taken a pod's devices back."""
     message = "all devices of the pod are free again"
-    return Step(layer="kubelet", reason="DevicesFreed", message=message, at=at)
+    return TraceStep(layer="kubelet", reason="DevicesFreed", message=message, at=at)

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from fairlead import errors
 from fairlead.plan.engineconfig import change, tree
-from fairlead.plan.engineconfig.model import CDI_FOLDERS, HEADER, Edit, Item, Look, Place, Proposal, Wish
+from fairlead.plan.engineconfig.model import CDI_FOLDERS, HEADER, Edit, HostFiles, Item, Location, Proposal, Request
 from fairlead.wire.text import toml
 
 _DROP_IN: Final = "zz-fairlead.toml"
@@ -46,7 +46,7 @@ _COPIED: Final = """\
 class _Files:
     """What containerd reads, in its order."""
 
-    place: Place
+    place: Location
     documents: tuple[tuple[str, dict[str, Any]], ...]
 
     @property
@@ -90,7 +90,7 @@ class _Files:
         return [pattern for path, document in self.documents for pattern in _imports(document, path)]
 
 
-def _load(place: Place, look: Look) -> _Files:
+def _load(place: Location, look: HostFiles) -> _Files:
     seen: set[str] = set()
     pending, found = [place.config], []
     while pending:
@@ -116,7 +116,7 @@ def _imports(document: Mapping[str, Any], path: str) -> list[str]:
     return [posixpath.normpath(posixpath.join(posixpath.dirname(path), item)) for item in found]
 
 
-def propose(place: Place, wish: Wish, look: Look) -> Proposal:
+def propose(place: Location, wish: Request, look: HostFiles) -> Proposal:
     """Decide the drop-in and the import.
 
     Raises:  ProtocolError: a file cannot be read, or says what cannot be meant.   Unavailable: it would ignore CDI.
@@ -154,7 +154,7 @@ def _source(section: Mapping[str, Any], runtimes: Mapping[str, Any]) -> dict[str
     return {}
 
 
-def _handler(source: Mapping[str, Any], program: str, wish: Wish) -> dict[str, Any]:
+def _handler(source: Mapping[str, Any], program: str, wish: Request) -> dict[str, Any]:
     handler = copy.deepcopy(dict(source))
     kind = str(handler.setdefault("runtime_type", _RUNC))
     # The first shim of all knew its program by another name.
@@ -176,7 +176,7 @@ def _asks_for_devices(pattern: str) -> bool:
     return bool(slash) and fnmatch.fnmatchcase("cdi.k8s.io", domain)
 
 
-def _fill(ours: dict[str, Any], section: Mapping[str, Any], wish: Wish, *, handler: dict[str, Any]) -> None:
+def _fill(ours: dict[str, Any], section: Mapping[str, Any], wish: Request, *, handler: dict[str, Any]) -> None:
     if wish.enables_cdi:
         folders = list(section.get("cdi_spec_dirs", CDI_FOLDERS))
         ours["enable_cdi"] = True
@@ -219,7 +219,7 @@ def _drop_in(path: str, version: int, section: dict[str, Any], *, is_copy: bool)
     return Edit(path=path, before=None, after=head.encode() + body)
 
 
-def _import(files: _Files, look: Look, drop_in: str) -> tuple[Edit, ...]:
+def _import(files: _Files, look: HostFiles, drop_in: str) -> tuple[Edit, ...]:
     """Return the edit of the main file, if it needs one."""
     config = files.place.config
     # A pattern, because a path without a file keeps containerd from starting.
@@ -239,7 +239,7 @@ def _import(files: _Files, look: Look, drop_in: str) -> tuple[Edit, ...]:
 class _Edited:
     """The host with our edits made."""
 
-    look: Look
+    look: HostFiles
     edits: tuple[Edit, ...]
 
     def read(self, path: str) -> bytes | None:
@@ -250,7 +250,7 @@ class _Edited:
         return sorted({*self.look.glob(pattern), *ours})
 
 
-def _refuse_undone(files: _Files, look: Look, edits: tuple[Edit, ...], ours: Mapping[str, Any]) -> None:
+def _refuse_undone(files: _Files, look: HostFiles, edits: tuple[Edit, ...], ours: Mapping[str, Any]) -> None:
     """Refuse when a file that is read after ours takes back what ours says.
 
     Raises: Conflict (`DropInUndone`).

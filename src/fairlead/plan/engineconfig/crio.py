@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from fairlead.plan.engineconfig import tree
-from fairlead.plan.engineconfig.model import CDI_FOLDERS, HEADER, Edit, Look, Place, Proposal, Wish
+from fairlead.plan.engineconfig.model import CDI_FOLDERS, HEADER, Edit, HostFiles, Location, Proposal, Request
 from fairlead.wire.text import toml
 
 _DROP_IN: Final = "zz-fairlead.conf"
@@ -20,7 +20,7 @@ _BYPASS: Final = "inherit_default_runtime"
 """Would start the default runtime's program instead of ours."""
 
 
-def propose(place: Place, wish: Wish, look: Look) -> Proposal:
+def propose(place: Location, wish: Request, look: HostFiles) -> Proposal:
     """Decide the drop-in.
 
     Raises:  ProtocolError: a file cannot be read.   Unavailable: this CRI-O ignores CDI.
@@ -67,7 +67,7 @@ def _source(section: dict[str, Any], runtimes: dict[str, Any]) -> dict[str, Any]
     return {"runtime_type": "oci"}
 
 
-def _section(section: dict[str, Any], wish: Wish, handler: dict[str, Any]) -> dict[str, Any]:
+def _section(section: dict[str, Any], wish: Request, handler: dict[str, Any]) -> dict[str, Any]:
     runtimes = {name: dict(handler) for name in wish.names}
     if wish.has_kata and _KATA not in section.get("runtimes", {}):
         runtimes[_KATA] = _kata(wish.kata_folder)

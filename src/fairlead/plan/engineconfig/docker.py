@@ -11,13 +11,13 @@ from typing import Any, Final
 
 from fairlead import errors
 from fairlead.plan.engineconfig import change, tree
-from fairlead.plan.engineconfig.model import CDI_FOLDERS, Edit, Look, Member, Place, Proposal, Wish
+from fairlead.plan.engineconfig.model import CDI_FOLDERS, Edit, HostFiles, Location, Member, Proposal, Request
 from fairlead.wire.text import jsontext
 
 _RUNC_KIND: Final = "io.containerd.runc."
 
 
-def propose(place: Place, wish: Wish, look: Look) -> Proposal:
+def propose(place: Location, wish: Request, look: HostFiles) -> Proposal:
     """Decide the members.
 
     Raises:  ProtocolError: the file cannot be read.   Conflict: the handler's name is taken.
@@ -45,7 +45,7 @@ def propose(place: Place, wish: Wish, look: Look) -> Proposal:
     return Proposal(program=program, runtimes=underlying, edits=edits, notes=notes)
 
 
-def _handler(runtimes: dict[str, Any], default: str, wish: Wish) -> tuple[str, tuple[str, ...], dict[str, Any]]:
+def _handler(runtimes: dict[str, Any], default: str, wish: Request) -> tuple[str, tuple[str, ...], dict[str, Any]]:
     """Return our program, what it becomes, and the handler, which inherits from the default runtime if that is runc's.
 
     A runtime is a `path` with arguments or, from 23.0 on, a `runtimeType` with options; docker refuses both at once.
@@ -59,7 +59,7 @@ def _handler(runtimes: dict[str, Any], default: str, wish: Wish) -> tuple[str, t
     return program, underlying, {**(source if underlying else {}), "path": program}
 
 
-def _changes(document: dict[str, Any], wish: Wish, handler: dict[str, Any]) -> list[Member]:
+def _changes(document: dict[str, Any], wish: Request, handler: dict[str, Any]) -> list[Member]:
     changes = [Member(path=("runtimes", name), value=handler) for name in wish.names]
     if wish.is_default:
         changes.append(Member(path=("default-runtime",), value=wish.name))

@@ -13,7 +13,7 @@ HEADER: Final = "# Written by `fairlead runtime configure`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class Request:
     """What the operator asks for."""
 
     folder: str
@@ -33,7 +33,7 @@ class Wish:
         return (self.name, self.alias) if self.alias else (self.name,)
 
 
-class Look(Protocol):
+class HostFiles(Protocol):
     """The host's files as they would be had we never been there."""
 
     def read(self, path: str) -> bytes | None:
@@ -46,7 +46,7 @@ class Look(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Location:
     """Where an engine is configured, and which release reads it."""
 
     config: str

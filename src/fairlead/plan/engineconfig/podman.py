@@ -9,14 +9,14 @@ import posixpath
 from typing import Any, Final
 
 from fairlead.plan.engineconfig import tree
-from fairlead.plan.engineconfig.model import HEADER, Edit, Look, Place, Proposal, Wish
+from fairlead.plan.engineconfig.model import HEADER, Edit, HostFiles, Location, Proposal, Request
 from fairlead.wire.text import toml
 
 _DROP_IN: Final = "zz-fairlead.conf"
 _SHIPPED: Final = "/usr/share/containers/containers.conf"
 
 
-def propose(place: Place, wish: Wish, look: Look) -> Proposal:
+def propose(place: Location, wish: Request, look: HostFiles) -> Proposal:
     """Decide the drop-in.
 
     Raises:  ProtocolError: a file cannot be read.   Conflict: the handler's name is taken.
@@ -40,7 +40,7 @@ def propose(place: Place, wish: Wish, look: Look) -> Proposal:
     return Proposal(program=program, runtimes=underlying, edits=(made,), notes=notes)
 
 
-def _program(engine: dict[str, Any], runtimes: dict[str, Any], wish: Wish) -> tuple[str, tuple[str, ...]]:
+def _program(engine: dict[str, Any], runtimes: dict[str, Any], wish: Request) -> tuple[str, tuple[str, ...]]:
     """Return our program and what it becomes: every path of the runtime that was chosen, podman takes the first."""
     default = str(engine.get("runtime", ""))
     program, underlying = tree.program("podman", default, wish)

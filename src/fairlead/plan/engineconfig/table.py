@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fairlead.plan.engineconfig import containerd, crio, docker, podman
-from fairlead.plan.engineconfig.model import Look, Place, Proposal, Wish
+from fairlead.plan.engineconfig.model import HostFiles, Location, Proposal, Request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +18,7 @@ class Engine:
     """Its main file."""
     programs: tuple[str, ...]
     """Which tell its release with `--version`; the first that is there is asked."""
-    propose: Callable[[Place, Wish, Look], Proposal]
+    propose: Callable[[Location, Request, HostFiles], Proposal]
     restart: str
     """What makes it read its files again; empty: it does at every start of a container."""
 

@@ -10,7 +10,7 @@ from typing import Any, Final, NoReturn
 
 from fairlead import errors
 from fairlead.plan.engineconfig import support
-from fairlead.plan.engineconfig.model import PROGRAM, Place, Wish
+from fairlead.plan.engineconfig.model import PROGRAM, Location, Request
 
 _OTHERS: Final = "nvidia-container-runtime"
 _USUAL: Final = frozenset({"", "runc"})
@@ -68,7 +68,7 @@ def matches(path: str, pattern: str) -> bool:
     return path.count("/") == pattern.count("/") and fnmatch.fnmatchcase(path, pattern)
 
 
-def refuse_taken(runtimes: Mapping[str, Any], wish: Wish, where: str) -> None:
+def refuse_taken(runtimes: Mapping[str, Any], wish: Request, where: str) -> None:
     """Refuse a handler's name that means something already; the alias may: taking it over is what it is for.
 
     Raises: Conflict (`RuntimeNameTaken`).
@@ -78,7 +78,7 @@ def refuse_taken(runtimes: Mapping[str, Any], wish: Wish, where: str) -> None:
         raise errors.Conflict(message, reason="RuntimeNameTaken", hint="choose another with --runtime-name")
 
 
-def program(engine: str, named: str, wish: Wish) -> tuple[str, tuple[str, ...]]:
+def program(engine: str, named: str, wish: Request) -> tuple[str, tuple[str, ...]]:
     """Return the handler's program, and what it becomes where that is not the shim's own choice.
 
     Args: named: the program of the runtime that is inherited from, a path or a name; empty: the engine's own.
@@ -90,14 +90,14 @@ def program(engine: str, named: str, wish: Wish) -> tuple[str, tuple[str, ...]]:
     return f"{wish.folder}/{engine}/{PROGRAM}", (named,)
 
 
-def taken_over(runtimes: Mapping[str, Any], wish: Wish) -> tuple[str, ...]:
+def taken_over(runtimes: Mapping[str, Any], wish: Request) -> tuple[str, ...]:
     """Return the note that an alias of somebody else's now leads to us."""
     if wish.alias and wish.alias in runtimes:
         return (f'the handler "{wish.alias}" was there already: it starts fairlead now; `unconfigure` gives it back',)
     return ()
 
 
-def judge_release(engine: str, place: Place, wish: Wish) -> tuple[str, ...]:
+def judge_release(engine: str, place: Location, wish: Request) -> tuple[str, ...]:
     """Refuse an engine that ignores CDI, if it is to inject; return the note of one whose release nobody knows.
 
     Raises: Unavailable (`CDIUnsupported`).
@@ -111,7 +111,7 @@ def judge_release(engine: str, place: Place, wish: Wish) -> tuple[str, ...]:
     return (f"the release of {engine} is not known: before {first} it ignores CDI devices (--engine-version)",)
 
 
-def refuse_kata(engine: str, wish: Wish) -> None:
+def refuse_kata(engine: str, wish: Request) -> None:
     """Refuse Kata where the engine has no such handlers. Raises: Invalid (`KataUnsupported`)."""
     if wish.has_kata:
         message = f"{engine} has no handlers for virtual machines"

@@ -50,7 +50,7 @@ CDI: Final = frozenset({Strategy.CDI_CRI, Strategy.CDI_ANNOTATIONS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class AllocateOptions:
     """How this node answers."""
 
     strategies: frozenset[Strategy] = frozenset({Strategy.CDI_CRI})
@@ -60,10 +60,10 @@ class Way:
     """Also list the device nodes themselves, for a kubelet or engine that looks for them in the answer."""
 
 
-DEFAULT: Final = Way()
+DEFAULT: Final = AllocateOptions()
 
 
-def find_problem(way: Way, runtime: str) -> errors.Unavailable | None:
+def find_problem(way: AllocateOptions, runtime: str) -> errors.Unavailable | None:
     """Return why an engine would start containers without their devices if they were handed over this way.
 
     Args: runtime: `status.nodeInfo.containerRuntimeVersion` of the node; an engine that is not known is no problem.
@@ -90,7 +90,7 @@ def parse_strategies(text: str) -> frozenset[Strategy]:
 
 
 def plan_answer(
-    devices: Sequence[Device], *, resource: str, kind: str, way: Way, nodes: Mapping[str, DeviceNode]
+    devices: Sequence[Device], *, resource: str, kind: str, way: AllocateOptions, nodes: Mapping[str, DeviceNode]
 ) -> pb.ContainerAllocateResponse:
     """Return the answer for one container.
 
@@ -122,7 +122,7 @@ def plan_answer(
     return answer
 
 
-def _id(device: Device, way: Way) -> str:
+def _id(device: Device, way: AllocateOptions) -> str:
     return device.index if way.ids == "index" and device.index else device.parent or device.id
 
 

@@ -3,7 +3,7 @@
 Filters are a table of small functions from (need, node) to reasons, worded as kube-scheduler words them. The score
 packs GPUs: pods go to the node whose GPUs are most taken, so that whole nodes stay free for large pods; among equal
 nodes the one with the most free cpu and memory wins, then the name. Later policies are rows of `POLICIES`. What the pod
-would rather have is weighed against that, where it tells the nodes apart: rows of `PREFERENCES`, with kube-scheduler's
+would rather have is weighed against that, where it tells the nodes apart: rows of `SCORES`, with kube-scheduler's
 weights and its scale from 0 to 100.
 """
 
@@ -19,7 +19,7 @@ from fairlead.wire.kubernetes import core, quantity, selector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeView:
+class NodeInfo:
     """A node as the scheduler sees it: what it offers and what is taken."""
 
     name: str
@@ -37,7 +37,7 @@ class NodeView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
+class PodInfo:
     """A pod as the scheduler sees it."""
 
     requests: Mapping[str, Fraction]
@@ -47,7 +47,7 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class NodeResult:
     """What was found for one node."""
 
     node: str
@@ -68,7 +68,7 @@ class Decision:
     """The node chosen, or None, with the verdict on every node."""
 
     node: str | None
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[NodeResult, ...]
 
     @property
     def message(self) -> str:
@@ -83,10 +83,10 @@ class Decision:
         return f"0/{len(self.verdicts)} nodes are available: {reasons or 'no nodes are known'}."
 
 
-def need_of(pod: core.Pod) -> Need:
+def pod_info(pod: core.Pod) -> PodInfo:
     """Return what a pod asks of a node; every pod takes one of the node's `pods`."""
     requests = {**admission.effective_requests(pod.spec), "pods": Fraction(1)}
-    return Need(
+    return PodInfo(
         requests=requests,
         node_selector=pod.spec.node_selector,
         affinity=affinity.of_pod(pod.spec),
@@ -94,16 +94,16 @@ def need_of(pod: core.Pod) -> Need:
     )
 
 
-def view_of(node: core.Node, pods: tuple[core.Pod, ...]) -> NodeView:
+def node_info(node: core.Node, pods: tuple[core.Pod, ...]) -> NodeInfo:
     """Return a node with the requests of the pods bound to it; ended pods take nothing."""
     taken: dict[str, Fraction] = {}
     for pod in pods:
         if pod.status.phase in {"Succeeded", "Failed"}:
             continue
-        for resource, value in need_of(pod).requests.items():
+        for resource, value in pod_info(pod).requests.items():
             taken[resource] = taken.get(resource, Fraction(0)) + value
     ready = next((item for item in node.status.conditions if item.type == "Ready"), None)
-    return NodeView(
+    return NodeInfo(
         name=node.metadata.name,
         labels=node.metadata.labels,
         taints=node.spec.taints,
@@ -119,33 +119,33 @@ _NOT_READY: Final = core.Taint(key="node.kubernetes.io/not-ready")
 _UNSCHEDULABLE: Final = core.Taint(key="node.kubernetes.io/unschedulable")
 
 
-def _ready(need: Need, node: NodeView) -> tuple[str, ...]:
+def _ready(need: PodInfo, node: NodeInfo) -> tuple[str, ...]:
     # A cluster says so with a taint, which some pods bear; on one machine nobody sets it.
     is_borne = node.is_ready or selector.tolerates(need.tolerations, _NOT_READY)
     return () if is_borne else ("node(s) were not ready",)
 
 
-def _schedulable(need: Need, node: NodeView) -> tuple[str, ...]:
+def _schedulable(need: PodInfo, node: NodeInfo) -> tuple[str, ...]:
     is_borne = not node.is_unschedulable or selector.tolerates(need.tolerations, _UNSCHEDULABLE)
     return () if is_borne else ("node(s) were unschedulable",)
 
 
-def _affinity(need: Need, node: NodeView) -> tuple[str, ...]:
+def _affinity(need: PodInfo, node: NodeInfo) -> tuple[str, ...]:
     agrees = affinity.is_allowed(need.node_selector, need.affinity, name=node.name, labels=node.labels)
     return () if agrees else ("node(s) didn't match Pod's node affinity/selector",)
 
 
-def _taints(need: Need, node: NodeView) -> tuple[str, ...]:
+def _taints(need: PodInfo, node: NodeInfo) -> tuple[str, ...]:
     taint = selector.find_untolerated(node.taints, need.tolerations)
     return () if taint is None else (f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}",)
 
 
-def _resources(need: Need, node: NodeView) -> tuple[str, ...]:
+def _resources(need: PodInfo, node: NodeInfo) -> tuple[str, ...]:
     short = [name for name, value in sorted(need.requests.items()) if value > node.free(name)]
     return tuple("Too many pods" if name == "pods" else f"Insufficient {name}" for name in short)
 
 
-FILTERS: Final[Mapping[str, Callable[[Need, NodeView], tuple[str, ...]]]] = {
+FILTERS: Final[Mapping[str, Callable[[PodInfo, NodeInfo], tuple[str, ...]]]] = {
     "NodeReady": _ready,
     "NodeUnschedulable": _schedulable,
     "TaintToleration": _taints,
@@ -155,7 +155,7 @@ FILTERS: Final[Mapping[str, Callable[[Need, NodeView], tuple[str, ...]]]] = {
 """In kube-scheduler's order."""
 
 
-def _share(need: Need, node: NodeView, resource: str) -> Fraction:
+def _share(need: PodInfo, node: NodeInfo, resource: str) -> Fraction:
     """Return the taken share of a resource once the pod is there, 0 to 1."""
     offered = node.allocatable.get(resource, Fraction(0))
     if offered <= 0:
@@ -163,7 +163,7 @@ def _share(need: Need, node: NodeView, resource: str) -> Fraction:
     return (node.taken.get(resource, Fraction(0)) + need.requests.get(resource, Fraction(0))) / offered
 
 
-def score_packed(need: Need, node: NodeView) -> float:
+def score_packed(need: PodInfo, node: NodeInfo) -> float:
     """Score 0 to 100: GPUs packed (most taken first, nine parts), cpu and memory spread (one part).
 
     A pod without devices prefers nodes without them, so that cpu work does not strand GPUs.
@@ -179,27 +179,27 @@ def score_packed(need: Need, node: NodeView) -> float:
     return round(float(90 * packed + 10 * spread), 2)
 
 
-POLICIES: Final[Mapping[str, Callable[[Need, NodeView], float]]] = {"packed": score_packed}
+POLICIES: Final[Mapping[str, Callable[[PodInfo, NodeInfo], float]]] = {"packed": score_packed}
 
 
-def _preferred(need: Need, node: NodeView) -> int:
+def _preferred(need: PodInfo, node: NodeInfo) -> int:
     return affinity.weight(need.affinity, name=node.name, labels=node.labels)
 
 
-def _avoided(need: Need, node: NodeView) -> int:
+def _avoided(need: PodInfo, node: NodeInfo) -> int:
     """Return how many taints speak against the node without forbidding it, negative: the fewer the better."""
     against = [taint for taint in node.taints if taint.effect == "PreferNoSchedule"]
     return -sum(not selector.tolerates(need.tolerations, taint) for taint in against)
 
 
-PREFERENCES: Final[Mapping[str, tuple[int, Callable[[Need, NodeView], int]]]] = {
+SCORES: Final[Mapping[str, tuple[int, Callable[[PodInfo, NodeInfo], int]]]] = {
     "NodeAffinity": (2, _preferred),
     "TaintToleration": (3, _avoided),
 }
 """Weight beside the policy's 1, and what a node is worth to the pod. Source: kube-scheduler's default plugins."""
 
 
-def place(need: Need, nodes: Iterable[NodeView], *, policy: str = "packed") -> Decision:
+def place(need: PodInfo, nodes: Iterable[NodeInfo], *, policy: str = "packed") -> Decision:
     """Choose a node for one pod.
 
     Args:    nodes: all nodes, any order.   policy: a row of `POLICIES`.
@@ -209,7 +209,7 @@ def place(need: Need, nodes: Iterable[NodeView], *, policy: str = "packed") -> D
     refusals = {node.name: [why for check in FILTERS.values() if (why := check(need, node))] for node in ordered}
     scores = _scores(need, [node for node in ordered if not refusals[node.name]], POLICIES[policy])
     verdicts = tuple(
-        Verdict(
+        NodeResult(
             node=name,
             why_not=tuple(why for refusal in found for why in refusal),
             first=found[0] if found else (),
@@ -221,10 +221,10 @@ def place(need: Need, nodes: Iterable[NodeView], *, policy: str = "packed") -> D
     return Decision(node=best, verdicts=verdicts)
 
 
-def _scores(need: Need, nodes: Sequence[NodeView], scorer: Callable[[Need, NodeView], float]) -> dict[str, float]:
+def _scores(need: PodInfo, nodes: Sequence[NodeInfo], scorer: Callable[[PodInfo, NodeInfo], float]) -> dict[str, float]:
     """Return the nodes' scores, 0 to 100: the policy's, and every preference that tells them apart, by weight."""
     parts = [(1, [scorer(need, node) for node in nodes])]
-    for weight, worth in PREFERENCES.values():
+    for weight, worth in SCORES.values():
         values = [worth(need, node) for node in nodes]
         if len(set(values)) > 1:
             parts.append((weight, _scaled(values)))

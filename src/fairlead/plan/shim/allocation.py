@@ -37,7 +37,7 @@ class Entry:
         """The plugin's, as the kubelet keeps it: ContainerAllocateResponse in base64."""
 
 
-class Books:
+class Allocations:
     """Where entries come from; these are of a node without a kubelet."""
 
     problem = ""
@@ -53,7 +53,7 @@ class View:
 
     __slots__ = ("given", "is_known", "others", "problem")
 
-    def __init__(self, books: Books, identity: tuple[str, str], variables: tuple[str, ...]) -> None:
+    def __init__(self, books: Allocations, identity: tuple[str, str], variables: tuple[str, ...]) -> None:
         """Take who it is, as `identify` says, and the names that may hold a request."""
         entries = books.entries()
         own = [entry for entry in entries if identity[0] and (entry.pod_uid, entry.container) == identity]

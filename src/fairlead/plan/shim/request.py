@@ -24,7 +24,7 @@ _EXTRAS = {
     "NVIDIA_NVSWITCH": "nvswitch",
 }
 _IMEX = "NVIDIA_IMEX_CHANNELS"
-NO_BOOKS = allocation.Books()
+NO_BOOKS = allocation.Allocations()
 _IMEX_CLASS = "imex-channel"
 _CRIO = "io.kubernetes.cri-o."
 """CRI-O's own marks. It injects what the kubelet asks for itself, and hands on what a pod's author wrote."""
@@ -139,7 +139,7 @@ def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
-def decide(container: Container, policy: Policy, books: allocation.Books = NO_BOOKS) -> Request:
+def decide(container: Container, policy: Policy, books: allocation.Allocations = NO_BOOKS) -> Request:
     """Say what the container gets; every refusal and everything ignored is in the value.
 
     Args: books: what was given to whom; they are opened only where an answer depends on them.
@@ -166,7 +166,7 @@ def _from_annotations(container: Container, policy: Policy, request: Request) ->
         request.names = tuple(dict.fromkeys(names))
 
 
-def _from_mounts(container: Container, policy: Policy, request: Request, books: allocation.Books) -> None:
+def _from_mounts(container: Container, policy: Policy, request: Request, books: allocation.Allocations) -> None:
     places = [place for place in container.mounts if place.startswith(VOLUME_ROOT)]
     asked = [rest for rest in (place[len(VOLUME_ROOT) :].strip("/") for place in places) if rest]
     if not asked:
@@ -217,7 +217,7 @@ def is_volume_request(mount: object) -> bool:
     return entry.get("source") == "/dev/null" and str(entry.get("destination")).startswith(VOLUME_ROOT)
 
 
-def _from_environment(container: Container, policy: Policy, request: Request, books: allocation.Books) -> None:
+def _from_environment(container: Container, policy: Policy, request: Request, books: allocation.Allocations) -> None:
     env = container.env
     name = next((name for name in policy.variables if name in env), "")
     value = env[name] if name else "all" if is_legacy(env) else ""

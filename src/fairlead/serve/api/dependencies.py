@@ -8,7 +8,7 @@ from pathlib import Path
 
 from litestar import di, params
 
-from fairlead.serve.backend.port import Home
+from fairlead.serve.backend.port import Backend
 from fairlead.store.port import Store
 
 
@@ -37,11 +37,11 @@ class Services:
     """Everything a handler may touch."""
 
     store: Store
-    home: Home
+    home: Backend
     info: ServiceInfo
     admission: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held from the look at a namespace's quotas until the pod that they let in is stored."""
 
 
-Door = di.NamedDependency[params.SkipValidation[Services]]
+Dependencies = di.NamedDependency[params.SkipValidation[Services]]
 """How a handler asks for the services (parameter `services`)."""

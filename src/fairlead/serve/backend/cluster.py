@@ -45,7 +45,7 @@ class Server(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterHome:
+class ClusterBackend:
     """A `home.Home`."""
 
     store: Store

@@ -18,7 +18,7 @@ from fairlead.wire.kubernetes.gpudevice import GPUDevice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MachineHome:
+class LocalBackend:
     """A `home.Home`, and the `home.Machine` of it."""
 
     store: Store

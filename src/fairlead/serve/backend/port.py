@@ -39,7 +39,7 @@ class Machine(Protocol):
         ...
 
 
-class Home(Protocol):
+class Backend(Protocol):
     """Where containers run."""
 
     @property

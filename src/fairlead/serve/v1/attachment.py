@@ -19,9 +19,9 @@ from litestar import params
 
 from fairlead import errors
 from fairlead.model.gpu import GPU
-from fairlead.model.step import Step
+from fairlead.model.step import TraceStep
 from fairlead.serve.api import stream
-from fairlead.serve.api.dependencies import Door, Services
+from fairlead.serve.api.dependencies import Dependencies, Services
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend import attempt
 from fairlead.serve.v1 import pods, view
@@ -46,7 +46,7 @@ Namespace = Annotated[str, params.QueryParameter(description="namespace of the c
     tags=["container"],
 )
 async def attach_device(
-    services: Door, name: Name, data: params.JSONBody[DeviceRequest], namespace: Namespace = "default"
+    services: Dependencies, name: Name, data: params.JSONBody[DeviceRequest], namespace: Namespace = "default"
 ) -> DeviceChanged:
     """Allow a free GPU and make its device nodes while the container runs; returns when the kernel confirms it."""
     return await _change(services, name, namespace, data, "attach")
@@ -60,7 +60,7 @@ async def attach_device(
     tags=["container"],
 )
 async def detach_device(
-    services: Door, name: Name, data: params.JSONBody[DeviceRequest], namespace: Namespace = "default"
+    services: Dependencies, name: Name, data: params.JSONBody[DeviceRequest], namespace: Namespace = "default"
 ) -> DeviceChanged:
     """Deny a GPU and remove its nodes; refused while a process has it open, unless forced, which ends that process."""
     return await _change(services, name, namespace, data, "detach")
@@ -156,7 +156,7 @@ async def _carried_out(services: Services, pod: core.Pod, change: devicechange.C
                 return
 
 
-async def _answer(services: Services, pod: core.Pod, change: devicechange.Change) -> Step:
+async def _answer(services: Services, pod: core.Pod, change: devicechange.Change) -> TraceStep:
     for step in reversed(await tracerecorder.list_steps(services.store, uid=pod.metadata.uid)):
         if step.facts.get("change") == change.id:
             return step
@@ -164,7 +164,7 @@ async def _answer(services: Services, pod: core.Pod, change: devicechange.Change
     raise errors.Conflict(message, reason="ContainerGone", hint=f"`fairlead trace {pod.metadata.name}`")
 
 
-def _outcome(step: Step) -> DeviceChanged:
+def _outcome(step: TraceStep) -> DeviceChanged:
     """Return what a step says was done. Raises: what it says was in the way."""
     problem = step.facts.get("problem")
     if problem is not None:

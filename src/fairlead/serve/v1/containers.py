@@ -8,7 +8,7 @@ import litestar
 from litestar import openapi, params, response, status_codes
 
 from fairlead.plan import trace
-from fairlead.serve.api.dependencies import Door, Services
+from fairlead.serve.api.dependencies import Dependencies, Services
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend import attempt
 from fairlead.serve.v1 import pods, submission, view
@@ -30,7 +30,7 @@ PLAIN_BYTES = openapi.ResponseSpec(
 @litestar.post(
     "/v1/containers", summary="Run a container", responses=documented(400, 403, 409, 422), tags=["container"]
 )
-async def create_container(services: Door, data: params.JSONBody[submission.ContainerRequest]) -> ContainerView:
+async def create_container(services: Dependencies, data: params.JSONBody[submission.ContainerRequest]) -> ContainerView:
     """Store a pod made from the request; a node's kubelet starts it once a scheduler has placed it."""
     info = services.info
     pod = submission.pod_of(data, resource=info.resource, scheduler_name=info.scheduler_name)
@@ -43,7 +43,7 @@ async def create_container(services: Door, data: params.JSONBody[submission.Cont
 
 @litestar.post("/v1/pods", summary="Run a manifest", responses=documented(400, 403, 409, 422), tags=["container"])
 async def create_pods(
-    services: Door,
+    services: Dependencies,
     body: params.RawBody,
     namespace: Annotated[str, params.QueryParameter(description="of the Pods that name none; empty: default")] = "",
 ) -> view.ContainerList:
@@ -59,7 +59,7 @@ async def create_pods(
 
 @litestar.get("/v1/containers", summary="List containers", responses=documented(400, 422), tags=["container"])
 async def list_containers(
-    services: Door,
+    services: Dependencies,
     all_: Annotated[bool, params.QueryParameter(name="all", description="ended ones too")] = False,
     label: Annotated[list[str] | None, params.QueryParameter(description="`key=value`; repeat for more")] = None,
     namespace: Annotated[str | None, params.QueryParameter(description="empty: all namespaces")] = None,
@@ -71,7 +71,7 @@ async def list_containers(
 
 
 @litestar.get("/v1/containers/{name:str}", summary="Show a container", responses=documented(404), tags=["container"])
-async def show_container(services: Door, name: Name, namespace: Namespace = "default") -> ContainerView:
+async def show_container(services: Dependencies, name: Name, namespace: Namespace = "default") -> ContainerView:
     """Return one container as it is."""
     return view.container_view(await pods.find_pod(services.store, name, namespace))
 
@@ -84,7 +84,7 @@ async def show_container(services: Door, name: Name, namespace: Namespace = "def
     tags=["container"],
 )
 async def delete_container(
-    services: Door,
+    services: Dependencies,
     name: Name,
     namespace: Namespace = "default",
     grace: Annotated[
@@ -109,7 +109,7 @@ async def _removed(services: Services, name: str, namespace: str, grace_s: int |
     tags=["container"],
 )
 async def stop_container(
-    services: Door,
+    services: Dependencies,
     name: Name,
     namespace: Namespace = "default",
     grace: Annotated[
@@ -130,7 +130,7 @@ async def stop_container(
     tags=["container"],
 )
 async def wait_container(
-    services: Door,
+    services: Dependencies,
     name: Name,
     namespace: Namespace = "default",
     until: Annotated[str, params.QueryParameter(name="state", description="started, ended or gone")] = "ended",
@@ -148,7 +148,7 @@ async def wait_container(
     tags=["container"],
 )
 async def read_logs(
-    services: Door,
+    services: Dependencies,
     name: Name,
     namespace: Namespace = "default",
     follow: Annotated[
@@ -177,7 +177,7 @@ async def read_logs(
     responses=documented(404),
     tags=["container"],
 )
-async def list_container_events(services: Door, name: Name, namespace: Namespace = "default") -> view.EventList:
+async def list_container_events(services: Dependencies, name: Name, namespace: Namespace = "default") -> view.EventList:
     """Return the events of this container, oldest first; those of an earlier one of the same name are left out."""
     pod = await pods.find_pod(services.store, name, namespace)
     listing = await services.store.list(
@@ -194,13 +194,13 @@ async def list_container_events(services: Door, name: Name, namespace: Namespace
     tags=["container"],
 )
 async def trace_container(
-    services: Door,
+    services: Dependencies,
     name: Name,
     namespace: Namespace = "default",
     container: Annotated[
         str, params.QueryParameter(description="steps of this container of the group, and of the group as a whole")
     ] = "",
-) -> trace.Journey:
+) -> trace.Trace:
     """Return what every layer recorded, from the silicon to the process's end, in order."""
     pod = await pods.find_pod(services.store, name, namespace)
     wanted = attempt.container_name(pod, container) if container else ""
@@ -211,7 +211,7 @@ async def trace_container(
     has_devices = bool(view.asked_devices(pod, wanted))
     if wanted:
         steps = tuple(step for step in steps if step.facts.get("container", wanted) == wanted)
-    return trace.order_journey(steps, before, is_final=view.is_final(pod), has_devices=has_devices)
+    return trace.order_trace(steps, before, is_final=view.is_final(pod), has_devices=has_devices)
 
 
 @litestar.get(
@@ -220,7 +220,7 @@ async def trace_container(
     responses=documented(404),
     tags=["container"],
 )
-async def explain_container(services: Door, name: Name, namespace: Namespace = "default") -> view.Explanation:
+async def explain_container(services: Dependencies, name: Name, namespace: Namespace = "default") -> view.Explanation:
     """Return why it waits, failed or runs where it does, from the latest step that tells."""
     pod = await pods.find_pod(services.store, name, namespace)
     shown = view.container_view(pod)

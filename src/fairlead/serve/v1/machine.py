@@ -13,7 +13,7 @@ from litestar import openapi, params, response, status_codes
 from fairlead import errors
 from fairlead.engine.port import Image, Images
 from fairlead.serve.api import stream
-from fairlead.serve.api.dependencies import Door, Services
+from fairlead.serve.api.dependencies import Dependencies, Services
 from fairlead.serve.api.failure import documented
 from fairlead.serve.v1 import machineview, view
 from fairlead.serve.v1.view import EventView
@@ -25,7 +25,7 @@ _LINES: Final = openapi.ResponseSpec(
 
 
 @litestar.get("/v1/status", summary="How the service is", responses=documented(), tags=["machine"])
-async def show_status(services: Door) -> machineview.Status:
+async def show_status(services: Dependencies) -> machineview.Status:
     """Return what runs, on what, and what is missing; a broken engine is described here, not raised."""
     info, home = services.info, await services.home.describe()
     pods = (await services.store.list(core.Pod)).items
@@ -55,19 +55,19 @@ async def show_status(services: Door) -> machineview.Status:
 
 
 @litestar.get("/v1/gpus", summary="List GPUs", responses=documented(404), tags=["machine"])
-async def list_gpus(services: Door) -> machineview.GPUListing:
+async def list_gpus(services: Dependencies) -> machineview.GPUListing:
     """Return GPUs, how each is and who holds it; on a cluster those of all nodes, as their agents publish them."""
     return await services.home.list_gpus()
 
 
 @litestar.get("/v1/topology", summary="Show how GPUs are linked", responses=documented(404), tags=["machine"])
-async def show_topology(services: Door) -> machineview.TopologyList:
+async def show_topology(services: Dependencies) -> machineview.TopologyList:
     """Return, node by node, GPUs and the closest way between each two of them."""
     return await services.home.list_topologies()
 
 
 @litestar.get("/v1/nodes", summary="List nodes", responses=documented(), tags=["machine"])
-async def list_nodes(services: Door) -> view.NodeList:
+async def list_nodes(services: Dependencies) -> view.NodeList:
     """Return nodes with what they have and what is taken."""
     pods = (await services.store.list(core.Pod)).items
     nodes = (await services.store.list(core.Node)).items
@@ -81,7 +81,7 @@ async def list_nodes(services: Door) -> view.NodeList:
     tags=["machine"],
 )
 async def list_events(
-    services: Door,
+    services: Dependencies,
     object_: Annotated[
         str, params.QueryParameter(name="object", description="`pod/NAME`, `node/NAME`, `NAME`; empty: all")
     ] = "",
@@ -109,7 +109,7 @@ async def _follow_events(
 
 
 @litestar.get("/v1/images", summary="List images", responses=documented(503), tags=["image"])
-async def list_images(services: Door) -> machineview.ImageList:
+async def list_images(services: Dependencies) -> machineview.ImageList:
     """Return the images containers can be run from without a pull."""
     found = await _images(services).list_images()
     return machineview.ImageList(items=tuple(_image_view(image) for image in found))
@@ -129,7 +129,9 @@ def _image_view(image: Image) -> machineview.ImageView:
 @litestar.post(
     "/v1/images:import", summary="Import a root file system", responses=documented(400, 422, 503), tags=["image"]
 )
-async def import_image(services: Door, data: params.JSONBody[machineview.ImportRequest]) -> machineview.ImageView:
+async def import_image(
+    services: Dependencies, data: params.JSONBody[machineview.ImportRequest]
+) -> machineview.ImageView:
     """Make an image of a folder or a tar."""
     image = await _images(services).import_root(_path(data.path), data.name, command=data.command)
     return machineview.ImageView(
@@ -144,7 +146,7 @@ async def import_image(services: Door, data: params.JSONBody[machineview.ImportR
     status_code=status_codes.HTTP_200_OK,
     tags=["image"],
 )
-async def build_image(services: Door, data: params.JSONBody[machineview.BuildRequest]) -> response.Stream:
+async def build_image(services: Dependencies, data: params.JSONBody[machineview.BuildRequest]) -> response.Stream:
     """Build from a Containerfile; lines are `{"output": …}`, the last `{"image": NAME}` or `{"problem": …}`."""
     file = _path(data.containerfile) if data.containerfile else None
     lines = _build(services, _path(data.context), data.name, file)
@@ -159,7 +161,7 @@ async def _build(services: Services, context: Path, name: str, file: Path | None
 
 
 @litestar.delete("/v1/images", summary="Remove an image's name", responses=documented(400, 503), tags=["image"])
-async def remove_image(services: Door, name: params.FromQuery[str]) -> None:
+async def remove_image(services: Dependencies, name: params.FromQuery[str]) -> None:
     """Remove a name; one that is unknown is no error."""
     await _images(services).remove_image(name)
 
@@ -179,7 +181,9 @@ def _path(text: str) -> Path:
     status_code=status_codes.HTTP_200_OK,
     tags=["machine"],
 )
-async def inject_fault(services: Door, data: params.JSONBody[machineview.FaultRequest]) -> machineview.FaultDone:
+async def inject_fault(
+    services: Dependencies, data: params.JSONBody[machineview.FaultRequest]
+) -> machineview.FaultDone:
     """Apply one fault to the simulated silicon this service runs on; real silicon is refused."""
     faults = services.home.machine("simulate", instead="break silicon where it is simulated, on its node").faults
     if faults is None:
@@ -197,7 +201,7 @@ async def healthz() -> dict[str, str]:
 
 
 @litestar.get("/readyz", summary="Whether containers can be run", responses=documented(503), tags=["machine"])
-async def readyz(services: Door) -> dict[str, str]:
+async def readyz(services: Dependencies) -> dict[str, str]:
     """Answer once this machine's node has registered and is ready; a cluster is ready once it answers.
 
     Raises: Unavailable (`NodeNotReady`), and whatever the store raises.

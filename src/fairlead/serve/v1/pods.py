@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from fairlead import errors
-from fairlead.model.step import Step
+from fairlead.model.step import TraceStep
 from fairlead.plan.pod import admission, quota
 from fairlead.serve.api import stream
 from fairlead.serve.v1 import view
@@ -54,7 +54,7 @@ async def submit(store: Store, pod: core.Pod, *, admission_lock: asyncio.Lock) -
         raise _taken(pod, error) from error
     devices = view.asked_devices(created)
     asked = ", ".join(f"{count} x {name}" for name, count in devices.items()) or "no devices"
-    step = Step(
+    step = TraceStep(
         layer="api",
         reason="Accepted",
         message=f"accepted, asking for {asked}",

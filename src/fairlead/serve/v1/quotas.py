@@ -13,7 +13,7 @@ import msgspec
 from litestar import params, status_codes
 
 from fairlead.plan.pod import quota
-from fairlead.serve.api.dependencies import Door
+from fairlead.serve.api.dependencies import Dependencies
 from fairlead.serve.api.failure import documented
 from fairlead.serve.v1 import pods
 from fairlead.store.port import Selector, Store
@@ -38,7 +38,7 @@ class QuotaList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @litestar.put("/v1/quotas", summary="Set quotas", responses=documented(400, 422), tags=["quota"])
-async def apply_quotas(services: Door, body: params.RawBody) -> QuotaList:
+async def apply_quotas(services: Dependencies, body: params.RawBody) -> QuotaList:
     """Make or change the ResourceQuotas of a manifest; pods that run already are left alone."""
     made = []
     for found in manifest.parse(body, kinds=(core.ResourceQuota,)):
@@ -52,7 +52,7 @@ async def apply_quotas(services: Door, body: params.RawBody) -> QuotaList:
 
 @litestar.get("/v1/quotas", summary="List quotas", responses=documented(), tags=["quota"])
 async def list_quotas(
-    services: Door,
+    services: Dependencies,
     namespace: Annotated[str | None, params.QueryParameter(description="empty: all namespaces")] = None,
 ) -> QuotaList:
     """Return quotas in the order of namespace and name."""
@@ -68,7 +68,7 @@ async def list_quotas(
     tags=["quota"],
 )
 async def delete_quota(
-    services: Door,
+    services: Dependencies,
     name: Annotated[str, params.PathParameter(description="name of the quota")],
     namespace: Annotated[str, params.QueryParameter(description="namespace of the quota")] = "default",
 ) -> None:

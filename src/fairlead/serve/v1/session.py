@@ -18,7 +18,7 @@ from litestar import exceptions, params
 from fairlead import errors
 from fairlead.engine.port import ExecSession
 from fairlead.serve.api import problem
-from fairlead.serve.api.dependencies import Door, Services
+from fairlead.serve.api.dependencies import Dependencies, Services
 from fairlead.serve.backend import attempt
 from fairlead.serve.v1 import pods
 
@@ -42,7 +42,7 @@ class Control(msgspec.Struct, frozen=True):
 @litestar.websocket("/v1/containers/{name:str}/exec")
 async def exec_in_container(
     socket: Socket,
-    services: Door,
+    services: Dependencies,
     name: params.FromPath[str],
     command: params.FromQuery[list[str] | None] = None,
     namespace: params.FromQuery[str] = "default",

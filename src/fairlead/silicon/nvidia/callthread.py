@@ -18,7 +18,7 @@ from fairlead import errors
 T = TypeVar("T")
 
 
-class Lanes:
+class CallThreads:
     """Daemon threads, at most one a lane."""
 
     def __init__(self, name: str) -> None:

@@ -54,9 +54,9 @@ class NVMLSilicon:
         self._binding: binding.Binding | None = None
         self._opening = threading.Lock()
         self._scanning = asyncio.Lock()
-        self._lanes = callthread.Lanes("nvml")
-        self._feed = eventbus.Feed()
-        self._roster = eventbus.Roster(self._feed)
+        self._lanes = callthread.CallThreads("nvml")
+        self._feed = eventbus.EventBus()
+        self._roster = eventbus.KnownGPUs(self._feed)
         self._levels: dict[tuple[str, str], LinkKind] = {}
         self._watcher = watcher.Watcher(
             self._open,

@@ -51,9 +51,9 @@ class Watcher:
         self,
         open_binding: Callable[[], binding.Binding],
         *,
-        events: eventbus.Feed,
-        roster: eventbus.Roster,
-        lanes: callthread.Lanes,
+        events: eventbus.EventBus,
+        roster: eventbus.KnownGPUs,
+        lanes: callthread.CallThreads,
         call_timeout_s: float,
         probe_s: float,
     ) -> None:

@@ -21,7 +21,7 @@ class SysfsSilicon:
         self._root = root
         self._scan = scan
         self._scan_driver = scan_driver
-        self._feed = eventbus.Feed()
+        self._feed = eventbus.EventBus()
 
     async def scan(self) -> Inventory:
         """Read everything now; see the port."""

@@ -88,9 +88,9 @@ class Client:
         self._access = access
         self._limits = limits
         self._chance = chance
-        self._bucket = pace.Bucket(per_s=limits.requests_per_s, burst=limits.burst)
+        self._bucket = pace.RateLimiter(per_s=limits.requests_per_s, burst=limits.burst)
         self._slots = asyncio.Semaphore(limits.at_once)
-        self._gate = pace.Gate(pace.Backoff(first_s=0.2, last_s=2.0, chance=chance))
+        self._gate = pace.CircuitBreaker(pace.Backoff(first_s=0.2, last_s=2.0, chance=chance))
         self._credentials = credentials.Credentials(access)
         self._session: aiohttp.ClientSession | None = None
         self._retired: aiohttp.ClientSession | None = None

@@ -15,7 +15,7 @@ LONGEST_S: Final = 30.0
 """A server may ask to be left alone for longer; it is looked after once in this time."""
 
 
-class Bucket:
+class RateLimiter:
     """So many requests a second, with a burst; those that come too early wait in the order they came."""
 
     def __init__(self, *, per_s: float, burst: int) -> None:
@@ -53,7 +53,7 @@ class Backoff:
         self._next_s = self._first_s
 
 
-class Gate:
+class CircuitBreaker:
     """While a server fails, few requests of the process get through, however many want to; the others wait.
 
     Each that goes is a question whether the server is well again, and the next may go after a wait that grows. The

@@ -1,6 +1,6 @@
 """Hearing that a file's other users committed, without asking again and again.
 
-Whoever commits touches the database's timestamps afterwards (`ring`); everybody who watches hears it through inotify.
+Whoever commits touches the database's timestamps afterwards (`notify`); everybody who watches hears it through inotify.
 The log's own writes would come too early: SQLite shows a commit only after it has flushed the log. A writer that is
 killed between commit and touch is heard too, because the kernel then closes its descriptors of the file. Where inotify
 has no room for us, a slow timer asks instead.
@@ -22,12 +22,12 @@ SLOW_S = 2.0
 _MASK = asyncinotify.Mask.ATTRIB | asyncinotify.Mask.CLOSE_WRITE
 
 
-def ring(path: Path) -> None:
+def notify(path: Path) -> None:
     """Tell every process that watches the file that it has news."""
     os.utime(path)
 
 
-class Bell:
+class Notifier:
     """Calls `heard` on the running loop whenever the file rings, from construction to `close`."""
 
     def __init__(self, path: Path, heard: Callable[[], None]) -> None:

@@ -79,7 +79,7 @@ class _SQLiteBackend:
         self._pending: collections.deque[_Pending] = collections.deque()
         self._feed = history.Feed(keep=_FEED_KEPT)
         self._watchers = 0
-        self._bell: notify.Bell | None = None
+        self._bell: notify.Notifier | None = None
 
     def close(self) -> None:
         self._writer.shutdown()
@@ -105,7 +105,7 @@ class _SQLiteBackend:
     @contextlib.contextmanager
     def subscribe(self) -> Iterator[history.Feed]:
         if not self._watchers:
-            self._bell = notify.Bell(self._path, self._heard)
+            self._bell = notify.Notifier(self._path, self._heard)
             with database.translated(self._path):
                 self._feed.restart(_meta(self._inline, "version"))
         self._watchers += 1
@@ -171,7 +171,7 @@ class _SQLiteBackend:
             with _writing(self._writing) as connection:
                 settled = [self._attempt(connection, act) for act in acts]
             telemetry.crash_point("store-committed")
-            notify.ring(self._path)
+            notify.notify(self._path)
         return settled
 
     def _attempt(self, connection: sqlite3.Connection, act: typed.Act) -> Document | errors.FairleadError:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from fairlead.cli.container import trace
-from fairlead.model.step import Step
+from fairlead.model.step import TraceStep
 from fairlead.plan import trace as journey
 
 
-def _step(layer: str, reason: str, at: float, **facts: object) -> Step:
-    return Step(layer=layer, reason=reason, message=f"{reason}.", at=at, duration_s=0.0021, facts=facts)
+def _step(layer: str, reason: str, at: float, **facts: object) -> TraceStep:
+    return TraceStep(layer=layer, reason=reason, message=f"{reason}.", at=at, duration_s=0.0021, facts=facts)
 
 
 _GPUS = [{"index": 0, "uuid": "GPU-aaaaaaaa-1111"}, {"index": 1, "uuid": "GPU-bbbbbbbb-2222"}]
@@ -55,12 +55,12 @@ _POD = [
 ]
 
 
-def _lines(pod: list[Step], wrote: tuple[str, ...] = ()) -> list[str]:
-    found = journey.order_journey(pod, _NODE, is_final=True, has_devices=True)
+def _lines(pod: list[TraceStep], wrote: tuple[str, ...] = ()) -> list[str]:
+    found = journey.order_trace(pod, _NODE, is_final=True, has_devices=True)
     return list(trace.tree_lines(found, wrote))
 
 
-def _text(pod: list[Step]) -> str:
+def _text(pod: list[TraceStep]) -> str:
     return " ".join(" ".join(_lines(pod)).replace("│", " ").split())
 
 

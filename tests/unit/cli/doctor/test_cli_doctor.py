@@ -44,7 +44,7 @@ _OLD = msgspec.structs.replace(_GOOD.engine, cdi_ceiling="0.3.0")
 
 
 def test_a_good_machine_has_one_good_word_for_every_layer() -> None:
-    found = list(local.judge(_GOOD))
+    found = list(local.check(_GOOD))
     assert {item.level for item in found} == {"ok"}
     assert [item.check for item in found] == [
         "silicon",
@@ -77,17 +77,17 @@ def test_a_good_machine_has_one_good_word_for_every_layer() -> None:
     ],
 )
 def test_each_fault_is_found_and_says_why_it_matters(changes: dict[str, object], check: str, level: str) -> None:
-    found = [item for item in local.judge(dataclasses.replace(_GOOD, **changes)) if item.level != "ok"]  # type: ignore[arg-type]
+    found = [item for item in local.check(dataclasses.replace(_GOOD, **changes)) if item.level != "ok"]  # type: ignore[arg-type]
     assert [(item.check, item.level) for item in found] == [(check, level)]
     assert found[0].why
 
 
 def test_without_a_service_a_missing_spec_is_no_fault() -> None:
     seen = dataclasses.replace(_GOOD, service="", service_error="none", specs=())
-    assert {item.level for item in local.judge(seen) if item.check == "cdi"} == {"ok"}
+    assert {item.level for item in local.check(seen) if item.check == "cdi"} == {"ok"}
 
 
 def test_a_spec_of_another_boot_is_a_warning_with_its_remedy() -> None:
     seen = dataclasses.replace(_GOOD, stale=("/cdi/nvidia.json was generated in another boot (a, this is b)",))
-    (finding,) = (item for item in local.judge(seen) if item.level == "warn")
+    (finding,) = (item for item in local.check(seen) if item.level == "warn")
     assert (finding.check, "another boot" in finding.what, "generate" in finding.fix) == ("cdi", True, True)

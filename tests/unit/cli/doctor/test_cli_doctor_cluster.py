@@ -11,7 +11,7 @@ import pytest
 
 from fairlead import errors, settings
 from fairlead.cli.doctor import cluster_checks, cluster_facts
-from fairlead.cli.doctor.cluster_facts import Seen
+from fairlead.cli.doctor.cluster_facts import Facts
 from fairlead.store.embedded import memory
 from fairlead.wire.kubernetes import coordination, core, gpudevice, meta, workload
 
@@ -96,7 +96,7 @@ STARTING: Final = core.PodStatus(
         ),
     ),
 )
-GOOD: Final = Seen(
+GOOD: Final = Facts(
     now=NOW,
     address="https://cluster",
     resource=RESOURCE,
@@ -114,12 +114,12 @@ GOOD: Final = Seen(
 NO_CLASS: Final = 'pods "x" is forbidden: pod rejected: RuntimeClass "fairlead" not found'
 
 
-def changed(**changes: Any) -> Seen:
+def changed(**changes: Any) -> Facts:
     return dataclasses.replace(GOOD, **changes)
 
 
 def test_a_good_cluster_has_one_good_word_for_every_layer() -> None:
-    found = list(cluster_checks.judge(GOOD))
+    found = list(cluster_checks.check(GOOD))
     assert {item.level for item in found} == {"ok"}
     layers = ["api", "rights", "crd", "agent", "nodes", "gpus", "scheduler", "controller", "runtime", "pods"]
     assert [item.check for item in found] == layers
@@ -155,7 +155,7 @@ def test_a_good_cluster_has_one_good_word_for_every_layer() -> None:
 def test_each_fault_is_found_and_says_why_and_what_next(
     changes: dict[str, Any], check: str, level: str, says: str
 ) -> None:
-    bad = [item for item in cluster_checks.judge(changed(**changes)) if item.level != "ok"]
+    bad = [item for item in cluster_checks.check(changed(**changes)) if item.level != "ok"]
     mine = [item for item in bad if item.check == check]
     assert [(item.level, says in item.what) for item in mine] == [(level, True)], bad
     assert all(item.why and item.fix for item in bad)
@@ -166,7 +166,7 @@ def test_pods_of_the_agent_that_are_not_ready_are_named_with_their_reason() -> N
         pod("fairlead-agent-x", where="a", status=STARTING), metadata=about("fairlead-agent-x", "agent")
     )
     seen = changed(agents=(agent(ready=0),), pods=(stuck,))
-    (found,) = (item for item in cluster_checks.judge(seen) if item.check == "agent")
+    (found,) = (item for item in cluster_checks.check(seen) if item.check == "agent")
     assert "fairlead-agent-x on a is creating (ImagePullBackOff)" in found.what
     assert "describe pod fairlead-agent-x" in found.fix
 
@@ -174,11 +174,11 @@ def test_pods_of_the_agent_that_are_not_ready_are_named_with_their_reason() -> N
 def test_what_may_not_be_read_is_not_judged() -> None:
     blind = ("agents", "nodes", "gpus", "pods", "leases", "runtime_classes", "has_definition")
     seen = changed(**dict.fromkeys(blind), lacking=cluster_facts.NEEDS)
-    assert [item.check for item in cluster_checks.judge(seen)] == ["api", "rights"]
+    assert [item.check for item in cluster_checks.check(seen)] == ["api", "rights"]
 
 
 def test_a_cluster_that_uses_its_own_scheduler_is_well() -> None:
-    found = list(cluster_checks.judge(changed(deployments=(), leases=())))
+    found = list(cluster_checks.check(changed(deployments=(), leases=())))
     assert {item.level for item in found} == {"ok"}
 
 
@@ -208,7 +208,7 @@ async def test_everything_is_read_through_the_store() -> None:
         made = await store.create(item)
         if hasattr(item, "status"):
             await store.update_status(msgspec.structs.replace(item, metadata=made.metadata))
-    seen = await cluster_facts.look(store, Server(denied="nodes"), settings.Settings())
+    seen = await cluster_facts.collect(store, Server(denied="nodes"), settings.Settings())
     assert abs(seen.now - time.time()) < 60
     assert seen.has_definition is True
     assert [need.text for need in seen.lacking] == ["list nodes"]
@@ -217,5 +217,5 @@ async def test_everything_is_read_through_the_store() -> None:
 
 
 async def test_a_silent_server_is_all_that_is_said() -> None:
-    seen = await cluster_facts.look(memory.MemoryStore(), Server(silent=True), settings.Settings())
+    seen = await cluster_facts.collect(memory.MemoryStore(), Server(silent=True), settings.Settings())
     assert seen.problem == "no answer (start it)"

@@ -16,7 +16,7 @@ HOST = requirement.Facts(driver="550.163.01", cuda="12.4", arch="8.0")
 
 def levels(*hosts: requirement.Facts, **env: str) -> list[tuple[str, str]]:
     seen = image.Seen(image="localhost/cuda:1", env=env, hosts=hosts or (HOST,))
-    return [(item.check, item.level) for item in image.judge(seen)]
+    return [(item.check, item.level) for item in image.check(seen)]
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_each_need_of_an_image_is_judged(env: dict[str, str], found: list[tuple[
 def test_a_failure_says_why_and_which_side_to_change() -> None:
     env = {"NVIDIA_REQUIRE_CUDA": "cuda>=12.6"}
     seen = image.Seen(image="localhost/cuda:1", env=env, hosts=(HOST,))
-    (item,) = image.judge(seen)
+    (item,) = image.check(seen)
     assert (item.what, item.fix) == requirement.problem("NVIDIA_REQUIRE_CUDA", "cuda>=12.6", HOST)
     assert "localhost/cuda:1 is refused at its start" in item.why
 
@@ -55,7 +55,7 @@ def test_every_driver_of_a_mixed_cluster_is_held_to_it() -> None:
 
 def test_without_any_driver_there_is_nothing_to_hold_an_image_to() -> None:
     seen = image.Seen(image="i", env={"NVIDIA_REQUIRE_CUDA": "cuda>=12"}, hosts=())
-    assert [(item.check, item.level) for item in image.judge(seen)] == [("driver", "fail")]
+    assert [(item.check, item.level) for item in image.check(seen)] == [("driver", "fail")]
 
 
 def gpu(place: int, name: str, pair: tuple[int, int] | None, brand: str | None = "nvidia", **more: Any) -> GPU:
@@ -98,10 +98,10 @@ def test_a_driver_without_gpus_is_held_to_what_it_is() -> None:
 def test_only_the_gpus_that_an_image_cannot_use_fail_and_are_named() -> None:
     hosts = image.facts(DRIVERS, [gpu(0, "H100", (9, 0)), gpu(1, "T4", (7, 5), "tesla"), gpu(2, "X", None, None)])
     seen = image.Seen(image="i", env={"NVIDIA_REQUIRE_CUDA": "cuda>=12,arch>=9.0"}, hosts=hosts)
-    met, unmet, unknown = image.judge(seen)
+    met, unmet, unknown = image.check(seen)
     assert (met.level, unmet.level, unknown.level) == ("ok", "fail", "ok")
     assert "met by driver 550.163.01 with H100" in met.what
     assert "T4 has arch 7.5, brand tesla" in unmet.what
     plain = image.Seen(image="i", env={"NVIDIA_REQUIRE_CUDA": "cuda>=12.9"}, hosts=hosts)
-    (told,) = image.judge(plain)
+    (told,) = image.check(plain)
     assert "T4" not in told.what

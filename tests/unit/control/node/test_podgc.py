@@ -11,7 +11,7 @@ import msgspec
 
 from fairlead.control import manager
 from fairlead.control.node.podgc import PodGC
-from fairlead.model.step import Step
+from fairlead.model.step import TraceStep
 from fairlead.settings import ControlSettings
 from fairlead.store import tracerecorder
 from fairlead.store.embedded.memory import MemoryStore
@@ -38,7 +38,7 @@ async def _ended(store: MemoryStore, name: str, phase: str = "Succeeded", *, nod
     spec = core.PodSpec(containers=(core.Container(name="main", image="i"),), node_name=node)
     pod = await store.create(core.Pod(metadata=meta.ObjectMeta(name=name, namespace="default"), spec=spec))
     await tracerecorder.record(
-        store, tracerecorder.reference(pod), Step(layer="test", reason="Made", message="made", at=0.0, facts={})
+        store, tracerecorder.reference(pod), TraceStep(layer="test", reason="Made", message="made", at=0.0, facts={})
     )
     return await store.update_status(msgspec.structs.replace(pod, status=core.PodStatus(phase=phase)))
 

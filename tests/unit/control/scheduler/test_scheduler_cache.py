@@ -34,8 +34,8 @@ def _node(name: str, gpus: int = 8) -> core.Node:
     return core.Node(metadata=meta.ObjectMeta(name=name), status=core.NodeStatus(allocatable={_GPU: str(gpus)}))
 
 
-def _open() -> cache.Books:
-    return cache.Books(lambda pod: pod.spec.scheduler_name == "fairlead")
+def _open() -> cache.Cache:
+    return cache.Cache(lambda pod: pod.spec.scheduler_name == "fairlead")
 
 
 def _added(item: core.Pod) -> Change[core.Pod]:
@@ -75,7 +75,7 @@ def test_views_are_the_same_as_made_anew(steps: list[tuple[ChangeKind, core.Pod 
         if number % 3 == 0:
             one.views()  # read in between, or nothing is ever remembered
     anew = {
-        name: reference.view_of(node, tuple(pod for pod in pods.values() if pod.spec.node_name == name))
+        name: reference.node_info(node, tuple(pod for pod in pods.values() if pod.spec.node_name == name))
         for name, node in nodes.items()
     }
     assert {view.name: view for view in one.views()} == anew

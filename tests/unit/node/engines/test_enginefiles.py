@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from fairlead import errors
 from fairlead.node.engines import files as enginefiles
 from fairlead.node.engines import records
-from fairlead.plan.engineconfig.model import HEADER, Place, Wish
+from fairlead.plan.engineconfig.model import HEADER, Location, Request
 
 CRI_2 = "io.containerd.grpc.v1.cri"
 MAIN = f"""\
@@ -38,16 +38,16 @@ class Host:
         self.folder, self.engine = folder, engine
         self.main = folder / ("daemon.json" if engine == "docker" else "config.toml")
         self.drop_in = folder / "conf.d" / "zz-fairlead.toml"
-        self.books = records.Books(folder / "state" / "engines")
+        self.books = records.ChangeRecords(folder / "state" / "engines")
 
-    def place(self, **more: Any) -> Place:
+    def place(self, **more: Any) -> Location:
         version = {"containerd": (1, 7), "docker": (26, 0), "crio": (1, 30), "podman": (5, 4)}[self.engine]
-        return Place(**{"config": str(self.main), "version": version, **more})
+        return Location(**{"config": str(self.main), "version": version, **more})
 
     def configure(self, *, is_dry: bool = False, version: tuple[int, ...] = (), **wish: Any) -> enginefiles.Outcome:
         place = self.place(**({"version": version} if version else {}))
         outcome, _ = enginefiles.configure(
-            self.engine, place, Wish(folder=str(self.folder / "lib"), **wish), books=self.books, is_dry=is_dry
+            self.engine, place, Request(folder=str(self.folder / "lib"), **wish), books=self.books, is_dry=is_dry
         )
         return outcome
 
@@ -113,7 +113,7 @@ def test_other_wishes_replace_earlier_ones(host: Host) -> None:
 
 def test_a_wish_for_another_drop_in_moves_it(host: Host, tmp_path: Path) -> None:
     host.configure()
-    wish = Wish(folder="/lib")
+    wish = Request(folder="/lib")
     enginefiles.configure("containerd", host.place(drop_in=str(tmp_path / "own.toml")), wish, books=host.books)
     assert not host.drop_in.exists()
     assert "zz-fairlead" not in host.main.read_text()

@@ -10,8 +10,8 @@ from fairlead.node.engines import runtimecheck
 from fairlead.plan.gpu import answer
 
 
-def way(text: str, *, passes_device_specs: bool = False) -> answer.Way:
-    return answer.Way(strategies=answer.parse_strategies(text), passes_device_specs=passes_device_specs)
+def way(text: str, *, passes_device_specs: bool = False) -> answer.AllocateOptions:
+    return answer.AllocateOptions(strategies=answer.parse_strategies(text), passes_device_specs=passes_device_specs)
 
 
 @pytest.fixture

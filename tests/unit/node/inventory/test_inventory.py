@@ -70,9 +70,9 @@ class ScriptedSilicon:
 
 
 @contextlib.asynccontextmanager
-async def watching(silicon: ScriptedSilicon, *, rescan_s: float = 60.0) -> AsyncIterator[monitor.Watch]:
+async def watching(silicon: ScriptedSilicon, *, rescan_s: float = 60.0) -> AsyncIterator[monitor.InventoryMonitor]:
     changes: list[health.Change] = []
-    watch = monitor.Watch(silicon, rescan_s=rescan_s, policy=POLICY, on_change=changes.append)
+    watch = monitor.InventoryMonitor(silicon, rescan_s=rescan_s, policy=POLICY, on_change=changes.append)
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(watch.run())
         try:
@@ -81,7 +81,7 @@ async def watching(silicon: ScriptedSilicon, *, rescan_s: float = 60.0) -> Async
             task.cancel()
 
 
-async def until(watch: monitor.Watch, condition: Callable[[monitor.Snapshot], bool]) -> monitor.Snapshot:
+async def until(watch: monitor.InventoryMonitor, condition: Callable[[monitor.Snapshot], bool]) -> monitor.Snapshot:
     async with asyncio.timeout(PATIENCE_S):
         async for snapshot in watch.snapshots.changes():
             if condition(snapshot):
@@ -199,7 +199,7 @@ async def test_a_storm_of_events_is_few_scans() -> None:
 
 
 def test_changes_are_told_once_each_way_with_the_cause() -> None:
-    book = health.Book(POLICY)
+    book = health.HealthTracker(POLICY)
     event = GPUEvent(kind=EventKind.LOST, uuid=GPUUUID("GPU-0"))
     [out] = book.observe_event(event, now=1.0)
     assert (out.is_healthy, out.reason, book.observe_event(event, now=2.0)) == (False, "Lost", ())
@@ -209,7 +209,7 @@ def test_changes_are_told_once_each_way_with_the_cause() -> None:
 
 
 def test_a_gpu_that_left_the_machine_is_forgotten() -> None:
-    book = health.Book(POLICY)
+    book = health.HealthTracker(POLICY)
     book.observe_event(GPUEvent(kind=EventKind.LOST, uuid=GPUUUID("GPU-0")), now=1.0)
     book.observe_inventory(Inventory(gpus=(gpu(1),)), now=2.0)
     assert set(book.verdicts()) == {"GPU-1"}

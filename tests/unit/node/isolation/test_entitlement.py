@@ -16,7 +16,7 @@ from fairlead.kernel import ocistate
 from fairlead.model.devicerule import DeviceRule
 from fairlead.model.ids import DeviceID
 from fairlead.node.isolation import attach, entitlement
-from fairlead.node.isolation.entitlement import Books, Subject
+from fairlead.node.isolation.entitlement import AllocationSources, Subject
 from fairlead.plan.gpu.attribution import Holding
 from fairlead.wire.kubernetes import names
 
@@ -41,7 +41,7 @@ CONFIG: Mapping[str, Any] = {
 
 
 @pytest.fixture
-def books(tmp_path: Path) -> Books:
+def books(tmp_path: Path) -> AllocationSources:
     if os.geteuid() != 0:
         pytest.skip("device nodes need root")
     devices = []
@@ -54,11 +54,11 @@ def books(tmp_path: Path) -> Books:
     spec = {"cdiVersion": "0.5.0", "kind": KIND, "devices": devices, "containerEdits": common}
     (tmp_path / "cdi").mkdir()
     (tmp_path / "cdi/x.json").write_text(json.dumps(spec))
-    return Books(registry=attach.scan([tmp_path / "cdi"]))
+    return AllocationSources(registry=attach.scan([tmp_path / "cdi"]))
 
 
-def with_holdings(books: Books, *holdings: Holding) -> Books:
-    return Books(registry=books.registry, holdings=holdings)
+def with_holdings(books: AllocationSources, *holdings: Holding) -> AllocationSources:
+    return AllocationSources(registry=books.registry, holdings=holdings)
 
 
 def holding(container: str, *ids: str, resource: str = KIND) -> Holding:
@@ -75,7 +75,7 @@ LABELS = {
 }
 
 
-def test_the_kubelets_books_go_before_label_and_runtime_spec(books: Books) -> None:
+def test_the_kubelets_books_go_before_label_and_runtime_spec(books: AllocationSources) -> None:
     asked = with_holdings(books, holding("main", "GPU-1::2", "GPU-1::3"), holding("other", "GPU-0"))
     found = entitlement.find(Subject(config=CONFIG, labels=LABELS), asked)
     assert (found.source, found.names) == ("kubelet", (f"{KIND}=GPU-1",))
@@ -85,18 +85,18 @@ def test_the_kubelets_books_go_before_label_and_runtime_spec(books: Books) -> No
     assert found.entitlement.base.access("c", 10, 229) == "rwm"
 
 
-def test_a_kubelet_that_says_nothing_of_it_means_none(books: Books) -> None:
+def test_a_kubelet_that_says_nothing_of_it_means_none(books: AllocationSources) -> None:
     found = entitlement.find(Subject(config=CONFIG, labels=LABELS), with_holdings(books))
     assert (found.source, found.names, found.entitlement.granted) == ("kubelet", (), ())
 
 
-def test_without_a_kubelet_the_engines_label_counts(books: Books) -> None:
+def test_without_a_kubelet_the_engines_label_counts(books: AllocationSources) -> None:
     found = entitlement.find(Subject(config=CONFIG, labels=LABELS), books)
     assert (found.source, found.names) == ("engine label", (f"{KIND}=GPU-0",))
 
 
 @pytest.mark.parametrize("label", [None, "no json", '{"a": 1}'])
-def test_without_any_books_the_runtime_spec_counts(books: Books, label: str | None) -> None:
+def test_without_any_books_the_runtime_spec_counts(books: AllocationSources, label: str | None) -> None:
     labels = {names.DEVICES: label} if label is not None else {}
     found = entitlement.find(Subject(config=CONFIG, labels=labels), books)
     assert found.source == entitlement.SPEC
@@ -104,7 +104,7 @@ def test_without_any_books_the_runtime_spec_counts(books: Books, label: str | No
     assert (node.path, node.mode) == ("/dev/nvidia0", 0o640)
 
 
-def test_what_the_asker_names_counts_before_all(books: Books) -> None:
+def test_what_the_asker_names_counts_before_all(books: AllocationSources) -> None:
     found = entitlement.find(Subject(config=CONFIG, labels=LABELS), books, asked=[f"{KIND}=GPU-1"])
     assert (found.source, found.names) == ("--device", (f"{KIND}=GPU-1",))
 
@@ -119,7 +119,7 @@ def test_a_pod_is_known_by_what_containerd_writes_into_the_runtime_spec() -> Non
     assert entitlement.identity(Subject()) is None
 
 
-def test_a_device_of_another_kind_is_found_by_its_id_alone(books: Books) -> None:
+def test_a_device_of_another_kind_is_found_by_its_id_alone(books: AllocationSources) -> None:
     assert entitlement.cdi_names({"nvidia.com/gpu.shared": ["GPU-1::0"]}, books.registry) == [f"{KIND}=GPU-1"]
     with pytest.raises(errors.NotFound, match="GPU-9"):
         entitlement.cdi_names({KIND: ["GPU-9"]}, books.registry)

@@ -17,7 +17,7 @@ import pytest
 from fairlead import errors
 from fairlead.engine.port import ContainerPhase, ContainerState
 from fairlead.kernel import openfiles
-from fairlead.model.step import Step
+from fairlead.model.step import TraceStep
 from fairlead.node.isolation.attach import Outcome
 from fairlead.node.kubelet import attachment, registration
 from fairlead.node.kubelet.attachment import Attachments
@@ -80,7 +80,7 @@ class Node:
         self.store = MemoryStore()
         self.plugin = CDIPlugin("g0", "g1", "g2")
         self.hands = Hands()
-        self.steps: list[Step] = []
+        self.steps: list[TraceStep] = []
         self._changed = asyncio.Event()
         self.boot()
         self._spec()
@@ -106,7 +106,7 @@ class Node:
         spec = {"cdiVersion": "0.5.0", "kind": RESOURCE, "devices": entries, "containerEdits": common}
         (self.folder / "cdi/test.json").write_text(json.dumps(spec))
 
-    async def _keep(self, pod: core.Pod, step: Step) -> None:
+    async def _keep(self, pod: core.Pod, step: TraceStep) -> None:
         self.steps.append(step)
 
     @contextlib.asynccontextmanager
@@ -148,7 +148,7 @@ class Node:
         await self.devices.allocate(pod, record)
         return pod
 
-    async def change(self, pod: core.Pod, action: str, device: str, *, force: bool = False) -> Step:
+    async def change(self, pod: core.Pod, action: str, device: str, *, force: bool = False) -> TraceStep:
         """Write a wish and have it carried out; returns the step that answers it."""
         await self.wish(pod, action, device, force=force)
         return await self.carry_out(pod)
@@ -172,7 +172,7 @@ class Node:
         about = msgspec.structs.replace(fresh.metadata, annotations=notes)
         await self.store.update(msgspec.structs.replace(fresh, metadata=about))
 
-    async def carry_out(self, pod: core.Pod, *states: ContainerState) -> Step:
+    async def carry_out(self, pod: core.Pod, *states: ContainerState) -> TraceStep:
         await self.attachments.carry_out(await self.fresh(pod), states or (state(pod),))
         assert names.DEVICE_CHANGE not in (await self.fresh(pod)).metadata.annotations
         return self.steps[-1]
@@ -193,7 +193,7 @@ def state(pod: core.Pod, phase: ContainerPhase = ContainerPhase.RUNNING) -> Cont
     return ContainerState(id="x", name="x", phase=phase, labels=labels, image="x", pid=PID)
 
 
-def problem(step: Step) -> devicechange.Problem:
+def problem(step: TraceStep) -> devicechange.Problem:
     found = step.facts["problem"]
     assert isinstance(found, devicechange.Problem)
     return found

@@ -52,7 +52,7 @@ class Node:
     @contextlib.asynccontextmanager
     async def agent(self) -> AsyncIterator[None]:
         followed = pods.Pods("node-1", self.store)
-        part = podcondition.Marking(
+        part = podcondition.PodConditions(
             node="node-1",
             store=self.store,
             pods=followed,

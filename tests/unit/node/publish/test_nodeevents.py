@@ -64,8 +64,8 @@ def change(number: int, *, is_healthy: bool = False) -> health.Change:
 
 
 @contextlib.asynccontextmanager
-async def writing(store: Moody) -> AsyncIterator[nodeevents.Journal]:
-    one = nodeevents.Journal(NODE, store)  # type: ignore[arg-type]  # delegates the rest
+async def writing(store: Moody) -> AsyncIterator[nodeevents.NodeEvents]:
+    one = nodeevents.NodeEvents(NODE, store)  # type: ignore[arg-type]  # delegates the rest
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(one.run())
         yield one

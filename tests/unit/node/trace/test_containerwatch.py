@@ -65,12 +65,12 @@ class Machine:
         return folder
 
     @contextlib.asynccontextmanager
-    async def watcher(self, wanted: Wanted | None = None) -> AsyncIterator[containerwatch.Watcher[Wanted]]:
+    async def watcher(self, wanted: Wanted | None = None) -> AsyncIterator[containerwatch.ContainerWatch[Wanted]]:
         async def prepare(_: str) -> Wanted | None:
             self.asked.set()
             return wanted
 
-        one = containerwatch.Watcher[Wanted](
+        one = containerwatch.ContainerWatch[Wanted](
             prepare=prepare, seen=lambda uid, seen: self.seen.put_nowait((uid, seen)), root=self.root
         )
         async with asyncio.TaskGroup() as tasks:
@@ -110,7 +110,7 @@ async def test_a_container_is_seen_under_the_runtimes_id_with_either_cgroup_driv
     assert not watcher.is_looking(ID)
 
 
-async def followed(machine: Machine, watcher: containerwatch.Watcher[Wanted]) -> None:
+async def followed(machine: Machine, watcher: containerwatch.ContainerWatch[Wanted]) -> None:
     """Follow the pod; returns once its folder is watched: its sandbox, which is there already, was seen."""
     machine.process(66)
     machine.container(CGROUPFS, OTHER, 66)

@@ -15,7 +15,7 @@ import pytest
 
 from fairlead import errors
 from fairlead.model.ids import DeviceID
-from fairlead.model.step import Step
+from fairlead.model.step import TraceStep
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.inventory import pods
 from fairlead.node.trace import foreignkubelet
@@ -65,7 +65,7 @@ class Node:
         def recall(_: Grant) -> pb.ContainerAllocateResponse | None:
             return answer() if recalls else None
 
-        part = foreignkubelet.Attribution(
+        part = foreignkubelet.ForeignKubelet(
             node="node-1",
             store=self.store,
             pods=followed,
@@ -95,7 +95,7 @@ class Node:
         told = msgspec.structs.replace(found.status, phase=phase, container_statuses=(one,))
         return await self.store.update_status(msgspec.structs.replace(found, status=told))
 
-    async def until(self, uid: str, check: Callable[[list[str]], bool]) -> list[Step]:
+    async def until(self, uid: str, check: Callable[[list[str]], bool]) -> list[TraceStep]:
         """Wait until the pod's steps are as wanted; return them in order."""
         async with asyncio.timeout(PATIENCE_S):
             async for change in self.store.watch(core.Event):
@@ -108,7 +108,7 @@ class Node:
 
 @dataclass
 class Agent:
-    part: foreignkubelet.Attribution
+    part: foreignkubelet.ForeignKubelet
     holdings: podresources.Holdings
 
     def hold(self, *ids: str) -> None:
@@ -137,8 +137,8 @@ def ended(container: str, code: int = 0) -> dict[str, Any]:
     return {"terminated": {"exitCode": code, "containerID": f"containerd://{container}", **times}}
 
 
-def in_order(steps: Sequence[Step]) -> list[Step]:
-    told = trace.order_journey(steps, [], is_final=False, has_devices=True)
+def in_order(steps: Sequence[TraceStep]) -> list[TraceStep]:
+    told = trace.order_trace(steps, [], is_final=False, has_devices=True)
     return [entry.step for entry in told.entries if entry.step is not None]
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from fairlead import errors
 from fairlead.plan.engineconfig import support, table, tree
-from fairlead.plan.engineconfig.model import HEADER, Place, Proposal, Wish
+from fairlead.plan.engineconfig.model import HEADER, Location, Proposal, Request
 
 GOLDEN = Path(__file__).parent / "enginegolden"
 CASES = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir())
@@ -45,8 +45,8 @@ def read_tree(folder: Path) -> dict[str, bytes]:
 def propose(case: Mapping[str, Any], host: Host) -> Proposal:
     engine = table.ENGINES[case["engine"]]
     version = tuple(case["version"]) if case.get("version") else None
-    place = Place(config=engine.config, drop_in=case.get("drop_in", ""), version=version)
-    return engine.propose(place, Wish(folder="/usr/libexec/fairlead", **case.get("wish", {})), host)
+    place = Location(config=engine.config, drop_in=case.get("drop_in", ""), version=version)
+    return engine.propose(place, Request(folder="/usr/libexec/fairlead", **case.get("wish", {})), host)
 
 
 def after(host: Host, proposal: Proposal) -> dict[str, bytes]:

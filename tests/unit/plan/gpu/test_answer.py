@@ -28,7 +28,7 @@ NODES = {
 
 
 def given(*strategies: Strategy, kind: str = NVIDIA, **more: object) -> dict[str, object]:
-    way = answer.Way(strategies=frozenset(strategies), **more)  # type: ignore[arg-type]  # fields of a way by name
+    way = answer.AllocateOptions(strategies=frozenset(strategies), **more)  # type: ignore[arg-type]  # fields of a way by name
     return MessageToDict(answer.plan_answer(TWO, resource="r", kind=kind, way=way, nodes=NODES))
 
 
@@ -44,7 +44,7 @@ def test_annotations_carry_the_same_names_under_a_key_that_is_always_the_same() 
     assert isinstance(notes, dict)
     assert annotation.parse_annotations(notes)[1] == ("nvidia.com/gpu=GPU-a", "nvidia.com/gpu=GPU-b")
     assert given(Strategy.CDI_ANNOTATIONS) == made
-    other = answer.Way(strategies=frozenset({Strategy.CDI_ANNOTATIONS}))
+    other = answer.AllocateOptions(strategies=frozenset({Strategy.CDI_ANNOTATIONS}))
     assert not notes.keys() & answer.plan_answer(TWO, resource="s", kind=NVIDIA, way=other, nodes={}).annotations.keys()
 
 
@@ -64,7 +64,7 @@ def test_mounts_of_nothing_name_them() -> None:
 
 def test_an_index_may_stand_for_the_uuid_where_it_is_known() -> None:
     assert given(Strategy.ENVVAR, ids="index") == {"envs": {"NVIDIA_VISIBLE_DEVICES": "1,3"}}
-    way = answer.Way(ids="index")
+    way = answer.AllocateOptions(ids="index")
     nameless = Device(id=DeviceID("GPU-c"))
     made = answer.plan_answer([nameless], resource="r", kind=NVIDIA, way=way, nodes={})
     assert [device.name for device in made.cdi_devices] == ["nvidia.com/gpu=GPU-c"]
@@ -93,7 +93,7 @@ def test_other_vendors_devices_go_by_cdi_whatever_is_chosen(count: int) -> None:
 
 
 def test_nothing_granted_is_nothing_answered() -> None:
-    ways = answer.Way(strategies=frozenset(Strategy), passes_device_specs=True)
+    ways = answer.AllocateOptions(strategies=frozenset(Strategy), passes_device_specs=True)
     assert MessageToDict(answer.plan_answer([], resource="r", kind=NVIDIA, way=ways, nodes=NODES)) == {}
 
 
@@ -105,7 +105,7 @@ class _Open(request.Policy):
 @pytest.mark.parametrize("strategy", [Strategy.CDI_ANNOTATIONS, Strategy.ENVVAR, Strategy.VOLUME_MOUNTS])
 @pytest.mark.parametrize("ids", answer.ID_STRATEGIES)
 def test_our_runtime_reads_the_same_devices_out_of_it(strategy: Strategy, ids: str) -> None:
-    way = answer.Way(strategies=frozenset({strategy}), ids=ids)
+    way = answer.AllocateOptions(strategies=frozenset({strategy}), ids=ids)
     made = answer.plan_answer(TWO, resource="r", kind=NVIDIA, way=way, nodes={})
     container = request.Container(
         env=dict(made.envs),
@@ -151,5 +151,5 @@ def test_a_strategy_that_there_is_not_is_refused_with_those_there_are(text: str)
 def test_an_engine_that_ignores_names_is_a_problem_where_nothing_but_names_is_answered(
     strategies: str, passes_specs: bool, runtime: str, is_refused: bool
 ) -> None:
-    way = answer.Way(strategies=answer.parse_strategies(strategies), passes_device_specs=passes_specs)
+    way = answer.AllocateOptions(strategies=answer.parse_strategies(strategies), passes_device_specs=passes_specs)
     assert (answer.find_problem(way, runtime) is not None) is is_refused

@@ -19,16 +19,16 @@ def _numbers(given: dict[str, int]) -> dict[str, Fraction]:
     return {name: Fraction(value) for name, value in given.items()}
 
 
-def _node(name: str, *, gpus: int = 8, taken: int = 0, **more: Any) -> reference.NodeView:
+def _node(name: str, *, gpus: int = 8, taken: int = 0, **more: Any) -> reference.NodeInfo:
     offered = {"cpu": 64, "memory": 2**38, "pods": 110, **({_GPU: gpus} if gpus else {})}
-    return reference.NodeView(name=name, allocatable=_numbers(offered), taken=_numbers({_GPU: taken}), **more)
+    return reference.NodeInfo(name=name, allocatable=_numbers(offered), taken=_numbers({_GPU: taken}), **more)
 
 
-def _need(gpus: int = 1, **more: Any) -> reference.Need:
-    return reference.Need(requests=_numbers({"cpu": 1, "pods": 1, **({_GPU: gpus} if gpus else {})}), **more)
+def _need(gpus: int = 1, **more: Any) -> reference.PodInfo:
+    return reference.PodInfo(requests=_numbers({"cpu": 1, "pods": 1, **({_GPU: gpus} if gpus else {})}), **more)
 
 
-def _why(need: reference.Need, node: reference.NodeView) -> tuple[str, ...]:
+def _why(need: reference.PodInfo, node: reference.NodeInfo) -> tuple[str, ...]:
     return reference.place(need, (node,)).verdicts[0].why_not
 
 
@@ -88,10 +88,10 @@ def _preferred(**weights: int) -> core.NodeAffinity:
         (_need(tolerations=(_bears("unschedulable"),)), _node("n", is_ready=False), ("node(s) were not ready",)),
         (_need(affinity=_required([("gpu.count", "Gt", "4")])), _node("n", labels={"gpu.count": "8"}), ()),
         (_need(affinity=_required([("gpu.count", "Gt", "8")])), _node("n", labels={"gpu.count": "8"}), (_ELSEWHERE,)),
-        (reference.Need(requests=_numbers({"pods": 111})), _node("n"), ("Too many pods",)),
+        (reference.PodInfo(requests=_numbers({"pods": 111})), _node("n"), ("Too many pods",)),
     ],
 )
-def test_each_filter_says_why_not(need: reference.Need, node: reference.NodeView, reasons: tuple[str, ...]) -> None:
+def test_each_filter_says_why_not(need: reference.PodInfo, node: reference.NodeInfo, reasons: tuple[str, ...]) -> None:
     assert _why(need, node) == reasons
 
 
@@ -123,7 +123,7 @@ def test_pods_without_gpus_stay_off_nodes_that_have_them() -> None:
 
 
 def test_among_equal_nodes_the_emptier_wins_then_the_name() -> None:
-    busy = reference.NodeView(name="a", allocatable=_node("a").allocatable, taken=_numbers({"cpu": 60, _GPU: 0}))
+    busy = reference.NodeInfo(name="a", allocatable=_node("a").allocatable, taken=_numbers({"cpu": 60, _GPU: 0}))
     assert reference.place(_need(), (busy, _node("b"))).node == "b"
     assert reference.place(_need(), (_node("c"), _node("b"))).node == "b"
 
@@ -142,7 +142,7 @@ _NODES = st.lists(
 
 @given(nodes=_NODES, gpus=st.integers(0, 9), order=st.randoms())
 def test_the_chosen_node_fits_and_the_order_of_nodes_does_not_matter(
-    nodes: tuple[reference.NodeView, ...], gpus: int, order: Any
+    nodes: tuple[reference.NodeInfo, ...], gpus: int, order: Any
 ) -> None:
     need = _need(gpus)
     decision = reference.place(need, nodes)
@@ -176,7 +176,7 @@ _READY = meta.Condition(type="Ready", status="True", reason="KubeletReady")
 
 def test_a_view_counts_what_living_pods_request_and_one_place_each() -> None:
     pods = (_pod("a", "2"), _pod("b", "1", init="4"), _pod("c", "3", phase="Succeeded"), _pod("d", "3", phase="Failed"))
-    view = reference.view_of(_object(_READY), pods)
+    view = reference.node_info(_object(_READY), pods)
     assert view.is_ready
     assert view.taken == {_GPU: Fraction(6), "cpu": Fraction(1), "pods": Fraction(2)}
     assert [int(view.free(name)) for name in (_GPU, "cpu", "fpga")] == [2, 3, 0]
@@ -185,13 +185,13 @@ def test_a_view_counts_what_living_pods_request_and_one_place_each() -> None:
 @pytest.mark.parametrize("status", ["False", "Unknown", None])
 def test_a_node_is_ready_only_when_it_says_so(status: str | None) -> None:
     conditions = () if status is None else (meta.Condition(type="Ready", status=status, reason="KubeletStopped"),)
-    view = reference.view_of(_object(*conditions), ())
+    view = reference.node_info(_object(*conditions), ())
     assert not view.is_ready
     assert view.not_ready_reason == ("KubeletStopped" if status else "")
 
 
 def test_a_pod_is_seen_with_its_requests_selector_and_tolerations() -> None:
-    need = reference.need_of(_pod("a", "2", init="3"))
+    need = reference.pod_info(_pod("a", "2", init="3"))
     assert need.requests == {_GPU: Fraction(3), "cpu": Fraction(1, 2), "pods": Fraction(1)}
 
 

@@ -17,7 +17,7 @@ MINE, THEIRS = "0b1c-mine", "9f8e-theirs"
 BOTH = (kubelet.by_environment(MINE, "GPU-a", "GPU-b"), kubelet.by_environment(THEIRS, "GPU-c"))
 
 
-class Books(allocation.Books):
+class Books(allocation.Allocations):
     def __init__(self, *entries: kubelet.Given, problem: str = "") -> None:
         document = json.loads(json.dumps(kubelet.document(*entries)))
         self.found, self.problem, self.asked = allocation.parse(document), problem, 0
@@ -30,7 +30,7 @@ class Books(allocation.Books):
 def asked(
     value: str | None,
     *more: str,
-    books: allocation.Books,
+    books: allocation.Allocations,
     pod: str = MINE,
     container: str = "main",
     mounts: tuple[str, ...] = (),

@@ -59,7 +59,7 @@ def store() -> memory.MemoryStore:
 async def api(store: memory.MemoryStore, server: Server) -> AsyncIterator[httpx.AsyncClient]:
     door = dependencies.Services(
         store=store,
-        home=cluster.ClusterHome(store=store, server=server),
+        home=cluster.ClusterBackend(store=store, server=server),
         info=dependencies.ServiceInfo(
             version="0.0.0",
             node="",

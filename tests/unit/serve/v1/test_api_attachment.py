@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from fairlead import errors
-from fairlead.model.step import Step
+from fairlead.model.step import TraceStep
 from fairlead.serve.v1 import attachment
 from fairlead.store import tracerecorder
 from fairlead.wire.kubernetes import core, devicechange, names
@@ -29,7 +29,7 @@ async def _start(api: httpx.AsyncClient, name: str = "a") -> None:
 
 
 @contextlib.asynccontextmanager
-async def kubelet(world: World, answer: Step | None, seen: list[devicechange.Change]) -> AsyncIterator[None]:
+async def kubelet(world: World, answer: TraceStep | None, seen: list[devicechange.Change]) -> AsyncIterator[None]:
     """Play the kubelet's part: take the wish, keep the step that answers it, remove the wish."""
 
     async def follow() -> None:
@@ -42,7 +42,7 @@ async def kubelet(world: World, answer: Step | None, seen: list[devicechange.Cha
             seen.append(wish)
             if answer is not None:
                 facts = {**answer.facts, "change": wish.id, "container": wish.container, "device": wish.device}
-                step = Step(layer=answer.layer, reason=answer.reason, message="", at=time.time(), facts=facts)
+                step = TraceStep(layer=answer.layer, reason=answer.reason, message="", at=time.time(), facts=facts)
                 await tracerecorder.record(world.store, tracerecorder.reference(pod), step)
             notes = {key: value for key, value in pod.metadata.annotations.items() if key != names.DEVICE_CHANGE}
             about = msgspec.structs.replace(pod.metadata, annotations=notes)
@@ -54,8 +54,8 @@ async def kubelet(world: World, answer: Step | None, seen: list[devicechange.Cha
         task.cancel()
 
 
-def _step(reason: str, **facts: object) -> Step:
-    return Step(layer="kernel", reason=reason, message="", at=0.0, facts=facts)
+def _step(reason: str, **facts: object) -> TraceStep:
+    return TraceStep(layer="kernel", reason=reason, message="", at=0.0, facts=facts)
 
 
 DONE = _step(
@@ -69,7 +69,7 @@ DONE = _step(
 )
 
 
-def _refusal(error: errors.FairleadError) -> Step:
+def _refusal(error: errors.FairleadError) -> TraceStep:
     return _step("AttachRefused", problem=devicechange.problem_of(error))
 
 

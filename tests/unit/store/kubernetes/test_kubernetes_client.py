@@ -258,7 +258,7 @@ def test_what_a_proxy_says_is_not_quoted() -> None:
 @given(st.lists(st.floats(min_value=0, max_value=5), max_size=30), st.integers(1, 5))
 def test_a_bucket_gives_a_burst_and_then_its_rate(pauses: list[float], burst: int) -> None:
     async def scenario() -> None:
-        bucket, taken = pace.Bucket(per_s=2, burst=burst), []
+        bucket, taken = pace.RateLimiter(per_s=2, burst=burst), []
         for pause_s in pauses:
             await asyncio.sleep(pause_s)
             await bucket.take()

@@ -15,11 +15,11 @@ from tests.unit.store.kubernetes import scriptedserver as scripted
 _GET = client.Request(method="GET", path="/api/v1/pods")
 
 
-def _gate() -> pace.Gate:
-    return pace.Gate(pace.Backoff(first_s=0.2, last_s=2.0, chance=lambda: 1.0))
+def _gate() -> pace.CircuitBreaker:
+    return pace.CircuitBreaker(pace.Backoff(first_s=0.2, last_s=2.0, chance=lambda: 1.0))
 
 
-async def _ask_for_ever(gate: pace.Gate, asked: list[float]) -> None:
+async def _ask_for_ever(gate: pace.CircuitBreaker, asked: list[float]) -> None:
     """One loop without any patience of its own."""
     while True:
         await gate.enter()
