@@ -1,8 +1,8 @@
 """Events from driver threads to whoever listens in the event loop, and the memory of which GPU was where.
 
-`EventBus` hands every event to every subscription; a subscription that nobody holds any more is dropped. `KnownGPUs` knows the
-GPUs seen so far, so that one that no longer answers can still be named, and turns "answers" and "does not answer" into
-LOST and RECOVERED, each once.
+`EventBus` hands every event to every subscription; a subscription that nobody holds any more is dropped. `KnownGPUs`
+knows the GPUs seen so far, so that one that no longer answers can still be named, and turns "answers" and "does not
+answer" into LOST and RECOVERED, each once.
 """
 
 from __future__ import annotations

@@ -48,4 +48,4 @@ def test_reading_and_injecting_imports_only_the_standard_library() -> None:
     found = modules_after(f"{code}\nfrom fairlead_cdi import inject, oci")
     assert found & HEAVY == set()
     assert found & {"grpc", "google", "aiohttp", "sqlite3", "ssl", "socket", "http", "ctypes"} == set()
-    assert {name for name in found if name not in sys.stdlib_module_names} == {"fairlead_cdi"}
+    assert {name for name in found if name not in sys.stdlib_module_names} == {"fairlead", "fairlead_cdi"}

@@ -1,8 +1,8 @@
 """`fairlead doctor`: every layer checked from the bottom up, and for each finding what, why it matters, and the fix.
 
-Looking and judging are apart: `collect` asks the running service, or the layers themselves where none runs; `check` is a
-pure function from what was seen to findings. The exit code is 1 if anything would keep a container from its GPUs.
-Where a cluster is meant, `clusterseen` looks and `clusterjudge` judges.
+Collecting and checking are apart: `collect` asks the running service, or the layers themselves where none runs; `check`
+is a pure function from facts to findings. The exit code is 1 if anything would keep a container from its GPUs. Where a
+cluster is meant, `cluster_facts` collects and `cluster_checks` checks.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.command()
 @options.settings_options("control", "cluster", "log", "debug")
 def scheduler(config: settings.Settings) -> None:
-    """Bind pods of a Kubernetes cluster that name this scheduler (spec.schedulerName: fairlead)."""
+    """Bind a cluster's pods that name this scheduler (spec.schedulerName: fairlead)."""
     from fairlead.control.scheduler.controller import Scheduler
 
     def make(store: KubernetesStore, meter: telemetry.Meter) -> tuple[Controller, ...]:
@@ -34,7 +34,7 @@ def scheduler(config: settings.Settings) -> None:
 @click.command()
 @options.settings_options("control", "cluster", "log", "debug")
 def controller(config: settings.Settings) -> None:
-    """Keep Fairlead's objects in a Kubernetes cluster true."""
+    """Keep Fairlead's objects in a cluster true."""
     from fairlead.control.node.gpudevice import GPUDevices
 
     def make(store: KubernetesStore, _meter: telemetry.Meter) -> tuple[Controller, ...]:

@@ -25,7 +25,7 @@ import yarl
 
 import fairlead
 from fairlead import errors, telemetry
-from fairlead.store.kubernetes import credentials, failure, pace
+from fairlead.store.kubernetes import credentials, failure, flowcontrol
 
 JSON: Final = "application/json"
 APPLY: Final = "application/apply-patch+yaml"
@@ -88,9 +88,9 @@ class Client:
         self._access = access
         self._limits = limits
         self._chance = chance
-        self._bucket = pace.RateLimiter(per_s=limits.requests_per_s, burst=limits.burst)
+        self._bucket = flowcontrol.RateLimiter(per_s=limits.requests_per_s, burst=limits.burst)
         self._slots = asyncio.Semaphore(limits.at_once)
-        self._gate = pace.CircuitBreaker(pace.Backoff(first_s=0.2, last_s=2.0, chance=chance))
+        self._gate = flowcontrol.CircuitBreaker(flowcontrol.Backoff(first_s=0.2, last_s=2.0, chance=chance))
         self._credentials = credentials.Credentials(access)
         self._session: aiohttp.ClientSession | None = None
         self._retired: aiohttp.ClientSession | None = None
@@ -123,9 +123,9 @@ class Client:
             headers={"User-Agent": _AGENT, "Accept": JSON, "Accept-Encoding": "identity"},
         )
 
-    def backoff(self) -> pace.Backoff:
+    def backoff(self) -> flowcontrol.Backoff:
         """Return waits for one sequence of attempts."""
-        return pace.Backoff(first_s=0.2, last_s=30.0, chance=self._chance)
+        return flowcontrol.Backoff(first_s=0.2, last_s=30.0, chance=self._chance)
 
     async def request(self, request: Request) -> bytes:
         """Return the body of the answer. Raises: what the server refused with; Unavailable: no answer in time."""

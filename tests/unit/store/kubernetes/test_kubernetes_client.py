@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead import errors
-from fairlead.store.kubernetes import client, failure, pace
+from fairlead.store.kubernetes import client, failure, flowcontrol
 from fairlead.wire.kubernetes import api
 from tests.unit.store import virtualtime
 from tests.unit.store.kubernetes import scriptedserver as scripted
@@ -258,7 +258,7 @@ def test_what_a_proxy_says_is_not_quoted() -> None:
 @given(st.lists(st.floats(min_value=0, max_value=5), max_size=30), st.integers(1, 5))
 def test_a_bucket_gives_a_burst_and_then_its_rate(pauses: list[float], burst: int) -> None:
     async def scenario() -> None:
-        bucket, taken = pace.RateLimiter(per_s=2, burst=burst), []
+        bucket, taken = flowcontrol.RateLimiter(per_s=2, burst=burst), []
         for pause_s in pauses:
             await asyncio.sleep(pause_s)
             await bucket.take()
@@ -273,9 +273,9 @@ def test_a_bucket_gives_a_burst_and_then_its_rate(pauses: list[float], burst: in
 @given(st.lists(st.floats(min_value=0, max_value=1), min_size=1, max_size=20))
 def test_waits_double_up_to_a_limit_and_lose_at_most_half(chances: list[float]) -> None:
     left = iter(chances)
-    backoff = pace.Backoff(first_s=0.5, last_s=8, chance=lambda: next(left))
+    backoff = flowcontrol.Backoff(first_s=0.5, last_s=8, chance=lambda: next(left))
     for number, _ in enumerate(chances):
         full_s = min(8.0, 0.5 * 2**number)
         assert full_s / 2 <= backoff.next() <= full_s
     backoff.reset()
-    assert pace.Backoff(first_s=0.5, last_s=8, chance=lambda: 1.0).next() == 0.5
+    assert flowcontrol.Backoff(first_s=0.5, last_s=8, chance=lambda: 1.0).next() == 0.5

@@ -8,18 +8,18 @@ import pytest
 from aiohttp import web
 
 from fairlead import errors
-from fairlead.store.kubernetes import client, pace
+from fairlead.store.kubernetes import client, flowcontrol
 from tests.unit.store import virtualtime
 from tests.unit.store.kubernetes import scriptedserver as scripted
 
 _GET = client.Request(method="GET", path="/api/v1/pods")
 
 
-def _gate() -> pace.CircuitBreaker:
-    return pace.CircuitBreaker(pace.Backoff(first_s=0.2, last_s=2.0, chance=lambda: 1.0))
+def _gate() -> flowcontrol.CircuitBreaker:
+    return flowcontrol.CircuitBreaker(flowcontrol.Backoff(first_s=0.2, last_s=2.0, chance=lambda: 1.0))
 
 
-async def _ask_for_ever(gate: pace.CircuitBreaker, asked: list[float]) -> None:
+async def _ask_for_ever(gate: flowcontrol.CircuitBreaker, asked: list[float]) -> None:
     """One loop without any patience of its own."""
     while True:
         await gate.enter()
@@ -61,7 +61,7 @@ def test_the_first_good_answer_lets_everybody_through_at_once() -> None:
     virtualtime.run(scenario(), moment_s=0)
 
 
-@pytest.mark.parametrize(("asked_s", "waited_s"), [(3.0, 3.0), (3600.0, pace.LONGEST_S), (0.0, 0.2)])
+@pytest.mark.parametrize(("asked_s", "waited_s"), [(3.0, 3.0), (3600.0, flowcontrol.LONGEST_S), (0.0, 0.2)])
 def test_a_server_that_asks_to_be_left_alone_is_not_for_ever(asked_s: float, waited_s: float) -> None:
     async def scenario() -> None:
         gate = _gate()

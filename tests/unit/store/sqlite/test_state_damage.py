@@ -98,7 +98,7 @@ def kill_a_writer(path: Path) -> None:
     """Leave a log behind that holds committed changes."""
     code = (
         "import asyncio, os, pathlib, signal, sys\n"
-        "from fairlead.store import sqlite\n"
+        "from fairlead.store.sqlite import store as sqlite\n"
         "from fairlead.wire.kubernetes import core, meta\n"
         "store = sqlite.SQLiteStore(pathlib.Path(sys.argv[1]))\n"
         "asyncio.run(store.create(core.Node(metadata=meta.ObjectMeta(name='in-the-log'))))\n"
@@ -167,7 +167,7 @@ def test_another_users_file_is_refused_and_left_alone(path: Path, folder_mode: i
     code = (
         "import os, pathlib, sys\n"
         "from fairlead import errors\n"
-        "from fairlead.store import sqlite\n"
+        "from fairlead.store.sqlite import store as sqlite\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         "try:\n    sqlite.SQLiteStore(pathlib.Path(sys.argv[1]))\n"
         "except errors.Unavailable as error:\n    print(error.reason)\n"
