@@ -51,7 +51,7 @@ lock() {
   compile --constraints requirements.lock --group build --output-file tools/image/build.lock
 }
 
-stamp() { cat requirements.lock pyproject.toml src/fairlead/wire/proto/*.proto tools/build_protos.py | sha256sum; }
+stamp() { cat requirements.lock pyproject.toml src/fairlead/wire/proto/*.proto tests/cluster/proto/*.proto tools/build_protos.py | sha256sum; }
 
 install_environment() {
   local wanted

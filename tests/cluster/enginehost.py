@@ -27,9 +27,9 @@ import grpc.aio
 import pytest
 
 from fairlead import errors
-from fairlead.wire.kubelet import cri, deviceplugin
-from fairlead.wire.proto import cri_pb2 as pb
-from tests.cluster import pods
+from fairlead.wire.kubelet import deviceplugin
+from tests.cluster import cri, pods
+from tests.cluster.proto import cri_pb2 as pb
 from tools.cluster import build, image, machine
 
 MAIN = "/etc/containerd/config.toml"

@@ -43,7 +43,7 @@ class Image:
     @property
     def path(self) -> Path:
         """The archive."""
-        return FOLDER / f"{self.name.replace('/', '-').replace(':', '-')}.tar"
+        return FOLDER / f"{self.name.rpartition('/')[2].replace(':', '-')}.tar"
 
 
 def full_name(name: str) -> str:

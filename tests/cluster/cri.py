@@ -1,7 +1,6 @@
-"""The container runtime interface as calls: pods and containers of containerd and CRI-O, as a kubelet asks for them.
+"""A client of the container runtime interface: starts, reads and ends pods of containerd and CRI-O, as a kubelet does.
 
-A client alone, and of the calls only those that start, look into and end containers; conventions are those of
-`wire.deviceplugin`. Images, logs and streams are not spoken of here.
+Conventions are those of `wire.kubelet.deviceplugin`. Images, logs and streams are left out.
 
 Source: k8s.io/cri-api pkg/apis/runtime/v1 api.proto.
 """
@@ -15,7 +14,7 @@ import grpc.aio
 from google.protobuf import message
 
 from fairlead.wire.kubelet import deviceplugin
-from fairlead.wire.proto import cri_pb2 as pb
+from tests.cluster.proto import cri_pb2 as pb
 
 SERVICE: Final = "runtime.v1.RuntimeService"
 
