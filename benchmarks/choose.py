@@ -13,7 +13,7 @@ from fairlead.model.ids import GPUUUID, DeviceID
 from fairlead.plan.gpu import choose
 
 ALLOCATOR = "NVIDIA go-gpuallocator 876e7b7"
-SOURCE = "reference/device-plugin.md section 1.5"
+SOURCE = "docs/design/peers.md, go-gpuallocator"
 RUNS = 5
 
 

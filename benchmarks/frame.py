@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 NVIDIA_PLUGIN = "NVIDIA k8s-device-plugin v0.20.0"
-REFERENCE = "reference/device-plugin.md section 6"
+REFERENCE = "docs/design/peers.md, device plugin"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

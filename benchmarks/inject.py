@@ -27,7 +27,7 @@ from fairlead_cdi import spec as cdi
 
 KIND = "bench.fairlead.dev/gpu"
 PEER = "NVIDIA Container Toolkit 1.20"
-SOURCE = "reference/cdi-toolkit.md section 6"
+SOURCE = "docs/design/peers.md, container toolkit"
 SHIM_BAR_MS, HOOK_BAR_MS = 9.0, 24.0
 RUNS = 60
 MEMORY = "/dev/shm"  # noqa: S108  the tmpfs itself; what is made in it has a name of its own

@@ -18,7 +18,7 @@ from benchmarks import frame
 from fairlead.wire.kubernetes import api, core
 
 _PODS, _PAGE, _MANY = 2000, 500, 100_000
-_CLIENTS = "reference/caas.md section 7.1"
+_CLIENTS = "docs/design/peers.md, Kubernetes clients"
 
 
 def pod(number: int) -> dict[str, Any]:

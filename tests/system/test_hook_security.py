@@ -106,7 +106,7 @@ def test_a_hook_started_with_loader_variables_refuses(lab: oci_bundle.Lab, varia
 
 
 def test_a_hook_started_without_isolation_refuses(lab: oci_bundle.Lab) -> None:
-    line = (sys.executable, "-c", "from fairlead.inject import hook; raise SystemExit(hook.main([]))")
+    line = (sys.executable, "-c", "from fairlead.inject.hook import program; raise SystemExit(program.main([]))")
     done = subprocess.run(line, capture_output=True, text=True, check=False, env={"PATH": "/bin"}, input="{}")
     assert done.returncode == 1
     assert "python -I -S" in done.stderr

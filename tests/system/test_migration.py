@@ -21,7 +21,7 @@ import pytest
 pytestmark = [pytest.mark.podman, pytest.mark.timeout(180)]
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "replace-nvidia-toolkit.md"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# Limits: this machine's root may not raise any (reference/cdi-toolkit.md section 5).
+# Limits: root without CAP_SYS_RESOURCE may not raise any.
 LIMITS = "--ulimit nofile=4096:4096 --ulimit nproc=4096:4096 --network none"
 STAND_IN = '#!/bin/sh\necho "$*" >> {log}\nexec runc "$@"\n'
 OLD_CONF = '[engine.runtimes]\nnvidia = ["{program}"]\n'

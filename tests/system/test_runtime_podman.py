@@ -20,7 +20,7 @@ ENXIO, EPERM, ENOENT = "No such device or address", "Operation not permitted", "
 LOOK = "for i in 0 1 2 3; do cat /dev/nvidia$i; done 2>&1; mknod /tmp/other c 195 3; cat /tmp/other 2>&1"
 ETC = Path("/etc/containers")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# Limits: this machine's root may not raise any (reference/cdi-toolkit.md section 5).
+# Limits: root without CAP_SYS_RESOURCE may not raise any.
 LIMITS = ("--ulimit", "nofile=4096:4096", "--ulimit", "nproc=4096:4096", "--network", "none", "--cap-add", "MKNOD")
 
 

@@ -328,7 +328,7 @@ def test_an_image_without_anything_starts_and_is_told_about(lab: oci_bundle.Lab)
 def test_podman_starts_its_containers_through_the_shim(lab: oci_bundle.Lab, image: str) -> None:
     lab.spec()
     mine = name(lab, "podman")
-    # Limits: this machine's root may not raise any (reference/cdi-toolkit.md section 5).
+    # Limits: root without CAP_SYS_RESOURCE may not raise any.
     line = (
         "podman",
         "--runtime",

@@ -52,12 +52,13 @@ MODULES: Final = {
         "fairlead",
         "fairlead.inject",
         "fairlead.inject.fastjson",
-        "fairlead.inject.elf",
+        "fairlead.inject.hook",
+        "fairlead.inject.hook.elf",
         "fairlead.inject.syscall",
         "fairlead.inject.rootfs",
-        "fairlead.inject.compat",
-        "fairlead.inject.linker",
-        "fairlead.inject.hook",
+        "fairlead.inject.hook.compat",
+        "fairlead.inject.hook.linker",
+        "fairlead.inject.hook.program",
     ),
 }
 """What an image holds: each module after those it imports."""
@@ -96,7 +97,7 @@ def load(path):
             setattr(sys.modules[parent], child, module)
         exec(code, module.__dict__)
 load({image!r})
-from fairlead.inject import {module}
+from {package} import {module}
 posix._exit({call})
 """
 
@@ -120,19 +121,22 @@ def emit_runtime(
     """
     chosen = f", runtimes={tuple(runtimes)!r}" if runtimes else ""
     call = f"runtime.main(config={config!r}, hook={hook!r}{chosen})"
-    return _emit(interpreter, packages, image=image, module="runtime", call=call)
+    return _emit(interpreter, packages, image=image, module="fairlead.inject.runtime", call=call)
 
 
 def emit_hook(*, interpreter: str, packages: str, image: str = "") -> bytes:
     """Return the text of the hook's launcher. Raises: Invalid: as `emit_runtime`."""
-    return _emit(interpreter, packages, image=image, module="hook", call="hook.main()")
+    return _emit(interpreter, packages, image=image, module="fairlead.inject.hook.program", call="program.main()")
 
 
 def _emit(interpreter: str, packages: str, *, image: str, module: str, call: str) -> bytes:
     if not interpreter.startswith("/") or not packages.startswith("/"):
         message = f'"{interpreter}" and "{packages}" must be absolute paths'
         raise errors.Invalid(message, reason="LauncherPathInvalid")
-    text = _TEXT.format(interpreter=interpreter, packages=packages, image=image, module=module, call=call)
+    package, _, name = module.rpartition(".")
+    text = _TEXT.format(
+        interpreter=interpreter, packages=packages, image=image, package=package, module=name, call=call
+    )
     if len(text.partition("\n")[0]) > _SHEBANG_LIMIT or any(letter.isspace() for letter in interpreter):
         message = f'the kernel cannot start "{interpreter}" from a script: too long, or spaces in it'
         raise errors.Invalid(message, reason="LauncherPathInvalid", hint="use a system Python")

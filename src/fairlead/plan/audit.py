@@ -5,7 +5,7 @@ device nodes read back from the kernel. Out: findings, and the rules and nodes t
 
 Only reading and writing count. Every runtime lets a container make nodes of any number (`*:* m`): a node that may not
 be opened is harmless, and told only where it is a known device's.
-Source: runc's and crun's default rules, as read back from both (reference/cdi-toolkit.md 2.10).
+Source: runc's and crun's default rules, as read back from runc 1.1.5 and crun 1.8.1 on cgroup v1 and v2.
 """
 
 from __future__ import annotations

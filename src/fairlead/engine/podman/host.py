@@ -24,7 +24,7 @@ import msgspec
 from fairlead import command, errors
 from fairlead.engine import port
 
-# Newest CDI version each podman reads, measured with one minimal spec per version (reference/cdi-toolkit.md 5d);
+# Newest CDI version each podman reads, measured with one minimal spec per version (docs/design/peers.md);
 # 4.1, the first with CDI at all, was not measured: 0.3.0 is what every release of its library reads.
 _CEILINGS: Final = (((5, 8), "1.0.0"), ((5, 4), "0.8.0"), ((4, 3), "0.5.0"), ((4, 1), "0.3.0"))
 _CAP_SYS_RESOURCE: Final = 24  # include/uapi/linux/capability.h

@@ -4,7 +4,7 @@ Follows the real one: a resource's devices are the full list last sent by its ne
 healthy ones nobody holds; the plugin is asked for a preference, then for the allocation; the answer is kept and used
 again when a container restarts. A plugin whose stream ends leaves its devices unhealthy at once and its capacity for a
 grace time. Devices an init container held are used again by the containers after it.
-Source: reference/device-plugin.md section 3.1.
+Source: Kubernetes pkg/kubelet/cm/devicemanager (manager.go, endpoint.go).
 """
 
 from __future__ import annotations

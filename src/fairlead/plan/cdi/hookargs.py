@@ -1,8 +1,7 @@
 """The command line of our one createContainer hook, for the shim and for generated specs alike.
 
-What each option makes the hook do is said in `inject.hook`. The steps have the names under which NVIDIA's toolkit knows
-them, so that an operator leaves one out by the name he is used to. Nothing is imported: the shim uses this on a
-container's start.
+`inject.hook.program` says what each option makes the hook do. The steps have the names of NVIDIA's toolkit, so that an
+operator leaves one out by the name he is used to. Nothing is imported: the shim uses this on a container's start.
 """
 
 LINKS = "create-symlinks"

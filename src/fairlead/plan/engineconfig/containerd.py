@@ -194,7 +194,7 @@ def _fill(ours: dict[str, Any], section: Mapping[str, Any], wish: Request, *, ha
 def _kata(folder: str) -> dict[str, Any]:
     """Return the handler for GPUs in virtual machines, named as Kata's own installer names it.
 
-    No annotations are let through: those of a tenant may change the machine (reference/caas.md 1.7).
+    No annotations are let through: a tenant's annotations could change the machine (Kata `enable_annotations`).
     """
     return {
         "runtime_type": f"io.containerd.{_KATA}.v2",

@@ -1,7 +1,7 @@
 """Which releases of which engine inject CDI devices; the others would start containers without their devices.
 
-containerd 1.6 is the dangerous one: it takes the request, injects nothing and reports success (measured:
-reference/cdi-toolkit.md 5e). So a node is asked for its engine's release before anything is placed on it.
+containerd 1.6 is the dangerous one: it takes the request, injects nothing and reports success (measured
+with 1.6.20, see docs/design/peers.md). So a node is asked for its engine's release before anything is placed on it.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.inject import compat, elf, rootfs
+from fairlead.inject import rootfs
+from fairlead.inject.hook import compat, elf
 
 NOTE = '{"CUDA Version": "13.0", "Driver": ["535", 550]}'
 

@@ -9,7 +9,8 @@ Source: NVIDIA "CUDA Compatibility" guide, section "Forward Compatibility".
 import _stat
 import posix
 
-from fairlead.inject import elf, fastjson, rootfs
+from fairlead.inject import fastjson, rootfs
+from fairlead.inject.hook import elf
 
 FOLDER = "/usr/local/cuda/compat"
 _PREFIX = "libcuda.so."

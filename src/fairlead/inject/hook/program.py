@@ -15,7 +15,8 @@ Source: OCI runtime-spec config.md, "POSIX-platform Hooks"; runtime.md, "State".
 import posix
 import sys
 
-from fairlead.inject import compat, elf, fastjson, linker, rootfs
+from fairlead.inject import fastjson, rootfs
+from fairlead.inject.hook import compat, elf, linker
 
 _STATE_LIMIT_BYTES = 1 << 20
 _CONFIG_LIMIT_BYTES = 16 << 20
