@@ -113,14 +113,16 @@ class DeviceRules:
                 kept.remove(rule)
         return DeviceRules(tuple(kept))
 
-    def _is_idle(self, rule: DeviceRule, rest: DeviceRules) -> bool:
+    @staticmethod
+    def _is_idle(rule: DeviceRule, rest: DeviceRules) -> bool:
         """Tell whether nothing changes without the rule; a whole major shields its numbers from `*:minor`."""
         if rest.access(rule.kind, rule.major, rule.minor) != rule.access:
             return False
         if rule.major is None or rule.minor is not None:
             return True
-        minors = {one.minor for one in self.rules if one.kind == rule.kind and one.major is None}
-        own = {one.minor for one in self.rules if one.kind == rule.kind and one.major == rule.major}
+        # Of the rules that are left: a number's own rule may have gone a moment ago because this one said the same.
+        minors = {one.minor for one in rest.rules if one.kind == rule.kind and one.major is None}
+        own = {one.minor for one in rest.rules if one.kind == rule.kind and one.major == rule.major}
         return not (minors - own - {None})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fairlead import errors
@@ -37,6 +37,7 @@ def test_a_program_made_from_rules_says_what_they_say(wanted: DeviceRules) -> No
     assert table(deviceprogram.decode([deviceprogram.encode(wanted)])) == table(wanted)
 
 
+@example(DeviceRules.of([rule("b", None, 0, "r"), rule("b", 1, None, ""), rule("b", 1, 0, "")]))
 @given(rules)
 def test_the_shortest_form_says_the_same(wanted: DeviceRules) -> None:
     assert table(wanted.shortest()) == table(wanted)
