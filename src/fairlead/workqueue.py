@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from fairlead import errors, telemetry
+from fairlead import backoff, errors, telemetry
 
 _FIRST_RETRY_S, _LAST_RETRY_S = 0.1, 30.0
 _LONGEST_S = 600.0
@@ -117,7 +117,7 @@ class WorkQueue:
             self._entries.pop(key, None)
 
     def _put_off(self, key: str, entry: _Entry, error: errors.FairleadError) -> float:
-        again_s = min(_LAST_RETRY_S, _FIRST_RETRY_S * 2.0**entry.failures)
+        again_s = backoff.doubled(entry.failures, first_s=_FIRST_RETRY_S, last_s=_LAST_RETRY_S)
         entry.failures += 1
         telemetry.log.warning(
             "work failed, will retry",

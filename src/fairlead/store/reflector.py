@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from fairlead import errors, telemetry
+from fairlead.backoff import Backoff
 from fairlead.store import port
 from fairlead.wire.kubernetes.meta import Object
 
@@ -38,7 +39,7 @@ async def follow(
              chance: jitters waits, 0 to 1.
     """
     clock = asyncio.get_running_loop()
-    wait_s, complaint = _FIRST_WAIT_S, ""
+    waits, complaint = Backoff(first_s=_FIRST_WAIT_S, last_s=_LAST_WAIT_S, chance=chance), ""
     while True:
         begun = clock.time()
         try:
@@ -48,7 +49,8 @@ async def follow(
                 changed(change)
         except errors.FairleadError as error:
             if clock.time() - begun >= _CALM_S:
-                wait_s, complaint = _FIRST_WAIT_S, ""
+                waits.reset()
+                complaint = ""
             if error.reason != complaint:
                 complaint = error.reason
                 telemetry.log.warning(
@@ -57,5 +59,4 @@ async def follow(
                     reason=error.reason,
                     error=errors.sentence(error),
                 )
-        await asyncio.sleep(wait_s * (0.5 + 0.5 * chance()))
-        wait_s = min(_LAST_WAIT_S, wait_s * 2)
+        await asyncio.sleep(waits.next())

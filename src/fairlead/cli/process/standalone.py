@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from fairlead import __version__, command, errors, settings, telemetry
+from fairlead.backoff import Backoff
 from fairlead.control import manager
 from fairlead.control.node import podgc
 from fairlead.control.scheduler import controller
@@ -35,7 +36,9 @@ from fairlead.silicon.sim.silicon import SimulatedSilicon
 from fairlead.store.sqlite import store as sqlite
 from fairlead.wire.kubernetes import core, meta
 
-_CHILD_RETRY_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
+_FIRST_RETRY_S, _LAST_RETRY_S = 0.1, 5.0
+_GOOD_RUN_S: Final = 30.0
+"""A kubelet that ran for so long ended for a new reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,12 +197,15 @@ async def _ensure_namespace(store: sqlite.SQLiteStore, name: str) -> None:
 
 async def _supervise_kubelet(config: settings.Settings, registered: asyncio.Event) -> None:
     """Keep the kubelet's process alive: started again with back-off whenever it ends."""
-    failures = 0
+    failures, waits = 0, Backoff(first_s=_FIRST_RETRY_S, last_s=_LAST_RETRY_S, jitter=0)
     while True:
         begun = time.monotonic()
         code = await _run_kubelet(config, registered)
-        failures = 0 if time.monotonic() - begun > 30 else failures + 1
-        wait_s = _CHILD_RETRY_S[min(failures, len(_CHILD_RETRY_S) - 1)]
+        failures += 1
+        if time.monotonic() - begun > _GOOD_RUN_S:
+            failures = 0
+            waits.reset()
+        wait_s = waits.next()
         telemetry.log.warning("kubelet ended, starting it again", role="kubelet", state=code, duration_s=wait_s)
         if not registered.is_set() and failures >= 3:
             message = f"the kubelet's process ended three times with status {code} before it was ready"

@@ -105,7 +105,7 @@ def _why_silent(node: core.Node | None) -> tuple[str, str]:
     """Return reason and message where the node cannot speak for its GPUs, two empty texts where it can."""
     if node is None:
         return "", ""
-    ready = next((item for item in node.status.conditions if item.type == "Ready"), None)
+    ready = meta.find_condition(node.status.conditions, "Ready")
     if ready is not None and ready.status == "True":
         return "", ""
     said = ": ".join(part for part in (ready.reason, ready.message) if part) if ready is not None else ""
@@ -120,17 +120,19 @@ def _marked(device: GPUDevice, reason: str, message: str) -> GPUDevice | None:
     """Return the device as unknown, its holders kept; None where it says so already."""
     if _is_marked(device, reason):
         return None
-    old = next((item for item in device.status.conditions if item.type == gpudevice.HEALTHY), None)
     condition = meta.Condition(
         type=gpudevice.HEALTHY,
         status="Unknown",
         reason=reason,
         message=message,
-        last_transition_time=old.last_transition_time if old is not None and old.status == "Unknown" else meta.now(),
+        last_transition_time=meta.now(),
         observed_generation=device.metadata.generation,
     )
-    others = tuple(item for item in device.status.conditions if item.type != gpudevice.HEALTHY)
     status = msgspec.structs.replace(
-        device.status, health=gpudevice.UNKNOWN, reason=reason, message=message, conditions=(*others, condition)
+        device.status,
+        health=gpudevice.UNKNOWN,
+        reason=reason,
+        message=message,
+        conditions=meta.with_condition(device.status.conditions, condition),
     )
     return msgspec.structs.replace(device, status=status)

@@ -11,7 +11,6 @@ from fairlead.settings import ControlSettings
 from fairlead.store.port import Change, ChangeKind, Selector, Store
 from fairlead.wire.kubernetes import core
 
-_ENDED = frozenset({"Succeeded", "Failed"})
 _SWEEP = "ended-pods"
 _GONE = "gone:"
 
@@ -36,7 +35,7 @@ class PodGC:
         if change.kind is ChangeKind.DELETED:
             self._ended.pop(pod.metadata.uid, None)
             return (f"{_GONE}{pod.metadata.uid}",)
-        if pod.status.phase in _ENDED:
+        if pod.status.phase in core.ENDED_PHASES:
             self._ended[pod.metadata.uid] = pod
         return (_SWEEP,) if len(self._ended) > self._settings.finished_pods else ()
 

@@ -8,15 +8,12 @@ to an earlier day, can do that.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final
 
 import msgspec
 
 from fairlead.plan.schedule import reference
 from fairlead.store.port import Change, ChangeKind
 from fairlead.wire.kubernetes import core
-
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 class Cache:
@@ -115,7 +112,8 @@ class Cache:
 
 
 def _can_be_placed(pod: core.Pod) -> bool:
-    return pod.status.phase not in _ENDED and pod.metadata.deletion_timestamp is None and not pod.spec.scheduling_gates
+    is_over = pod.status.phase in core.ENDED_PHASES or pod.metadata.deletion_timestamp is not None
+    return not is_over and not pod.spec.scheduling_gates
 
 
 def _turn(pod: core.Pod) -> tuple[int, str, str, str]:

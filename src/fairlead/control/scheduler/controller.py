@@ -143,7 +143,7 @@ class Scheduler:
 
     async def _refuse(self, pod: core.Pod, step: TraceStep, reason: str) -> None:
         """Keep the reason on the pod; the same reason is not written twice."""
-        old = next((item for item in pod.status.conditions if item.type == "PodScheduled"), None)
+        old = meta.find_condition(pod.status.conditions, "PodScheduled")
         if old is not None and (old.reason, old.message) == (reason, step.message):
             return
         condition = meta.Condition(
@@ -151,10 +151,10 @@ class Scheduler:
             status="False",
             reason=reason,
             message=step.message,
-            last_transition_time=old.last_transition_time if old is not None and old.status == "False" else meta.now(),
+            last_transition_time=meta.now(),
         )
-        others = tuple(item for item in pod.status.conditions if item.type != "PodScheduled")
-        status = msgspec.structs.replace(pod.status, phase="Pending", conditions=(*others, condition))
+        conditions = meta.with_condition(pod.status.conditions, condition)
+        status = msgspec.structs.replace(pod.status, phase="Pending", conditions=conditions)
         self._books.note_written(await self._store.update_status(msgspec.structs.replace(pod, status=status)))
         telemetry.log.info("pod waits", pod=pod.metadata.name, reason="FailedScheduling", error=step.message)
         await self._note(pod, step)

@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator
 from typing import Final
 
 from fairlead import command, errors, telemetry
+from fairlead.backoff import Backoff
 from fairlead.engine.podman import cli
 from fairlead.engine.podman import json as podman_json
 
@@ -28,18 +29,19 @@ async def watch(podman: cli.Podman, *, since: float) -> AsyncGenerator[str, None
     Names may repeat without a change in between. Args: since: unix seconds from which no change may be missed.
     Raises: Unavailable: podman is not installed.
     """
-    wait_s = _FIRST_WAIT_S
+    waits = Backoff(first_s=_FIRST_WAIT_S, last_s=_LONGEST_WAIT_S, jitter=0)
     while True:
         # Whole seconds, rounded down: podman's own granularity.
         argv = podman.argv("events", "--stream", "--format=json", "--filter=type=container", f"--since={int(since)}")
         async with command.opened(argv, env=podman.env) as running:
             async for event in _events(running):
-                since, wait_s = time.time(), _FIRST_WAIT_S
+                since = time.time()
+                waits.reset()
                 if event.status in _CHANGES and event.name:
                     yield event.name
+        wait_s = waits.next()
         telemetry.log.warning("podman events ended", duration_s=wait_s)
         await asyncio.sleep(wait_s)
-        wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
 
 
 async def _events(running: command.Running) -> AsyncGenerator[podman_json.Event, None]:

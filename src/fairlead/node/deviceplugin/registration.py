@@ -15,7 +15,6 @@ Source: kubernetes pkg/kubelet/cm/devicemanager/plugin/v1beta1/handler.go, runCl
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
@@ -24,6 +23,7 @@ import asyncinotify
 import grpc.aio
 
 from fairlead import errors, telemetry
+from fairlead.backoff import Backoff
 from fairlead.node.deviceplugin import plugin
 from fairlead.node.inventory import latest
 from fairlead.wire.kubelet import deviceplugin as wire
@@ -95,7 +95,6 @@ class Registrar:
         on_registered: Callable[[str], None] | None = None,
         before_return: Callable[[], Awaitable[object]] | None = None,
         before_end: Callable[[], Awaitable[object]] | None = None,
-        dice: random.Random | None = None,
     ) -> None:
         """Prepare; nothing is served before `run`.
 
@@ -111,7 +110,6 @@ class Registrar:
         self._on_registered = on_registered
         self._before_return = before_return
         self._before_end = before_end
-        self._dice = dice or random.Random()  # noqa: S311  (spreads retries, keeps no secret)
         self._registered: plugin.Identity | None = None
         self._registered_at = float("-inf")
         self._seen: plugin.Identity | None = None
@@ -123,16 +121,16 @@ class Registrar:
 
     async def run(self) -> None:
         """Serve and stay registered until cancelled; then end the streams and remove the socket."""
-        wait_s = self._first_wait_s
+        waits = Backoff(first_s=self._first_wait_s, last_s=LONGEST_WAIT_S)
         try:
             while True:
                 seen = self._watch.ticks.version
                 try:
                     await self._reconcile()
                 except errors.FairleadError as error:
-                    wait_s = await self._after_failure(error, wait_s)
+                    await self._after_failure(error, waits)
                 else:
-                    wait_s = self._first_wait_s
+                    waits.reset()
                     await self._wait_tick(seen, POLL_S)
         except asyncio.CancelledError:
             # not after an error of ours: what ends the others, and is waited for here, is that we end
@@ -230,15 +228,13 @@ class Registrar:
         if self._on_registered is not None:
             self._on_registered(resource)
 
-    async def _after_failure(self, error: errors.FairleadError, wait_s: float) -> float:
-        """Wait and return the next wait."""
+    async def _after_failure(self, error: errors.FairleadError, waits: Backoff) -> None:
         if asyncio.get_running_loop().time() < self._seen_at + FRESH_S:
             await asyncio.sleep(FRESH_WAIT_S)
-            return wait_s
+            return
         facts = {"resource": self._endpoint.plugin.resource, "reason": error.reason, "error": errors.sentence(error)}
         telemetry.log.warning("registration failed", **facts)
-        await self._back_off(wait_s * self._dice.uniform(0.5, 1.0))
-        return min(wait_s * 2, LONGEST_WAIT_S)
+        await self._back_off(waits.next())
 
     async def _back_off(self, wait_s: float) -> None:
         """Wait, unless a socket at either path becomes another one."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fairlead import errors, telemetry
+from fairlead.backoff import Backoff
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPU, GPUHealth, Inventory, UnreadableGPU
 from fairlead.model.ids import GPUUUID
@@ -91,14 +92,15 @@ class InventoryMonitor:
             self.ask_scan()
 
     async def _scan_for_ever(self) -> None:
-        retry_s = FIRST_RETRY_S
+        retries = Backoff(first_s=FIRST_RETRY_S, last_s=max(self._rescan_s, FIRST_RETRY_S), jitter=0)
         while True:
             self._asked.clear()
             self._turned(self._rescan_s + _HANGING_S)
             is_answered = await self._scan()
-            retry_s = FIRST_RETRY_S if is_answered else min(retry_s * 2, max(self._rescan_s, FIRST_RETRY_S))
+            if is_answered:
+                retries.reset()
             await asyncio.sleep(SCAN_GAP_S)
-            await self._wait_s(self._rescan_s if is_answered else retry_s)
+            await self._wait_s(self._rescan_s if is_answered else retries.next())
 
     async def _wait_s(self, longest_s: float) -> None:
         """Wait until asked, or until time alone can change something.

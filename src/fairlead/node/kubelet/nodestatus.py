@@ -69,13 +69,13 @@ async def publish(
     node = await _ensure(store, name)
     capacity = {**machine, **{resource: str(count) for resource, (count, _) in devices.items()}}
     allocatable = {**machine, **{resource: str(count) for resource, (_, count) in devices.items()}}
-    old = next((item for item in node.status.conditions if item.type == "Ready"), None)
     wanted = "True" if is_ready else "False"
-    since = old.last_transition_time if old is not None and old.status == wanted else meta.now()
-    ready = meta.Condition(type="Ready", status=wanted, reason=reason, last_transition_time=since)
-    others = tuple(item for item in node.status.conditions if item.type != "Ready")
+    ready = meta.Condition(type="Ready", status=wanted, reason=reason, last_transition_time=meta.now())
     status = core.NodeStatus(
-        capacity=capacity, allocatable=allocatable, conditions=(*others, ready), node_info=info or node.status.node_info
+        capacity=capacity,
+        allocatable=allocatable,
+        conditions=meta.with_condition(node.status.conditions, ready),
+        node_info=info or node.status.node_info,
     )
     if status != node.status:
         await store.update_status(msgspec.structs.replace(node, status=status))

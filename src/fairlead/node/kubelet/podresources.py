@@ -14,7 +14,6 @@ from pathlib import Path
 import grpc.aio
 
 from fairlead.node.kubelet.devicemanager import DeviceManager
-from fairlead.plan.gpu import attribution
 from fairlead.wire.kubelet import deviceplugin, podresources
 from fairlead.wire.kubernetes import core
 from fairlead.wire.proto import podresources_pb2 as pb
@@ -26,7 +25,7 @@ class _Servicer:
         self._pods = pods
 
     async def list(self) -> pb.ListPodResourcesResponse:
-        active = (pod for pod in self._pods() if pod.status.phase not in attribution.ENDED)
+        active = (pod for pod in self._pods() if pod.status.phase not in core.ENDED_PHASES)
         return pb.ListPodResourcesResponse(pod_resources=[self._of_pod(pod) for pod in active])
 
     async def allocatable(self) -> pb.AllocatableResourcesResponse:

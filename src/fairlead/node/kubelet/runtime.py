@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from fairlead import errors, telemetry
+from fairlead import backoff, errors, telemetry
 from fairlead.engine.port import ContainerPhase, ContainerSpec, ContainerState, Engine, Images
 from fairlead.kernel import readback
 from fairlead.model.step import TraceStep
@@ -35,7 +35,7 @@ from fairlead.wire.kubelet import deviceplugin
 from fairlead.wire.kubernetes import core, names
 
 _IMAGE_TRIES: Final = 3
-_RETRY_S: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0)
+_FIRST_RETRY_S, _LAST_RETRY_S = 1.0, 300.0
 
 
 class Runtime:
@@ -143,7 +143,7 @@ class Runtime:
             is_warning=True,
             facts={"container": item.name, "try": tries, "is_final": is_final},
         )
-        retry_at = time.time() + _RETRY_S[min(tries, len(_RETRY_S)) - 1]
+        retry_at = time.time() + backoff.doubled(tries - 1, first_s=_FIRST_RETRY_S, last_s=_LAST_RETRY_S)
         return podsync.Blocked(reason=error.reason, message=text, is_final=is_final, retry_at=retry_at)
 
     def _may_pull(self, item: core.Container) -> bool:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from fairlead import errors, telemetry
+from fairlead.backoff import Backoff
 from fairlead.model.gpu import Inventory
 from fairlead.model.step import TraceStep
 from fairlead.node.deviceplugin import plugin as deviceplugin
@@ -57,11 +58,10 @@ class NodeEvents:
     async def _keep(self, step: TraceStep) -> None:
         if self._store is None:
             return
-        name, wait_s = uuid.uuid4().hex, _FIRST_WAIT_S
+        name, waits = uuid.uuid4().hex, Backoff(first_s=_FIRST_WAIT_S, last_s=_LAST_WAIT_S, chance=self._chance)
         await self._learn_uid(self._store)
         while not await tracerecorder.record(self._store, self._node, step, host=self._node.name, once=name):
-            await asyncio.sleep(wait_s * (0.5 + 0.5 * self._chance()))
-            wait_s = min(_LAST_WAIT_S, wait_s * 2)
+            await asyncio.sleep(waits.next())
             await self._learn_uid(self._store)
 
     async def _learn_uid(self, store: Store) -> None:

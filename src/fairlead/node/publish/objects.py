@@ -22,8 +22,7 @@ from fairlead import errors, telemetry, workqueue
 from fairlead.node.inventory import latest, monitor
 from fairlead.plan.gpu import gpudevice as planner
 from fairlead.plan.gpu import label
-from fairlead.store import reflector
-from fairlead.store import retry as change
+from fairlead.store import reflector, retry
 from fairlead.store.port import Change, ChangeKind, Selector, Store
 from fairlead.wire.kubernetes import core, gpudevice, meta
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
@@ -193,7 +192,7 @@ class Publisher:
             device = await self._store.apply(GPUDevice(metadata=about, spec=wanted.spec), manager=label.MANAGER)
         if not self._is_told(device, wanted):
             telling = functools.partial(planner.with_status, wanted=wanted, now=meta.now())
-            await change.change_status(self._store, GPUDevice, name, telling)
+            await retry.change_status(self._store, GPUDevice, name, telling)
 
     async def _label(self, node: core.Node) -> None:
         """Set our labels and take back those we set before; the uid keeps us from making a Node that is gone."""

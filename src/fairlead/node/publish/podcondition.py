@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from fairlead import errors
+from fairlead.backoff import Backoff
 from fairlead.model.ids import GPUUUID, DeviceID
 from fairlead.model.step import TraceStep
 from fairlead.node.deviceplugin import podresources
@@ -52,7 +53,7 @@ class PodConditions:
         self._holdings, self._snapshots, self._advertised = holdings, snapshots, advertised
         self._queue = WorkQueue("marking", self._work)
         self._written: dict[GPUUUID, tuple[Holder, ...]] = {}
-        self._waits: dict[GPUUUID, float] = {}
+        self._waits: dict[GPUUUID, Backoff] = {}
         pods.listen(self._pod_changed)
 
     async def run(self) -> None:
@@ -71,7 +72,7 @@ class PodConditions:
         if not any(attribution.requests(pod, [one.resource for one in self._advertised.value])):
             return
         # A kubelet takes devices back a moment after a pod has ended.
-        is_over = is_gone or pod.status.phase in attribution.ENDED
+        is_over = is_gone or pod.status.phase in core.ENDED_PHASES
         self._holdings.ask()
         if is_over and self._is_listed(pod):
             self._holdings.ask(after_s=_AGAIN_S)
@@ -113,7 +114,7 @@ class PodConditions:
     async def _mark_pod(self, uid: str, holdings: tuple[attribution.Holding, ...]) -> None:
         pod = self._pods.find(uid)
         # A kubelet that starts anew does not list its pods at once: what is not listed is not judged.
-        if pod is None or pod.status.phase in attribution.ENDED or not self._is_listed(pod):
+        if pod is None or pod.status.phase in core.ENDED_PHASES or not self._is_listed(pod):
             return
         verdicts = self._snapshots.value.verdicts
         ill = podcondition.find_ill(pod, holdings, parents=self._parents(), verdicts=verdicts)
@@ -127,7 +128,8 @@ class PodConditions:
             if found.metadata.uid != uid or condition is None:
                 return None
             written.append(condition)
-            status = msgspec.structs.replace(found.status, conditions=podcondition.with_condition(found, condition))
+            conditions = meta.with_condition(found.status.conditions, condition)
+            status = msgspec.structs.replace(found.status, conditions=conditions)
             return msgspec.structs.replace(found, status=status)
 
         about = pod.metadata
@@ -165,8 +167,8 @@ class PodConditions:
             await retry.change_status(self._store, GPUDevice, target, name)
         except errors.NotFound:
             # Its object is made by `node.publish`, soon; where the kind is not installed, never.
-            wait_s = self._waits[gpu] = min(_LAST_WAIT_S, 2 * self._waits.get(gpu, _FIRST_WAIT_S / 2))
-            return wait_s
+            waits = self._waits.setdefault(gpu, Backoff(first_s=_FIRST_WAIT_S, last_s=_LAST_WAIT_S, jitter=0))
+            return waits.next()
         self._waits.pop(gpu, None)
         self._written[gpu] = wanted
         return None

@@ -28,6 +28,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import asyncinotify
 
 from fairlead import errors, telemetry
+from fairlead.backoff import Backoff
 from fairlead.kernel import cgroup as devicecgroup
 from fairlead.kernel import probeprocess, readback
 
@@ -140,7 +141,7 @@ class ContainerWatch(Generic[P]):
 
     async def _discover_for_ever(self) -> None:
         """Look for the kubelet's folders while a followed pod has none: a kubelet makes its own after we began."""
-        wait_s = REDISCOVER_S
+        waits = Backoff(first_s=REDISCOVER_S, last_s=REDISCOVER_LAST_S, jitter=0)
         while True:
             self._lost.clear()
             for parent in await asyncio.to_thread(_parents, self._root):
@@ -149,11 +150,11 @@ class ContainerWatch(Generic[P]):
                 self._look(uid)
             is_complete = self._parents and None not in self._pods.values()
             try:
-                async with asyncio.timeout(None if is_complete else wait_s):
+                async with asyncio.timeout(None if is_complete else waits.next()):
                     await self._lost.wait()
-                wait_s = REDISCOVER_S
+                waits.reset()
             except TimeoutError:
-                wait_s = min(2 * wait_s, REDISCOVER_LAST_S)
+                continue
 
     def _watch(self, folder: Path) -> None:
         if folder in self._parents or self._inotify is None:

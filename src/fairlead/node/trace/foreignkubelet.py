@@ -144,7 +144,7 @@ class ForeignKubelet:
 
     def _is_old(self, pod: core.Pod) -> bool:
         """Tell whether a pod had ended long before this agent began: its events may have been let go already."""
-        if pod.status.phase not in plan.ENDED:
+        if pod.status.phase not in core.ENDED_PHASES:
             return False
         ends = [meta.timestamp(item.ended.finished_at) for item in plan.attempts(pod) if item.ended is not None]
         return max((end for end in ends if end), default=0.0) < self._began - OLD_S
@@ -204,7 +204,7 @@ class ForeignKubelet:
             await self._record_attempt(memory, attempt)
         if is_looking:
             return _LOOKING_S
-        if memory.is_gone or memory.pod.status.phase in plan.ENDED:
+        if memory.is_gone or memory.pod.status.phase in core.ENDED_PHASES:
             await self._close(uid, memory)
         return None
 

@@ -14,13 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from fairlead.model.ids import DeviceID
 from fairlead.wire.kubernetes import core, meta, quantity
 from fairlead.wire.proto import deviceplugin_pb2 as pb
-
-ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

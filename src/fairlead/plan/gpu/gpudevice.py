@@ -152,26 +152,24 @@ def with_status(device: GPUDevice, wanted: Wanted, *, now: str) -> GPUDevice:
     """
     if is_current(device, wanted):
         return device
-    old = _find_condition(device)
     status = "True" if wanted.health == gpudevice.HEALTHY else "False"
     condition = meta.Condition(
         type=gpudevice.HEALTHY,
         status=status,
         reason=wanted.reason or wanted.health,
         message=wanted.message,
-        last_transition_time=old.last_transition_time if old is not None and old.status == status else now,
+        last_transition_time=now,
         observed_generation=device.metadata.generation,
     )
-    others = tuple(one for one in device.status.conditions if one.type != condition.type)
     changed = msgspec.structs.replace(
         device.status,
         health=wanted.health,
         reason=wanted.reason,
         message=wanted.message,
-        conditions=(*others, condition),
+        conditions=meta.with_condition(device.status.conditions, condition),
     )
     return msgspec.structs.replace(device, status=changed)
 
 
 def _find_condition(device: GPUDevice) -> meta.Condition | None:
-    return next((one for one in device.status.conditions if one.type == gpudevice.HEALTHY), None)
+    return meta.find_condition(device.status.conditions, gpudevice.HEALTHY)

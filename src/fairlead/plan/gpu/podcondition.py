@@ -57,7 +57,7 @@ def plan_condition(pod: core.Pod, ill: Sequence[Ill], *, now: str) -> meta.Condi
 
     Args:    now: the time as Kubernetes writes it.
     """
-    old = next((item for item in pod.status.conditions if item.type == CONDITION), None)
+    old = meta.find_condition(pod.status.conditions, CONDITION)
     if not ill and (old is None or old.status == "True"):
         return None
     status = "False" if ill else "True"
@@ -65,14 +65,7 @@ def plan_condition(pod: core.Pod, ill: Sequence[Ill], *, now: str) -> meta.Condi
     message = "; ".join(f"{one.gpu}: {one.message}" for one in ill) or "every GPU of the pod is offered again"
     if old is not None and (old.status, old.reason, old.message) == (status, reason, message):
         return None
-    since = old.last_transition_time if old is not None and old.status == status else now
-    return meta.Condition(type=CONDITION, status=status, reason=reason, message=message, last_transition_time=since)
-
-
-def with_condition(pod: core.Pod, condition: meta.Condition) -> tuple[meta.Condition, ...]:
-    """Return a pod's conditions with one of them as given."""
-    others = tuple(item for item in pod.status.conditions if item.type != condition.type)
-    return (*others, condition)
+    return meta.Condition(type=CONDITION, status=status, reason=reason, message=message, last_transition_time=now)
 
 
 def plan_holders(

@@ -18,11 +18,11 @@ from typing import Final
 
 import msgspec
 
+from fairlead import backoff
 from fairlead.wire.kubernetes import core, meta, names
 
 _GOOD_RUN_S: Final = 600.0
 _LONGEST_BACKOFF_S: Final = 300.0
-ENDED: Final = frozenset({"Succeeded", "Failed"})
 _CREATING: Final = "ContainerCreating"
 _OWN_CONDITIONS: Final = frozenset({"PodScheduled", "Initialized", "ContainersReady", "Ready"})
 _NOTHING: Final = core.ContainerStateUnion()
@@ -167,7 +167,7 @@ def sync(
         backoff_s=backoff_s,
         blocked=blocked,
     )
-    if pod.metadata.deletion_timestamp is not None or pod.status.phase in ENDED:
+    if pod.metadata.deletion_timestamp is not None or pod.status.phase in core.ENDED_PHASES:
         return _wind_down(look)
     if names.STOP in pod.metadata.annotations:
         return _stop(look)
@@ -272,7 +272,7 @@ def _vanished(started_at: str | None, now: float) -> core.ContainerStateTerminat
 
 def _wind_down(look: _Look) -> Plan:
     """The pod is being deleted, or has ended: nothing of it may live."""
-    status, has_ended = look.pod.status, look.pod.status.phase in ENDED
+    status, has_ended = look.pod.status, look.pod.status.phase in core.ENDED_PHASES
     is_deleted = look.pod.metadata.deletion_timestamp is not None
     if look.alive:
         return Plan(acts=_kills(look.pod, look.alive), status=status if has_ended else _status(look, look.phase))
@@ -313,7 +313,7 @@ def _advance(look: _Look) -> Plan:
     acts = [*_strays(look), *acts, *_outdated(look.seen)]
     phase, reason, message = _phase(look, stage, busy=bool(acts) or bool(waiting))
     status = _status(look, phase, reason=reason, message=message, waiting=waiting)
-    return Plan(acts=tuple(acts), status=status, wake_at=min(wakes, default=None), is_over=phase in ENDED)
+    return Plan(acts=tuple(acts), status=status, wake_at=min(wakes, default=None), is_over=phase in core.ENDED_PHASES)
 
 
 def _first_unfinished(inits: tuple[_Known, ...]) -> _Known | None:
@@ -348,7 +348,7 @@ def _backoff(look: _Look, known: _Known) -> float:
     is_good = started is not None and ended is not None and ended - started >= _GOOD_RUN_S
     if known.attempt == 0 or is_good:
         return 0.0
-    return min(_LONGEST_BACKOFF_S, look.backoff_s * 2.0 ** min(known.attempt - 1, 16))
+    return backoff.doubled(known.attempt - 1, first_s=look.backoff_s, last_s=_LONGEST_BACKOFF_S)
 
 
 def _crash_loop(look: _Look, known: _Known) -> Blocked:
@@ -459,9 +459,13 @@ def _conditions(look: _Look, statuses: tuple[core.ContainerStatus, ...], phase: 
         "ContainersReady": ready,
         "Ready": ready,
     }
-    old = {item.type: item for item in look.pod.status.conditions}
-    others = tuple(item for item in look.pod.status.conditions if item.type not in _OWN_CONDITIONS)
-    return (*(_condition(name, value, old.get(name), look.now) for name, value in wanted.items()), *others)
+    conditions, since = look.pod.status.conditions, _text(look.now)
+    for name, value in wanted.items():
+        status = "True" if value else "False"
+        conditions = meta.with_condition(
+            conditions, meta.Condition(type=name, status=status, last_transition_time=since)
+        )
+    return conditions
 
 
 def keep_foreign(status: core.PodStatus, newest: core.PodStatus) -> core.PodStatus:
@@ -469,12 +473,6 @@ def keep_foreign(status: core.PodStatus, newest: core.PodStatus) -> core.PodStat
     own = tuple(item for item in status.conditions if item.type in _OWN_CONDITIONS)
     others = tuple(item for item in newest.conditions if item.type not in _OWN_CONDITIONS)
     return msgspec.structs.replace(status, conditions=(*own, *others))
-
-
-def _condition(name: str, value: bool, old: meta.Condition | None, now: float) -> meta.Condition:
-    status = "True" if value else "False"
-    since = old.last_transition_time if old is not None and old.status == status else _text(now)
-    return meta.Condition(type=name, status=status, last_transition_time=since)
 
 
 def _container_id(seen: Seen) -> str:

@@ -17,7 +17,6 @@ from fairlead import errors
 from fairlead.plan.pod import admission
 from fairlead.wire.kubernetes import core, quantity
 
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 _ONE: Final = Fraction(1)
 _NOT_NEGATIVE: Final = "must be greater than or equal to 0"
 _COUNT: Final = "count/pods"
@@ -28,7 +27,7 @@ _STATED: Final = frozenset({"cpu", "memory", "requests.cpu", "requests.memory", 
 
 def usage(pod: core.Pod) -> dict[str, Fraction]:
     """Return what a pod takes, by the names that quotas use; one that ended only counts as an object."""
-    if pod.status.phase in _ENDED:
+    if pod.status.phase in core.ENDED_PHASES:
         return {_COUNT: _ONE}
     requests, limits = admission.effective_requests(pod.spec), admission.effective_limits(pod.spec)
     return {_COUNT: _ONE, "pods": _ONE, **_named(requests, limits)}

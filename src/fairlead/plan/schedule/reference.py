@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Final
 
 from fairlead.plan.pod import admission, affinity
-from fairlead.wire.kubernetes import core, quantity, selector
+from fairlead.wire.kubernetes import core, meta, quantity, selector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,11 +98,11 @@ def node_info(node: core.Node, pods: tuple[core.Pod, ...]) -> NodeInfo:
     """Return a node with the requests of the pods bound to it; ended pods take nothing."""
     taken: dict[str, Fraction] = {}
     for pod in pods:
-        if pod.status.phase in {"Succeeded", "Failed"}:
+        if pod.status.phase in core.ENDED_PHASES:
             continue
         for resource, value in pod_info(pod).requests.items():
             taken[resource] = taken.get(resource, Fraction(0)) + value
-    ready = next((item for item in node.status.conditions if item.type == "Ready"), None)
+    ready = meta.find_condition(node.status.conditions, "Ready")
     return NodeInfo(
         name=node.metadata.name,
         labels=node.metadata.labels,

@@ -14,12 +14,11 @@ import msgspec
 
 from fairlead import errors
 from fairlead.plan.pod import admission
-from fairlead.wire.kubernetes import core, names, quantity
+from fairlead.wire.kubernetes import core, meta, names, quantity
 
 ENDED: Final = frozenset({"succeeded", "failed", "stopped", "gone"})
 STARTED: Final = frozenset({"running", "crashed"}) | ENDED
 """States of a container whose process has run, or never will."""
-_FINAL: Final = frozenset({"Succeeded", "Failed"})
 _CRASH: Final = "CrashLoopBackOff"
 
 
@@ -125,13 +124,13 @@ class NodeList(msgspec.Struct, frozen=True, kw_only=True):
 
 def is_final(pod: core.Pod) -> bool:
     """Tell whether the pod has ended for good."""
-    return pod.status.phase in _FINAL
+    return pod.status.phase in core.ENDED_PHASES
 
 
 def state_of(pod: core.Pod) -> str:
     """Return the one word for where a pod is."""
     status = pod.status
-    if status.phase in _FINAL:
+    if status.phase in core.ENDED_PHASES:
         return "stopped" if status.reason == "Stopped" else status.phase.lower()
     if pod.metadata.deletion_timestamp is not None or names.STOP in pod.metadata.annotations:
         return "stopping"
@@ -219,7 +218,7 @@ def matches_object(event: core.Event, wanted: str) -> bool:
 
 def node_view(node: core.Node, pods: Iterable[core.Pod]) -> NodeView:
     """Describe a node and what the living pods bound to it have taken."""
-    ready = next((item for item in node.status.conditions if item.type == "Ready"), None)
+    ready = meta.find_condition(node.status.conditions, "Ready")
     states = {"True": "ready", "False": "notready"}
     used: dict[str, Fraction] = {}
     for pod in pods:

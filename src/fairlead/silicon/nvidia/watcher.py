@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from fairlead import errors, telemetry
+from fairlead.backoff import Backoff
 from fairlead.model.gpu import EventKind, GPUEvent
 from fairlead.model.ids import GPUUUID
 from fairlead.silicon import eventbus
@@ -81,7 +82,7 @@ class Watcher:
         return self._thread is None or not self._thread.is_alive()
 
     def _run(self) -> None:
-        pause = _BACKOFF_S[0]
+        pauses = Backoff(first_s=_BACKOFF_S[0], last_s=_BACKOFF_S[1], jitter=0)
         while not self._stop.is_set():
             started = time.monotonic()
             try:
@@ -89,9 +90,8 @@ class Watcher:
             except errors.FairleadError as error:
                 self._complain(error)
             if time.monotonic() - started > _BACKOFF_S[1]:
-                pause = _BACKOFF_S[0]
-            self._stop.wait(pause)
-            pause = min(pause * 2, _BACKOFF_S[1])
+                pauses.reset()
+            self._stop.wait(pauses.next())
 
     def _complain(self, error: errors.FairleadError) -> None:
         """Log an error once, not at every retry; a lost GPU is no error of the event source, LOST says it."""

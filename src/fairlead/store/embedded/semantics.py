@@ -14,6 +14,7 @@ from typing import Any
 from fairlead import errors
 from fairlead.store.embedded import document as documents
 from fairlead.store.embedded.document import Document
+from fairlead.wire.kubernetes import core
 
 POD = "v1/Pod"
 NODE = "v1/Node"
@@ -164,7 +165,7 @@ def delete(kind: str, old: Document, *, grace_s: int | None, now: dt.datetime) -
 def _grace(kind: str, old: Document, asked_s: int | None) -> int:
     """Return how long a deletion waits: only pods that a node may be running wait at all."""
     spec = old.get("spec", {})
-    ended = old.get("status", {}).get("phase") in {"Succeeded", "Failed"}
+    ended = old.get("status", {}).get("phase") in core.ENDED_PHASES
     if kind != POD or not spec.get("nodeName") or ended:
         return 0
     wait_s: int = spec.get("terminationGracePeriodSeconds", 30) if asked_s is None else asked_s

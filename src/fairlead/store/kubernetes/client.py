@@ -25,6 +25,7 @@ import yarl
 
 import fairlead
 from fairlead import errors, telemetry
+from fairlead.backoff import Backoff
 from fairlead.store.kubernetes import credentials, failure, flowcontrol
 
 JSON: Final = "application/json"
@@ -90,7 +91,7 @@ class Client:
         self._chance = chance
         self._bucket = flowcontrol.RateLimiter(per_s=limits.requests_per_s, burst=limits.burst)
         self._slots = asyncio.Semaphore(limits.at_once)
-        self._gate = flowcontrol.CircuitBreaker(flowcontrol.Backoff(first_s=0.2, last_s=2.0, chance=chance))
+        self._gate = flowcontrol.CircuitBreaker(Backoff(first_s=0.2, last_s=2.0, chance=chance))
         self._credentials = credentials.Credentials(access)
         self._session: aiohttp.ClientSession | None = None
         self._retired: aiohttp.ClientSession | None = None
@@ -123,9 +124,9 @@ class Client:
             headers={"User-Agent": _AGENT, "Accept": JSON, "Accept-Encoding": "identity"},
         )
 
-    def backoff(self) -> flowcontrol.Backoff:
+    def backoff(self) -> Backoff:
         """Return waits for one sequence of attempts."""
-        return flowcontrol.Backoff(first_s=0.2, last_s=30.0, chance=self._chance)
+        return Backoff(first_s=0.2, last_s=30.0, chance=self._chance)
 
     async def request(self, request: Request) -> bytes:
         """Return the body of the answer. Raises: what the server refused with; Unavailable: no answer in time."""

@@ -1,4 +1,4 @@
-"""How fast we ask an API server: a rate for all requests together, waits that grow after failures, and a gate.
+"""How fast we ask an API server: a rate for all requests together, and a gate while it fails.
 
 Both run on the event loop's clock, so a test with a virtual clock sees every wait without living through it.
 """
@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
-from collections.abc import Callable
 from typing import Final
+
+from fairlead.backoff import Backoff
 
 LONGEST_S: Final = 30.0
 """A server may ask to be left alone for longer; it is looked after once in this time."""
@@ -31,26 +31,6 @@ class RateLimiter:
         self._next += self._interval_s
         if wait_s > 0:
             await asyncio.sleep(wait_s)
-
-
-class Backoff:
-    """Waits that double, each shortened by up to half at random so that clients do not return together."""
-
-    def __init__(self, *, first_s: float, last_s: float, chance: Callable[[], float] = random.random) -> None:
-        self._first_s = first_s
-        self._last_s = last_s
-        self._chance = chance
-        self._next_s = first_s
-
-    def next(self) -> float:
-        """Return how long to wait now, in seconds."""
-        wait_s = self._next_s
-        self._next_s = min(self._last_s, wait_s * 2)
-        return wait_s * (0.5 + 0.5 * self._chance())
-
-    def reset(self) -> None:
-        """Begin again: something went well."""
-        self._next_s = self._first_s
 
 
 class CircuitBreaker:

@@ -6,11 +6,14 @@ Source: k8s.io/api/core/v1 types.go.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import msgspec
 
 from fairlead.wire.kubernetes.meta import Condition, ObjectMeta, Wire
+
+ENDED_PHASES: Final = frozenset({"Succeeded", "Failed"})
+"""Phases of a pod that never runs again."""
 
 
 class EnvVar(Wire, frozen=True):

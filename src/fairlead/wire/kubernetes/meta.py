@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import msgspec
@@ -62,6 +62,25 @@ class Condition(Wire, frozen=True):
     message: str = ""
     last_transition_time: str | None = None
     observed_generation: int | None = None
+
+
+def with_condition(conditions: Iterable[Condition], wanted: Condition) -> tuple[Condition, ...]:
+    """Return the conditions with the one of that type as wanted, in its old place, or at the end where it is new.
+
+    While its status stays the same it keeps the time of its last transition, whatever time `wanted` carries.
+    """
+    found = tuple(conditions)
+    for place, old in enumerate(found):
+        if old.type == wanted.type:
+            is_same = old.status == wanted.status
+            kept = msgspec.structs.replace(wanted, last_transition_time=old.last_transition_time) if is_same else wanted
+            return (*found[:place], kept, *found[place + 1 :])
+    return (*found, wanted)
+
+
+def find_condition(conditions: Iterable[Condition], name: str) -> Condition | None:
+    """Return the condition of that type, None where there is none."""
+    return next((item for item in conditions if item.type == name), None)
 
 
 class Object(Protocol):

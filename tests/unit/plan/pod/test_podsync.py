@@ -340,7 +340,7 @@ class PodLife(RuleBasedStateMachine):
         assert again.status == plan.status
         if plan.is_over:
             assert not any(one.phase != "exited" for one in seen)
-        if self.pod.status.phase in podsync.ENDED:
+        if self.pod.status.phase in core.ENDED_PHASES:
             assert plan.status == self.pod.status
         self.pod = _with(self.pod, plan)
         for act in plan.acts[:acts]:
@@ -365,7 +365,7 @@ class PodLife(RuleBasedStateMachine):
         alive = [one for one in self.engine.values() if one.container == act.container and one.phase != "exited"]
         assert not alive, f"{name} started beside {alive}"
         assert name not in self.engine
-        assert self.pod.status.phase not in podsync.ENDED
+        assert self.pod.status.phase not in core.ENDED_PHASES
         if self.pod.spec.restart_policy == "Never":
             assert act.attempt == 0
         assert act.attempt <= self.highest.get(act.container, -1) + 1
@@ -417,7 +417,7 @@ class PodLife(RuleBasedStateMachine):
     def an_end_is_an_end(self) -> None:
         if self.ended_with is not None:
             assert self.pod.status == self.ended_with
-        if self.pod.status.phase in podsync.ENDED:
+        if self.pod.status.phase in core.ENDED_PHASES:
             self.ended_with = self.pod.status
 
     @invariant()

@@ -268,14 +268,3 @@ def test_a_bucket_gives_a_burst_and_then_its_rate(pauses: list[float], burst: in
                 assert count <= burst + 2 * (later - at) + 1e-6
 
     virtualtime.run(scenario())
-
-
-@given(st.lists(st.floats(min_value=0, max_value=1), min_size=1, max_size=20))
-def test_waits_double_up_to_a_limit_and_lose_at_most_half(chances: list[float]) -> None:
-    left = iter(chances)
-    backoff = flowcontrol.Backoff(first_s=0.5, last_s=8, chance=lambda: next(left))
-    for number, _ in enumerate(chances):
-        full_s = min(8.0, 0.5 * 2**number)
-        assert full_s / 2 <= backoff.next() <= full_s
-    backoff.reset()
-    assert flowcontrol.Backoff(first_s=0.5, last_s=8, chance=lambda: 1.0).next() == 0.5

@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 
 from fairlead import errors
+from fairlead.backoff import Backoff
 from fairlead.store.kubernetes import client, flowcontrol
 from tests.unit.store import virtualtime
 from tests.unit.store.kubernetes import scriptedserver as scripted
@@ -16,7 +17,7 @@ _GET = client.Request(method="GET", path="/api/v1/pods")
 
 
 def _gate() -> flowcontrol.CircuitBreaker:
-    return flowcontrol.CircuitBreaker(flowcontrol.Backoff(first_s=0.2, last_s=2.0, chance=lambda: 1.0))
+    return flowcontrol.CircuitBreaker(Backoff(first_s=0.2, last_s=2.0, chance=lambda: 1.0))
 
 
 async def _ask_for_ever(gate: flowcontrol.CircuitBreaker, asked: list[float]) -> None:
