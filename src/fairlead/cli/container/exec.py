@@ -23,12 +23,10 @@ from typing import Any, Final
 
 import click
 import msgspec
-from websockets import exceptions as websocket_exceptions
-from websockets.sync import client as websocket
 
 from fairlead import errors
 from fairlead.cli.core import client as api
-from fairlead.cli.core import options
+from fairlead.cli.core import options, transport
 from fairlead.cli.core.client import Client
 from fairlead.serve.api import problem
 
@@ -39,10 +37,12 @@ _RESIZED: Final = b"r"
 
 @dataclass(slots=True)
 class _Session:
-    connection: websocket.ClientConnection
+    connection: transport.Session
     wakes: tuple[int, int] = field(default_factory=os.pipe)
     last: dict[str, Any] | None = None
     """The service's closing frame."""
+    failure: OSError | None = None
+    """Why output could not be written, a closed pipe for one."""
 
 
 @click.command("exec", context_settings={"allow_interspersed_args": False})
@@ -85,6 +85,8 @@ def _carry(session: _Session, *, stdin: bool, terminal: bool) -> int:
         reader.join()
     for end in session.wakes:
         os.close(end)
+    if session.failure is not None:
+        raise session.failure
     if session.last is None:
         raise errors.Unavailable("the service broke off the session", reason="ServiceBrokeOff", hint="its log says why")
     if "problem" in session.last:
@@ -94,14 +96,14 @@ def _carry(session: _Session, *, stdin: bool, terminal: bool) -> int:
 
 def _read(session: _Session) -> None:
     try:
-        for frame in session.connection:
+        for frame in session.connection.frames():
             if isinstance(frame, bytes):
                 sys.stdout.buffer.write(frame)
                 sys.stdout.buffer.flush()
             else:
                 session.last = json.loads(frame)
-    except (websocket_exceptions.ConnectionClosed, OSError):
-        pass  # told apart by the missing closing frame
+    except OSError as error:
+        session.failure = error
     finally:
         os.write(session.wakes[1], _ENDED)
 
@@ -110,20 +112,19 @@ def _write(session: _Session, *, stdin: bool) -> None:
     """Pass keys and sizes on until the process ends."""
     keyboard = sys.stdin.fileno() if stdin else None
     wake = session.wakes[0]
-    with contextlib.suppress(websocket_exceptions.ConnectionClosed):
-        if not stdin:
-            session.connection.send(json.dumps({"eof": True}))
-        while True:
-            ready, _, _ = select.select([wake] if keyboard is None else [wake, keyboard], [], [])
-            if wake in ready:
-                if _ENDED in (signals := os.read(wake, 64)):
-                    return
-                if _RESIZED in signals:
-                    _send_size(session)
-            elif keyboard is not None:
-                data = os.read(keyboard, _CHUNK)
-                session.connection.send(data if data else json.dumps({"eof": True}))
-                keyboard = keyboard if data else None
+    if not stdin:
+        session.connection.send(json.dumps({"eof": True}))
+    while True:
+        ready, _, _ = select.select([wake] if keyboard is None else [wake, keyboard], [], [])
+        if wake in ready:
+            if _ENDED in (signals := os.read(wake, 64)):
+                return
+            if _RESIZED in signals:
+                _send_size(session)
+        elif keyboard is not None:
+            data = os.read(keyboard, _CHUNK)
+            session.connection.send(data if data else json.dumps({"eof": True}))
+            keyboard = keyboard if data else None
 
 
 def _send_size(session: _Session) -> None:

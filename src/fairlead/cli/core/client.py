@@ -1,7 +1,8 @@
-"""The client of the API, over a unix socket or HTTP; every verb that asks the service goes through it.
+"""The client of the API; every verb that asks the service goes through it.
 
-A problem document becomes the error it describes, so that the same error has the same message, hint and exit code
-whether it was raised here or in the service.
+It says what the API's paths mean and leaves how bytes travel to a `transport.Transport`. A problem document becomes
+the error it describes, so that the same error has the same message, hint and exit code whether it was raised here or
+in the service.
 """
 
 from __future__ import annotations
@@ -9,16 +10,14 @@ from __future__ import annotations
 import contextlib
 import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-import httpx
 import msgspec
-from websockets import exceptions as websocket_exceptions
-from websockets.sync import client as websocket
 
 from fairlead import errors
+from fairlead.cli.core import httptransport, transport
 from fairlead.plan.trace import Trace
 from fairlead.serve.api import problem
 from fairlead.serve.v1 import machineview, view
@@ -26,41 +25,28 @@ from fairlead.serve.v1.view import ContainerView
 
 T = TypeVar("T")
 
-_UNIX: Final = "http+unix://"
 _TIMEOUT_S: Final = 60.0
-_CONNECT_S: Final = 5.0
+_ERROR: Final = 400
+"""The lowest status that is an error."""
 
 
 class Client:
     """One service."""
 
-    def __init__(self, url: str, *, namespace: str = "default", cluster: str = "") -> None:
-        """Take an address: `http+unix:///run/fairlead/api.sock` or the socket's path alone, `http://…`, `https://…`.
+    def __init__(self, carrier: transport.Transport, *, namespace: str = "default", cluster: str = "") -> None:
+        """Take what carries the requests.
 
         Args:   namespace: meant where none is named.   cluster: address of the API server behind it; empty: none.
-        Raises: Invalid (`URLInvalid`).
         """
         self.namespace = namespace
         self.cluster = cluster
         self.refusal = ""
         """Why nothing is changed through this client; empty: it may be."""
-        url = f"{_UNIX}{url}" if url.startswith("/") else url
-        self.url = url
-        self._socket = Path(url.removeprefix(_UNIX)) if url.startswith(_UNIX) else None
-        if self._socket is None and urllib.parse.urlsplit(url).scheme not in {"http", "https"}:
-            message = f'address "{url}" is neither {_UNIX}/PATH nor http(s)://'
-            raise errors.Invalid(message, reason="URLInvalid", hint="set --url or FAIRLEAD_URL")
-        self._base = "http://fairlead" if self._socket else url.rstrip("/")
-        self._http = httpx.Client(
-            base_url=self._base,
-            transport=httpx.HTTPTransport(uds=str(self._socket)) if self._socket else None,
-            timeout=httpx.Timeout(_TIMEOUT_S, connect=_CONNECT_S),
-            trust_env=self._socket is None,
-        )
+        self._transport = carrier
 
     def close(self) -> None:
         """Let connections go; idempotent."""
-        self._http.close()
+        self._transport.close()
 
     def __enter__(self) -> Self:
         """Use it for a block."""
@@ -86,51 +72,54 @@ class Client:
         Args:    params: None values are left out.   body: sent as JSON.   content: sent as it is.
         Raises:  whatever the service's problem says; Unavailable: it does not answer; ProtocolError: not our API.
         """
-        self._raise_refusal(method)
-        data = msgspec.json.encode(body) if body is not None else content
-        headers = {"content-type": "application/json"} if body is not None else {}
-        with self._translated():
-            answer = self._http.request(
-                method, path, params=_given(params), content=data, headers=headers, timeout=timeout_s
-            )
-        self._raise_problem(answer)
+        with self._sent(method, path, params, body, content=content, timeout_s=timeout_s) as answer:
+            data = answer.read()
         try:
-            return msgspec.json.decode(answer.content or b"null", type=kind)
+            return msgspec.json.decode(data or b"null", type=kind)
         except msgspec.MsgspecError as error:
-            message = f"{self.url} answered {method} {path} with what is not ours: {error}"
+            message = f"{self._transport.address} answered {method} {path} with what is not ours: {error}"
             raise errors.ProtocolError(message, reason="AnswerUnreadable", hint="is it a fairlead service?") from error
-
-    def _raise_refusal(self, method: str) -> None:
-        if self.refusal and method != "GET":
-            hint = "name it: `fairlead --kubeconfig FILE …` or `fairlead --context NAME …`"
-            raise errors.RequestError(self.refusal, reason="ClusterNotNamed", hint=hint)
 
     @contextlib.contextmanager
     def stream(
         self, method: str, path: str, *, params: Mapping[str, Any] | None = None, body: Any = None
     ) -> Iterator[Iterator[bytes]]:
         """Open an answer that comes in pieces; leaving the block closes it. Raises: as `call`."""
-        self._raise_refusal(method)
-        data = msgspec.json.encode(body) if body is not None else None
-        headers = {"content-type": "application/json"} if body is not None else {}
-        timeout = httpx.Timeout(None, connect=_CONNECT_S)
-        request = self._http.build_request(
-            method, path, params=_given(params), content=data, headers=headers, timeout=timeout
-        )
-        with self._translated():
-            answer = self._http.send(request, stream=True)
-        try:
-            if answer.is_error:
-                with self._translated():
-                    answer.read()
-                self._raise_problem(answer)
-            yield self._pieces(answer)
-        finally:
-            answer.close()
+        with self._sent(method, path, params, body) as answer:
+            yield answer.pieces()
 
-    def _pieces(self, answer: httpx.Response) -> Iterator[bytes]:
-        with self._translated():
-            yield from answer.iter_raw()
+    @contextlib.contextmanager
+    def _sent(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, Any] | None,
+        body: Any,
+        *,
+        content: bytes | None = None,
+        timeout_s: float | None = None,
+    ) -> Iterator[transport.Answer]:
+        """Send one request and give its answer, which is not an error."""
+        if self.refusal and method != "GET":
+            hint = "name it: `fairlead --kubeconfig FILE …` or `fairlead --context NAME …`"
+            raise errors.RequestError(self.refusal, reason="ClusterNotNamed", hint=hint)
+        request = transport.Request(
+            method=method,
+            target=_target(path, params or {}),
+            headers={"content-type": "application/json"} if body is not None else {},
+            body=msgspec.json.encode(body) if body is not None else content,
+        )
+        with self._transport.send(request, timeout_s=timeout_s) as answer:
+            if answer.status >= _ERROR:
+                raise self._error(answer)
+            yield answer
+
+    def _error(self, answer: transport.Answer) -> errors.FairleadError:
+        try:
+            return problem.error_of(msgspec.json.decode(answer.read(), type=problem.Problem))
+        except msgspec.MsgspecError:
+            message = f"{self._transport.address} answered with status {answer.status}, which is not a problem of ours"
+            return errors.ProtocolError(message, reason="AnswerUnreadable", hint="is it a fairlead service?")
 
     def lines(
         self, method: str, path: str, *, params: Mapping[str, Any] | None = None, body: Any = None
@@ -146,55 +135,9 @@ class Client:
                         raise problem.error_of(msgspec.convert(value["problem"], problem.Problem))
                     yield value
 
-    def connect(self, path: str, params: Sequence[tuple[str, str]]) -> websocket.ClientConnection:
+    def connect(self, path: str, params: Sequence[tuple[str, str]]) -> AbstractContextManager[transport.Session]:
         """Open a WebSocket. Raises: Unavailable: the service does not answer, or refuses the upgrade."""
-        query = urllib.parse.urlencode(params)
-        uri = f"ws{self._base.removeprefix('http')}{path}?{query}"
-        try:
-            if self._socket is not None:
-                return websocket.unix_connect(str(self._socket), uri, open_timeout=_CONNECT_S, max_size=None)
-            return websocket.connect(uri, open_timeout=_CONNECT_S, max_size=None)
-        except (OSError, TimeoutError, websocket_exceptions.WebSocketException) as error:
-            raise self._unreachable(error) from error
-
-    @contextlib.contextmanager
-    def _translated(self) -> Iterator[None]:
-        if self._socket is not None and not self._socket.exists():
-            raise self._missing(self._socket)
-        try:
-            yield
-        except httpx.ReadTimeout as error:
-            message = f"the service at {self.url} took longer than {_TIMEOUT_S:.0f} s to answer"
-            raise errors.Unavailable(message, reason="ServiceSlow", hint="its log says what it waits for") from error
-        except (httpx.ReadError, httpx.RemoteProtocolError) as error:
-            message = f"the service at {self.url} broke off: {error}"
-            raise errors.Unavailable(message, reason="ServiceBrokeOff", hint="its log says why") from error
-        except httpx.HTTPError as error:
-            raise self._unreachable(error) from error
-
-    def _missing(self, path: Path) -> errors.Unavailable:
-        message = f"no service runs here: {path} does not exist"
-        hint = "start one with `fairlead up`; --url chooses another one, --kubeconfig a Kubernetes cluster"
-        return errors.Unavailable(message, reason="ServiceUnreachable", hint=hint)
-
-    def _unreachable(self, error: Exception) -> errors.Unavailable:
-        if self._socket is not None and not self._socket.exists():
-            return self._missing(self._socket)
-        if "Permission denied" in str(error):
-            message, hint = f"{self._socket} may be opened by its owner only", "use the account that ran `fairlead up`"
-        else:
-            message, hint = f"the service at {self.url} does not answer: {error}", "`fairlead doctor` says more"
-        return errors.Unavailable(message, reason="ServiceUnreachable", hint=hint)
-
-    def _raise_problem(self, answer: httpx.Response) -> None:
-        if not answer.is_error:
-            return
-        try:
-            found = msgspec.json.decode(answer.content, type=problem.Problem)
-        except msgspec.MsgspecError as error:
-            message = f"{self.url} answered {answer.status_code} {answer.reason_phrase}"
-            raise errors.ProtocolError(message, reason="AnswerUnreadable", hint="is it a fairlead service?") from error
-        raise problem.error_of(found)
+        return self._transport.connect(f"{path}?{urllib.parse.urlencode(params)}")
 
     def get(self, path: str, *, params: Mapping[str, Any] | None = None) -> Any:
         """Return what a path answers, as plain JSON values."""
@@ -255,5 +198,12 @@ def container_path(name: str) -> str:
     return f"/v1/containers/{urllib.parse.quote(name, safe='')}"
 
 
-def _given(params: Mapping[str, Any] | None) -> dict[str, Any]:
-    return {key: value for key, value in (params or {}).items() if value is not None}
+def at(url: str) -> Client:
+    """Return the client of the service at an address. Raises: Invalid (`URLInvalid`)."""
+    return Client(httptransport.HTTPTransport(url))
+
+
+def _target(path: str, params: Mapping[str, Any]) -> str:
+    """Return path and query; None values are left out, sequences repeated."""
+    query = urllib.parse.urlencode({key: value for key, value in params.items() if value is not None}, doseq=True)
+    return f"{path}?{query}" if query else path

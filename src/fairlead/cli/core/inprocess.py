@@ -18,6 +18,7 @@ from typing import Final
 
 from fairlead import __version__, settings, telemetry
 from fairlead.cli.core import client as api
+from fairlead.cli.core import httptransport
 from fairlead.cli.doctor import cluster_facts
 from fairlead.serve import server as api_door
 from fairlead.serve.api import app, dependencies
@@ -53,7 +54,8 @@ def opened(config: settings.Settings, access: credentials.Access, *, refusal: st
             serving.result()
         loop, stop = ready.result()
         try:
-            with api.Client(str(path), namespace=access.namespace, cluster=access.cluster.server) as client:
+            carrier = httptransport.HTTPTransport(str(path))
+            with api.Client(carrier, namespace=access.namespace, cluster=access.cluster.server) as client:
                 client.refusal = refusal
                 yield client
         finally:

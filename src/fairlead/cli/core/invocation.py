@@ -71,7 +71,7 @@ class Invocation:
         if not meant.is_cluster:
             from fairlead.cli.core import client
 
-            with client.Client(meant.url) as one:
+            with client.at(meant.url) as one:
                 yield one
             return
         # Only a cluster costs its client and an application in this process.

@@ -38,7 +38,7 @@ def down(config: settings.Settings, keep: bool, timeout_s: float, grace_s: int) 
         click.echo(f"nothing runs with state folder {config.state.folder}")
         return
     if not keep:
-        _remove_containers(client.Client(str(config.api_socket)), grace_s, deadline)
+        _remove_containers(client.at(str(config.api_socket)), grace_s, deadline)
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
     while running_pid(lock) is not None:

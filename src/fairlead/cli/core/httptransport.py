@@ -1,0 +1,232 @@
+"""The transport over HTTP/1.1: a unix socket, `http://` or `https://`.
+
+The standard library's client, because it loads in 25 ms where httpx takes 300 (its command line draws rich and pygments
+in) and every verb that asks the service pays that. Each request has a connection of its own, so a stream may stay open
+beside other requests; on a unix socket that costs 0.1 ms. `websockets`, another 120 ms, is loaded by the first session.
+
+TCP addresses go through the proxy that the environment names (HTTP_PROXY, HTTPS_PROXY, NO_PROXY), as for other
+programs.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import socket
+import urllib.parse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from fairlead import errors
+from fairlead.cli.core import transport
+
+if TYPE_CHECKING:
+    from websockets.sync.client import ClientConnection
+
+UNIX: Final = "http+unix://"
+_CONNECT_S: Final = 5.0
+_PIECE: Final = 1 << 16
+_START_HINT: Final = "start one with `fairlead up`; --url chooses another one, --kubeconfig a Kubernetes cluster"
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP over a unix socket."""
+
+    def __init__(self, path: str) -> None:
+        """Connect to `path` with the first request."""
+        super().__init__("fairlead", timeout=_CONNECT_S)
+        self._path = path
+
+    def connect(self) -> None:
+        """Open the socket."""
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+class HTTPTransport:
+    """One service, by its address."""
+
+    def __init__(self, url: str) -> None:
+        """Take an address: `http+unix:///run/fairlead/api.sock` or the socket's path alone, `http://…`, `https://…`.
+
+        Raises: Invalid (`URLInvalid`).
+        """
+        url = f"{UNIX}{url}" if url.startswith("/") else url
+        self._socket = Path(url.removeprefix(UNIX)) if url.startswith(UNIX) else None
+        self._url = urllib.parse.urlsplit("http://fairlead" if self._socket else url)
+        if self._url.scheme not in {"http", "https"} or not self._url.hostname or not _has_port(self._url):
+            message = f'address "{url}" is neither {UNIX}/PATH nor http(s)://HOST[:PORT]'
+            raise errors.Invalid(message, reason="URLInvalid", hint="set --url or FAIRLEAD_URL")
+        self._host = self._url.netloc.rpartition("@")[2]
+        self._address = url if self._socket else f"{self._url.scheme}://{self._host}{self._url.path}"
+
+    @property
+    def address(self) -> str:
+        """See `transport.Transport.address`."""
+        return self._address
+
+    def close(self) -> None:
+        """See `transport.Transport.close`; connections end with their requests."""
+
+    @contextlib.contextmanager
+    def send(self, request: transport.Request, *, timeout_s: float | None) -> Iterator[_Answer]:
+        """See `transport.Transport.send`."""
+        connection, prefix = self._connection()
+        with contextlib.closing(connection):
+            try:
+                connection.connect()
+            except OSError as error:
+                raise self._unreachable(error) from error
+            connection.sock.settimeout(timeout_s)
+            answer = _Answer(self._address, timeout_s)
+            with answer.translated():
+                target = f"{prefix}{self._url.path.rstrip('/')}{request.target}"
+                connection.request(request.method, target, request.body, {**request.headers, **self._authorization()})
+                answer.response = connection.getresponse()
+            with contextlib.closing(answer.response):
+                answer.check()
+                yield answer
+
+    def _connection(self) -> tuple[http.client.HTTPConnection, str]:
+        """Return a connection that is not open yet, and what stands before each target (a proxy wants all of it)."""
+        if self._socket is not None:
+            return _UnixConnection(str(self._socket)), ""
+        kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
+        proxy = _proxy(self._url)
+        if proxy is None:
+            return kind(str(self._url.hostname), self._url.port, timeout=_CONNECT_S), ""
+        connection = kind(str(proxy.hostname), proxy.port or 80, timeout=_CONNECT_S)
+        if self._url.scheme == "https":
+            connection.set_tunnel(str(self._url.hostname), self._url.port or 443)
+            return connection, ""
+        return connection, f"http://{self._host}"
+
+    def _authorization(self) -> dict[str, str]:
+        """Return the header for a user name and password that stand in the address."""
+        if self._url.username is None:
+            return {}
+        pair = ":".join(urllib.parse.unquote(text or "") for text in (self._url.username, self._url.password))
+        return {"authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
+
+    @contextlib.contextmanager
+    def connect(self, target: str) -> Iterator[_Session]:
+        """See `transport.Transport.connect`."""
+        from websockets import exceptions
+        from websockets.sync import client as websocket
+
+        uri = f"{self._url.scheme.replace('http', 'ws')}://{self._url.netloc}{self._url.path.rstrip('/')}{target}"
+        try:
+            if self._socket is not None:
+                connection = websocket.unix_connect(str(self._socket), uri, open_timeout=_CONNECT_S, max_size=None)
+            else:
+                connection = websocket.connect(uri, open_timeout=_CONNECT_S, max_size=None)
+        except (OSError, TimeoutError, exceptions.WebSocketException) as error:
+            raise self._unreachable(error) from error
+        with connection:
+            yield _Session(connection)
+
+    def _unreachable(self, error: Exception) -> errors.Unavailable:
+        message, hint = f"the service at {self._address} does not answer: {error}", "`fairlead doctor` says more"
+        if self._socket is not None and isinstance(error, FileNotFoundError):
+            message, hint = f"no service runs here: {self._socket} does not exist", _START_HINT
+        elif self._socket is not None and isinstance(error, PermissionError):
+            message, hint = f"{self._socket} may be opened by its owner only", "use the account that ran `fairlead up`"
+        return errors.Unavailable(message, reason="ServiceUnreachable", hint=hint)
+
+
+class _Answer:
+    """See `transport.Answer`."""
+
+    response: http.client.HTTPResponse
+
+    def __init__(self, address: str, timeout_s: float | None) -> None:
+        """Take what error messages name."""
+        self._address, self._timeout_s = address, timeout_s
+
+    @property
+    def status(self) -> int:
+        """See `transport.Answer.status`."""
+        return self.response.status
+
+    def check(self) -> None:
+        """Raise Unavailable where the head does not say how long the body is, as our service always does.
+
+        The end of the connection would be the end of the body then, and an answer that broke off in its head would
+        read as a whole one that is empty.
+        """
+        with self.translated():
+            if self.response.length is None and not self.response.chunked:
+                raise http.client.IncompleteRead(b"")
+
+    def read(self) -> bytes:
+        """See `transport.Answer.read`."""
+        with self.translated():
+            return self.response.read()
+
+    def pieces(self) -> Iterator[bytes]:
+        """See `transport.Answer.pieces`."""
+        with self.translated():
+            while piece := self.response.read1(_PIECE):
+                yield piece
+            if self.response.length:  # read1 reports the end of the connection as the end of the body
+                raise http.client.IncompleteRead(b"", self.response.length)
+
+    @contextlib.contextmanager
+    def translated(self) -> Iterator[None]:
+        """Raise what a connection does wrong after it was opened as errors of ours."""
+        try:
+            yield
+        except TimeoutError as error:
+            message = f"the service at {self._address} took longer than {self._timeout_s or 0:.0f} s to answer"
+            raise errors.Unavailable(message, reason="ServiceSlow", hint="its log says what it waits for") from error
+        except (OSError, http.client.HTTPException) as error:
+            message = f"the service at {self._address} broke off: {error or type(error).__name__}"
+            raise errors.Unavailable(message, reason="ServiceBrokeOff", hint="its log says why") from error
+
+
+@dataclass(slots=True)
+class _Session:
+    """See `transport.Session`."""
+
+    connection: ClientConnection
+
+    def frames(self) -> Iterator[bytes | str]:
+        """See `transport.Session.frames`."""
+        from websockets import exceptions
+
+        with contextlib.suppress(exceptions.ConnectionClosed, OSError):
+            yield from self.connection
+
+    def send(self, frame: bytes | str) -> None:
+        """See `transport.Session.send`."""
+        from websockets import exceptions
+
+        with contextlib.suppress(exceptions.ConnectionClosed, OSError):
+            self.connection.send(frame)
+
+
+def _has_port(url: urllib.parse.SplitResult) -> bool:
+    """Tell whether the port is a number of a port, or left out."""
+    try:
+        return url.port is None or url.port > 0
+    except ValueError:
+        return False
+
+
+def _proxy(url: urllib.parse.SplitResult) -> urllib.parse.SplitResult | None:
+    """Return the proxy that the environment names for an address. Raises: Invalid (`ProxyInvalid`)."""
+    import urllib.request
+
+    named = urllib.request.getproxies().get(url.scheme)
+    if not named or urllib.request.proxy_bypass(url.netloc.rpartition("@")[2]):
+        return None
+    proxy = urllib.parse.urlsplit(named if "://" in named else f"http://{named}")
+    if proxy.scheme != "http" or not proxy.hostname or proxy.username is not None or not _has_port(proxy):
+        message = f"the proxy for {url.scheme} in the environment is not of the form http://HOST:PORT"
+        hint = f"change {url.scheme.upper()}_PROXY, or add {url.hostname} to NO_PROXY"
+        raise errors.Invalid(message, reason="ProxyInvalid", hint=hint)
+    return proxy

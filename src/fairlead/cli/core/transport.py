@@ -1,0 +1,77 @@
+"""The port between the client and whatever carries its requests: a socket, or the application in this process.
+
+A transport carries one request and gives its answer in pieces as they come, or opens one WebSocket. It knows nothing of
+the API: bodies are bytes, and an answer of any status is an answer. `httptransport` fulfils it over HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request."""
+
+    method: str
+    target: str
+    """Path and query, percent-encoded: `/v1/containers?all=true`."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+
+
+class Answer(Protocol):
+    """One answer: its head is here, its body may still be coming."""
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        ...
+
+    def read(self) -> bytes:
+        """Return the rest of the body. Raises: Unavailable (`ServiceBrokeOff`, `ServiceSlow`)."""
+        ...
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the body as it comes. Raises: as `read`."""
+        ...
+
+
+class Session(Protocol):
+    """One WebSocket. One thread may read while another one sends."""
+
+    def frames(self) -> Iterator[bytes | str]:
+        """Yield what the service sends until either side closes or the connection breaks."""
+        ...
+
+    def send(self, frame: bytes | str) -> None:
+        """Send one frame; after the end nothing is sent and nothing raised, since `frames` has ended."""
+        ...
+
+
+class Transport(Protocol):
+    """What carries requests to one service. Several requests may be open at once, from several threads."""
+
+    @property
+    def address(self) -> str:
+        """The service's address as error messages name it, without passwords."""
+        ...
+
+    def send(self, request: Request, *, timeout_s: float | None) -> AbstractContextManager[Answer]:
+        """Send one request and give its answer; leaving the block drops what was not read.
+
+        Args:    timeout_s: how long the service may be silent; None: for ever.
+        Raises:  Unavailable: `ServiceUnreachable`, `ServiceSlow`, `ServiceBrokeOff`.
+        """
+        ...
+
+    def connect(self, target: str) -> AbstractContextManager[Session]:
+        """Open a WebSocket at a path and query. Raises: Unavailable (`ServiceUnreachable`): not there, or refused."""
+        ...
+
+    def close(self) -> None:
+        """Let connections go; idempotent."""
+        ...
