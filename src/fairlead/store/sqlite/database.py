@@ -1,8 +1,9 @@
 """The state file: made whole, looked at before it is trusted, and left alone when it cannot be.
 
 A new file is built under another name and linked into place, so that an empty file at the final name is always damage
-and never a beginning. An existing file is opened read-only first; only one of our schema that passes SQLite's check is
-opened for writing. Foreign, damaged or newer state is refused with the file named and never written to. Nothing here
+and never a beginning. An existing file is opened read-only first; only one of a schema we know that passes SQLite's
+check is opened for writing, and brought to the present schema in one transaction. A new file takes the same steps, so
+both are equal. Foreign, damaged or newer state is refused with the file named and never written to. Nothing here
 opens the file except through SQLite: closing any other descriptor of it would drop SQLite's locks in this process.
 Source: SQLite "How To Corrupt An SQLite Database File" 2.2; "Write-Ahead Logging"; "Result and Error Codes".
 """
@@ -15,13 +16,13 @@ import os
 import sqlite3
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from fairlead import errors, files
+from fairlead import errors, files, telemetry
 
-SCHEMA = 1
+SCHEMA = 2
 APPLICATION_ID = 0x4641_4952
 """`FAIR`: tells our state from any other SQLite file."""
 BUSY_S = 5.0
@@ -31,10 +32,10 @@ _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _REFUSED = {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH}
 _OCCUPIED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
 
-_STATEMENTS = """
+_SCHEMA_1 = """
 BEGIN;
 CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-INSERT INTO meta VALUES ('version', 0), ('forgotten', 0);
+INSERT INTO meta VALUES ('version', 0), ('forgotten', 0), ('schema', 1);
 CREATE TABLE objects (
     kind TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL,
     uid TEXT NOT NULL, version INTEGER NOT NULL, document TEXT NOT NULL,
@@ -49,6 +50,24 @@ CREATE TABLE owners (
 CREATE TABLE changes (version INTEGER PRIMARY KEY, kind TEXT NOT NULL, before TEXT, after TEXT);
 COMMIT;
 """
+
+
+def _about(field: str) -> tuple[str, str]:
+    """Return the statements that index what Events are about; other kinds have no such column and cost nothing.
+
+    The columns are computed from the document, so an older process that still has the file open keeps them right.
+    """
+    found = f"json_extract(document, '$.involvedObject.{field}')"
+    value = f"CASE WHEN kind = 'v1/Event' AND json_valid(document) THEN {found} END"
+    column = f"about_{field}"
+    return (
+        f"ALTER TABLE objects ADD COLUMN {column} TEXT GENERATED ALWAYS AS ({value}) VIRTUAL",
+        f"CREATE INDEX objects_{column} ON objects ({column}, kind, namespace, name) WHERE {column} IS NOT NULL",
+    )
+
+
+_STEPS: Mapping[int, Sequence[str]] = {1: (*_about("uid"), *_about("name"))}
+"""What leads from each schema to the next."""
 
 
 def sidecars(path: Path) -> tuple[Path, ...]:
@@ -73,7 +92,8 @@ def ensure(path: Path) -> None:
                 raise OSError(errno.EINVAL, "it is not a regular file")
             if not found.st_size:
                 _damaged(path, "it is empty")
-            _inspect(path)
+            if _inspect(path) < SCHEMA:
+                _migrate(path)
 
 
 def connect(path: Path, *, writes: bool) -> sqlite3.Connection:
@@ -98,8 +118,8 @@ def _create(path: Path) -> None:
         with contextlib.closing(_open(new, mode="rw")) as connection:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.executescript(_STATEMENTS)
-            connection.execute("INSERT INTO meta VALUES ('schema', ?)", (SCHEMA,))
+            connection.executescript(_SCHEMA_1)
+            _advance(connection)
         with contextlib.suppress(FileExistsError):  # another process was first, with the same content
             path.hardlink_to(new)
         files.flush_folder(path.parent)
@@ -115,7 +135,33 @@ def _refuse_orphaned_log(path: Path) -> None:
         _damaged(path, f"it is missing, but its write-ahead log {log.name} is there")
 
 
-def _inspect(path: Path) -> None:
+def _migrate(path: Path) -> None:
+    """Bring a file that an older version wrote to the present schema: all of it, on disk, or nothing."""
+    with contextlib.closing(connect(path, writes=True)) as connection:
+        was = _advance(connection)
+    if was < SCHEMA:
+        telemetry.log.info("state file migrated", path=str(path), state=f"schema {was} to {SCHEMA}")
+
+
+def _advance(connection: sqlite3.Connection) -> int:
+    """Take every step that is left; returns the schema it found. Another process may have been first."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        was: int = connection.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone()[0]
+        for schema in range(was, SCHEMA):
+            for statement in _STEPS[schema]:
+                connection.execute(statement)
+        connection.execute("UPDATE meta SET value = max(value, ?) WHERE name = 'schema'", (SCHEMA,))
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return was
+
+
+def _inspect(path: Path) -> int:
+    """Return the schema of a whole file. Raises: ProtocolError."""
     with contextlib.closing(_open(path, mode="ro")) as connection:
         if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
             _damaged(path, "it is an SQLite file of another program")
@@ -126,11 +172,14 @@ def _inspect(path: Path) -> None:
         problem = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if problem != "ok":
             _damaged(path, str(problem).replace("\n", " "))
+        return int(row[0])
 
 
 def _check_schema(path: Path, schema: object) -> None:
-    if schema != SCHEMA:
-        message = f"state file {path} has schema {schema}, this version reads schema {SCHEMA}"
+    if not isinstance(schema, int) or schema < 1:
+        _damaged(path, f"its schema is {schema!r}")
+    if schema > SCHEMA:
+        message = f"state file {path} has schema {schema}, this version reads schemas up to {SCHEMA}"
         hint = "run the version of fairlead that wrote it; the file is untouched"
         raise errors.ProtocolError(message, reason="StateFromNewerVersion", hint=hint, path=str(path))
 

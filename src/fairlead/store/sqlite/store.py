@@ -17,18 +17,22 @@ import sqlite3
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 from fairlead import errors, telemetry
 from fairlead.store import port
 from fairlead.store.embedded import document as documents
-from fairlead.store.embedded import history, transaction, typed, validation
+from fairlead.store.embedded import history, match, transaction, typed, validation
 from fairlead.store.embedded.document import Document, Key
 from fairlead.store.sqlite import database, notify
+from fairlead.wire.kubernetes import core
 
 _FEED_KEPT = 1024
 _BATCH = 64
 _RECORDS_AT_ONCE = 512
+_EVENT: Final = match.kind_of(core.Event)
+_INDEXED: Final = {"involvedObject.uid": "about_uid", "involvedObject.name": "about_name"}
+"""Fields of Events by which `database` indexes them."""
 
 _Pending: TypeAlias = tuple[typed.Act, concurrent.futures.Future[Document]]
 
@@ -207,8 +211,9 @@ class _SQLiteRows:
         else:
             validation.check_size(after, text)
             self._run(
-                "INSERT INTO objects VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
-                "uid = excluded.uid, version = excluded.version, document = excluded.document",
+                "INSERT INTO objects (kind, namespace, name, uid, version, document) VALUES (?, ?, ?, ?, ?, ?) "
+                "ON CONFLICT DO UPDATE SET uid = excluded.uid, version = excluded.version, "
+                "document = excluded.document",
                 *key,
                 after["metadata"]["uid"],
                 version,
@@ -276,14 +281,18 @@ def _records(connection: sqlite3.Connection, position: int, *, limit: int) -> li
 def _narrow(kind: str, selector: port.Selector) -> tuple[str, list[str]]:
     """Return a condition, constant but for `?`, that keeps out of Python most of what the selector does not take.
 
-    Only text that is there and differs rules a field out: absent ones may have a default that `match` knows.
+    Only text that is there and differs rules a field out: absent ones may have a default that `match` knows. What
+    an Event is about has none but "", so it is looked up in the index.
     """
     terms, values = ["kind = ?"], [kind]
     if selector.namespace is not None:
         terms.append("namespace = ?")
         values.append(selector.namespace)
     for field, wanted in selector.fields.items():
-        if '"' not in field:  # SQLite's paths cannot escape one
+        if kind == _EVENT and field in _INDEXED and wanted:
+            terms.append(f"{_INDEXED[field]} = ?")
+            values.append(wanted)
+        elif '"' not in field:  # SQLite's paths cannot escape one
             path = "$" + "".join(f'."{name}"' for name in field.split("."))
             terms.append("NOT coalesce(json_type(document, ?) = 'text' AND json_extract(document, ?) <> ?, 0)")
             values += [path, path, wanted]
