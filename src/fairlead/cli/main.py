@@ -18,7 +18,7 @@ import click
 
 from fairlead import __version__, errors
 from fairlead.cli import verbs
-from fairlead.cli.core import invocation
+from fairlead.cli.core import invocation, lazygroup
 
 _BUG: Final = 70  # EX_SOFTWARE of sysexits.h
 _INTERRUPTED: Final = 130  # 128 + SIGINT, as shells count it
@@ -26,7 +26,8 @@ _PIPE_CLOSED: Final = 141  # 128 + SIGPIPE
 
 
 @click.group(
-    cls=verbs.LazyGroup,
+    cls=lazygroup.LazyGroup,
+    verbs=verbs.VERBS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     no_args_is_help=True,
 )

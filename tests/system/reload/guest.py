@@ -17,11 +17,13 @@ from typing import Any
 
 from onboard import fairlead, report
 
-from fairlead.cli.layer import attach_pid, cdi, cdiread, isolate, runtime
+from fairlead.cli.container import attach_pid
+from fairlead.cli.layer import isolate, runtime
+from fairlead.cli.layer.cdi import group, read
 from fairlead.kernel import bpf
 from fairlead.settings import Settings
 
-LOADED = (cdi, cdiread, isolate, runtime)
+LOADED = (group, read, isolate, runtime)
 """The verbs' modules."""
 KIND = "nvidia.com/gpu"
 SYSTEMCTL = shutil.which("systemctl", path="/usr/bin:/bin") or "systemctl"

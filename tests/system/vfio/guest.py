@@ -16,7 +16,9 @@ from typing import Any
 
 from onboard import fairlead, report, start
 
-from fairlead.cli.layer import cdi, cdigenerate, cdiread
+from fairlead.cli.layer.cdi import generate as cdigenerate
+from fairlead.cli.layer.cdi import group as cdigroup
+from fairlead.cli.layer.cdi import read as cdiread
 from fairlead.inject import launcher
 
 GPU, SHARED, SIBLING, OTHER = "0000:00:04.0", "0000:00:05.0", "0000:00:05.1", "0000:00:06.0"
@@ -25,7 +27,7 @@ GROUPS = Path("/sys/kernel/iommu_groups")
 KIND = "amd.com/pgpu"
 PROBE = "/bundle/rootfs/bin/probe"
 LIMIT_S = 120
-LOADED = (cdi, cdigenerate, cdiread)
+LOADED = (cdigroup, cdigenerate, cdiread)
 """The verbs' modules."""
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fairlead import errors
-from fairlead.cli.layer import speccache
+from fairlead.cli.layer.cdi import speccache
 from fairlead.inject import cachereader, create, policy, runtime, yamlcache
 from fairlead.plan.shim import request
 from fairlead_cdi import directory

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import click
 
 from fairlead.cli.core import client as api
-from fairlead.cli.core import invocation, options, output
+from fairlead.cli.core import connection, invocation, options, output
 from fairlead.serve.v1.deviceview import DeviceChanged, DeviceRequest
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -61,7 +61,7 @@ def _run(ctx: click.Context, action: str, *, is_forced: bool, form: str, **asked
         raise click.UsageError("name the GPU alone, beside --pid" if asked["pid"] else "name a container and a GPU")
     if asked["pid"]:
         # The layer is imported only where it is used: asking the service costs no hardware or spec code.
-        from fairlead.cli.layer import attach_pid
+        from fairlead.cli.container import attach_pid
 
         done = asyncio.run(
             attach_pid.change(
@@ -76,7 +76,7 @@ def _run(ctx: click.Context, action: str, *, is_forced: bool, form: str, **asked
     else:
         name, gpu = names
         body = DeviceRequest(gpu=gpu, resource=asked["resource"], container=asked["container"], force=is_forced)
-        with call.client() as client:
+        with connection.opened(call) as client:
             done = client.call(
                 "POST",
                 f"{api.container_path(name)}:{action}",

@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 
 from fairlead import errors
-from fairlead.cli.container import containers, logs
+from fairlead.cli.container import logs, wait
 from fairlead.cli.core import client as api
 from fairlead.cli.core import options, progress
 from fairlead.cli.core.client import Client
@@ -191,7 +191,7 @@ def await_start(client: Client, name: str, namespace: str) -> ContainerView:
 
 def _report(shown: ContainerView) -> int:
     """Return the exit code; say on standard error what a code alone does not tell."""
-    code = containers.exit_code_of(shown)
+    code = wait.exit_code_of(shown)
     if shown.state not in view.ENDED:
         last = shown.containers[-1].last_exit_code
         click.echo(f"{shown.name} ended with {last} and is started again, as its restart policy says", err=True)

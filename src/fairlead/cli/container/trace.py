@@ -14,7 +14,7 @@ from typing import Any, Final
 import click
 
 from fairlead import errors
-from fairlead.cli.container import containers
+from fairlead.cli.container import explain
 from fairlead.cli.core import client as api
 from fairlead.cli.core import options, output
 from fairlead.cli.core.client import Client
@@ -195,7 +195,7 @@ def _advertised(facts: Facts) -> Iterator[str]:
 
 def _scheduled(facts: Facts) -> Iterator[str]:
     nodes = [node for node in facts.get("nodes", []) if isinstance(node, dict)]
-    yield from output.lines_of([containers.node_row(node) for node in nodes], gap="  ")
+    yield from output.lines_of([explain.node_row(node) for node in nodes], gap="  ")
     yield from _plain({key: value for key, value in facts.items() if key != "nodes"})
 
 

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from fairlead import errors, settings, telemetry
-from fairlead.cli.core import invocation
-from fairlead.cli.process import stopping
+from fairlead.cli.core import invocation, stopping
 
 if TYPE_CHECKING:
     from fairlead.control.manager import Controller
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
     from fairlead.store.kubernetes.store import KubernetesStore
 
 MISSING: Final = "KubeconfigMissing"
+PATIENCE_S: Final = 3.0
+"""How long verbs wait for an API server that is away: somebody sits at a terminal."""
 
 
 def access(config: settings.Settings) -> Access:
@@ -114,6 +115,8 @@ async def lead(
     from fairlead.control import manager
     from fairlead.store import lease
 
+    telemetry.configure(config.log.level, config.log.format)
+    telemetry.arm_crash_point(config.debug.crash_at)
     stop = stopping.stop_event()
     async with monitored(config) as monitor, opened(config, meter=monitor.meter) as store:
         meter = monitor.meter

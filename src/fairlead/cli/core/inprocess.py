@@ -18,8 +18,8 @@ from typing import Final
 
 from fairlead import __version__, settings, telemetry
 from fairlead.cli.core import client as api
+from fairlead.cli.core import cluster as core
 from fairlead.cli.core import httptransport
-from fairlead.cli.doctor import cluster_facts
 from fairlead.serve import server as api_door
 from fairlead.serve.api import app, dependencies
 from fairlead.serve.backend import cluster
@@ -27,8 +27,7 @@ from fairlead.store.kubernetes import client as http
 from fairlead.store.kubernetes import credentials, store
 from fairlead.store.kubernetes import server as api_server
 
-LIMITS: Final = http.Limits(patience_s=3.0)
-"""Somebody waits at a terminal: a server that is away is told soon."""
+LIMITS: Final = http.Limits(patience_s=core.PATIENCE_S)
 
 
 Ready = futures.Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]
@@ -96,11 +95,3 @@ async def services_over(
                 cdi_folder=Path(),
             ),
         )
-
-
-async def look(config: settings.Settings, access: credentials.Access) -> cluster_facts.Facts:
-    """Return what the doctor sees of a cluster. Raises: Unavailable: the kubeconfig's credentials cannot be used."""
-    telemetry.configure("error", "console")
-    async with store.KubernetesStore(access, limits=LIMITS) as objects:
-        server = api_server.Server(objects.client, address=access.cluster.server)
-        return await cluster_facts.collect(objects, server, config)

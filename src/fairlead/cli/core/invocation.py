@@ -1,22 +1,21 @@
 """What one call of the program was given before its verb: files, addresses, the environment.
 
-The environment is read here and nowhere else (`cli.main` hands it in). Settings and the client are made when a verb
-asks for them, so that verbs which need neither pay for neither.
+The environment is read here and nowhere else (`cli.main` hands it in). Settings are read when a verb
+asks for them, so that verbs which need none pay for none.
 """
 
 from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
-    from fairlead.cli.core.client import Client
     from fairlead.cli.core.target import Target
     from fairlead.settings import Settings
 
@@ -60,37 +59,12 @@ class Invocation:
             is_served=_is_served(config.api_socket),
         )
 
-    @contextlib.contextmanager
-    def client(self) -> Iterator[Client]:
-        """Give a client of the service that is meant, or of a cluster.
-
-        A service is connected to with the first request.
-        Raises: as `target`; Unavailable, ProtocolError, Invalid: what names the cluster is unfit.
-        """
-        meant = self.target()
-        if not meant.is_cluster:
-            from fairlead.cli.core import client
-
-            with client.at(meant.url) as one:
-                yield one
-            return
-        # Only a cluster costs its client and an application in this process.
-        from fairlead.cli.core import cluster, inprocess
-
-        config = self.cluster_settings(meant)
-        refusal = _NOT_NAMED if meant.is_implied else ""
-        with inprocess.opened(config, cluster.access(config), refusal=refusal) as one:
-            yield one
-
     def cluster_settings(self, meant: Target) -> Settings:
         """Return the settings with the cluster that is meant."""
         from fairlead import settings
 
         chosen = {"cluster.kubeconfig": meant.kubeconfig, "cluster.context": meant.context or ""}
         return settings.override(self.settings(), chosen)
-
-
-_NOT_NAMED: Final = "this changes something, and no service runs here: the cluster of KUBECONFIG was not named"
 
 
 def _is_served(path: Path) -> bool:

@@ -14,7 +14,7 @@ import click
 from click import shell_completion
 
 from fairlead import errors, settings
-from fairlead.cli.core import invocation, output
+from fairlead.cli.core import connection, invocation, output
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -121,7 +121,7 @@ def _complete_container(ctx: click.Context, _param: click.Parameter, incomplete:
 def _offers(ctx: click.Context, incomplete: str) -> Iterable[shell_completion.CompletionItem]:
     # Completion must never print an error into the line being typed: no service means no offers.
     try:
-        with invocation.current(ctx).client() as client:
+        with connection.opened(invocation.current(ctx)) as client:
             found = client.list_containers(show_ended=True)
     except errors.FairleadError:
         return
@@ -139,7 +139,7 @@ def pass_client(function: Callable[Concatenate[Any, P], R]) -> Callable[P, R]:
     @click.pass_context
     @functools.wraps(function)
     def called(ctx: click.Context, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        with invocation.current(ctx).client() as client:
+        with connection.opened(invocation.current(ctx)) as client:
             if kwargs.get("namespace") == "":
                 kwargs["namespace"] = client.namespace
             return function(client, *args, **kwargs)

@@ -12,8 +12,10 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
-from fairlead import errors, settings
+from fairlead import errors, settings, telemetry
+from fairlead.cli.core import cluster
 from fairlead.store import port
+from fairlead.store.kubernetes import client, credentials, server, store
 from fairlead.wire.kubernetes import coordination, core, gpudevice, meta, workload
 
 T = TypeVar("T")
@@ -94,6 +96,13 @@ class Facts:
     runtime_classes: frozenset[str] | None = None
     refusals: tuple[core.Event, ...] | None = None
     """Events of pods that could not be made."""
+
+
+async def look(config: settings.Settings, access: credentials.Access) -> Facts:
+    """Return what the doctor sees of a cluster. Raises: Unavailable: the kubeconfig's credentials cannot be used."""
+    telemetry.configure("error", "console")
+    async with store.KubernetesStore(access, limits=client.Limits(patience_s=cluster.PATIENCE_S)) as objects:
+        return await collect(objects, server.Server(objects.client, address=access.cluster.server), config)
 
 
 async def collect(store: port.Store, server: Asked, config: settings.Settings) -> Facts:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from fairlead import errors
+from fairlead.cli.core import connection
 from fairlead.cli.core.invocation import Invocation
 from fairlead.cli.doctor.finding import Finding
 from fairlead.model.gpu import GPU, Driver, Vendor
@@ -42,7 +43,7 @@ def collect(call: Invocation, image: str) -> Seen:
     config = call.settings()
     env = asyncio.run(_environment(config, image))
     try:
-        with call.client() as client:
+        with connection.opened(call) as client:
             found = client.call("GET", "/v1/gpus", GPUListing)
         gpus, drivers = tuple(view.gpu for view in found.gpus), found.drivers
     except (errors.Unavailable, errors.ProtocolError):

@@ -18,7 +18,7 @@ import click
 import msgspec
 
 from fairlead import errors
-from fairlead.cli.core import invocation, options, output
+from fairlead.cli.core import connection, invocation, options, output
 from fairlead.cli.doctor import finding
 from fairlead.cli.doctor import image as imageneeds
 from fairlead.cli.doctor.finding import Finding
@@ -78,18 +78,18 @@ def _findings(call: invocation.Invocation) -> Iterator[Finding]:
     if not meant.is_cluster:
         return check(collect(call))
     # A cluster's client is imported where a cluster is meant: a machine's doctor does not pay for it.
-    from fairlead.cli.core import cluster, inprocess
-    from fairlead.cli.doctor import cluster_checks
+    from fairlead.cli.core import cluster
+    from fairlead.cli.doctor import cluster_checks, cluster_facts
 
     config = call.cluster_settings(meant)
-    return cluster_checks.check(asyncio.run(inprocess.look(config, cluster.access(config))))
+    return cluster_checks.check(asyncio.run(cluster_facts.look(config, cluster.access(config))))
 
 
 def collect(call: invocation.Invocation) -> Seen:
     """Ask the service, or the layers themselves where none answers. Raises: Invalid: the settings are wrong."""
     config = call.settings()
     try:
-        with call.client() as client:
+        with connection.opened(call) as client:
             status = client.status()
     except (errors.Unavailable, errors.ProtocolError) as error:
         return asyncio.run(_collect_below(config, errors.sentence(error)))

@@ -8,36 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
 from fairlead import errors
-from fairlead.cli.core import invocation, options, output
-from fairlead.engine.podman import engine
-from fairlead.engine.port import ContainerState
-from fairlead.kernel import cgroup, ocistate, readback
-from fairlead.node.deviceplugin import podresources
+from fairlead.cli.core import invocation, localcontainer, options, output
+from fairlead.kernel import cgroup
 from fairlead.node.isolation import attach, audit, entitlement
-from fairlead.plan.gpu.attribution import Holding
 from fairlead.settings import Settings
-from fairlead.wire.kubernetes import names
 from fairlead_cdi import directory
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """One container to look into."""
-
-    name: str
-    pid: int
-    subject: entitlement.Subject
-    aliases: frozenset[str] = frozenset()
-    """All that it may be called on the command line."""
 
 
 @click.group("isolate")
@@ -83,9 +65,11 @@ async def _audit(
     config: Settings, *, folders: Sequence[str], devices: Sequence[str], repairs: bool, asked: dict[str, Any]
 ) -> list[tuple[str, audit.Report]]:
     registry = await asyncio.to_thread(attach.scan, folders)
-    books = entitlement.AllocationSources(registry=registry, holdings=await ask_kubelet(config.pod_resources))
+    books = entitlement.AllocationSources(
+        registry=registry, holdings=await localcontainer.ask_kubelet(config.pod_resources)
+    )
     is_chosen = bool(asked["containers"] or asked["pids"] or asked["cgroups"])
-    targets = await find_targets(config, asked["containers"], [*asked["pids"], *_first_of(asked["cgroups"])])
+    targets = await localcontainer.find(config, asked["containers"], [*asked["pids"], *_first_of(asked["cgroups"])])
     reports: list[tuple[str, audit.Report]] = []
     for target in targets:
         # Of all containers, one that ends meanwhile is no error.
@@ -93,19 +77,6 @@ async def _audit(
             found = await asyncio.to_thread(entitlement.find, target.subject, books, asked=devices)
             reports.append((target.name, await audit.audit(target.pid, found, books, repairs=repairs)))
     return reports
-
-
-async def ask_kubelet(socket: Path) -> tuple[Holding, ...] | None:
-    """Ask the kubelet of this node; None: none answers."""
-    if not await asyncio.to_thread(socket.exists):
-        return None
-    client = podresources.Client(socket)
-    try:
-        return await client.list_holdings()
-    except errors.Unavailable:
-        return None
-    finally:
-        await client.close()
 
 
 def _first_of(folders: Sequence[Path]) -> list[int]:
@@ -118,69 +89,6 @@ def _first_of(folders: Sequence[Path]) -> list[int]:
             raise errors.NotFound(message, reason="CgroupEmpty", hint="it is audited through one of its processes")
         found.append(min(members))
     return found
-
-
-async def find_targets(config: Settings, wanted: Sequence[str], pids: Sequence[int]) -> list[Target]:
-    """Return the containers named, and those of the processes; all of this machine where none are.
-
-    Raises: NotFound (`ContainerNotFound`, `ProcessGone`).
-    """
-    running = await asyncio.to_thread(ocistate.list_running)
-    states = await _states(config)
-    every = [_target(item, states.get(item.id)) for item in running]
-    if not wanted and not pids:
-        return every
-    found = [_named(name, every) for name in wanted]
-    return found + [_of_pid(pid, every) for pid in pids]
-
-
-async def _states(config: Settings) -> dict[str, ContainerState]:
-    """Return podman's containers by id; none where there is no podman."""
-    with contextlib.suppress(errors.FairleadError):
-        return {state.id: state for state in await engine.PodmanEngine(config.engine).list_containers({})}
-    return {}
-
-
-def _target(item: ocistate.Running, state: ContainerState | None) -> Target:
-    labels = state.labels if state is not None else {}
-    subject = entitlement.Subject(config=ocistate.read_config(item.bundle), labels=labels)
-    who = entitlement.identity(subject)
-    name = f"{who[1]}/{who[2]}" if who is not None else state.name if state is not None else item.id
-    aliases = {item.id, item.id[:12], name, *((state.name,) if state is not None else ())}
-    if labels.get(names.POD_NAME):
-        aliases.add(labels[names.POD_NAME])
-    return Target(name=name, pid=item.pid, subject=subject, aliases=frozenset(aliases))
-
-
-def _named(name: str, every: Sequence[Target]) -> Target:
-    found = [target for target in every if name in target.aliases and not target.name.endswith("/sandbox")]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        message = f'"{name}" are {len(found)} containers: {", ".join(target.name for target in found)}'
-        raise errors.NotFound(message, reason="ContainerAmbiguous", hint="name one of them")
-    message = f'no running container of this machine is called "{name}"'
-    raise errors.NotFound(message, reason="ContainerNotFound", hint="its name, engine name or id; or --pid")
-
-
-def _of_pid(pid: int, every: Sequence[Target]) -> Target:
-    """Return the container a process is in: by its first process, else one that shares its mount namespace."""
-    for target in every:
-        if target.pid == pid or _same_namespace(target.pid, pid):
-            return target
-    if _same_namespace(os.getpid(), pid):
-        message = f"process {pid} is in no container: it shares the mounts of this one"
-        raise errors.Invalid(message, reason="NotContained", hint="name a process inside a container")
-    if not Path(f"/proc/{pid}").exists():
-        raise readback.gone(pid)
-    return Target(name=f"pid {pid}", pid=pid, subject=entitlement.Subject())
-
-
-def _same_namespace(one: int, other: int) -> bool:
-    try:
-        return Path(f"/proc/{one}/ns/mnt").readlink() == Path(f"/proc/{other}/ns/mnt").readlink()
-    except OSError:
-        return False
 
 
 def _plain(report: audit.Report) -> dict[str, Any]:

@@ -19,8 +19,7 @@ from typing import Any, Final
 import click
 
 from fairlead import errors
-from fairlead.cli.core import invocation
-from fairlead.cli.process import stopping
+from fairlead.cli.core import invocation, stopping
 from fairlead.inject import launcher, policy
 from fairlead.node.engines import charlinks, records
 from fairlead.node.engines import files as enginefiles

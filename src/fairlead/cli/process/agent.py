@@ -11,8 +11,7 @@ from typing import Final
 import click
 
 from fairlead import errors, settings, telemetry
-from fairlead.cli.core import cluster, options
-from fairlead.cli.process import stopping
+from fairlead.cli.core import cluster, options, stopping
 from fairlead.node import agent as node_agent
 from fairlead.silicon import machine
 from fairlead.store.port import Store

@@ -10,8 +10,7 @@ import signal
 import click
 
 from fairlead import errors, settings, telemetry
-from fairlead.cli.core import options
-from fairlead.cli.process import stopping
+from fairlead.cli.core import options, stopping
 from fairlead.engine.podman import engine as podman
 from fairlead.node import agent
 from fairlead.node.kubelet.kubelet import Kubelet

@@ -9,8 +9,8 @@ import time
 import click
 
 from fairlead import __version__, errors, settings, telemetry
-from fairlead.cli.core import options
-from fairlead.cli.process import standalone, stopping
+from fairlead.cli.core import options, stopping
+from fairlead.cli.process import standalone
 from fairlead.model.gpu import Inventory
 
 

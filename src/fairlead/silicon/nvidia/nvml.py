@@ -18,8 +18,8 @@ from typing import Final
 from fairlead import errors
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import Driver, GPUEvent, Inventory, LinkKind, UnreadableGPU, Vendor
-from fairlead.silicon import eventbus, topology
-from fairlead.silicon.nvidia import binding, callthread, driver, gpureader, watcher
+from fairlead.silicon import eventbus
+from fairlead.silicon.nvidia import binding, callthread, driver, gpureader, topology, watcher
 from fairlead.silicon.pci import pci
 
 VENDOR_ID: Final = 0x10DE

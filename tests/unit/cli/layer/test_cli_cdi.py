@@ -16,7 +16,7 @@ import yaml
 
 from fairlead import errors
 from fairlead.cli.core import invocation
-from fairlead.cli.layer import cdi
+from fairlead.cli.layer.cdi import group as cdi
 from fairlead_cdi import parse, stamp, yamlfile
 from fairlead_cdi import spec as cdi_spec
 

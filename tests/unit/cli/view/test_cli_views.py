@@ -14,7 +14,7 @@ import yaml
 from fairlead import settings
 from fairlead.cli import main
 from fairlead.cli import verbs as lazy
-from fairlead.cli.core import invocation
+from fairlead.cli.core import invocation, lazygroup
 from tests.unit.cli.conftest import Service, fairlead
 
 
@@ -135,7 +135,7 @@ def test_help_names_every_verb_and_imports_none() -> None:
 
 
 def test_a_bug_is_shown_whole_and_has_an_exit_code_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(lazy.VERBS, "ps", lazy.Verb("Containers", "output:FORMS", "no command"))
+    monkeypatch.setitem(lazy.VERBS, "ps", lazygroup.Verb("Containers", "output:FORMS", "no command"))
     result = fairlead("ps")
     assert result.exit_code == 70
     assert "this is a bug in fairlead" in result.stderr

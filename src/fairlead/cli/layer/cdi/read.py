@@ -268,7 +268,7 @@ def _finding(finding: linter.Finding) -> dict[str, str]:
 )
 def prepare_verb(runtime_config: Path) -> None:
     """Make the specs in the runtime shim's folders ready for it, YAML ones too."""
-    from fairlead.cli.layer import speccache
+    from fairlead.cli.layer.cdi import speccache
 
     made = speccache.renew(runtime_config)
     click.echo(f"{made.conversions} YAML specs converted; prepared: {made.prepared or 'not now, a spec is changing'}")

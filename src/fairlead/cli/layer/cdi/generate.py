@@ -18,8 +18,7 @@ from typing import Any, Final
 import click
 
 from fairlead import errors, telemetry
-from fairlead.cli.core import invocation
-from fairlead.cli.process import stopping
+from fairlead.cli.core import invocation, stopping
 from fairlead.inject import policy
 from fairlead.node.cdi import source as cdisource
 from fairlead.node.cdi import specfiles
@@ -185,7 +184,7 @@ async def _watch(config: Settings, options: Mapping[str, Any]) -> None:
 
 async def _follow_shim(config: Path) -> None:
     """Renew the runtime shim's files whenever anybody's specs in its folders change."""
-    from fairlead.cli.layer import speccache
+    from fairlead.cli.layer.cdi import speccache
     from fairlead_cdi import cache, yamlfile
 
     shown = speccache.folders(config)
@@ -275,7 +274,7 @@ async def _source(config: Settings, options: Mapping[str, Any]) -> AsyncIterator
 
 def _renew_shim(config: Path, folder: Path) -> None:
     """Have the runtime shim know the new specs, if it reads this folder; it finds out by itself where this fails."""
-    from fairlead.cli.layer import speccache
+    from fairlead.cli.layer.cdi import speccache
 
     try:
         if folder.resolve() in [Path(item).resolve() for item in speccache.folders(config)]:

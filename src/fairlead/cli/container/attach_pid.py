@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fairlead import errors
-from fairlead.cli.layer import isolate
+from fairlead.cli.core import localcontainer
 from fairlead.kernel import cgroup, ocistate, readback
 from fairlead.model.devicerule import DeviceRules
 from fairlead.node.isolation import attach, entitlement
@@ -34,7 +34,7 @@ async def change(
     chosen = tuple(dict.fromkeys(folders or (*directory.DEFAULT_DIRECTORIES, str(config.node.cdi_folder))))
     registry = await asyncio.to_thread(attach.scan, chosen)
     name = find_device(registry, gpu)
-    (target,) = await isolate.find_targets(config, (), (pid,))
+    (target,) = await localcontainer.find(config, (), (pid,))
     if action == "attach":
         await _assert_free(config, registry, name, target.pid)
         nodes = await asyncio.to_thread(attach.nodes_of, (name,), registry)
@@ -70,7 +70,7 @@ async def _assert_free(config: Settings, registry: directory.Registry, name: str
     """Raises: Conflict (`DeviceHeld`): the kubelet has given it away, or another container may open it."""
     own = _own_nodes(registry, name)
     numbers = {node.number for node in own}
-    for one in await isolate.ask_kubelet(config.pod_resources) or ():
+    for one in await localcontainer.ask_kubelet(config.pod_resources) or ():
         with contextlib.suppress(errors.NotFound):  # a device of another kind, without a CDI spec
             for held in entitlement.cdi_names({one.resource: one.ids}, registry):
                 if numbers & {node.number for node in _own_nodes(registry, held)}:

@@ -1,0 +1,45 @@
+"""`fairlead wait`: returns once a container is in a state, with its exit code."""
+
+from __future__ import annotations
+
+import click
+
+from fairlead import errors
+from fairlead.cli.core import options
+from fairlead.cli.core.client import Client
+from fairlead.serve.v1 import view
+from fairlead.serve.v1.view import ContainerView
+
+
+@click.command()
+@options.container_argument()
+@options.namespace_option
+@click.option(
+    "--state",
+    type=click.Choice(("started", "ended", "gone")),
+    default="ended",
+    show_default=True,
+    help="what to wait for",
+)
+@click.option("--timeout", type=click.FloatRange(min=0), help="seconds at most; then the exit code is 5")
+@options.pass_client
+@click.pass_context
+def wait(ctx: click.Context, client: Client, *, name: str, namespace: str, state: str, timeout: float | None) -> None:
+    """Wait for a container and exit with its code."""
+    if timeout is None:
+        shown = client.wait_until(name, namespace, state=state)
+    else:
+        shown = client.wait(name, namespace, state=state, timeout_s=timeout)
+        reached = {"started": view.STARTED, "ended": view.ENDED, "gone": frozenset({"gone"})}[state]
+        if shown.state not in reached:
+            message = f"{name} is {shown.state} after {timeout:g} s, not {state}"
+            raise errors.Insufficient(message, reason="WaitTimedOut", hint=f"`fairlead explain {name}` says why")
+    click.echo(shown.state)
+    ctx.exit(exit_code_of(shown) if state == "ended" else 0)
+
+
+def exit_code_of(shown: ContainerView) -> int:
+    """Return what a shell should see of an ended container: its own code, else 1 where it never ran or was removed."""
+    if shown.exit_code is not None:
+        return shown.exit_code
+    return 0 if shown.state == "succeeded" else 1

@@ -1,0 +1,75 @@
+"""Groups of verbs known without importing any of them.
+
+A verb's module is imported when the verb is called (or its own `--help` is asked for), so that `fairlead --help` and
+completion cost no more than click itself.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """One row of the table."""
+
+    section: str
+    target: str
+    """`module:attribute` below `fairlead.cli`."""
+    help: str
+    is_hidden: bool = False
+
+
+def load(target: str) -> click.Command:
+    """Import the command at `module:attribute` below `fairlead.cli`."""
+    module, _, attribute = target.partition(":")
+    command = getattr(importlib.import_module(f"fairlead.cli.{module}"), attribute)
+    if not isinstance(command, click.Command):
+        raise TypeError(f"{target} is no command")
+    return command
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are rows of a table."""
+
+    def __init__(self, *args: Any, verbs: Mapping[str, Verb], **kwargs: Any) -> None:
+        """Take click's arguments and the table, by the verb's name."""
+        super().__init__(*args, **kwargs)
+        self._verbs = verbs
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 click's signature
+        """Return the verbs in the table's order."""
+        return list(self._verbs)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 click's signature
+        """Import one verb; None for a name that is not in the table."""
+        verb = self._verbs.get(cmd_name)
+        if verb is None:
+            return None
+        return load(verb.target)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 as above
+        """Write the table, section by section, without importing a verb."""
+        for section in dict.fromkeys(verb.section for verb in self._verbs.values()):
+            with formatter.section(section):
+                rows = [
+                    (name, verb.help)
+                    for name, verb in self._verbs.items()
+                    if verb.section == section and not verb.is_hidden
+                ]
+                formatter.write_dl(rows, col_max=14)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[click.shell_completion.CompletionItem]:
+        """Offer verbs from the table; options as every group does."""
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        return [
+            click.shell_completion.CompletionItem(name, help=verb.help)
+            for name, verb in self._verbs.items()
+            if name.startswith(incomplete) and not verb.is_hidden
+        ]

@@ -1,0 +1,27 @@
+"""`fairlead controller`: the Deployment that keeps Fairlead's objects in a cluster true, one working replica."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import click
+
+from fairlead import settings, telemetry
+from fairlead.cli.core import cluster, options
+
+if TYPE_CHECKING:
+    from fairlead.control.manager import Controller
+    from fairlead.store.kubernetes.store import KubernetesStore
+
+
+@click.command()
+@options.settings_options("control", "cluster", "log", "debug")
+def controller(config: settings.Settings) -> None:
+    """Keep Fairlead's objects in a cluster true."""
+    from fairlead.control.node.gpudevice import GPUDevices
+
+    def make(store: KubernetesStore, _meter: telemetry.Meter) -> tuple[Controller, ...]:
+        return (GPUDevices(store),)
+
+    asyncio.run(cluster.lead(config, "fairlead-controller", make))

@@ -1,0 +1,27 @@
+"""`fairlead scheduler`: the Deployment that binds a cluster's pods, one working replica."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import click
+
+from fairlead import settings, telemetry
+from fairlead.cli.core import cluster, options
+
+if TYPE_CHECKING:
+    from fairlead.control.manager import Controller
+    from fairlead.store.kubernetes.store import KubernetesStore
+
+
+@click.command()
+@options.settings_options("control", "cluster", "log", "debug")
+def scheduler(config: settings.Settings) -> None:
+    """Bind a cluster's pods that name this scheduler (spec.schedulerName: fairlead)."""
+    from fairlead.control.scheduler.controller import Scheduler
+
+    def make(store: KubernetesStore, meter: telemetry.Meter) -> tuple[Controller, ...]:
+        return (Scheduler(store, config.control, meter=meter),)
+
+    asyncio.run(cluster.lead(config, "fairlead-scheduler", make))

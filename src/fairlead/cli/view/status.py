@@ -1,0 +1,77 @@
+"""`fairlead status`: shows how the service is."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+
+import click
+
+from fairlead.cli.core import options, output
+from fairlead.cli.core.client import Client
+from fairlead.cli.view import nodes
+from fairlead.serve.v1.machineview import ClusterView, EngineView, Status
+
+
+@click.command()
+@options.json_option
+@options.pass_client
+def status(client: Client, *, form: str) -> None:
+    """Show how the service is."""
+    found = client.status()
+    if form != "text":
+        output.show_value(found, form=form)
+        return
+    for line in output.lines_of(status_rows(found)):
+        click.echo(line)
+    for problem in found.problems:
+        click.secho(f"! {problem}", fg="yellow")
+
+
+def status_rows(found: Status) -> list[list[str]]:
+    """Return the status as rows of name and value."""
+    if found.cluster is not None:
+        return _cluster_rows(found, found.cluster)
+    engine = found.engine or EngineView()
+    running = output.span(max(0.0, dt.datetime.now(dt.UTC).timestamp() - found.started_at))
+    simulated = f", SIMULATED ({found.profile})" if found.is_simulated else ""
+    lost = f", {found.gpus['unreadable']} unreadable" if found.gpus.get("unreadable") else ""
+    devices = [f"{node.name} {node.state}: " + nodes.device_counts(node.allocatable) for node in found.nodes]
+    runtime = f"{engine.name} {engine.version} with {engine.runtime}, reads CDI up to {engine.cdi_ceiling}"
+    return [
+        ["service", f"fairlead {found.version} on {found.node}, up {running}"],
+        ["socket", found.socket],
+        ["state", found.state_folder],
+        ["cdi", found.cdi_folder],
+        ["engine", engine.problem or runtime],
+        ["gpus", f"{found.gpus.get('found', 0)} found{lost}{simulated}"],
+        *(["node", text] for text in devices),
+        ["containers", _counted(found.containers)],
+    ]
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {what}" for what, count in sorted(counts.items()) if count) or "none"
+
+
+def _cluster_rows(found: Status, cluster: ClusterView) -> list[list[str]]:
+    simulated = ", SIMULATED" if found.is_simulated else ""
+    health = {name: count for name, count in found.gpus.items() if name[0].isupper()}
+    ready = sum(node.state == "ready" for node in found.nodes)
+    with_gpus = [node for node in found.nodes if found.resource in node.allocatable]
+    offered = [
+        [
+            "node",
+            f"{node.name} {node.state}: {node.allocatable[found.resource]} of {node.capacity.get(found.resource, '?')} "
+            f"{found.resource} offered, {node.used.get(found.resource, '0')} taken",
+        ]
+        for node in with_gpus
+    ]
+    return [
+        ["cluster", f"{cluster.server}, Kubernetes {cluster.version or 'of unknown version'}"],
+        ["client", f"fairlead {found.version}"],
+        ["nodes", f"{len(found.nodes)}, {ready} ready, {len(with_gpus)} with {found.resource}"],
+        ["gpus", f"{found.gpus.get('found', 0)} published ({_counted(health)}){simulated}"],
+        *offered,
+        ["containers", _counted(found.containers)],
+    ]
