@@ -4,13 +4,21 @@ PY := .venv/bin/python
 # several workers share tests as tests/conftest.py says, long rings first
 IN_ORDER := --no-loadscope-reorder
 
-.PHONY: demo test test-slow test-cluster cluster cluster-down image check fmt bench docs lock setup setup-tests clean
+.PHONY: demo test test-slow test-cluster smoke coverage cluster cluster-down image check fmt bench docs lock setup setup-tests clean
 
 demo: setup        ## start Fairlead on this machine, run the articles' pod, print its trace, stop everything
 	@tools/demo.sh
 
 test: setup-tests  ## house, unit, contract and system rings
 	@$(PY) -m pytest -m "not slow and not cluster" -n 2 $(IN_ORDER)
+
+smoke: setup-tests ## the steady few of the slow and cluster rings that .ci/run adds
+	@tests/cluster/setup.sh
+	@$(PY) -m pytest -m "smoke and not cluster" --timeout 1200
+	@$(PY) -m pytest tests/cluster -m smoke
+
+coverage: setup-tests ## branches that unit and contract tests take, room by room; fails below the floors of the house
+	@$(PY) -m tools.coverage
 
 test-slow: setup-tests  ## the long proofs: kill points, 500 containers, a virtual machine
 	@tests/system/setup.sh

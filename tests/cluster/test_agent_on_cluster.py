@@ -12,6 +12,7 @@ from tools.cluster import api, home
 
 pytestmark = [
     pytest.mark.cluster,
+    pytest.mark.smoke,
     pytest.mark.timeout(180),
     pytest.mark.skipif("195 nvidia" in Path("/proc/devices").read_text(), reason="a real driver has these numbers"),
 ]

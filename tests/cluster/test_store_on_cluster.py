@@ -16,6 +16,7 @@ _SUITE = Path(__file__).parents[1] / "contract" / "test_store_contract.py"
 
 
 @pytest.mark.cluster
+@pytest.mark.smoke
 @pytest.mark.timeout(400)
 def test_the_store_contract_holds_on_a_real_api_server(cluster: home.Cluster) -> None:
     environment = {**os.environ, "FAIRLEAD_TEST_KUBECONFIG": str(cluster.kubeconfig)}  # noqa: TID251

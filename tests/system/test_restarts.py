@@ -28,6 +28,8 @@ POINTS = (
     "kubelet.after-remove",
     "kubelet.before-forget",
 )
+IN_THE_GATE = ("devicemanager.after-checkpoint", "kubelet.after-start")
+"""One on each side of the engine's start."""
 
 
 def test_the_kubelet_killed_under_a_running_container(home: Home) -> None:
@@ -88,7 +90,9 @@ def test_without_gpus_and_without_simulation_it_says_so(home: Home) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize(
+    "point", [pytest.param(one, marks=[pytest.mark.smoke] if one in IN_THE_GATE else []) for one in POINTS]
+)
 def test_killed_between_any_two_steps(home: Home, point: str) -> None:
     home.up()
     home.start("bystander", "-g", "2")
