@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import asyncio.subprocess
 import contextlib
+import errno
 import os
 import pwd
 import shutil
@@ -180,6 +181,21 @@ async def _spawn(
         return await asyncio.create_subprocess_exec(
             *argv, env=dict(env), stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True, cwd=folder
         )
-    except (FileNotFoundError, PermissionError, NotADirectoryError) as error:
-        message = f'program "{argv[0]}" cannot be run: {error.strerror}'
-        raise errors.Unavailable(message, reason="ProgramMissing", hint="install it, or name its path") from error
+    except ValueError as error:  # a NUL, or a lone surrogate: no argument of a program holds one
+        message = f'an argument or variable for "{argv[0]}" cannot be passed to a program: {error}'
+        raise errors.Invalid(message, reason="ArgumentInvalid", hint="remove NUL and what is not UTF-8") from error
+    except OSError as error:
+        raise _refused(argv, error) from error
+
+
+def _refused(argv: Sequence[str], error: OSError) -> errors.FairleadError:
+    """Return what the kernel's refusal to run a program means."""
+    if error.errno == errno.E2BIG:
+        message = f'the arguments or variables for "{argv[0]}" are longer than a program may be given'
+        return errors.Invalid(message, reason="ArgumentInvalid", hint="at most 128 KiB each and 2 MiB together")
+    message = f'program "{argv[0]}" cannot be run: {error.strerror}'
+    if error.errno in {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}:
+        return errors.Unavailable(
+            message, reason="ProgramNotStarted", hint="the machine is short of processes or memory"
+        )
+    return errors.Unavailable(message, reason="ProgramMissing", hint="install it, or name its path")

@@ -125,6 +125,19 @@ def test_killed_between_any_two_steps(home: Home, point: str) -> None:
     assert home.run("-g", str(home.free_gpus()), "--rm", "--", "true").code == 0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["engine.created", "kubelet.before-start"])
+def test_a_delete_that_meets_a_container_that_never_started_frees_its_gpus(home: Home, point: str) -> None:
+    home.up(FAIRLEAD_DEBUG_CRASH_AT=point)
+    home("run", "-d", "-g", "8", "--name", "victim", home.image, "--", "sleep", "1000")
+    home.until(lambda: died(home), what=f"it dies at {point}")
+    home("rm", "--grace", "0", "--no-wait", "victim")
+    home.kill()
+    home.up()
+    home.until(lambda: home.allocatable() == 8 and home.free_gpus() == 8, what="all GPUs are free")
+    assert home.containers() == []
+
+
 def is_ending(point: str) -> bool:
     """Whether the point lies on the way down."""
     return POINTS.index(point) >= POINTS.index("kubelet.before-stop")

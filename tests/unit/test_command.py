@@ -123,3 +123,24 @@ async def test_writing_to_nobody_is_no_error() -> None:
     ours.close()
     await theirs.write(b"x")
     theirs.close()
+
+
+@pytest.mark.parametrize("word", ["a\0b", "\udcff\ud800", "x" * (1 << 20)])
+async def test_a_word_no_program_can_be_told_is_refused(word: str) -> None:
+    with pytest.raises(errors.Invalid) as caught:
+        await command.run(["true", word], env=ENV, timeout_s=10)
+    assert caught.value.reason == "ArgumentInvalid"
+
+
+async def test_a_variable_no_program_can_be_told_is_refused() -> None:
+    with pytest.raises(errors.Invalid) as caught:
+        await command.run(["true"], env={**ENV, "A": "b\0"}, timeout_s=10)
+    assert caught.value.reason == "ArgumentInvalid"
+
+
+async def test_a_file_that_is_no_program_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"\0" * 64)
+    (tmp_path / "x").chmod(0o755)
+    with pytest.raises(errors.Unavailable) as caught:
+        await command.run([str(tmp_path / "x")], env=ENV, timeout_s=10)
+    assert caught.value.reason == "ProgramMissing"

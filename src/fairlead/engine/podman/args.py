@@ -3,7 +3,8 @@
 Nothing of the host leaks in: every variable is written `NAME=value` (podman copies the host's value for a bare name),
 and `--http-proxy=false` keeps the host's proxies out. Pulling is always an act of its own, so `--pull=never`. Logs go
 to a file podman can follow, whatever its configured default. Image health checks are for nobody here: Kubernetes
-ignores them and podman needs systemd for them.
+ignores them and podman needs systemd for them. What a request says comes after `--`, or is joined to its option by
+`=`: no name and no word of a command is an option of podman's.
 
 Source: podman-create(1), podman-exec(1), podman-logs(1) of podman 4.3.
 """
@@ -19,9 +20,13 @@ from typing import Final
 from fairlead import errors
 from fairlead.engine import port
 from fairlead.engine.podman import host as podman_host
+from fairlead.wire.kubernetes import names
+from fairlead.wire.oci import imageref
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*\Z")  # podman's own rule for names
 _STEADY: Final = ("--pull=never", "--http-proxy=false", "--no-healthcheck", "--log-driver=k8s-file")
+_MARKS: Final = (names.HOME, names.DEVICES)
+"""Labels that the runtime spec carries too: an audit knows whose a container is without asking podman."""
 
 
 def create(spec: port.ContainerSpec, host: podman_host.Host, *, network: str) -> list[str]:
@@ -31,6 +36,7 @@ def create(spec: port.ContainerSpec, host: podman_host.Host, *, network: str) ->
     Raises:  Invalid: a name, path or variable that podman cannot be told.
     """
     check_name(spec.name)
+    check_image(spec.image)
     return [
         *host.globals,
         "create",
@@ -39,6 +45,7 @@ def create(spec: port.ContainerSpec, host: podman_host.Host, *, network: str) ->
         *(f"--ulimit={limit}" for limit in host.ulimits),
         *_network(spec, network),
         *(f"--label={key}={value}" for key, value in spec.labels.items()),
+        *(f"--annotation={key}={spec.labels[key]}" for key in _MARKS if key in spec.labels),
         *_env(spec.env),
         *(f"--device={name}" for name in spec.cdi_devices),
         *(f"--device={_colons(node)}" for node in spec.device_nodes),
@@ -46,6 +53,7 @@ def create(spec: port.ContainerSpec, host: podman_host.Host, *, network: str) ->
         *_limits(spec),
         *_rights(spec),
         *_process(spec),
+        "--",
         spec.image,
         *spec.args,
     ]
@@ -58,16 +66,23 @@ def check_name(name: str) -> None:
         raise errors.Invalid(message, reason="ContainerNameInvalid", hint="choose another name")
 
 
+def check_image(name: str) -> None:
+    """Raises Invalid (`ImageNameInvalid`) for what is not an image reference."""
+    if not imageref.is_reference(name):
+        message = f'image "{name}" is not an image reference'
+        raise errors.Invalid(message, reason="ImageNameInvalid", hint="write registry/path:tag, in lower case")
+
+
 def execute(name: str, argv: Sequence[str], *, tty: bool, stdin: bool, env: Mapping[str, str]) -> list[str]:
     """Return the arguments of `podman` that run one more process."""
     flags = [flag for flag, wanted in (("--interactive", stdin), ("--tty", tty)) if wanted]
-    return ["exec", *flags, *_env(env), name, *argv]
+    return ["exec", *flags, *_env(env), "--", name, *argv]
 
 
 def logs(name: str, *, follow: bool, tail: int | None, timestamps: bool) -> list[str]:
     """Return the arguments of `podman` that print a container's output."""
     flags = [flag for flag, wanted in (("--follow", follow), ("--timestamps", timestamps)) if wanted]
-    return ["logs", *flags, *([f"--tail={tail}"] if tail is not None else []), name]
+    return ["logs", *flags, *([f"--tail={tail}"] if tail is not None else []), "--", name]
 
 
 def label_filters(labels: Mapping[str, str]) -> list[str]:

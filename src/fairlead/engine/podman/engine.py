@@ -75,7 +75,7 @@ class PodmanEngine(images.PodmanImages):
         try:
             with telemetry.timed("podman initialised", container=spec.name):
                 folder = await self._bundle(identity, host)
-                await self._podman.checked(subject, "start", "init", spec.name, folder=folder)
+                await self._podman.checked(subject, "start", "init", "--", spec.name, folder=folder)
         except errors.FairleadError:
             await self.remove(spec.name)
             raise
@@ -114,7 +114,7 @@ class PodmanEngine(images.PodmanImages):
 
     async def _inspect(self, name: str) -> _Brief:
         """Raises: NotFound (`ContainerNotFound`)."""
-        arguments = ("container", "inspect", "--format={{.State.Status}} {{.State.Pid}} {{.Id}}", name)
+        arguments = ("container", "inspect", "--format={{.State.Status}} {{.State.Pid}} {{.Id}}", "--", name)
         result = await self._podman.checked(f'container "{name}"', "inspect", *arguments)
         status, pid, identity = result.stdout.decode().split()
         return _Brief(status, int(pid), identity)
@@ -129,7 +129,7 @@ class PodmanEngine(images.PodmanImages):
             if brief.status not in {"created", "configured", "initialized"}:
                 return
             folder = await self._bundle(brief.id, await self._podman.host())
-        await self._podman.checked(f'container "{name}"', "start", "start", name, folder=folder)
+        await self._podman.checked(f'container "{name}"', "start", "start", "--", name, folder=folder)
         self._held.discard(name)
 
     async def stop(self, name: str, *, grace_s: float) -> None:
@@ -137,14 +137,14 @@ class PodmanEngine(images.PodmanImages):
         args.check_name(name)
         self._held.discard(name)
         seconds = args.grace(grace_s)
-        arguments = ("stop", "--ignore", f"--time={seconds}", name)
+        arguments = ("stop", "--ignore", f"--time={seconds}", "--", name)
         await self._podman.checked(f'container "{name}"', "stop", *arguments, timeout_s=seconds + _MARGIN_S)
 
     async def remove(self, name: str) -> None:
         """See `port.Engine.remove`. Raises: Conflict (`ContainerInUse`): others join its network namespace."""
         args.check_name(name)
         self._held.discard(name)
-        arguments = ("rm", "--force", "--time=0", "--ignore", "--volumes", name)
+        arguments = ("rm", "--force", "--time=0", "--ignore", "--volumes", "--", name)
         await self._podman.checked(f'container "{name}"', "remove", *arguments)
 
     async def list_containers(self, labels: Mapping[str, str]) -> tuple[port.ContainerState, ...]:
@@ -173,7 +173,7 @@ class PodmanEngine(images.PodmanImages):
             return
         # Those removed meanwhile make the exit code 125; the others are printed all the same.
         result = await self._podman.run(
-            "container", "inspect", "--format={{.Id}} {{.State.OOMKilled}}", *(row.id for row in rows)
+            "container", "inspect", "--format={{.Id}} {{.State.OOMKilled}}", "--", *(row.id for row in rows)
         )
         said = dict(line.split(" ", 1) for line in result.stdout.decode().splitlines() if " " in line)
         for row in rows:

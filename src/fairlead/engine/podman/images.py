@@ -16,7 +16,7 @@ from typing import Final
 
 from fairlead import command, errors, settings
 from fairlead.engine import port
-from fairlead.engine.podman import cli
+from fairlead.engine.podman import args, cli
 from fairlead.engine.podman import errors as podman_errors
 from fairlead.engine.podman import json as podman_json
 
@@ -57,7 +57,8 @@ class PodmanImages:
         return podman_json.variables(config.env or [])
 
     async def pull(self, name: str) -> None:
-        """See `port.Images.pull`."""
+        """See `port.Images.pull`. Raises: Invalid (`ImageNameInvalid`): not a reference, as podman's transports are."""
+        args.check_image(name)
         await self._podman.checked(f'image "{name}"', "pull", "pull", "--quiet", "--", name, timeout_s=_LONG_S)
 
     async def import_root(self, source: Path, name: str, *, command: tuple[str, ...] = ()) -> port.Image:
@@ -107,6 +108,7 @@ class PodmanImages:
             *(f"--ulimit={limit}" for limit in host.ulimits),
             f"--tag={name}",
             *([f"--file={await asyncio.to_thread(containerfile.absolute)}"] if containerfile else []),
+            "--",
             str(await asyncio.to_thread(context.absolute)),
         )
         tail: list[bytes] = []

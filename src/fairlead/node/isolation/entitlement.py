@@ -3,7 +3,8 @@
 Devices come from, in this order: CDI names the asker gave; the kubelet of this node, asked over PodResources (the
 embedded one and a real one alike); the label `fairlead.dev/devices` of the engine's container; the runtime spec itself,
 which says what the runtime was told and not who allowed it. The source is named in every report. A device of the node
-that the runtime spec allows and the books do not is no entitlement.
+that the runtime spec allows and the books do not is not an entitlement. A container that the embedded kubelet made is
+judged by its allocation alone: its runtime spec grants nothing, whatever reached the engine.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ _IDENTITIES: Final = (
 """Labels or annotations that name pod and container: of the embedded kubelet and cri-o, and of containerd."""
 SPEC: Final = "runtime spec"
 """Source of an entitlement that no books know."""
+NOTHING: Final = "no books"
+"""Source for a container of ours of which neither kubelet nor label says anything: it is entitled to no device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +57,7 @@ class AllocationSources:
 class Found:
     """An entitlement, and who says so."""
 
-    entitlement: Entitlement
+    entitlement: Entitlement = field(default_factory=Entitlement)
     source: str
     names: tuple[str, ...] = ()
     """CDI names of the devices; empty where the runtime spec alone was asked."""
@@ -67,9 +70,12 @@ def find(subject: Subject, books: AllocationSources, *, asked: Sequence[str] = (
     Raises:  RequestError, Unavailable, ProtocolError: a name that no spec defines, or whose node is not on this host.
     """
     source, held = _held(subject, books, asked)
+    is_ours = bool(_mark(subject, names.HOME))
     if held is None:
-        return Found(entitlement=by_spec(subject.config), source=SPEC)
+        return Found(source=NOTHING) if is_ours else Found(entitlement=by_spec(subject.config), source=SPEC)
     granted = attach.nodes_of(held, books.registry)
+    if is_ours:
+        return Found(entitlement=Entitlement(granted=granted), source=source, names=tuple(held))
     base = _rules(subject.config).changed(deny=[_whole(node) for node in attach.known_nodes(books.registry)])
     return Found(entitlement=Entitlement(granted=granted, base=base), source=source, names=tuple(held))
 
@@ -86,7 +92,7 @@ def _held(subject: Subject, books: AllocationSources, asked: Sequence[str]) -> t
     if who is not None and books.holdings is not None:
         mine = [one for one in books.holdings if (one.namespace, one.pod, one.container) == who]
         return "kubelet", cdi_names({one.resource: one.ids for one in mine}, books.registry)
-    label = subject.labels.get(names.DEVICES)
+    label = _mark(subject, names.DEVICES)
     if label is not None:
         try:
             devices = msgspec.json.decode(label, type=dict[str, tuple[str, ...]])
@@ -94,6 +100,13 @@ def _held(subject: Subject, books: AllocationSources, asked: Sequence[str]) -> t
             return "", None
         return "engine label", cdi_names(devices, books.registry)
     return "", None
+
+
+def _mark(subject: Subject, key: str) -> str | None:
+    """Return one of our labels, from the engine or else from the annotations that our engine copies them to."""
+    notes = oci.object_at(dict(subject.config or {}), "annotations", "annotations")
+    found = subject.labels.get(key, notes.get(key))
+    return None if found is None else str(found)
 
 
 def identity(subject: Subject) -> tuple[str, str, str] | None:

@@ -41,6 +41,9 @@ _ORPHAN_WAIT_S: Final = 0.2
 _LIST_LIFE_S: Final = 120.0
 """Longer than any listing takes."""
 _NAME_TAKEN_S: Final = 10.0
+_FAULT: Final = "InternalError"
+_FAULT_WAIT_S: Final = (0.5, 30.0)
+"""First and longest time until a pod that met a bug is tried again."""
 
 
 @dataclass(slots=True)
@@ -55,6 +58,8 @@ class _State:
     """By pod: monotonic time of the first call for it that reached no plugin."""
     ended: set[str] = field(default_factory=set)
     """Engine names whose end is recorded."""
+    faults: dict[str, tuple[int, str]] = field(default_factory=dict)
+    """By pod: how often in a row its worker met an error that nobody foresaw, and the newest one's text."""
     touched: dict[str, float] = field(default_factory=dict)
     """Engine name to the monotonic time of our own last act on it: a list begun earlier knows less."""
 
@@ -224,7 +229,37 @@ class Kubelet:
             await self._publish()
             self._published.set()
             return None
-        return await self._sync(key)
+        try:
+            again_s = await self._sync(key)
+        except errors.FairleadError:
+            raise
+        except Exception as error:  # noqa: BLE001  (the edge of one pod's worker: a bug that one pod meets stays its own)
+            return await self._mark_fault(key, error)
+        if self._books.faults.pop(key, None):
+            self._queue.add(key)  # its status still says so
+        return again_s
+
+    async def _mark_fault(self, uid: str, error: Exception) -> float:
+        """Say in log, event and status that a pod met an error of our own; return after how long it is tried again."""
+        text = f"{type(error).__name__}: {error}"
+        count, before = self._books.faults.get(uid, (0, ""))
+        self._books.faults[uid] = (count + 1, text)
+        telemetry.log.error("pod worker failed, this is a bug", pod=uid, error=text, exc_info=error)
+        pod = self._books.pods.get(uid)
+        if pod is not None:
+            with contextlib.suppress(errors.FairleadError):
+                if text != before:
+                    facts = {"error": text}
+                    await self._runtime.record(pod, "kubelet", _FAULT, _fault_text(text), is_warning=True, facts=facts)
+                if (marked := self._marked(uid, pod.status)) != pod.status:
+                    await self._write(pod, marked)
+        return min(_FAULT_WAIT_S[1], _FAULT_WAIT_S[0] * 2.0 ** min(count, 16))
+
+    def _marked(self, uid: str, status: core.PodStatus) -> core.PodStatus:
+        """Return the status with the pod's fault, if it has one and says nothing else."""
+        if uid not in self._books.faults or status.reason not in {"", _FAULT}:
+            return status
+        return msgspec.structs.replace(status, reason=_FAULT, message=_fault_text(self._books.faults[uid][1]))
 
     # one pod
 
@@ -369,8 +404,9 @@ class Kubelet:
             )
 
     async def _report(self, pod: core.Pod, plan: podsync.Plan) -> None:
-        if plan.status != pod.status and not plan.forget:
-            await self._write(pod, plan.status)
+        status = self._marked(pod.metadata.uid, plan.status)
+        if status != pod.status and not plan.forget:
+            await self._write(pod, status)
 
     async def _write(self, pod: core.Pod, status: core.PodStatus) -> None:
         with contextlib.suppress(errors.NotFound):
@@ -454,6 +490,11 @@ class Kubelet:
         self._attachments.forget(uid)
         self._books.blocked.pop(uid, None)
         self._books.unanswered.pop(uid, None)
+        self._books.faults.pop(uid, None)
+
+
+def _fault_text(text: str) -> str:
+    return f"the kubelet met an error that is not the pod's own and tries again: {text}"
 
 
 def _home_id(folder: Path) -> str:

@@ -17,6 +17,7 @@ import msgspec
 from fairlead import errors
 from fairlead.plan.pod import affinity
 from fairlead.wire.kubernetes import core, quantity
+from fairlead.wire.oci import imageref
 
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -47,7 +48,7 @@ def admit(pod: core.Pod) -> core.Pod:
 
     Returns: the pod to store.   Raises: Invalid: every broken rule, path by path, joined by "; ".
     """
-    problems = [*_metadata(pod), *_spec(pod.spec)]
+    problems = [*_metadata(pod), *_spec(pod.spec), *_nul("", msgspec.to_builtins(pod))]
     if problems:
         name = pod.metadata.name or pod.metadata.generate_name
         text = "; ".join(problems)
@@ -60,6 +61,21 @@ def admit(pod: core.Pod) -> core.Pod:
             init_containers=tuple(_defaulted(item) for item in pod.spec.init_containers),
         ),
     )
+
+
+def _nul(path: str, value: object) -> Iterator[str]:
+    """Yield each string of an object that holds a NUL: no argument, variable or path of a program can (ours alone)."""
+    match value:
+        case str() if "\0" in value:
+            shown = value.replace("\0", "\\0")
+            yield f'{path}: Invalid value: "{shown}": must not contain NUL'
+        case list() | tuple():
+            for index, item in enumerate(value):
+                yield from _nul(f"{path}[{index}]", item)
+        case dict():
+            for key, item in value.items():
+                yield from _nul(path, key)
+                yield from _nul(f"{path}.{key}" if path else key, item)
 
 
 def _metadata(pod: core.Pod) -> Iterator[str]:
@@ -123,8 +139,7 @@ def _container(path: str, item: core.Container, volumes: set[str]) -> Iterator[s
             f'{path}.name: Invalid value: "{item.name}": a lowercase RFC 1123 label must consist of lower case '
             "alphanumeric characters or '-', and must start and end with an alphanumeric character"
         )
-    if not item.image.strip():
-        yield f"{path}.image: Required value"
+    yield from _image(f"{path}.image", item.image)
     for index, one in enumerate(item.env):
         if not one.name:
             yield f"{path}.env[{index}].name: Required value"
@@ -137,6 +152,16 @@ def _container(path: str, item: core.Container, volumes: set[str]) -> Iterator[s
         if mount.name not in volumes:
             yield f'{path}.volumeMounts[{index}].name: Not found: "{mount.name}"'
     yield from _resources(f"{path}.resources", item.resources)
+
+
+def _image(path: str, name: str) -> Iterator[str]:
+    if not name.strip():
+        yield f"{path}: Required value"
+    elif not imageref.is_reference(name):
+        yield (
+            f'{path}: Invalid value: "{name}": couldn\'t parse image name: invalid reference format '
+            "(write registry/path:tag, in lower case)"
+        )
 
 
 def _resources(path: str, wanted: core.ResourceRequirements) -> Iterator[str]:

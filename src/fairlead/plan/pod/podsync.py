@@ -82,7 +82,7 @@ class Kill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remove:
-    """Forget an ended container."""
+    """Forget a container that ended, or that was created and never started."""
 
     engine_name: str
 
@@ -380,7 +380,13 @@ def _kills(pod: core.Pod, alive: tuple[Seen, ...]) -> tuple[Act, ...]:
     text = pod.metadata.annotations.get(names.STOP_GRACE, "")
     if _SECONDS.fullmatch(text):
         grace_s = float(text)
-    return tuple(Kill(engine_name=one.engine_name, grace_s=grace_s) for one in alive)
+    # An engine's stop of what was created and never started succeeds and changes nothing: only removal ends it.
+    return tuple(
+        Remove(engine_name=one.engine_name)
+        if one.phase == "created"
+        else Kill(engine_name=one.engine_name, grace_s=grace_s)
+        for one in alive
+    )
 
 
 def _phase(look: _Look, stage: _Known | None, *, busy: bool) -> tuple[str, str, str]:

@@ -43,7 +43,7 @@ def test_images_are_never_pulled_and_proxies_never_copied() -> None:
 def test_command_is_the_entrypoint_and_args_follow_the_image() -> None:
     found = arguments(command=("/bin/sh", "-c"), args=("echo 'a b'", "--name=evil"))
     assert '--entrypoint=["/bin/sh", "-c"]' in found
-    assert found[-3:] == ["localhost/web:1", "echo 'a b'", "--name=evil"]
+    assert found[-4:] == ["--", "localhost/web:1", "echo 'a b'", "--name=evil"]
 
 
 def test_memory_has_no_swap_beside_it() -> None:
@@ -97,6 +97,8 @@ def test_binds_are_told_in_the_form_that_can_hold_them(bind: port.Bind, flag: st
         ({"device_nodes": (("/dev/a:b", "/dev/a", "rw"),)}, "DevicePathInvalid"),
         ({"name": "--privileged"}, "ContainerNameInvalid"),
         ({"network_of": "../x"}, "ContainerNameInvalid"),
+        ({"image": "--privileged"}, "ImageNameInvalid"),
+        ({"image": "docker-archive:/etc/shadow"}, "ImageNameInvalid"),
     ],
 )
 def test_what_podman_cannot_be_told_is_refused(more: dict[str, Any], reason: str) -> None:
@@ -116,12 +118,19 @@ def test_grace_is_never_shorter_than_asked(asked: float, told: int) -> None:
     assert args.grace(asked) == told
 
 
+@given(st.lists(st.text("-a=", min_size=1, max_size=6), min_size=1, max_size=3))
+def test_no_word_of_an_exec_is_taken_for_an_option(words: list[str]) -> None:
+    found = args.execute("web", words, tty=False, stdin=False, env={})
+    assert found == ["exec", "--", "web", *words]
+
+
 def test_logs_and_filters() -> None:
     assert args.logs("web", follow=True, tail=0, timestamps=True) == [
         "logs",
         "--follow",
         "--timestamps",
         "--tail=0",
+        "--",
         "web",
     ]
     assert args.label_filters({"a": "", "b": "c"}) == ["--filter=label=a", "--filter=label=b=c"]

@@ -104,6 +104,45 @@ def test_without_any_books_the_runtime_spec_counts(books: AllocationSources, lab
     assert (node.path, node.mode) == ("/dev/nvidia0", 0o640)
 
 
+WIDE: Mapping[str, Any] = {
+    "ociVersion": "1.0.2",
+    "linux": {
+        "devices": [{"path": "/dev/nvidia1", "type": "c", "major": 195, "minor": 1, "fileMode": 0o666}],
+        "resources": {"devices": [{"allow": True, "access": "rwm"}]},
+    },
+}
+"""What podman writes for `--privileged`."""
+OURS = {names.HOME: "home-1", **LABELS}
+
+
+@pytest.mark.parametrize("config", [CONFIG, WIDE, None])
+@pytest.mark.parametrize("has_kubelet", [True, False])
+def test_a_container_of_ours_is_entitled_to_its_allocation_alone_whatever_its_runtime_spec_says(
+    books: AllocationSources, config: Mapping[str, Any] | None, has_kubelet: bool
+) -> None:
+    asked = with_holdings(books, holding("main", "GPU-0")) if has_kubelet else books
+    found = entitlement.find(Subject(config=config, labels=OURS), asked)
+    assert found.names == (f"{KIND}=GPU-0",)
+    assert found.entitlement.base.rules == ()
+    assert not found.entitlement.is_unconfined
+
+
+@pytest.mark.parametrize("label", [None, "no json"])
+def test_a_container_of_ours_that_no_books_know_is_entitled_to_nothing(
+    books: AllocationSources, label: str | None
+) -> None:
+    labels = {names.HOME: "home-1"} | ({names.DEVICES: label} if label is not None else {})
+    found = entitlement.find(Subject(config=WIDE, labels=labels), books)
+    assert (found.source, found.names, found.entitlement.granted) == ("no books", (), ())
+    assert found.entitlement.base.rules == ()
+
+
+def test_the_runtime_spec_says_whose_a_container_is_where_its_engine_is_not_asked(books: AllocationSources) -> None:
+    notes = {names.HOME: "home-1", names.DEVICES: json.dumps({KIND: ["GPU-0"]})}
+    found = entitlement.find(Subject(config={**WIDE, "annotations": notes}), books)
+    assert (found.source, found.names, found.entitlement.is_unconfined) == ("engine label", (f"{KIND}=GPU-0",), False)
+
+
 def test_what_the_asker_names_counts_before_all(books: AllocationSources) -> None:
     found = entitlement.find(Subject(config=CONFIG, labels=LABELS), books, asked=[f"{KIND}=GPU-1"])
     assert (found.source, found.names) == ("--device", (f"{KIND}=GPU-1",))

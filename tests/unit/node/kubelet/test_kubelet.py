@@ -626,3 +626,86 @@ async def test_a_container_without_a_pods_uid_is_left_alone_and_no_pods_folder_i
         await asyncio.sleep(2 * world.settings.kubelet.resync_s)
         assert "odd" in {state.name for state in await world.engine.list_containers({})}
     assert volume.is_dir()
+
+
+# what nobody foresaw in one pod harms no other
+
+
+class _Poisoned(FakeEngine):
+    """An engine with a bug that one image brings out."""
+
+    IMAGE: Final = "localhost/poison:1"
+
+    async def create(self, spec: ContainerSpec) -> ContainerState:
+        if spec.image == self.IMAGE:
+            raise ValueError("embedded null byte")
+        return await super().create(spec)
+
+
+@pytest.fixture
+async def poisoned(tmp_path: Path) -> AsyncIterator[World]:
+    one = World(tmp_path)
+    one.engine = _Poisoned()
+    one.engine.add_image(_IMAGE, command=("true",))
+    async with one:
+        yield one
+
+
+async def test_an_unknown_error_in_one_pod_marks_that_pod_and_the_others_run(poisoned: World) -> None:
+    async with poisoned.kubelet():
+        bad = await poisoned.run(_pod(_container(("env",), gpus=1, image=_Poisoned.IMAGE), name="poison"))
+        marked = await poisoned.until("poison", lambda pod: pod.status.reason == "InternalError")
+        assert "embedded null byte" in marked.status.message
+        await poisoned.run(_pod(_container(("env",), gpus=2), name="good"))
+        await poisoned.until_phase("good", "Succeeded")
+        assert "InternalError" in await poisoned.reasons(bad)
+
+
+async def test_a_pod_whose_error_is_over_runs_and_loses_its_mark(poisoned: World) -> None:
+    async with poisoned.kubelet():
+        await poisoned.run(_pod(_container(("env",), image=_Poisoned.IMAGE), name="poison"))
+        await poisoned.until("poison", lambda pod: pod.status.reason == "InternalError")
+        poisoned.engine.__class__ = FakeEngine
+        poisoned.engine.add_image(_Poisoned.IMAGE, command=("true",))
+        over = await poisoned.until_phase("poison", "Succeeded")
+        assert over.status.reason == ""
+
+
+async def test_a_deleted_pod_with_an_unknown_error_goes_and_frees_its_devices(poisoned: World) -> None:
+    async with poisoned.kubelet():
+        await poisoned.run(_pod(_container(("env",), gpus=1, image=_Poisoned.IMAGE), name="poison"))
+        await poisoned.until("poison", lambda pod: pod.status.reason == "InternalError")
+        await poisoned.store.delete(core.Pod, "poison", "default", grace_s=5)
+        await poisoned.until_gone("poison")
+        assert await poisoned.free() == 3
+
+
+class _Holding(FakeEngine):
+    """Podman's stop of a container that was created and never started: it succeeds and changes nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_started = asyncio.Event()
+
+    async def start(self, name: str) -> None:
+        self.is_started.set()
+        await asyncio.Event().wait()
+
+    async def stop(self, name: str, *, grace_s: float) -> None:
+        pass
+
+
+async def test_a_delete_that_meets_a_container_never_started_frees_its_devices(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.engine = engine = _Holding()
+    engine.add_image(_IMAGE, command=("true",))
+    async with world:
+        async with world.kubelet():
+            await world.run(_pod(_container(_FOREVER, gpus=3)))
+            async with asyncio.timeout(_PATIENCE_S):
+                await engine.is_started.wait()
+        # as a kill between create and start leaves it: the next kubelet meets a delete
+        await world.store.delete(core.Pod, "train", "default", grace_s=5)
+        async with world.kubelet():
+            await world.until_gone("train")
+            assert (await world.free(), await engine.list_containers({})) == (3, ())

@@ -151,7 +151,7 @@ def test_names_are_unique_in_the_pod_init_containers_included() -> None:
     assert _problems(_pod(spec=volumes)) == ['spec.volumes[1].name: Duplicate value: "v"']
 
 
-@pytest.mark.parametrize("name", ["A=B", "A\x00", "Ä"])
+@pytest.mark.parametrize("name", ["A=B", "A\x01", "Ä"])
 def test_a_variables_name_cannot_carry_another_variable(name: str) -> None:
     (problem,) = _problems(_pod(env=[{"name": name, "value": "x"}]))
     assert problem.endswith(
@@ -276,3 +276,36 @@ def test_a_sidecar_is_refused_rather_than_waited_for() -> None:
     spec = core.PodSpec(containers=(_container("main"),), init_containers=(_container("log", restart_policy="Always"),))
     with pytest.raises(errors.Invalid, match=r"spec\.initContainers\[0\]\.restartPolicy: Unsupported value"):
         admission.admit(core.Pod(metadata=meta.ObjectMeta(name="p"), spec=spec))
+
+
+# strings that programs are told later
+
+
+@pytest.mark.parametrize(
+    "image", ["--privileged", "--device=nvidia.com/gpu=all", "--volume=/:/host:rw", "docker-archive:/etc/shadow", "A b"]
+)
+def test_an_image_that_is_not_a_reference_is_refused(image: str) -> None:
+    (problem,) = _problems(_pod(image=image))
+    assert problem.startswith(f'spec.containers[0].image: Invalid value: "{image}": ')
+
+
+@pytest.mark.parametrize(
+    ("more", "path"),
+    [
+        ({"image": "localhost/a\0b"}, "spec.containers[0].image"),
+        ({"args": ["a", "b\0c"]}, "spec.containers[0].args[1]"),
+        ({"command": ["a\0"]}, "spec.containers[0].command[0]"),
+        ({"env": [{"name": "A", "value": "x\0"}]}, "spec.containers[0].env[0].value"),
+        ({"workingDir": "/\0"}, "spec.containers[0].workingDir"),
+        (
+            {"securityContext": {"capabilities": {"drop": ["\0"]}}},
+            "spec.containers[0].securityContext.capabilities.drop[0]",
+        ),
+        ({"spec": {"volumes": [{"name": "v", "hostPath": {"path": "/a\0"}}]}}, "spec.volumes[0].hostPath.path"),
+        ({"spec": {"nodeSelector": {"a\0": "b"}}}, "spec.nodeSelector"),
+    ],
+)
+def test_a_nul_is_refused_wherever_it_stands(more: dict[str, Any], path: str) -> None:
+    assert any(
+        problem.startswith(f"{path}: Invalid value: ") and "NUL" in problem for problem in _problems(_pod(**more))
+    )

@@ -114,6 +114,29 @@ def test_a_container_out_of_memory_says_so() -> None:
     assert (plan.status.phase, plan.status.reason) == ("Failed", "OOMKilled")
 
 
+# what was created and never started holds devices and cannot be stopped: engines stop nothing that does not run
+
+
+@pytest.mark.parametrize("grace_s", [None, 0])
+def test_a_deleted_pods_container_that_never_started_is_removed_not_stopped(grace_s: int | None) -> None:
+    pod = _deleted(_pod(), grace_s=grace_s)
+    assert _sync(pod, _seen("created")).acts == (Remove(engine_name="main-0"),)
+    over = _sync(pod)
+    assert (over.is_over, over.forget) == (True, True)
+
+
+def test_a_stopped_pods_container_that_never_started_is_removed_not_stopped() -> None:
+    pod = _pod(annotations={names.STOP: "1"})
+    assert _sync(pod, _seen("created")).acts == (Remove(engine_name="main-0"),)
+    over = _sync(pod)
+    assert (over.is_over, over.status.reason) == (True, "Stopped")
+
+
+def test_an_older_attempt_that_never_started_is_removed_not_stopped() -> None:
+    plan = _sync(_pod(), _seen("created"), _seen("running", attempt=1))
+    assert plan.acts == (Remove(engine_name="main-0"),)
+
+
 # back-off
 
 
@@ -354,10 +377,10 @@ class PodLife(RuleBasedStateMachine):
         elif isinstance(act, Resume):
             self.put(self.engine[act.engine_name], phase="running", started_at=self.now)
         elif isinstance(act, Kill):
-            assert self.engine[act.engine_name].phase != "exited"
+            assert self.engine[act.engine_name].phase == "running"
             self.put(self.engine[act.engine_name], phase="exited", exit_code=143, finished_at=self.now)
         else:
-            assert self.engine[act.engine_name].phase == "exited"
+            assert self.engine[act.engine_name].phase != "running"
             del self.engine[act.engine_name]
 
     def start(self, act: Start, *, starts: bool) -> None:
