@@ -26,16 +26,23 @@ class Given:
     container: str = "main"
     envs: Mapping[str, str] | None = None
     mounts: Sequence[str] = ()
+    resource: str = "nvidia.com/gpu"
+    annotations: Mapping[str, str] | None = None
+    cdi_devices: Sequence[str] = ()
 
     def entry(self) -> dict[str, Any]:
-        answer = pb.ContainerAllocateResponse(envs=self.envs or {}, annotations={"some": "note"})
+        answer = pb.ContainerAllocateResponse(
+            envs=self.envs or {}, annotations={"some": "note", **(self.annotations or {})}
+        )
         answer.devices.add(container_path="/dev/nvidia0", host_path="/dev/nvidia0", permissions="rw")
+        for name in self.cdi_devices:
+            answer.cdi_devices.add(name=name)
         for name in self.mounts:
             answer.mounts.add(container_path=f"{ROOT}/{name}", host_path="/dev/null", read_only=True)
         return {
             "PodUID": self.pod,
             "ContainerName": self.container,
-            "ResourceName": "nvidia.com/gpu",
+            "ResourceName": self.resource,
             "DeviceIDs": {"-1": list(self.ids[:1]), "1": list(self.ids[1:])},
             "AllocResp": base64.b64encode(answer.SerializeToString()).decode(),
         }

@@ -53,7 +53,8 @@ def test_the_short_way_gives_the_same_container(lab: oci_bundle.Lab) -> None:
 def test_annotations_count_and_the_image_is_not_asked(lab: oci_bundle.Lab) -> None:
     lab.spec()
     lab.policy(imageRequests="ignore")
-    marks = {"cdi.k8s.io/plugin_pod": f"{oci_bundle.KIND}=3"}
+    who = {"io.kubernetes.cri.sandbox-uid": "uid-1", "io.kubernetes.cri.container-name": "main"}
+    marks = {"cdi.k8s.io/plugin_pod": f"{oci_bundle.KIND}=3", **who}
     bundle = lab.bundle("sh", "-c", "ls /dev | cat", env=["NVIDIA_VISIBLE_DEVICES=all"], annotations=marks)
     found = lab.run(bundle, name(lab, "notes")).stdout.split()
     assert [item for item in found if item.startswith("nvidia")] == ["nvidia3", "nvidiactl"]

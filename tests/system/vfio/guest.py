@@ -85,7 +85,8 @@ def containers() -> None:
     document = json.loads(config.read_text())
     first, second = numbers(OTHER)
     document["process"]["args"] = ["/bin/probe", "use", group(GPU), GPU, group(OTHER), str(first), str(second)]
-    asked = {"annotations": {"cdi.k8s.io/vfio_test": f"{KIND}={GPU}"}}
+    who = {"io.kubernetes.cri.sandbox-uid": "uid-1", "io.kubernetes.cri.container-name": "main"}
+    asked = {"annotations": {"cdi.k8s.io/vfio_test": f"{KIND}={GPU}", **who}}
     config.write_text(json.dumps({**document, **asked}))
     launcher.install(Path("/opt/bin"), config=Path("/etc/fairlead/runtime.json"))
     shim = f"/opt/bin/{launcher.RUNTIME}"

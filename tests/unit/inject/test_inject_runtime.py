@@ -16,6 +16,7 @@ from fairlead import errors
 from fairlead.inject import launcher
 from fairlead_cdi import emit, stamp
 from fairlead_cdi import spec as cdi
+from tests import kubeletbooks
 
 KIND = "test.fairlead.dev/gpu"
 RECORDER = '#!/bin/sh\nprintf "%s\\n" "$0" "$@" > {record}\nexit 7\n'
@@ -234,9 +235,10 @@ def test_passing_through_imports_nothing_heavy(shim: Shim) -> None:
     assert not loaded & HEAVY
 
 
-def test_annotations_count_without_any_permission(shim: Shim) -> None:
+def test_annotations_of_a_kubelets_engine_count_without_any_permission(shim: Shim) -> None:
     shim.policy(imageRequests="ignore")
-    shim.bundle("NVIDIA_VISIBLE_DEVICES=all", annotations={"cdi.k8s.io/x": f"{KIND}=1"})
+    marks = {"cdi.k8s.io/x": f"{KIND}=1", **kubeletbooks.identity("uid-1")}
+    shim.bundle("NVIDIA_VISIBLE_DEVICES=all", annotations=marks)
     shim.create()
     assert [item["path"] for item in shim.edited()["linux"]["devices"]] == ["/dev/nvidia1"]
 

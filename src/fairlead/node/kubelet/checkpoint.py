@@ -8,6 +8,7 @@ rebuilt from the labels of the containers that exist. A file from a newer versio
 from __future__ import annotations
 
 import hashlib
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,7 @@ from typing import Final
 import msgspec
 
 from fairlead import errors, files, telemetry
+from fairlead.wire.kubernetes import names
 
 NAME: Final = "device-manager.json"
 VERSION: Final = 1
@@ -92,3 +94,19 @@ class Checkpoint:
 
 def _checksum(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()
+
+
+def home_id(folder: Path) -> str:
+    """Return what tells this state folder's containers from another's on the same machine; made once."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "home-id"
+    if not path.exists():
+        files.write_atomic(path, f"{uuid.uuid4()}\n".encode())
+    text = path.read_text(errors="replace").strip()
+    try:
+        return str(uuid.UUID(text))
+    except ValueError as error:
+        # An empty id would match the containers of every Fairlead on this machine.
+        message = f'home-id in {path} is "{text}", not a UUID'
+        hint = f"the label {names.HOME} of this machine's containers says what it was"
+        raise errors.ProtocolError(message, reason="HomeIdDamaged", hint=hint) from error

@@ -12,18 +12,15 @@ import asyncio
 import contextlib
 import dataclasses
 import time
-import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from fairlead import errors, files, telemetry
+from fairlead import errors, telemetry
 from fairlead.engine.port import ContainerPhase, ContainerState, Engine, Images
-from fairlead.node.kubelet import attachment, nodestatus, podresources, registration, sandbox, spec
-from fairlead.node.kubelet.checkpoint import Checkpoint
+from fairlead.node.kubelet import attachment, checkpoint, fault, nodestatus, podresources, registration, sandbox, spec
 from fairlead.node.kubelet.devicemanager import Choice, DeviceManager, device_requests
 from fairlead.node.kubelet.runtime import Runtime
 from fairlead.plan.pod import podsync
@@ -41,9 +38,6 @@ _ORPHAN_WAIT_S: Final = 0.2
 _LIST_LIFE_S: Final = 120.0
 """Longer than any listing takes."""
 _NAME_TAKEN_S: Final = 10.0
-_FAULT: Final = "InternalError"
-_FAULT_WAIT_S: Final = (0.5, 30.0)
-"""First and longest time until a pod that met a bug is tried again."""
 
 
 @dataclass(slots=True)
@@ -58,8 +52,6 @@ class _State:
     """By pod: monotonic time of the first call for it that reached no plugin."""
     ended: set[str] = field(default_factory=set)
     """Engine names whose end is recorded."""
-    faults: dict[str, tuple[int, str]] = field(default_factory=dict)
-    """By pod: how often in a row its worker met an error that nobody foresaw, and the newest one's text."""
     touched: dict[str, float] = field(default_factory=dict)
     """Engine name to the monotonic time of our own last act on it: a list begun earlier knows less."""
 
@@ -73,10 +65,13 @@ class Kubelet:
         self._settings, self._node = settings, node
         self._folder = settings.state.folder / "kubelet"
         self._books = _State()
+        self._faults = fault.Faults()
         self._devices = DeviceManager(
-            Checkpoint(self._folder), grace_s=settings.kubelet.endpoint_grace_s, changed=self._devices_changed
+            checkpoint.Checkpoint(self._folder),
+            grace_s=settings.kubelet.endpoint_grace_s,
+            changed=self._devices_changed,
         )
-        self._home = _home_id(self._folder)
+        self._home = checkpoint.home_id(self._folder)
         self._runtime = Runtime(
             store=store,
             engine=engine,
@@ -235,31 +230,22 @@ class Kubelet:
             raise
         except Exception as error:  # noqa: BLE001  (the edge of one pod's worker: a bug that one pod meets stays its own)
             return await self._mark_fault(key, error)
-        if self._books.faults.pop(key, None):
+        if self._faults.end(key):
             self._queue.add(key)  # its status still says so
         return again_s
 
     async def _mark_fault(self, uid: str, error: Exception) -> float:
         """Say in log, event and status that a pod met an error of our own; return after how long it is tried again."""
-        text = f"{type(error).__name__}: {error}"
-        count, before = self._books.faults.get(uid, (0, ""))
-        self._books.faults[uid] = (count + 1, text)
+        text, is_news, wait_s = self._faults.add(uid, error)
         telemetry.log.error("pod worker failed, this is a bug", pod=uid, error=text, exc_info=error)
         pod = self._books.pods.get(uid)
-        if pod is not None:
-            with contextlib.suppress(errors.FairleadError):
-                if text != before:
-                    facts = {"error": text}
-                    await self._runtime.record(pod, "kubelet", _FAULT, _fault_text(text), is_warning=True, facts=facts)
-                if (marked := self._marked(uid, pod.status)) != pod.status:
-                    await self._write(pod, marked)
-        return min(_FAULT_WAIT_S[1], _FAULT_WAIT_S[0] * 2.0 ** min(count, 16))
-
-    def _marked(self, uid: str, status: core.PodStatus) -> core.PodStatus:
-        """Return the status with the pod's fault, if it has one and says nothing else."""
-        if uid not in self._books.faults or status.reason not in {"", _FAULT}:
-            return status
-        return msgspec.structs.replace(status, reason=_FAULT, message=_fault_text(self._books.faults[uid][1]))
+        with contextlib.suppress(errors.FairleadError):
+            if pod is not None and is_news:
+                said = fault.message(text)
+                await self._runtime.record(pod, "kubelet", fault.REASON, said, is_warning=True, facts={"error": text})
+            if pod is not None and (marked := self._faults.marked(uid, pod.status)) != pod.status:
+                await self._write(pod, marked)
+        return wait_s
 
     # one pod
 
@@ -404,7 +390,7 @@ class Kubelet:
             )
 
     async def _report(self, pod: core.Pod, plan: podsync.Plan) -> None:
-        status = self._marked(pod.metadata.uid, plan.status)
+        status = self._faults.marked(pod.metadata.uid, plan.status)
         if status != pod.status and not plan.forget:
             await self._write(pod, status)
 
@@ -490,27 +476,7 @@ class Kubelet:
         self._attachments.forget(uid)
         self._books.blocked.pop(uid, None)
         self._books.unanswered.pop(uid, None)
-        self._books.faults.pop(uid, None)
-
-
-def _fault_text(text: str) -> str:
-    return f"the kubelet met an error that is not the pod's own and tries again: {text}"
-
-
-def _home_id(folder: Path) -> str:
-    """Return what tells this state folder's containers from another's on the same machine; made once."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "home-id"
-    if not path.exists():
-        files.write_atomic(path, f"{uuid.uuid4()}\n".encode())
-    text = path.read_text(errors="replace").strip()
-    try:
-        return str(uuid.UUID(text))
-    except ValueError as error:
-        # An empty id would match the containers of every Fairlead on this machine.
-        message = f'home-id in {path} is "{text}", not a UUID'
-        hint = f"the label {names.HOME} of this machine's containers says what it was"
-        raise errors.ProtocolError(message, reason="HomeIdDamaged", hint=hint) from error
+        self._faults.end(uid)
 
 
 def _container(pod: core.Pod, name: str) -> core.Container:

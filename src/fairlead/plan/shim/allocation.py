@@ -6,6 +6,9 @@ container's name, on disk before a container of that pod is made. Which pod and 
 annotations that it sets over everybody else's. So a request is an allocation when the kubelet's books say the same of
 this very container. Nothing here is a secret: what is copied from another pod is still said of that other one.
 
+A device id means something for its own resource only: "0" of a network plugin is not a GPU. Ids count for resources of
+the GPU vendors' domains; for any other resource, what its plugin answered counts.
+
 Source: Kubernetes pkg/kubelet/cm/devicemanager/checkpoint (1.20 to 1.36, and the form before); kubelet
 deviceplugin/v1beta1 api.proto, ContainerAllocateResponse; containerd internal/cri/annotations (1.6 to 2.3); CRI-O
 server/container_create.go, which adds the kubelet's labels last.
@@ -16,9 +19,15 @@ _IDENTITIES = (
     ("io.kubernetes.cri.sandbox-uid", "io.kubernetes.cri.container-name"),
     ("io.kubernetes.pod.uid", "io.kubernetes.container.name"),
 )
+_DOMAINS = ("nvidia.com", "fairlead.dev")
+"""Of resources whose device ids are GPUs, beside the vendor of the operator's default kind."""
+_WORDS = frozenset({"all", "none", "void"})
+"""Of the grammar of requests: no device is called so."""
+_FOREIGN = "io.container.manager"
+"""Podman's mark. It copies an image's annotations into the runtime spec: an identity may be an image's word."""
 _WHOLE = "GPU-"
 _UUIDS = (_WHOLE, "MIG-")
-_ENVS, _MOUNTS, _KEY, _VALUE = 1, 2, 1, 2
+_ENVS, _MOUNTS, _NOTES, _CDI, _KEY, _VALUE = 1, 2, 4, 5, 1, 2
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 """Field numbers of the answer, and the wire types of protobuf."""
 
@@ -26,11 +35,11 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 class Entry:
     """What one container was given of one resource."""
 
-    __slots__ = ("answer", "container", "ids", "pod_uid")
+    __slots__ = ("answer", "container", "ids", "pod_uid", "resource")
 
-    def __init__(self, pod_uid: str, container: str, ids: frozenset[str], answer: str) -> None:
-        self.pod_uid = pod_uid
-        self.container = container
+    def __init__(self, whose: tuple[str, str, str], ids: frozenset[str], answer: str) -> None:
+        """Take the pod's uid, the container's name and the resource's."""
+        self.pod_uid, self.container, self.resource = whose
         self.ids = ids
         """The kubelet's, without the number behind those of shared devices."""
         self.answer = answer
@@ -48,25 +57,38 @@ class Allocations:
         return []
 
 
+class Reading:
+    """How a request may be written, and whose resources are GPUs."""
+
+    __slots__ = ("domains", "prefixes", "variables")
+
+    def __init__(self, variables: tuple[str, ...], prefixes: tuple[str, ...], vendor: str) -> None:
+        """Take the names of variables and the beginnings of annotations that hold requests, and the kinds' vendor."""
+        self.variables = variables
+        self.prefixes = prefixes
+        self.domains = {vendor, *_DOMAINS}
+
+
 class View:
     """The books as they concern one container."""
 
-    __slots__ = ("given", "is_known", "others", "problem")
+    __slots__ = ("_reading", "_strangers", "given", "is_kept", "is_known", "problem")
 
-    def __init__(self, books: Allocations, identity: tuple[str, str], variables: tuple[str, ...]) -> None:
-        """Take who it is, as `identify` says, and the names that may hold a request."""
+    def __init__(self, books: Allocations, identity: tuple[str, str], reading: Reading) -> None:
+        """Take who it is, as `identify` says."""
         entries = books.entries()
         own = [entry for entry in entries if identity[0] and (entry.pod_uid, entry.container) == identity]
         self.is_known = bool(identity[0])
+        self.is_kept = bool(entries)
+        """Whether a kubelet keeps books here."""
         self.problem = books.problem
+        self._reading = reading
         try:
-            words = [word for entry in own for word in _words(entry.answer, variables)]
-            self.given = frozenset([*words, *(one for entry in own for one in entry.ids)])
+            self.given = frozenset(word for entry in own for word in _names(entry, reading))
         except ValueError as error:
             self.problem, self.given = f"the kubelet's entry of this container {error}", frozenset()
         # Containers of one pod may share a GPU: a kubelet hands an init container's on to the next one.
-        strangers = [entry for entry in entries if not identity[0] or entry.pod_uid != identity[0]]
-        self.others = frozenset(one for entry in strangers for one in entry.ids if one.startswith(_UUIDS))
+        self._strangers = [entry for entry in entries if not identity[0] or entry.pod_uid != identity[0]]
 
     def covers(self, words: list[str]) -> bool:
         """Whether all that is asked for was given to this container."""
@@ -81,19 +103,35 @@ class View:
 
     def find_clash(self, words: list[str]) -> str:
         """Return what may be another pod's of what is asked for; an index and `all` may be anybody's."""
-        return next((word for word in words if word not in self.given and not self._is_free(word)), "")
+        others = self._others()
+        return next((word for word in words if word not in self.given and not _is_free(word, others)), "")
 
-    def _is_free(self, word: str) -> bool:
-        name = word.rpartition("=")[2]
-        if not self.others:
-            return True
-        # Whose the parts of a whole GPU are, cannot be told from names.
-        is_parted = name.startswith(_WHOLE) and any(not other.startswith(_WHOLE) for other in self.others)
-        return name.startswith(_UUIDS) and name not in self.others and not is_parted
+    def _others(self) -> frozenset[str]:
+        """Return what other pods hold, as words of a request; "?" for what cannot be read."""
+        found: set[str] = set()
+        for entry in self._strangers:
+            try:
+                found.update(word.rpartition("=")[2] for word in _names(entry, self._reading))
+            except ValueError:
+                found.add("?")
+            found.update(one for one in entry.ids if one.startswith(_UUIDS))
+        return frozenset(found)
+
+
+def _is_free(word: str, others: frozenset[str]) -> bool:
+    name = word.rpartition("=")[2]
+    if not others:
+        return True
+    # Whose the parts of a whole GPU are, cannot be told from names; nor which GPU an index or a plugin's own name is.
+    is_parted = name.startswith(_WHOLE) and any(not other.startswith(_WHOLE) for other in others)
+    is_told = all(other.startswith(_UUIDS) for other in others)
+    return is_told and name.startswith(_UUIDS) and name not in others and not is_parted
 
 
 def identify(annotations: dict[str, str]) -> tuple[str, str]:
     """Return the pod's uid and the container's name; empty where no engine said so, or two say different things."""
+    if _FOREIGN in annotations:
+        return "", ""
     pairs = ((annotations.get(uid, ""), annotations.get(name, "")) for uid, name in _IDENTITIES)
     found = {pair for pair in pairs if all(pair)}
     return found.pop() if len(found) == 1 else ("", "")
@@ -114,18 +152,30 @@ def _entry(item: object) -> Entry:
     held = item.get("DeviceIDs")
     lists = list(held.values()) if isinstance(held, dict) else [held]
     ids = [str(one).partition("::")[0] for some in lists if isinstance(some, list) for one in some]
-    return Entry(item["PodUID"], str(item.get("ContainerName")), frozenset(ids), str(item.get("AllocResp") or ""))
+    whose = (item["PodUID"], str(item.get("ContainerName")), str(item.get("ResourceName")))
+    return Entry(whose, frozenset(ids), str(item.get("AllocResp") or ""))
 
 
-def _words(answer: str, variables: tuple[str, ...]) -> list[str]:
-    """Return how a plugin's answer names devices: words of the variables, names of the mounts. Raises: ValueError."""
+def _names(entry: Entry, reading: Reading) -> list[str]:
+    """Return everything by which a request may name what an entry gives. Raises: ValueError: its answer is damaged."""
+    ids = entry.ids - _WORDS if entry.resource.partition("/")[0] in reading.domains else ()
+    return [*_words(entry.answer, reading), *ids]
+
+
+def _words(answer: str, reading: Reading) -> list[str]:
+    """Return how a plugin's answer names devices: words of variables and annotations, names of mounts and of CDI.
+
+    Raises: ValueError.
+    """
     found = []
     # Loading it costs half a millisecond, for containers that have an answer only.
     data: bytes = __import__("binascii").a2b_base64(answer)
     for number, part in _fields(data):
-        pair = dict(_fields(part)) if number in {_ENVS, _MOUNTS} else {}
+        pair = dict(_fields(part)) if number in {_ENVS, _MOUNTS, _NOTES, _CDI} else {}
         key = pair.get(_KEY, b"").decode()
-        if number == _ENVS and key in variables:
+        if number == _CDI:
+            found.append(key)
+        elif (number == _ENVS and key in reading.variables) or (number == _NOTES and key.startswith(reading.prefixes)):
             found += [word.strip() for word in pair.get(_VALUE, b"").decode().split(",")]
         elif number == _MOUNTS and key.startswith(VOLUME_ROOT):
             found.append(key[len(VOLUME_ROOT) :].strip("/"))

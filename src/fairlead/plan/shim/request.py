@@ -1,11 +1,12 @@
 """What GPUs a container asks for, read from its runtime spec: annotations, volume mounts, environment.
 
-Three sources, the first that asks wins: CDI annotations come from whoever allocated; volume mounts and the environment
-may come from a device plugin, from the image or from the pod's author, and cannot be told apart by themselves. What the
-kubelet's books (`allocation`) say was given to this very container always counts; for the rest `Policy.image_requests`
-decides, and even then not over another pod's devices. Everything ends as fully qualified CDI names, in the order asked,
-each once (`0,0` is one GPU). A refusal is a value here, with who must change what; the shim makes an error of it. Only
-tables of `plan` are imported: this runs on every container's start.
+Three sources, the first that asks wins: CDI annotations, volume mounts, the environment. Each may come from a device
+plugin, from the image (podman copies an image's annotations) or from the pod's author, and they cannot be told apart by
+themselves. What the kubelet's books (`allocation`) say was given to this very container always counts; annotations that
+its books contradict are refused; for the rest `Policy.image_requests` decides, and even then not over another pod's
+devices. Everything ends as fully qualified CDI names, in the order asked, each once (`0,0` is one GPU). A refusal is a
+value here, with who must change what; the shim makes an error of it. Only tables of `plan` are imported: this runs on
+every container's start.
 Source: NVIDIA container toolkit documentation, "Environment variables"; CDI SPEC.md, "Container annotations".
 """
 
@@ -146,7 +147,7 @@ def decide(container: Container, policy: Policy, books: allocation.Allocations =
     """
     request = Request()
     if policy.mode != "env":
-        _from_annotations(container, policy, request)
+        _from_annotations(container, policy, request, books)
     if request.is_empty:
         _from_mounts(container, policy, request, books)
     if request.is_empty and not request.source and policy.mode != "cdi":
@@ -156,14 +157,58 @@ def decide(container: Container, policy: Policy, books: allocation.Allocations =
     return request
 
 
-def _from_annotations(container: Container, policy: Policy, request: Request) -> None:
+def _view(container: Container, policy: Policy, books: allocation.Allocations) -> allocation.View:
+    reading = allocation.Reading(policy.variables, policy.annotation_prefixes, _vendor(policy))
+    return allocation.View(books, container.identity, reading)
+
+
+def _is_allowed(container: Container, policy: Policy) -> bool:
+    """Whether the operator lets a request count that nobody allocated."""
+    return policy.image_requests == "honour" or (policy.image_requests == "privileged" and container.is_privileged)
+
+
+def _from_annotations(container: Container, policy: Policy, request: Request, books: allocation.Allocations) -> None:
     if any(key.startswith(_CRIO) for key in container.annotations):
         return
     keys = sorted(key for key in container.annotations if key.startswith(policy.annotation_prefixes))
     names = [name for key in keys for name in container.annotations[key].split(",")]
-    if names:
+    if not names:
+        return
+    view = _view(container, policy, books)
+    shown = f"annotation {keys[0]} asks for {', '.join(names)}"
+    counts = view.covers(names) or not (policy.checks_allocations and (view.is_kept or view.problem))
+    if view.is_known and not counts:
+        request.refusal = _unallocated(shown, names, view)
+    elif view.is_known or _is_allowed(container, policy):
+        request.refusal = (
+            None if view.is_known else _find_clash(shown, names, view=view, container=container, policy=policy)
+        )
         request.source = "annotations"
         request.names = tuple(dict.fromkeys(names))
+    else:
+        _pass_over(request, shown, "annotation", "no kubelet's engine made this container", policy=policy)
+
+
+def _unallocated(shown: str, names: list[str], view: allocation.View) -> Refusal:
+    """Return why a pod of this node's kubelet may not have what its annotations say."""
+    hint = "ask for GPUs through the allocation (resource limits), or set checkAllocations to false"
+    message = f"{shown}, and {view.find_doubt(names)}"
+    if view.problem:
+        return Refusal("Unavailable", message, reason="AllocationsUnreadable", hint=hint)
+    return Refusal("Denied", message, reason="AnnotationNotAllocated", hint=hint)
+
+
+def _pass_over(request: Request, shown: str, by: str, doubt: str, *, policy: Policy) -> None:
+    """Refuse or ignore a request that nobody allocated, as the operator says."""
+    if policy.image_requests == "refuse":
+        request.refusal = Refusal(
+            "Denied",
+            f"{shown}, and requests by {by} are refused here" + (f": {doubt}" if doubt else ""),
+            reason="ImageRequestRefused",
+            hint="ask for GPUs through the allocation (resource limits, CDI names), or set imageRequests",
+        )
+    else:
+        request.note = f"{shown}: ignored, {doubt or 'devices come from the allocation only'} (imageRequests)"
 
 
 def _from_mounts(container: Container, policy: Policy, request: Request, books: allocation.Allocations) -> None:
@@ -171,7 +216,7 @@ def _from_mounts(container: Container, policy: Policy, request: Request, books: 
     asked = [rest for rest in (place[len(VOLUME_ROOT) :].strip("/") for place in places) if rest]
     if not asked:
         return
-    view = allocation.View(books, container.identity, policy.variables)
+    view = _view(container, policy, books)
     is_given = view.covers(asked)
     if not (is_given or policy.accepts_volume_mounts):
         return
@@ -226,8 +271,8 @@ def _from_environment(container: Container, policy: Policy, request: Request, bo
     _set_words(wanted, words, policy)
     if wanted.is_empty:
         return
-    counts = policy.image_requests == "honour" or (policy.image_requests == "privileged" and container.is_privileged)
-    view = allocation.View(books if wanted.names else NO_BOOKS, container.identity, policy.variables)
+    counts = _is_allowed(container, policy)
+    view = _view(container, policy, books if wanted.names else NO_BOOKS)
     is_given = view.covers(words)
     shown = f"{name or 'an image without NVIDIA_REQUIRE_CUDA'} asks for {value}"
     if is_given or counts:
@@ -238,16 +283,7 @@ def _from_environment(container: Container, policy: Policy, request: Request, bo
         if request.names and not is_given:
             request.refusal = _find_clash(shown, words, view=view, container=container, policy=policy)
         return
-    doubt = view.find_doubt(words) if wanted.names else ""
-    if policy.image_requests == "refuse":
-        request.refusal = Refusal(
-            "Denied",
-            f"{shown}, and requests by environment are refused here" + (f": {doubt}" if doubt else ""),
-            reason="ImageRequestRefused",
-            hint="ask for GPUs through the allocation (resource limits, CDI names), or set imageRequests",
-        )
-    else:
-        request.note = f"{shown}: ignored, {doubt or 'devices come from the allocation only'} (imageRequests)"
+    _pass_over(request, shown, "environment", view.find_doubt(words) if wanted.names else "", policy=policy)
 
 
 def is_legacy(env: dict[str, str]) -> bool:

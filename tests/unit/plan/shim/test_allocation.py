@@ -35,6 +35,7 @@ def asked(
     container: str = "main",
     mounts: tuple[str, ...] = (),
     caps: tuple[str, ...] = (),
+    marks: dict[str, str] | None = None,
     **policy: object,
 ) -> request.Request:
     rules = request.Policy()
@@ -43,7 +44,7 @@ def asked(
     env = [*more] if value is None else [f"NVIDIA_VISIBLE_DEVICES={value}", *more]
     document = {
         "process": {"env": env, "capabilities": {"bounding": list(caps)}},
-        "annotations": kubelet.identity(pod, container) if pod else {},
+        "annotations": {**(kubelet.identity(pod, container) if pod else {}), **(marks or {})},
         "mounts": [{"destination": f"{kubelet.ROOT}/{name}", "source": "/dev/null"} for name in mounts],
     }
     return request.decide(request.read(document), rules, books)
@@ -212,7 +213,7 @@ def test_what_is_no_checkpoint_is_refused(document: object) -> None:
 
 @pytest.mark.parametrize("answer", [b"\xff", b"\x0a\x05ab", b"\x0b", b"\x0a" + b"\x80" * 11, b"\x09\x01"])
 def test_an_answer_that_is_no_message_gives_nothing(answer: bytes) -> None:
-    entry = allocation.Entry(MINE, "main", frozenset({"GPU-a"}), base64.b64encode(answer).decode())
+    entry = allocation.Entry((MINE, "main", "nvidia.com/gpu"), frozenset({"GPU-a"}), base64.b64encode(answer).decode())
     books = Books()
     books.found = [entry]
     assert "the kubelet's entry of this container has an answer" in asked("GPU-a", books=books).note
@@ -228,3 +229,100 @@ def test_no_words_ever_lead_to_another_pods_gpu(value: list[str], mode: str, pod
     held = {MINE: {"GPU-a", "GPU-b"}, THEIRS: {"GPU-c"}}
     others = {f"{GPU}{name}" for owner, theirs in held.items() if owner != pod for name in theirs}
     assert found.refusal is not None or not {*others, f"{GPU}all", f"{GPU}0"} & {*found.names}
+
+
+@pytest.mark.parametrize("word", ["0", "1", "all", "3::9", "shim.fairlead.dev/gpu=2"])
+def test_an_id_of_another_plugins_resource_is_not_a_gpu(word: str) -> None:
+    widget = kubelet.Given(MINE, ["0", "1", "all", "3::9", "shim.fairlead.dev/gpu=2"], resource="example.com/widget")
+    found = asked(word.partition("::")[0], books=Books(widget))
+    assert found.is_empty
+    assert "was not allocated to this container" in found.note
+
+
+def test_a_gpu_under_another_resources_name_counts_by_what_its_plugin_answered() -> None:
+    books = Books(
+        kubelet.Given(MINE, ["h100-0"], envs={"NVIDIA_VISIBLE_DEVICES": "GPU-a"}, resource="example.com/h100")
+    )
+    assert asked("GPU-a", books=books).names == names("GPU-a")
+    assert asked("h100-0", books=books).is_empty
+
+
+@pytest.mark.parametrize("word", ["all", "none"])
+def test_an_id_that_is_a_word_of_the_grammar_gives_nothing(word: str) -> None:
+    assert not asked(word, books=Books(kubelet.Given(MINE, [word]))).names
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        kubelet.Given(THEIRS, ["nvidia0"]),
+        kubelet.Given(THEIRS, ["0"], envs={"NVIDIA_VISIBLE_DEVICES": "0"}),
+        kubelet.Given(THEIRS, ["h"], envs={"NVIDIA_VISIBLE_DEVICES": "0"}, resource="example.com/h100"),
+    ],
+    ids=["named by their plugin", "by index", "by index under another name"],
+)
+@pytest.mark.parametrize("word", ["0", "1", "GPU-a", "all"])
+def test_where_others_hold_gpus_by_names_that_tell_nothing_nobody_is_given_any(
+    theirs: kubelet.Given, word: str
+) -> None:
+    refused = asked(word, books=Books(theirs), image_requests="honour").refusal
+    assert refused is not None
+    assert refused.reason == "AllocatedToAnother"
+
+
+def test_other_plugins_ids_are_nobodys_gpus() -> None:
+    books = Books(kubelet.Given(THEIRS, ["0", "nic-1"], resource="example.com/nic"))
+    assert asked("0", books=books, image_requests="honour").names == names("0")
+
+
+# annotations: whoever may have written them, the books or the operator decide
+
+_MARK = "cdi.k8s.io/plugin_pod"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        kubelet.Given(MINE, ["GPU-a"], annotations={_MARK: f"{GPU}GPU-a"}),
+        kubelet.Given(MINE, ["GPU-a"], cdi_devices=[f"{GPU}GPU-a"]),
+    ],
+    ids=["annotations", "names"],
+)
+def test_annotations_count_as_the_plugin_answered_them(given: kubelet.Given) -> None:
+    found = asked(None, books=Books(given), marks={_MARK: f"{GPU}GPU-a"})
+    assert (found.names, found.source, found.refusal) == (names("GPU-a"), "annotations", None)
+
+
+def test_annotations_of_a_pod_in_the_books_that_say_more_are_refused() -> None:
+    books = Books(kubelet.Given(MINE, ["GPU-a"], annotations={_MARK: f"{GPU}GPU-a"}), BOTH[1])
+    for names_asked in (f"{GPU}GPU-a,{GPU}GPU-c", f"{GPU}all"):
+        refused = asked(None, books=books, marks={_MARK: names_asked}).refusal
+        assert refused is not None
+        assert (refused.kind, refused.reason) == ("Denied", "AnnotationNotAllocated")
+    other = asked(None, books=books, marks={"cdi.k8s.io/more": f"{GPU}all"}, pod="not in the books").refusal
+    assert other is not None
+
+
+def test_annotations_nobody_can_be_held_to_count_as_an_images_request_does() -> None:
+    marks = {_MARK: f"{GPU}all"}
+    ignored = asked(None, books=Books(), pod="", marks=marks)
+    assert ignored.is_empty
+    assert "ignored" in ignored.note
+    refused = asked(None, books=Books(), pod="", marks=marks, image_requests="refuse").refusal
+    assert refused is not None
+    assert asked(None, books=Books(), pod="", marks=marks, image_requests="honour").names == names("all")
+
+
+def test_podman_copies_annotations_of_an_image_so_its_own_mark_makes_an_identity_nobodys() -> None:
+    marks = {_MARK: f"{GPU}all", "io.container.manager": "libpod"}
+    assert asked(None, books=Books(), marks=marks).is_empty
+
+
+def test_an_engines_identity_is_enough_where_no_kubelet_keeps_books() -> None:
+    assert asked(None, books=Books(), marks={_MARK: f"{GPU}GPU-a"}).names == names("GPU-a")
+
+
+def test_books_that_cannot_be_read_stop_a_pod_that_asks_by_annotation() -> None:
+    refused = asked(None, books=Books(problem="/books is torn"), marks={_MARK: f"{GPU}GPU-a"}).refusal
+    assert refused is not None
+    assert (refused.kind, refused.reason) == ("Unavailable", "AllocationsUnreadable")
