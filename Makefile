@@ -24,8 +24,8 @@ test-slow: setup-tests  ## the long proofs: kill points, 500 containers, a virtu
 	@tests/system/setup.sh
 	@$(PY) -m pytest -m "slow and not cluster" --timeout 1200
 
-cluster: setup     ## a real Kubernetes on this machine, left running; prints how to use it
-	@tests/cluster/setup.sh && $(PY) -m tools.cluster up
+cluster: setup     ## a real Kubernetes on this machine, left running (the first time some 8 minutes); prints how to use it
+	@tests/cluster/setup.sh --play && $(PY) -m tools.cluster up
 
 cluster-down:      ## end it, without a trace
 	@$(PY) -m tools.cluster down

@@ -42,7 +42,7 @@ def cluster(kubernetes_version: str) -> Iterator[home.Cluster]:
     """A cluster of one node, shared by every test of its version."""
     if os.geteuid() != 0:
         pytest.skip("a cluster needs root")
-    paths = [build.folder_of(module) for module in build.modules(kubernetes_version)]
+    paths = [build.folder_of(module) for module in build.modules(kubernetes_version, ring=True)]
     if missing := [str(path) for path in paths if not path.is_dir()]:
         pytest.fail(f"run tests/cluster/setup.sh {kubernetes_version} first: {missing} are not built")
     home.sweep()  # of sessions that were killed

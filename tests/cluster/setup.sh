@@ -1,11 +1,16 @@
 #!/usr/bin/env bash
-# What the cluster ring needs beside tools/setup.sh: Debian packages, a Go tool chain, and the programs built from
-# tests/cluster/tools (once, minutes), and Fairlead's image. Well under a second once that has been done.
-#   tests/cluster/setup.sh [VERSION...]      Kubernetes minor versions to build; none: the default one
+# Prepares a cluster beside tools/setup.sh: Debian packages, and the programs built from tests/cluster/tools (once,
+# about eight minutes on two idle cores). Well under a second once that has been done.
+#   tests/cluster/setup.sh [VERSION...]         what the cluster ring needs, other engines and Fairlead's image too
+#   tests/cluster/setup.sh --play [VERSION...]  what a cluster needs, and nothing else
+# VERSION: Kubernetes minor versions to build; none: the default one.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 say() { echo "cluster setup: $*" >&2; }
+
+ring=--ring
+[ "${1:-}" != --play ] || { ring=; shift; }
 
 # what shows it is there : package that brings it
 needs="/usr/lib/cni/bridge:containernetworking-plugins /usr/bin/openssl:openssl /usr/sbin/iptables:iptables
@@ -47,11 +52,14 @@ unpack() { # package, its releases as awk's pattern, folder
     rm -rf "$part"
   fi
 }
-unpack containerd '^1[.]6[.]' containerd-1.6
-unpack docker.io '^20[.]10[.]' docker-20.10
+if [ -n "$ring" ]; then
+  unpack containerd '^1[.]6[.]' containerd-1.6
+  unpack docker.io '^20[.]10[.]' docker-20.10
+fi
 
+# What they print on stdout is for programs; how far they are, they report on stderr.
 [ $# -gt 0 ] || set -- ""
 for version in "$@"; do
-  .venv/bin/python -m tools.cluster build --older ${version:+--version "$version"} >/dev/null
+  .venv/bin/python -m tools.cluster build $ring ${version:+--version "$version"} >/dev/null
 done
-.venv/bin/python -m tools.image build >/dev/null
+[ -z "$ring" ] || .venv/bin/python -m tools.image build >/dev/null

@@ -86,7 +86,7 @@ def test_a_second_cluster_whose_owner_is_killed_runs_beside_the_first_and_is_swe
     cluster: home.Cluster, space: pods.Space, kubernetes_version: str
 ) -> None:
     name = f"{cluster.name}-b"
-    paths = [str(build.folder_of(module)) for module in build.modules(kubernetes_version)]
+    paths = [str(build.folder_of(module)) for module in build.modules(kubernetes_version, ring=True)]
     owner = subprocess.Popen(
         (sys.executable, "-c", _OWNER, name, kubernetes_version, *paths),
         stdout=subprocess.PIPE,

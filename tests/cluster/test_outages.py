@@ -144,7 +144,7 @@ def plane(kubernetes_version: str, tmp_path_factory: pytest.TempPathFactory) -> 
     if os.geteuid() != 0:
         pytest.skip("a cluster needs root")
     folder = tmp_path_factory.mktemp("outages")
-    paths = tuple(build.folder_of(module) for module in build.modules(kubernetes_version))
+    paths = tuple(build.folder_of(module) for module in build.modules(kubernetes_version, ring=True))
     if missing := [str(path) for path in paths if not path.is_dir()]:
         pytest.fail(f"run tests/cluster/setup.sh {kubernetes_version} first: {missing} are not built")
     home.sweep()

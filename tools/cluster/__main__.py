@@ -43,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
         if verb in {"build", "up"}:
             one.add_argument("--version", default=build.DEFAULT_VERSION, choices=build.versions())
         if verb == "build":
-            one.add_argument("--older", action="store_true", help="also the engines of other nodes, for the tests")
+            one.add_argument("--ring", action="store_true", help="also what only the tests run: kwok, other engines")
         if verb not in {"build", "list"}:
             one.add_argument("--name", default=home.DEFAULT_NAME)
         if verb in {"kubectl", "exec"}:
@@ -52,15 +52,15 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _build(arguments: argparse.Namespace) -> None:
-    folders = list(build.ensure_programs(arguments.version, cache=arguments.cache))
-    if arguments.older:
-        folders += [build.ensure(module, cache=arguments.cache) for module in build.OLDER]
+    folders = list(build.ensure_programs(arguments.version, ring=arguments.ring, cache=arguments.cache, say=_say))
+    if arguments.ring:
+        folders += [build.ensure(module, cache=arguments.cache, say=_say) for module in build.OLDER]
     for folder in folders:
         print(f"{folder}: {', '.join(build.programs(folder))}")
 
 
 def _up(arguments: argparse.Namespace) -> None:
-    paths = build.ensure_programs(arguments.version, cache=arguments.cache)
+    paths = build.ensure_programs(arguments.version, cache=arguments.cache, say=_say)
     begun = time.monotonic()
     one = home.up(arguments.name, version=arguments.version, folder=arguments.folder, paths=paths, say=print)
     print(f"""
@@ -98,6 +98,10 @@ def _exec(arguments: argparse.Namespace) -> None:
     one = home.find(arguments.name, arguments.folder).host
     command = one.command(*arguments.command)
     os.execvpe(command[0], command, one.environment)  # noqa: S606
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ MODULES: Final = ROOT / "tests" / "cluster" / "tools"
 CACHE: Final = Path.home() / ".cache" / "fairlead" / "cluster"
 DEFAULT_VERSION: Final = "1.36"
 _NICE: Final = ("nice", "-n", "19")
+_REPORT_S: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +57,9 @@ SHARED: Final = (
         stamps=("github.com/containerd/containerd/v2/version.Version",),
     ),
     Module(name="helm", required="helm.sh/helm/v4", stamps=("helm.sh/helm/v4/internal/version.version",)),
-    Module(name="kwok", required="sigs.k8s.io/kwok", stamps=("sigs.k8s.io/kwok/pkg/consts.Version",)),
 )
+KWOK: Final = Module(name="kwok", required="sigs.k8s.io/kwok", stamps=("sigs.k8s.io/kwok/pkg/consts.Version",))
+"""Nodes that only look like some: for tests of many nodes, on the cluster's PATH there."""
 OLDER: Final = (
     Module(
         name="containerd-1.7",
@@ -92,16 +94,17 @@ def versions() -> tuple[str, ...]:
     return tuple(sorted(found, key=lambda text: [int(part) for part in text.split(".")], reverse=True))
 
 
-def modules(version: str) -> tuple[Module, ...]:
+def modules(version: str, *, ring: bool = False) -> tuple[Module, ...]:
     """Return what a cluster of one Kubernetes version is made of.
 
+    Args:   ring: with what only the tests run in it.
     Raises: RequestError: the version is not pinned here.
     """
     if version not in versions():
         message = f"kubernetes {version!r} is not pinned (pinned: {', '.join(versions())})"
         raise errors.RequestError(message, reason="VersionUnknown", hint="add a module below tests/cluster/tools")
     kubernetes = Module(name=f"kubernetes-{version}", required="k8s.io/kubernetes", stamps=_KUBERNETES_STAMPS)
-    return (kubernetes, *SHARED)
+    return (kubernetes, *SHARED, *((KWOK,) if ring else ()))
 
 
 def folder_of(module: Module, cache: Path = CACHE) -> Path:
@@ -119,13 +122,23 @@ _FLAGS: Final = ("-trimpath", "-buildvcs=false", "-mod=readonly")
 
 
 def ensure_programs(
-    version: str = DEFAULT_VERSION, *, cache: Path = CACHE, jobs: int = 2, say: Callable[[str], None] = print
+    version: str = DEFAULT_VERSION,
+    *,
+    ring: bool = False,
+    cache: Path = CACHE,
+    jobs: int = 2,
+    say: Callable[[str], None] = print,
 ) -> tuple[Path, ...]:
     """Build what is missing and return the folders with programs, in the order of PATH.
 
+    Args:   ring: with what only the tests run in a cluster.
     Raises: Unavailable: no Go, or a build failed.
     """
-    return tuple(ensure(module, cache=cache, jobs=jobs, say=say) for module in modules(version))
+    wanted = modules(version, ring=ring)
+    missing = [module.name for module in wanted if not folder_of(module, cache).is_dir()]
+    if missing:
+        say(f"building {', '.join(missing)}: about eight minutes on two idle cores for all of a cluster, once")
+    return tuple(ensure(module, cache=cache, jobs=jobs, say=say) for module in wanted)
 
 
 def ensure(module: Module, *, cache: Path = CACHE, jobs: int = 2, say: Callable[[str], None] = print) -> Path:
@@ -150,8 +163,8 @@ def _build(module: Module, folder: Path, *, jobs: int, say: Callable[[str], None
         partial = home / "partial"
         shutil.rmtree(partial, ignore_errors=True)
         version = version_of(module)
-        say(f"building {module.name} {version} (once; minutes)")
-        _go_build(module, module.stamped or version, partial, jobs)
+        say(f"building {module.name} {version}, once")
+        _go_build(module, module.stamped or version, partial, jobs, say)
         for sources, program in module.compiled:
             _compile(module, sources, partial / program)
         for built, wanted in module.renamed:
@@ -160,11 +173,22 @@ def _build(module: Module, folder: Path, *, jobs: int, say: Callable[[str], None
         say(f"built {module.name} {version} in {time.monotonic() - begun:.0f} s: {', '.join(programs(folder))}")
 
 
-def _go_build(module: Module, version: str, output: Path, jobs: int) -> None:
+def _go_build(module: Module, version: str, output: Path, jobs: int, say: Callable[[str], None]) -> None:
     # -s -w: no symbol table, no DWARF: a third smaller, and nothing here is debugged in gdb
     flags = " ".join(("-s", "-w", *(f"-X {stamp}={version}" for stamp in module.stamps)))
     tags = ("-tags", ",".join(module.tags)) if module.tags else ()
-    _run(module, (*_NICE, "go", "build", f"-p={jobs}", *_FLAGS, *tags, "-ldflags", flags, "-o", f"{output}/", "tool"))
+    command = (*_NICE, "go", "build", "-v", f"-p={jobs}", *_FLAGS, *tags, "-ldflags", flags, "-o", f"{output}/", "tool")
+    begun = reported = time.monotonic()
+    lines: list[str] = []
+    with subprocess.Popen(
+        command, cwd=MODULES / module.name, env=_environment(), stderr=subprocess.PIPE, text=True
+    ) as process:
+        for line in process.stderr or ():  # -v: a line for each package, after it was compiled
+            lines.append(line)
+            if (now := time.monotonic()) - reported > _REPORT_S:
+                reported = now
+                say(f"building {module.name}: {len(lines)} packages compiled, {now - begun:.0f} s")
+    _assert_built(module, process.returncode, "".join(lines))
 
 
 def _compile(module: Module, sources: str, program: Path) -> None:
@@ -174,14 +198,21 @@ def _compile(module: Module, sources: str, program: Path) -> None:
 
 
 def _run(module: Module, command: Sequence[str]) -> str:
-    environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": ""}
     done = subprocess.run(
-        command, cwd=MODULES / module.name, env=environment, capture_output=True, text=True, check=False
+        command, cwd=MODULES / module.name, env=_environment(), capture_output=True, text=True, check=False
     )
-    if done.returncode:
-        message = f"building {module.name} ended with {done.returncode}:\n{done.stderr[-4000:]}"
-        raise errors.Unavailable(message, reason="BuildFailed", hint="the module proxy in GOPROXY must answer")
+    _assert_built(module, done.returncode, done.stderr)
     return done.stdout
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": ""}
+
+
+def _assert_built(module: Module, status: int, said: str) -> None:
+    if status:
+        message = f"building {module.name} ended with {status}:\n{said[-4000:]}"
+        raise errors.Unavailable(message, reason="BuildFailed", hint="the module proxy in GOPROXY must answer")
 
 
 def version_of(module: Module) -> str:
