@@ -33,7 +33,7 @@ def pages() -> dict[str, str]:
     return {
         "settings.md": "\n".join(_settings_page()),
         "cli.md": "\n".join(_cli_page()),
-        "chart.md": "\n".join(_chart_page((manifests.FOLDER / "values.yaml").read_text())),
+        "chart.md": "\n".join(_chart_page((manifests.CHART / "values.yaml").read_text())),
     }
 
 
@@ -133,8 +133,8 @@ def _chart_page(text: str) -> Iterator[str]:
         "",
         "# Values of the chart",
         "",
-        "What `helm install --set KEY=VALUE` and `fairlead manifests --set KEY=VALUE` take; both also read files with",
-        "`-f`. A value that is not here is refused. [Fairlead on Kubernetes](../how-to/kubernetes.md) says how they go",
+        "What `helm install --set KEY=VALUE` takes, also from files with `-f`. A value that is not here is refused.",
+        "`fairlead manifests` has the default ones. [Fairlead on Kubernetes](../how-to/kubernetes.md) says how they go",
         "together.",
         "",
         "| value | default | meaning |",

@@ -1,7 +1,7 @@
 """The chart on a real cluster: installed, changed, rolled back, removed; its roles, levels and policies as they act.
 
-What runs is the image of this tree, on simulated silicon, installed as a user would: by helm, and by
-`fairlead manifests | kubectl apply -f -`.
+What runs is the image of this tree, on simulated silicon, installed as a user would: by helm, by
+`fairlead manifests | kubectl apply -f -`, and by `kubectl apply -k`.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from fairlead.cli.admin import manifests
-from fairlead.wire.chart import files as chart
 from fairlead_cdi import yamlfile
-from tests.cluster import node, pods
+from tests.cluster import charts, node, pods
 from tools.cluster import api, component, home, image
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
@@ -34,7 +34,7 @@ _POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 
 @dataclass(frozen=True)
 class Tools:
-    """helm, kubectl and the renderer, pointed at the cluster."""
+    """helm and kubectl, pointed at the cluster."""
 
     cluster: home.Cluster
 
@@ -80,7 +80,7 @@ def _settings(name: str) -> tuple[str, ...]:
 
 
 def _render(**values: Any) -> tuple[dict[str, Any], ...]:
-    return chart.render(chart.load(manifests.FOLDER), [values], name="fairlead", namespace=_SPACE)
+    return charts.render(values, namespace=_SPACE)
 
 
 # the whole life
@@ -103,13 +103,16 @@ def test_a_release_is_installed_changed_rolled_back_and_removed_without_a_trace(
 ) -> None:
     before = tools.objects()
     chosen = ("--namespace", _SPACE, "--wait", "--timeout", "120s")
-    where = (str(manifests.FOLDER), *chosen, *_settings(fairlead_image))
+    where = (str(manifests.CHART), *chosen, *_settings(fairlead_image))
 
     said = tools.helm("install", "fairlead", *where, "--create-namespace").stdout
     assert "GPUs are SIMULATED (h100x8)" in said
     node.until_allocatable(server, cluster.node, 8)
     assert _agents(server.get(f"/apis/apps/v1/namespaces/{_SPACE}/daemonsets/fairlead-agent")) == (1, 1)
     _assert_a_pod_gets_two(server, space)
+    said = tools.helm("test", "fairlead", "--namespace", _SPACE, "--logs", "--timeout", "100s").stdout
+    assert "Succeeded" in said
+    assert "is simulated, and allowed" in said
 
     tools.helm("upgrade", "fairlead", *where, "--set", "log.level=debug,trace.readBack=true")
     assert _log_level(server) == "debug"
@@ -174,28 +177,59 @@ def _has(items: list[api.Object], name: str) -> bool:
     return any(item["metadata"]["name"] == name for item in items)
 
 
+def _until_served(tools: Tools, server: api.API, cluster: home.Cluster) -> None:
+    """Wait until everything of the namespace runs, and eight GPUs are offered and published."""
+    for name in ("daemonset/fairlead-agent", "deployment/fairlead-scheduler", "deployment/fairlead-controller"):
+        tools.kubectl("-n", _SPACE, "rollout", "status", name, "--timeout=100s")
+    node.until_allocatable(server, cluster.node, 8)
+    assert len(server.get("/apis/fairlead.dev/v1alpha1/gpudevices")["items"]) == 8
+
+
 @pytest.mark.timeout(400)
-def test_the_same_is_applied_and_deleted_without_helm(
+def test_the_same_is_applied_drained_and_deleted_without_helm(
     tools: Tools, cluster: home.Cluster, server: api.API, fairlead_image: str
 ) -> None:
     before = tools.objects()
     program = (sys.executable, "-m", "fairlead.cli.main", "manifests", "-n", _SPACE)
-    text = tools.run(*program, *_settings(fairlead_image)).stdout
+    text = tools.run(*program, "--image", fairlead_image, "--simulate", "h100x8").stdout
 
     tools.kubectl("apply", "-f", "-", stdin=text)
-    for name in ("daemonset/fairlead-agent", "deployment/fairlead-scheduler", "deployment/fairlead-controller"):
-        tools.kubectl("-n", _SPACE, "rollout", "status", name, "--timeout=100s")
-    node.until_allocatable(server, cluster.node, 8)
-    devices = server.get("/apis/fairlead.dev/v1alpha1/gpudevices")["items"]
-    assert len(devices) == 8
+    _until_served(tools, server, cluster)
 
     again = tools.kubectl("apply", "-f", "-", stdin=text).stdout.splitlines()
-    # kubectl replaces a budget's selector whether or not it differs
-    assert {line for line in again if not line.endswith(" unchanged")} == {
-        f"poddisruptionbudget.policy/fairlead-{who} configured" for who in ("controller", "scheduler")
-    }
+    assert [line for line in again if not line.endswith(" unchanged")] == []
+
+    # the only node there is: its pods go, and nothing keeps them
+    drained = tools.kubectl("drain", cluster.node, "--ignore-daemonsets", "--force", "--timeout=60s").stdout
+    assert "fairlead-scheduler" in drained
+    tools.kubectl("uncordon", cluster.node)
 
     tools.kubectl("delete", "-f", "-", "--wait", stdin=text)
+    node.until_allocatable(server, cluster.node, 0)
+    assert tools.objects() <= before
+
+
+@pytest.mark.timeout(400)
+def test_a_folder_of_kustomize_is_applied_in_a_namespace_of_ones_own(
+    tools: Tools, cluster: home.Cluster, server: api.API, fairlead_image: str, tmp_path: Path
+) -> None:
+    before = tools.objects()
+    tools.run(sys.executable, "-m", "fairlead.cli.main", "manifests", "--write", str(tmp_path / "out"))
+    name, _, tag = fairlead_image.rpartition(":")
+    own = {
+        "resources": ["../out/kustomize/simulated"],
+        "namespace": _SPACE,
+        "images": [{"name": "fairlead/fairlead", "newName": name, "newTag": tag}],
+    }
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "kustomization.yaml").write_text(yamlfile.dump(own))
+
+    tools.kubectl("apply", "-k", str(tmp_path / "own"))
+    _until_served(tools, server, cluster)
+    policies = server.get(_POLICIES)["items"]
+    assert _has(policies, "fairlead-own-node")
+
+    tools.kubectl("delete", "-k", str(tmp_path / "own"), "--wait")
     node.until_allocatable(server, cluster.node, 0)
     assert tools.objects() <= before
 

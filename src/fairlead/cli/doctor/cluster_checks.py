@@ -99,7 +99,8 @@ def _rollout(seen: Facts, agent: workload.DaemonSet) -> Iterator[Finding]:
     name = f"{about.namespace}/{about.name}"
     if not wanted:
         fix = (
-            f"compare its nodeSelector with the nodes' labels: `kubectl -n {about.namespace} describe ds {about.name}`"
+            "label the nodes that have GPUs: `kubectl label node NODE accelerator=nvidia` (amd, intel), or run node"
+            f" feature discovery; what it wants: `kubectl -n {about.namespace} describe ds {about.name}`"
         )
         yield Finding(check="agent", level="fail", what=f"{name} selects no node", why=_NO_AGENT, fix=fix)
         return

@@ -1,0 +1,197 @@
+"""What the chart promises of its values, as the real helm renders them; no cluster is needed."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from fairlead import settings, telemetry
+from fairlead.silicon.sim import profile
+from tests.cluster.charts import one, pod, render
+from tests.unit.cli.admin import access
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
+
+
+_SWITCHES: list[tuple[dict[str, Any], set[str]]] = [
+    ({"agent": {"enabled": False}}, {"DaemonSet/fairlead-agent", "ServiceAccount/fairlead-agent"}),
+    ({"scheduler": {"enabled": False}}, {"Deployment/fairlead-scheduler", "Role/fairlead-scheduler"}),
+    ({"controller": {"enabled": False}}, {"Deployment/fairlead-controller", "ClusterRole/fairlead-controller"}),
+    ({"rbac": {"create": False}}, {"ClusterRole/fairlead-agent", "RoleBinding/fairlead-controller"}),
+    *(
+        ({"admission": {value: {"enabled": False}}}, {f"ValidatingAdmissionPolicy{end}/fairlead-{name}"})
+        for value, name in (
+            ("deviceAccess", "device-access"),
+            ("hostNamespaces", "host-namespaces"),
+            ("visibleDevices", "visible-devices"),
+            ("ownNode", "own-node"),
+        )
+        for end in ("", "Binding")
+    ),
+]
+
+
+def _names(found: tuple[dict[str, Any], ...]) -> set[str]:
+    return {f"{item['kind']}/{item['metadata']['name']}" for item in found}
+
+
+@pytest.mark.parametrize(("values", "gone"), _SWITCHES)
+def test_each_part_can_be_left_out(values: dict[str, Any], gone: set[str]) -> None:
+    everything, rest = _names(render()), _names(render(values))
+    assert gone <= everything
+    assert not gone & rest
+    assert rest < everything
+
+
+@pytest.mark.parametrize(
+    ("values", "come"),
+    [
+        ({"namespace": {"create": True}}, {"Namespace/gpus"}),
+        ({"podMonitor": {"enabled": True}}, {"PodMonitor/fairlead"}),
+        ({"serviceMonitor": {"enabled": True}}, {"Service/fairlead-metrics", "ServiceMonitor/fairlead"}),
+        ({"prometheusRule": {"enabled": True}}, {"PrometheusRule/fairlead"}),
+        ({"scheduler": {"podDisruptionBudget": True}}, {"PodDisruptionBudget/fairlead-scheduler"}),
+        ({"runtimeClass": {"create": True}}, {"RuntimeClass/fairlead"}),
+        ({"priorityClasses": {"batch": {"value": -10}}}, {"PriorityClass/batch"}),
+    ],
+)
+def test_each_part_that_is_not_there_can_be_had(values: dict[str, Any], come: set[str]) -> None:
+    assert _names(render(values)) - _names(render()) == come
+
+
+_SETTINGS: list[tuple[dict[str, Any], dict[str, str]]] = [
+    ({"deviceListStrategy": "envvar,cdi-cri"}, {"FAIRLEAD_NODE_DEVICE_LIST_STRATEGY": "envvar,cdi-cri"}),
+    ({"deviceIDStrategy": "index"}, {"FAIRLEAD_NODE_DEVICE_ID_STRATEGY": "index"}),
+    ({"passDeviceSpecs": True}, {"FAIRLEAD_NODE_PASS_DEVICE_SPECS": "true"}),
+    ({"cdi": {"profile": "full", "hookPath": "/usr/bin/fairlead-hook"}},
+     {"FAIRLEAD_NODE_CDI_PROFILE": "full", "FAIRLEAD_NODE_CDI_HOOK": "/usr/bin/fairlead-hook"}),
+    ({"silicon": {"driverRoot": "/run/nvidia/driver", "devRoot": "/run/nvidia/driver"}},
+     {"FAIRLEAD_SILICON_DRIVER_ROOT": "/run/nvidia/driver", "FAIRLEAD_SILICON_DEV_ROOT": "/run/nvidia/driver"}),
+    ({"silicon": {"simulate": "h100x8"}}, {"FAIRLEAD_SILICON_SIMULATE": "h100x8"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("values", "wanted"), _SETTINGS)
+def test_a_value_for_the_agent_is_a_setting_that_the_agent_takes(
+    values: dict[str, Any], wanted: dict[str, str]
+) -> None:
+    container = pod(render(values), "DaemonSet", "agent")["containers"][0]
+    env = {item["name"]: str(item.get("value", "")) for item in container["env"]}
+    assert {name: env.get(name) for name in wanted} == wanted
+    known = {row.env for row in settings.rows()}
+    assert env.keys() <= known
+
+
+# nodes
+
+
+def _terms(found: tuple[dict[str, Any], ...]) -> list[dict[str, Any]]:
+    """Return the expressions any one of which chooses a node for the agent."""
+    affinity = pod(found, "DaemonSet", "agent").get("affinity", {})
+    wanted = affinity.get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution", {})
+    return [expression for term in wanted.get("nodeSelectorTerms", []) for expression in term["matchExpressions"]]
+
+
+def test_an_agent_of_hardware_goes_to_nodes_that_are_known_to_have_gpus() -> None:
+    keys = {expression["key"] for expression in _terms(render())}
+    assert {"nvidia.com/gpu.present", "accelerator", "feature.node.kubernetes.io/pci-10de.present"} <= keys
+
+
+@pytest.mark.parametrize("values", [{"silicon": {"simulate": "h100x8"}}, {"agent": {"gpuNodes": None}}])
+def test_an_agent_of_simulated_silicon_or_of_no_marks_goes_to_every_node(values: dict[str, Any]) -> None:
+    assert _terms(render(values)) == []
+    assert pod(render(values), "DaemonSet", "agent")["nodeSelector"] == {"kubernetes.io/os": "linux"}
+
+
+def test_an_affinity_of_ones_own_takes_the_place_of_ours() -> None:
+    mine: dict[str, Any] = {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
+    assert pod(render({"agent": {"affinity": mine}}), "DaemonSet", "agent")["affinity"] == mine
+
+
+# monitoring
+
+
+def test_alerts_name_metrics_and_labels_that_there_are() -> None:
+    found = one(render({"prometheusRule": {"enabled": True, "alertLabels": {"team": "gpus"}}}), "PrometheusRule")
+    (group,) = found["spec"]["groups"]
+    metrics = {metric.name: metric for metric in vars(telemetry).values() if isinstance(metric, telemetry.Metric)}
+    assert len(group["rules"]) == len({rule["alert"] for rule in group["rules"]}) > 4
+    for rule in group["rules"]:
+        assert rule["labels"]["team"] == "gpus"
+        used = re.findall(r"(fairlead_\w+)\{ namespace=\"gpus\"(?:, (\w+)=)?", rule["expr"])
+        assert used, rule
+        for name, label in used:
+            assert not label or label in metrics[name].labels, rule
+
+
+def test_the_service_of_metrics_finds_the_pods_and_the_monitor_finds_the_service() -> None:
+    found = render({"serviceMonitor": {"enabled": True}})
+    service, monitor = one(found, "Service"), one(found, "ServiceMonitor")
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    for kind, name in (("DaemonSet", "agent"), ("Deployment", "scheduler"), ("Deployment", "controller")):
+        workload = one(found, kind, name)["spec"]["template"]
+        assert service["spec"]["selector"].items() <= workload["metadata"]["labels"].items()
+        ports = {port["name"] for port in workload["spec"]["containers"][0]["ports"]}
+        assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports
+
+
+# the rest
+
+
+def _security(**values: Any) -> dict[str, Any]:
+    found: dict[str, Any] = pod(render(values), "DaemonSet", "agent")["containers"][0]["securityContext"]
+    return found
+
+
+def test_an_agent_of_simulated_silicon_may_make_device_nodes_and_nothing_else() -> None:
+    context = _security(silicon={"simulate": "h100x8"})
+    assert context["capabilities"] == {"drop": ["ALL"], "add": ["MKNOD"]}
+    assert context["allowPrivilegeEscalation"] is False
+    assert "privileged" not in context
+
+
+def test_an_agent_that_an_engine_hands_the_gpus_to_has_no_capability() -> None:
+    context = _security(agent={"privileged": False, "runtimeClassName": "nvidia"})
+    assert context["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_reading_back_costs_what_the_docs_say_and_only_where_it_is_on() -> None:
+    simulated = {"silicon": {"simulate": "h100x8"}}
+    assert "hostPID" not in pod(render(simulated), "DaemonSet", "agent")
+    found = pod(render({**simulated, "trace": {"readBack": True}}), "DaemonSet", "agent")
+    assert found["hostPID"] is True
+    added = found["containers"][0]["securityContext"]["capabilities"]["add"]
+    assert added == ["MKNOD", "SYS_ADMIN", "SYS_CHROOT", "SYS_PTRACE"]
+
+
+def test_an_agent_of_hardware_names_paths_of_the_node() -> None:
+    container = pod(render({"silicon": {"driverRoot": "/run/nvidia/driver"}}), "DaemonSet", "agent")["containers"][0]
+    env = {item["name"]: item.get("value") for item in container["env"]}
+    mounts = {item["mountPath"]: item for item in container["volumeMounts"]}
+    assert env["FAIRLEAD_SILICON_ROOT"] == env["FAIRLEAD_NODE_HOST_MOUNT"] == "/host"
+    assert env["FAIRLEAD_SILICON_DRIVER_ROOT"] == "/run/nvidia/driver"
+    assert mounts["/host"]["readOnly"] is True
+    assert container["securityContext"]["privileged"] is True
+
+
+def test_every_profile_of_simulated_silicon_can_be_named() -> None:
+    for name in profile.list_names():
+        render({"silicon": {"simulate": name}})
+
+
+def test_what_helm_does_at_moments_of_a_release_is_left_to_helm() -> None:
+    plain = render()
+    hooks = [item for item in render(hooks=True) if item not in plain]
+    moments = {(item["kind"], item["metadata"]["annotations"]["helm.sh/hook"]) for item in hooks}
+    assert moments >= {("Job", "post-delete"), ("ClusterRole", "post-delete"), ("Pod", "test")}
+
+
+def test_the_removals_role_is_exactly_what_the_page_says() -> None:
+    assert access.granted(render(hooks=True), "withdraw") == access.documented("withdraw")
+
+
+def test_the_scheduler_answers_to_the_name_of_the_values() -> None:
+    container = pod(render({"scheduler": {"name": "gpus"}}), "Deployment", "scheduler")["containers"][0]
+    assert {"name": "FAIRLEAD_CONTROL_SCHEDULER_NAME", "value": "gpus"} in container["env"]
