@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from fairlead import settings
-from fairlead.model.gpu import Inventory
 from fairlead.silicon import amd, composite, intel, port
 from fairlead.silicon.nvidia import driver, nvml
 from fairlead.silicon.sim import silicon
@@ -44,8 +43,3 @@ def search_of(chosen: settings.SiliconSettings) -> driver.Search:
 def root_of(chosen: settings.SiliconSettings, folder: Path) -> Path:
     """Return the root that this process's silicon reads; of simulated silicon its tree, see `open_silicon`."""
     return folder / silicon.TREE if chosen.simulate else chosen.root
-
-
-def has_any(inventory: Inventory) -> bool:
-    """Whether there is any GPU, readable or not."""
-    return bool(inventory.gpus or inventory.unreadable)

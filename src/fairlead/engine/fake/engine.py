@@ -66,10 +66,6 @@ def _write(container: _Container, data: bytes) -> None:
     container.news.set()
 
 
-def _carries(labels: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
-    return all(key in labels and value in ("", labels[key]) for key, value in wanted.items())
-
-
 def _rfc3339(moment: float) -> str:
     return datetime.datetime.fromtimestamp(moment, tz=datetime.UTC).isoformat().replace("+00:00", "Z")
 

@@ -123,18 +123,6 @@ def generate(
     return Generation(specs=tuple(specs), problems=tuple(problems))
 
 
-def generate_spec(
-    inventory: Inventory,
-    files: Sequence[DriverFiles],
-    *,
-    vendor: Vendor = Vendor.NVIDIA,
-    recipe: Recipe | None = None,
-) -> cdi.Spec | None:
-    """Return the spec of one vendor's GPUs in its lowest version; None: there are no devices, write nothing."""
-    chosen = recipe or Recipe()
-    return _builder(inventory, files, vendor, chosen).spec(chosen.kind(KINDS[vendor]))
-
-
 def variant_kind(kind: str, part: str) -> str:
     """Return the class in which a kind's devices bring one capability's files only."""
     return f"{kind}-{part}"

@@ -24,7 +24,6 @@ from fairlead.wire.kubernetes import core, meta, names
 _GOOD_RUN_S: Final = 600.0
 _LONGEST_BACKOFF_S: Final = 300.0
 _CREATING: Final = "ContainerCreating"
-_OWN_CONDITIONS: Final = frozenset({"PodScheduled", "Initialized", "ContainersReady", "Ready"})
 _NOTHING: Final = core.ContainerStateUnion()
 _SECONDS: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
 
@@ -472,13 +471,6 @@ def _conditions(look: _Look, statuses: tuple[core.ContainerStatus, ...], phase: 
             conditions, meta.Condition(type=name, status=status, last_transition_time=since)
         )
     return conditions
-
-
-def keep_foreign(status: core.PodStatus, newest: core.PodStatus) -> core.PodStatus:
-    """Return the status with the conditions that others wrote as they stand in the newest one."""
-    own = tuple(item for item in status.conditions if item.type in _OWN_CONDITIONS)
-    others = tuple(item for item in newest.conditions if item.type not in _OWN_CONDITIONS)
-    return msgspec.structs.replace(status, conditions=(*own, *others))
 
 
 def _container_id(seen: Seen) -> str:

@@ -38,11 +38,6 @@ class Notifier:
         if self._inotify is None:
             self._wait()
 
-    @property
-    def is_immediate(self) -> bool:
-        """Whether inotify is at work, rather than the timer."""
-        return self._inotify is not None
-
     def close(self) -> None:
         """Hear nothing more and give the descriptor back."""
         if self._timer is not None:

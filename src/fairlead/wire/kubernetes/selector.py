@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from fairlead import errors
 from fairlead.wire.kubernetes import core
@@ -78,30 +78,10 @@ def _parse_one(part: str, text: str) -> Requirement:
     raise _invalid(f"unable to parse requirement {part!r}", text)
 
 
-def from_expression(expression: Mapping[str, Any]) -> Requirement:
-    """Read one of `matchExpressions`: `{key, operator, values}`. Raises: Invalid."""
-    values = tuple(str(value) for value in expression.get("values") or ())
-    return _checked(
-        Requirement(str(expression.get("key", "")), str(expression.get("operator", "")), values), str(dict(expression))
-    )
-
-
-def from_label_selector(selector: Mapping[str, Any]) -> tuple[Requirement, ...]:
-    """Read `{matchLabels, matchExpressions}`; all must hold, an empty one takes everything. Raises: Invalid."""
-    equal = [Requirement(str(key), "In", (str(value),)) for key, value in (selector.get("matchLabels") or {}).items()]
-    return (*equal, *(from_expression(item) for item in selector.get("matchExpressions") or ()))
-
-
 def _checked(requirement: Requirement, text: str) -> Requirement:
     key, operator, values = requirement.key, requirement.operator, requirement.values
     if not _KEY.fullmatch(key):
         raise _invalid(f"{key!r} is not a label key", text)
-    if operator not in OPERATORS:
-        raise _invalid(f"{operator!r} is not a valid label selector operator (valid: {', '.join(OPERATORS)})", text)
-    if operator in {"In", "NotIn"} and not values:
-        raise _invalid("for 'in', 'notin' operators, values set can't be empty", text)
-    if operator in {"Exists", "DoesNotExist"} and values:
-        raise _invalid("values set must be empty for exists and does not exist", text)
     if operator in {"Gt", "Lt"} and not (len(values) == 1 and _WHOLE.fullmatch(values[0])):
         raise _invalid("for 'Gt', 'Lt' operators, exactly one value is required, and it must be an integer", text)
     wrong = next((value for value in values if not _WORD.fullmatch(value)), None)
@@ -118,11 +98,6 @@ def _invalid(problem: str, text: str) -> errors.Invalid:
 def matches(requirements: Iterable[Requirement], labels: Mapping[str, str]) -> bool:
     """Tell whether the labels meet every requirement; none at all are met by everything."""
     return all(requirement.matches(labels) for requirement in requirements)
-
-
-def matches_any_term(terms: Iterable[Sequence[Requirement]], labels: Mapping[str, str]) -> bool:
-    """Tell whether the labels meet one of the terms of a node selector; no terms, or an empty term, take nothing."""
-    return any(term and matches(term, labels) for term in terms)
 
 
 def tolerates_taint(toleration: core.Toleration, taint: core.Taint) -> bool:

@@ -35,11 +35,6 @@ class Arch(enum.Enum):
     ARMHF = 0x09
     AARCH64 = 0x0A
 
-    @property
-    def is_64_bit(self) -> bool:
-        """Whether programs of this architecture have 64-bit pointers."""
-        return self in {Arch.X86_64, Arch.AARCH64, Arch.PPC64LE}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:

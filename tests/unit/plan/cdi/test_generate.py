@@ -94,10 +94,15 @@ def mig(index: int, instance: int) -> MIGDevice:
 TWO = Inventory(gpus=(gpu(0, minor=0), gpu(1, minor=7)))
 
 
+def generated(inventory: Inventory, recipe: generate.Recipe, driver: DriverFiles = DRIVER) -> cdi.Spec | None:
+    specs = generate.generate(inventory, (driver,), recipe=recipe).specs
+    return specs[0] if specs else None
+
+
 def made(
     inventory: Inventory = TWO, driver: DriverFiles = DRIVER, profile: driverprofile.Profile = driverprofile.TENANT
 ) -> cdi.Spec:
-    spec = generate.generate_spec(inventory, (driver,), recipe=generate.Recipe(profile=profile))
+    spec = generated(inventory, generate.Recipe(profile=profile), driver)
     assert spec is not None
     return spec
 
@@ -224,7 +229,6 @@ def test_a_gpu_without_its_node_or_answer_is_left_out_and_told() -> None:
     "inventory", [Inventory(), Inventory(gpus=(gpu(0, minor=0, mig_enabled=True),)), Inventory(gpus=(gpu(5, minor=5),))]
 )
 def test_without_devices_there_is_no_spec(inventory: Inventory) -> None:
-    assert generate.generate_spec(inventory, (DRIVER,)) is None
     assert generate.generate(inventory, (DRIVER,)).specs == ()
 
 
@@ -286,7 +290,7 @@ def test_a_tenants_spec_has_no_warnings_either() -> None:
 def test_all_can_be_left_out_and_the_kind_chosen() -> None:
     profile = dataclasses.replace(driverprofile.TENANT, has_all=False)
     recipe = generate.Recipe(profile=profile, vendor="fairlead.dev", cls="board")
-    spec = generate.generate_spec(TWO, (DRIVER,), recipe=recipe)
+    spec = generated(TWO, recipe)
     assert spec is not None
     assert spec.kind == "fairlead.dev/board"
     assert [device.name for device in spec.devices] == ["GPU-0", "0", "GPU-1", "1"]
@@ -301,7 +305,7 @@ def test_merged_edits_do_everything_once() -> None:
 
 
 def names_of(recipe: generate.Recipe, inventory: Inventory = MIXED) -> list[str]:
-    spec = generate.generate_spec(inventory, (DRIVER,), recipe=recipe)
+    spec = generated(inventory, recipe)
     assert spec is not None
     return [device.name for device in spec.devices]
 
@@ -318,7 +322,7 @@ def test_one_device_can_be_chosen_by_any_of_its_names(name: str) -> None:
 
 
 def test_none_is_the_driver_without_a_gpu() -> None:
-    spec = generate.generate_spec(TWO, (DRIVER,), recipe=generate.Recipe(devices=frozenset({"none"})))
+    spec = generated(TWO, generate.Recipe(devices=frozenset({"none"})))
     assert spec is not None
     assert [(d.name, d.edits.device_nodes) for d in spec.devices] == [("none", ())]
     assert not list(validate.strict_violations(spec))
@@ -336,7 +340,7 @@ HOOK = generate.Hook(path="/usr/libexec/fairlead/fairlead-hook")
 
 def test_our_hook_is_named_once_with_its_own_environment_and_what_it_is_to_do() -> None:
     recipe = generate.Recipe(hook=dataclasses.replace(HOOK, ldconfig="/sbin/ldconfig.real"))
-    spec = generate.generate_spec(TWO, (DRIVER,), recipe=recipe)
+    spec = generated(TWO, recipe)
     assert spec is not None
     (hook,) = spec.edits.hooks
     folders = ["--folder", LIBS]
@@ -352,7 +356,7 @@ def test_our_hook_is_named_once_with_its_own_environment_and_what_it_is_to_do() 
 )
 def test_a_step_of_the_hook_can_be_left_out(step: str, gone: str) -> None:
     recipe = generate.Recipe(hook=dataclasses.replace(HOOK, without=frozenset({step})))
-    spec = generate.generate_spec(TWO, (DRIVER,), recipe=recipe)
+    spec = generated(TWO, recipe)
     assert spec is not None
     assert gone not in spec.edits.hooks[0].args
 
@@ -388,7 +392,7 @@ def test_a_class_brings_its_part_of_the_driver_and_no_other(part: str, shown: st
 def test_asking_in_several_classes_gives_what_the_variable_means() -> None:
     """The union by injection is the very spec of a profile with both capabilities."""
     both = dataclasses.replace(driverprofile.TENANT, capabilities=frozenset({"compute", "video"}))
-    wanted = generate.generate_spec(TWO, (DRIVER,), recipe=generate.Recipe(profile=both))
+    wanted = generated(TWO, generate.Recipe(profile=both))
     assert wanted is not None
     files = {kind: directory.SpecFile(path=f"/{kind}", priority=0, spec=spec) for kind, spec in VARIANTS.items()}
     found = []

@@ -81,38 +81,6 @@ def test_an_empty_set_holds_the_empty_value_as_in_kubernetes() -> None:
     assert selector.parse("a in ()") == (Requirement("a", "In", ("",)),)
 
 
-@pytest.mark.parametrize(
-    "expression",
-    [
-        {"key": "a", "operator": "In"},
-        {"key": "a", "operator": "Exists", "values": ["x"]},
-        {"key": "a", "operator": "Gt", "values": ["1", "2"]},
-        {"key": "a", "operator": "Gt", "values": ["x"]},
-        {"key": "a", "operator": "Like", "values": ["x"]},
-        {"operator": "Exists"},
-    ],
-)
-def test_bad_expressions_are_refused(expression: dict[str, object]) -> None:
-    with pytest.raises(errors.Invalid):
-        selector.from_expression(expression)
-
-
-def test_label_selectors_join_labels_and_expressions() -> None:
-    found = selector.from_label_selector(
-        {"matchLabels": {"app": "train"}, "matchExpressions": [{"key": "count", "operator": "Lt", "values": ["9"]}]}
-    )
-    assert selector.matches(found, LABELS)
-    assert not selector.matches(found, {**LABELS, "count": "9"})
-
-
-def test_terms_are_alternatives_and_none_takes_nothing() -> None:
-    h100, h200 = selector.parse("gpu.dev/model=H100"), selector.parse("gpu.dev/model=H200")
-    assert selector.matches_any_term([h200, h100], LABELS)
-    assert not selector.matches_any_term([h200], LABELS)
-    assert not selector.matches_any_term([], LABELS)
-    assert not selector.matches_any_term([()], LABELS)
-
-
 NAMES = st.text("abc", min_size=1, max_size=2)
 
 

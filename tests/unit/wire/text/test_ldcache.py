@@ -59,15 +59,6 @@ def test_a_big_endian_cache_is_refused() -> None:
         ldcache.parse_ldcache(bytes(whole))
 
 
-@pytest.mark.parametrize(
-    ("flags", "is_64_bit"), [(0x0303, True), (0x0A03, True), (0x0503, True), (0x0003, False), (0x0803, False)]
-)
-def test_the_flags_tell_the_word_size(flags: int, is_64_bit: bool) -> None:
-    arch = ldcache.Entry(soname="a", path="/a", flags=flags).arch
-    assert arch is not None
-    assert arch.is_64_bit is is_64_bit
-
-
 @pytest.mark.skipif(not LDCONFIG.exists(), reason="no ldconfig on this machine")
 def test_ldconfig_reads_what_we_emit(tmp_path: Path) -> None:
     cache = tmp_path / "ld.so.cache"
