@@ -31,7 +31,7 @@ _RESTRICTED = {"metadata": {"name": "locked", "labels": {"pod-security.kubernete
 _IMPORT_ALL = """
 import importlib, json, pkgutil, sys
 import fairlead
-from fairlead.serve.api import app
+from fairlead.serve.v1 import app
 names = [item.name for item in pkgutil.walk_packages(fairlead.__path__, "fairlead.")]
 for name in names:
     importlib.import_module(name)

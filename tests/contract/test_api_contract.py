@@ -14,7 +14,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from fairlead import errors
-from fairlead.serve.api import app, problem
+from fairlead.serve.api import app as api_app
+from fairlead.serve.api import problem
+from fairlead.serve.v1 import app
 from tests.unit.serve.world import World, in_process
 
 _ROUTES = {
@@ -51,7 +53,7 @@ _ROUTES = {
 
 @pytest.fixture(scope="module")
 def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return app.describe(app.create_app(World(tmp_path_factory.mktemp("api")).services))
+    return api_app.describe(app.create_app(World(tmp_path_factory.mktemp("api")).services))
 
 
 def _operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:

@@ -16,7 +16,13 @@ _LARGEST_FILE, _LARGEST_PORT = 400, 8
 # The aim is 25,000 for the whole mission. With the toolkit complete (engines' files, generator modes, BPF, the chart's
 # renderer) the package stands above it; raise this only together with a reason here, and look for what can go first.
 _LARGEST_PACKAGE = 31_000
-_PORTS = ("fairlead.store.port", "fairlead.engine.port", "fairlead.silicon.port")
+_PORTS = (
+    "fairlead.store.port",
+    "fairlead.store.subresource",
+    "fairlead.engine.port",
+    "fairlead.silicon.port",
+    "fairlead.serve.backend.port",
+)
 
 
 def _python(root: Path, *folders: str) -> list[Path]:

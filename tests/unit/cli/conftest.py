@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 from fairlead import telemetry
 from fairlead.cli import main
 from fairlead.serve import server
-from fairlead.serve.api import app
+from fairlead.serve.v1 import app
 from tests.unit.serve.world import World
 
 

@@ -12,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from fairlead.serve import server
-from fairlead.serve.api import app
+from fairlead.serve.v1 import app
 from tests.unit.serve.world import World, in_process
 
 

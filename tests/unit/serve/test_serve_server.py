@@ -15,7 +15,7 @@ import pytest
 
 from fairlead import errors
 from fairlead.serve import server
-from fairlead.serve.api import app
+from fairlead.serve.api import app as api_app
 
 
 async def _hello(scope: dict[str, Any], _receive: Any, send: Any) -> None:
@@ -102,4 +102,4 @@ def test_a_folder_that_cannot_be_made_is_unavailable(tmp_path: Path) -> None:
     ],
 )
 def test_verbs_are_split_from_names(path: str, routed: str) -> None:
-    assert app.split_verb(path) == routed
+    assert api_app.split_verb(path) == routed

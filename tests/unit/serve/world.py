@@ -24,9 +24,9 @@ from fairlead.engine.port import ContainerPhase, ContainerSpec, ContainerState
 from fairlead.model.gpu import GPU, Inventory, Link, LinkKind
 from fairlead.model.ids import GPUUUID
 from fairlead.model.step import TraceStep
-from fairlead.serve.api import dependencies
+from fairlead.plan.pod import podstate
 from fairlead.serve.backend import local
-from fairlead.serve.v1 import view
+from fairlead.serve.v1 import dependencies
 from fairlead.store import tracerecorder
 from fairlead.store.embedded import memory
 from fairlead.store.port import ChangeKind, Selector
@@ -87,18 +87,18 @@ class World:
         self.engine = engine.FakeEngine()
         self.engine.add_image("demo", command=("echo", "hello"))
         self.faults = Faulty()
-        self.home = local.LocalBackend(
+        self.backend = local.backend(
             store=self.store,
             engine=self.engine,
-            images=self.engine,
             node=NODE,
             scan=inventory,
             drivers=tuple,
             faults=self.faults,
+            dial=self.engine.dial,
         )
         self.services = dependencies.Services(
             store=self.store,
-            home=self.home,
+            backend=self.backend,
             info=dependencies.ServiceInfo(
                 version="0.0.0",
                 node=NODE,
@@ -141,27 +141,30 @@ class World:
                 elif pod.metadata.deletion_timestamp is not None:
                     await self._stop(pod)
                     await self.store.delete(core.Pod, pod.metadata.name, pod.metadata.namespace, grace_s=0)
-                elif names.STOP in pod.metadata.annotations and not view.is_final(pod):
+                elif names.STOP in pod.metadata.annotations and not podstate.is_final(pod):
                     await self._stop(pod)
-                elif not pod.spec.node_name and not view.is_final(pod):
+                elif not pod.spec.node_name and not podstate.is_final(pod):
                     await self._place(pod)
                 elif pod.spec.node_name and uid not in self._starting:
                     self._starting[uid] = group.create_task(self._start(pod))
 
     async def _place_waiting(self) -> None:
         for pod in (await self.store.list(core.Pod)).items:
-            if not pod.spec.node_name and not view.is_final(pod):
+            if not pod.spec.node_name and not podstate.is_final(pod):
                 await self._place(pod)
 
     async def _free(self) -> list[str]:
         pods = (await self.store.list(core.Pod)).items
         taken = {
-            device for pod in pods if not view.is_final(pod) for device in view.granted_devices(pod).get(RESOURCE, ())
+            device
+            for pod in pods
+            if not podstate.is_final(pod)
+            for device in podstate.granted_devices(pod).get(RESOURCE, ())
         }
         return [f"GPU-{index}" for index in range(GPU_COUNT) if f"GPU-{index}" not in taken]
 
     async def _place(self, pod: core.Pod) -> None:
-        wanted = view.asked_devices(pod).get(RESOURCE, 0)
+        wanted = podstate.asked_devices(pod).get(RESOURCE, 0)
         free = await self._free()
         about = tracerecorder.reference(pod)
         if wanted > len(free):
@@ -221,7 +224,11 @@ class World:
             pod,
             core.PodStatus(
                 phase="Running",
-                container_statuses=(core.ContainerStatus(name=item.name, state=running, image=item.image),),
+                container_statuses=(
+                    core.ContainerStatus(
+                        name=item.name, state=running, image=item.image, container_id=f"fake://{name}"
+                    ),
+                ),
             ),
             only_before="Running",
         )
@@ -237,7 +244,7 @@ class World:
         with contextlib.suppress(errors.NotFound):
             pod = await self.pod(labels["io.kubernetes.pod.name"], labels["io.kubernetes.pod.namespace"])
             await self._starting[pod.metadata.uid]
-            if view.is_final(await self.pod(pod.metadata.name, pod.metadata.namespace)):
+            if podstate.is_final(await self.pod(pod.metadata.name, pod.metadata.namespace)):
                 return
             code = state.exit_code or 0
             step = _step("process", "ContainerEnded", f"exited with {code}", {"exit_code": code, "ran_s": 0.1})
@@ -254,7 +261,9 @@ class World:
                 reason="Stopped" if is_stopped else "",
                 container_statuses=(
                     core.ContainerStatus(
-                        name=labels["io.kubernetes.container.name"], state=core.ContainerStateUnion(terminated=ended)
+                        name=labels["io.kubernetes.container.name"],
+                        state=core.ContainerStateUnion(terminated=ended),
+                        container_id=f"fake://{state.name}",
                     ),
                 ),
             )
@@ -265,7 +274,7 @@ class World:
         for _ in range(9):
             with contextlib.suppress(errors.Conflict):
                 fresh = await self.pod(pod.metadata.name, pod.metadata.namespace)
-                if fresh.metadata.uid != pod.metadata.uid or (only_before and view.is_final(fresh)):
+                if fresh.metadata.uid != pod.metadata.uid or (only_before and podstate.is_final(fresh)):
                     return
                 await self.store.update_status(msgspec.structs.replace(fresh, status=status))
                 return

@@ -11,7 +11,7 @@ from fairlead import errors
 from fairlead.cli.core import options, output
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
-from fairlead.serve.v1.quotas import QuotaList, QuotaView
+from fairlead.serve.v1.quotaview import QuotaList, QuotaView
 
 
 def _uses(item: QuotaView) -> str:

@@ -15,7 +15,7 @@ import click
 
 from fairlead.cli.core import client as api
 from fairlead.cli.core import connection, invocation, options, output
-from fairlead.serve.v1.deviceview import DeviceChanged, DeviceRequest
+from fairlead.serve.backend.deviceview import DeviceChanged, DeviceRequest
 
 F = TypeVar("F", bound=Callable[..., Any])
 

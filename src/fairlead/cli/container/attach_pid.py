@@ -18,7 +18,7 @@ from fairlead.kernel import cgroup, ocistate, readback
 from fairlead.model.devicerule import DeviceRules
 from fairlead.node.isolation import attach, entitlement
 from fairlead.plan.audit import GrantedNode
-from fairlead.serve.v1.deviceview import DeviceChanged, EndedProcess, NodeChange
+from fairlead.serve.backend.deviceview import DeviceChanged, EndedProcess, NodeChange
 from fairlead.settings import Settings
 from fairlead_cdi import directory
 

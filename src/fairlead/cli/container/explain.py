@@ -6,7 +6,7 @@ import click
 
 from fairlead.cli.core import options, output
 from fairlead.cli.core.client import Client
-from fairlead.serve.v1.view import Explanation
+from fairlead.serve.v1.containers.view import Explanation
 
 
 @click.command()

@@ -12,18 +12,25 @@ from fairlead import errors
 from fairlead.cli.core import options, output, progress
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
-from fairlead.serve.v1.machineview import BuildRequest, ImageList, ImageView, ImportRequest
+from fairlead.serve.backend.hardware import ImageList, ImageView
+from fairlead.serve.v1.imageview import BuildRequest, ImportRequest
 
 
 def _name(item: ImageView) -> str:
     return item.names[0] if item.names else item.id[:19]
 
 
+def _age(item: ImageView) -> str:
+    at = item.created_at
+    return output.age(None if at is None else dt.datetime.fromtimestamp(at, dt.UTC).isoformat())
+
+
 _COLUMNS: Final = (
     Column[ImageView]("NAME", _name),
     Column[ImageView]("ID", lambda item: item.id.removeprefix("sha256:")[:12]),
     Column[ImageView]("SIZE", lambda item: output.size(item.size_bytes)),
-    Column[ImageView]("AGE", lambda item: output.age(dt.datetime.fromtimestamp(item.created_at, dt.UTC).isoformat())),
+    Column[ImageView]("AGE", _age),
+    Column[ImageView]("NODES", lambda item: ",".join(item.nodes), is_wide=True),
     Column[ImageView]("OTHER NAMES", lambda item: ",".join(item.names[1:]), is_wide=True),
 )
 

@@ -11,7 +11,7 @@ from fairlead import errors
 from fairlead.cli.core import client as api
 from fairlead.cli.core import options
 from fairlead.cli.core.client import Client
-from fairlead.serve.v1 import view
+from fairlead.serve.v1.containers import view
 
 
 @click.command()

@@ -10,7 +10,7 @@ import click
 from fairlead.cli.core import options, output
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
-from fairlead.serve.v1.view import ContainerView
+from fairlead.serve.v1.containers.view import ContainerView
 
 
 def _gpus(item: ContainerView) -> str:

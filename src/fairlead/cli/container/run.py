@@ -17,9 +17,9 @@ from fairlead.cli.container import logs, wait
 from fairlead.cli.core import client as api
 from fairlead.cli.core import options, progress
 from fairlead.cli.core.client import Client
-from fairlead.serve.v1 import view
-from fairlead.serve.v1.submission import BindRequest, ContainerRequest
-from fairlead.serve.v1.view import ContainerList, ContainerView
+from fairlead.serve.v1.containers import view
+from fairlead.serve.v1.containers.submission import BindRequest, ContainerRequest
+from fairlead.serve.v1.containers.view import ContainerList, ContainerView
 
 _INTERRUPTED: Final = 130
 _SECOND_CHANCE_S: Final = 2.0

@@ -19,7 +19,7 @@ from fairlead.cli.core import client as api
 from fairlead.cli.core import options, output
 from fairlead.cli.core.client import Client
 from fairlead.plan.trace import Entry, Record, Trace
-from fairlead.serve.v1.view import ContainerView
+from fairlead.serve.v1.containers.view import ContainerView
 
 Facts = Mapping[str, Any]
 _LINES: Final = 12

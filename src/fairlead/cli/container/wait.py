@@ -7,8 +7,8 @@ import click
 from fairlead import errors
 from fairlead.cli.core import options
 from fairlead.cli.core.client import Client
-from fairlead.serve.v1 import view
-from fairlead.serve.v1.view import ContainerView
+from fairlead.serve.v1.containers import view
+from fairlead.serve.v1.containers.view import ContainerView
 
 
 @click.command()

@@ -20,8 +20,9 @@ from fairlead import errors
 from fairlead.cli.core import httptransport, transport
 from fairlead.plan.trace import Trace
 from fairlead.serve.api import problem
-from fairlead.serve.v1 import machineview, view
-from fairlead.serve.v1.view import ContainerView
+from fairlead.serve.v1 import statusview
+from fairlead.serve.v1.containers import view
+from fairlead.serve.v1.containers.view import ContainerView
 
 T = TypeVar("T")
 
@@ -188,9 +189,9 @@ class Client:
         params = {"namespace": namespace, "container": container or None}
         return self.call("GET", f"{container_path(name)}/trace", Trace, params=params)
 
-    def status(self) -> machineview.Status:
+    def status(self) -> statusview.Status:
         """Return how the service is."""
-        return self.call("GET", "/v1/status", machineview.Status)
+        return self.call("GET", "/v1/status", statusview.Status)
 
 
 def container_path(name: str) -> str:

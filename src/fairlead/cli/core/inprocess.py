@@ -21,10 +21,10 @@ from fairlead.cli.core import client as api
 from fairlead.cli.core import cluster as core
 from fairlead.cli.core import httptransport
 from fairlead.serve import server as api_door
-from fairlead.serve.api import app, dependencies
 from fairlead.serve.backend import cluster
+from fairlead.serve.v1 import app, dependencies
 from fairlead.store.kubernetes import client as http
-from fairlead.store.kubernetes import credentials, store
+from fairlead.store.kubernetes import credentials, store, subresource
 from fairlead.store.kubernetes import server as api_server
 
 LIMITS: Final = http.Limits(patience_s=core.PATIENCE_S)
@@ -78,12 +78,14 @@ async def services_over(
 ) -> AsyncIterator[dependencies.Services]:
     """Give what the API stands on, over a cluster."""
     async with store.KubernetesStore(access, limits=LIMITS) as objects:
-        home = cluster.ClusterBackend(
-            store=objects, server=api_server.Server(objects.client, address=access.cluster.server)
+        backend = cluster.backend(
+            store=objects,
+            server=api_server.Server(objects.client, address=access.cluster.server),
+            pods=subresource.KubernetesPods(objects.client, objects),
         )
         yield dependencies.Services(
             store=objects,
-            home=home,
+            backend=backend,
             info=dependencies.ServiceInfo(
                 version=__version__,
                 node="",

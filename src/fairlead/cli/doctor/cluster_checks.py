@@ -13,8 +13,8 @@ from typing import Final
 from fairlead.cli.core import output
 from fairlead.cli.doctor.cluster_facts import LEADERS, Facts
 from fairlead.cli.doctor.finding import Finding
-from fairlead.plan.pod import admission
-from fairlead.serve.v1 import view
+from fairlead.plan.pod import admission, podstate
+from fairlead.serve.v1 import nodeview
 from fairlead.wire.kubernetes import coordination, core, gpudevice, meta, quantity, workload
 
 _INSTALL: Final = "`helm install fairlead …`, or `fairlead manifests | kubectl apply -f -`"
@@ -126,10 +126,9 @@ def _is_ready(pod: core.Pod) -> bool:
 
 
 def _standing(pod: core.Pod) -> str:
-    shown = view.container_view(pod)
-    why = ": ".join(part for part in (shown.reason, shown.message) if part)
-    where = f" on {shown.node}" if shown.node else ""
-    return f"{shown.name}{where} is {shown.state}" + (f" ({why})" if why else "")
+    why = ": ".join(part for part in podstate.why(pod) if part)
+    where = f" on {pod.spec.node_name}" if pod.spec.node_name else ""
+    return f"{pod.metadata.name}{where} is {podstate.state_of(pod)}" + (f" ({why})" if why else "")
 
 
 def _nodes(seen: Facts) -> Iterator[Finding]:
@@ -165,7 +164,7 @@ def _nodes(seen: Facts) -> Iterator[Finding]:
 
 def _node(seen: Facts, node: core.Node, gpus: Sequence[gpudevice.GPUDevice]) -> Iterator[Finding]:
     name = node.metadata.name
-    shown = view.node_view(node, ())
+    shown = nodeview.node_view(node, ())
     if shown.state != "ready":
         yield Finding(
             check="nodes",
@@ -316,7 +315,7 @@ def _pods(seen: Facts) -> Iterator[Finding]:
         return
     asking = [pod for pod in seen.pods if _asks(pod, seen.resource)]
     refused = [pod for pod in asking if pod.status.reason == "UnexpectedAdmissionError"]
-    waiting = [pod for pod in asking if not pod.spec.node_name and not view.is_final(pod)]
+    waiting = [pod for pod in asking if not pod.spec.node_name and not podstate.is_final(pod)]
     for pod in refused[:_LISTED]:
         about = pod.metadata
         yield Finding(
@@ -333,7 +332,7 @@ def _pods(seen: Facts) -> Iterator[Finding]:
     if rest:
         yield Finding(check="pods", level="warn", what=f"{rest} more pods like these", fix="`fairlead ps -o wide`")
     if not refused and not waiting:
-        running = sum(view.state_of(pod) == "running" for pod in asking)
+        running = sum(podstate.state_of(pod) == "running" for pod in asking)
         yield Finding(check="pods", level="ok", what=f"no pod waits for {seen.resource}; {running} with it run")
 
 

@@ -18,7 +18,7 @@ from fairlead.cli.doctor.finding import Finding
 from fairlead.model.gpu import GPU, Driver, Vendor
 from fairlead.plan.cdi import capability, requirement
 from fairlead.plan.shim import request
-from fairlead.serve.v1.machineview import GPUListing
+from fairlead.serve.backend.hardware import GPUListing
 from fairlead.settings import Settings
 
 _CUDA = "CUDA_VERSION"

@@ -22,8 +22,8 @@ from fairlead.cli.core import connection, invocation, options, output
 from fairlead.cli.doctor import finding
 from fairlead.cli.doctor import image as imageneeds
 from fairlead.cli.doctor.finding import Finding
-from fairlead.serve.v1.machineview import EngineView
-from fairlead.serve.v1.view import NodeView
+from fairlead.serve.backend.hardware import EngineView
+from fairlead.serve.v1.nodeview import NodeView
 from fairlead.settings import Settings
 from fairlead.silicon import running
 from fairlead_cdi import directory, stamp, yamlfile

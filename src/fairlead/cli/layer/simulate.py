@@ -10,7 +10,7 @@ import msgspec
 from fairlead.cli.core import options, output
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
-from fairlead.serve.v1.machineview import FaultDone, FaultRequest
+from fairlead.serve.v1.faultview import FaultDone, FaultRequest
 from fairlead.silicon.sim import fault as faults
 from fairlead.silicon.sim import profile as profiles
 

@@ -28,8 +28,8 @@ from fairlead.engine.port import EngineInfo
 from fairlead.model.gpu import Inventory, Vendor
 from fairlead.node import agent
 from fairlead.serve import server
-from fairlead.serve.api import app, dependencies
 from fairlead.serve.backend import local
+from fairlead.serve.v1 import app, dependencies
 from fairlead.silicon import machine
 from fairlead.silicon.port import Faults, Silicon
 from fairlead.silicon.sim.silicon import SimulatedSilicon
@@ -125,10 +125,9 @@ async def run_service(
             faults: Faults | None = silicon if isinstance(silicon, SimulatedSilicon) else None
             door = dependencies.Services(
                 store=store,
-                home=local.LocalBackend(
+                backend=local.backend(
                     store=store,
                     engine=engine,
-                    images=engine,
                     node=node,
                     scan=lambda: reports[-1].snapshots.value.inventory,
                     drivers=lambda: reports[-1].snapshots.value.drivers,

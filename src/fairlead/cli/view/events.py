@@ -11,7 +11,7 @@ import msgspec
 from fairlead.cli.core import options, output
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
-from fairlead.serve.v1.view import EventList, EventView
+from fairlead.serve.v1.eventview import EventList, EventView
 
 _EVENT_COLUMNS: Final = (
     Column[EventView]("AGE", lambda item: output.age(item.at)),

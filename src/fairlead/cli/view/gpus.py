@@ -10,7 +10,7 @@ from fairlead.cli.core import options, output
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
 from fairlead.model.gpu import UnreadableGPU
-from fairlead.serve.v1.machineview import GPUListing, GPUView, Holder
+from fairlead.serve.backend.hardware import GPUListing, GPUView, Holder
 
 
 def _holders(item: GPUView) -> str:

@@ -10,7 +10,8 @@ import click
 from fairlead.cli.core import options, output
 from fairlead.cli.core.client import Client
 from fairlead.cli.view import nodes
-from fairlead.serve.v1.machineview import ClusterView, EngineView, Status
+from fairlead.serve.backend.hardware import ClusterView, EngineView
+from fairlead.serve.v1.statusview import Status
 
 
 @click.command()

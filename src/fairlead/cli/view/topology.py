@@ -9,7 +9,7 @@ import click
 from fairlead.cli.core import options, output
 from fairlead.cli.core.client import Client
 from fairlead.model.gpu import GPU, LinkKind
-from fairlead.serve.v1.machineview import Topology, TopologyList
+from fairlead.serve.backend.hardware import Topology, TopologyList
 
 
 @click.command()

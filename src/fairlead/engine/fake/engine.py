@@ -242,6 +242,14 @@ class FakeEngine:
         container.sessions.append(session)
         return session
 
+    async def dial(self, state: port.ContainerState, number: int) -> fake_exec.FakeConnection:
+        """Connect to a port of a running container. Raises: Unavailable (`PortRefused`)."""
+        process = self._known(state.name).process
+        if process is None or number not in process.ports:
+            message = f"nobody answers on port {number} in the container: Connection refused"
+            raise errors.Unavailable(message, reason="PortRefused", hint="does its process listen there?")
+        return fake_exec.FakeConnection()
+
     def _known(self, name: str) -> _Container:
         if name not in self._containers:
             message = f'no container with name "{name}"'

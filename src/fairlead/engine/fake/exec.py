@@ -67,6 +67,26 @@ class FakeExec:
             await asyncio.wait([self.task])
 
 
+class FakeConnection:
+    """`subresource.Connection` to a peer that sends back what comes."""
+
+    def __init__(self) -> None:
+        self._echo: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def read(self) -> bytes:
+        """Return the next bytes, b"" once closed."""
+        return await self._echo.get()
+
+    async def write(self, data: bytes) -> None:
+        """Send bytes."""
+        if data:
+            self._echo.put_nowait(data)
+
+    async def close(self) -> None:
+        """Close both directions."""
+        self._echo.put_nowait(b"")
+
+
 def full_name(name: str) -> str:
     """Return a name as podman stores it: `web` is `localhost/web:latest`."""
     head = name.partition("/")[0]

@@ -1,7 +1,8 @@
 """What the fake engine's containers run: a few commands with real timing, output and exit codes.
 
 A program is an argument list. Known are `echo`, `sleep`, `true`, `false`, `cat` (its input back), `env`, `hostname`,
-`stty size`, `dd` (with `bs=NM`: takes that much memory, so a limit can be broken) and `sh` (also `/bin/sh`, with or
+`stty size`, `dd` (with `bs=NM`: takes that much memory, so a limit can be broken), `nc -ll -p PORT -e cat` (sends back
+what comes) and `sh` (also `/bin/sh`, with or
 without `-c`), whose scripts are those commands, `exit N` and `wait`, separated by `;`, `&` or lines; `>&2` is
 accepted and ignored. As the first process of a container they are deaf to SIGTERM, which the kernel keeps from a
 namespace's init without a handler; `trap "exit N" TERM` is the handler. Anything else is not found, as in an image
@@ -14,10 +15,10 @@ import asyncio
 import re
 import shlex
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
-KNOWN: Final = frozenset({"echo", "sleep", "true", "false", "cat", "env", "hostname", "stty", "dd", "sh"})
+KNOWN: Final = frozenset({"echo", "sleep", "true", "false", "cat", "env", "hostname", "stty", "dd", "nc", "sh"})
 NOT_FOUND: Final = 127
 KILLED: Final = 137
 _BLOCK: Final = re.compile(r"bs=(\d+)([kMG]?)\Z")
@@ -41,6 +42,8 @@ class Process:
     memory_limit_bytes: int | None = None
     size: tuple[int, int] = (24, 80)
     """Rows and columns of its terminal."""
+    ports: set[int] = field(default_factory=set)
+    """On which it listens and sends back what comes."""
     term_exit: int | None = None
     """Exit code with which it answers SIGTERM; None: deaf to it."""
 
@@ -85,6 +88,12 @@ async def _cat(process: Process, _words: Sequence[str]) -> int:
     return 0
 
 
+async def _listen(process: Process, words: Sequence[str]) -> int:
+    process.ports.add(int(words[words.index("-p") + 1]))
+    await asyncio.Event().wait()
+    return 0
+
+
 async def _sh(process: Process, words: Sequence[str]) -> int:
     if words and words[0] == "-c":
         return (await _script(process, words[1]))[0]
@@ -114,6 +123,7 @@ async def _script(process: Process, text: str) -> tuple[int, bool]:
 _WAITING: Final[Mapping[str, Callable[[Process, Sequence[str]], Awaitable[int]]]] = {
     "sleep": _sleep,
     "cat": _cat,
+    "nc": _listen,
     "sh": _sh,
 }
 

@@ -1,4 +1,4 @@
-"""The API as one ASGI application: routes, errors, the OpenAPI document.
+"""Builds the ASGI application around given routes: errors, verbs in paths, the OpenAPI document.
 
 Handlers are thin: they read the store, ask `plan` and hand out views. Two things the framework does not know are added
 at its edge. Paths that end in a verb (`/v1/containers/NAME:stop`) are split before routing, since a name never holds a
@@ -8,6 +8,7 @@ error forms, which no route answers with.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import litestar
@@ -15,17 +16,18 @@ from litestar import di, exceptions, openapi, types
 
 from fairlead import errors
 from fairlead.serve.api import failure
-from fairlead.serve.api.dependencies import Services
-from fairlead.serve.v1 import attachment, containers, machine, quotas, session
 
 DOCUMENT: Final = "/v1/openapi.json"
 _MARK: Final = "/:"
 
 
-def create_app(services: Services) -> litestar.Litestar:
-    """Return the application over the given services; it holds no state of its own."""
+def create_app(routes: Sequence[types.ControllerRouterHandler], services: object) -> litestar.Litestar:
+    """Return the application of these routes; it holds no state of its own.
+
+    Args: services: what handlers get as their parameter of that name.
+    """
     app = litestar.Litestar(
-        [*containers.ROUTES, *attachment.ROUTES, *machine.ROUTES, *quotas.ROUTES, *session.ROUTES, document],
+        [*routes, document],
         dependencies={"services": di.Provide(lambda: services, sync_to_thread=False, use_cache=True)},
         exception_handlers={
             errors.FairleadError: failure.on_error,

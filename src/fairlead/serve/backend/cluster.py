@@ -1,29 +1,29 @@
-"""The home in a cluster, seen through its API server alone: what its agents publish, what its kubelets keep of output.
+"""The backend on a cluster, seen through its API server alone: what its agents publish, what its kubelets offer.
 
-GPUs are `GPUDevice` objects of all nodes. Nothing is filled in that nobody publishes: no temperature, no links between
-GPUs, no device nodes. What only the machine itself can do is refused, with the tool that does it on a cluster.
+GPUs are `GPUDevice` objects of all nodes, images what nodes report. Nothing is filled in that nobody publishes: no
+temperature, no links between GPUs, no device nodes. What only one machine can do is absent, and its refusal names the
+tool that does it on a cluster.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 from fairlead import errors
 from fairlead.model.gpu import GPU, Driver, Vendor
 from fairlead.model.ids import GPUUUID
-from fairlead.serve.api import stream
-from fairlead.serve.backend import attempt, port
-from fairlead.serve.v1 import machineview, pods, view
-from fairlead.store.port import ChangeKind, Store
+from fairlead.serve.backend import hardware, lifecycle, port
+from fairlead.store import subresource
+from fairlead.store.port import Store
 from fairlead.wire.kubernetes import core, gpudevice, quantity
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
+from fairlead.wire.kubernetes.nodeimages import NodeImages
 
 
 class Server(Protocol):
-    """What an API server answers beside objects."""
+    """What an API server says of itself."""
 
     @property
     def address(self) -> str:
@@ -34,38 +34,69 @@ class Server(Protocol):
         """Return its version, `v1.36.2`. Raises: Unavailable, Denied."""
         ...
 
-    def logs(
-        self, namespace: str, pod: str, container: str, *, follow: bool, tail: int | None, timestamps: bool
-    ) -> AsyncIterator[bytes]:
-        """Yield what the newest run of a container wrote.
 
-        Raises: Conflict (`ContainerNotStarted`); NotFound; Denied; Unavailable: its node does not answer.
-        """
-        ...
+class Pods(subresource.Placement, subresource.Logs, subresource.Streams, Protocol):
+    """Every subresource of its pods."""
+
+
+def backend(*, store: Store, server: Server, pods: Pods) -> port.Backend:
+    """Compose the backend over an API server."""
+
+    def absent(asked: str, instead: str) -> port.Absent:
+        message = f"`{asked}` works on one machine that runs `fairlead up`, not on the cluster at {server.address}"
+        return port.Absent(message=message, reason="NotOnCluster", hint=instead)
+
+    return port.Backend(
+        hardware=ClusterHardware(store=store, server=server),
+        lifecycle=lifecycle.ClusterLifecycle(store=store, placement=pods),
+        logs=pods,
+        streams=pods,
+        images=ClusterImages(store=store),
+        image_building=absent("image", "push it to a registry that the nodes pull from, and run it by that name"),
+        # Only what a machine's kubelet plays is read: a cluster's server would be sent less than the manifest says.
+        manifests=absent("run --file", "`kubectl apply -f FILE`, then `fairlead trace POD`"),
+        devices=absent("attach", "on the node of the pod: `fairlead attach --pid PID GPU`, or `detach` as well"),
+        faults=absent("simulate", "break silicon where it is simulated, on its node"),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterBackend:
-    """A `home.Home`."""
+class ClusterImages:
+    """A `port.Images` of what nodes report: of each the largest of its images, 50 where nobody changed that."""
+
+    store: Store
+
+    async def list_images(self) -> tuple[hardware.ImageView, ...]:
+        """See `port.Images.list_images`; one image is one digest, wherever it is."""
+        found: dict[str, hardware.ImageView] = {}
+        for node in (await self.store.list(NodeImages)).items:
+            for image in node.status.images:
+                digest = next((name.partition("@")[2] for name in image.names if "@" in name), "")
+                tags = tuple(name for name in image.names if "@" not in name)
+                key = digest or next(iter(tags), "")
+                known = found.get(key)
+                found[key] = hardware.ImageView(
+                    id=digest,
+                    names=tuple(dict.fromkeys((*(known.names if known else ()), *(tags or image.names)))),
+                    size_bytes=image.size_bytes,
+                    created_at=None,
+                    nodes=(*(known.nodes if known else ()), node.metadata.name),
+                )
+        return tuple(sorted(found.values(), key=lambda one: one.names))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterHardware:
+    """A `port.Hardware` over an API server's objects."""
 
     store: Store
     server: Server
 
-    @property
-    def is_own(self) -> bool:
-        """See `home.Home`."""
-        return False
-
-    def machine(self, asked: str, *, instead: str) -> port.Machine:
-        """See `home.Home`: there is none."""
-        message = f"`{asked}` works on one machine that runs `fairlead up`, not on the cluster at {self.server.address}"
-        raise errors.RequestError(message, reason="NotOnCluster", hint=instead)
-
-    async def list_gpus(self) -> machineview.GPUListing:
-        """See `home.Home`."""
+    async def list_gpus(self) -> hardware.GPUListing:
+        """See `port.Hardware`."""
         found = await self._devices()
         drivers = {_driver(one) for one in found if one.spec.driver_version}
-        return machineview.GPUListing(
+        return hardware.GPUListing(
             gpus=tuple(gpu_view(one) for one in found),
             unreadable=(),
             drivers=tuple(sorted(drivers, key=lambda one: (one.vendor.value, one.version))),
@@ -81,17 +112,17 @@ class ClusterBackend:
             raise errors.NotFound(message, reason=error.reason, hint=hint) from error
         return sorted(items, key=lambda one: (one.spec.node_name, one.spec.vendor, one.spec.index))
 
-    async def list_topologies(self) -> machineview.TopologyList:
-        """See `home.Home`: which GPUs are in which node, at which NUMA node; links are not published."""
+    async def list_topologies(self) -> hardware.TopologyList:
+        """See `port.Hardware`: which GPUs are in which node, at which NUMA node; links are not published."""
         by_node: dict[str, list[GPU]] = {}
         for one in await self._devices():
             by_node.setdefault(one.spec.node_name, []).append(gpu_of(one))
-        return machineview.TopologyList(
-            items=tuple(machineview.Topology(node=node, gpus=tuple(gpus), links=None) for node, gpus in by_node.items())
+        return hardware.TopologyList(
+            items=tuple(hardware.Topology(node=node, gpus=tuple(gpus), links=None) for node, gpus in by_node.items())
         )
 
-    async def describe(self) -> machineview.HomeStatus:
-        """See `home.Home`."""
+    async def describe(self) -> hardware.BackendStatus:
+        """See `port.Hardware`."""
         problems: list[str] = []
         version, found = "", list[GPUDevice]()
         try:
@@ -103,55 +134,26 @@ class ClusterBackend:
         except errors.FairleadError as error:
             problems.append(errors.sentence(error))
         health = Counter(one.status.health or gpudevice.UNKNOWN for one in found)
-        return machineview.HomeStatus(
+        return hardware.BackendStatus(
             is_simulated=any(one.spec.simulated for one in found),
-            cluster=machineview.ClusterView(server=self.server.address, version=version),
+            cluster=hardware.ClusterView(server=self.server.address, version=version),
             gpus={"found": len(found), "unreadable": health[gpudevice.LOST], **dict(sorted(health.items()))},
             problems=tuple(problems),
         )
 
-    async def latest_logs(
-        self, pod: core.Pod, container: str, *, tail: int | None, timestamps: bool
-    ) -> AsyncIterator[bytes]:
-        """See `home.Home`; the first bytes are waited for, so that a refusal is an answer and no broken stream."""
-        if not pod.spec.node_name:
-            raise attempt.not_started(pod)
-        about = pod.metadata
-        chunks = self.server.logs(
-            about.namespace, about.name, container, follow=False, tail=tail, timestamps=timestamps
-        )
-        first = await anext(chunks, b"")
-        return _from(first, chunks)
-
-    async def follow_logs(
-        self, pod: core.Pod, container: str, *, tail: int | None, timestamps: bool, once: bool
-    ) -> AsyncIterator[bytes]:
-        """See `home.Home`; a run that ended before it was seen is known by its id only, its output is the kubelet's."""
-        about, seen = pod.metadata, set[str]()
-        async with stream.closing(pods.follow_pod(self.store, pod)) as changes:
-            async for change in changes:
-                run = _run_id(change.object, container)
-                if run and run not in seen and change.kind is not ChangeKind.DELETED:
-                    limit = None if seen else tail
-                    logs = self.server.logs(
-                        about.namespace, about.name, container, follow=True, tail=limit, timestamps=timestamps
-                    )
-                    async with stream.closing(logs) as chunks:
-                        async for chunk in chunks:
-                            yield chunk
-                    seen.add(run)
-                if (once and seen) or change.kind is ChangeKind.DELETED or view.is_final(change.object):
-                    return
+    async def check_ready(self) -> None:
+        """See `port.Hardware.check_ready`: the server answers."""
+        await self.store.list(core.Node)
 
 
-def gpu_view(device: GPUDevice) -> machineview.GPUView:
+def gpu_view(device: GPUDevice) -> hardware.GPUView:
     """Describe a GPU from its object."""
     spec, status = device.spec, device.status
-    return machineview.GPUView(
+    return hardware.GPUView(
         gpu=gpu_of(device),
         node=spec.node_name,
         holders=tuple(
-            machineview.Holder(device=spec.uuid, namespace=one.namespace, container=one.pod, part=one.container)
+            hardware.Holder(device=spec.uuid, namespace=one.namespace, container=one.pod, part=one.container)
             for one in status.holders
         ),
         health=status.health,
@@ -185,24 +187,3 @@ def _driver(device: GPUDevice) -> Driver:
     parts = tuple(int(part) for part in device.spec.cuda_version.split(".") if part.isdecimal())
     cuda = (parts[0], parts[1]) if len(parts) == 2 else None
     return Driver(vendor=Vendor(device.spec.vendor), version=device.spec.driver_version, cuda_version=cuda)
-
-
-def _run_id(pod: core.Pod, container: str) -> str:
-    """Return the id of a container's newest run that has begun; empty before the first."""
-    for status in _statuses(pod):
-        if status.name == container and (status.state.running or status.state.terminated):
-            return status.container_id
-    return ""
-
-
-def _statuses(pod: core.Pod) -> Iterator[core.ContainerStatus]:
-    yield from pod.status.container_statuses
-    yield from pod.status.init_container_statuses
-
-
-async def _from(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    async with stream.closing(rest) as chunks:
-        if first:
-            yield first
-        async for chunk in chunks:
-            yield chunk

@@ -1,54 +1,117 @@
-"""The home on one machine: live readings of its hardware, its engine's containers and images."""
+"""The backend on one machine: live readings of its hardware, its engine's containers and images, its own kubelet."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
 
 from fairlead import errors
-from fairlead.engine.port import Engine, Images
+from fairlead.engine.port import ContainerState, Engine, Image, Images
+from fairlead.kernel import netns
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPU, Inventory
-from fairlead.serve.backend import attempt, port
-from fairlead.serve.v1 import machineview, view
+from fairlead.plan.pod import podstate
+from fairlead.serve.backend import devicechange, enginepods, hardware, lifecycle, port
 from fairlead.silicon.port import Faults
 from fairlead.store.port import Selector, Store
-from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
+
+_REAL: Final = port.Absent(
+    kind=errors.Conflict,
+    message="the silicon is real: it is not broken on command",
+    reason="SiliconReal",
+    hint="start one with `fairlead up --simulate h100x8`",
+)
+
+
+class EngineAndImages(Engine, Images, Protocol):
+    """What runs containers, and what they are run from."""
+
+
+async def dial(state: ContainerState, number: int) -> netns.Connection:
+    """Connect to a port of a running container through its network namespace."""
+    if state.pid is None:
+        message = f'container "{state.name}" has no process to connect to'
+        raise errors.Conflict(message, reason="ContainerNotRunning", hint="it has just ended: `fairlead ps -a`")
+    return await netns.connect(state.pid, number)
+
+
+def backend(
+    *,
+    store: Store,
+    engine: EngineAndImages,
+    node: str,
+    scan: Callable[[], Inventory],
+    drivers: Callable[[], tuple[DriverFiles, ...]],
+    faults: Faults | None,
+    dial: enginepods.Dial = dial,
+) -> port.Backend:
+    """Compose the backend of one machine.
+
+    Args:    scan: returns the latest scan.   faults: None where the silicon is real.
+             dial: how a container's port is reached.
+    """
+    living = lifecycle.LocalLifecycle(store=store)
+    images = LocalImages(engine=engine)
+    return port.Backend(
+        hardware=LocalHardware(store=store, images=engine, node=node, scan=scan, drivers=drivers),
+        lifecycle=living,
+        logs=enginepods.EngineLogs(engine=engine),
+        streams=enginepods.EngineStreams(engine=engine, dial=dial),
+        images=images,
+        image_building=images,
+        manifests=living,
+        devices=devicechange.LocalDeviceChanges(store=store, scan=scan),
+        faults=_REAL if faults is None else faults,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LocalBackend:
-    """A `home.Home`, and the `home.Machine` of it."""
+class LocalImages:
+    """A `port.Images` and `port.ImageBuilding` over the engine's."""
+
+    engine: Images
+
+    async def list_images(self) -> tuple[hardware.ImageView, ...]:
+        """See `port.Images.list_images`."""
+        return tuple(map(_image_view, await self.engine.list_images()))
+
+    async def import_root(self, source: Path, name: str, *, command: tuple[str, ...] = ()) -> hardware.ImageView:
+        """See `port.ImageBuilding.import_root`."""
+        return _image_view(await self.engine.import_root(source, name, command=command))
+
+    def build(self, context: Path, name: str, *, containerfile: Path | None = None) -> AsyncGenerator[bytes, None]:
+        """See `port.ImageBuilding.build`."""
+        return self.engine.build(context, name, containerfile=containerfile)
+
+    async def remove_image(self, name: str) -> None:
+        """See `port.ImageBuilding.remove_image`."""
+        await self.engine.remove_image(name)
+
+
+def _image_view(image: Image) -> hardware.ImageView:
+    return hardware.ImageView(id=image.id, names=image.names, size_bytes=image.size_bytes, created_at=image.created_at)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalHardware:
+    """A `port.Hardware`: readings are live, the verdict on each GPU is the agent's, holders are the kubelet's."""
 
     store: Store
-    engine: Engine
     images: Images
     node: str
     scan: Callable[[], Inventory]
-    """The latest scan."""
     drivers: Callable[[], tuple[DriverFiles, ...]]
-    faults: Faults | None
 
-    @property
-    def is_own(self) -> bool:
-        """See `home.Home`."""
-        return True
-
-    def inventory(self) -> Inventory:
-        """See `home.Machine`."""
-        return self.scan()
-
-    def machine(self, asked: str, *, instead: str) -> port.Machine:  # noqa: ARG002 it is always had here
-        """See `home.Home`."""
-        return self
-
-    async def list_gpus(self) -> machineview.GPUListing:
-        """See `home.Home`: readings are live, the verdict on each GPU is the agent's, holders are the kubelet's."""
+    async def list_gpus(self) -> hardware.GPUListing:
+        """See `port.Hardware.list_gpus`."""
         found = self.scan()
         holders = await self._holders(found)
         verdicts = await self._verdicts()
-        return machineview.GPUListing(
+        return hardware.GPUListing(
             gpus=tuple(self._shown(gpu, holders, verdicts) for gpu in found.gpus),
             unreadable=found.unreadable,
             drivers=found.drivers,
@@ -56,10 +119,10 @@ class LocalBackend:
         )
 
     def _shown(
-        self, gpu: GPU, holders: dict[str, list[machineview.Holder]], verdicts: dict[str, GPUDevice]
-    ) -> machineview.GPUView:
+        self, gpu: GPU, holders: dict[str, list[hardware.Holder]], verdicts: dict[str, GPUDevice]
+    ) -> hardware.GPUView:
         verdict = verdicts.get(gpu.uuid)
-        return machineview.GPUView(
+        return hardware.GPUView(
             gpu=gpu,
             node=self.node,
             holders=tuple(holders.get(gpu.uuid, ())),
@@ -72,46 +135,44 @@ class LocalBackend:
         mine = Selector(fields={"spec.nodeName": self.node})
         return {one.spec.uuid: one for one in (await self.store.list(GPUDevice, mine)).items}
 
-    async def _holders(self, inventory: Inventory) -> dict[str, list[machineview.Holder]]:
+    async def _holders(self, inventory: Inventory) -> dict[str, list[hardware.Holder]]:
         """Return holders by GPU: a device is the GPU itself, a MIG device on it, or a replica `ID::N` of either."""
         board = {str(gpu.uuid): str(gpu.uuid) for gpu in inventory.gpus}
         board |= {str(mig.uuid): str(gpu.uuid) for gpu in inventory.gpus for mig in gpu.mig_devices}
-        result: dict[str, list[machineview.Holder]] = {}
+        result: dict[str, list[hardware.Holder]] = {}
         for pod in (await self.store.list(core.Pod, Selector(fields={"spec.nodeName": self.node}))).items:
-            if view.is_final(pod):
+            if podstate.is_final(pod):
                 continue
-            for device in (device for ids in view.granted_devices(pod).values() for device in ids):
+            for device in (device for ids in podstate.granted_devices(pod).values() for device in ids):
                 uuid = board.get(device.partition("::")[0])
                 if uuid is not None:
-                    holder = machineview.Holder(
+                    holder = hardware.Holder(
                         device=device, namespace=pod.metadata.namespace, container=pod.metadata.name
                     )
                     result.setdefault(uuid, []).append(holder)
         return result
 
-    async def list_topologies(self) -> machineview.TopologyList:
-        """See `home.Home`."""
+    async def list_topologies(self) -> hardware.TopologyList:
+        """See `port.Hardware`."""
         found = self.scan()
-        return machineview.TopologyList(
-            items=(machineview.Topology(node=self.node, gpus=found.gpus, links=found.links),)
-        )
+        return hardware.TopologyList(items=(hardware.Topology(node=self.node, gpus=found.gpus, links=found.links),))
 
-    async def describe(self) -> machineview.HomeStatus:
-        """See `home.Home`."""
+    async def describe(self) -> hardware.BackendStatus:
+        """See `port.Hardware`."""
         found = self.scan()
-        return machineview.HomeStatus(
+        return hardware.BackendStatus(
             is_simulated=found.is_simulated,
             engine=await self._engine(),
             gpus={"found": len(found.gpus), "unreadable": len(found.unreadable)},
             problems=tuple(text for driver in self.drivers() for text in driver.problems),
         )
 
-    async def _engine(self) -> machineview.EngineView:
+    async def _engine(self) -> hardware.EngineView:
         try:
             found = await self.images.info()
         except errors.FairleadError as error:
-            return machineview.EngineView(problem=error.message, hint=error.hint)
-        return machineview.EngineView(
+            return hardware.EngineView(problem=error.message, hint=error.hint)
+        return hardware.EngineView(
             name=found.name,
             version=found.version,
             runtime=found.runtime,
@@ -120,15 +181,15 @@ class LocalBackend:
             notes=found.notes,
         )
 
-    async def latest_logs(
-        self, pod: core.Pod, container: str, *, tail: int | None, timestamps: bool
-    ) -> AsyncIterator[bytes]:
-        """See `home.Home`."""
-        return await attempt.latest_logs(self.engine, pod, container, tail=tail, timestamps=timestamps)
-
-    def follow_logs(
-        self, pod: core.Pod, container: str, *, tail: int | None, timestamps: bool, once: bool
-    ) -> AsyncIterator[bytes]:
-        """See `home.Home`."""
-        wanted = attempt.Wanted(container=container, tail=tail, timestamps=timestamps, once=once)
-        return attempt.follow_logs(self.store, self.engine, pod, wanted)
+    async def check_ready(self) -> None:
+        """See `port.Hardware.check_ready`: its node has registered and is ready."""
+        try:
+            node = await self.store.get(core.Node, self.node)
+        except errors.NotFound as error:
+            message = f'node "{self.node}" has not registered yet'
+            raise errors.Unavailable(message, reason="NodeNotReady", hint="`fairlead status`") from error
+        ready = meta.find_condition(node.status.conditions, "Ready")
+        if ready is None or ready.status != "True":
+            why = (ready.reason if ready else "") or "no reason given"
+            message = f'node "{self.node}" is not ready: {why}'
+            raise errors.Unavailable(message, reason="NodeNotReady", hint="`fairlead doctor`")

@@ -1,83 +1,137 @@
-"""The port to where containers run: one machine, or a cluster seen through its API server.
+"""The ports to where containers run, cut by capability: one machine, or a cluster seen through its API server.
 
-Objects are read from the store wherever they are; what differs between the two homes is behind this port: which GPUs
-there are, what containers wrote, how the service describes itself, and what only a machine of our own can do.
+Objects are read from the store wherever they are. Everything else that a handler needs is a field of `Backend`; what a
+backend cannot do is `Absent` there, and `require` refuses it with the reason and the next step. No handler asks which
+backend it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Protocol
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeVar
 
-from fairlead.engine.port import Engine, Images
-from fairlead.model.gpu import Inventory
-from fairlead.serve.v1 import machineview
+from fairlead import errors
+from fairlead.serve.backend import hardware
+from fairlead.serve.backend.deviceview import DeviceChanged
 from fairlead.silicon.port import Faults
-from fairlead.wire.kubernetes import core
+from fairlead.store import subresource
+from fairlead.wire.kubernetes import core, devicechange
+
+T = TypeVar("T")
 
 
-class Machine(Protocol):
-    """What a machine of our own has beside objects."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Absent:
+    """A capability that a backend does not have, and what its refusal says."""
 
-    @property
-    def engine(self) -> Engine:
-        """What runs its containers."""
-        ...
-
-    @property
-    def images(self) -> Images:
-        """What they are run from."""
-        ...
-
-    @property
-    def faults(self) -> Faults | None:
-        """None where the silicon is real: it cannot be broken on command."""
-        ...
-
-    def inventory(self) -> Inventory:
-        """Return the latest scan."""
-        ...
+    message: str
+    reason: str
+    hint: str
+    kind: type[errors.FairleadError] = errors.RequestError
 
 
-class Backend(Protocol):
-    """Where containers run."""
+def require(capability: T | Absent) -> T:
+    """Return a capability. Raises: what its absence says."""
+    if isinstance(capability, Absent):
+        raise capability.kind(capability.message, reason=capability.reason, hint=capability.hint)
+    return capability
 
-    @property
-    def is_own(self) -> bool:
-        """Whether the kubelet and the admission of pods are Fairlead's own, so that they heed its annotations."""
-        ...
 
-    def machine(self, asked: str, *, instead: str) -> Machine:
-        """Return the machine.
+class Hardware(Protocol):
+    """GPUs, and how the backend is."""
 
-        Args:    asked: what is wanted of it, for the refusal.   instead: what does it where there is no machine.
-        Raises:  RequestError (`NotOnCluster`): this home is none.
-        """
-        ...
-
-    async def list_gpus(self) -> machineview.GPUListing:
+    async def list_gpus(self) -> hardware.GPUListing:
         """Return every GPU with its health and holders. Raises: NotFound: the cluster knows no GPUDevices."""
         ...
 
-    async def list_topologies(self) -> machineview.TopologyList:
+    async def list_topologies(self) -> hardware.TopologyList:
         """Return, node by node, how its GPUs reach each other. Raises: as `list_gpus`."""
         ...
 
-    async def describe(self) -> machineview.HomeStatus:
-        """Return how this home is; what is broken is described, not raised."""
+    async def describe(self) -> hardware.BackendStatus:
+        """Return how this backend is; what is broken is described, not raised."""
         ...
 
-    async def latest_logs(
-        self, pod: core.Pod, container: str, *, tail: int | None, timestamps: bool
-    ) -> AsyncIterator[bytes]:
-        """Return what a container wrote so far. Raises: Conflict (`ContainerNotStarted`)."""
+    async def check_ready(self) -> None:
+        """Return if containers can be run. Raises: Unavailable (`NodeNotReady`), and whatever the store raises."""
         ...
 
-    def follow_logs(
-        self, pod: core.Pod, container: str, *, tail: int | None, timestamps: bool, once: bool
-    ) -> AsyncIterator[bytes]:
-        """Yield output from the newest attempt on, waiting for the first start, until the pod has ended or is gone.
 
-        Args: once: end with the first attempt that is followed, also where it will be started again.
+class Lifecycle(Protocol):
+    """Pods made, stopped and removed."""
+
+    async def submit(self, pod: core.Pod, *, makes_namespace: bool = False) -> core.Pod:
+        """Store a pod.
+
+        Args:    makes_namespace: its namespace is made where there is none, if that is ours to do.
+        Raises:  Invalid: a rule is broken.   Denied: a quota of its namespace.   Conflict (`AlreadyExists`): its name.
         """
         ...
+
+    async def stop(self, name: str, namespace: str, *, grace_s: int | None) -> core.Pod:
+        """Ask for a stop; returns the pod as it is. Ended pods are left as they are. Raises: NotFound; Denied."""
+        ...
+
+    async def remove(self, name: str, namespace: str, *, grace_s: int | None) -> core.Pod:
+        """Ask for a stop and for the object's removal once nothing of it runs; returns the pod as it was.
+
+        Raises: NotFound; Conflict.
+        """
+        ...
+
+
+class Images(Protocol):
+    """Images that containers can be run from without a pull."""
+
+    async def list_images(self) -> tuple[hardware.ImageView, ...]:
+        """Return them."""
+        ...
+
+
+class ImageBuilding(Protocol):
+    """Images made and removed here."""
+
+    async def import_root(self, source: Path, name: str, *, command: tuple[str, ...] = ()) -> hardware.ImageView:
+        """Make an image of a root file system. Raises: Invalid: `source` is none."""
+        ...
+
+    def build(self, context: Path, name: str, *, containerfile: Path | None = None) -> AsyncGenerator[bytes, None]:
+        """Build from a Containerfile, yielding its output. Raises: Invalid (`BuildFailed`)."""
+        ...
+
+    async def remove_image(self, name: str) -> None:
+        """Remove a name; unknown names are no error."""
+        ...
+
+
+class DeviceChanges(Protocol):
+    """Devices given to running containers and taken from them."""
+
+    def device_id(self, text: str) -> str:
+        """Return the device id of a GPU by index, PCI address, UUID or the beginning of one; others stay as they are.
+
+        Raises: Invalid: it is the beginning of several.
+        """
+        ...
+
+    async def carry_out(self, pod: core.Pod, change: devicechange.Change) -> DeviceChanged:
+        """Have the pod's kubelet carry out a change. Raises: Conflict; Unavailable (`KubeletCannot`); what it says."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
+    """Where containers run: one field a capability."""
+
+    hardware: Hardware
+    lifecycle: Lifecycle
+    logs: subresource.Logs
+    streams: subresource.Streams | Absent
+    images: Images
+    image_building: ImageBuilding | Absent
+    manifests: Lifecycle | Absent
+    """Takes the Pods of a manifest as they were read here."""
+    devices: DeviceChanges | Absent
+    faults: Faults | Absent

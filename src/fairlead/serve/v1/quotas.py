@@ -5,7 +5,6 @@ What is used is counted from the pods when asked; nothing is kept that could go 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Final
 
 import litestar
@@ -13,28 +12,14 @@ import msgspec
 from litestar import params, status_codes
 
 from fairlead.plan.pod import quota
-from fairlead.serve.api.dependencies import Dependencies
 from fairlead.serve.api.failure import documented
-from fairlead.serve.v1 import pods
+from fairlead.serve.backend.lifecycle import ensure_namespace
+from fairlead.serve.v1.dependencies import Dependencies
+from fairlead.serve.v1.quotaview import QuotaList, QuotaView
 from fairlead.store.port import Selector, Store
 from fairlead.wire.kubernetes import core, manifest, quantity
 
 _MANAGER: Final = "fairlead-api"
-
-
-class QuotaView(msgspec.Struct, frozen=True, kw_only=True):
-    """One quota and what is used of it."""
-
-    name: str
-    namespace: str
-    hard: Mapping[str, str]
-    used: Mapping[str, str]
-
-
-class QuotaList(msgspec.Struct, frozen=True, kw_only=True):
-    """Quotas."""
-
-    items: tuple[QuotaView, ...]
 
 
 @litestar.put("/v1/quotas", summary="Set quotas", responses=documented(400, 422), tags=["quota"])
@@ -45,7 +30,7 @@ async def apply_quotas(services: Dependencies, body: params.RawBody) -> QuotaLis
         assert isinstance(found.item, core.ResourceQuota)  # noqa: S101 the only kind asked for
         item = _with_namespace(found.item)
         quota.check_limits(item)
-        await pods.ensure_namespace(services.store, item.metadata.namespace)
+        await ensure_namespace(services.store, item.metadata.namespace)
         made.append(await services.store.apply(item, manager=_MANAGER))
     return QuotaList(items=tuple([await _view(services.store, item) for item in made]))
 

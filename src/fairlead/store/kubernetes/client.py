@@ -162,6 +162,55 @@ class Client:
         except failure.Transient as failed:
             raise failed.error from failed
 
+    async def connect(self, request: Request, protocols: tuple[str, ...]) -> aiohttp.ClientWebSocketResponse:
+        """Open a WebSocket, for the caller to close.
+
+        Args:    protocols: subprotocols, the best first.
+        Raises:  as `request`, at once; ProtocolError: the server takes none of them.
+        """
+        may_renew = self._credentials.can_be_renewed
+        while True:
+            await self._gate.enter()
+            try:
+                made = await self._upgrade(request, protocols)
+            except aiohttp.WSServerHandshakeError as error:
+                if error.status != 401 or not may_renew:
+                    raise await self._refused(request, error.status) from error
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                failed = self._cut(error)
+                raise (failed.error if isinstance(failed, failure.Transient) else failed) from error
+            else:
+                if made.protocol in protocols:
+                    return made
+                await made.close()
+                message = f"{self._access.cluster.server} took none of {', '.join(protocols)} for {request.path}"
+                raise errors.ProtocolError(message, reason="StreamUnreadable", hint="is a proxy in between?")
+            may_renew = False
+            await self._renew()
+
+    async def _upgrade(self, request: Request, protocols: tuple[str, ...]) -> aiohttp.ClientWebSocketResponse:
+        session, url = await self._ready(request)
+        return await session.ws_connect(
+            url,
+            protocols=protocols,
+            headers=await self._credentials.headers(),
+            proxy=self._access.cluster.proxy_url,
+            server_hostname=self._access.cluster.tls_server_name,
+            autoping=True,
+            max_msg_size=0,
+        )
+
+    async def _refused(self, request: Request, status: int) -> errors.FairleadError:
+        """Return why no WebSocket was opened: a refused handshake hides its body, a plain request is told it."""
+        try:
+            await self.request(request)
+        except errors.FairleadError as error:
+            if not isinstance(error, errors.Invalid):
+                return error
+            # Where only the handshake failed, the plain request is refused for being plain.
+            return failure.refusal(status, b"") if "pgrade" in error.message else error
+        return failure.refusal(status, b"")
+
     async def _enter(self, deadline: float) -> None:
         """Wait until a request may go. Raises: Unavailable: the server failed all the while."""
         try:
@@ -193,17 +242,12 @@ class Client:
     async def _open(
         self, request: Request, trail: _Trail, *, silence_s: float
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        if self._session is None:
-            raise RuntimeError("client used outside its context")
-        await self._bucket.take()
+        session, url = await self._ready(request)
         cluster = self._access.cluster
-        url = yarl.URL(
-            f"{cluster.server.rstrip('/')}{request.path}{'?' if request.query else ''}{request.query}", encoded=True
-        )
         is_answered = False
         headers = [*await self._credentials.headers(), *([("Content-Type", request.content)] if request.body else [])]
         try:
-            async with self._session.request(
+            async with session.request(
                 request.method,
                 url,
                 data=request.body,
@@ -228,6 +272,16 @@ class Client:
                 self.meter.add(telemetry.REQUESTS, request.method, "0")
                 self._gate.failed(None)
             raise self._cut(error) from error
+
+    async def _ready(self, request: Request) -> tuple[aiohttp.ClientSession, yarl.URL]:
+        """Return the connections to use and the address to ask, once it is this request's turn."""
+        if self._session is None:
+            raise RuntimeError("client used outside its context")
+        await self._bucket.take()
+        base = self._access.cluster.server.rstrip("/")
+        return self._session, yarl.URL(
+            f"{base}{request.path}{'?' if request.query else ''}{request.query}", encoded=True
+        )
 
     def _cut(self, error: Exception) -> failure.Transient | errors.Unavailable:
         """Return what a connection that did not work means."""
@@ -260,7 +314,8 @@ class Client:
 
 
 async def _count(_session: object, context: types.SimpleNamespace, _facts: object) -> None:
-    context.trace_request_ctx.sent += 1
+    if context.trace_request_ctx is not None:  # a WebSocket's handshake is counted by nobody: it is sent once
+        context.trace_request_ctx.sent += 1
 
 
 def _failed(response: aiohttp.ClientResponse, body: bytes) -> errors.FairleadError | failure.Transient:

@@ -1,24 +1,15 @@
-"""What an API server answers beside objects: its version, what containers wrote, what the asker may do.
+"""Asks an API server what it is and what the asker may do.
 
-Source: Kubernetes API reference, "read log of the specified Pod"; `/version`; authorization.k8s.io/v1 types.go.
+Source: Kubernetes API reference, `/version`; authorization.k8s.io/v1 types.go.
 """
 
 from __future__ import annotations
-
-from collections.abc import AsyncIterator
-from typing import Final
 
 import msgspec
 
 from fairlead import errors
 from fairlead.store.kubernetes import client as http
-from fairlead.store.kubernetes import path
-from fairlead.wire.kubernetes import api, core
-
-_SILENCE_S: Final = 365 * 86400.0
-"""A container that writes nothing is no broken connection."""
-_WAITING: Final = ("is waiting to start", "is not available", "does not have a host assigned", "not found in pod")
-"""What servers and kubelets say of a container that has not run yet."""
+from fairlead.wire.kubernetes import api
 
 
 class _Version(msgspec.Struct, frozen=True, rename="camel"):
@@ -54,25 +45,3 @@ class Server:
             body=api.access_review(verb, resource, group=group, part=part, namespace=namespace),
         )
         return api.is_allowed(await self._client.request(request))
-
-    async def logs(
-        self, namespace: str, pod: str, container: str, *, follow: bool, tail: int | None, timestamps: bool
-    ) -> AsyncIterator[bytes]:
-        """Yield what the newest run of a container wrote, as it comes.
-
-        Raises: Conflict (`ContainerNotStarted`); NotFound; Denied; Unavailable: its kubelet does not answer.
-        """
-        request = http.Request(
-            method="GET",
-            path=path.named(core.Pod, namespace, pod, "log"),
-            query=path.query(container=container, follow=follow or None, tailLines=tail, timestamps=timestamps or None),
-        )
-        try:
-            async with self._client.stream(request, silence_s=_SILENCE_S) as chunks:
-                async for chunk in chunks:
-                    yield chunk
-        except errors.Invalid as error:
-            if not any(words in error.message for words in _WAITING):
-                raise
-            hint = f"`fairlead explain -n {namespace} {pod}` says why"
-            raise errors.Conflict(error.message, reason="ContainerNotStarted", hint=hint) from error

@@ -102,6 +102,16 @@ def binding(name: str, namespace: str, uid: str, version: str, node: str) -> byt
     return msgspec.json.encode({"apiVersion": "v1", "kind": "Binding", "metadata": about, "target": target})
 
 
+def eviction(name: str, namespace: str, uid: str, *, grace_s: int | None) -> bytes:
+    """Return the body that evicts a pod, if it is still the pod of that uid; None leaves the grace to the pod."""
+    options: dict[str, Any] = {"preconditions": {"uid": uid}}
+    options |= {} if grace_s is None else {"gracePeriodSeconds": grace_s}
+    about = {"name": name, "namespace": namespace}
+    return msgspec.json.encode(
+        {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": about, "deleteOptions": options}
+    )
+
+
 def delete_options(*, grace_s: int | None, uid: str | None) -> bytes:
     """Return the body of a deletion; None leaves a part to the server. Dependants go later, by the collector."""
     body: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from fairlead.cli.doctor import local
-from fairlead.serve.v1.machineview import EngineView
-from fairlead.serve.v1.view import NodeView
+from fairlead.serve.backend.hardware import EngineView
+from fairlead.serve.v1.nodeview import NodeView
 
 _NODE = NodeView(
     name="one",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 
 import httpx
@@ -12,37 +12,62 @@ import msgspec
 import pytest
 
 from fairlead import errors
-from fairlead.serve.api import app, dependencies
 from fairlead.serve.backend import cluster
+from fairlead.serve.v1 import app, dependencies
+from fairlead.store import subresource
 from fairlead.store.embedded import memory
 from fairlead.store.port import Store
+from fairlead.store.subresource import LogOptions
 from fairlead.wire.kubernetes import core, gpudevice, meta
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
+from fairlead.wire.kubernetes.nodeimages import ContainerImage, ImageStatus, NodeImages
 from tests.unit.serve.world import in_process
 
 
 class Server:
-    """An API server's other doors: output by pod, container and run."""
+    """An API server's other doors: output by pod and container, sessions, evictions."""
 
     address = "https://cluster:6443"
 
     def __init__(self) -> None:
         self.outputs: dict[str, bytes] = {}
         self.is_silent = False
+        self.evicted: list[tuple[str, int | None]] = []
+        self.budget = ""
+        self.commands: list[tuple[str, tuple[str, ...]]] = []
 
     async def version(self) -> str:
         if self.is_silent:
             raise errors.Unavailable("it does not answer", reason="APIServerUnreachable", hint="start it")
         return "v1.36.2"
 
-    async def logs(
-        self, namespace: str, pod: str, container: str, *, follow: bool, tail: int | None, timestamps: bool
-    ) -> AsyncIterator[bytes]:
-        output = self.outputs.get(f"{namespace}/{pod}/{container}")
+    async def logs(self, pod: core.Pod, container: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
+        which = "-previous" if options.previous else ""
+        output = self.outputs.get(f"{pod.metadata.namespace}/{pod.metadata.name}/{container}{which}")
         if output is None:
-            message = f'container "{container}" in pod "{pod}" is waiting to start'
+            message = f'container "{container}" in pod "{pod.metadata.name}" is waiting to start'
             raise errors.Conflict(message, reason="ContainerNotStarted")
         yield output
+
+    async def bind(self, pod: core.Pod, node: str) -> None:
+        raise AssertionError(node)
+
+    async def evict(self, pod: core.Pod, *, grace_s: int | None) -> None:
+        if self.budget:
+            raise errors.Denied(self.budget, reason="DisruptionBudget")
+        self.evicted.append((pod.metadata.name, grace_s))
+
+    async def exec(
+        self, pod: core.Pod, container: str, argv: tuple[str, ...], *, tty: bool, stdin: bool
+    ) -> subresource.Session:
+        self.commands.append((container, argv))
+        raise errors.Conflict("it has ended", reason="ContainerNotRunning")
+
+    async def attach(self, pod: core.Pod, container: str, *, stdin: bool) -> subresource.Session:
+        raise AssertionError(container)
+
+    async def port_forward(self, pod: core.Pod, port: int) -> subresource.Connection:
+        raise AssertionError(port)
 
 
 @pytest.fixture
@@ -59,7 +84,7 @@ def store() -> memory.MemoryStore:
 async def api(store: memory.MemoryStore, server: Server) -> AsyncIterator[httpx.AsyncClient]:
     door = dependencies.Services(
         store=store,
-        home=cluster.ClusterBackend(store=store, server=server),
+        backend=cluster.backend(store=store, server=server, pods=server),
         info=dependencies.ServiceInfo(
             version="0.0.0",
             node="",
@@ -102,7 +127,9 @@ async def add_pod(store: Store, name: str, *containers: str, node: str = "a") ->
     return await store.create(core.Pod(metadata=meta.ObjectMeta(name=name, namespace="team"), spec=spec))
 
 
-async def run(store: Store, name: str, container: str, run_id: str, *, ended: int | None = None) -> None:
+async def run(
+    store: Store, name: str, container: str, run_id: str, *, ended: int | None = None, before: str = ""
+) -> None:
     """Let a container's run begin, or end with a code."""
     pod = await store.get(core.Pod, name, "team")
     running = core.ContainerStateRunning(started_at=meta.now())
@@ -110,7 +137,13 @@ async def run(store: Store, name: str, container: str, run_id: str, *, ended: in
     if ended is not None:
         over = core.ContainerStateTerminated(exit_code=ended, started_at=meta.now(), finished_at=meta.now())
         state = core.ContainerStateUnion(terminated=over)
-    status = core.ContainerStatus(name=container, state=state, container_id=f"containerd://{run_id}")
+    past = core.ContainerStateTerminated(exit_code=1, container_id=f"containerd://{before}") if before else None
+    status = core.ContainerStatus(
+        name=container,
+        state=state,
+        last_state=core.ContainerStateUnion(terminated=past),
+        container_id=f"containerd://{run_id}",
+    )
     phase = "Running" if ended is None else ("Failed" if ended else "Succeeded")
     changed = core.PodStatus(phase=phase, container_statuses=(status,))
     await store.update_status(msgspec.structs.replace(pod, status=changed))
@@ -209,6 +242,54 @@ async def test_a_pod_is_handed_to_the_server_as_it_is_asked_for(
     assert (again.status_code, again.json()["reason"]) == (409, "AlreadyExists")
 
 
+async def test_a_run_that_ended_unseen_is_read_as_the_one_before(
+    api: httpx.AsyncClient, store: memory.MemoryStore, server: Server
+) -> None:
+    await add_pod(store, "quick", "main")
+    server.outputs = {"team/quick/main": b"one\n"}
+    follow = {"namespace": "team", "follow": "true"}
+    async with asyncio.TaskGroup() as tasks:
+        reading = tasks.create_task(api.get("/v1/containers/quick/logs", params=follow))
+        await asyncio.sleep(0.05)
+        await run(store, "quick", "main", "first")
+        await asyncio.sleep(0.05)
+        # The second and the third run begin before anybody looks again.
+        server.outputs |= {"team/quick/main": b"three\n", "team/quick/main-previous": b"two\n"}
+        await run(store, "quick", "main", "third", ended=0, before="second")
+    assert reading.result().text == "one\ntwo\nthree\n"
+
+
+async def test_stop_is_an_eviction_that_a_budget_may_forbid(
+    api: httpx.AsyncClient, store: memory.MemoryStore, server: Server
+) -> None:
+    await add_pod(store, "goes", "main")
+    stop = "/v1/containers/goes:stop?namespace=team&grace=5"
+    assert (await api.post(stop)).status_code == 202
+    assert server.evicted == [("goes", 5)]
+    server.budget = "it would violate the pod's disruption budget"
+    refused = await api.post(stop)
+    assert (refused.status_code, refused.json()["reason"]) == (403, "DisruptionBudget")
+    await run(store, "goes", "main", "first", ended=0)
+    assert (await api.post(stop)).json()["state"] == "succeeded"
+
+
+async def test_images_are_what_nodes_report_one_a_digest(api: httpx.AsyncClient, store: memory.MemoryStore) -> None:
+    tags = {"a": "docker.io/library/busybox:1", "b": "mirror/busybox:1"}
+    for node, tag in tags.items():
+        image = ContainerImage(names=(f"{tag.partition(':')[0]}@sha256:abc", tag), size_bytes=7)
+        await store.create(NodeImages(metadata=meta.ObjectMeta(name=node), status=ImageStatus(images=(image,))))
+        item = await store.get(NodeImages, node)
+        await store.update_status(msgspec.structs.replace(item, status=ImageStatus(images=(image,))))
+    (found,) = (await api.get("/v1/images")).json()["items"]
+    assert found == {
+        "id": "sha256:abc",
+        "names": list(tags.values()),
+        "size_bytes": 7,
+        "created_at": None,
+        "nodes": ["a", "b"],
+    }
+
+
 async def test_removal_leaves_the_mark_of_a_stop_out(api: httpx.AsyncClient, store: memory.MemoryStore) -> None:
     await add_pod(store, "goes", "main")
     answer = await api.delete("/v1/containers/goes", params={"namespace": "team", "grace": 0})
@@ -221,13 +302,11 @@ async def test_removal_leaves_the_mark_of_a_stop_out(api: httpx.AsyncClient, sto
 @pytest.mark.parametrize(
     ("method", "path", "says"),
     [
-        ("POST", "/v1/containers/train:stop", "fairlead rm -n default train"),
         ("POST", "/v1/containers/train:attach", "--pid"),
         ("POST", "/v1/containers/train:detach", "--pid"),
         ("POST", "/v1/faults", "on its node"),
         ("POST", "/v1/pods", "kubectl apply"),
-        ("GET", "/v1/images", "crictl"),
-        ("DELETE", "/v1/images?name=x", "crictl"),
+        ("DELETE", "/v1/images?name=x", "registry"),
     ],
 )
 async def test_what_needs_a_machine_is_refused_with_what_does_it_on_a_cluster(

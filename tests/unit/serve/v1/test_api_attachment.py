@@ -14,7 +14,7 @@ import pytest
 
 from fairlead import errors
 from fairlead.model.step import TraceStep
-from fairlead.serve.v1 import attachment
+from fairlead.serve.backend import devicechange as changing
 from fairlead.store import tracerecorder
 from fairlead.wire.kubernetes import core, devicechange, names
 from tests.unit.serve.world import RESOURCE, World, inventory
@@ -121,7 +121,7 @@ async def test_two_wishes_at_once_are_refused(api: httpx.AsyncClient, world: Wor
 async def test_a_kubelet_that_does_not_know_wishes_is_told_of(
     api: httpx.AsyncClient, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attachment, "ANSWER_S", 0.01)
+    monkeypatch.setattr(changing, "ANSWER_S", 0.01)
     await _start(api)
     answer = await api.post("/v1/containers/a:attach", json={"gpu": "2"})
     assert (answer.status_code, answer.json()["reason"]) == (503, "KubeletCannot")
@@ -149,9 +149,9 @@ async def test_a_container_that_goes_away_meanwhile_is_told(api: httpx.AsyncClie
     [("1", "GPU-1"), ("0000:03:00.0", "GPU-3"), ("GPU-2", "GPU-2"), ("77", "77"), ("mig-1", "mig-1")],
 )
 def test_gpus_are_called_by_index_address_uuid_or_id(text: str, device: str) -> None:
-    assert attachment.device_id(inventory().gpus, text) == device
+    assert changing.device_id(inventory().gpus, text) == device
 
 
 def test_the_beginning_of_several_uuids_is_refused() -> None:
     with pytest.raises(errors.Invalid, match="4 GPUs"):
-        attachment.device_id(inventory().gpus, "GPU-")
+        changing.device_id(inventory().gpus, "GPU-")

@@ -8,9 +8,8 @@ import httpx
 import pytest
 
 from fairlead import errors
-from fairlead.serve.api import stream
-from fairlead.serve.backend import attempt
-from fairlead.serve.v1 import pods
+from fairlead.serve.backend import enginepods, pods
+from fairlead.serve.closing import closing
 from fairlead.wire.kubernetes import core, names
 from tests.unit.serve.world import NODE, RESOURCE, World
 
@@ -198,7 +197,7 @@ async def test_a_container_that_fits_nowhere_is_pending_and_explained(api: httpx
 
 
 async def _until_reason(api: httpx.AsyncClient, world: World, name: str) -> dict[str, Any]:
-    async with stream.closing(pods.follow_pod(world.store, await world.pod(name))) as changes:
+    async with closing(pods.follow_pod(world.store, await world.pod(name))) as changes:
         async for change in changes:
             if change.object.status.conditions:
                 break
@@ -295,5 +294,5 @@ async def test_exec_needs_a_running_container(api: httpx.AsyncClient, world: Wor
     name = await _run(api)
     await _until(api, name, "ended")
     with pytest.raises(errors.Conflict) as caught:
-        await attempt.find_running(world.engine, await world.pod(name), "demo")
+        await enginepods.find_running(world.engine, await world.pod(name), "demo")
     assert caught.value.reason == "ContainerNotRunning"

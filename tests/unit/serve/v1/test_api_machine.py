@@ -9,9 +9,10 @@ from pathlib import Path
 import httpx
 
 from fairlead import errors
-from fairlead.serve.api import app
+from fairlead.serve.backend import local
+from fairlead.serve.v1 import app
 from fairlead.wire.kubernetes import core
-from tests.unit.serve.world import GPU_COUNT, NODE, RESOURCE, World, in_process
+from tests.unit.serve.world import GPU_COUNT, NODE, RESOURCE, World, in_process, inventory
 
 
 async def test_gpus_are_listed_with_their_holders(api: httpx.AsyncClient) -> None:
@@ -110,7 +111,16 @@ async def test_faults_reach_simulated_silicon(api: httpx.AsyncClient, world: Wor
 
 
 async def test_real_silicon_is_not_broken_on_command(world: World) -> None:
-    real = app.create_app(dataclasses.replace(world.services, home=dataclasses.replace(world.home, faults=None)))
+    backend = local.backend(
+        store=world.store,
+        engine=world.engine,
+        node=NODE,
+        scan=inventory,
+        drivers=tuple,
+        faults=None,
+        dial=world.engine.dial,
+    )
+    real = app.create_app(dataclasses.replace(world.services, backend=backend))
     async with httpx.AsyncClient(transport=in_process(real), base_url="http://test") as client:
         answer = await client.post("/v1/faults", json={"fault": "xid"})
     assert (answer.status_code, answer.json()["reason"]) == (409, "SiliconReal")
@@ -137,8 +147,9 @@ class _Broken:
 async def test_a_broken_engine_is_described_by_status_and_a_bug_says_nothing_of_its_inside(
     world: World, capsys: object
 ) -> None:
-    broken = dataclasses.replace(world.home, images=_Broken())  # type: ignore[arg-type]
-    doors = dataclasses.replace(world.services, home=broken)
+    hardware = dataclasses.replace(world.backend.hardware, images=_Broken())  # type: ignore[type-var]
+    broken = dataclasses.replace(world.backend, hardware=hardware, images=_Broken())  # type: ignore[arg-type]
+    doors = dataclasses.replace(world.services, backend=broken)
     transport = in_process(app.create_app(doors), raises=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         status = (await client.get("/v1/status")).json()

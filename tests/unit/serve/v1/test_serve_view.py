@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.serve.v1 import submission, view
+from fairlead.plan.pod import podstate
+from fairlead.serve.v1.containers import submission, view
 from fairlead.wire.kubernetes import core, meta, names
 
 
@@ -58,7 +59,7 @@ def test_exit_codes_count_only_once_all_has_ended() -> None:
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"nvidia.com/gpu": 2}'])
 def test_an_annotation_nobody_of_us_wrote_grants_nothing(text: str) -> None:
-    assert view.granted_devices(_pod(notes={names.DEVICES: text})) == {}
+    assert podstate.granted_devices(_pod(notes={names.DEVICES: text})) == {}
 
 
 @pytest.mark.parametrize(

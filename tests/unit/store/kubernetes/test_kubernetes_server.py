@@ -1,4 +1,4 @@
-"""What an API server answers beside objects, over a real connection: its version, output, permissions."""
+"""What an API server answers beside objects, over a real connection: its version, permissions."""
 
 from __future__ import annotations
 
@@ -16,17 +16,12 @@ from fairlead.wire.kubernetes import kubeconfig
 _LIMITS = client.Limits(patience_s=0.01)
 
 
-def _refused(code: int, message: str) -> web.Response:
-    return web.json_response({"kind": "Status", "message": message, "reason": "BadRequest"}, status=code)
-
-
 class Answers:
-    """An API server of three paths."""
+    """An API server of two paths."""
 
     def __init__(self) -> None:
         self.version: dict[str, object] | str = {"gitVersion": "v1.36.2"}
         self.asked: dict[str, object] = {}
-        self.query: dict[str, str] = {}
 
     async def show_version(self, _: web.Request) -> web.Response:
         return web.json_response(self.version)
@@ -34,14 +29,6 @@ class Answers:
     async def review(self, request: web.Request) -> web.Response:
         self.asked = json.loads(await request.text())["spec"]["resourceAttributes"]
         return web.json_response({"status": {"allowed": self.asked["resource"] == "pods"}})
-
-    async def logs(self, request: web.Request) -> web.Response:
-        self.query = dict(request.query)
-        if request.match_info["pod"] == "waits":
-            return _refused(400, 'container "main" in pod "waits" is waiting to start: ContainerCreating')
-        if request.match_info["pod"] == "odd":
-            return _refused(400, "tailLines: Invalid value")
-        return web.Response(text="hello\n")
 
 
 @pytest.fixture
@@ -54,7 +41,6 @@ async def server(answers: Answers) -> AsyncIterator[servers.Server]:
     application = web.Application()
     application.router.add_get("/version", answers.show_version)
     application.router.add_post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", answers.review)
-    application.router.add_get("/api/v1/namespaces/team/pods/{pod}/log", answers.logs)
     runner = web.AppRunner(application)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -69,11 +55,6 @@ async def server(answers: Answers) -> AsyncIterator[servers.Server]:
     await runner.cleanup()
 
 
-async def read(server: servers.Server, pod: str, *, tail: int | None = None) -> bytes:
-    chunks = server.logs("team", pod, "main", follow=False, tail=tail, timestamps=False)
-    return b"".join([chunk async for chunk in chunks])
-
-
 async def test_the_version_is_the_servers(server: servers.Server, answers: Answers) -> None:
     assert await server.version() == "v1.36.2"
     answers.version = "what"
@@ -86,16 +67,3 @@ async def test_a_right_is_asked_for_as_it_is_named(server: servers.Server, answe
     assert answers.asked == {"verb": "get", "resource": "pods", "subresource": "log"}
     assert not await server.may("list", "gpudevices", group="fairlead.dev", namespace="team")
     assert answers.asked["group"] == "fairlead.dev"
-
-
-async def test_output_comes_as_it_is_asked_for(server: servers.Server, answers: Answers) -> None:
-    assert await read(server, "runs", tail=0) == b"hello\n"
-    assert answers.query == {"container": "main", "tailLines": "0"}
-
-
-async def test_a_container_that_has_not_run_is_told_apart_from_a_bad_question(server: servers.Server) -> None:
-    with pytest.raises(errors.Conflict) as waits:
-        await read(server, "waits")
-    assert waits.value.reason == "ContainerNotStarted"
-    with pytest.raises(errors.Invalid):
-        await read(server, "odd")

@@ -1,4 +1,4 @@
-"""Routes of containers: submit, look, wait, stop, delete, and what a container said."""
+"""Routes of containers: submit, look, wait, stop, delete, and what a container wrote."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import litestar
 from litestar import openapi, params, response, status_codes
 
 from fairlead.plan import trace
-from fairlead.serve.api.dependencies import Dependencies, Services
+from fairlead.plan.pod import podstate
 from fairlead.serve.api.failure import documented
-from fairlead.serve.backend import attempt
-from fairlead.serve.v1 import pods, submission, view
-from fairlead.serve.v1.view import ContainerView
+from fairlead.serve.backend.pods import container_name, find_pod
+from fairlead.serve.backend.port import require
+from fairlead.serve.v1 import eventview
+from fairlead.serve.v1.containers import logs, pods, submission, view
+from fairlead.serve.v1.containers.view import ContainerView
+from fairlead.serve.v1.dependencies import Dependencies
 from fairlead.store import tracerecorder
 from fairlead.store.port import Selector
 from fairlead.wire.kubernetes import core, manifest
@@ -34,11 +37,7 @@ async def create_container(services: Dependencies, data: params.JSONBody[submiss
     """Store a pod made from the request; a node's kubelet starts it once a scheduler has placed it."""
     info = services.info
     pod = submission.pod_of(data, resource=info.resource, scheduler_name=info.scheduler_name)
-    if not services.home.is_own:
-        return view.container_view(await pods.ask_for(services.store, pod))
-    if data.tenancy:
-        await pods.ensure_namespace(services.store, data.tenancy)
-    return view.container_view(await pods.submit(services.store, pod, admission_lock=services.admission))
+    return view.container_view(await services.backend.lifecycle.submit(pod, makes_namespace=bool(data.tenancy)))
 
 
 @litestar.post("/v1/pods", summary="Run a manifest", responses=documented(400, 403, 409, 422), tags=["container"])
@@ -48,12 +47,11 @@ async def create_pods(
     namespace: Annotated[str, params.QueryParameter(description="of the Pods that name none; empty: default")] = "",
 ) -> view.ContainerList:
     """Store the Pods of a Kubernetes manifest, YAML (one or more documents) or JSON, in their order."""
-    # Only what a machine's kubelet plays is read: a cluster's server would be sent less than the manifest says.
-    services.home.machine("run --file", instead="`kubectl apply -f FILE`, then `fairlead trace POD`")
+    lifecycle = require(services.backend.manifests)
     wanted = manifest.parse_pods(body)
     name = services.info.scheduler_name
     placed = [submission.from_manifest(pod, name, namespace=namespace) for pod in wanted]
-    made = [await pods.submit(services.store, pod, admission_lock=services.admission) for pod in placed]
+    made = [await lifecycle.submit(pod) for pod in placed]
     return view.ContainerList(items=tuple(map(view.container_view, made)))
 
 
@@ -66,14 +64,14 @@ async def list_containers(
 ) -> view.ContainerList:
     """Return containers in the order of namespace and name."""
     found = await pods.list_pods(services.store, namespace=namespace, labels=label or ())
-    items = tuple(view.container_view(pod) for pod in found if all_ or not view.is_final(pod))
+    items = tuple(view.container_view(pod) for pod in found if all_ or not podstate.is_final(pod))
     return view.ContainerList(items=items)
 
 
 @litestar.get("/v1/containers/{name:str}", summary="Show a container", responses=documented(404), tags=["container"])
 async def show_container(services: Dependencies, name: Name, namespace: Namespace = "default") -> ContainerView:
     """Return one container as it is."""
-    return view.container_view(await pods.find_pod(services.store, name, namespace))
+    return view.container_view(await find_pod(services.store, name, namespace))
 
 
 @litestar.delete(
@@ -93,18 +91,13 @@ async def delete_container(
     ] = None,
 ) -> ContainerView:
     """Delete the object; a running container is stopped first, and `wait?state=gone` tells when it is over."""
-    return view.container_view(await _removed(services, name, namespace, grace))
-
-
-async def _removed(services: Services, name: str, namespace: str, grace_s: int | None) -> core.Pod:
-    heeds_stop = services.home.is_own
-    return await pods.remove(services.store, name, namespace, grace_s=grace_s, heeds_stop=heeds_stop)
+    return view.container_view(await services.backend.lifecycle.remove(name, namespace, grace_s=grace))
 
 
 @litestar.post(
     "/v1/containers/{name:str}/:stop",
     summary="Stop a container and keep its record",
-    responses=documented(404, 409),
+    responses=documented(403, 404, 409),
     status_code=status_codes.HTTP_202_ACCEPTED,
     tags=["container"],
 )
@@ -117,10 +110,11 @@ async def stop_container(
         params.QueryParameter(ge=0, description="seconds between SIGTERM and SIGKILL; empty: the container's own"),
     ] = None,
 ) -> ContainerView:
-    """Ask for a stop; `wait` tells when it has ended. Asking again, or of an ended container, changes nothing."""
-    instead = f"a cluster keeps no record of what is stopped: `fairlead rm -n {namespace} {name}` stops and removes it"
-    services.home.machine("stop", instead=instead)
-    return view.container_view(await pods.stop(services.store, name, namespace, grace_s=grace))
+    """Ask for a stop; `wait` tells when it has ended. Asking again, or of an ended container, changes nothing.
+
+    On a cluster it is an eviction, which a disruption budget may forbid, and no record stays.
+    """
+    return view.container_view(await services.backend.lifecycle.stop(name, namespace, grace_s=grace))
 
 
 @litestar.get(
@@ -137,7 +131,7 @@ async def wait_container(
     timeout: Annotated[float | None, params.QueryParameter(ge=0, le=3600, description="seconds at most")] = 60,
 ) -> ContainerView:
     """Return the container once it is in the state, or as it is when the time is over: compare `state`."""
-    pod = await pods.find_pod(services.store, name, namespace)
+    pod = await find_pod(services.store, name, namespace)
     return await pods.wait_for(services.store, pod, state=until, timeout_s=timeout)
 
 
@@ -162,13 +156,11 @@ async def read_logs(
     ] = False,
 ) -> response.Stream:
     """Return standard output and error together, from the beginning, while it runs and after its end."""
-    pod = await pods.find_pod(services.store, name, namespace)
-    wanted = attempt.container_name(pod, container)
+    pod = await find_pod(services.store, name, namespace)
+    wanted = logs.Wanted(container=container_name(pod, container), tail=tail, timestamps=timestamps, once=once)
     if follow:
-        logs = services.home.follow_logs(pod, wanted, tail=tail, timestamps=timestamps, once=once)
-    else:
-        logs = await services.home.latest_logs(pod, wanted, tail=tail, timestamps=timestamps)
-    return response.Stream(logs, media_type="text/plain")
+        return response.Stream(logs.follow(services.store, services.backend.logs, pod, wanted), media_type="text/plain")
+    return response.Stream(await logs.latest(services.backend.logs, pod, wanted), media_type="text/plain")
 
 
 @litestar.get(
@@ -177,14 +169,16 @@ async def read_logs(
     responses=documented(404),
     tags=["container"],
 )
-async def list_container_events(services: Dependencies, name: Name, namespace: Namespace = "default") -> view.EventList:
+async def list_container_events(
+    services: Dependencies, name: Name, namespace: Namespace = "default"
+) -> eventview.EventList:
     """Return the events of this container, oldest first; those of an earlier one of the same name are left out."""
-    pod = await pods.find_pod(services.store, name, namespace)
+    pod = await find_pod(services.store, name, namespace)
     listing = await services.store.list(
         core.Event, Selector(namespace=namespace, fields={"involvedObject.uid": pod.metadata.uid})
     )
-    shown = sorted((view.event_view(event) for event in listing.items), key=lambda item: item.at or "")
-    return view.EventList(items=tuple(shown))
+    shown = sorted((eventview.event_view(event) for event in listing.items), key=lambda item: item.at or "")
+    return eventview.EventList(items=tuple(shown))
 
 
 @litestar.get(
@@ -202,16 +196,16 @@ async def trace_container(
     ] = "",
 ) -> trace.Trace:
     """Return what every layer recorded, from the silicon to the process's end, in order."""
-    pod = await pods.find_pod(services.store, name, namespace)
-    wanted = attempt.container_name(pod, container) if container else ""
+    pod = await find_pod(services.store, name, namespace)
+    wanted = container_name(pod, container) if container else ""
     steps = trace.with_acceptance(await tracerecorder.list_steps(services.store, uid=pod.metadata.uid), pod)
     steps = trace.with_statuses(steps, pod)
     node = pod.spec.node_name
     before = await tracerecorder.list_steps(services.store, name=node, kind="Node") if node else ()
-    has_devices = bool(view.asked_devices(pod, wanted))
+    has_devices = bool(podstate.asked_devices(pod, wanted))
     if wanted:
         steps = tuple(step for step in steps if step.facts.get("container", wanted) == wanted)
-    return trace.order_trace(steps, before, is_final=view.is_final(pod), has_devices=has_devices)
+    return trace.order_trace(steps, before, is_final=podstate.is_final(pod), has_devices=has_devices)
 
 
 @litestar.get(
@@ -222,7 +216,7 @@ async def trace_container(
 )
 async def explain_container(services: Dependencies, name: Name, namespace: Namespace = "default") -> view.Explanation:
     """Return why it waits, failed or runs where it does, from the latest step that tells."""
-    pod = await pods.find_pod(services.store, name, namespace)
+    pod = await find_pod(services.store, name, namespace)
     shown = view.container_view(pod)
     step = trace.find_why(await tracerecorder.list_steps(services.store, uid=pod.metadata.uid))
     own = ": ".join(part for part in (shown.reason, shown.message) if part)

@@ -1,4 +1,4 @@
-"""Machines as the API shows them: GPUs and holders, links, engine, status, images, and what is asked of them.
+"""Describes hardware as backends know it: GPUs and holders, links, the engine or the cluster, images.
 
 Values only, without the web framework: the command line's client reads them too.
 """
@@ -10,7 +10,6 @@ from typing import Annotated
 import msgspec
 
 from fairlead.model.gpu import GPU, Driver, Link, UnreadableGPU
-from fairlead.serve.v1.view import NodeView
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,8 +77,8 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     version: Annotated[str, msgspec.Meta(description="of Kubernetes, v1.36.2; empty: it did not say")] = ""
 
 
-class HomeStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How one home is: a machine has an engine, a cluster an API server."""
+class BackendStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How one backend is: a machine has an engine, a cluster an API server."""
 
     is_simulated: bool
     gpus: Annotated[
@@ -90,62 +89,19 @@ class HomeStatus(msgspec.Struct, frozen=True, kw_only=True):
     cluster: Annotated[ClusterView | None, msgspec.Meta(description="null on one machine")] = None
 
 
-class Status(HomeStatus, frozen=True, kw_only=True):
-    """How the service is."""
-
-    version: str
-    node: Annotated[str, msgspec.Meta(description="the machine's own; empty on a cluster")]
-    started_at: float
-    socket: str
-    state_folder: str
-    cdi_folder: str
-    scheduler: str
-    resource: str
-    profile: Annotated[str, msgspec.Meta(description="profile of simulated silicon; empty on real hardware")]
-    nodes: tuple[NodeView, ...]
-    containers: Annotated[dict[str, int], msgspec.Meta(description="number of containers by state")]
-
-
 class ImageView(msgspec.Struct, frozen=True, kw_only=True):
-    """One image on this machine."""
+    """One image."""
 
     id: str
     names: tuple[str, ...]
     size_bytes: int
-    created_at: float
+    created_at: Annotated[float | None, msgspec.Meta(description="Unix time; null on a cluster, where nobody says")]
+    nodes: Annotated[
+        tuple[str, ...], msgspec.Meta(description="which nodes have it; empty on one machine: the machine itself")
+    ] = ()
 
 
 class ImageList(msgspec.Struct, frozen=True, kw_only=True):
     """Images."""
 
     items: tuple[ImageView, ...]
-
-
-class ImportRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A root file system to make an image of."""
-
-    path: Annotated[str, msgspec.Meta(description="folder or tar on the service's machine, absolute")]
-    name: str
-    command: tuple[str, ...] = ()
-
-
-class BuildRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A folder with a Containerfile."""
-
-    context: Annotated[str, msgspec.Meta(description="folder on the service's machine, absolute")]
-    name: str
-    containerfile: Annotated[str, msgspec.Meta(description="absolute; empty: the one in the folder")] = ""
-
-
-class FaultRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One fault for simulated silicon."""
-
-    fault: str
-    gpu: Annotated[int | None, msgspec.Meta(description="index; empty: the machine")] = None
-    value: str | None = None
-
-
-class FaultDone(msgspec.Struct, frozen=True, kw_only=True):
-    """What was done."""
-
-    message: str

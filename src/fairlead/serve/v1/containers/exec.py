@@ -16,11 +16,11 @@ import msgspec
 from litestar import exceptions, params
 
 from fairlead import errors
-from fairlead.engine.port import ExecSession
 from fairlead.serve.api import problem
-from fairlead.serve.api.dependencies import Dependencies, Services
-from fairlead.serve.backend import attempt
-from fairlead.serve.v1 import pods
+from fairlead.serve.backend import pods
+from fairlead.serve.backend.port import require
+from fairlead.serve.v1.dependencies import Dependencies, Services
+from fairlead.store.subresource import Session
 
 Socket = litestar.WebSocket[Any, Any, Any]
 
@@ -71,18 +71,15 @@ async def _open(
     argv: tuple[str, ...],
     tty: bool,
     stdin: bool,
-) -> ExecSession:
+) -> Session:
     if not argv:
         raise errors.Invalid("no command given", reason="CommandRequired", hint="for example -- sh")
     pod = await pods.find_pod(services.store, name, namespace)
-    wanted = attempt.container_name(pod, container)
-    instead = f"`kubectl exec -it -n {namespace} {name} -c {wanted} -- {' '.join(argv)}`"
-    engine = services.home.machine("exec", instead=instead).engine
-    state = await attempt.find_running(engine, pod, wanted)
-    return await engine.exec(state.name, argv, tty=tty, stdin=stdin)
+    streams = require(services.backend.streams)
+    return await streams.exec(pod, pods.container_name(pod, container), argv, tty=tty, stdin=stdin)
 
 
-async def _carry(socket: Socket, session: ExecSession) -> None:
+async def _carry(socket: Socket, session: Session) -> None:
     """Carry both directions; the process's end ends both, and so does the asker's leaving."""
     try:
         async with asyncio.TaskGroup() as group:
@@ -94,7 +91,7 @@ async def _carry(socket: Socket, session: ExecSession) -> None:
         pass  # the asker left: the caller closes the session, which kills the process
 
 
-async def _drain(socket: Socket, session: ExecSession) -> dict[str, object]:
+async def _drain(socket: Socket, session: Session) -> dict[str, object]:
     try:
         while data := await session.read():
             await socket.send_bytes(data)
@@ -103,7 +100,7 @@ async def _drain(socket: Socket, session: ExecSession) -> dict[str, object]:
         return {"problem": problem.problem_of(error)}
 
 
-async def _feed(socket: Socket, session: ExecSession) -> None:
+async def _feed(socket: Socket, session: Session) -> None:
     while True:
         message = await socket.receive()
         if message["type"] == "websocket.disconnect":
@@ -115,7 +112,7 @@ async def _feed(socket: Socket, session: ExecSession) -> None:
             await _obey(text, session)
 
 
-async def _obey(text: str, session: ExecSession) -> None:
+async def _obey(text: str, session: Session) -> None:
     with contextlib.suppress(msgspec.MsgspecError):  # frames of a newer client are skipped
         control = msgspec.json.decode(text, type=Control)
         if control.resize is not None:

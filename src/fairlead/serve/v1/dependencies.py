@@ -1,9 +1,8 @@
-"""What the API stands on: the store of objects and the home where containers run, handed in by `cli`."""
+"""What handlers stand on: the store of objects and the backend where containers run, handed in by `cli`."""
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from litestar import di, params
@@ -37,10 +36,8 @@ class Services:
     """Everything a handler may touch."""
 
     store: Store
-    home: Backend
+    backend: Backend
     info: ServiceInfo
-    admission: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held from the look at a namespace's quotas until the pod that they let in is stored."""
 
 
 Dependencies = di.NamedDependency[params.SkipValidation[Services]]

@@ -1,0 +1,88 @@
+"""Says in one word where a pod is, and why: what phases, conditions, annotations and container states mean together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from fairlead.plan.pod import admission
+from fairlead.wire.kubernetes import core, names
+
+_CRASH: Final = "CrashLoopBackOff"
+
+
+def is_final(pod: core.Pod) -> bool:
+    """Tell whether the pod has ended for good."""
+    return pod.status.phase in core.ENDED_PHASES
+
+
+def state_of(pod: core.Pod) -> str:
+    """Return the one word for where a pod is."""
+    status = pod.status
+    if status.phase in core.ENDED_PHASES:
+        return "stopped" if status.reason == "Stopped" else status.phase.lower()
+    if pod.metadata.deletion_timestamp is not None or names.STOP in pod.metadata.annotations:
+        return "stopping"
+    if any(item.state.waiting and item.state.waiting.reason == _CRASH for item in statuses(pod)):
+        return "crashed"
+    if status.phase == "Running":
+        return "running"
+    return "creating" if pod.spec.node_name else "pending"
+
+
+def why(pod: core.Pod) -> tuple[str, str]:
+    """Return reason and message: the pod's own, else a waiting or ended container's, else the scheduler's."""
+    if pod.status.reason or pod.status.message:
+        return pod.status.reason, pod.status.message
+    for item in statuses(pod):
+        state = item.state
+        if state.waiting and state.waiting.reason:
+            return state.waiting.reason, state.waiting.message
+    for item in statuses(pod):
+        ended = item.state.terminated
+        if ended and (ended.exit_code or is_final(pod)):
+            return ended.reason, ended.message
+    if not pod.spec.node_name:
+        for condition in pod.status.conditions:
+            if condition.type == "PodScheduled" and condition.status == "False":
+                return condition.reason, condition.message
+    return "", ""
+
+
+def statuses(pod: core.Pod) -> Iterator[core.ContainerStatus]:
+    """Yield what became of each container, init containers first."""
+    yield from pod.status.init_container_statuses
+    yield from pod.status.container_statuses
+
+
+def runs(pod: core.Pod, container: str) -> tuple[str, str]:
+    """Return the ids of a container's run before the newest and of the newest that has begun; empty where none."""
+    for status in statuses(pod):
+        if status.name == container:
+            before = status.last_state.terminated
+            has_begun = status.state.running or status.state.terminated
+            return before.container_id if before else "", status.container_id if has_begun else ""
+    return "", ""
+
+
+def asked_devices(pod: core.Pod, container: str = "") -> dict[str, int]:
+    """Return how many devices of each extended resource the pod asks for, or (by name) one of its containers."""
+    spec = pod.spec
+    if container:
+        chosen = tuple(item for item in (*spec.containers, *spec.init_containers) if item.name == container)
+        spec = core.PodSpec(containers=chosen)
+    wanted = admission.effective_requests(spec)
+    return {name: int(count) for name, count in wanted.items() if admission.is_extended(name) and count}
+
+
+def granted_devices(pod: core.Pod) -> dict[str, tuple[str, ...]]:
+    """Return the device ids the node granted; empty before that, and for an annotation nobody of us wrote."""
+    text = pod.metadata.annotations.get(names.DEVICES)
+    if text is None:
+        return {}
+    try:
+        return msgspec.json.decode(text, type=dict[str, tuple[str, ...]])
+    except msgspec.MsgspecError:
+        return {}

@@ -1,0 +1,129 @@
+"""Pods' subresources on one machine, over its engine: output of each attempt, sessions, ports.
+
+The kubelet labels every engine container with its pod, its container's name and the number of the attempt; a restart is
+a new engine container.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass
+
+from fairlead import errors
+from fairlead.engine.port import ContainerPhase, ContainerState, Engine
+from fairlead.serve.backend import pods
+from fairlead.serve.closing import closing
+from fairlead.store import subresource
+from fairlead.wire.kubernetes import core, names
+
+Dial = Callable[[ContainerState, int], Awaitable[subresource.Connection]]
+"""Connects to a port on a running container's loopback."""
+
+
+async def list_attempts(engine: Engine, pod: core.Pod, name: str) -> list[ContainerState]:
+    """Return the engine containers of one container, the newest attempt last."""
+    found = await engine.list_containers({names.POD_UID: pod.metadata.uid, names.CONTAINER_NAME: name})
+    return sorted(found, key=_attempt)
+
+
+def _attempt(state: ContainerState) -> int:
+    text = state.labels.get(names.ATTEMPT, "0")
+    return int(text) if text.isdecimal() else 0
+
+
+async def find_running(engine: Engine, pod: core.Pod, name: str) -> ContainerState:
+    """Return the running engine container. Raises: Conflict (`ContainerNotRunning`), saying where the pod stands."""
+    for state in reversed(await list_attempts(engine, pod, name)):
+        if state.phase is ContainerPhase.RUNNING:
+            return state
+    raise pods.not_running(pod)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineLogs:
+    """A `subresource.Logs` over an engine."""
+
+    engine: Engine
+
+    async def logs(self, pod: core.Pod, container: str, options: subresource.LogOptions) -> AsyncGenerator[bytes, None]:
+        """See `subresource.Logs.logs`."""
+        ran = [item for item in await list_attempts(self.engine, pod, container) if _has_run(item)]
+        place = -2 if options.previous else -1
+        if len(ran) < -place:
+            raise pods.not_started(pod)
+        output = self.engine.logs(
+            ran[place].name, follow=options.follow, tail=options.tail, timestamps=options.timestamps
+        )
+        async with closing(output) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+
+def _has_run(state: ContainerState) -> bool:
+    return state.phase is not ContainerPhase.CREATED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStreams:
+    """A `subresource.Streams` over an engine."""
+
+    engine: Engine
+    dial: Dial
+
+    async def exec(
+        self, pod: core.Pod, container: str, argv: tuple[str, ...], *, tty: bool, stdin: bool
+    ) -> subresource.Session:
+        """See `subresource.Streams.exec`."""
+        state = await find_running(self.engine, pod, container)
+        return await self.engine.exec(state.name, argv, tty=tty, stdin=stdin)
+
+    async def attach(self, pod: core.Pod, container: str, *, stdin: bool) -> subresource.Session:
+        """See `subresource.Streams.attach`; first processes are started with their standard input closed."""
+        if stdin:
+            message = f'the standard input of container "{container}" of "{pod.metadata.name}" is not open'
+            raise errors.Conflict(message, reason="StdinClosed", hint="`fairlead exec -it` runs a shell beside it")
+        state = await find_running(self.engine, pod, container)
+        return _Attached(self.engine, state.name)
+
+    async def port_forward(self, pod: core.Pod, port: int) -> subresource.Connection:
+        """See `subresource.Streams.port_forward`: the containers of a pod share one network namespace."""
+        for item in pod.spec.containers:
+            for state in reversed(await list_attempts(self.engine, pod, item.name)):
+                if state.phase is ContainerPhase.RUNNING:
+                    return await self.dial(state, port)
+        raise pods.not_running(pod)
+
+
+class _Attached:
+    """A `subresource.Session` that reads what a container's first process writes from now on."""
+
+    def __init__(self, engine: Engine, name: str) -> None:
+        self._engine = engine
+        self._name = name
+        self._output = engine.logs(name, follow=True, tail=0, timestamps=False)
+
+    async def read(self) -> bytes:
+        """See `subresource.Session.read`."""
+        return await anext(self._output, b"")
+
+    async def write(self, data: bytes) -> None:
+        """See `subresource.Session.write`: there is no input."""
+
+    async def resize(self, rows: int, columns: int) -> None:
+        """See `subresource.Session.resize`: a first process keeps the terminal it was started with."""
+
+    async def wait(self) -> int:
+        """See `subresource.Session.wait`."""
+        async with closing(self._engine.watch_changes()) as changes:
+            while True:
+                found = [one for one in await self._engine.list_containers({}) if one.name == self._name]
+                if not found:
+                    message = f'container "{self._name}" was removed before its exit code was read'
+                    raise errors.Unavailable(message, reason="ContainerGone", hint="`fairlead trace` has it")
+                if found[0].exit_code is not None and found[0].phase is ContainerPhase.EXITED:
+                    return found[0].exit_code
+                await anext(changes)
+
+    async def close(self) -> None:
+        """See `subresource.Session.close`; the container goes on."""
+        await self._output.aclose()

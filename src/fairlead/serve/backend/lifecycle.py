@@ -1,0 +1,154 @@
+"""Submits, stops and removes pods: on a machine as its own kubelet heeds it, on a cluster as its API server offers.
+
+Nothing here starts or stops a process: the node's kubelet does, when it sees the object change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from fairlead import errors
+from fairlead.model.step import TraceStep
+from fairlead.plan.pod import admission, podstate, quota
+from fairlead.serve.backend import pods
+from fairlead.store import subresource, tracerecorder
+from fairlead.store.port import Selector, Store
+from fairlead.wire.kubernetes import core, meta, names
+
+_ATTEMPTS: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalLifecycle:
+    """A `port.Lifecycle` whose kubelet knows our mark of a stop and whose admission is ours."""
+
+    store: Store
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held from the look at a namespace's quotas until the pod that they let in is stored."""
+
+    async def submit(self, pod: core.Pod, *, makes_namespace: bool = False) -> core.Pod:
+        """See `port.Lifecycle.submit`; records that the pod was accepted."""
+        if makes_namespace:
+            await ensure_namespace(self.store, pod.metadata.namespace)
+        started = time.monotonic()
+        admitted = admission.admit(pod)
+        # Taken before the pod can be seen: the scheduler may be done with it before `create` returns here.
+        accepted_at = time.time()
+        try:
+            async with self._lock:
+                await _check_quotas(self.store, admitted)
+                created = await self.store.create(admitted)
+        except errors.Conflict as error:
+            raise _taken(pod, error) from error
+        devices = podstate.asked_devices(created)
+        asked = ", ".join(f"{count} x {name}" for name, count in devices.items()) or "no devices"
+        step = TraceStep(
+            layer="api",
+            reason="Accepted",
+            message=f"accepted, asking for {asked}",
+            at=accepted_at,
+            duration_s=time.monotonic() - started,
+            facts={
+                "images": [item.image for item in created.spec.containers],
+                "resources": devices,
+                "scheduler": created.spec.scheduler_name,
+            },
+        )
+        await tracerecorder.record(self.store, tracerecorder.reference(created), step)
+        return created
+
+    async def stop(self, name: str, namespace: str, *, grace_s: int | None) -> core.Pod:
+        """See `port.Lifecycle.stop`: the object stays. A pod that no node has yet ends at once.
+
+        Raises: Conflict: others kept changing the pod.
+        """
+        for _ in range(_ATTEMPTS):
+            pod = await pods.find_pod(self.store, name, namespace)
+            if podstate.is_final(pod):
+                return pod
+            with contextlib.suppress(errors.Conflict):
+                return await self._mark_stopped(pod, grace_s)
+        message = f'container "{name}" changed {_ATTEMPTS} times while it was to be stopped'
+        raise errors.Conflict(message, reason="StaleVersion", hint="ask again")
+
+    async def remove(self, name: str, namespace: str, *, grace_s: int | None) -> core.Pod:
+        """See `port.Lifecycle.remove`.
+
+        A grace of 0 kills at once, but the object still stays until its node says that the process is gone: removing it
+        first would hand its devices to the next pod while they are in use.
+        """
+        pod = await pods.find_pod(self.store, name, namespace)
+        if grace_s == 0:
+            await self.stop(name, namespace, grace_s=0)
+        await _delete(self.store, pod, grace_s)
+        return pod
+
+    async def _mark_stopped(self, pod: core.Pod, grace_s: int | None) -> core.Pod:
+        notes = {**pod.metadata.annotations, names.STOP: f"{time.time():.3f}"}
+        if grace_s is not None:
+            notes[names.STOP_GRACE] = str(grace_s)
+        about = msgspec.structs.replace(pod.metadata, annotations=notes)
+        marked = await self.store.update(msgspec.structs.replace(pod, metadata=about))
+        if marked.spec.node_name:
+            return marked
+        ended = core.PodStatus(phase="Failed", reason="Stopped", message="stopped before any node took it")
+        # Written with the version just made: a scheduler that binds meanwhile wins, and its kubelet honours the mark.
+        return await self.store.update_status(msgspec.structs.replace(marked, status=ended))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterLifecycle:
+    """A `port.Lifecycle` over an API server, which admits and defaults by its own rules."""
+
+    store: Store
+    placement: subresource.Placement
+
+    async def submit(self, pod: core.Pod, *, makes_namespace: bool = False) -> core.Pod:  # noqa: ARG002 the administrator's
+        """See `port.Lifecycle.submit`; the server says where the namespace is missing."""
+        try:
+            return await self.store.create(pod)
+        except errors.Conflict as error:
+            raise _taken(pod, error) from error
+
+    async def stop(self, name: str, namespace: str, *, grace_s: int | None) -> core.Pod:
+        """See `port.Lifecycle.stop`: an eviction, which heeds disruption budgets; no record of the pod stays."""
+        pod = await pods.find_pod(self.store, name, namespace)
+        if not podstate.is_final(pod):
+            await self.placement.evict(pod, grace_s=grace_s)
+        return pod
+
+    async def remove(self, name: str, namespace: str, *, grace_s: int | None) -> core.Pod:
+        """See `port.Lifecycle.remove`; a grace of 0 is sent as 1 s, so that the node still ends the process first."""
+        pod = await pods.find_pod(self.store, name, namespace)
+        await _delete(self.store, pod, grace_s)
+        return pod
+
+
+async def _delete(store: Store, pod: core.Pod, grace_s: int | None) -> None:
+    about = pod.metadata
+    wait_s = None if grace_s is None else max(1, grace_s)
+    await store.delete(core.Pod, about.name, about.namespace, grace_s=wait_s, uid=about.uid)
+
+
+def _taken(pod: core.Pod, error: errors.Conflict) -> errors.Conflict:
+    message = f'container "{pod.metadata.name}" already exists in namespace "{pod.metadata.namespace}"'
+    hint = f"choose another name, or remove it: `fairlead rm {pod.metadata.name}`"
+    return errors.Conflict(message, reason=error.reason, hint=hint)
+
+
+async def _check_quotas(store: Store, pod: core.Pod) -> None:
+    beside = Selector(namespace=pod.metadata.namespace)
+    if quotas := (await store.list(core.ResourceQuota, beside)).items:
+        quota.check(pod, quotas, (await store.list(core.Pod, beside)).items)
+
+
+async def ensure_namespace(store: Store, name: str) -> None:
+    """Create a namespace unless it is there."""
+    with contextlib.suppress(errors.Conflict):
+        await store.create(core.Namespace(metadata=meta.ObjectMeta(name=name)))

@@ -1,0 +1,82 @@
+"""Finds and follows pods in the store, and says which of a pod's containers is meant."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+from fairlead import errors
+from fairlead.plan.pod import podstate
+from fairlead.serve.closing import closing
+from fairlead.store.port import Change, ChangeKind, Selector, Store
+from fairlead.wire.kubernetes import core
+
+
+async def find_pod(store: Store, name: str, namespace: str) -> core.Pod:
+    """Return the pod of that name. Raises: NotFound (`ContainerNotFound`)."""
+    try:
+        return await store.get(core.Pod, name, namespace)
+    except errors.NotFound as error:
+        raise not_found(name, namespace) from error
+
+
+async def follow_pod(store: Store, pod: core.Pod) -> AsyncIterator[Change[core.Pod]]:
+    """Yield the present pod and every later change of it, its removal last; a namesake's changes are not its own."""
+    about = pod.metadata
+    selector = Selector(namespace=about.namespace, fields={"metadata.name": about.name})
+    while True:
+        with contextlib.suppress(errors.Gone):
+            async with closing(_own_changes(store, selector, about.uid)) as changes:
+                async for change in changes:
+                    yield change
+                    if change.kind is ChangeKind.DELETED:
+                        return
+            return
+
+
+async def _own_changes(store: Store, selector: Selector, uid: str) -> AsyncIterator[Change[core.Pod]]:
+    listing = await store.list(core.Pod, selector)
+    present = next((item for item in listing.items if item.metadata.uid == uid), None)
+    if present is None:
+        return
+    yield Change(kind=ChangeKind.ADDED, object=present)
+    async with closing(store.watch(core.Pod, selector, since=listing.resource_version)) as changes:
+        async for change in changes:
+            if change.object.metadata.uid == uid:
+                yield change
+
+
+def container_name(pod: core.Pod, wanted: str) -> str:
+    """Return which container of the pod is meant: the named one, else its first.
+
+    Raises: NotFound: the pod has none of that name; the message lists what it has.
+    """
+    names = [item.name for item in (*pod.spec.containers, *pod.spec.init_containers)]
+    if not wanted:
+        return names[0]
+    if wanted not in names:
+        message = f'"{pod.metadata.name}" has no container "{wanted}" (it has: {", ".join(names)})'
+        raise errors.NotFound(message, reason="ContainerNotFound", hint="leave the name out to mean the first")
+    return wanted
+
+
+def not_found(name: str, namespace: str) -> errors.NotFound:
+    """Say that no such container exists."""
+    message = f'container "{name}" not found in namespace "{namespace}"'
+    return errors.NotFound(message, reason="ContainerNotFound", hint="`fairlead ps --all` lists them")
+
+
+def not_started(pod: core.Pod) -> errors.Conflict:
+    """Say that a pod has no output, and where it stands."""
+    state = podstate.state_of(pod)
+    why = ": ".join(part for part in podstate.why(pod) if part)
+    about = f"{state}, {why}" if why else state
+    hint = None if podstate.is_final(pod) else f"`fairlead logs -f {pod.metadata.name}` waits for it"
+    message = f'container "{pod.metadata.name}" has no output: it has not started ({about})'
+    return errors.Conflict(message, reason="ContainerNotStarted", hint=hint)
+
+
+def not_running(pod: core.Pod) -> errors.Conflict:
+    """Say that a pod's container does not run, and where the pod stands."""
+    message = f'container "{pod.metadata.name}" is not running (it is {podstate.state_of(pod)})'
+    return errors.Conflict(message, reason="ContainerNotRunning", hint=f"`fairlead explain {pod.metadata.name}`")

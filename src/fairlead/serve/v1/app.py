@@ -1,0 +1,30 @@
+"""Composes the API's first version: every route there is, over the given services."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import litestar
+
+from fairlead.serve.api import app
+from fairlead.serve.v1 import events, gpus, images, nodes, quotas, status
+from fairlead.serve.v1.containers import devices, routes
+from fairlead.serve.v1.containers import exec as container_exec
+from fairlead.serve.v1.dependencies import Services
+
+ROUTES: Final = (
+    *routes.ROUTES,
+    *devices.ROUTES,
+    *container_exec.ROUTES,
+    *gpus.ROUTES,
+    *nodes.ROUTES,
+    *events.ROUTES,
+    *images.ROUTES,
+    *quotas.ROUTES,
+    *status.ROUTES,
+)
+
+
+def create_app(services: Services) -> litestar.Litestar:
+    """Return the application over the given services."""
+    return app.create_app(ROUTES, services)

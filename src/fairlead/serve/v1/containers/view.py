@@ -1,0 +1,152 @@
+"""Describes pods as a tenant sees them: flat, in plain words, one state instead of phases and conditions.
+
+Values and pure functions, without the web framework: the command line's client reads them too. Times of objects are RFC
+3339 text as Kubernetes writes them; times of steps are Unix seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from fairlead.plan.pod import podstate
+from fairlead.wire.kubernetes import core
+
+ENDED: Final = frozenset({"succeeded", "failed", "stopped", "gone"})
+STARTED: Final = frozenset({"running", "crashed"}) | ENDED
+"""States of a container whose process has run, or never will."""
+
+
+class ContainerPart(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the containers that live together under one name."""
+
+    name: str
+    image: str
+    state: Annotated[str, msgspec.Meta(description="waiting, running or terminated")]
+    reason: str = ""
+    message: str = ""
+    exit_code: int | None = None
+    last_exit_code: Annotated[int | None, msgspec.Meta(description="of the run before this one")] = None
+    restarts: int = 0
+    started_at: str | None = None
+    finished_at: str | None = None
+    is_init: bool = False
+
+
+class ContainerView(msgspec.Struct, frozen=True, kw_only=True):
+    """One container, or one group of containers started from a manifest."""
+
+    name: str
+    namespace: str
+    uid: str
+    image: Annotated[str, msgspec.Meta(description="image of the first container")]
+    state: Annotated[
+        str,
+        msgspec.Meta(
+            description="pending, creating, running, crashed, stopping, succeeded, failed, stopped; gone once deleted"
+        ),
+    ]
+    reason: Annotated[str, msgspec.Meta(description="stable token saying why it is in this state; may be empty")]
+    message: str
+    exit_code: Annotated[int | None, msgspec.Meta(description="first exit code that is not 0, once all ended")]
+    gpus: Annotated[int, msgspec.Meta(description="devices asked for, of all resources")]
+    resources: Annotated[dict[str, int], msgspec.Meta(description="devices asked for, by resource")]
+    devices: Annotated[dict[str, tuple[str, ...]], msgspec.Meta(description="ids granted, by resource")]
+    node: str
+    restarts: int
+    labels: Mapping[str, str]
+    created_at: str | None
+    started_at: str | None
+    finished_at: str | None
+    containers: tuple[ContainerPart, ...]
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a container is where it is."""
+
+    name: str
+    state: str
+    summary: Annotated[str, msgspec.Meta(description="one line for a person")]
+    reason: str
+    facts: Annotated[dict[str, Any], msgspec.Meta(description="what the deciding layer read, such as nodes and whys")]
+    at: Annotated[float | None, msgspec.Meta(description="Unix time of the deciding step")]
+
+
+class ContainerList(msgspec.Struct, frozen=True, kw_only=True):
+    """Containers."""
+
+    items: tuple[ContainerView, ...]
+
+
+def container_view(pod: core.Pod) -> ContainerView:
+    """Describe a pod."""
+    reason, message = podstate.why(pod)
+    parts = tuple(_parts(pod))
+    main = [part for part in parts if not part.is_init]
+    resources = podstate.asked_devices(pod)
+    return ContainerView(
+        name=pod.metadata.name,
+        namespace=pod.metadata.namespace,
+        uid=pod.metadata.uid,
+        image=pod.spec.containers[0].image if pod.spec.containers else "",
+        state=podstate.state_of(pod),
+        reason=reason,
+        message=message,
+        exit_code=_exit_code(parts) if podstate.is_final(pod) else None,
+        gpus=sum(resources.values()),
+        resources=resources,
+        devices=podstate.granted_devices(pod),
+        node=pod.spec.node_name,
+        restarts=sum(part.restarts for part in parts),
+        labels=pod.metadata.labels,
+        created_at=pod.metadata.creation_timestamp,
+        started_at=min((part.started_at for part in main if part.started_at), default=None),
+        finished_at=max((part.finished_at for part in main if part.finished_at), default=None)
+        if podstate.is_final(pod)
+        else None,
+        containers=parts,
+    )
+
+
+def _parts(pod: core.Pod) -> Iterator[ContainerPart]:
+    statuses = {item.name: item for item in podstate.statuses(pod)}
+    for specs, is_init in ((pod.spec.init_containers, True), (pod.spec.containers, False)):
+        for spec in specs:
+            yield _part(spec, statuses.get(spec.name) or core.ContainerStatus(name=spec.name), is_init=is_init)
+
+
+def _part(spec: core.Container, status: core.ContainerStatus, *, is_init: bool) -> ContainerPart:
+    last = status.last_state.terminated
+    common: dict[str, Any] = {
+        "name": spec.name,
+        "last_exit_code": None if last is None else last.exit_code,
+        "image": spec.image,
+        "restarts": status.restart_count,
+        "is_init": is_init,
+    }
+    if (ended := status.state.terminated) is not None:
+        return ContainerPart(
+            state="terminated",
+            reason=ended.reason,
+            message=ended.message,
+            exit_code=ended.exit_code,
+            started_at=ended.started_at,
+            finished_at=ended.finished_at,
+            **common,
+        )
+    if (running := status.state.running) is not None:
+        return ContainerPart(state="running", started_at=running.started_at, **common)
+    waiting = status.state.waiting or core.ContainerStateWaiting()
+    return ContainerPart(state="waiting", reason=waiting.reason, message=waiting.message, **common)
+
+
+def _exit_code(parts: Iterable[ContainerPart]) -> int | None:
+    codes = [part.exit_code for part in parts if part.exit_code is not None]
+    return next((code for code in codes if code), 0) if codes else None
+
+
+def gone(view: ContainerView) -> ContainerView:
+    """Return the view of a container whose object has been removed."""
+    return msgspec.structs.replace(view, state="gone")

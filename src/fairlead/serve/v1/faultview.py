@@ -1,0 +1,21 @@
+"""What is asked and answered where simulated silicon is broken; without the web framework."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+
+class FaultRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One fault for simulated silicon."""
+
+    fault: str
+    gpu: Annotated[int | None, msgspec.Meta(description="index; empty: the machine")] = None
+    value: str | None = None
+
+
+class FaultDone(msgspec.Struct, frozen=True, kw_only=True):
+    """What was done."""
+
+    message: str

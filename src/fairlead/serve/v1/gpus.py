@@ -1,0 +1,44 @@
+"""Routes of GPUs: what there is, who holds it, how they are linked, and faults of simulated ones."""
+
+from __future__ import annotations
+
+import asyncio
+
+import litestar
+from litestar import params, status_codes
+
+from fairlead.serve.api.failure import documented
+from fairlead.serve.backend import hardware
+from fairlead.serve.backend.port import require
+from fairlead.serve.v1 import faultview
+from fairlead.serve.v1.dependencies import Dependencies
+
+
+@litestar.get("/v1/gpus", summary="List GPUs", responses=documented(404), tags=["machine"])
+async def list_gpus(services: Dependencies) -> hardware.GPUListing:
+    """Return GPUs, how each is and who holds it; on a cluster those of all nodes, as their agents publish them."""
+    return await services.backend.hardware.list_gpus()
+
+
+@litestar.get("/v1/topology", summary="Show how GPUs are linked", responses=documented(404), tags=["machine"])
+async def show_topology(services: Dependencies) -> hardware.TopologyList:
+    """Return, node by node, GPUs and the closest way between each two of them."""
+    return await services.backend.hardware.list_topologies()
+
+
+@litestar.post(
+    "/v1/faults",
+    summary="Break simulated silicon",
+    responses=documented(400, 409, 422),
+    status_code=status_codes.HTTP_200_OK,
+    tags=["machine"],
+)
+async def inject_fault(services: Dependencies, data: params.JSONBody[faultview.FaultRequest]) -> faultview.FaultDone:
+    """Apply one fault to the simulated silicon this service runs on; real silicon is refused."""
+    faults = require(services.backend.faults)
+    return faultview.FaultDone(
+        message=await asyncio.to_thread(faults.inject, data.fault, gpu=data.gpu, value=data.value)
+    )
+
+
+ROUTES = (list_gpus, show_topology, inject_fault)

@@ -1,0 +1,77 @@
+"""Routes of images."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import litestar
+from litestar import openapi, params, response, status_codes
+
+from fairlead import errors
+from fairlead.serve.api import stream
+from fairlead.serve.api.failure import documented
+from fairlead.serve.backend import hardware
+from fairlead.serve.backend.port import ImageBuilding, require
+from fairlead.serve.closing import closing
+from fairlead.serve.v1 import imageview
+from fairlead.serve.v1.dependencies import Dependencies
+
+_LINES: Final = openapi.ResponseSpec(
+    str, generate_examples=False, description="one JSON value a line", media_type=stream.LINES
+)
+
+
+@litestar.get("/v1/images", summary="List images", responses=documented(503), tags=["image"])
+async def list_images(services: Dependencies) -> hardware.ImageList:
+    """Return the images containers can be run from without a pull."""
+    return hardware.ImageList(items=await services.backend.images.list_images())
+
+
+@litestar.post(
+    "/v1/images:import", summary="Import a root file system", responses=documented(400, 422, 503), tags=["image"]
+)
+async def import_image(services: Dependencies, data: params.JSONBody[imageview.ImportRequest]) -> hardware.ImageView:
+    """Make an image of a folder or a tar."""
+    building = require(services.backend.image_building)
+    return await building.import_root(_path(data.path), data.name, command=data.command)
+
+
+@litestar.post(
+    "/v1/images:build",
+    summary="Build an image",
+    responses=documented(400, 422, 503) | {200: _LINES},
+    status_code=status_codes.HTTP_200_OK,
+    tags=["image"],
+)
+async def build_image(services: Dependencies, data: params.JSONBody[imageview.BuildRequest]) -> response.Stream:
+    """Build from a Containerfile; lines are `{"output": …}`, the last `{"image": NAME}` or `{"problem": …}`."""
+    file = _path(data.containerfile) if data.containerfile else None
+    building = require(services.backend.image_building)
+    lines = _build(building, _path(data.context), data.name, file)
+    return response.Stream(stream.as_lines(lines), media_type=stream.LINES)
+
+
+async def _build(building: ImageBuilding, context: Path, name: str, file: Path | None) -> AsyncIterator[dict[str, str]]:
+    async with closing(building.build(context, name, containerfile=file)) as chunks:
+        async for chunk in chunks:
+            yield {"output": chunk.decode(errors="replace")}
+    yield {"image": name}
+
+
+@litestar.delete("/v1/images", summary="Remove an image's name", responses=documented(400, 503), tags=["image"])
+async def remove_image(services: Dependencies, name: params.FromQuery[str]) -> None:
+    """Remove a name; one that is unknown is no error."""
+    await require(services.backend.image_building).remove_image(name)
+
+
+def _path(text: str) -> Path:
+    path = Path(text)
+    if not path.is_absolute():
+        message = f'path "{text}" is not absolute'
+        raise errors.Invalid(message, reason="PathNotAbsolute", hint="the service does not know your working folder")
+    return path
+
+
+ROUTES = (list_images, import_image, build_image, remove_image)

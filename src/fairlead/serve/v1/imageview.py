@@ -1,0 +1,23 @@
+"""What is asked of images; without the web framework."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+
+class ImportRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A root file system to make an image of."""
+
+    path: Annotated[str, msgspec.Meta(description="folder or tar on the service's machine, absolute")]
+    name: str
+    command: tuple[str, ...] = ()
+
+
+class BuildRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A folder with a Containerfile."""
+
+    context: Annotated[str, msgspec.Meta(description="folder on the service's machine, absolute")]
+    name: str
+    containerfile: Annotated[str, msgspec.Meta(description="absolute; empty: the one in the folder")] = ""

@@ -1,0 +1,60 @@
+"""Describes nodes and what is taken of them; without the web framework."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from typing import Annotated
+
+import msgspec
+
+from fairlead.plan.pod import admission, podstate
+from fairlead.wire.kubernetes import core, meta, quantity
+
+
+class NodeView(msgspec.Struct, frozen=True, kw_only=True):
+    """One machine."""
+
+    name: str
+    state: Annotated[str, msgspec.Meta(description="ready, notready or unknown")]
+    reason: str
+    capacity: Mapping[str, str]
+    allocatable: Mapping[str, str]
+    used: Annotated[dict[str, str], msgspec.Meta(description="requests of the pods bound to it")]
+    taints: tuple[str, ...]
+    kernel: str
+    engine: str
+
+
+class NodeList(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes."""
+
+    items: tuple[NodeView, ...]
+
+
+def node_view(node: core.Node, pods: Iterable[core.Pod]) -> NodeView:
+    """Describe a node and what the living pods bound to it have taken."""
+    ready = meta.find_condition(node.status.conditions, "Ready")
+    states = {"True": "ready", "False": "notready"}
+    used: dict[str, Fraction] = {}
+    for pod in pods:
+        if pod.spec.node_name == node.metadata.name and not podstate.is_final(pod):
+            for name, value in admission.effective_requests(pod.spec).items():
+                used[name] = used.get(name, Fraction(0)) + value
+    info = node.status.node_info
+    return NodeView(
+        name=node.metadata.name,
+        state=states.get(ready.status, "unknown") if ready else "unknown",
+        reason=ready.reason if ready else "",
+        capacity=node.status.capacity,
+        allocatable=node.status.allocatable,
+        used={name: _amount(name, value) for name, value in used.items()},
+        taints=tuple(f"{taint.key}={taint.value}:{taint.effect}" for taint in node.spec.taints),
+        kernel=info.kernel_version if info else "",
+        engine=info.container_runtime_version if info else "",
+    )
+
+
+def _amount(resource: str, value: Fraction) -> str:
+    is_bytes = resource in {"memory", "ephemeral-storage"}
+    return quantity.emit_quantity(value, quantity.Form.BINARY if is_bytes else quantity.Form.DECIMAL)

@@ -1,0 +1,26 @@
+"""Describes the service as a whole; without the web framework."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from fairlead.serve.backend.hardware import BackendStatus
+from fairlead.serve.v1.nodeview import NodeView
+
+
+class Status(BackendStatus, frozen=True, kw_only=True):
+    """How the service is."""
+
+    version: str
+    node: Annotated[str, msgspec.Meta(description="the machine's own; empty on a cluster")]
+    started_at: float
+    socket: str
+    state_folder: str
+    cdi_folder: str
+    scheduler: str
+    resource: str
+    profile: Annotated[str, msgspec.Meta(description="profile of simulated silicon; empty on real hardware")]
+    nodes: tuple[NodeView, ...]
+    containers: Annotated[dict[str, int], msgspec.Meta(description="number of containers by state")]

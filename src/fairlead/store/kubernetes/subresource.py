@@ -1,0 +1,133 @@
+"""Pods' subresources through an API server: bind, evict, log, exec, attach, port-forward.
+
+exec and attach ask for v5.channel.k8s.io and take v4, which older servers pass through from their kubelets;
+port-forward is v4's, which kubelets answer behind servers of any version. Nothing is sent twice: a connection that
+broke is an error.
+Source: Kubernetes API reference, "Pod" and "Eviction"; KEP-4006.
+"""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import AsyncGenerator
+from typing import Final
+
+from fairlead import errors
+from fairlead.store import port
+from fairlead.store.kubernetes import channel, path
+from fairlead.store.kubernetes import client as http
+from fairlead.store.subresource import LogOptions
+from fairlead.wire.kubernetes import api, core
+
+_SILENCE_S: Final = 365 * 86400.0
+"""A container that writes nothing is no broken connection."""
+_WAITING: Final = ("is waiting to start", "is not available", "does not have a host assigned", "not found in pod")
+"""What servers and kubelets say of a container that has not run yet."""
+
+
+class KubernetesPods:
+    """A `subresource.Placement`, `Logs` and `Streams` over an API server."""
+
+    def __init__(self, client: http.Client, store: port.Store) -> None:
+        """Take open connections, and the store over them."""
+        self._client = client
+        self._store = store
+
+    async def bind(self, pod: core.Pod, node: str) -> None:
+        """See `subresource.Placement.bind`."""
+        about = pod.metadata
+        body = api.binding(about.name, about.namespace, about.uid, about.resource_version, node)
+        await self._post(pod, "binding", body)
+
+    async def evict(self, pod: core.Pod, *, grace_s: int | None) -> None:
+        """See `subresource.Placement.evict`; a grace of 0 is sent as 1 s: the node ends the process before all goes."""
+        about = pod.metadata
+        wait_s = None if grace_s is None else max(1, grace_s)
+        try:
+            await self._post(pod, "eviction", api.eviction(about.name, about.namespace, about.uid, grace_s=wait_s))
+        except errors.Unavailable as error:
+            if error.reason != "TooManyRequests":
+                raise
+            hint = "`kubectl get pdb` shows the budget; `fairlead rm` removes the pod all the same"
+            raise errors.Denied(error.message, reason="DisruptionBudget", hint=hint) from error
+
+    async def _post(self, pod: core.Pod, part: str, body: bytes) -> None:
+        where = _path(pod, part)
+        await self._client.request(http.Request(method="POST", path=where, body=body, repeatable=False))
+
+    async def logs(self, pod: core.Pod, container: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
+        """See `subresource.Logs.logs`."""
+        query = path.query(
+            container=container,
+            follow=options.follow or None,
+            tailLines=options.tail,
+            timestamps=options.timestamps or None,
+            previous=options.previous or None,
+        )
+        request = http.Request(method="GET", path=_path(pod, "log"), query=query)
+        try:
+            async with self._client.stream(request, silence_s=_SILENCE_S) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+        except errors.Invalid as error:
+            if not any(words in error.message for words in _WAITING):
+                raise
+            hint = f"`fairlead explain -n {pod.metadata.namespace} {pod.metadata.name}` says why"
+            raise errors.Conflict(error.message, reason="ContainerNotStarted", hint=hint) from error
+
+    async def exec(
+        self, pod: core.Pod, container: str, argv: tuple[str, ...], *, tty: bool, stdin: bool
+    ) -> channel.ProcessStreams:
+        """See `subresource.Streams.exec`."""
+        asked = [("command", word) for word in argv]
+        socket = await self._connect(pod, "exec", [*asked, *_streams(container, tty=tty, stdin=stdin)])
+        return channel.ProcessStreams(socket, what=f'exec in "{pod.metadata.name}"', tty=tty)
+
+    async def attach(self, pod: core.Pod, container: str, *, stdin: bool) -> channel.ProcessStreams:
+        """See `subresource.Streams.attach`."""
+        spec = next(item for item in (*pod.spec.containers, *pod.spec.init_containers) if item.name == container)
+        if stdin and not spec.stdin:
+            message = f'the standard input of container "{container}" of "{pod.metadata.name}" is not open'
+            raise errors.Conflict(message, reason="StdinClosed", hint="`fairlead exec -it` runs a shell beside it")
+        socket = await self._connect(pod, "attach", _streams(container, tty=spec.tty, stdin=stdin))
+
+        async def exit_code() -> int:
+            return await self._exit_code(pod, container)
+
+        return channel.ProcessStreams(
+            socket, what=f'attach to "{pod.metadata.name}"', tty=spec.tty, exit_code=exit_code
+        )
+
+    async def _exit_code(self, pod: core.Pod, container: str) -> int:
+        """Return the exit code of the run that has just ended, as its kubelet reports it."""
+        about = pod.metadata
+        selector = port.Selector(namespace=about.namespace, fields={"metadata.name": about.name})
+        async for change in self._store.watch(core.Pod, selector):
+            if change.object.metadata.uid != about.uid or change.kind is port.ChangeKind.DELETED:
+                break
+            for status in (*change.object.status.container_statuses, *change.object.status.init_container_statuses):
+                ended = status.state.terminated or status.last_state.terminated
+                if status.name == container and ended is not None and not status.state.running:
+                    return ended.exit_code
+        message = f'"{about.name}" was removed before its exit code was read'
+        raise errors.Unavailable(message, reason="ContainerGone", hint="`fairlead events` may tell why")
+
+    async def port_forward(self, pod: core.Pod, port: int) -> channel.PortStream:
+        """See `subresource.Streams.port_forward`."""
+        request = http.Request(method="GET", path=_path(pod, "portforward"), query=path.query(ports=port))
+        socket = await self._client.connect(request, (channel.V4,))
+        return channel.PortStream(socket, what=f'port {port} of "{pod.metadata.name}"')
+
+    async def _connect(self, pod: core.Pod, part: str, query: list[tuple[str, str]]) -> channel.Socket:
+        request = http.Request(method="GET", path=_path(pod, part), query=urllib.parse.urlencode(query))
+        return await self._client.connect(request, (channel.V5, channel.V4))
+
+
+def _path(pod: core.Pod, part: str) -> str:
+    return path.named(core.Pod, pod.metadata.namespace, pod.metadata.name, part)
+
+
+def _streams(container: str, *, tty: bool, stdin: bool) -> list[tuple[str, str]]:
+    """Return which streams are asked for; a terminal has one for output and errors."""
+    asked = {"stdin": stdin, "stdout": True, "stderr": not tty, "tty": tty}
+    return [("container", container), *((name, "true") for name, is_asked in asked.items() if is_asked)]

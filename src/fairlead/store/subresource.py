@@ -1,0 +1,121 @@
+"""The ports to pods' subresources: what an API server offers of a pod beside the object itself.
+
+Three ports, cut by capability: `Placement` (bind, evict), `Logs` and `Streams` (exec, attach, port-forward). A
+Kubernetes API server implements them in `store.kubernetes.subresource`; on one machine `serve.backend` does, over the
+engine. One contract suite holds them all: `tests/contract/test_subresource_contract.py`.
+
+Source: Kubernetes API reference, "Pod" (subresources binding, eviction, log, exec, attach, portforward).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Protocol
+
+from fairlead.wire.kubernetes import core
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogOptions:
+    """How much of a container's output."""
+
+    follow: bool = False
+    """Go on until the run ends."""
+    tail: int | None = None
+    """Last lines only, of what is there at the beginning; None: all."""
+    timestamps: bool = False
+    previous: bool = False
+    """Of the run before the newest one."""
+
+
+class Session(Protocol):
+    """The streams of one process in a container."""
+
+    async def read(self) -> bytes:
+        """Return the next output (stdout and stderr together), b"" at its end."""
+        ...
+
+    async def write(self, data: bytes) -> None:
+        """Feed its standard input; b"" closes it. Raises: Unavailable: this end cannot be carried to the process."""
+        ...
+
+    async def resize(self, rows: int, columns: int) -> None:
+        """Tell its terminal the new size; nothing without a terminal."""
+        ...
+
+    async def wait(self) -> int:
+        """Return its exit code, once its output has ended. Raises: Unavailable: the connection broke."""
+        ...
+
+    async def close(self) -> None:
+        """End the session. Idempotent."""
+        ...
+
+
+class Connection(Protocol):
+    """Bytes to and from one port of a pod."""
+
+    async def read(self) -> bytes:
+        """Return the next bytes, b"" at the end. Raises: Unavailable: nobody listens, or the connection broke."""
+        ...
+
+    async def write(self, data: bytes) -> None:
+        """Send bytes."""
+        ...
+
+    async def close(self) -> None:
+        """Close both directions. Idempotent."""
+        ...
+
+
+class Placement(Protocol):
+    """Which node a pod is on, and its removal from there."""
+
+    async def bind(self, pod: core.Pod, node: str) -> None:
+        """Bind a pod to a node.
+
+        Raises: Conflict: it is bound, or another pod has its name; NotFound: it is gone.
+        """
+        ...
+
+    async def evict(self, pod: core.Pod, *, grace_s: int | None) -> None:
+        """Delete a pod unless a disruption budget forbids it.
+
+        Args:    grace_s: seconds between SIGTERM and SIGKILL; None: the pod's own.
+        Raises:  Denied (`DisruptionBudget`); Conflict: another pod has its name; NotFound: it is gone.
+        """
+        ...
+
+
+class Logs(Protocol):
+    """What containers wrote."""
+
+    def logs(self, pod: core.Pod, container: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
+        """Yield a run's output.
+
+        Raises: Conflict (`ContainerNotStarted`); NotFound; Denied; Unavailable: its kubelet does not answer.
+        """
+        ...
+
+
+class Streams(Protocol):
+    """Connections into running containers."""
+
+    async def exec(self, pod: core.Pod, container: str, argv: tuple[str, ...], *, tty: bool, stdin: bool) -> Session:
+        """Run one more process. Raises: NotFound; Conflict (`ContainerNotRunning`); Denied; Invalid: no such program.
+
+        Closing the session ends the process where the kubelet is ours; others leave it to notice its closed streams.
+        """
+        ...
+
+    async def attach(self, pod: core.Pod, container: str, *, stdin: bool) -> Session:
+        """Join a container's first process: its output from now on, its input where it has one (`stdin`).
+
+        Raises: as `exec`; Conflict (`StdinClosed`): its standard input is not open.
+        """
+        ...
+
+    async def port_forward(self, pod: core.Pod, port: int) -> Connection:
+        """Connect to a port on the pod's own loopback. Raises: NotFound; Conflict (`ContainerNotRunning`); Denied."""
+        ...
