@@ -137,10 +137,16 @@ REQUESTS = Metric(
     text="requests to the API server, by answer; code 0: no answer",
     labels=("method", "code"),
 )
+PART_FAILURES = Metric(
+    name="fairlead_part_failures_total",
+    text="failures of an optional part of the agent, after each of which it was started again, by reason",
+    labels=("part", "reason"),
+)
 METRICS: Final = (
     DEVICES,
     ALLOCATE,
     REGISTRATIONS,
+    PART_FAILURES,
     DECISIONS,
     PENDING,
     DECISION,

@@ -4,7 +4,8 @@ A key is worked on by one task at a time; keys that arrive while their task runs
 equal keys waiting together are one. A worker may ask to be called again after some seconds. An error of the house is
 retried with exponential back-off (0.1 s doubling to 30 s), and so is a call that ends cancelled though nobody cancelled
 it (a future was, that it shared): a task group would bury it and its key for ever. Anything else is a bug and ends the
-queue with its process.
+run. Whoever runs the queue again (the guard of an optional part) goes on with the keys that are left; the one with the
+bug is asked for again by the next change of its object.
 """
 
 from __future__ import annotations
@@ -77,8 +78,12 @@ class WorkQueue:
         self._entries[key].timer = None
         self.add(key)
 
-    async def run(self) -> None:
-        """Work for ever; leaves no timer behind when cancelled."""
+    async def run(self, meter: telemetry.Meter | None = None) -> None:
+        """Work for ever; leaves no timer behind when cancelled. Run again, it goes on with every key it had.
+
+        Args: meter: where heartbeats go in this run; None: where the constructor said.
+        """
+        self._meter = self._meter if meter is None else meter
         try:
             async with asyncio.TaskGroup() as tasks:
                 while True:
@@ -87,9 +92,16 @@ class WorkQueue:
                     entry.is_dirty, entry.is_running = False, True
                     tasks.create_task(self._one(key, entry), name=f"{self._name}:{key}")
         finally:
-            for entry in self._entries.values():
-                if entry.timer is not None:
-                    entry.timer.cancel()
+            self._put_back()
+
+    def _put_back(self) -> None:
+        """Have every key that is left worked on by the next run: nobody knows how far this one came with any."""
+        self._ready = asyncio.Queue()
+        for key, entry in self._entries.items():
+            if entry.timer is not None:
+                entry.timer.cancel()
+            entry.is_running, entry.is_dirty, entry.timer = False, True, None
+            self._ready.put_nowait(key)
 
     async def _one(self, key: str, entry: _Entry) -> None:
         again_s: float | None
@@ -106,6 +118,9 @@ class WorkQueue:
                 raise
             cut = errors.Unavailable("something it waited for was cancelled under it", reason="Cancelled")
             again_s = self._put_off(key, entry, cut)
+        except BaseException:
+            self._forget(key, entry)
+            raise
         finally:
             self._meter.heartbeat(loop, None)
         entry.is_running = False
@@ -115,6 +130,12 @@ class WorkQueue:
             self._schedule(key, entry, again_s)
         elif entry.timer is None:
             self._entries.pop(key, None)
+
+    def _forget(self, key: str, entry: _Entry) -> None:
+        """Drop the key of a bug: a queue that is run again would die of it again, before it came to any other."""
+        if entry.timer is not None:
+            entry.timer.cancel()
+        del self._entries[key]
 
     def _put_off(self, key: str, entry: _Entry, error: errors.FairleadError) -> float:
         again_s = backoff.doubled(entry.failures, first_s=_FIRST_RETRY_S, last_s=_LAST_RETRY_S)

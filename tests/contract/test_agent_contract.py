@@ -9,10 +9,12 @@ import os
 import socket
 import stat
 import tempfile
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import asyncinotify
+import grpc.aio
 import msgspec
 import pytest
 
@@ -26,11 +28,14 @@ from fairlead.node.engines import charlinks
 from fairlead.node.inventory import latest
 from fairlead.node.kubelet import checkpoint, devicemanager
 from fairlead.node.kubelet import registration as kubelet_registration
+from fairlead.node.publish import nodeevents
 from fairlead.plan.gpu import health
 from fairlead.store import tracerecorder
 from fairlead.store.embedded.memory import MemoryStore
 from fairlead.store.sqlite import store
+from fairlead.wire.kubelet import deviceplugin as wire
 from fairlead.wire.kubernetes import core, gpudevice, meta
+from fairlead.wire.proto import deviceplugin_pb2 as pb
 
 PATIENCE_S = 50.0
 NVIDIA = "nvidia.com/gpu"
@@ -97,6 +102,8 @@ class Home:
         self.changes: latest.Latest[int] = latest.Latest(0)
         self.devices = devicemanager.DeviceManager(checkpoint.Checkpoint(root), grace_s=60, changed=self.tick)
         self.reports: list[agent.AgentReport] = []
+        self.parts = agent.PARTS
+        self.is_kubelet_foreign = False
 
     def tick(self) -> None:
         self.changes.set(self.changes.value + 1)
@@ -118,7 +125,16 @@ class Home:
             ready.set()
 
         async with asyncio.TaskGroup() as tasks:
-            task = tasks.create_task(agent.run_agent(self.settings, self.silicon, self.store, ready=note))
+            task = tasks.create_task(
+                agent.run_agent(
+                    self.settings,
+                    self.silicon,
+                    self.store,
+                    ready=note,
+                    is_kubelet_foreign=self.is_kubelet_foreign,
+                    parts=self.parts,
+                )
+            )
             async with asyncio.timeout(PATIENCE_S):
                 await ready.wait()
             yield self.reports[-1]
@@ -286,13 +302,81 @@ async def test_a_kubelet_that_comes_and_goes_is_followed(home_folder: Path) -> N
             await home.until_capacity(2, 0)
 
 
-async def test_a_part_that_breaks_takes_the_agent_down_with_its_error(home_folder: Path) -> None:
+async def test_a_core_part_that_breaks_takes_the_agent_down_with_its_error(home_folder: Path) -> None:
     home = Home(home_folder, 1)
     await home.silicon.events.put(errors.ProtocolError("event of no known kind", reason="EventUnknown"))
     with pytest.raises(ExceptionGroup) as caught:
         await agent.run_agent(home.settings, home.silicon, None, ready=None)
     assert caught.value.subgroup(errors.ProtocolError) is not None
     assert not home.spec.exists()
+
+
+@dataclasses.dataclass
+class Broken:
+    """What an optional part does in place of its work."""
+
+    begun: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
+    released: threading.Event = dataclasses.field(default_factory=threading.Event)
+
+    async def raises(self, *_: object) -> None:
+        self.begun.set()
+        raise ValueError("a bug of this part")
+
+    async def waits(self, *_: object) -> None:
+        self.begun.set()
+        await asyncio.get_running_loop().create_future()
+
+    async def blocks(self, *_: object) -> None:
+        """Hang in more threads than a loop has by default."""
+        async with asyncio.TaskGroup() as tasks:
+            for _number in range(64):
+                tasks.create_task(asyncio.to_thread(self.released.wait))
+            self.begun.set()
+
+
+@pytest.mark.parametrize("how", ["raises", "waits", "blocks"])
+@pytest.mark.parametrize("name", [row.name for row in agent.PARTS if not row.is_core])
+async def test_the_kubelet_gets_its_devices_whatever_an_optional_part_does(
+    home_folder: Path, name: str, how: str
+) -> None:
+    home, broken = Home(home_folder, 2), Broken()
+    home.is_kubelet_foreign = True
+    run = getattr(broken, how)
+    home.parts = tuple(
+        dataclasses.replace(row, run=run, is_wanted=lambda _: True) if row.name == name else row for row in agent.PARTS
+    )
+    try:
+        async with home.kubelet(), home.agent(), asyncio.timeout(PATIENCE_S):
+            await broken.begun.wait()
+            await home.until_capacity(2, 2)
+            path = wire.target(home.settings.kubelet_folder / "fairlead-nvidia.com_gpu.sock")
+            async with grpc.aio.insecure_channel(path, options=wire.CHANNEL_OPTIONS) as channel:
+                for _ in range(20):
+                    asked = pb.ContainerAllocateRequest(devices_ids=["GPU-1"])
+                    answer = await wire.DevicePluginStub(channel).allocate(
+                        pb.AllocateRequest(container_requests=[asked]), timeout_s=PATIENCE_S
+                    )
+                    assert wire.cdi_names(answer.container_responses[0]) == (f"{NVIDIA}=GPU-1",)
+            home.silicon.count = 3  # whose spec is written in a thread
+            await home.until_capacity(3, 3)
+            await home.silicon.events.put(GPUEvent(kind=EventKind.XID, uuid=GPUUUID("GPU-0"), xid=79))
+            await home.until_capacity(3, 2)
+    finally:
+        broken.released.set()
+
+
+async def test_what_the_core_tells_an_optional_part_cannot_end_the_core(
+    home_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def describe(_: Inventory) -> dict[str, object]:
+        raise ValueError("a bug of the events part")
+
+    monkeypatch.setattr(nodeevents, "describe", describe)
+    home = Home(home_folder, 2)
+    async with home.kubelet(), home.agent():
+        await home.until_capacity(2, 2)
+        home.silicon.count = 3
+        await home.until_capacity(3, 3)
 
 
 def test_the_node_is_named_as_kubernetes_allows(monkeypatch: pytest.MonkeyPatch) -> None:

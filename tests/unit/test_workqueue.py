@@ -216,3 +216,28 @@ async def test_keys_that_are_done_are_forgotten() -> None:
             await worker.called()
         assert await worker.is_quiet()
         assert len(queue) == 0
+
+
+async def test_a_queue_that_is_run_again_goes_on_with_what_it_had_but_for_the_key_with_the_bug() -> None:
+    worker = _Recorder()
+    queue = WorkQueue("test", worker.work)
+    for key in ("running", "bug"):
+        queue.add(key)
+    queue.add("later", after_s=1000)
+
+    async def first() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(queue.run())
+            assert {await worker.called(), await worker.called()} == {"running", "bug"}
+            queue.add("running")
+            worker.answers.put_nowait(None)
+            assert await worker.called() == "running"
+            worker.answers.put_nowait(ValueError("a bug"))
+
+    with pytest.raises(ExceptionGroup):
+        await first()
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(queue.run())
+        assert {await worker.called(), await worker.called()} == {"running", "later"}
+        assert await worker.is_quiet()
+        task.cancel()

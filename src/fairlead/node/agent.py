@@ -1,34 +1,37 @@
 """The GPU node's agent as one process tree: inventory → CDI specs → device plugins → kubelet, and a record of each.
 
-`run_agent` composes the parts and owns their order. A snapshot of the inventory becomes CDI specs on disk first, then
-advertisements; a device that no spec names is advertised Unhealthy, so a full disk never hands out what an engine
-cannot resolve. Verdicts need no new spec and go straight through. Each resource has its own socket and its own task,
-started when the resource first has a device and kept from then on. Steps and events (`node.journal`), objects and
-labels (`node.publish`) go to the store through queues of their own, so a store that is slow or away delays nothing. A
-part that ends takes the agent down with its error; whoever runs the agent restarts
-it. The agent stops by cancellation and leaves neither sockets nor specs behind; but for the specs where a newer agent
-has taken over, which hands out devices by them.
+`run_agent` composes the parts of the table `PARTS` and owns their order. A snapshot of the inventory becomes CDI specs
+on disk first, then advertisements; a device that no spec names is advertised Unhealthy, so a full disk never hands out
+what an engine cannot resolve. Verdicts need no new spec and go straight through. Each resource has its own socket and
+its own task, started when the resource first has a device and kept from then on.
+
+These are the core: an error there ends the agent, and whoever runs it starts it again. Everything that only tells
+others (events, objects and labels, conditions, traces) is optional: it runs under a guard (`node.part`) that starts it
+again, reads the core's `Latest` values or queues what the core tells it, and delays nothing. The agent stops by
+cancellation and leaves neither sockets nor specs behind; but for the specs where a newer agent has taken over, which
+hands out devices by them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
+from typing import Final, ParamSpec
 
 from fairlead import errors, telemetry
 from fairlead.model.device import Device
+from fairlead.node import part
 from fairlead.node.cdi import specfiles
 from fairlead.node.deviceplugin import plugin as deviceplugin
-from fairlead.node.deviceplugin import registration
+from fairlead.node.deviceplugin import podresources, registration
 from fairlead.node.engines import charlinks, runtimecheck
-from fairlead.node.inventory import latest, monitor
-from fairlead.node.publish import nodeevents, objects
-from fairlead.node.trace import observer
+from fairlead.node.inventory import latest, monitor, pods
+from fairlead.node.publish import nodeevents, objects, podcondition
+from fairlead.node.trace import foreignkubelet
 from fairlead.plan.gpu import advertise, answer, attribution, choose
 from fairlead.plan.gpu import health as rules
 from fairlead.settings import Settings
@@ -39,6 +42,10 @@ from fairlead.wire.proto import deviceplugin_pb2 as pb
 
 SPEC_RETRY_S: Final = 2.0
 HEALTH_POLICY: Final = rules.DEFAULT
+_HANGING_S: Final = 60.0
+"""To look through a few files takes longer only where a file system hangs."""
+
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,28 +74,22 @@ async def run_agent(
     ready: Callable[[AgentReport], None] | None,
     meter: telemetry.Meter = telemetry.UNMETERED,
     is_kubelet_foreign: bool = False,
+    parts: tuple[part.Part[_Agent], ...] | None = None,
 ) -> None:
     """Run the agent until cancelled; `silicon` and `store` stay the caller's to close.
 
     Args:    store: where steps and objects go; None: nowhere.   ready: called once, when the first scan ended and its
              specs are on disk; registration goes on by itself, as long as it takes.
              is_kubelet_foreign: the kubelet records no steps of containers; the agent observes and records them.
-    Raises:  whatever ended a part; an error here is a bug or a broken machine, never a missing GPU or kubelet.
+             parts: what it is made of; None: `PARTS`.
+    Raises:  whatever ended a core part; an error here is a bug or a broken machine, never a missing GPU or kubelet.
     """
-    agent = _Agent(settings, silicon, store, meter, is_kubelet_foreign=is_kubelet_foreign)
+    part.PartThreads.install()
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(agent.folder.run(), name="kubelet folder")
-        tasks.create_task(agent.watch.run(), name="inventory")
-        tasks.create_task(agent.journal.run(), name="journal")
-        tasks.create_task(agent.check_strategy(settings.silicon.root), name="device list strategy")
-        if settings.node.char_links and not settings.silicon.simulate:
-            tasks.create_task(charlinks.serve(settings.silicon.root), name="char links")
-        if agent.publisher is not None:
-            tasks.create_task(agent.publisher.run(), name="publications")
-            tasks.create_task(agent.watch_engine_support(agent.publisher.runtime, tasks), name="engine")
-        if agent.witness is not None:
-            tasks.create_task(agent.witness.run(), name="witness")
-        await agent.offer(tasks, ready)
+        agent = _Agent(settings, silicon, store, meter, tasks, ready, is_kubelet_foreign=is_kubelet_foreign)
+        for row in PARTS if parts is None else parts:
+            if row.is_wanted(agent):
+                tasks.create_task(agent.run(row), name=row.name)
 
 
 class _Agent:
@@ -98,19 +99,22 @@ class _Agent:
         silicon: Silicon,
         store: Store | None,
         meter: telemetry.Meter,
+        tasks: asyncio.TaskGroup,
+        ready: Callable[[AgentReport], None] | None,
         *,
         is_kubelet_foreign: bool,
     ) -> None:
         self._meter = meter
+        self._tasks, self._ready = tasks, ready
+        self._guards = {row.name: part.Guard(row.name, meter=meter) for row in PARTS if not row.is_core}
+        self.settings = settings
         self.node = node_name(settings)
         self.journal = nodeevents.NodeEvents(self.node, store)
-        machine = firmware.product_name(settings.silicon.root)
-        self.publisher = objects.Publisher(self.node, store, machine=machine) if store is not None else None
         self.watch = monitor.InventoryMonitor(
             silicon,
             rescan_s=settings.silicon.rescan_s,
             policy=HEALTH_POLICY,
-            on_change=self.journal.health_changed,
+            on_change=lambda change: self._note(self.journal.health_changed, change),
             turned=lambda within_s: meter.heartbeat("inventory", within_s),
         )
         self.folder = registration.FolderWatch(settings.kubelet_folder)
@@ -123,7 +127,6 @@ class _Agent:
         )
         self.advertised: latest.Latest[tuple[advertise.Advertisement, ...]] = latest.Latest(())
         self.registered: latest.Latest[frozenset[str]] = latest.Latest(frozenset())
-        self._settings = settings.node
         self._way = answer.AllocateOptions(
             strategies=answer.parse_strategies(settings.node.device_list_strategy),
             ids=settings.node.device_id_strategy,
@@ -133,25 +136,24 @@ class _Agent:
         self._registrars: list[registration.Registrar] = []
         self._has_left_specs = asyncio.Event()
         self._topology = choose.Topology()
-        self.witness = (
-            observer.Observer(
-                settings,
-                self.node,
-                store,
-                snapshots=self.watch.snapshots,
-                advertised=self.advertised,
-                recall=self._recall,
-                records_steps=is_kubelet_foreign,
-            )
-            if store is not None
-            else None
-        )
         self._engine_problem: errors.Unavailable | None = None
         """Why this node's engine would start containers without their devices."""
         self._hardware: object = None
         self._is_spec_owed = False
+        self.of_store = _OfStore(self, store, is_kubelet_foreign=is_kubelet_foreign) if store is not None else None
 
-    async def offer(self, tasks: asyncio.TaskGroup, ready: Callable[[AgentReport], None] | None) -> None:
+    async def run(self, row: part.Part[_Agent]) -> None:
+        """Run one part, an optional one under its guard."""
+        if row.is_core:
+            await row.run(self, self._meter)
+        else:
+            await self._guards[row.name].run(functools.partial(row.run, self))
+
+    def _note(self, note: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Have the events part note something; what goes wrong there stays there."""
+        self._guards["events"].tell(note, *args, **kwargs)
+
+    async def offer(self) -> None:
         """Turn snapshots into specs and advertisements, for ever."""
         try:
             seen = 0  # the initial, empty snapshot says nothing
@@ -159,13 +161,11 @@ class _Agent:
                 seen = await self._next(seen)
                 snapshot = self.watch.snapshots.value
                 await self._ensure_specs(snapshot)
-                self._advertise(snapshot, tasks)
-                if self.publisher is not None:
-                    self.publisher.update(snapshot)
-                self.journal.inventory_seen(snapshot.inventory)
-                if ready is not None and snapshot.is_scanned:
+                self._advertise(snapshot)
+                self._note(self.journal.inventory_seen, snapshot.inventory)
+                if self._ready is not None and snapshot.is_scanned:
+                    ready, self._ready = self._ready, None
                     ready(self._report())
-                    ready = None
         finally:
             await asyncio.shield(self._leave_specs())
 
@@ -182,21 +182,24 @@ class _Agent:
         snapshot = self.watch.snapshots.value
         await self.specs.ensure(snapshot.inventory, snapshot.drivers)
 
-    async def check_strategy(self, root: Path) -> None:
+    async def check_strategy(self, meter: telemetry.Meter) -> None:
         """Tell once where nothing on this node reads what Allocate answers."""
-        problem = await asyncio.to_thread(runtimecheck.find_problem, self._way, root)
+        meter.heartbeat("engines' files", _HANGING_S)
+        problem = await asyncio.to_thread(runtimecheck.find_problem, self._way, self.settings.silicon.root)
         if problem is not None:
             telemetry.log.warning("no runtime for these devices", reason=problem.reason, error=errors.sentence(problem))
             self.journal.way_judged(problem)
 
-    async def watch_engine_support(self, runtime: latest.Latest[str], tasks: asyncio.TaskGroup) -> None:
+    async def watch_engine_support(self) -> None:
         """Keep devices back while the node's engine would ignore the only way they are handed over, for ever."""
-        async for engine in runtime.changes():
+        if self.of_store is None:
+            return
+        async for engine in self.of_store.publisher.runtime.changes():
             problem = answer.find_problem(self._way, engine)
             if (problem is None) != (self._engine_problem is None):
                 self._engine_problem = problem
-                self.journal.engine_judged(engine, problem)
-                self._advertise(self.watch.snapshots.value, tasks)
+                self._note(self.journal.engine_judged, engine, problem)
+                self._advertise(self.watch.snapshots.value)
 
     async def _next(self, seen: int) -> int:
         """Wait for another snapshot; while specs could not be written, only so long: an equal scan wakes nobody."""
@@ -228,10 +231,10 @@ class _Agent:
             self._hardware, self._is_spec_owed = hardware, False
         self._topology = choose.plan_topology(snapshot.inventory)
 
-    def _advertise(self, snapshot: monitor.Snapshot, tasks: asyncio.TaskGroup) -> None:
+    def _advertise(self, snapshot: monitor.Snapshot) -> None:
         offered = advertise.plan_advertisements(
             snapshot.inventory,
-            nvidia_resource=self._settings.resource,
+            nvidia_resource=self.settings.node.resource,
             verdicts=snapshot.verdicts,
             known=snapshot.known,
         )
@@ -243,16 +246,20 @@ class _Agent:
                 self._plugins[ad.resource] = deviceplugin.Plugin(
                     ad.resource,
                     way=self._way,
-                    told=self.witness.told if self.witness is not None else None,
+                    told=self._allocated if self.of_store is not None else None,
                     meter=self._meter,
                 )
-                tasks.create_task(self._serve(self._plugins[ad.resource]), name=f"plugin {ad.resource}")
+                self._tasks.create_task(self._serve(self._plugins[ad.resource]), name=f"plugin {ad.resource}")
             nodes = (node for driver in snapshot.drivers for node in driver.nodes)
             if self._plugins[ad.resource].update(ad, self._topology, nodes=nodes):
-                self.journal.advertised(self._plugins[ad.resource])
+                self._note(self.journal.advertised, self._plugins[ad.resource])
         self.advertised.set(offered)
 
-    def _recall(self, grant: attribution.Grant) -> pb.ContainerAllocateResponse | None:
+    def _allocated(self, call: attribution.Call) -> None:
+        if self.of_store is not None:
+            self._guards["trace"].tell(self.of_store.allocated, call)
+
+    def recall(self, grant: attribution.Grant) -> pb.ContainerAllocateResponse | None:
         plugin = self._plugins.get(grant.resource)
         return plugin.recall(grant.ids) if plugin is not None else None
 
@@ -276,12 +283,12 @@ class _Agent:
         def registered(_: str) -> None:
             self._meter.add(telemetry.REGISTRATIONS, plugin.resource)
             self.registered.set(self.registered.value | {plugin.resource})
-            self.journal.registered(plugin, endpoint.path)
+            self._note(self.journal.registered, plugin, endpoint.path)
 
         registrar = registration.Registrar(
             endpoint,
             self.folder,
-            first_wait_s=self._settings.reregister_s,
+            first_wait_s=self.settings.node.reregister_s,
             on_registered=registered,
             before_return=self._renew_specs,
             # who stands by begins once our socket is gone, and must not lose its specs to us then
@@ -289,3 +296,80 @@ class _Agent:
         )
         self._registrars.append(registrar)
         await registrar.run()
+
+
+class _OfStore:
+    """The parts that read from the store and write to it."""
+
+    def __init__(self, agent: _Agent, store: Store, *, is_kubelet_foreign: bool) -> None:
+        settings, snapshots, advertised = agent.settings, agent.watch.snapshots, agent.advertised
+        machine = firmware.product_name(settings.silicon.root)
+        self.publisher = objects.Publisher(agent.node, store, snapshots=snapshots, machine=machine)
+        self.pods = pods.Pods(agent.node, store)
+        self.holdings = podresources.Holdings(settings.pod_resources)
+        self.conditions = podcondition.PodConditions(
+            node=agent.node,
+            store=store,
+            pods=self.pods,
+            holdings=self.holdings,
+            snapshots=snapshots,
+            advertised=advertised,
+        )
+        self.trace = (
+            foreignkubelet.ForeignKubelet(
+                node=agent.node,
+                store=store,
+                pods=self.pods,
+                holdings=self.holdings,
+                advertised=advertised,
+                recall=agent.recall,
+                cdi_folder=settings.node.cdi_folder,
+            )
+            if is_kubelet_foreign
+            else None
+        )
+
+    async def follow_pods(self, _: telemetry.Meter) -> None:
+        """Follow this node's pods for ever; it waits for the store alone, whose watches have limits of their own."""
+        await self.pods.run()
+
+    def allocated(self, call: attribution.Call) -> None:
+        """Take in what a plugin answered: the kubelet's list is about to change."""
+        if self.trace is not None:
+            self.trace.told(call)
+        else:
+            self.holdings.ask()
+
+
+def _of_store(name: str, find: Callable[[_OfStore], part.Run | None]) -> part.Part[_Agent]:
+    """Return the row of an optional part that there is only where the agent has a store, and `find` finds it there."""
+
+    def found(agent: _Agent) -> part.Run | None:
+        return find(agent.of_store) if agent.of_store is not None else None
+
+    async def run(agent: _Agent, meter: telemetry.Meter) -> None:
+        if (work := found(agent)) is not None:
+            await work(meter)
+
+    return part.Part(name=name, run=run, is_wanted=lambda agent: found(agent) is not None)
+
+
+PARTS: Final[tuple[part.Part[_Agent], ...]] = (
+    part.Part(name="kubelet folder", is_core=True, run=lambda agent, _: agent.folder.run()),
+    part.Part(name="inventory", is_core=True, run=lambda agent, _: agent.watch.run()),
+    part.Part(name="device plugin", is_core=True, run=lambda agent, _: agent.offer()),
+    part.Part(name="engine support", is_core=True, run=lambda agent, _: agent.watch_engine_support()),
+    part.Part(name="events", run=lambda agent, meter: agent.journal.run(meter)),
+    part.Part(name="strategy", run=lambda agent, meter: agent.check_strategy(meter)),
+    part.Part(
+        name="char links",
+        run=lambda agent, meter: charlinks.serve(agent.settings.silicon.root, meter),
+        is_wanted=lambda agent: agent.settings.node.char_links and not agent.settings.silicon.simulate,
+    ),
+    _of_store("publications", lambda found: found.publisher.run),
+    _of_store("pods", lambda found: found.follow_pods),
+    _of_store("pod resources", lambda found: found.holdings.run),
+    _of_store("conditions", lambda found: found.conditions.run),
+    _of_store("trace", lambda found: found.trace.run if found.trace is not None else None),
+)
+"""What the agent is made of. Names stand in its log (`role`) and in `fairlead_part_failures_total`."""

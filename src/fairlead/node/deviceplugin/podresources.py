@@ -27,6 +27,8 @@ SLOW_S: Final = 30.0
 GAP_S: Final = 0.02
 """Shortest time between looks; kubelets answer 100 a second."""
 RETRY_S: Final = 1.0
+_HANGING_S: Final = 60.0
+"""A call that takes longer hangs: it has a limit of its own."""
 
 
 class Client:
@@ -91,11 +93,12 @@ class Holdings:
             self._due = at
             self._asked.set()
 
-    async def run(self) -> None:
+    async def run(self, meter: telemetry.Meter = telemetry.UNMETERED) -> None:
         """Ask for ever."""
         client = Client(self._socket)
         try:
             while True:
+                meter.heartbeat("pod resources", SLOW_S + _HANGING_S)
                 wait_s = await self._look(client)
                 await asyncio.sleep(GAP_S)
                 await self._wait(wait_s)

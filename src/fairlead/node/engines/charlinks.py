@@ -25,6 +25,8 @@ from fairlead.silicon.pci import pci
 
 _NVIDIA: Final = 0x10DE
 _RESCAN_S: Final = 60.0
+_HANGING_S: Final = 60.0
+"""A look at /dev and /sys takes longer only where a file system hangs."""
 _MASK: Final = (
     asyncinotify.Mask.CREATE | asyncinotify.Mask.DELETE | asyncinotify.Mask.MOVE | asyncinotify.Mask.ATTRIB
 ) | asyncinotify.Mask.ONLYDIR
@@ -88,13 +90,16 @@ def apply(root: Path, decision: charlinks.Decision) -> None:
         raise errors.Unavailable(message, reason="CharLinkRefused", hint="run as root") from error
 
 
-async def keep(root: Path, *, ahead: bool = False) -> AsyncGenerator[charlinks.Decision, None]:
+async def keep(
+    root: Path, *, ahead: bool = False, meter: telemetry.Meter = telemetry.UNMETERED
+) -> AsyncGenerator[charlinks.Decision, None]:
     """Bring the links up to date now and after every change below /dev, yielding what was done; never ends.
 
     Raises: Unavailable: as `apply`.
     """
     with asyncinotify.Inotify() as inotify:
         while True:
+            meter.heartbeat("char links", _RESCAN_S + _HANGING_S)
             # Watch first, look second: what changes in between is told again, not lost.
             for name in ("dev", "dev/nvidia-caps", "dev/nvidia-caps-imex-channels"):
                 with contextlib.suppress(OSError):  # not there (yet); /dev tells when it comes
@@ -123,7 +128,7 @@ def find_place(root: Path, *, here: Path = Path("/")) -> Path | None:
     return here if is_the_hosts and os.access(dev, os.W_OK) else None
 
 
-async def serve(root: Path) -> None:
+async def serve(root: Path, meter: telemetry.Meter = telemetry.UNMETERED) -> None:
     """Keep the links of the host whose root is seen at `root`, for ever; return at once where `find_place` says so.
 
     A folder that refuses is logged and left: containers start without the links, too.
@@ -132,7 +137,7 @@ async def serve(root: Path) -> None:
     if place is None:
         return
     try:
-        async with aclosing(keep(place)) as decisions:
+        async with aclosing(keep(place, meter=meter)) as decisions:
             async for decision in decisions:
                 count = len(decision.make) + len(decision.remove)
                 telemetry.log.info("char links changed", path=str(place / "dev/char"), count=count)

@@ -31,6 +31,8 @@ from fairlead.wire.kubernetes import core
 LIMIT: Final = 1000
 """Steps that may wait for the store."""
 _FIRST_WAIT_S, _LAST_WAIT_S = 0.5, 30.0
+_HANGING_S: Final = 300.0
+"""One try and its wait take longer than this only where the store hangs: its calls have their own, shorter limits."""
 
 
 class NodeEvents:
@@ -41,27 +43,34 @@ class NodeEvents:
         self._node = core.ObjectReference(api_version="v1", kind="Node", name=node)
         self._store = store
         self._chance = chance
-        self._steps: deque[TraceStep] = deque()
+        self._steps: deque[tuple[str, TraceStep]] = deque()
+        """With the name that each event will have: a step that is tried again is the same event."""
         self._more = asyncio.Event()
         self._found: dict[str, object] = {}
         self._sockets: dict[str, Path] = {}
         self._ids: dict[str, tuple[str, ...]] = {}
 
-    async def run(self) -> None:
-        """Record for ever."""
+    async def run(self, meter: telemetry.Meter = telemetry.UNMETERED) -> None:
+        """Record for ever; a run that ended in the middle of a step is followed by one that begins with it."""
         while True:
-            await self._more.wait()
-            self._more.clear()
-            while self._steps:
-                await self._keep(self._steps.popleft())
+            if not self._steps:
+                self._more.clear()
+                meter.heartbeat("events", None)
+                await self._more.wait()
+            first = self._steps[0]
+            await self._keep(*first, meter)
+            if self._steps and self._steps[0] is first:  # else it was let go meanwhile
+                self._steps.popleft()
 
-    async def _keep(self, step: TraceStep) -> None:
+    async def _keep(self, name: str, step: TraceStep, meter: telemetry.Meter) -> None:
         if self._store is None:
             return
-        name, waits = uuid.uuid4().hex, Backoff(first_s=_FIRST_WAIT_S, last_s=_LAST_WAIT_S, chance=self._chance)
+        waits = Backoff(first_s=_FIRST_WAIT_S, last_s=_LAST_WAIT_S, chance=self._chance)
+        meter.heartbeat("events", _HANGING_S)
         await self._learn_uid(self._store)
         while not await tracerecorder.record(self._store, self._node, step, host=self._node.name, once=name):
             await asyncio.sleep(waits.next())
+            meter.heartbeat("events", _HANGING_S)
             await self._learn_uid(self._store)
 
     async def _learn_uid(self, store: Store) -> None:
@@ -137,11 +146,12 @@ class NodeEvents:
         self, layer: str, reason: str, message: str, facts: dict[str, object], *, is_warning: bool = False
     ) -> None:
         if len(self._steps) >= LIMIT:
-            lost = self._steps.popleft()
+            _, lost = self._steps.popleft()
             telemetry.log.warning("step not recorded", reason="TooManySteps", error=lost.message)
-        self._steps.append(
-            TraceStep(layer=layer, reason=reason, message=message, at=time.time(), facts=facts, is_warning=is_warning)
+        step = TraceStep(
+            layer=layer, reason=reason, message=message, at=time.time(), facts=facts, is_warning=is_warning
         )
+        self._steps.append((uuid.uuid4().hex, step))
         self._more.set()
 
 

@@ -1,14 +1,14 @@
 """What a node's agent tells the cluster about its GPUs: GPUDevice objects, and labels on its Node.
 
-The agent hands over snapshots and waits for nothing. Everything else is level-triggered: the Node and this node's
-GPUDevices are followed, what should be is planned (`plan.gpudevice`, `plan.label`), and each object that differs is a
-key of a work queue, brought up to date by its own worker with back-off. While the API server is away nothing is lost,
-because nothing is queued but names: what is written after its return is what is true then. Objects belong to their
-Node, so a cluster's garbage collector removes them with it.
+The inventory's snapshots are followed, and nobody waits for this part. Everything else is level-triggered: the Node and
+this node's GPUDevices are followed, what should be is planned (`plan.gpudevice`, `plan.label`), and each object that
+differs is a key of a work queue, brought up to date by its own worker with back-off. While the API server is away
+nothing is lost, because nothing is queued but names: what is written after its return is what is true then. Objects
+belong to their Node, so a cluster's garbage collector removes them with it.
 
 Others write here too, and nobody is fought: what another writer changed behind our back is put right after a pause, not
 at once (two agents are alive for a moment in every rolling update), and the `Unknown` that the controller writes stands
-until the node is ready again. Holders in the status are `node.attribution`'s; events about health are `node.journal`'s.
+until the node is ready again. Holders in the status are written by `podcondition`, events about health by `nodeevents`.
 """
 
 from __future__ import annotations
@@ -39,11 +39,21 @@ _LABELS: Final = "/labels"
 class Publisher:
     """Keeps one node's publications true."""
 
-    def __init__(self, node: str, store: Store, *, machine: str = "", drift_s: float = DRIFT_S) -> None:
+    def __init__(
+        self,
+        node: str,
+        store: Store,
+        *,
+        snapshots: latest.Latest[monitor.Snapshot],
+        machine: str = "",
+        drift_s: float = DRIFT_S,
+    ) -> None:
         """Prepare; nothing is read or written before `run`.
 
-        Args: machine: product name of the machine, for its label; empty: not known.
+        Args: snapshots: what is to be published.   machine: product name of the machine, for its label; empty: not
+              known.
         """
+        self._snapshots = snapshots
         self._name = node
         self._store = store
         self._machine = machine
@@ -63,15 +73,11 @@ class Publisher:
         """What the last write of each key was to bring about: the same still wanted and not there is somebody else's
         doing, or a failure that the queue tries again by itself."""
 
-    def update(self, snapshot: monitor.Snapshot) -> None:
-        """Publish this from now on; returns at once."""
-        self._snapshot = snapshot
-        self._look()
-
-    async def run(self) -> None:
+    async def run(self, meter: telemetry.Meter = telemetry.UNMETERED) -> None:
         """Keep publications true for ever."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._queue.run(), name="publish")
+            tasks.create_task(self._queue.run(meter), name="publish")
+            tasks.create_task(self._follow_snapshots(), name="publish: snapshots")
             tasks.create_task(self._follow_node(), name="publish: node")
             tasks.create_task(self._follow_devices(), name="publish: devices")
             await asyncio.sleep(NODE_WAIT_S)
@@ -79,6 +85,11 @@ class Publisher:
                 telemetry.log.warning("no Node object of this name, nothing is published", node=self._name)
 
     # what is there
+
+    async def _follow_snapshots(self) -> None:
+        async for snapshot in self._snapshots.changes():
+            self._snapshot = snapshot
+            self._look()
 
     async def _follow_node(self) -> None:
         selector = Selector(fields={"metadata.name": self._name})

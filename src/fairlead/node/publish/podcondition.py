@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from fairlead import errors
+from fairlead import errors, telemetry
 from fairlead.backoff import Backoff
 from fairlead.model.ids import GPUUUID, DeviceID
 from fairlead.model.step import TraceStep
@@ -56,10 +56,10 @@ class PodConditions:
         self._waits: dict[GPUUUID, Backoff] = {}
         pods.listen(self._pod_changed)
 
-    async def run(self) -> None:
+    async def run(self, meter: telemetry.Meter = telemetry.UNMETERED) -> None:
         """Keep marks true for ever."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._queue.run(), name="marking")
+            tasks.create_task(self._queue.run(meter), name="marking")
             tasks.create_task(self._follow_health(), name="marking: health")
             async for _ in self._holdings.latest.changes():
                 self._look()

@@ -18,7 +18,7 @@ import contextlib
 import dataclasses
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -27,9 +27,10 @@ from fairlead import errors, telemetry
 from fairlead.kernel import readback
 from fairlead.model.step import TraceStep
 from fairlead.node.deviceplugin import podresources
-from fairlead.node.inventory import pods
+from fairlead.node.inventory import latest, pods
 from fairlead.node.isolation import edits
 from fairlead.node.trace import containerwatch, steps
+from fairlead.plan.gpu import advertise
 from fairlead.plan.gpu import attribution as plan
 from fairlead.plan.gpu.attribution import Attempt, Grant
 from fairlead.store import tracerecorder
@@ -91,17 +92,17 @@ class ForeignKubelet:
         store: Store,
         pods: pods.Pods,
         holdings: podresources.Holdings,
-        resources: Callable[[], Sequence[str]],
+        advertised: latest.Latest[tuple[advertise.Advertisement, ...]],
         recall: Callable[[Grant], pb.ContainerAllocateResponse | None],
         cdi_folder: Path,
     ) -> None:
         """Take the sources.
 
-        Args:    resources: those we serve.   recall: what a plugin answers for a grant now, where nobody remembers
+        Args:    advertised: what we serve.   recall: what a plugin answers for a grant now, where nobody remembers
                  what it answered then; None: it cannot tell.
         """
         self._node, self._store, self._pods, self._holdings = node, store, pods, holdings
-        self._resources, self._recall, self._cdi_folder = resources, recall, cdi_folder
+        self._advertised, self._recall, self._cdi_folder = advertised, recall, cdi_folder
         self._calls: deque[plan.Call] = deque(maxlen=CALLS)
         self._memories: dict[str, _Memory] = {}
         self._began = time.time()
@@ -114,11 +115,12 @@ class ForeignKubelet:
         self._calls.append(call)
         self._holdings.ask()
 
-    async def run(self) -> None:
+    async def run(self, meter: telemetry.Meter = telemetry.UNMETERED) -> None:
         """Observe for ever."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._queue.run(), name="attribution")
+            tasks.create_task(self._queue.run(meter), name="attribution")
             tasks.create_task(self._watcher.run(), name="sight")
+            tasks.create_task(self._follow_resources(), name="resources")
             async for _ in self._holdings.latest.changes():
                 for uid in self._memories:
                     self._queue.add(uid)
@@ -137,10 +139,17 @@ class ForeignKubelet:
         self._holdings.ask()
         self._queue.add(uid)
 
-    def look_again(self) -> None:
-        """Look at every pod again: what we serve has changed."""
-        for pod in self._pods.all():
-            self._pod_changed(pod, is_gone=False)
+    def _resources(self) -> tuple[str, ...]:
+        return tuple(one.resource for one in self._advertised.value)
+
+    async def _follow_resources(self) -> None:
+        """Look at every pod again whenever what we serve has changed."""
+        known: tuple[str, ...] = ()
+        async for _ in self._advertised.changes():
+            if self._resources() != known:
+                known = self._resources()
+                for pod in self._pods.all():
+                    self._pod_changed(pod, is_gone=False)
 
     def _is_old(self, pod: core.Pod) -> bool:
         """Tell whether a pod had ended long before this agent began: its events may have been let go already."""

@@ -12,7 +12,7 @@ import pytest
 from fairlead import errors
 from fairlead.model.gpu import GPU, Driver, Inventory, Vendor
 from fairlead.model.ids import GPUUUID
-from fairlead.node.inventory import monitor
+from fairlead.node.inventory import latest, monitor
 from fairlead.node.publish import objects
 from fairlead.plan.gpu import health
 from fairlead.store import port
@@ -122,13 +122,12 @@ class World:
         self.inner = self.store.inner
 
     @contextlib.asynccontextmanager
-    async def publishing(self, first: monitor.Snapshot | None = None) -> AsyncIterator[objects.Publisher]:
-        publisher = objects.Publisher(NODE, self.store, machine="DGX H100")
+    async def publishing(self, first: monitor.Snapshot | None = None) -> AsyncIterator[latest.Latest[monitor.Snapshot]]:
+        snapshots = latest.Latest(first or monitor.Snapshot())
+        publisher = objects.Publisher(NODE, self.store, snapshots=snapshots, machine="DGX H100")
         async with asyncio.TaskGroup() as tasks:
             task = tasks.create_task(publisher.run())
-            if first is not None:
-                publisher.update(first)
-            yield publisher
+            yield snapshots
             task.cancel()
 
     async def devices(self) -> dict[str, GPUDevice]:
@@ -183,33 +182,33 @@ async def test_labels_are_set_beside_those_of_others(world: World) -> None:
 
 @scenario
 async def test_nothing_more_is_asked_once_all_is_true(world: World) -> None:
-    async with world.publishing(snapshot()) as publisher:
+    async with world.publishing(snapshot()) as snapshots:
         await asyncio.sleep(SETTLED_S)
         before = world.store.calls
         for _ in range(100):
-            publisher.update(snapshot())
+            snapshots.set(snapshot())
             await asyncio.sleep(30)
         assert world.store.calls == before
 
 
 @scenario
 async def test_health_goes_and_comes_back(world: World) -> None:
-    async with world.publishing(snapshot()) as publisher:
+    async with world.publishing(snapshot()) as snapshots:
         await asyncio.sleep(SETTLED_S)
-        publisher.update(snapshot(broken=(0,)))
+        snapshots.set(snapshot(broken=(0,)))
         await asyncio.sleep(SETTLED_S)
         assert await world.healths() == {"gpu-0": "Unhealthy", "gpu-1": "Healthy"}
-        publisher.update(snapshot())
+        snapshots.set(snapshot())
         await asyncio.sleep(SETTLED_S)
         assert await world.healths() == {"gpu-0": "Healthy", "gpu-1": "Healthy"}
 
 
 @scenario
 async def test_a_flapping_gpu_ends_as_it_is_last_seen(world: World) -> None:
-    async with world.publishing(snapshot()) as publisher:
+    async with world.publishing(snapshot()) as snapshots:
         await asyncio.sleep(SETTLED_S)
         for i in range(21):
-            publisher.update(snapshot(broken=(0,) if i % 2 else ()))
+            snapshots.set(snapshot(broken=(0,) if i % 2 else ()))
             await asyncio.sleep(0.0007 * (i % 4))
         await asyncio.sleep(SETTLED_S)
         assert (await world.healths())["gpu-0"] == "Healthy"
@@ -241,10 +240,10 @@ async def test_a_node_that_comes_late_is_waited_for(world: World) -> None:
 
 @scenario
 async def test_a_node_that_was_deleted_is_not_made_again_by_its_labels(world: World) -> None:
-    async with world.publishing(snapshot()) as publisher:
+    async with world.publishing(snapshot()) as snapshots:
         await asyncio.sleep(SETTLED_S)
         await world.inner.delete(core.Node, NODE)
-        publisher.update(snapshot(1, product="NVIDIA L40S"))
+        snapshots.set(snapshot(1, product="NVIDIA L40S"))
         await asyncio.sleep(60)
         assert (await world.inner.list(core.Node)).items == ()
         assert await world.devices() == {}
@@ -259,14 +258,14 @@ def test_while_the_store_is_away_nothing_is_lost_and_little_is_asked(minutes: in
     async def run() -> None:
         world = World()
         await world.inner.create(node())
-        async with world.publishing(snapshot(3)) as publisher:
+        async with world.publishing(snapshot(3)) as snapshots:
             await asyncio.sleep(SETTLED_S)
             world.store.is_away = True
             before = world.store.calls
             for i in range(minutes * 2):
-                publisher.update(snapshot(3, broken=(i % 3,)))
+                snapshots.set(snapshot(3, broken=(i % 3,)))
                 await asyncio.sleep(30)
-            publisher.update(snapshot(2, broken=(1,)))
+            snapshots.set(snapshot(2, broken=(1,)))
             assert world.store.calls - before < 60 + 20 * minutes
             world.store.is_away = False
             await asyncio.sleep(40)  # the longest wait of a queue
@@ -321,13 +320,13 @@ async def test_the_controllers_unknown_stands_until_the_node_is_ready(world: Wor
 
 @scenario
 async def test_holders_that_others_write_stay(world: World) -> None:
-    async with world.publishing(snapshot()) as publisher:
+    async with world.publishing(snapshot()) as snapshots:
         await asyncio.sleep(SETTLED_S)
         device = (await world.devices())["gpu-0"]
         holders = (gpudevice.Holder(namespace="team", pod="train"),)
         status = msgspec.structs.replace(device.status, holders=holders)
         await world.inner.update_status(msgspec.structs.replace(device, status=status))
-        publisher.update(snapshot(broken=(0,), product="NVIDIA L40S"))
+        snapshots.set(snapshot(broken=(0,), product="NVIDIA L40S"))
         await asyncio.sleep(SETTLED_S)
         device = (await world.devices())["gpu-0"]
         assert (device.status.holders, device.status.health) == (holders, "Unhealthy")

@@ -17,9 +17,10 @@ from fairlead import errors
 from fairlead.model.ids import DeviceID
 from fairlead.model.step import TraceStep
 from fairlead.node.deviceplugin import podresources
-from fairlead.node.inventory import pods
+from fairlead.node.inventory import latest, pods
 from fairlead.node.trace import foreignkubelet
 from fairlead.plan import trace
+from fairlead.plan.gpu import advertise
 from fairlead.plan.gpu.attribution import Call, Grant, Holding, Preference
 from fairlead.store import tracerecorder
 from fairlead.store.embedded.memory import MemoryStore
@@ -70,7 +71,7 @@ class Node:
             store=self.store,
             pods=followed,
             holdings=holdings,
-            resources=lambda: (GPU,),
+            advertised=latest.Latest((advertise.Advertisement(resource=GPU, kind=GPU, devices=()),)),
             recall=recall,
             cdi_folder=self.folder,
         )
