@@ -128,6 +128,9 @@ class KubeletSettings:
     endpoint_grace_s: float = row(
         300.0, unit="s", text="how long a vanished plugin's capacity is kept, at zero healthy"
     )
+    plugin_timeout_s: float = row(
+        30.0, unit="s", text="longest time for one call of a device plugin; its pods then fail with PluginTimeout"
+    )
     max_pods: int = row(110, text="pods this node runs at once")
 
 

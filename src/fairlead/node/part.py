@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final, Generic, ParamSpec, TypeVar
 
 from fairlead import errors, telemetry
+from fairlead.backoff import Backoff
 
 P = ParamSpec("P")
 A = TypeVar("A")
@@ -125,15 +126,14 @@ class Guard:
     async def run(self, run: Run) -> None:
         """Run the part until it returns by itself; whatever it raises restarts it."""
         loop = asyncio.get_running_loop()
-        wait_s = self._first_wait_s
+        waits = Backoff(first_s=self._first_wait_s, last_s=LAST_WAIT_S, jitter=0)
         while True:
             began = loop.time()
             if await self._run_once(run):
                 return
             if loop.time() - began > LAST_WAIT_S:
-                wait_s = self._first_wait_s
-            await asyncio.sleep(wait_s)
-            wait_s = min(LAST_WAIT_S, 2 * wait_s)
+                waits.reset()
+            await asyncio.sleep(waits.next())
 
     async def _run_once(self, run: Run) -> bool:
         """Run the part once; returns whether it is done."""

@@ -4,48 +4,36 @@ Follows the real one: a resource's devices are the full list last sent by its ne
 healthy ones nobody holds; the plugin is asked for a preference, then for the allocation; the answer is kept and used
 again when a container restarts. A plugin whose stream ends leaves its devices unhealthy at once and its capacity for a
 grace time. Devices an init container held are used again by the containers after it.
+
+Allocation is one at a time for each resource, so a plugin that hangs delays no other resource's pods. Every change of
+the books is written to the checkpoint, in a thread, before anybody is told of it.
 Source: Kubernetes pkg/kubelet/cm/devicemanager (manager.go, endpoint.go).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Final
 
-import grpc.aio
 import msgspec
 
 from fairlead import errors, telemetry
+from fairlead.node.kubelet import endpoint as plugin
 from fairlead.node.kubelet.checkpoint import Checkpoint, Grant
 from fairlead.plan.pod import admission
 from fairlead.wire.kubelet import deviceplugin
 from fairlead.wire.kubernetes import core, quantity
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 
-_DIAL_S = 10.0
-_PRE_START_S = 30.0
-Answer = TypeVar("Answer")
-
-
-@dataclass(slots=True)
-class Endpoint:
-    """One registered plugin, alive or gone."""
-
-    resource: str
-    channel: grpc.aio.Channel
-    stub: deviceplugin.DevicePluginStub
-    options: pb.DevicePluginOptions
-    devices: dict[str, bool] = field(default_factory=dict)
-    """Device id to healthy, in advertised order."""
-    has_listed: bool = False
-    """Whether `devices` is its own list; before that it may be what the plugin before it left."""
-    registered_at: float = field(default_factory=time.monotonic)
-    gone_at: float | None = None
-    """Set before its channel is closed: while it is None the channel takes calls."""
+PLUGIN_TIMEOUT_S: Final = 30.0
+Books = Mapping[tuple[str, str, str], Grant]
+"""By pod uid, container and resource."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,17 +50,31 @@ class Choice:
 
 
 class DeviceManager:
-    """The books of one node. All methods run on the event loop; allocation is one at a time."""
+    """The books of one node. All methods run on the event loop; allocation is one at a time for each resource."""
 
-    def __init__(self, checkpoint: Checkpoint, *, grace_s: float, changed: Callable[[], None]) -> None:
-        """Take the durable books; `changed` is called whenever capacity may differ."""
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        *,
+        grace_s: float,
+        changed: Callable[[], None],
+        plugin_timeout_s: float = PLUGIN_TIMEOUT_S,
+    ) -> None:
+        """Take the durable books.
+
+        Args: grace_s: how long a vanished plugin's capacity is kept.   changed: called whenever capacity may differ.
+              plugin_timeout_s: how long one call of a plugin may take.
+        """
         self._checkpoint = checkpoint
         self._grace_s = grace_s
         self._changed = changed
-        self._endpoints: dict[str, Endpoint] = {}
-        self._grants: dict[tuple[str, str, str], Grant] = {}
-        self._lock = asyncio.Lock()
-        self._new: asyncio.Queue[Endpoint] = asyncio.Queue()
+        self._timeout_s = plugin_timeout_s
+        self._endpoints: dict[str, plugin.Endpoint] = {}
+        self._grants: Books = {}
+        # By name and not by endpoint: nobody asks the plugin that comes anew while a call of the old one is under way.
+        self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+        self._writing = asyncio.Lock()
+        self._new: asyncio.Queue[plugin.Endpoint] = asyncio.Queue()
 
     def load(self) -> bool:
         """Read the checkpoint; returns False where it was damaged and the books must be rebuilt by `restore`."""
@@ -102,17 +104,7 @@ class DeviceManager:
             message = f'device plugin endpoint "{request.endpoint}" is not the name of a file in {folder}'
             raise errors.Invalid(message, reason="EndpointInvalid")
         address = deviceplugin.target(folder / request.endpoint)
-        channel = grpc.aio.insecure_channel(address, options=deviceplugin.CHANNEL_OPTIONS)
-        stub = deviceplugin.DevicePluginStub(channel)
-        try:
-            async with asyncio.timeout(_DIAL_S):
-                await channel.channel_ready()
-                options = await stub.options()
-        except (TimeoutError, errors.FairleadError) as error:
-            await channel.close()
-            message = f"device plugin endpoint {request.endpoint} of {request.resource_name} does not answer"
-            raise errors.Unavailable(message, reason="PluginUnreachable") from error
-        endpoint = Endpoint(resource=request.resource_name, channel=channel, stub=stub, options=options)
+        endpoint = await plugin.Endpoint.dial(request.resource_name, address, timeout_s=self._timeout_s)
         await self._new.put(endpoint)
         telemetry.log.info("device plugin registered", resource=request.resource_name, path=request.endpoint)
         return pb.Empty()
@@ -126,14 +118,14 @@ class DeviceManager:
                 self._adopt(endpoint)
                 tasks.create_task(self._follow(endpoint), name=f"plugin {endpoint.resource}")
 
-    def _adopt(self, endpoint: Endpoint) -> None:
+    def _adopt(self, endpoint: plugin.Endpoint) -> None:
         """Make the newest plugin of a resource the one in use; the list of the last one stands until it speaks."""
         old = self._endpoints.get(endpoint.resource)
         if old is not None:
             endpoint.devices = dict.fromkeys(old.devices, False)
         self._endpoints[endpoint.resource] = endpoint
 
-    async def _follow(self, endpoint: Endpoint) -> None:
+    async def _follow(self, endpoint: plugin.Endpoint) -> None:
         try:
             async for answer in endpoint.stub.list_and_watch():
                 endpoint.devices = {item.ID: item.health == deviceplugin.HEALTHY for item in answer.devices}
@@ -195,24 +187,39 @@ class DeviceManager:
         Args:    record: awaited once for each fresh choice, with the container's name.
         Raises:  Insufficient: fewer healthy free devices than asked; FairleadError: the plugin refuses.
         """
-        async with self._lock:
-            reusable: dict[str, set[str]] = {}
-            for is_init, item in _in_order(pod.spec):
-                for resource, count in device_requests(item):
-                    grant = self._grants.get((pod.metadata.uid, item.name, resource))
-                    if grant is None:
+        reusable: dict[str, set[str]] = {}
+        for is_init, item in _in_order(pod.spec):
+            for resource, count in device_requests(item):
+                grant = self._grants.get((pod.metadata.uid, item.name, resource))
+                if grant is None:
+                    async with self._turn(resource):
                         choice = await self._choose(pod, item.name, resource, count, reusable.get(resource, set()))
                         grant = choice.grant
-                        self._keep(grant)
-                        await record(item.name, choice)
-                    elif grant.device_ids and not grant.response:
-                        grant = await self._ask_again(grant)
-                    pool = reusable.setdefault(resource, set())
-                    pool.update(grant.device_ids) if is_init else pool.difference_update(grant.device_ids)
-            for grant in self.held(pod.metadata.uid):
-                if grant.device_ids and not grant.response:  # given while the container ran, and not in its requests
-                    await self._ask_again(grant)
-            return self.held(pod.metadata.uid)
+                        await self._keep(grant)
+                    await record(item.name, choice)
+                elif grant.device_ids and not grant.response:
+                    grant = await self._fetch(grant)
+                pool = reusable.setdefault(resource, set())
+                pool.update(grant.device_ids) if is_init else pool.difference_update(grant.device_ids)
+        for grant in self.held(pod.metadata.uid):
+            if grant.device_ids and not grant.response:  # given while the container ran, and not in its requests
+                await self._fetch(grant)
+        return self.held(pod.metadata.uid)
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, resource: str, *, is_asking: bool = True) -> AsyncIterator[None]:
+        """Wait until no other pod's call to the resource's plugin is under way, and keep others out of the block.
+
+        Raises: Unavailable (`PluginTimeout`): the call that was waited for was not answered, nor would ours be. Every
+                pod that waits has its reason when the first one has; those that come later try again.
+        """
+        turn = self._turns.setdefault(resource, asyncio.Lock())
+        came = time.monotonic()
+        async with turn:
+            endpoint = self._endpoints.get(resource)
+            if is_asking and endpoint is not None and endpoint.silent_at > came:
+                raise endpoint.unanswered("another pod's call")
+            yield
 
     async def give(self, pod_uid: str, container: str, resource: str, device: str) -> Grant:
         """Give a running container one more device; idempotent. Returns all it then holds of the resource.
@@ -220,7 +227,7 @@ class DeviceManager:
         Raises: NotFound: no such device; Conflict (`DeviceHeld`): another container has it; DeviceFault: it is not
                 healthy; Unavailable: no plugin, or the books cannot be written.
         """
-        async with self._lock:
+        async with self._turn(resource):
             old = self._grant(pod_uid, container, resource)
             if device in old.device_ids:
                 return await self._ask_again(old) if not old.response else old
@@ -245,7 +252,7 @@ class DeviceManager:
         plugin is there to answer for the rest, the device is free nevertheless and the answer is fetched when needed.
         Raises: Unavailable: the books cannot be written.
         """
-        async with self._lock:
+        async with self._turn(resource, is_asking=False):
             old = self._grant(pod_uid, container, resource)
             if device not in old.device_ids:
                 return old
@@ -257,7 +264,7 @@ class DeviceManager:
                 except errors.Unavailable as error:
                     if error.reason == "StateWriteFailed":
                         raise
-            self._keep(rest)
+            await self._keep(rest)
             return rest
 
     async def answered(self, pod_uid: str, container: str) -> tuple[Grant, ...]:
@@ -265,43 +272,52 @@ class DeviceManager:
 
         Raises: Unavailable: no plugin to ask, or the books cannot be written.
         """
-        async with self._lock:
-            held = [grant for grant in self.held(pod_uid) if grant.container == container]
-            return tuple([one if one.response or not one.device_ids else await self._ask_again(one) for one in held])
+        held = [grant for grant in self.held(pod_uid) if grant.container == container]
+        return tuple([one if one.response or not one.device_ids else await self._fetch(one) for one in held])
 
     async def answer_without(self, pod_uid: str, container: str, resource: str, device: str) -> Grant:
         """Return what a container would hold of a resource without one device; the books stay. Raises: Unavailable."""
         old = self._grant(pod_uid, container, resource)
         left = tuple(name for name in old.device_ids if name != device)
-        response = await _allocate(self._alive(resource, device), left) if left else b""
+        response = await self._alive(resource, device).allocate(left) if left else b""
         return msgspec.structs.replace(old, device_ids=left, response=response)
 
     def _grant(self, pod_uid: str, container: str, resource: str) -> Grant:
         nothing = Grant(pod_uid=pod_uid, container=container, resource=resource, device_ids=(), response=b"")
         return self._grants.get((pod_uid, container, resource), nothing)
 
-    def _alive(self, resource: str, device: str) -> Endpoint:
+    def _alive(self, resource: str, device: str) -> plugin.Endpoint:
         endpoint = self._endpoints.get(resource)
         if endpoint is None or endpoint.gone_at is not None:
             message = f'no plugin of {resource} to ask for device "{device}"'
-            raise errors.Unavailable(message, reason="PluginUnreachable")
+            raise errors.Unavailable(message, reason=plugin.UNREACHABLE)
         return endpoint
+
+    async def _fetch(self, grant: Grant) -> Grant:
+        """Ask again in the resource's turn."""
+        async with self._turn(grant.resource):
+            return await self._ask_again(grant)
 
     async def _ask_again(self, grant: Grant) -> Grant:
         """Fetch the plugin's answer for devices whose number has changed, or whose answer the books have lost."""
         endpoint = self._alive(grant.resource, ", ".join(grant.device_ids))
-        response = await _allocate(endpoint, grant.device_ids)
+        response = await endpoint.allocate(grant.device_ids)
         full = msgspec.structs.replace(grant, response=response, must_pre_start=endpoint.options.pre_start_required)
-        self._keep(full)
+        await self._keep(full)
         return full
 
-    def _keep(self, grant: Grant) -> None:
+    async def _keep(self, grant: Grant) -> None:
         """Write the grant down before anybody is told of it; a refused write leaves the books as they were."""
         telemetry.crash_point("devicemanager.before-checkpoint")
-        grants = {**self._grants, (grant.pod_uid, grant.container, grant.resource): grant}
-        self._checkpoint.save(grants)
-        self._grants = grants
+        await self._write(lambda grants: {**grants, (grant.pod_uid, grant.container, grant.resource): grant})
         telemetry.crash_point("devicemanager.after-checkpoint")
+
+    async def _write(self, change: Callable[[Books], Books]) -> None:
+        """Change the books as one step: on disk, in a thread because that takes an fsync, then in memory."""
+        async with self._writing:
+            grants = change(self._grants)
+            await asyncio.to_thread(self._checkpoint.save, grants)
+            self._grants = grants
 
     async def _choose(self, pod: core.Pod, container: str, resource: str, count: int, reusable: set[str]) -> Choice:
         endpoint = self._endpoints.get(resource)
@@ -316,10 +332,10 @@ class DeviceManager:
             raise errors.Insufficient(message, reason="UnexpectedAdmissionError")
         must = tuple(name for name in available if name in reusable)[:count]
         with telemetry.timed("devices chosen", resource=resource) as choosing:
-            preferred = await _preference(endpoint, available, must, count)
+            preferred = await endpoint.prefer(available, must, count)
             chosen = _pick(available, must, preferred, count)
         with telemetry.timed("plugin allocated", resource=resource) as allocating:
-            response = await _allocate(endpoint, chosen)
+            response = await endpoint.allocate(chosen)
         grant = Grant(
             pod_uid=pod.metadata.uid,
             container=container,
@@ -343,75 +359,19 @@ class DeviceManager:
         for grant in grants:
             endpoint = self._endpoints.get(grant.resource)
             if grant.device_ids and endpoint is not None and endpoint.options.pre_start_required:
-                await _pre_start(endpoint, grant.device_ids)
+                await endpoint.pre_start(grant.device_ids)
             elif grant.device_ids and endpoint is None and grant.must_pre_start:
                 message = f"the plugin of {grant.resource} is to act before each start, and none is registered"
-                raise errors.Unavailable(message, reason="PluginUnreachable")
+                raise errors.Unavailable(message, reason=plugin.UNREACHABLE)
 
-    def free(self, pod_uid: str) -> bool:
+    async def free(self, pod_uid: str) -> bool:
         """Take back all that a pod holds; returns whether it held anything. Idempotent."""
-        kept = {key: grant for key, grant in self._grants.items() if key[0] != pod_uid}
-        if len(kept) == len(self._grants):
+        if not self.held(pod_uid):
             return False
         telemetry.crash_point("devicemanager.before-free")
-        self._checkpoint.save(kept)
-        self._grants = kept
+        await self._write(lambda grants: {key: grant for key, grant in grants.items() if key[0] != pod_uid})
         telemetry.crash_point("devicemanager.after-free")
         return True
-
-
-async def _ask(endpoint: Endpoint, call: Callable[[deviceplugin.DevicePluginStub], Awaitable[Answer]]) -> Answer:
-    """Await one answer of a plugin. Raises: Unavailable (`PluginUnreachable`): it is gone; else what it refuses with.
-
-    A call cut in flight ends as UNAVAILABLE, CANCELLED or INTERNAL, as the transport pleases, and may end before the
-    plugin's stream does: whether the plugin refused or died is found out by asking it for something it cannot refuse.
-    """
-    try:
-        if endpoint.gone_at is None:
-            return await call(endpoint.stub)
-        cause = None
-    except errors.FairleadError as error:
-        if await _is_there(endpoint):
-            raise
-        cause = error
-    message = f"the plugin of {endpoint.resource} went away while it was asked"
-    raise errors.Unavailable(message, reason="PluginUnreachable") from cause
-
-
-async def _is_there(endpoint: Endpoint) -> bool:
-    try:
-        if endpoint.gone_at is None:
-            await endpoint.stub.options(timeout_s=_DIAL_S)
-    except errors.FairleadError:
-        return False
-    return endpoint.gone_at is None
-
-
-async def _allocate(endpoint: Endpoint, device_ids: tuple[str, ...]) -> bytes:
-    request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=device_ids)])
-    answer = await _ask(endpoint, lambda stub: stub.allocate(request))
-    if len(answer.container_responses) != 1:
-        message = f"plugin of {endpoint.resource} answered for {len(answer.container_responses)} containers, not 1"
-        raise errors.ProtocolError(message, reason="AllocateAnswerInvalid")
-    return answer.container_responses[0].SerializeToString()
-
-
-async def _pre_start(endpoint: Endpoint, device_ids: tuple[str, ...]) -> None:
-    request = pb.PreStartContainerRequest(devices_ids=device_ids)
-    await _ask(endpoint, lambda stub: stub.pre_start_container(request, timeout_s=_PRE_START_S))
-
-
-async def _preference(
-    endpoint: Endpoint, available: tuple[str, ...], must: tuple[str, ...], count: int
-) -> tuple[str, ...]:
-    if not endpoint.options.get_preferred_allocation_available:
-        return ()
-    request = pb.ContainerPreferredAllocationRequest(
-        available_deviceIDs=available, must_include_deviceIDs=must, allocation_size=count
-    )
-    whole = pb.PreferredAllocationRequest(container_requests=[request])
-    answer = await _ask(endpoint, lambda stub: stub.preferred_allocation(whole))
-    return tuple(answer.container_responses[0].deviceIDs) if answer.container_responses else ()
 
 
 def _pick(available: tuple[str, ...], must: tuple[str, ...], preferred: tuple[str, ...], count: int) -> tuple[str, ...]:

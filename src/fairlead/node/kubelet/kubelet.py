@@ -20,7 +20,17 @@ import msgspec
 
 from fairlead import errors, telemetry
 from fairlead.engine.port import ContainerPhase, ContainerState, Engine, Images
-from fairlead.node.kubelet import attachment, checkpoint, fault, nodestatus, podresources, registration, sandbox, spec
+from fairlead.node.kubelet import (
+    attachment,
+    checkpoint,
+    endpoint,
+    fault,
+    nodestatus,
+    podresources,
+    registration,
+    sandbox,
+    spec,
+)
 from fairlead.node.kubelet.devicemanager import Choice, DeviceManager, device_requests
 from fairlead.node.kubelet.runtime import Runtime
 from fairlead.plan.pod import podsync
@@ -32,7 +42,7 @@ from fairlead.workqueue import WorkQueue
 _NODE_KEY: Final = "node"
 _PLUGIN_WAIT_S: Final = 30.0
 """How long a pod waits for a plugin that may be being started, or started again."""
-_PLUGIN_AWAY: Final = frozenset({"Unavailable", "Cancelled", "PluginUnreachable"})
+_PLUGIN_AWAY: Final = frozenset({"Unavailable", "Cancelled", endpoint.UNREACHABLE})
 """Reasons of a call that reached no plugin."""
 _ORPHAN_WAIT_S: Final = 0.2
 _LIST_LIFE_S: Final = 120.0
@@ -70,6 +80,7 @@ class Kubelet:
             checkpoint.Checkpoint(self._folder),
             grace_s=settings.kubelet.endpoint_grace_s,
             changed=self._devices_changed,
+            plugin_timeout_s=settings.kubelet.plugin_timeout_s,
         )
         self._home = checkpoint.home_id(self._folder)
         self._runtime = Runtime(
@@ -364,7 +375,9 @@ class Kubelet:
         await self._runtime.record(
             pod, "kubelet", "UnexpectedAdmissionError", text, is_warning=True, facts={"cause": error.reason}
         )
-        # Devices stay held until the ended pod is looked at again and nothing of it lives.
+        # What lives keeps its devices until the ended pod is looked at again; else they are free before it is told.
+        if all(state.phase is ContainerPhase.EXITED for state in self._of(pod.metadata.uid)):
+            await self._release(pod)
         status = podsync.fail(pod, "UnexpectedAdmissionError", text)
         await self._write(pod, status)
 
@@ -384,7 +397,7 @@ class Kubelet:
             if state.phase is not ContainerPhase.EXITED:
                 await self._runtime.kill(state.name, 0.0)
                 self._put(state.name, dataclasses.replace(state, phase=ContainerPhase.EXITED))
-        if self._devices.free(pod.metadata.uid):
+        if await self._devices.free(pod.metadata.uid):
             await self._runtime.record(
                 pod, "kubelet", "DevicesFreed", "all devices of the pod are free again", facts={}
             )
@@ -466,7 +479,7 @@ class Kubelet:
         for state in sorted(mine, key=lambda one: one.labels.get(names.CONTAINER_NAME) == sandbox.CONTAINER):
             await self._runtime.remove(state.name)
             self._put(state.name, None)
-        if self._devices.free(uid):
+        if await self._devices.free(uid):
             telemetry.log.info("devices of a vanished pod freed", pod=uid)
         await self._strike_out(uid)
 

@@ -46,6 +46,9 @@ class Plugin:
         """False: registered, but its list is never sent."""
         self.garbles: frozenset[str] = frozenset()
         """Calls whose answers are no message: ListAndWatch, Allocate."""
+        self.hangs: frozenset[str] = frozenset()
+        """Calls that are never answered: GetDevicePluginOptions, GetPreferredAllocation, Allocate, PreStartContainer,
+        ListAndWatch."""
         self.is_deaf = False
         """True: asked for its options, it is not there any more."""
         self._hangs_up = False
@@ -81,17 +84,23 @@ class Plugin:
             self._hangs_up = True
             self._news.notify_all()
 
+    async def _hang(self, call: str) -> None:
+        if call in self.hangs:
+            await asyncio.Event().wait()
+
     def _options(self) -> pb.DevicePluginOptions:
         return pb.DevicePluginOptions(
             pre_start_required=self.pre_start, get_preferred_allocation_available=bool(self.prefers)
         )
 
     async def options(self) -> pb.DevicePluginOptions:
+        await self._hang("GetDevicePluginOptions")
         if self.is_deaf:
             raise errors.Unavailable("gone", reason="Unavailable")
         return self._options()
 
     async def list_and_watch(self) -> AsyncIterator[pb.ListAndWatchResponse]:
+        await self._hang("ListAndWatch")
         async with self._news:
             while not self.lists:
                 await self._news.wait()
@@ -105,6 +114,7 @@ class Plugin:
                 await self._news.wait()
 
     async def preferred_allocation(self, request: pb.PreferredAllocationRequest) -> pb.PreferredAllocationResponse:
+        await self._hang("GetPreferredAllocation")
         self.preferences.extend(request.container_requests)
         self.was_consulted.set()
         await self.hold.wait()
@@ -115,6 +125,7 @@ class Plugin:
         ids = tuple(request.container_requests[0].devices_ids)
         self.asked.append(ids)
         self.was_asked.set()
+        await self._hang("Allocate")
         await self.hold.wait()
         if self.refuses is not None:
             raise self.refuses
@@ -124,5 +135,6 @@ class Plugin:
         return pb.AllocateResponse(container_responses=[answer] * self.answers_for)
 
     async def pre_start_container(self, request: pb.PreStartContainerRequest) -> pb.PreStartContainerResponse:
+        await self._hang("PreStartContainer")
         self.pre_started.append(tuple(request.devices_ids))
         return pb.PreStartContainerResponse()

@@ -424,8 +424,8 @@ async def test_a_plugin_that_is_to_act_before_a_start_and_is_gone_is_missed_afte
 async def test_freed_devices_are_free_and_freeing_twice_is_nothing(tmp_path: Path) -> None:
     async with _books(tmp_path) as books, books.plugged(Plugin("g0")):
         await books.allocate(_pod())
-        assert books.manager.free("uid-1")
-        assert not books.manager.free("uid-1")
+        assert await books.manager.free("uid-1")
+        assert not await books.manager.free("uid-1")
         assert await books.allocate(_pod(uid="uid-2")) == {"main0": ("g0",)}
 
 
@@ -493,7 +493,7 @@ async def test_a_full_disk_refuses_the_allocation_and_changes_no_book(tiny_disk:
             await books.allocate(_pod(uid="uid-2"))
         assert caught.value.reason == "StateWriteFailed"
         with pytest.raises(errors.Unavailable):
-            books.manager.free("uid-1")
+            await books.manager.free("uid-1")
         assert books.manager.holders() == {"uid-1"}
         (tiny_disk / "state" / "filler").unlink()
         assert await books.allocate(_pod(uid="uid-2")) == {"main0": ("g1",)}

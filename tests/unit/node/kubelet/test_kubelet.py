@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import itertools
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ from fairlead import errors
 from fairlead import settings as configuration
 from fairlead.engine.fake.engine import FakeEngine
 from fairlead.engine.port import ContainerPhase, ContainerSpec, ContainerState
-from fairlead.node.kubelet import checkpoint, sandbox, spec
+from fairlead.node.kubelet import checkpoint, endpoint, sandbox, spec
 from fairlead.node.kubelet.kubelet import Kubelet
 from fairlead.store import tracerecorder
 from fairlead.store.embedded.memory import MemoryStore
@@ -87,14 +88,17 @@ class World:
                 await asyncio.wait([task])
 
     @contextlib.asynccontextmanager
-    async def plug(self) -> AsyncIterator[None]:
-        """Serve and register the plugin; returns once the node shows its devices."""
+    async def plug(self, plugin: Plugin | None = None, resource: str = RESOURCE) -> AsyncIterator[None]:
+        """Serve and register a plugin; returns once the node shows its devices."""
+        plugin = plugin or self.plugin
         name, folder = f"p{next(_SOCKETS)}.sock", self.settings.kubelet_folder
-        async with self.plugin.serve(folder / name):
+        async with plugin.serve(folder / name):
             address = deviceplugin.target(folder / deviceplugin.KUBELET_SOCKET)
             async with grpc.aio.insecure_channel(address, options=deviceplugin.CHANNEL_OPTIONS) as channel:
-                await deviceplugin.RegistrationStub(channel).register(self.plugin.request(name), timeout_s=5)
-            await self.until_node(lambda node: node.status.allocatable.get(RESOURCE) == str(len(self.plugin.devices)))
+                await deviceplugin.RegistrationStub(channel).register(
+                    plugin.request(name, resource=resource), timeout_s=5
+                )
+            await self.until_node(lambda node: node.status.allocatable.get(resource) == str(len(plugin.devices)))
             yield
 
     async def run(self, pod: core.Pod) -> core.Pod:
@@ -160,8 +164,10 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         yield one
 
 
-def _container(command: tuple[str, ...], gpus: int | str | float = 0, **more: Any) -> core.Container:
-    limits = {RESOURCE: gpus} if gpus else {}
+def _container(
+    command: tuple[str, ...], gpus: int | str | float = 0, *, of: str = RESOURCE, **more: Any
+) -> core.Container:
+    limits = {of: gpus} if gpus else {}
     return core.Container(
         **{"name": "main", "image": _IMAGE, **more},
         command=command,
@@ -512,6 +518,80 @@ async def test_a_failed_init_container_keeps_the_rest_from_starting(world: World
         over = await world.until_phase("train", "Failed")
         assert over.status.reason == "InitContainerFailed"
         assert await world.free() == 3
+
+
+# plugins that hang
+
+_OTHER: Final = "vendor.example/fpga"
+
+
+@pytest.mark.parametrize("call", ["GetPreferredAllocation", "Allocate"])
+async def test_a_plugin_that_hangs_fails_its_own_pods_with_the_reason_and_holds_up_nobody_elses(
+    world: World, call: str
+) -> None:
+    vendor = Plugin("f0", "f1", prefers=("f0",))
+    vendor.hangs = frozenset({call})
+    world.settings = dataclasses.replace(
+        world.settings, kubelet=dataclasses.replace(world.settings.kubelet, plugin_timeout_s=1)
+    )
+    async with world.kubelet(), world.plug(vendor, _OTHER):
+        for number in range(3):
+            await world.run(_pod(_container(("true",), gpus=1, of=_OTHER), name=f"stuck{number}"))
+        await world.run(_pod(_container(("true",), gpus=1), name="well"))
+        await world.until_phase("well", "Succeeded")
+        for number in range(3):
+            stuck = await world.until_phase(f"stuck{number}", "Failed")
+            assert f"the plugin of {_OTHER} did not answer" in stuck.status.message
+        vendor.hangs = frozenset()
+        await world.run(_pod(_container(("true",), gpus=2, of=_OTHER), name="later"))
+        await world.until_phase("later", "Succeeded")
+
+
+async def test_a_plugin_that_hangs_before_a_start_keeps_its_own_containers_waiting_with_the_reason(
+    world: World,
+) -> None:
+    vendor = Plugin("f0", pre_start=True)
+    vendor.hangs = frozenset({"PreStartContainer"})
+    world.settings = dataclasses.replace(
+        world.settings, kubelet=dataclasses.replace(world.settings.kubelet, plugin_timeout_s=0.3)
+    )
+    async with world.kubelet(), world.plug(vendor, _OTHER):
+        await world.run(_pod(_container(("true",), gpus=1, of=_OTHER), name="stuck"))
+        await world.run(_pod(_container(("true",), gpus=1), name="well"))
+        await world.until_phase("well", "Succeeded")
+        stuck = await world.until("stuck", lambda pod: "PluginTimeout" in _waiting(pod))
+        assert stuck.status.phase == "Pending"
+        vendor.hangs = frozenset()
+        await world.until_phase("stuck", "Succeeded")
+
+
+@pytest.mark.parametrize("call", ["GetDevicePluginOptions", "ListAndWatch"])
+async def test_a_plugin_that_hangs_while_it_registers_holds_up_nobody(
+    world: World, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint, "DIAL_S", 0.3)
+    vendor = Plugin("f0")
+    vendor.hangs = frozenset({call})
+    folder = world.settings.kubelet_folder
+    async with world.kubelet(), vendor.serve(folder / "vendor.sock"):
+        address = deviceplugin.target(folder / deviceplugin.KUBELET_SOCKET)
+        async with grpc.aio.insecure_channel(address, options=deviceplugin.CHANNEL_OPTIONS) as channel:
+            registering = deviceplugin.RegistrationStub(channel).register(
+                vendor.request("vendor.sock", resource=_OTHER), timeout_s=_PATIENCE_S
+            )
+            if call == "GetDevicePluginOptions":
+                with pytest.raises(errors.Unavailable, match=f"the device plugin of {_OTHER} does not answer"):
+                    await registering
+            else:
+                await registering
+        await world.run(_pod(_container(("true",), gpus=1), name="well"))
+        await world.until_phase("well", "Succeeded")
+
+
+def _waiting(pod: core.Pod) -> list[str]:
+    """Return why containers of the pod do not run."""
+    states = (status.state for status in pod.status.container_statuses)
+    return [state.waiting.reason for state in states if state.waiting is not None]
 
 
 # after a crash
