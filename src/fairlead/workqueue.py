@@ -1,11 +1,12 @@
 """One sequential worker per object: the queue under every controller and under the kubelet.
 
 A key is worked on by one task at a time; keys that arrive while their task runs are worked on once more afterwards;
-equal keys waiting together are one. A worker may ask to be called again after some seconds. An error of the house is
-retried with exponential back-off (0.1 s doubling to 30 s), and so is a call that ends cancelled though nobody cancelled
-it (a future was, that it shared): a task group would bury it and its key for ever. Anything else is a bug and ends the
-run. Whoever runs the queue again (the guard of an optional part) goes on with the keys that are left; the one with the
-bug is asked for again by the next change of its object.
+equal keys waiting together are one. No more than `workers` keys are worked on at once; the others wait in line, and a
+key that is asked for again goes to its end, so one that never rests starves nobody. A worker may ask to be called again
+after some seconds. An error of the house is retried with exponential back-off (0.1 s doubling to 30 s), and so is a
+call that ends cancelled though nobody cancelled it (a future was, that it shared): a task group would bury it and its
+key for ever. Anything else is a bug and ends the run. Whoever runs the queue again (the guard of an optional part) goes
+on with the keys that are left; the one with the bug is asked for again by the next change of its object.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from dataclasses import dataclass
 from fairlead import backoff, errors, telemetry
 
 _FIRST_RETRY_S, _LAST_RETRY_S = 0.1, 30.0
+WORKERS = 32
+"""Workers wait for one store or one engine, which serve few calls at once: more of them would only hold memory."""
 _LONGEST_S = 600.0
 """A worker that takes longer than this hangs."""
 
@@ -38,8 +41,13 @@ class WorkQueue:
         work: Callable[[str], Awaitable[float | None]],
         *,
         meter: telemetry.Meter = telemetry.UNMETERED,
+        workers: int = WORKERS,
     ) -> None:
-        """Take the worker: it gets a key and returns after how many seconds to be called again, or None."""
+        """Take the worker: it gets a key and returns after how many seconds to be called again, or None.
+
+        Args: workers: how many keys are worked on at once; the others wait in the order they were asked for.
+        """
+        self._workers = workers
         self._name = name
         self._meter = meter
         self._work = work
@@ -84,13 +92,16 @@ class WorkQueue:
         Args: meter: where heartbeats go in this run; None: where the constructor said.
         """
         self._meter = self._meter if meter is None else meter
+        free = asyncio.Semaphore(self._workers)
         try:
             async with asyncio.TaskGroup() as tasks:
                 while True:
+                    await free.acquire()
                     key = await self._ready.get()
                     entry = self._entries[key]
                     entry.is_dirty, entry.is_running = False, True
-                    tasks.create_task(self._one(key, entry), name=f"{self._name}:{key}")
+                    task = tasks.create_task(self._one(key, entry), name=f"{self._name}:{key}")
+                    task.add_done_callback(lambda _: free.release())
         finally:
             self._put_back()
 

@@ -241,3 +241,42 @@ async def test_a_queue_that_is_run_again_goes_on_with_what_it_had_but_for_the_ke
         assert {await worker.called(), await worker.called()} == {"running", "later"}
         assert await worker.is_quiet()
         task.cancel()
+
+
+async def test_so_many_keys_at_once_as_there_are_workers_and_the_rest_in_line() -> None:
+    worker = _Recorder()
+    queue = WorkQueue("test", worker.work, workers=2)
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(queue.run())
+        for number in range(6):
+            queue.add(f"k{number}")
+        assert [await worker.called(), await worker.called()] == ["k0", "k1"]
+        assert await worker.is_quiet()
+        queue.add("k0")  # again, while it is worked on: behind those that wait
+        order = []
+        for _ in range(5):
+            worker.answers.put_nowait(None)
+            order.append(await worker.called())
+        assert order == ["k2", "k3", "k4", "k5", "k0"]
+        task.cancel()
+
+
+async def test_a_key_that_never_rests_starves_nobody() -> None:
+    order: list[str] = []
+    has_shown = asyncio.Event()
+
+    async def work(key: str) -> None:
+        order.append(key)
+        if key == "restless" and len(order) < 10:
+            queue.add(key)
+        elif key == "restless":
+            has_shown.set()
+
+    queue = WorkQueue("test", work, workers=1)
+    for key in ("restless", "a", "b"):
+        queue.add(key)
+    async with asyncio.TaskGroup() as tasks, asyncio.timeout(50):
+        task = tasks.create_task(queue.run())
+        await has_shown.wait()
+        task.cancel()
+    assert order[:4] == ["restless", "a", "b", "restless"]

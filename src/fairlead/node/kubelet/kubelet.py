@@ -94,7 +94,12 @@ class Kubelet:
         self._attachments = attachment.Attachments(
             store, self._devices, cdi_folder=settings.node.cdi_folder, keep=self._runtime.keep
         )
-        self._queue = WorkQueue("kubelet", self._work)
+        self._queue = WorkQueue(
+            # One for each pod, as the real kubelet has: a worker may wait for a plugin that hangs, or for an image.
+            "kubelet",
+            self._work,
+            workers=settings.kubelet.max_pods + 1,
+        )
         self._has_pods = False
         self._relist = asyncio.Event()
         self._published = asyncio.Event()
