@@ -27,6 +27,10 @@ from typing import Final
 from fairlead import errors, pipe
 
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+DROPPED: Final = asyncio.subprocess.DEVNULL
+MERGED: Final = asyncio.subprocess.STDOUT
+OURS: Final = 2
+"""Where a program's standard error goes: nowhere, where its output goes, where ours goes."""
 _TERM_S: Final = 5.0
 
 
@@ -106,26 +110,33 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def opened(argv: Sequence[str], *, env: Mapping[str, str], merged: bool = False) -> AsyncIterator[Running]:
-    """Run a long program for the length of a block; it is killed and reaped at the end, and dies when we do.
+async def opened(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    stdin: int = asyncio.subprocess.DEVNULL,
+    stderr: int = DROPPED,
+    at_once: bool = True,
+    folder: Path = Path("/"),
+) -> AsyncIterator[Running]:
+    """Run a long program for the length of a block; it is ended and reaped with it, and dies when we do.
 
-    Args:    merged: standard error goes where standard output goes; else it is dropped.
+    Args:    stdin: a descriptor, which stays the caller's to close.   stderr: `DROPPED`, `MERGED` or `OURS`.
+             at_once: it is killed; else asked to end, and killed after 5 s.   folder: where it runs.
     Raises:  Unavailable: not installed (`ProgramMissing`).
     """
     ours, theirs = os.pipe()
     output = pipe.Pipe(ours)
-    stderr = asyncio.subprocess.STDOUT if merged else asyncio.subprocess.DEVNULL
     try:
         try:
-            process = await _spawn(
-                dying_with_us(argv), env=env, stdin=asyncio.subprocess.DEVNULL, stdout=theirs, stderr=stderr
-            )
+            wrapped = dying_with_us(argv)
+            process = await _spawn(wrapped, env=env, stdin=stdin, stdout=theirs, stderr=stderr, folder=folder)
         finally:
             os.close(theirs)
         try:
             yield Running(process, output)
         finally:
-            await end(process, at_once=True)
+            await end(process, at_once=at_once)
     finally:
         output.close()
 

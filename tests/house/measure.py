@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import subprocess
 import tokenize
 from collections.abc import Iterator
@@ -74,3 +75,16 @@ def tracked(root: Path) -> list[Path]:
     """Return the files git keeps."""
     done = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, check=True)
     return [path for name in done.stdout.decode().split("\0") if name and (path := root / name).is_file()]
+
+
+_STARTERS = re.compile(
+    r"(asyncio|loop)\.(subprocess\.)?(create_subprocess_(exec|shell)|subprocess_(exec|shell))"
+    r"|os\.(fork|forkpty|posix_spawnp?|system|popen|exec[lv]p?e?|spawn[lv]p?e?)|pty\.(fork|spawn)"
+    r"|(subprocess|multiprocessing)\..*|.*\.ProcessPoolExecutor"
+)
+
+
+def starts_of_processes(text: str) -> list[str]:
+    """Return the calls in a module that start a program, or another process, as they are written."""
+    called = (ast.unparse(node.func) for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call))
+    return [name for name in called if _STARTERS.fullmatch(name)]

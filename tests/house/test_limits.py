@@ -62,6 +62,34 @@ def test_nobody_imports_mocks(root: Path) -> None:
     assert not guilty
 
 
+def test_only_the_doors_start_processes(root: Path) -> None:
+    package = root / "src" / "fairlead"
+    doors = (package / "command.py", package / "inject", package / "kernel" / "programs")
+    found = {
+        str(path): calls
+        for path in _python(root, "src")
+        if not any(path.is_relative_to(door) for door in doors)
+        and (calls := measure.starts_of_processes(path.read_text()))
+    }
+    assert not found
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "await asyncio.create_subprocess_exec('true')",
+        "asyncio.subprocess.create_subprocess_shell('true')",
+        "os.fork()",
+        "os.posix_spawn('/bin/true', [], {})",
+        "os.execvpe('true', [], {})",
+        "subprocess.run(['true'])",
+        "concurrent.futures.ProcessPoolExecutor()",
+    ],
+)
+def test_a_process_that_is_started_is_noticed(call: str) -> None:
+    assert measure.starts_of_processes(f"async def f():\n    x = {call}\n")
+
+
 def test_every_module_says_what_it_owns(root: Path) -> None:
     silent = [
         str(path)

@@ -98,7 +98,7 @@ def configure_verb(ctx: click.Context, /, *, engine: str, is_dry: bool, **option
 
 def _version(engine: str, given: str | None) -> tuple[int, ...] | None:
     if given is None:
-        return enginefiles.ask_version(engine)
+        return asyncio.run(enginefiles.ask_version(engine))
     found = support.parse_version(given)
     if found is None:
         message = f'"{given}" is no release of {engine}'
@@ -166,7 +166,7 @@ def unconfigure_verb(ctx: click.Context, *, engine: str, config: str | None, is_
 @click.pass_context
 def check_verb(ctx: click.Context, *, engine: str, config: str | None) -> None:
     """Say whether an engine is still configured as it should be, and whether it injects CDI devices at all."""
-    version = enginefiles.ask_version(engine)
+    version = asyncio.run(enginefiles.ask_version(engine))
     place = config or table.ENGINES[engine].config
     found = enginefiles.check(engine, place, books=_books(ctx), version=version)
     for line in found:

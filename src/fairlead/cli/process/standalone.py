@@ -214,20 +214,9 @@ async def _supervise_kubelet(config: settings.Settings, registered: asyncio.Even
 
 async def _run_kubelet(config: settings.Settings, registered: asyncio.Event) -> int:
     environment = {**settings.environment(config), "PATH": os.defpath + ":/usr/sbin:/sbin:/usr/local/bin"}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "fairlead.cli.main",
-        "kubelet",
-        "--parent",
-        str(os.getpid()),
-        env=environment,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    try:
-        if process.stdout is not None and await process.stdout.readline():
+    argv = [sys.executable, "-m", "fairlead.cli.main", "kubelet", "--parent", str(os.getpid())]
+    here = Path()  # paths in the settings may be relative
+    async with command.opened(argv, env=environment, stderr=command.OURS, at_once=False, folder=here) as running:
+        if await running.output.read():
             registered.set()
-        return await process.wait()
-    finally:
-        await command.end(process)
+        return await running.process.wait()

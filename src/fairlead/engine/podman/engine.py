@@ -191,7 +191,7 @@ class PodmanEngine(images.PodmanImages):
         args.check_name(name)
         await self._inspect(name)
         argv = self._podman.argv(*args.logs(name, follow=follow, tail=tail, timestamps=timestamps))
-        async with command.opened(argv, env=self._podman.env, merged=True) as running:
+        async with command.opened(argv, env=self._podman.env, stderr=command.MERGED) as running:
             while chunk := await running.output.read():
                 yield chunk
 

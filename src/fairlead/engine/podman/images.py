@@ -112,7 +112,7 @@ class PodmanImages:
             str(await asyncio.to_thread(context.absolute)),
         )
         tail: list[bytes] = []
-        async with command.opened(argv, env=self._podman.env, merged=True) as running:
+        async with command.opened(argv, env=self._podman.env, stderr=command.MERGED) as running:
             while chunk := await running.output.read():
                 tail = [*tail, chunk][-_TAIL_LINES:]
                 yield chunk

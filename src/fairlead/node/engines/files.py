@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from fairlead import errors, files
+from fairlead import command, errors, files
 from fairlead.node.engines import records
 from fairlead.plan.engineconfig import change, support, table
 from fairlead.plan.engineconfig.model import HEADER, Edit, Location, Proposal, Request
@@ -46,16 +45,15 @@ class Outcome:
     """What the shim becomes; none: its own choice."""
 
 
-def ask_version(engine: str) -> tuple[int, ...] | None:
+async def ask_version(engine: str) -> tuple[int, ...] | None:
     """Ask an engine's program for its release; None: it is not installed, or does not say."""
     for program in table.ENGINES[engine].programs:
         try:
-            done = subprocess.run(
-                (program, "--version"), capture_output=True, text=True, check=True, timeout=_ASK_S, errors="replace"
-            )
-        except (OSError, subprocess.SubprocessError):
+            done = await command.run((program, "--version"), env=command.base_env(), timeout_s=_ASK_S)
+        except errors.Unavailable:
             continue
-        return support.parse_version(done.stdout)
+        if done.code == 0:
+            return support.parse_version(done.stdout.decode(errors="replace"))
     return None
 
 

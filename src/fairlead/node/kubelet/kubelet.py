@@ -278,7 +278,7 @@ class Kubelet:
         self._take_over(seen, pod)
         plan = podsync.sync(
             pod,
-            tuple(_seen(state) for state in states),
+            tuple(spec.seen(state) for state in states),
             now=time.time(),
             backoff_s=self._settings.kubelet.backoff_s,
             blocked=self._books.blocked.get(uid, {}),
@@ -499,17 +499,3 @@ class Kubelet:
 
 def _container(pod: core.Pod, name: str) -> core.Container:
     return next(item for item in (*pod.spec.containers, *pod.spec.init_containers) if item.name == name)
-
-
-def _seen(state: ContainerState) -> podsync.Seen:
-    attempt = state.labels.get(names.ATTEMPT, "0")
-    return podsync.Seen(
-        container=state.labels.get(names.CONTAINER_NAME, ""),
-        attempt=int(attempt) if attempt.isdigit() else 0,
-        engine_name=state.name,
-        phase=state.phase.value,
-        exit_code=state.exit_code if state.exit_code is not None else 0,
-        oom_killed=state.oom_killed,
-        started_at=state.started_at,
-        finished_at=state.finished_at,
-    )

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Final, TypedDict
 
 from fairlead import errors
-from fairlead.engine.port import Bind, ContainerSpec
+from fairlead.engine.port import Bind, ContainerSpec, ContainerState
 from fairlead.model.gpu import Vendor
 from fairlead.node.kubelet.checkpoint import Grant
 from fairlead.plan.cdi import capability, generate
+from fairlead.plan.pod import podsync
 from fairlead.wire.kubelet import deviceplugin
 from fairlead.wire.kubernetes import core, names, quantity
 from fairlead.wire.proto import deviceplugin_pb2 as pb
@@ -172,4 +173,19 @@ def _answer_binds(answer: pb.ContainerAllocateResponse) -> tuple[Bind, ...]:
     return tuple(
         Bind(host_path=one.host_path, container_path=one.container_path, is_read_only=one.read_only)
         for one in answer.mounts
+    )
+
+
+def seen(state: ContainerState) -> podsync.Seen:
+    """Return a container of the engine as the plan of its pod sees it, read from its labels."""
+    attempt = state.labels.get(names.ATTEMPT, "0")
+    return podsync.Seen(
+        container=state.labels.get(names.CONTAINER_NAME, ""),
+        attempt=int(attempt) if attempt.isdigit() else 0,
+        engine_name=state.name,
+        phase=state.phase.value,
+        exit_code=state.exit_code if state.exit_code is not None else 0,
+        oom_killed=state.oom_killed,
+        started_at=state.started_at,
+        finished_at=state.finished_at,
     )

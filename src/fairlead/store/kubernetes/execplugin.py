@@ -7,13 +7,12 @@ Source: Kubernetes documentation, "client-go credential plugins".
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
-from fairlead import errors
+from fairlead import command, errors
 from fairlead.wire.kubernetes import kubeconfig, meta
 
 _PATIENCE_S: Final = 60.0
@@ -23,41 +22,17 @@ async def run(plugin: kubeconfig.Exec, cluster: kubeconfig.Cluster, *, env: Mapp
     """Return what the plugin gives. Raises: Unavailable: it fails; ProtocolError: it prints nonsense."""
     given = {item.name: item.value for item in plugin.env or ()}
     surroundings = {**env, **given, "KUBERNETES_EXEC_INFO": kubeconfig.exec_info(plugin, cluster)}
+    argv = [plugin.command, *(plugin.args or ())]
     try:
-        process = await asyncio.create_subprocess_exec(
-            plugin.command,
-            *(plugin.args or ()),
-            env=surroundings,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-    except OSError as error:
+        done = await command.run(argv, env=surroundings, timeout_s=_PATIENCE_S, folder=Path())
+    except errors.Unavailable as error:
         hint = plugin.install_hint or "install it, or correct the kubeconfig"
-        message = f"exec plugin {plugin.command} cannot be run: {error.strerror}"
+        message = f"exec plugin {plugin.command} gave no credentials: {error.message}"
         raise errors.Unavailable(message, reason="ExecPluginFailed", hint=hint) from error
-    output, complaint = await _finish(process, plugin)
-    if process.returncode:
-        lines = [line.strip() for line in complaint.decode(errors="replace").splitlines() if line.strip()]
-        message = (
-            f"exec plugin {plugin.command} ended with {process.returncode}: {lines[-1] if lines else 'no message'}"
-        )
+    if done.code:
+        message = f"exec plugin {plugin.command} ended with {done.code}: {done.last_line or 'no message'}"
         raise errors.Unavailable(message, reason="ExecPluginFailed")
-    return kubeconfig.parse_exec(output, plugin)
-
-
-async def _finish(process: asyncio.subprocess.Process, plugin: kubeconfig.Exec) -> tuple[bytes, bytes]:
-    try:
-        async with asyncio.timeout(_PATIENCE_S):
-            return await process.communicate()
-    except TimeoutError as error:
-        message = f"exec plugin {plugin.command} did not answer in {_PATIENCE_S:g} s"
-        raise errors.Unavailable(message, reason="ExecPluginFailed") from error
-    finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+    return kubeconfig.parse_exec(done.stdout, plugin)
 
 
 def seconds_left(given: kubeconfig.ExecStatus) -> float | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import click.testing
 import pytest
 
-from fairlead import errors
+from fairlead import command, errors
 from fairlead.cli.core import invocation
 from fairlead.cli.layer import runtime
 
@@ -83,7 +83,7 @@ def test_unconfigure_brings_it_back_and_may_be_repeated(home: Home) -> None:
 
 
 def test_check_passes_and_fails_with_the_finding(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(home.folder))
+    monkeypatch.setattr(command, "PATH", str(home.folder))
     home.configure()
     assert home.run("check").stdout == f"containerd is configured ({home.main})\n"
     (home.folder / "conf.d" / "zz-fairlead.toml").unlink()
@@ -112,7 +112,7 @@ def test_a_missing_line_end_is_shown_as_diff_does(home: Home) -> None:
 
 
 def test_notes_go_to_standard_error(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(home.folder))
+    monkeypatch.setattr(command, "PATH", str(home.folder))
     daemon = home.folder / "daemon.json"
     daemon.write_text('{"runtimes": {"nvidia": {"path": "old"}}}')
     result = home.run("configure", "--dry-run", engine="docker", config=daemon)

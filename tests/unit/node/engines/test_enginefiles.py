@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from fairlead import errors
+from fairlead import command, errors
 from fairlead.node.engines import files as enginefiles
 from fairlead.node.engines import records
 from fairlead.plan.engineconfig.model import HEADER, Location, Request
@@ -325,15 +325,15 @@ def test_a_folder_where_a_file_is_wanted_is_told(tmp_path: Path) -> None:
         host.configure()
 
 
-def test_the_installed_podman_is_asked_for_its_release(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert enginefiles.ask_version("podman") is None
+async def test_the_installed_podman_is_asked_for_its_release(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(command, "PATH", str(tmp_path))
+    assert await enginefiles.ask_version("podman") is None
     program = tmp_path / "podman"
     program.write_text("#!/bin/sh\necho podman version 5.4.2\n")
     program.chmod(0o755)
-    assert enginefiles.ask_version("podman") == (5, 4, 2)
+    assert await enginefiles.ask_version("podman") == (5, 4, 2)
     program.write_text("#!/bin/sh\nexit 3\n")
-    assert enginefiles.ask_version("podman") is None
+    assert await enginefiles.ask_version("podman") is None
 
 
 class Interleaved(RuleBasedStateMachine):
