@@ -42,7 +42,10 @@ def machine(count: int, kind: LinkKind | None = LinkKind.NVSWITCH) -> Inventory:
 def worst_ms(inventory: Inventory, free: int, size: int) -> float:
     """Return the slowest, over several sets of `free` GPUs, of the best time to choose `size`."""
     dice = random.Random(size)  # noqa: S311  (the same sets every time)
-    devices = {DeviceID(gpu.uuid): Device(id=DeviceID(gpu.uuid)) for gpu in inventory.gpus}
+    devices = {
+        DeviceID(gpu.uuid): Device(id=DeviceID(gpu.uuid), cdi_name=f"fairlead.dev/gpu={gpu.uuid}", gpu=gpu.uuid)
+        for gpu in inventory.gpus
+    }
     topology = choose.plan_topology(inventory)
     sets = {tuple(sorted(dice.sample(list(devices), free))) for _ in range(RUNS)}
     return max(

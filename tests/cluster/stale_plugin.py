@@ -14,7 +14,8 @@ from pathlib import Path
 
 from fairlead import telemetry
 from fairlead.model.device import Device
-from fairlead.model.ids import DeviceID
+from fairlead.model.gpu import Vendor
+from fairlead.model.ids import GPUUUID, DeviceID
 from fairlead.node.deviceplugin import plugin as deviceplugin
 from fairlead.node.deviceplugin import registration
 from fairlead.plan.gpu import advertise, answer, choose
@@ -34,8 +35,17 @@ class Stale(deviceplugin.Plugin):
 
 
 def offer(plugin: deviceplugin.Plugin, *, reason: str = "") -> None:
-    devices = tuple(Device(id=DeviceID(f"GPU-{number}"), is_healthy=not reason, reason=reason) for number in range(2))
-    advertisement = advertise.Advertisement(resource=plugin.resource, kind="example.com/gpu", devices=devices)
+    devices = tuple(
+        Device(
+            id=DeviceID(name),
+            cdi_name=f"example.com/gpu={name}",
+            gpu=GPUUUID(name),
+            is_healthy=not reason,
+            reason=reason,
+        )
+        for name in ("GPU-0", "GPU-1")
+    )
+    advertisement = advertise.Advertisement(resource=plugin.resource, vendor=Vendor.NVIDIA, devices=devices)
     plugin.update(advertisement, choose.Topology())
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fairlead import errors
-from fairlead.plan.engineconfig import support
+from fairlead.plan.gpu import enginesupport
 from tests import kubeletbooks
 from tests.cluster import criohost, enginehost, pods
 
@@ -295,7 +295,7 @@ async def test_1_6_starts_the_container_without_its_devices_and_is_refused(old_h
         pods.assert_sees(await kubelet.sight(container), set())
         said = await kubelet.stub.version()
     with pytest.raises(errors.Unavailable, match=r"containerd 1\.6\.\d+ does not inject CDI devices"):
-        support.check_node(f"{said.runtime_name}://{said.runtime_version}")
+        enginesupport.check_node(f"{said.runtime_name}://{said.runtime_version}")
     done = old_host.try_fairlead("runtime", "configure", "--engine", "containerd", "--folder", enginehost.LIBEXEC)
     assert done.returncode == 6
     assert "--no-enable-cdi" in done.stderr
@@ -316,4 +316,4 @@ async def test_on_1_6_the_shim_gives_what_the_kubelet_annotates(old_host: engine
 async def test_a_node_whose_engine_injects_passes(host: enginehost.CRINode) -> None:
     async with host.kubelet() as kubelet:
         said = await kubelet.stub.version()
-        support.check_node(f"{said.runtime_name}://{said.runtime_version}")
+        enginesupport.check_node(f"{said.runtime_name}://{said.runtime_version}")

@@ -96,7 +96,7 @@ class Home:
             node=settings.NodeSettings(name="node-1", cdi_folder=root / "cdi", reregister_s=0.05),
             silicon=settings.SiliconSettings(root=root, rescan_s=0.2),
         )
-        self.spec = root / "cdi" / "fairlead-nvidia.com-gpu.json"
+        self.spec = root / "cdi" / "fairlead.dev-gpu.json"
         self.silicon = BenchSilicon(count)
         self.store: MemoryStore | store.SQLiteStore = MemoryStore()
         self.changes: latest.Latest[int] = latest.Latest(0)
@@ -356,7 +356,7 @@ async def test_the_kubelet_gets_its_devices_whatever_an_optional_part_does(
                     answer = await wire.DevicePluginStub(channel).allocate(
                         pb.AllocateRequest(container_requests=[asked]), timeout_s=PATIENCE_S
                     )
-                    assert wire.cdi_names(answer.container_responses[0]) == (f"{NVIDIA}=GPU-1",)
+                    assert wire.cdi_names(answer.container_responses[0]) == ("fairlead.dev/gpu=GPU-1",)
             home.silicon.count = 3  # whose spec is written in a thread
             await home.until_capacity(3, 3)
             await home.silicon.events.put(GPUEvent(kind=EventKind.XID, uuid=GPUUUID("GPU-0"), xid=79))

@@ -15,15 +15,15 @@ import grpc.aio
 import pytest
 
 from fairlead import errors
-from fairlead.model.device import Device
 from fairlead.model.driver import DeviceNode
-from fairlead.model.gpu import GPU, Inventory
-from fairlead.model.ids import GPUUUID, DeviceID
+from fairlead.model.gpu import GPU, Inventory, Vendor
+from fairlead.model.ids import GPUUUID
 from fairlead.node.deviceplugin import plugin as deviceplugin
 from fairlead.node.deviceplugin import registration
 from fairlead.plan.gpu import advertise, answer, choose
 from fairlead.wire.kubelet import deviceplugin as wire
 from fairlead.wire.proto import deviceplugin_pb2 as pb
+from tests import devices
 
 PATIENCE_S = 50.0
 
@@ -166,9 +166,11 @@ def offer(plugin: deviceplugin.Plugin, count: int, *, broken: tuple[int, ...] = 
         GPU(uuid=GPUUUID(f"GPU-{i}"), index=i, minor=i, pci_bus_id=f"0000:{i:02x}:00.0", name="X", memory_bytes=1)
         for i in range(count)
     )
-    devices = tuple(
-        Device(
-            id=DeviceID(f"GPU-{i}"),
+    vendor = Vendor.AMD if plugin.resource.startswith("amd") else Vendor.NVIDIA
+    offered = tuple(
+        devices.gpu(
+            f"GPU-{i}",
+            vendor=vendor,
             is_healthy=i not in broken,
             reason="XID79" if i in broken else "",
             numa_node=i // 2,
@@ -177,8 +179,7 @@ def offer(plugin: deviceplugin.Plugin, count: int, *, broken: tuple[int, ...] = 
         )
         for i in range(count)
     )
-    kind = "amd.com/gpu" if plugin.resource.startswith("amd") else "nvidia.com/gpu"
-    ad = advertise.Advertisement(resource=plugin.resource, kind=kind, devices=devices)
+    ad = advertise.Advertisement(resource=plugin.resource, vendor=vendor, devices=offered)
     nodes = [
         DeviceNode(path=path, host_path=f"/root{path}", major=195, minor=0, mode=0o666)
         for path in ("/dev/nvidiactl", *(f"/dev/nvidia{i}" for i in range(count)))
@@ -349,7 +350,7 @@ async def test_two_resources_are_served_side_by_side(folder: Path, node: Node) -
         request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=["GPU-0"])])
         async with kubelet.stub(node.endpoints["amd.com/gpu"].path) as stub:
             answer = await stub.allocate(request)
-        assert answer.container_responses[0].cdi_devices[0].name == "amd.com/gpu=GPU-0"
+        assert answer.container_responses[0].cdi_devices[0].name == "amd.fairlead.dev/gpu=GPU-0"
 
 
 async def test_a_reader_that_stalls_gets_the_newest_list_and_holds_up_nobody(folder: Path, node: Node) -> None:
@@ -400,7 +401,7 @@ async def test_allocate_names_cdi_devices_and_repeats_itself(folder: Path, node:
         node.serve(NVIDIA, 3)
         await kubelet.until(lambda: bool(kubelet.lists))
         first = await allocate(kubelet, node, ["GPU-2", "GPU-0"], ["GPU-1"], [])
-        assert first == [["nvidia.com/gpu=GPU-0", "nvidia.com/gpu=GPU-2"], ["nvidia.com/gpu=GPU-1"], []]
+        assert first == [["fairlead.dev/gpu=GPU-0", "fairlead.dev/gpu=GPU-2"], ["fairlead.dev/gpu=GPU-1"], []]
         assert await allocate(kubelet, node, ["GPU-0", "GPU-2"], ["GPU-1"], []) == first
 
 

@@ -33,7 +33,7 @@ def inject(
     held = _held(settings.prepared) if settings.prepared else None
     if held is None or held.get("folders") != state_of(settings.spec_dirs):
         return None
-    parts = _parts(held, asked, settings.request.default_kind)
+    parts = _parts(held, asked, settings.request)
     known: dict[str, list[str]] = {}
     for part in parts:
         _assert_current(part)
@@ -84,17 +84,19 @@ def _identity(path: str) -> list[int]:
     return [status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns, status.st_mtime_ns]
 
 
-def _parts(held: dict[str, object], asked: request.Request, kind: str) -> list[dict[str, object]]:
+def _parts(held: dict[str, object], asked: request.Request, rules: request.Policy) -> list[dict[str, object]]:
     """Return the parts asked for in the order of injection: each spec file's own before its first device."""
     files, devices = _object(held, "files"), _object(held, "devices")
     wanted: list[tuple[dict[str, object], str]] = []
-    for name in asked.names:
+    for name in request.resolve(asked, rules, devices):
         entry = devices.get(name)
         if not isinstance(entry, dict):
             raise Unfit(name)
         wanted += [(files, str(entry["file"])), (devices, name)]
     if asked.is_bare:
-        wanted += [(files, path) for path, part in files.items() if isinstance(part, dict) and part["kind"] == kind]
+        kinds = {path: part["kind"] for path, part in files.items() if isinstance(part, dict)}
+        kind = next((kind for kind in request.kinds(asked, rules) if kind in kinds.values()), "")
+        wanted += [(files, path) for path, own in kinds.items() if own == kind]
     parts = []
     seen = set()
     for table, key in wanted:

@@ -84,14 +84,19 @@ def sources(
     Raises: NotFound, Invalid: a device is not there.   Denied: others could have written the spec or a hook's program.
             Unavailable: a YAML spec that was not converted may say otherwise.
     """
-    if any(name not in registry.devices for name in asked.names):
+    defined: dict[str, object] = dict(registry.devices)
+    wanted = request.resolve(asked, settings.request, defined)
+    if any(name not in registry.devices for name in wanted):
         _assert_decided(registry, 0)
-    resolved = registry.resolve(asked.names)
+    resolved = registry.resolve(wanted)
     files = [item.file for item in resolved]
     found = list(inject.sources_of(resolved))
     if asked.is_bare:
         kind = settings.request.default_kind
-        bare = [file for file in registry.files if file.spec is not None and file.spec.kind == kind]
+        specs = [(file, file.spec.kind) for file in registry.files if file.spec is not None]
+        there = {own for _, own in specs}
+        chosen = next((one for one in request.kinds(asked, settings.request) if one in there), kind)
+        bare = [file for file, own in specs if own == chosen]
         if not bare:
             _assert_decided(registry, 0)
             message = f"no CDI spec is of kind {kind}: no driver files to give"

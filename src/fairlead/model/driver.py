@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from fairlead.model.gpu import Vendor
+
+SHARED_NODES: Final[Mapping[Vendor, tuple[str, ...]]] = {
+    Vendor.NVIDIA: ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"),
+    Vendor.AMD: ("/dev/kfd",),
+    Vendor.INTEL: (),
+}
+"""Device nodes beside the GPUs' own, by container path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

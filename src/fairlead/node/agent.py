@@ -120,7 +120,7 @@ class _Agent:
         self.folder = registration.FolderWatch(settings.kubelet_folder)
         self.specs = specfiles.SpecFiles(
             settings.node.cdi_folder,
-            recipe=specfiles.recipe_of(settings.node),
+            recipe=specfiles.allocation_recipe_of(settings.node),
             boot_id=running.read_running(settings.silicon.root).boot_id,
             stamping=settings.node.cdi_stamp,
             host_mount=settings.node.host_mount,
@@ -271,7 +271,7 @@ class _Agent:
                 return device
             if self._engine_problem is not None:
                 return dataclasses.replace(device, is_healthy=False, reason=self._engine_problem.reason)
-            if f"{ad.kind}={device.parent or device.id}" in self.specs.names:
+            if device.cdi_name in self.specs.names:
                 return device
             return dataclasses.replace(device, is_healthy=False, reason="CDISpecMissing")
 

@@ -15,9 +15,9 @@ from fairlead import errors
 from fairlead.cli.core import connection
 from fairlead.cli.core.invocation import Invocation
 from fairlead.cli.doctor.finding import Finding
+from fairlead.model import visibledevices
 from fairlead.model.gpu import GPU, Driver, Vendor
 from fairlead.plan.cdi import capability, requirement
-from fairlead.plan.shim import request
 from fairlead.serve.backend.hardware import GPUListing
 from fairlead.settings import Settings
 
@@ -100,8 +100,8 @@ def check(seen: Seen) -> Iterator[Finding]:
     # Kinds of GPU that do not matter to the image would say the same again.
     yield from dict.fromkeys(item for host in seen.hosts for item in _requirements(seen, host))
     yield from _capabilities(seen)
-    if request.VARIABLE in seen.env:
-        what = f"{seen.image} sets {request.VARIABLE}={seen.env[request.VARIABLE]}: ignored"
+    if visibledevices.VARIABLE in seen.env:
+        what = f"{seen.image} sets {visibledevices.VARIABLE}={seen.env[visibledevices.VARIABLE]}: ignored"
         why = "devices come from the allocation only; the runtime shim can be told otherwise (imageRequests)"
         yield Finding(check="request", level="ok", what=what, why=why)
 

@@ -24,8 +24,9 @@ from fairlead.inject import launcher, policy
 from fairlead.node.engines import charlinks, records
 from fairlead.node.engines import files as enginefiles
 from fairlead.plan import charlinks as charlinks_plan
-from fairlead.plan.engineconfig import support, table
+from fairlead.plan.engineconfig import table
 from fairlead.plan.engineconfig.model import Location, Request
+from fairlead.plan.gpu import enginesupport
 
 _FOLDER: Final = "/usr/libexec/fairlead"
 _PATH: Final = click.Path(path_type=Path)
@@ -99,7 +100,7 @@ def configure_verb(ctx: click.Context, /, *, engine: str, is_dry: bool, **option
 def _version(engine: str, given: str | None) -> tuple[int, ...] | None:
     if given is None:
         return asyncio.run(enginefiles.ask_version(engine))
-    found = support.parse_version(given)
+    found = enginesupport.parse_version(given)
     if found is None:
         message = f'"{given}" is no release of {engine}'
         raise errors.Invalid(message, reason="VersionInvalid", hint="as in --engine-version 1.7.24")

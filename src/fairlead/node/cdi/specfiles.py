@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from fairlead import errors, files, settings, telemetry
+from fairlead.model import cdikind
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import Inventory, Vendor
 from fairlead.plan.cdi import driverprofile, generate, hostpath, source
@@ -21,7 +22,7 @@ from fairlead_cdi import emit, parse, stamp
 from fairlead_cdi import spec as cdi
 
 PREFIX = "fairlead-"
-"""Sets our files apart from those that a vendor's toolkit writes."""
+"""Sets our files of the vendors' own kinds apart from those that a vendor's toolkit writes."""
 
 
 def recipe_of(chosen: settings.NodeSettings) -> generate.Recipe:
@@ -31,6 +32,11 @@ def recipe_of(chosen: settings.NodeSettings) -> generate.Recipe:
         hook=generate.Hook(path=chosen.cdi_hook) if chosen.cdi_hook else None,
         has_variants=chosen.cdi_variants,
     )
+
+
+def allocation_recipe_of(chosen: settings.NodeSettings) -> generate.Recipe:
+    """Return what the settings say about the specs of what is allocated: of kinds that nobody else's file has."""
+    return dataclasses.replace(recipe_of(chosen), kinds=cdikind.ALLOCATED)
 
 
 class SpecFiles:
@@ -62,10 +68,12 @@ class SpecFiles:
         self._boot_id, self._stamping = boot_id, stamping
         self._host_mount = host_mount
         self._problems: tuple[str, ...] | None = None
+        self._own = tuple(cdikind.ALLOCATED.values())
 
     def path(self, kind: str) -> Path:
         """Return where the spec of a kind is kept."""
-        return self.folder / f"{PREFIX}{emit.file_name(kind)}"
+        name = emit.file_name(kind)
+        return self.folder / (name if kind.startswith(self._own) else f"{PREFIX}{name}")
 
     async def ensure(self, inventory: Inventory, drivers: Sequence[DriverFiles]) -> frozenset[str]:
         """Make the files say what is there now; idempotent. Returns the qualified names that engines can resolve.

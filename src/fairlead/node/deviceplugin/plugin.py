@@ -25,6 +25,7 @@ import grpc.aio
 from fairlead import errors, telemetry
 from fairlead.model.device import Device
 from fairlead.model.driver import DeviceNode
+from fairlead.model.gpu import Vendor
 from fairlead.model.ids import DeviceID
 from fairlead.node.inventory import latest
 from fairlead.plan.gpu import advertise, answer, attribution, choose
@@ -41,7 +42,7 @@ class Offer:
     """What the plugin answers from; replaced as a whole."""
 
     devices: Mapping[DeviceID, Device] = field(default_factory=dict)
-    kind: str = ""
+    vendor: Vendor = Vendor.NVIDIA
     topology: choose.Topology = field(default_factory=choose.Topology)
     nodes: Mapping[str, DeviceNode] = field(default_factory=dict)
 
@@ -93,7 +94,7 @@ class Plugin:
         devices = {device.id: device for device in advertisement.devices}
         self._offer = Offer(
             devices=devices,
-            kind=advertisement.kind,
+            vendor=advertisement.vendor,
             topology=topology,
             nodes={node.path: node for node in nodes},
         )
@@ -191,11 +192,10 @@ class Plugin:
         offer = self._offer
         for item in ids:
             self._assert_allocatable(item, offer)
-        # Replicas of one GPU are one CDI device; order follows the advertisement, so equal sets get equal answers.
-        wanted = {offer.devices[item].parent or item for item in ids}
-        named = {device.parent or device.id: device for device in offer.devices.values()}
-        chosen = [device for name, device in named.items() if name in wanted]
-        return answer.plan_answer(chosen, resource=self.resource, kind=offer.kind, way=self._way, nodes=offer.nodes)
+        # Order follows the advertisement, so equal sets get equal answers.
+        wanted = frozenset(ids)
+        chosen = [device for item, device in offer.devices.items() if item in wanted]
+        return answer.plan_answer(chosen, resource=self.resource, vendor=offer.vendor, way=self._way, nodes=offer.nodes)
 
     def _assert_allocatable(self, item: DeviceID, offer: Offer) -> None:
         device = offer.devices.get(item)

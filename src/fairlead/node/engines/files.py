@@ -16,8 +16,9 @@ from typing import Final
 
 from fairlead import command, errors, files
 from fairlead.node.engines import records
-from fairlead.plan.engineconfig import change, support, table
+from fairlead.plan.engineconfig import change, table
 from fairlead.plan.engineconfig.model import HEADER, Edit, Location, Proposal, Request
+from fairlead.plan.gpu import enginesupport
 
 _ASK_S: Final = 20
 _NEW_MODE: Final = 0o644
@@ -53,7 +54,7 @@ async def ask_version(engine: str) -> tuple[int, ...] | None:
         except errors.Unavailable:
             continue
         if done.code == 0:
-            return support.parse_version(done.stdout.decode(errors="replace"))
+            return enginesupport.parse_version(done.stdout.decode(errors="replace"))
     return None
 
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from fairlead import errors
+from fairlead.model import cdikind, replica
 from fairlead.model.devicerule import DeviceRule, DeviceRules
 from fairlead.node.isolation import attach
 from fairlead.plan.audit import Entitlement, GrantedNode
@@ -121,21 +122,25 @@ def identity(subject: Subject) -> tuple[str, str, str] | None:
 
 
 def cdi_names(devices: Mapping[str, Iterable[str]], registry: directory.Registry) -> list[str]:
-    """Return the CDI names of device ids by resource: of the resource's own kind, else of the one spec that has the id.
+    """Return the CDI names of device ids by resource.
+
+    The agent's own specs go first, since that is what it answers; then the kind that is called like the resource, as
+    other plugins have it; then the one spec that has the id.
 
     Raises: NotFound (`DeviceUnknown`): no spec on this machine has one of them.
     """
     found: list[str] = []
     for resource, ids in devices.items():
         for one in ids:
-            name = one.split("::")[0]  # a replica is its parent's device
-            own = f"{resource}={name}"
-            others = [known for known in registry.devices if known.partition("=")[2] == name]
-            if own not in registry.devices and len(others) != 1:
+            name = replica.origin(one)
+            usual = [cdikind.qualified(kind, name) for kind in (*cdikind.ALLOCATED.values(), resource)]
+            own = next((known for known in usual if known in registry.devices), None)
+            others = [known for known in registry.devices if cdikind.device_of(known) == name]
+            if own is None and len(others) != 1:
                 message = f'device "{one}" of {resource} is in none of the CDI specs read'
                 hint = "`fairlead cdi list` shows them; --spec-dir names another folder"
                 raise errors.NotFound(message, reason="DeviceUnknown", hint=hint)
-            found.append(own if own in registry.devices else others[0])
+            found.append(own or others[0])
     return list(dict.fromkeys(found))
 
 

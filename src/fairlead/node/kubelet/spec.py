@@ -10,6 +10,7 @@ from typing import Final, TypedDict
 
 from fairlead import errors
 from fairlead.engine.port import Bind, ContainerSpec, ContainerState
+from fairlead.model import cdikind
 from fairlead.model.gpu import Vendor
 from fairlead.node.kubelet.checkpoint import Grant
 from fairlead.plan.cdi import capability, generate
@@ -18,8 +19,8 @@ from fairlead.wire.kubelet import deviceplugin
 from fairlead.wire.kubernetes import core, names, quantity
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 
-_VARIED: Final = generate.KINDS[Vendor.NVIDIA]
-"""The kind of which the generator makes variants."""
+_VARIED: Final = cdikind.ALLOCATED[Vendor.NVIDIA.value]
+"""The kind of which the agent's specs have variants."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

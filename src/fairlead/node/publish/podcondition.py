@@ -18,7 +18,8 @@ import msgspec
 
 from fairlead import errors, telemetry
 from fairlead.backoff import Backoff
-from fairlead.model.ids import GPUUUID, DeviceID
+from fairlead.model.device import gpus_by_device
+from fairlead.model.ids import GPUUUID
 from fairlead.model.step import TraceStep
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.inventory import latest, monitor, pods
@@ -82,8 +83,12 @@ class PodConditions:
         about = (pod.metadata.namespace, pod.metadata.name)
         return any((one.namespace, one.pod) == about for one in self._holdings.latest.value or ())
 
-    def _parents(self) -> Mapping[DeviceID, str]:
-        return {device.id: device.parent or device.id for one in self._advertised.value for device in one.devices}
+    def _gpus_by_device(self) -> Mapping[str, GPUUUID]:
+        """Return the GPU of each device that this machine has, or had: also of those that are offered no more."""
+        snapshot = self._snapshots.value
+        found = gpus_by_device((*snapshot.known.values(), *snapshot.inventory.gpus))
+        advertised = ((device.name, device.gpu) for one in self._advertised.value for device in one.devices)
+        return found | dict(advertised)
 
     def _look(self) -> None:
         """Queue what may differ; no I/O."""
@@ -117,7 +122,7 @@ class PodConditions:
         if pod is None or pod.status.phase in core.ENDED_PHASES or not self._is_listed(pod):
             return
         verdicts = self._snapshots.value.verdicts
-        ill = podcondition.find_ill(pod, holdings, parents=self._parents(), verdicts=verdicts)
+        ill = podcondition.find_ill(pod, holdings, gpus=self._gpus_by_device(), verdicts=verdicts)
         if podcondition.plan_condition(pod, ill, now=meta.now()) is None:
             return
         written: list[meta.Condition] = []
@@ -154,7 +159,7 @@ class PodConditions:
     # GPUs
 
     async def _name_holders(self, gpu: GPUUUID, holdings: tuple[attribution.Holding, ...]) -> float | None:
-        wanted = podcondition.plan_holders(holdings, parents=self._parents(), pods=self._pods.all()).get(gpu, ())
+        wanted = podcondition.plan_holders(holdings, gpus=self._gpus_by_device(), pods=self._pods.all()).get(gpu, ())
         if self._written.get(gpu) == wanted:
             return None
 

@@ -16,21 +16,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from fairlead import errors
-from fairlead.model.driver import DeviceNode, DriverFiles
+from fairlead.model import cdikind
+from fairlead.model.driver import SHARED_NODES, DeviceNode, DriverFiles
 from fairlead.model.gpu import GPU, Inventory, MIGDevice, Vendor
 from fairlead.plan.cdi import capability, driverprofile, hookargs
 from fairlead_cdi import emit
 from fairlead_cdi import spec as cdi
 
-KINDS: Final[Mapping[Vendor, str]] = {
-    Vendor.NVIDIA: "nvidia.com/gpu",
-    Vendor.AMD: "amd.com/gpu",
-    Vendor.INTEL: "intel.com/gpu",
-}
 ALL: Final = "all"
 NONE: Final = "none"
 """As only choice of devices: a device that brings the driver and no GPU."""
@@ -42,13 +38,6 @@ STRATEGIES: Final[Mapping[str, Callable[[GPU, MIGDevice | None], str]]] = {
     "type-index": lambda gpu, mig: f"mig{gpu.index}:{mig.index}" if mig else f"gpu{gpu.index}",
 }
 """How a device is named; several at once give one device several names."""
-
-SHARED: Final[Mapping[Vendor, tuple[str, ...]]] = {
-    Vendor.NVIDIA: ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"),
-    Vendor.AMD: ("/dev/kfd",),
-    Vendor.INTEL: (),
-}
-"""Device nodes beside the GPUs' own, by container path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +63,8 @@ class Recipe:
     hook: Hook | None = None
     has_variants: bool = False
     """Whether to make a class for each capability, too."""
+    kinds: Mapping[str, str] = field(default_factory=lambda: cdikind.GPUS)
+    """Kinds of GPUs by value of `Vendor`: the vendors' own, or those of allocations."""
     vendor: str = ""
     """The vendor part of every kind; empty: the usual one."""
     cls: str = ""
@@ -83,6 +74,10 @@ class Recipe:
         """Return the kind of a spec that is usually called so."""
         vendor, _, cls = usual.partition("/")
         return f"{self.vendor or vendor}/{self.cls or cls}"
+
+    def gpu_kind(self, vendor: Vendor) -> str:
+        """Return the kind of a vendor's GPUs."""
+        return self.kind(self.kinds[vendor.value])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +109,7 @@ def generate(
     problems = [f"GPU {gpu.index} is left out: {gpu.message}" for gpu in inventory.unreadable]
     for vendor in wanted:
         builder = _builder(inventory, files, vendor, chosen)
-        kind = chosen.kind(KINDS[vendor])
+        kind = chosen.gpu_kind(vendor)
         spec = builder.spec(kind)
         problems.extend(builder.problems)
         if spec is not None:
@@ -150,7 +145,7 @@ def _variants(inventory: Inventory, files: Sequence[DriverFiles], vendor: Vendor
     for part in capability.KNOWN:
         narrow = dataclasses.replace(recipe.profile, capabilities=frozenset({part}))
         builder = _builder(inventory, files, vendor, dataclasses.replace(recipe, profile=narrow))
-        spec = builder.spec(variant_kind(recipe.kind(KINDS[vendor]), part))
+        spec = builder.spec(variant_kind(recipe.gpu_kind(vendor), part))
         if spec is not None:
             yield spec
 
@@ -244,7 +239,7 @@ class _Builder:
     def _common(self) -> cdi.ContainerEdits:
         vendor = self._driver.vendor
         parts = self._profile.capabilities
-        wanted = [self._nodes[p] for p in SHARED[vendor] if p in self._nodes and capability.is_wanted(p, parts)]
+        wanted = [self._nodes[p] for p in SHARED_NODES[vendor] if p in self._nodes and capability.is_wanted(p, parts)]
         return common_edits(wanted, self._driver, self._recipe)
 
 

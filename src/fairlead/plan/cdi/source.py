@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from fairlead.model.cdikind import MODES as KINDS
 from fairlead.model.driver import DriverFiles, ModeFiles
 from fairlead.model.gpu import Vendor
 from fairlead.plan.cdi import capability, driverprofile, generate
@@ -39,22 +40,22 @@ class Mode:
 
 
 MODES: Final[Mapping[str, Mode]] = {
-    "nvml": Mode(kind="nvidia.com/gpu", help="NVIDIA GPUs and MIG devices", vendor=Vendor.NVIDIA, has_driver=True),
-    "amd": Mode(kind="amd.com/gpu", help="AMD GPUs", vendor=Vendor.AMD),
-    "intel": Mode(kind="intel.com/gpu", help="Intel GPUs", vendor=Vendor.INTEL),
-    "wsl": Mode(kind="nvidia.com/gpu", help="NVIDIA GPUs under Windows", has_driver=True),
-    "csv": Mode(kind="nvidia.com/gpu", help="Tegra's integrated GPU, by its lists", has_driver=True),
+    "nvml": Mode(kind=KINDS["nvml"], help="NVIDIA GPUs and MIG devices", vendor=Vendor.NVIDIA, has_driver=True),
+    "amd": Mode(kind=KINDS["amd"], help="AMD GPUs", vendor=Vendor.AMD),
+    "intel": Mode(kind=KINDS["intel"], help="Intel GPUs", vendor=Vendor.INTEL),
+    "wsl": Mode(kind=KINDS["wsl"], help="NVIDIA GPUs under Windows", has_driver=True),
+    "csv": Mode(kind=KINDS["csv"], help="Tegra's integrated GPU, by its lists", has_driver=True),
     "management": Mode(
-        kind="management.nvidia.com/gpu", help="every node, for tools of the owner", is_whole=True, has_driver=True
+        kind=KINDS["management"], help="every node, for tools of the owner", is_whole=True, has_driver=True
     ),
-    "imex": Mode(kind="nvidia.com/imex-channel", help="IMEX channels"),
-    "gds": Mode(kind="nvidia.com/gds", help="GPUDirect Storage"),
-    "mofed": Mode(kind="nvidia.com/mofed", help="RDMA devices for GPUDirect"),
-    "gdrcopy": Mode(kind="nvidia.com/gdrcopy", help="GDRCopy"),
-    "nvswitch": Mode(kind="nvidia.com/nvswitch", help="NVSwitches"),
-    "vfio": Mode(kind="nvidia.com/pgpu", help="NVIDIA GPUs bound to vfio-pci"),
-    "vfio-amd": Mode(kind="amd.com/pgpu", help="AMD GPUs bound to vfio-pci", maker=Vendor.AMD),
-    "vfio-intel": Mode(kind="intel.com/pgpu", help="Intel GPUs bound to vfio-pci", maker=Vendor.INTEL),
+    "imex": Mode(kind=KINDS["imex"], help="IMEX channels"),
+    "gds": Mode(kind=KINDS["gds"], help="GPUDirect Storage"),
+    "mofed": Mode(kind=KINDS["mofed"], help="RDMA devices for GPUDirect"),
+    "gdrcopy": Mode(kind=KINDS["gdrcopy"], help="GDRCopy"),
+    "nvswitch": Mode(kind=KINDS["nvswitch"], help="NVSwitches"),
+    "vfio": Mode(kind=KINDS["vfio"], help="NVIDIA GPUs bound to vfio-pci"),
+    "vfio-amd": Mode(kind=KINDS["vfio-amd"], help="AMD GPUs bound to vfio-pci", maker=Vendor.AMD),
+    "vfio-intel": Mode(kind=KINDS["vfio-intel"], help="Intel GPUs bound to vfio-pci", maker=Vendor.INTEL),
 }
 
 
@@ -98,9 +99,13 @@ def chosen(given: Iterable[str], platform: str) -> tuple[str, ...]:
 
 def kinds(names: Iterable[str], recipe: generate.Recipe) -> tuple[str, ...]:
     """Return every kind that these modes and their variants may have under this recipe, each once."""
-    found = dict.fromkeys(recipe.kind(MODES[name].kind) for name in names)
+    found = dict.fromkeys(_kind(MODES[name], recipe) for name in names)
     variants = [generate.variant_kind(kind, part) for kind in found for part in capability.KNOWN]
     return (*found, *(kind for kind in variants if kind not in found))
+
+
+def _kind(mode: Mode, recipe: generate.Recipe) -> str:
+    return recipe.gpu_kind(mode.vendor) if mode.vendor else recipe.kind(mode.kind)
 
 
 def gpu_kinds(recipe: generate.Recipe) -> tuple[str, ...]:
@@ -110,5 +115,5 @@ def gpu_kinds(recipe: generate.Recipe) -> tuple[str, ...]:
 
 def vendor_of(kind: str, recipe: generate.Recipe) -> Vendor:
     """Return whose driver a spec of a kind depends on."""
-    rows = (mode for mode in MODES.values() if kind.startswith(recipe.kind(mode.kind)))
+    rows = (mode for mode in MODES.values() if kind.startswith(_kind(mode, recipe)))
     return next((mode.vendor or mode.maker for mode in rows), Vendor.NVIDIA)

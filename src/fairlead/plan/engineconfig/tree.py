@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
 from fairlead import errors
-from fairlead.plan.engineconfig import support
 from fairlead.plan.engineconfig.model import PROGRAM, Location, Request
+from fairlead.plan.gpu import enginesupport
 
 _OTHERS: Final = "nvidia-container-runtime"
 _USUAL: Final = frozenset({"", "runc"})
@@ -104,10 +104,10 @@ def judge_release(engine: str, place: Location, wish: Request) -> tuple[str, ...
     """
     if not wish.enables_cdi:
         return ()
-    support.check_cdi(engine, place.version)
+    enginesupport.check_cdi(engine, place.version)
     if place.version is not None:
         return ()
-    first = ".".join(map(str, support.FIRST[engine]))
+    first = ".".join(map(str, enginesupport.FIRST[engine]))
     return (f"the release of {engine} is not known: before {first} it ignores CDI devices (--engine-version)",)
 
 

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from fairlead.model import cdikind
 from fairlead.model.device import Device
 from fairlead.model.gpu import GPU, Inventory, UnreadableGPU, Vendor
 from fairlead.model.ids import GPUUUID, DeviceID
 from fairlead.plan.gpu import health
 
 AMD_RESOURCE: Final = "amd.com/gpu"
-CDI_KINDS: Final[Mapping[Vendor, str]] = {Vendor.NVIDIA: "nvidia.com/gpu", Vendor.AMD: "amd.com/gpu"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +25,8 @@ class Advertisement:
     """All devices of one extended resource."""
 
     resource: str
-    kind: str
-    """CDI kind of the devices; a device's qualified name is `kind=id`."""
+    vendor: Vendor
+    """Who made the devices."""
     devices: tuple[Device, ...]
 
 
@@ -49,14 +49,14 @@ def plan_advertisements(
         devices = [
             *((gpu.index, _device(gpu, verdicts)) for gpu in inventory.gpus if _is_whole(gpu, vendor)),
             *(
-                (gone.index, _absent(gone, verdicts, known))
+                (gone.index, _absent(gone, vendor, verdicts, known))
                 for gone in inventory.unreadable
                 if _was(gone, vendor, known)
             ),
         ]
         if devices:
             ordered = tuple(device for _, device in sorted(devices, key=lambda item: (item[0], item[1].id)))
-            found.append(Advertisement(resource=resource, kind=CDI_KINDS[vendor], devices=ordered))
+            found.append(Advertisement(resource=resource, vendor=vendor, devices=ordered))
     return tuple(found)
 
 
@@ -75,6 +75,8 @@ def _device(gpu: GPU, verdicts: Mapping[GPUUUID, health.Verdict]) -> Device:
     reason = "" if verdict.is_healthy else verdict.reason
     return Device(
         id=DeviceID(gpu.uuid),
+        cdi_name=_cdi_name(gpu.vendor, gpu.uuid),
+        gpu=gpu.uuid,
         is_healthy=verdict.is_healthy,
         reason=reason,
         numa_node=gpu.numa_node,
@@ -83,12 +85,20 @@ def _device(gpu: GPU, verdicts: Mapping[GPUUUID, health.Verdict]) -> Device:
     )
 
 
-def _absent(gone: UnreadableGPU, verdicts: Mapping[GPUUUID, health.Verdict], known: Mapping[GPUUUID, GPU]) -> Device:
+def _cdi_name(vendor: Vendor, name: str) -> str:
+    return cdikind.qualified(cdikind.ALLOCATED[vendor.value], name)
+
+
+def _absent(
+    gone: UnreadableGPU, vendor: Vendor, verdicts: Mapping[GPUUUID, health.Verdict], known: Mapping[GPUUUID, GPU]
+) -> Device:
     uuid = gone.uuid or GPUUUID("")
     verdict = verdicts.get(uuid)
     earlier = known.get(uuid)
     return Device(
         id=DeviceID(uuid),
+        cdi_name=_cdi_name(vendor, uuid),
+        gpu=uuid,
         is_healthy=False,
         reason=verdict.reason if verdict is not None and not verdict.is_healthy else gone.reason,
         numa_node=earlier.numa_node if earlier else None,

@@ -18,17 +18,16 @@ from __future__ import annotations
 
 import enum
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from fairlead import errors
+from fairlead.model import cdikind, visibledevices
 from fairlead.model.device import Device
-from fairlead.model.driver import DeviceNode
+from fairlead.model.driver import SHARED_NODES, DeviceNode
 from fairlead.model.gpu import Vendor
-from fairlead.plan.cdi import generate
-from fairlead.plan.engineconfig import support
-from fairlead.plan.shim import request
+from fairlead.plan.gpu import enginesupport
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 from fairlead_cdi import annotation
 
@@ -71,7 +70,7 @@ def find_problem(way: AllocateOptions, runtime: str) -> errors.Unavailable | Non
     if not way.strategies <= CDI or way.passes_device_specs:
         return None
     try:
-        support.check_node(runtime)
+        enginesupport.check_node(runtime)
     except errors.Unavailable as problem:
         return problem
     return None
@@ -90,40 +89,45 @@ def parse_strategies(text: str) -> frozenset[Strategy]:
 
 
 def plan_answer(
-    devices: Sequence[Device], *, resource: str, kind: str, way: AllocateOptions, nodes: Mapping[str, DeviceNode]
+    devices: Sequence[Device], *, resource: str, vendor: Vendor, way: AllocateOptions, nodes: Mapping[str, DeviceNode]
 ) -> pb.ContainerAllocateResponse:
     """Return the answer for one container.
 
-    Args:    devices: one for each physical or MIG device granted, in advertised order.   kind: their CDI kind.
+    Args:    devices: those granted, in advertised order; replicas of one device are that device once.
              nodes: the driver's device nodes by container path, for `passes_device_specs`.
     """
     answer = pb.ContainerAllocateResponse()
     if not devices:
         return answer
-    ids = [_id(device, way) for device in devices]
-    names = [f"{kind}={one}" for one in ids]
+    distinct = {device.cdi_name: device for device in devices}.values()
+    ids = [_id(device, way) for device in distinct]
+    names = [_cdi_name(device, way) for device in distinct]
     strategies = way.strategies
-    if kind != generate.KINDS[Vendor.NVIDIA]:
+    if vendor is not Vendor.NVIDIA:
         strategies = strategies & CDI or frozenset({Strategy.CDI_CRI})
     if Strategy.CDI_CRI in strategies:
         answer.cdi_devices.extend(pb.CDIDevice(name=name) for name in names)
     if Strategy.CDI_ANNOTATIONS in strategies:
         answer.annotations[_key(resource, ids)] = annotation.emit_value(names)
     if Strategy.ENVVAR in strategies:
-        answer.envs[request.VARIABLE] = ",".join(ids)
+        answer.envs[visibledevices.VARIABLE] = ",".join(ids)
     if Strategy.VOLUME_MOUNTS in strategies:
-        root = request.VOLUME_ROOT
-        answer.envs[request.VARIABLE] = root.rstrip("/")
+        root = visibledevices.VOLUME_ROOT
+        answer.envs[visibledevices.VARIABLE] = root.rstrip("/")
         answer.mounts.extend(
             pb.Mount(container_path=f"{root}{one}", host_path=MOUNT_SOURCE, read_only=True) for one in ids
         )
     if way.passes_device_specs:
-        answer.devices.extend(_device_specs(devices, kind, nodes))
+        answer.devices.extend(_device_specs(distinct, vendor, nodes))
     return answer
 
 
 def _id(device: Device, way: AllocateOptions) -> str:
-    return device.index if way.ids == "index" and device.index else device.parent or device.id
+    return device.index if way.ids == "index" and device.index else device.name
+
+
+def _cdi_name(device: Device, way: AllocateOptions) -> str:
+    return cdikind.qualified(cdikind.kind_of(device.cdi_name), _id(device, way))
 
 
 def _key(resource: str, ids: Sequence[str]) -> str:
@@ -132,10 +136,9 @@ def _key(resource: str, ids: Sequence[str]) -> str:
     return annotation.emit_key(ANNOTATION_PLUGIN, own)
 
 
-def _device_specs(devices: Sequence[Device], kind: str, nodes: Mapping[str, DeviceNode]) -> list[pb.DeviceSpec]:
+def _device_specs(devices: Iterable[Device], vendor: Vendor, nodes: Mapping[str, DeviceNode]) -> list[pb.DeviceSpec]:
     """List the nodes that all containers need and those of the devices, each once, as far as they are there."""
-    vendor = next(vendor for vendor, known in generate.KINDS.items() if known == kind)
-    paths = dict.fromkeys([*generate.SHARED[vendor], *(path for device in devices for path in device.nodes)])
+    paths = dict.fromkeys([*SHARED_NODES[vendor], *(path for device in devices for path in device.nodes)])
     return [
         pb.DeviceSpec(container_path=path, host_path=nodes[path].host_path, permissions="rw")
         for path in paths

@@ -134,7 +134,7 @@ def _check(free: Sequence[DeviceID], needed: frozenset[DeviceID], size: int) -> 
 
 
 def _gpu_of(device: Device) -> str:
-    return device.parent or device.id
+    return device.gpu
 
 
 def _in_order(chosen: Iterable[DeviceID], devices: Mapping[DeviceID, Device]) -> tuple[DeviceID, ...]:

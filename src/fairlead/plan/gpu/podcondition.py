@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from fairlead.model import replica
 from fairlead.model.ids import GPUUUID, DeviceID
 from fairlead.plan.gpu import health
 from fairlead.plan.gpu.attribution import Holding
@@ -29,21 +30,25 @@ class Ill:
     message: str
 
 
-def gpu_of(device: DeviceID, parents: Mapping[DeviceID, str]) -> GPUUUID:
-    """Return the GPU that a device is, or is on; one that is advertised no more stands for itself."""
-    return GPUUUID(parents.get(device) or device.partition("::")[0])
+def gpu_of(device: DeviceID, gpus: Mapping[str, GPUUUID]) -> GPUUUID | None:
+    """Return the GPU that a device is, or lives on; None: it is on none that this machine had.
+
+    Args: gpus: by UUID of the GPU or MIG device, as `model.device.gpus_by_device` gives them.
+    """
+    return gpus.get(replica.origin(device))
 
 
 def find_ill(
     pod: core.Pod,
     holdings: Iterable[Holding],
     *,
-    parents: Mapping[DeviceID, str],
+    gpus: Mapping[str, GPUUUID],
     verdicts: Mapping[GPUUUID, health.Verdict],
 ) -> tuple[Ill, ...]:
     """Return the GPUs a pod holds that are not offered, each once, in order of their uuid."""
     about = (pod.metadata.namespace, pod.metadata.name)
-    held = {gpu_of(name, parents) for one in holdings if (one.namespace, one.pod) == about for name in one.ids}
+    found = (gpu_of(name, gpus) for one in holdings if (one.namespace, one.pod) == about for name in one.ids)
+    held = {gpu for gpu in found if gpu is not None}
     judged = ((gpu, verdicts[gpu]) for gpu in sorted(held) if gpu in verdicts)
     return tuple(
         Ill(gpu=gpu, reason=verdict.reason, message=verdict.message or verdict.reason)
@@ -69,7 +74,7 @@ def plan_condition(pod: core.Pod, ill: Sequence[Ill], *, now: str) -> meta.Condi
 
 
 def plan_holders(
-    holdings: Iterable[Holding], *, parents: Mapping[DeviceID, str], pods: Iterable[core.Pod]
+    holdings: Iterable[Holding], *, gpus: Mapping[str, GPUUUID], pods: Iterable[core.Pod]
 ) -> dict[GPUUUID, tuple[Holder, ...]]:
     """Return who holds each GPU or a part of it, in order of namespace, pod and container; nobody: left out.
 
@@ -81,7 +86,9 @@ def plan_holders(
     found: dict[GPUUUID, set[tuple[str, str, str]]] = {}
     for one in holdings:
         for device in one.ids:
-            found.setdefault(gpu_of(device, parents), set()).add((one.namespace, one.pod, one.container))
+            gpu = gpu_of(device, gpus)
+            if gpu is not None:
+                found.setdefault(gpu, set()).add((one.namespace, one.pod, one.container))
     return {
         gpu: tuple(
             Holder(namespace=namespace, pod=pod, container=container, pod_uid=uids.get((namespace, pod), ""))

@@ -14,7 +14,9 @@ deviceplugin/v1beta1 api.proto, ContainerAllocateResponse; containerd internal/c
 server/container_create.go, which adds the kubelet's labels last.
 """
 
-VOLUME_ROOT = "/var/run/nvidia-container-devices/"
+from fairlead.model import replica
+from fairlead.model.visibledevices import VOLUME_ROOT
+
 _IDENTITIES = (
     ("io.kubernetes.cri.sandbox-uid", "io.kubernetes.cri.container-name"),
     ("io.kubernetes.pod.uid", "io.kubernetes.container.name"),
@@ -41,7 +43,7 @@ class Entry:
         """Take the pod's uid, the container's name and the resource's."""
         self.pod_uid, self.container, self.resource = whose
         self.ids = ids
-        """The kubelet's, without the number behind those of shared devices."""
+        """The kubelet's, a shared device's without its number."""
         self.answer = answer
         """The plugin's, as the kubelet keeps it: ContainerAllocateResponse in base64."""
 
@@ -151,7 +153,7 @@ def _entry(item: object) -> Entry:
         raise ValueError("has an entry without a pod")  # noqa: TRY004  the bytes are wrong, not a caller's type
     held = item.get("DeviceIDs")
     lists = list(held.values()) if isinstance(held, dict) else [held]
-    ids = [str(one).partition("::")[0] for some in lists if isinstance(some, list) for one in some]
+    ids = [replica.origin(str(one)) for some in lists if isinstance(some, list) for one in some]
     whose = (item["PodUID"], str(item.get("ContainerName")), str(item.get("ResourceName")))
     return Entry(whose, frozenset(ids), str(item.get("AllocResp") or ""))
 

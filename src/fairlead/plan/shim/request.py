@@ -10,23 +10,24 @@ every container's start.
 Source: NVIDIA container toolkit documentation, "Environment variables"; CDI SPEC.md, "Container annotations".
 """
 
+from fairlead.model import cdikind
+from fairlead.model.visibledevices import VARIABLE, VOLUME_ROOT
 from fairlead.plan.cdi import capability, requirement
 from fairlead.plan.shim import allocation
 
 MODES = ("auto", "cdi", "env")
 IMAGE_REQUESTS = ("ignore", "refuse", "privileged", "honour")
-VOLUME_ROOT = allocation.VOLUME_ROOT
-VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 _MIG_ADMIN = ("NVIDIA_MIG_CONFIG_DEVICES", "NVIDIA_MIG_MONITOR_DEVICES")
 _EXTRAS = {
-    "NVIDIA_GDS": "gds",
-    "NVIDIA_MOFED": "mofed",
-    "NVIDIA_GDRCOPY": "gdrcopy",
-    "NVIDIA_NVSWITCH": "nvswitch",
+    "NVIDIA_GDS": cdikind.class_of(cdikind.MODES["gds"]),
+    "NVIDIA_MOFED": cdikind.class_of(cdikind.MODES["mofed"]),
+    "NVIDIA_GDRCOPY": cdikind.class_of(cdikind.MODES["gdrcopy"]),
+    "NVIDIA_NVSWITCH": cdikind.class_of(cdikind.MODES["nvswitch"]),
 }
 _IMEX = "NVIDIA_IMEX_CHANNELS"
 NO_BOOKS = allocation.Allocations()
-_IMEX_CLASS = "imex-channel"
+_ALLOCATED = cdikind.ALLOCATED["nvidia"]
+_IMEX_CLASS = cdikind.class_of(cdikind.MODES["imex"])
 _CRIO = "io.kubernetes.cri-o."
 """CRI-O's own marks. It injects what the kubelet asks for itself, and hands on what a pod's author wrote."""
 
@@ -36,8 +37,8 @@ class Policy:
 
     mode = "auto"
     """`cdi`: annotations and volume mounts only; `env`: volume mounts and environment; `auto`: all three."""
-    default_kind = "nvidia.com/gpu"
-    """Kind of names that have none."""
+    default_kind = cdikind.GPUS["nvidia"]
+    """Kind of names that have none, where the agent's own specs do not define them."""
     image_requests = "ignore"
     """What a request in the environment is worth: see `IMAGE_REQUESTS`; `privileged`: only with CAP_SYS_ADMIN."""
     accepts_volume_mounts = False
@@ -89,11 +90,15 @@ class Container:
 class Request:
     """What is asked for."""
 
-    __slots__ = ("capabilities", "is_bare", "names", "note", "refusal", "requirements", "source")
+    __slots__ = ("capabilities", "is_bare", "is_given", "names", "note", "refusal", "requirements", "source", "words")
 
     def __init__(self) -> None:
         self.names: tuple[str, ...] = ()
-        """Fully qualified, each once, in the order asked for."""
+        """Fully qualified, each once, in the order asked for; those of `words` by the default kind."""
+        self.words: dict[str, str] = {}
+        """Devices that were asked for without a kind, by the name that `names` has for them."""
+        self.is_given = False
+        """All that is asked for is what the kubelet's books say was given to this container."""
         self.is_bare = False
         """Driver files and control nodes without any GPU (`none`)."""
         self.source = ""
@@ -232,6 +237,7 @@ def _from_mounts(container: Container, policy: Policy, request: Request, books: 
         else:
             words.append(rest)
     request.source = "volume mounts"
+    request.is_given = is_given
     _set_words(request, words, policy)
     request.names = tuple(dict.fromkeys([*request.names, *names]))
     if request.names and not is_given:
@@ -279,7 +285,8 @@ def _from_environment(container: Container, policy: Policy, request: Request, bo
         if counts:  # nobody allocates these
             _add_extras(wanted, env, policy)
         request.source = "allocation" if is_given else "environment"
-        request.names, request.is_bare = wanted.names, wanted.is_bare
+        request.names, request.words, request.is_bare = wanted.names, wanted.words, wanted.is_bare
+        request.is_given = is_given
         if request.names and not is_given:
             request.refusal = _find_clash(shown, words, view=view, container=container, policy=policy)
         return
@@ -302,10 +309,33 @@ def _set_words(request: Request, words: list[str], policy: Policy) -> None:
     else:
         chosen = ["all"] if special else asked
         request.names = tuple(dict.fromkeys(_qualified(word, policy) for word in chosen))
+        request.words = {_qualified(word, policy): word for word in chosen if "=" not in word}
 
 
 def _qualified(word: str, policy: Policy) -> str:
-    return word if "=" in word else f"{policy.default_kind}={word}"
+    return word if "=" in word else cdikind.qualified(policy.default_kind, word)
+
+
+def kinds(request: Request, policy: Policy) -> tuple[str, ...]:
+    """Return the kinds that a device without one may be of, the first that has it counts.
+
+    What the kubelet gave is what the agent's specs say it is; what is asked for beside that is the operator's kind.
+    """
+    usual = (policy.default_kind, _ALLOCATED)
+    return usual[::-1] if request.is_given else usual
+
+
+def resolve(request: Request, policy: Policy, defined: dict[str, object]) -> tuple[str, ...]:
+    """Return the names asked for, each of a kind that defines it; what no kind defines stays as it is.
+
+    Args: defined: the fully qualified names in the specs of this machine.
+    """
+    found = []
+    for name in request.names:
+        word = request.words.get(name)
+        usual = () if word is None else (cdikind.qualified(kind, word) for kind in kinds(request, policy))
+        found.append(next((one for one in usual if one in defined), name))
+    return tuple(dict.fromkeys(found))
 
 
 def _vendor(policy: Policy) -> str:

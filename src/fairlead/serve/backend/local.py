@@ -10,6 +10,8 @@ from typing import Final, Protocol
 from fairlead import errors
 from fairlead.engine.port import ContainerState, Engine, Image, Images
 from fairlead.kernel import netns
+from fairlead.model import replica
+from fairlead.model.device import gpus_by_device
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPU, Inventory
 from fairlead.plan.pod import podstate
@@ -137,14 +139,13 @@ class LocalHardware:
 
     async def _holders(self, inventory: Inventory) -> dict[str, list[hardware.Holder]]:
         """Return holders by GPU: a device is the GPU itself, a MIG device on it, or a replica `ID::N` of either."""
-        board = {str(gpu.uuid): str(gpu.uuid) for gpu in inventory.gpus}
-        board |= {str(mig.uuid): str(gpu.uuid) for gpu in inventory.gpus for mig in gpu.mig_devices}
+        gpus = gpus_by_device(inventory.gpus)
         result: dict[str, list[hardware.Holder]] = {}
         for pod in (await self.store.list(core.Pod, Selector(fields={"spec.nodeName": self.node}))).items:
             if podstate.is_final(pod):
                 continue
             for device in (device for ids in podstate.granted_devices(pod).values() for device in ids):
-                uuid = board.get(device.partition("::")[0])
+                uuid = gpus.get(replica.origin(device))
                 if uuid is not None:
                     holder = hardware.Holder(
                         device=device, namespace=pod.metadata.namespace, container=pod.metadata.name

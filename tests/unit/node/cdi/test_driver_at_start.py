@@ -23,7 +23,7 @@ from fairlead_cdi import emit, stamp
 from fairlead_cdi import spec as cdi
 
 _IMAGE: Final = "localhost/cuda:1"
-_KIND: Final = "nvidia.com/gpu"
+_KIND: Final = "fairlead.dev/gpu"
 _DRIVER: Final = "550.163.01"
 _UID: Final = "0d3b5f4e-1111-2222-3333-444455556666"
 _WHO: Final = spec.Identity(node="here", home="home-1")

@@ -273,3 +273,16 @@ def test_two_hierarchies_hold_together(tmp_path: Path) -> None:
     ]
     found = devicecgroup.read(cgroups)
     assert (found.lines, len(found.restricting)) == (("c 195:1 rw",), 2)
+
+
+@pytest.mark.parametrize(("device", "name"), [("MIG-1", "MIG-1"), ("MIG-1::2", "MIG-1"), ("GPU-1", "GPU-1")])
+def test_an_allocation_is_what_the_agents_own_spec_says_whatever_a_vendors_file_says(
+    tmp_path: Path, device: str, name: str
+) -> None:
+    node = {"deviceNodes": [{"path": "/dev/null"}]}
+    for kind in (KIND, "fairlead.dev/gpu"):
+        devices = [{"name": one, "containerEdits": node} for one in ("GPU-1", "MIG-1")]
+        spec = {"cdiVersion": "0.5.0", "kind": kind, "devices": devices}
+        (tmp_path / f"{kind.replace('/', '-')}.json").write_text(json.dumps(spec))
+    found = entitlement.cdi_names({"nvidia.com/mig-1g.10gb": [device]}, attach.scan([tmp_path]))
+    assert found == [f"fairlead.dev/gpu={name}"]

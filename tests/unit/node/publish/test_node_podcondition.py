@@ -12,8 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fairlead.model.device import Device
-from fairlead.model.gpu import GPU, Inventory
+from fairlead.model.gpu import GPU, Inventory, Vendor
 from fairlead.model.ids import GPUUUID, DeviceID
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.inventory import latest, monitor, pods
@@ -25,6 +24,7 @@ from fairlead.store import tracerecorder
 from fairlead.store.embedded.memory import MemoryStore
 from fairlead.wire.kubernetes import core, gpudevice, meta
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
+from tests import devices
 
 RESOURCE = "nvidia.com/gpu"
 UUID = GPUUUID("GPU-a")
@@ -46,7 +46,7 @@ class Node:
                 inventory=Inventory(gpus=(gpu,)), known={UUID: gpu}, verdicts={UUID: health.Verdict()}, is_scanned=True
             )
         )
-        offered = advertise.Advertisement(resource=RESOURCE, kind=RESOURCE, devices=(Device(id=DeviceID(UUID)),))
+        offered = advertise.Advertisement(resource=RESOURCE, vendor=Vendor.NVIDIA, devices=(devices.gpu(UUID),))
         self.advertised: latest.Latest[tuple[advertise.Advertisement, ...]] = latest.Latest((offered,))
 
     @contextlib.asynccontextmanager

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from fairlead import errors
+from fairlead.model.gpu import Vendor
 from fairlead.model.ids import DeviceID
 from fairlead.model.step import TraceStep
 from fairlead.node.deviceplugin import podresources
@@ -71,7 +72,7 @@ class Node:
             store=self.store,
             pods=followed,
             holdings=holdings,
-            advertised=latest.Latest((advertise.Advertisement(resource=GPU, kind=GPU, devices=()),)),
+            advertised=latest.Latest((advertise.Advertisement(resource=GPU, vendor=Vendor.NVIDIA, devices=()),)),
             recall=recall,
             cdi_folder=self.folder,
         )

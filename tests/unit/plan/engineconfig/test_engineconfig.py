@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from fairlead import errors
-from fairlead.plan.engineconfig import support, table, tree
+from fairlead.plan.engineconfig import table, tree
 from fairlead.plan.engineconfig.model import HEADER, Location, Proposal, Request
+from fairlead.plan.gpu import enginesupport
 
 GOLDEN = Path(__file__).parent / "enginegolden"
 CASES = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir())
@@ -319,15 +320,15 @@ def test_every_file_of_ours_says_so_in_its_first_line() -> None:
     ],
 )
 def test_releases_are_read_from_what_programs_print(text: str, version: tuple[int, ...] | None) -> None:
-    assert support.parse_version(text) == version
+    assert enginesupport.parse_version(text) == version
 
 
 @pytest.mark.parametrize("runtime", ["containerd://1.6.36", "containerd://1.6.20~ds1", "cri-o://1.22.0"])
 def test_a_node_whose_engine_ignores_cdi_is_refused(runtime: str) -> None:
     with pytest.raises(errors.Unavailable, match="does not inject CDI"):
-        support.check_node(runtime)
+        enginesupport.check_node(runtime)
 
 
 @pytest.mark.parametrize("runtime", ["containerd://1.7.0", "containerd://2.2.1", "cri-o://1.30.1", "other://1.0", ""])
 def test_a_node_whose_engine_injects_or_is_unknown_passes(runtime: str) -> None:
-    support.check_node(runtime)
+    enginesupport.check_node(runtime)

@@ -8,17 +8,16 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 
 from fairlead import errors
-from fairlead.model.device import Device
 from fairlead.model.driver import DeviceNode
-from fairlead.model.ids import DeviceID
+from fairlead.model.gpu import Vendor
 from fairlead.plan.gpu import answer
 from fairlead.plan.gpu.answer import Strategy
 from fairlead.plan.shim import request
 from fairlead_cdi import annotation
+from tests import devices
 
-NVIDIA, AMD = "nvidia.com/gpu", "amd.com/gpu"
 TWO = tuple(
-    Device(id=DeviceID(f"GPU-{letter}"), index=str(index), nodes=(f"/dev/nvidia{index}",))
+    devices.gpu(f"GPU-{letter}", index=str(index), nodes=(f"/dev/nvidia{index}",))
     for index, letter in ((1, "a"), (3, "b"))
 )
 NODES = {
@@ -27,14 +26,14 @@ NODES = {
 }
 
 
-def given(*strategies: Strategy, kind: str = NVIDIA, **more: object) -> dict[str, object]:
+def given(*strategies: Strategy, vendor: Vendor = Vendor.NVIDIA, **more: object) -> dict[str, object]:
     way = answer.AllocateOptions(strategies=frozenset(strategies), **more)  # type: ignore[arg-type]  # fields of a way by name
-    return MessageToDict(answer.plan_answer(TWO, resource="r", kind=kind, way=way, nodes=NODES))
+    return MessageToDict(answer.plan_answer(TWO, resource="r", vendor=vendor, way=way, nodes=NODES))
 
 
 def test_the_default_is_the_field_made_for_it_and_nothing_else() -> None:
-    made = MessageToDict(answer.plan_answer(TWO, resource="r", kind=NVIDIA, way=answer.DEFAULT, nodes=NODES))
-    assert made == {"cdiDevices": [{"name": "nvidia.com/gpu=GPU-a"}, {"name": "nvidia.com/gpu=GPU-b"}]}
+    made = MessageToDict(answer.plan_answer(TWO, resource="r", vendor=Vendor.NVIDIA, way=answer.DEFAULT, nodes=NODES))
+    assert made == {"cdiDevices": [{"name": "fairlead.dev/gpu=GPU-a"}, {"name": "fairlead.dev/gpu=GPU-b"}]}
 
 
 def test_annotations_carry_the_same_names_under_a_key_that_is_always_the_same() -> None:
@@ -42,10 +41,11 @@ def test_annotations_carry_the_same_names_under_a_key_that_is_always_the_same() 
     assert made.keys() == {"annotations"}
     (notes,) = made.values()
     assert isinstance(notes, dict)
-    assert annotation.parse_annotations(notes)[1] == ("nvidia.com/gpu=GPU-a", "nvidia.com/gpu=GPU-b")
+    assert annotation.parse_annotations(notes)[1] == ("fairlead.dev/gpu=GPU-a", "fairlead.dev/gpu=GPU-b")
     assert given(Strategy.CDI_ANNOTATIONS) == made
     other = answer.AllocateOptions(strategies=frozenset({Strategy.CDI_ANNOTATIONS}))
-    assert not notes.keys() & answer.plan_answer(TWO, resource="s", kind=NVIDIA, way=other, nodes={}).annotations.keys()
+    of_other = answer.plan_answer(TWO, resource="s", vendor=Vendor.NVIDIA, way=other, nodes={})
+    assert not notes.keys() & of_other.annotations.keys()
 
 
 def test_the_environment_names_them() -> None:
@@ -65,15 +65,15 @@ def test_mounts_of_nothing_name_them() -> None:
 def test_an_index_may_stand_for_the_uuid_where_it_is_known() -> None:
     assert given(Strategy.ENVVAR, ids="index") == {"envs": {"NVIDIA_VISIBLE_DEVICES": "1,3"}}
     way = answer.AllocateOptions(ids="index")
-    nameless = Device(id=DeviceID("GPU-c"))
-    made = answer.plan_answer([nameless], resource="r", kind=NVIDIA, way=way, nodes={})
-    assert [device.name for device in made.cdi_devices] == ["nvidia.com/gpu=GPU-c"]
+    nameless = devices.gpu("GPU-c")
+    made = answer.plan_answer([nameless], resource="r", vendor=Vendor.NVIDIA, way=way, nodes={})
+    assert [device.name for device in made.cdi_devices] == ["fairlead.dev/gpu=GPU-c"]
 
 
 def test_a_replica_is_named_as_its_gpu() -> None:
-    replica = Device(id=DeviceID("GPU-a::3"), parent="GPU-a")
-    made = answer.plan_answer([replica], resource="r", kind=NVIDIA, way=answer.DEFAULT, nodes={})
-    assert [device.name for device in made.cdi_devices] == ["nvidia.com/gpu=GPU-a"]
+    replica = devices.replicated(devices.gpu("GPU-a"), 3)
+    made = answer.plan_answer([replica], resource="r", vendor=Vendor.NVIDIA, way=answer.DEFAULT, nodes={})
+    assert [device.name for device in made.cdi_devices] == ["fairlead.dev/gpu=GPU-a"]
 
 
 def test_device_nodes_are_listed_once_each_with_those_that_all_share() -> None:
@@ -87,14 +87,14 @@ def test_device_nodes_are_listed_once_each_with_those_that_all_share() -> None:
 @pytest.mark.parametrize("count", range(1, 5))
 def test_other_vendors_devices_go_by_cdi_whatever_is_chosen(count: int) -> None:
     for chosen in itertools.combinations(Strategy, count):
-        made = given(*chosen, kind=AMD)
+        made = given(*chosen, vendor=Vendor.AMD)
         assert made.keys() <= {"cdiDevices", "annotations"}
         assert made
 
 
 def test_nothing_granted_is_nothing_answered() -> None:
     ways = answer.AllocateOptions(strategies=frozenset(Strategy), passes_device_specs=True)
-    assert MessageToDict(answer.plan_answer([], resource="r", kind=NVIDIA, way=ways, nodes=NODES)) == {}
+    assert MessageToDict(answer.plan_answer([], resource="r", vendor=Vendor.NVIDIA, way=ways, nodes=NODES)) == {}
 
 
 class _Open(request.Policy):
@@ -106,7 +106,7 @@ class _Open(request.Policy):
 @pytest.mark.parametrize("ids", answer.ID_STRATEGIES)
 def test_our_runtime_reads_the_same_devices_out_of_it(strategy: Strategy, ids: str) -> None:
     way = answer.AllocateOptions(strategies=frozenset({strategy}), ids=ids)
-    made = answer.plan_answer(TWO, resource="r", kind=NVIDIA, way=way, nodes={})
+    made = answer.plan_answer(TWO, resource="r", vendor=Vendor.NVIDIA, way=way, nodes={})
     container = request.Container(
         env=dict(made.envs),
         annotations=dict(made.annotations),
@@ -114,7 +114,9 @@ def test_our_runtime_reads_the_same_devices_out_of_it(strategy: Strategy, ids: s
         is_privileged=False,
     )
     names = ["1", "3"] if ids == "index" else ["GPU-a", "GPU-b"]
-    assert request.decide(container, _Open()).names == tuple(f"nvidia.com/gpu={name}" for name in names)
+    asked = tuple(f"fairlead.dev/gpu={name}" for name in names)
+    defined: dict[str, object] = dict.fromkeys(asked)
+    assert request.resolve(request.decide(container, _Open()), _Open(), defined) == asked
 
 
 @pytest.mark.parametrize(

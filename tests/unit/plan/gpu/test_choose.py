@@ -15,6 +15,7 @@ from fairlead.model.device import Device
 from fairlead.model.gpu import GPU, Inventory, Link, LinkKind
 from fairlead.model.ids import GPUUUID, DeviceID
 from fairlead.plan.gpu import choose
+from tests import devices as named
 
 Way = Callable[[int, int], tuple[LinkKind, int]]
 
@@ -59,7 +60,7 @@ def numbers(chosen: Sequence[DeviceID]) -> list[int]:
 
 
 def pick(inventory: Inventory, free: Sequence[int], size: int, must: Sequence[int] = ()) -> list[int]:
-    devices = {DeviceID(gpu.uuid): Device(id=DeviceID(gpu.uuid)) for gpu in inventory.gpus}
+    devices = {DeviceID(gpu.uuid): named.gpu(gpu.uuid) for gpu in inventory.gpus}
     topology = choose.plan_topology(inventory)
     return numbers(choose.choose_devices(ids(free), ids(must), size, devices=devices, topology=topology))
 
@@ -194,14 +195,14 @@ def test_a_large_mesh_is_bounded_and_no_worse_than_any_random_set(seed: int, siz
 
 
 def replicas(gpus: int, each: int) -> dict[DeviceID, Device]:
-    names = [(f"GPU-{gpu:02}::{n}", f"GPU-{gpu:02}") for gpu in range(gpus) for n in range(each)]
-    return {DeviceID(name): Device(id=DeviceID(name), parent=parent) for name, parent in names}
+    made = [named.replicated(named.gpu(f"GPU-{gpu:02}"), n) for gpu in range(gpus) for n in range(each)]
+    return {device.id: device for device in made}
 
 
 def test_replicas_of_one_request_go_to_different_gpus() -> None:
     devices = replicas(4, 10)
     chosen = choose.choose_devices(tuple(devices), (), 4, devices=devices, topology=choose.plan_topology(machine(4)))
-    assert len({devices[item].parent for item in chosen}) == 4
+    assert len({devices[item].gpu for item in chosen}) == 4
 
 
 def test_replicas_go_to_the_gpu_with_fewest_in_use() -> None:
@@ -212,7 +213,7 @@ def test_replicas_go_to_the_gpu_with_fewest_in_use() -> None:
 
 
 def test_unknown_free_ids_are_tolerated_and_come_last() -> None:
-    devices = {item: Device(id=item) for item in ids([0, 1])}
+    devices = {item: named.gpu(item) for item in ids([0, 1])}
     topology = choose.plan_topology(machine(2))
     free = (DeviceID("GPU-gone"), *ids([0, 1]))
     assert choose.choose_devices(free, (), 2, devices=devices, topology=topology) == ids([0, 1])

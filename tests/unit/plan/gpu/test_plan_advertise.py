@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fairlead.model.device import Device
 from fairlead.model.gpu import GPU, Inventory, UnreadableGPU, Vendor
-from fairlead.model.ids import GPUUUID, DeviceID
+from fairlead.model.ids import GPUUUID
 from fairlead.plan.gpu import advertise, health
+from tests import devices
 
 
 def gpu(name: str, index: int = 0, *, vendor: Vendor = Vendor.NVIDIA, mig: bool = False) -> GPU:
@@ -40,9 +40,9 @@ def test_each_vendor_has_its_resource_and_cdi_kind() -> None:
     inventory = Inventory(
         gpus=(gpu("GPU-a"), gpu("0000:c1:00.0", vendor=Vendor.AMD), gpu("intel", vendor=Vendor.INTEL))
     )
-    assert [(ad.resource, ad.kind, [d.id for d in ad.devices]) for ad in plan(inventory)] == [
-        ("example.com/gpu", "nvidia.com/gpu", ["GPU-a"]),
-        ("amd.com/gpu", "amd.com/gpu", ["0000:c1:00.0"]),
+    assert [(ad.resource, ad.vendor, [d.cdi_name for d in ad.devices]) for ad in plan(inventory)] == [
+        ("example.com/gpu", Vendor.NVIDIA, ["fairlead.dev/gpu=GPU-a"]),
+        ("amd.com/gpu", Vendor.AMD, ["amd.fairlead.dev/gpu=0000:c1:00.0"]),
     ]
 
 
@@ -53,8 +53,8 @@ def test_no_gpus_no_resource() -> None:
 def test_devices_carry_numa_and_index_order() -> None:
     [offered] = plan(Inventory(gpus=(gpu("GPU-b", 2), gpu("GPU-a", 1))))
     assert offered.devices == (
-        Device(id=DeviceID("GPU-a"), numa_node=0, index="1"),
-        Device(id=DeviceID("GPU-b"), numa_node=1, index="2"),
+        devices.gpu("GPU-a", numa_node=0, index="1"),
+        devices.gpu("GPU-b", numa_node=1, index="2"),
     )
 
 
@@ -71,13 +71,13 @@ def test_a_verdict_marks_its_gpu_only() -> None:
 def test_a_suspect_gpu_is_offered_without_a_reason() -> None:
     suspect = health.Verdict(state=health.State.SUSPECT, reason="TemperatureHigh")
     [offered] = plan(Inventory(gpus=(gpu("GPU-a"),)), verdicts={GPUUUID("GPU-a"): suspect})
-    assert offered.devices == (Device(id=DeviceID("GPU-a"), numa_node=0, index="0"),)
+    assert offered.devices == (devices.gpu("GPU-a", numa_node=0, index="0"),)
 
 
 def test_a_lost_gpu_stays_in_its_place_with_its_reason_and_numa_node() -> None:
     inventory = Inventory(gpus=(gpu("GPU-a"), gpu("GPU-c", 3)), unreadable=(gone("GPU-b", 2),))
     [offered] = plan(inventory, known=(gpu("GPU-b", 2),))
-    lost = Device(id=DeviceID("GPU-b"), is_healthy=False, reason="Lost", numa_node=1, index="2")
+    lost = devices.gpu("GPU-b", is_healthy=False, reason="Lost", numa_node=1, index="2")
     assert offered.devices[1] == lost
 
 

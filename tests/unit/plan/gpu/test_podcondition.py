@@ -9,7 +9,7 @@ from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.gpudevice import Holder
 
 SICK = health.Verdict(state=health.State.FAULTY, reason="XID79", message="XID 79: fell off the bus")
-PARENTS = {DeviceID("GPU-a"): "GPU-a", DeviceID("MIG-1"): "GPU-b"}
+GPUS = {"GPU-a": GPUUUID("GPU-a"), "MIG-1": GPUUUID("GPU-b"), "GPU-c": GPUUUID("GPU-c")}
 
 
 def pod(*conditions: meta.Condition, name: str = "train", uid: str = "u1", deleted: str | None = None) -> core.Pod:
@@ -25,7 +25,7 @@ def held(*ids: str, pod: str = "train", container: str = "main") -> Holding:
 
 
 def ill(*ids: str, sick: str) -> tuple[podcondition.Ill, ...]:
-    return podcondition.find_ill(pod(), [held(*ids)], parents=PARENTS, verdicts={GPUUUID(sick): SICK})
+    return podcondition.find_ill(pod(), [held(*ids)], gpus=GPUS, verdicts={GPUUUID(sick): SICK})
 
 
 def test_a_pod_is_concerned_by_its_own_gpus_only_and_by_what_they_carry() -> None:
@@ -33,7 +33,17 @@ def test_a_pod_is_concerned_by_its_own_gpus_only_and_by_what_they_carry() -> Non
     assert ill("GPU-a", sick="GPU-b") == ()
     assert [one.gpu for one in ill("GPU-c::1", "GPU-c::2", sick="GPU-c")] == ["GPU-c"]
     other = [held("GPU-b", pod="other")]
-    assert podcondition.find_ill(pod(), other, parents=PARENTS, verdicts={GPUUUID("GPU-b"): SICK}) == ()
+    assert podcondition.find_ill(pod(), other, gpus=GPUS, verdicts={GPUUUID("GPU-b"): SICK}) == ()
+
+
+def test_a_mig_device_and_its_replicas_share_the_fate_of_their_gpu() -> None:
+    assert [one.gpu for one in ill("MIG-1::3", sick="GPU-b")] == ["GPU-b"]
+    assert ill("MIG-1", sick="GPU-a") == ()
+
+
+def test_a_device_of_another_plugin_is_on_none_of_our_gpus() -> None:
+    assert ill("vendor-device", sick="GPU-a") == ()
+    assert podcondition.plan_holders([held("vendor-device")], gpus=GPUS, pods=[pod()]) == {}
 
 
 def test_a_healthy_pod_that_was_never_marked_is_left_alone() -> None:
@@ -75,7 +85,7 @@ def test_recovery_makes_the_mark_true_and_then_rests() -> None:
 
 def test_holders_are_named_by_gpu_each_once_in_order() -> None:
     holdings = [held("MIG-1", pod="z"), held("GPU-a", container="two"), held("GPU-a", "MIG-1", container="one")]
-    found = podcondition.plan_holders(holdings, parents=PARENTS, pods=[pod()])
+    found = podcondition.plan_holders(holdings, gpus=GPUS, pods=[pod()])
     one = Holder(namespace="team", pod="train", container="one", pod_uid="u1")
     assert found[GPUUUID("GPU-a")] == (one, Holder(namespace="team", pod="train", container="two", pod_uid="u1"))
     assert found[GPUUUID("GPU-b")] == (one, Holder(namespace="team", pod="z", container="main"))
@@ -84,5 +94,5 @@ def test_holders_are_named_by_gpu_each_once_in_order() -> None:
 def test_of_two_pods_with_one_name_the_living_one_holds() -> None:
     going, coming = pod(uid="old", deleted="2026-01-01T00:00:00Z"), pod(uid="new")
     for pods in ([going, coming], [coming, going]):
-        found = podcondition.plan_holders([held("GPU-a")], parents=PARENTS, pods=pods)
+        found = podcondition.plan_holders([held("GPU-a")], gpus=GPUS, pods=pods)
         assert [one.pod_uid for one in found[GPUUUID("GPU-a")]] == ["new"]

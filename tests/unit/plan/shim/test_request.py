@@ -236,3 +236,29 @@ def test_no_value_is_ever_two_of_the_same_or_an_empty_name(value: str) -> None:
 def test_no_misshapen_runtime_spec_makes_a_request(document: object) -> None:
     made = request.read(document if isinstance(document, dict) else {"process": document, "mounts": document})
     assert request.decide(made, request.Policy()).names == ()
+
+
+OWN = "fairlead.dev/gpu="
+
+
+@pytest.mark.parametrize(
+    ("defined", "is_given", "names"),
+    [
+        ((f"{GPU}GPU-c", f"{OWN}GPU-c"), True, (f"{OWN}GPU-c",)),
+        ((f"{GPU}GPU-c", f"{OWN}GPU-c"), False, (f"{GPU}GPU-c",)),
+        ((f"{GPU}GPU-c",), True, (f"{GPU}GPU-c",)),
+        ((f"{OWN}GPU-c",), False, (f"{OWN}GPU-c",)),
+        ((), True, (f"{GPU}GPU-c",)),
+    ],
+)
+def test_a_device_without_a_kind_is_the_allocations_where_it_was_given_and_else_the_operators(
+    defined: tuple[str, ...], is_given: bool, names: tuple[str, ...]
+) -> None:
+    made = asked("GPU-c")
+    made.is_given = is_given
+    assert request.resolve(made, request.Policy(), dict.fromkeys(defined)) == names
+
+
+def test_a_name_with_its_kind_stays_what_was_asked_for() -> None:
+    made = asked(f"{GPU}GPU-c")
+    assert request.resolve(made, request.Policy(), {f"{OWN}GPU-c": None}) == (f"{GPU}GPU-c",)

@@ -1,0 +1,52 @@
+"""The CDI kinds of this program in one table: a vendor and a class for each mode, and those of allocations.
+
+Two families that never meet. The vendors' own kinds (`nvidia.com/gpu`) are what `fairlead cdi generate` writes and what
+people, images and the vendors' tools ask for. What the agent hands out is of kinds of our own, so that no other tool's
+file can define the same device a second time, which would make every engine refuse both. Each vendor has its own there,
+because one machine may hold GPUs of several, and an index would then mean two devices.
+
+The runtime shim reads this at every container's start, so nothing is imported here.
+Source: CDI SPEC.md, "kind"; NVIDIA container toolkit documentation, the kinds of nvidia-ctk.
+"""
+
+MODES = {
+    "nvml": "nvidia.com/gpu",
+    "amd": "amd.com/gpu",
+    "intel": "intel.com/gpu",
+    "wsl": "nvidia.com/gpu",
+    "csv": "nvidia.com/gpu",
+    "management": "management.nvidia.com/gpu",
+    "imex": "nvidia.com/imex-channel",
+    "gds": "nvidia.com/gds",
+    "mofed": "nvidia.com/mofed",
+    "gdrcopy": "nvidia.com/gdrcopy",
+    "nvswitch": "nvidia.com/nvswitch",
+    "vfio": "nvidia.com/pgpu",
+    "vfio-amd": "amd.com/pgpu",
+    "vfio-intel": "intel.com/pgpu",
+}
+"""Kind of the specs of each mode of the generator."""
+GPUS = {"nvidia": MODES["nvml"], "amd": MODES["amd"], "intel": MODES["intel"]}
+"""Vendors' own kinds of GPUs, by value of `model.gpu.Vendor`."""
+ALLOCATED = {"nvidia": "fairlead.dev/gpu", "amd": "amd.fairlead.dev/gpu", "intel": "intel.fairlead.dev/gpu"}
+"""Kinds of what the agent allocates, by value of `model.gpu.Vendor`."""
+
+
+def qualified(kind: str, device: str) -> str:
+    """Return the fully qualified name of a device."""
+    return f"{kind}={device}"
+
+
+def device_of(name: str) -> str:
+    """Return the device part of a fully qualified name."""
+    return name.partition("=")[2]
+
+
+def kind_of(name: str) -> str:
+    """Return the kind of a fully qualified name."""
+    return name.partition("=")[0]
+
+
+def class_of(kind: str) -> str:
+    """Return the class of a kind."""
+    return kind.partition("/")[2]
