@@ -169,7 +169,7 @@ def reason(name: str) -> Callable[[TraceStep], bool]:
 async def test_gpus_travel_from_silicon_to_the_kubelets_books_and_leave_their_record(home_folder: Path) -> None:
     home = Home(home_folder, 8)
     async with home.kubelet(), home.agent() as report:
-        assert f"{NVIDIA}=GPU-7" in report.cdi_names
+        assert "fairlead.dev/gpu=GPU-7" in report.cdi_names
         assert home.spec.exists()
         await home.until_capacity(8, 8)
         found = await home.until_step(reason("GPUsFound"))
