@@ -200,7 +200,8 @@ def test_the_same_is_applied_drained_and_deleted_without_helm(
     assert [line for line in again if not line.endswith(" unchanged")] == []
 
     # the only node there is: its pods go, and nothing keeps them
-    drained = tools.kubectl("drain", cluster.node, "--ignore-daemonsets", "--force", "--timeout=60s").stdout
+    options = ("--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=60s")
+    drained = tools.kubectl("drain", cluster.node, *options).stdout
     assert "fairlead-scheduler" in drained
     tools.kubectl("uncordon", cluster.node)
 

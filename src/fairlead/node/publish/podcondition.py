@@ -164,7 +164,9 @@ class PodConditions:
             return None
 
         def name(found: GPUDevice) -> GPUDevice:
-            return msgspec.structs.replace(found, status=msgspec.structs.replace(found.status, holders=wanted))
+            held_by = gpudevice.name_pods(wanted)
+            status = msgspec.structs.replace(found.status, holders=wanted, held_by=held_by)
+            return msgspec.structs.replace(found, status=status)
 
         is_simulated = self._snapshots.value.inventory.is_simulated
         target = gpudevice.object_name(gpu, self._node, simulated=is_simulated)

@@ -11,6 +11,7 @@ types here and its descriptions from their docstrings.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Annotated, ClassVar, Final
 
 import msgspec
@@ -97,6 +98,8 @@ class GPUDeviceStatus(Wire, frozen=True):
     """Healthy, with the time of its last change."""
     holders: tuple[Holder, ...] = ()
     """Containers that have it now, in order of namespace, pod and container."""
+    held_by: str = ""
+    """The holders' pods as NAMESPACE/POD, joined by commas: what `kubectl get` shows."""
 
 
 class GPUDevice(Wire, frozen=True, kw_only=True):
@@ -110,6 +113,11 @@ class GPUDevice(Wire, frozen=True, kw_only=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: GPUDeviceSpec
     status: GPUDeviceStatus = GPUDeviceStatus()
+
+
+def name_pods(holders: Iterable[Holder]) -> str:
+    """Return the pods of some holders for `heldBy`, each once."""
+    return ",".join(dict.fromkeys(f"{one.namespace}/{one.pod}" for one in holders))
 
 
 def object_name(uuid: str, node: str, *, simulated: bool) -> str:

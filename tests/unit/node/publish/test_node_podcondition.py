@@ -184,6 +184,7 @@ async def test_holders_are_written_beside_what_others_wrote(node: Node) -> None:
         held = await node.until_holders("train")
         assert held.status.health == gpudevice.HEALTHY
         assert held.status.holders[0].pod_uid == pod.metadata.uid
+        assert held.status.held_by == f"{pod.metadata.namespace}/train"
         node.hold()
         await node.until_holders()
 

@@ -211,3 +211,13 @@ def test_a_reading_in_the_message_alone_is_no_news_but_another_generation_is() -
     assert told(device, warmer, "t2") is device
     newer = msgspec.structs.replace(device, metadata=msgspec.structs.replace(device.metadata, generation=2))
     assert told(newer, BROKEN, "t2").status.conditions[0].observed_generation == 2
+
+
+def test_pods_that_hold_a_gpu_are_named_with_their_namespace_and_once_each() -> None:
+    holders = [
+        gpudevice.Holder(namespace="a", pod="x", container="one"),
+        gpudevice.Holder(namespace="a", pod="x", container="two"),
+        gpudevice.Holder(namespace="b", pod="x"),
+    ]
+    assert gpudevice.name_pods(holders) == "a/x,b/x"
+    assert gpudevice.name_pods([]) == ""
