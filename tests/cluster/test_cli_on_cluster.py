@@ -204,11 +204,9 @@ def test_a_fault_is_seen_from_afar(agent: node.Agent, server: api.API, cluster: 
 @pytest.fixture
 def installed(cluster: home.Cluster, server: api.API, fairlead_image: str) -> Iterator[None]:
     """Everything the chart has, on simulated silicon, up and leading."""
-    repository, _, tag = fairlead_image.rpartition(":")
-    settings = {"image.repository": repository, "image.tag": tag, "image.pullPolicy": "Never"}
-    words = [word for key, value in settings.items() for word in ("--set-string", f"{key}={value}")]
-    program = (sys.executable, "-m", "fairlead.cli.main", "manifests", "--set", "silicon.simulate=h100x8")
-    text = subprocess.run((*program, *words), capture_output=True, text=True, check=True, timeout=60).stdout
+    program = (sys.executable, "-m", "fairlead.cli.main", "manifests", "--simulate", "h100x8")
+    options = ("--image", fairlead_image)
+    text = subprocess.run((*program, *options), capture_output=True, text=True, check=True, timeout=60).stdout
     node.kubectl(cluster, "apply", "-f", "-", stdin=text)
     try:
         for what in ("daemonset/fairlead-agent", "deployment/fairlead-scheduler", "deployment/fairlead-controller"):

@@ -35,7 +35,7 @@ class Release:
         repository, _, tag = image.rpartition(":")
         chosen = (f"image.repository={repository}", f"image.tag={tag}", "image.pullPolicy=Never")
         self._where = ("-n", _SPACE, "--wait", "--timeout", "120s")
-        self._what = (str(manifests.FOLDER), "--set", "silicon.simulate=h100x8", "--set", ",".join(chosen))
+        self._what = (str(manifests.CHART), "--set", "silicon.simulate=h100x8", "--set", ",".join(chosen))
 
     def helm(self, verb: str, *values: str) -> None:
         more = tuple(word for value in values for word in ("--set", value))
