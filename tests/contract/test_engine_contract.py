@@ -23,7 +23,7 @@ from fairlead.engine.fake import engine as fake
 from fairlead.engine.podman import engine as podman
 
 BUSYBOX = Path("/usr/bin/busybox")
-APPLETS = ("sh", "sleep", "cat", "true", "false", "echo", "env", "hostname", "stty", "dd")
+APPLETS = ("sh", "sleep", "cat", "true", "false", "echo", "env", "hostname", "stty", "dd", "nc")
 MEBIBYTE = 1 << 20
 
 

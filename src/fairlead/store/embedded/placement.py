@@ -1,0 +1,32 @@
+"""Binds and evicts pods in the embedded stores, where both are writes to the object."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlead import errors
+from fairlead.store.port import Store
+from fairlead.wire.kubernetes import core
+
+
+class EmbeddedPlacement:
+    """A `subresource.Placement`; one machine has no disruption budgets, so an eviction is a deletion."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def bind(self, pod: core.Pod, node: str) -> None:
+        """See `subresource.Placement.bind`: written at the version that was decided on."""
+        about = pod.metadata
+        fresh = await self._store.get(core.Pod, about.name, about.namespace)
+        if fresh.metadata.uid != about.uid or fresh.spec.node_name:
+            message = f'pod "{about.name}" is on node "{fresh.spec.node_name}", or is another one of its name'
+            raise errors.Conflict(message, reason="AlreadyBound", hint="read the pod again")
+        spec = msgspec.structs.replace(pod.spec, node_name=node)
+        await self._store.update(msgspec.structs.replace(pod, spec=spec))
+
+    async def evict(self, pod: core.Pod, *, grace_s: int | None) -> None:
+        """See `subresource.Placement.evict`."""
+        about = pod.metadata
+        wait_s = None if grace_s is None else max(1, grace_s)
+        await self._store.delete(core.Pod, about.name, about.namespace, grace_s=wait_s, uid=about.uid)
