@@ -5,10 +5,17 @@ What runs there is first the agent alone with silicon that a test can break, the
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import re
+import select
+import signal
+import struct
 import subprocess
 import sys
+import termios
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +56,19 @@ class Program:
         command = [sys.executable, "-m", "fairlead.cli.main", *arguments]
         given = {"PATH": "/usr/bin:/bin", "HOME": "/none", "FAIRLEAD_STATE_RUN": "/none", **(env or {})}
         return subprocess.run(command, env=given, capture_output=True, text=True, check=False, timeout=60)
+
+    def _command(self, *arguments: str) -> tuple[list[str], dict[str, str]]:
+        named = f"--kubeconfig={self.kubeconfig}"
+        env = {"PATH": "/usr/bin:/bin", "HOME": "/none", "FAIRLEAD_STATE_RUN": "/none"}
+        return [sys.executable, "-m", "fairlead.cli.main", named, *arguments], env
+
+    def piped(self, *arguments: str, data: bytes) -> subprocess.CompletedProcess[bytes]:
+        command, env = self._command(*arguments)
+        return subprocess.run(command, env=env, input=data, capture_output=True, check=False, timeout=60)
+
+    def open(self, *arguments: str, terminal: int) -> subprocess.Popen[bytes]:
+        command, env = self._command(*arguments)
+        return subprocess.Popen(command, env=env, stdin=terminal, stdout=terminal, stderr=terminal)
 
     def show(self, *arguments: str) -> str:
         done = self.run(*arguments)
@@ -173,18 +193,95 @@ def test_a_container_is_run_on_the_cluster_and_removed(
     space.until_gone("asked")
 
 
-def test_what_a_cluster_does_otherwise_is_refused_with_the_way(
+def test_exec_carries_binary_input_and_output_and_the_exit_code(
     cluster: home.Cluster, space: pods.Space, program: Program
 ) -> None:
     space.start("stays", "exec sleep 3600")
     space.until_phase("stays", "Running")
-    assert "kubectl exec -it -n default stays" in program.run("exec", "stays", "--", "ls").stderr
-    assert "fairlead rm" in program.run("stop", "stays").stderr
-    implied = program.plain("rm", "stays", env={"KUBECONFIG": str(program.kubeconfig)})
-    assert implied.returncode == 2
-    assert "was not named" in implied.stderr
+    sent = os.urandom(3 << 20)
+    done = program.piped("exec", "-i", "stays", "--", "cat", data=sent)
+    assert (done.returncode, done.stdout == sent) == (0, True), done.stderr
+    ended = program.run("exec", "stays", "--", "sh", "-c", "echo out; exit 7")
+    assert (ended.returncode, ended.stdout) == (7, "out\n"), ended.stderr
+    missing = program.run("exec", "stays", "-c", "other", "--", "ls")
+    assert (missing.returncode, "it has: main" in missing.stderr) == (2, True)
+
+
+def test_a_terminal_reaches_into_the_cluster_with_its_size(
+    cluster: home.Cluster, space: pods.Space, program: Program
+) -> None:
+    space.start("stays", "exec sleep 3600")
+    space.until_phase("stays", "Running")
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 101, 0, 0))
+    shell = program.open("exec", "-it", "stays", "--", "sh", terminal=theirs)
+    os.close(theirs)
+    try:
+        until_shown(ours, b"stty size\n", b"33 101")
+        fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 44, 133, 0, 0))
+        shell.send_signal(signal.SIGWINCH)  # the kernel tells only those whose terminal it is
+        until_shown(ours, b"stty size\n", b"44 133")
+        os.write(ours, b"exit 5\n")
+        assert shell.wait(20) == 5
+    finally:
+        shell.kill()
+        shell.wait()
+        os.close(ours)
+
+
+def until_shown(terminal: int, keys: bytes, wanted: bytes) -> None:
+    """Type until something is seen: a size travels beside the keys."""
+    seen, deadline = b"", time.monotonic() + 40
+    while wanted not in seen:
+        assert time.monotonic() < deadline, seen
+        os.write(terminal, keys)
+        while select.select([terminal], [], [], 0.5)[0]:
+            seen += os.read(terminal, 4096)
+
+
+def test_a_stop_is_an_eviction_and_a_budget_forbids_it(
+    cluster: home.Cluster, server: api.API, space: pods.Space, program: Program
+) -> None:
+    budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+    label = {"app": "guarded"}
+    space.start("stays", "exec sleep 3600")
+    server.patch(f"{space.path}/stays", {"metadata": {"labels": label}})
+    space.until_phase("stays", "Running")
+    budget = {"metadata": {"name": "all"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": label}}}
+    server.create(budgets, budget)
+    try:
+        refused = program.run("stop", "stays")
+        assert (refused.returncode, "disruption budget" in refused.stderr) == (3, True), refused.stderr
+        assert "fairlead rm" in refused.stderr
+    finally:
+        server.delete(f"{budgets}/all")
+    stopped = program.run("stop", "--grace", "1", "stays")
+    assert (stopped.returncode, stopped.stdout) == (0, "stays\n"), stopped.stderr
+    assert "no record" in stopped.stderr
+    space.until_gone("stays")
+
+
+def test_images_are_those_that_nodes_report(cluster: home.Cluster, program: Program) -> None:
+    found = json.loads(program.show("image", "ls", "-o", "json"))
+    (busybox,) = (one for one in found if image.BUSYBOX in one["names"])
+    assert busybox["nodes"] == [cluster.node]
+    refused = program.run("image", "rm", image.BUSYBOX)
+    assert (refused.returncode, "registry" in refused.stderr) == (2, True)
+
+
+def test_a_cluster_that_nobody_named_is_looked_at_only(
+    cluster: home.Cluster, space: pods.Space, program: Program
+) -> None:
+    space.start("stays", "exec sleep 3600")
+    space.until_phase("stays", "Running")
+    env = {"KUBECONFIG": str(program.kubeconfig)}
+    for words in (("rm", "stays"), ("exec", "stays", "--", "true")):
+        implied = program.plain(*words, env=env)
+        assert (implied.returncode, "was not named" in implied.stderr) == (2, True)
     assert space.get("stays")["status"]["phase"] == "Running"
-    assert "stays" in program.plain("ps", env={"KUBECONFIG": str(program.kubeconfig)}).stdout
+    assert "stays" in program.plain("ps", env=env).stdout
+    attached = program.run("attach", "stays", "0")
+    assert (attached.returncode, "--pid" in attached.stderr) == (2, True)
 
 
 def test_a_fault_is_seen_from_afar(agent: node.Agent, server: api.API, cluster: home.Cluster, program: Program) -> None:

@@ -211,6 +211,5 @@ def _detach(client: Client, name: str, namespace: str) -> int:
         time.sleep(_SECOND_CHANCE_S)
     except KeyboardInterrupt:
         client.stop(name, namespace)
-        shown = client.wait_until(name, namespace, state="ended")
-        click.echo(f"{name} {shown.state}", err=True)
+        click.echo(f"{name} {client.wait_for_end(name, namespace)}", err=True)
     return _INTERRUPTED

@@ -21,15 +21,20 @@ _NO_WAIT = click.option("--no-wait", is_flag=True, help="return at once")
 @_NO_WAIT
 @options.pass_client
 def stop(client: Client, *, names: tuple[str, ...], namespace: str, grace: int | None, no_wait: bool) -> None:
-    """Stop containers and keep their records."""
+    """Stop containers and keep their records.
+
+    On a cluster a stop is an eviction, which a disruption budget may forbid, and no record stays.
+    """
     for name in names:
         client.stop(name, namespace, grace_s=grace)
     with progress.Progress() as waiting:
         for name in names:
             if not no_wait:
                 waiting.show(f"stopping {name}")
-                client.wait_until(name, namespace, state="ended")
+                state = client.wait_for_end(name, namespace)
                 waiting.clear()
+                if state == "gone":
+                    click.echo(f"{name} was removed as well: a cluster keeps no record of what was stopped", err=True)
             click.echo(name)
 
 

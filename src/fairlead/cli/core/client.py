@@ -101,9 +101,8 @@ class Client:
         timeout_s: float | None = None,
     ) -> Iterator[transport.Answer]:
         """Send one request and give its answer, which is not an error."""
-        if self.refusal and method != "GET":
-            hint = "name it: `fairlead --kubeconfig FILE …` or `fairlead --context NAME …`"
-            raise errors.RequestError(self.refusal, reason="ClusterNotNamed", hint=hint)
+        if method != "GET":
+            self._check_named()
         request = transport.Request(
             method=method,
             target=_target(path, params or {}),
@@ -114,6 +113,11 @@ class Client:
             if answer.status >= _ERROR:
                 raise self._error(answer)
             yield answer
+
+    def _check_named(self) -> None:
+        if self.refusal:
+            hint = "name it: `fairlead --kubeconfig FILE …` or `fairlead --context NAME …`"
+            raise errors.RequestError(self.refusal, reason="ClusterNotNamed", hint=hint)
 
     def _error(self, answer: transport.Answer) -> errors.FairleadError:
         try:
@@ -138,6 +142,7 @@ class Client:
 
     def connect(self, path: str, params: Sequence[tuple[str, str]]) -> AbstractContextManager[transport.Session]:
         """Open a WebSocket. Raises: Unavailable: the service does not answer, or refuses the upgrade."""
+        self._check_named()  # a process in a container changes things as well
         return self._transport.connect(f"{path}?{urllib.parse.urlencode(params)}")
 
     def get(self, path: str, *, params: Mapping[str, Any] | None = None) -> Any:
@@ -169,6 +174,13 @@ class Client:
             shown = self.wait(name, namespace, state=state, timeout_s=30)
             if shown.state in reached or shown.state == "gone":
                 return shown
+
+    def wait_for_end(self, name: str, namespace: str) -> str:
+        """Return the state of a container that was stopped, once it has ended; `gone` where no record of it stays."""
+        try:
+            return self.wait_until(name, namespace, state="ended").state
+        except errors.NotFound:
+            return "gone"
 
     def stop(self, name: str, namespace: str, *, grace_s: int | None = None) -> ContainerView:
         """Ask for a stop."""

@@ -83,7 +83,11 @@ class EngineStreams:
             message = f'the standard input of container "{container}" of "{pod.metadata.name}" is not open'
             raise errors.Conflict(message, reason="StdinClosed", hint="`fairlead exec -it` runs a shell beside it")
         state = await find_running(self.engine, pod, container)
-        return _Attached(self.engine, state.name)
+        written = 0
+        async with closing(self.engine.logs(state.name, follow=False, tail=None, timestamps=False)) as chunks:
+            async for chunk in chunks:
+                written += len(chunk)
+        return _Attached(self.engine, state.name, written)
 
     async def port_forward(self, pod: core.Pod, port: int) -> subresource.Connection:
         """See `subresource.Streams.port_forward`: the containers of a pod share one network namespace."""
@@ -95,16 +99,26 @@ class EngineStreams:
 
 
 class _Attached:
-    """A `subresource.Session` that reads what a container's first process writes from now on."""
+    """A `subresource.Session` that reads what a container's first process writes from now on.
 
-    def __init__(self, engine: Engine, name: str) -> None:
+    What it wrote before is counted and passed over: an engine that is asked for the last 0 lines begins whenever it is
+    ready, and would lose what comes in between.
+    """
+
+    def __init__(self, engine: Engine, name: str, written: int) -> None:
         self._engine = engine
         self._name = name
-        self._output = engine.logs(name, follow=True, tail=0, timestamps=False)
+        self._old = written
+        self._output = engine.logs(name, follow=True, tail=None, timestamps=False)
 
     async def read(self) -> bytes:
         """See `subresource.Session.read`."""
-        return await anext(self._output, b"")
+        async for chunk in self._output:
+            fresh = chunk[self._old :]
+            self._old = max(0, self._old - len(chunk))
+            if fresh:
+                return fresh
+        return b""
 
     async def write(self, data: bytes) -> None:
         """See `subresource.Session.write`: there is no input."""

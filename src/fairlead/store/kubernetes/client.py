@@ -62,6 +62,7 @@ class Request:
     query: str = ""
     body: bytes | None = None
     content: str = JSON
+    accept: str = JSON
     repeatable: bool = True
     """Whether carrying it out twice leaves what once would have left."""
 
@@ -121,7 +122,7 @@ class Client:
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             read_bufsize=2**18,
-            headers={"User-Agent": _AGENT, "Accept": JSON, "Accept-Encoding": "identity"},
+            headers={"User-Agent": _AGENT, "Accept-Encoding": "identity"},
         )
 
     def backoff(self) -> Backoff:
@@ -193,7 +194,7 @@ class Client:
         return await session.ws_connect(
             url,
             protocols=protocols,
-            headers=await self._credentials.headers(),
+            headers=await self._headers(request),
             proxy=self._access.cluster.proxy_url,
             server_hostname=self._access.cluster.tls_server_name,
             autoping=True,
@@ -245,7 +246,7 @@ class Client:
         session, url = await self._ready(request)
         cluster = self._access.cluster
         is_answered = False
-        headers = [*await self._credentials.headers(), *([("Content-Type", request.content)] if request.body else [])]
+        headers = [*await self._headers(request), *([("Content-Type", request.content)] if request.body else [])]
         try:
             async with session.request(
                 request.method,
@@ -272,6 +273,9 @@ class Client:
                 self.meter.add(telemetry.REQUESTS, request.method, "0")
                 self._gate.failed(None)
             raise self._cut(error) from error
+
+    async def _headers(self, request: Request) -> list[tuple[str, str]]:
+        return [*await self._credentials.headers(), ("Accept", request.accept)]
 
     async def _ready(self, request: Request) -> tuple[aiohttp.ClientSession, yarl.URL]:
         """Return the connections to use and the address to ask, once it is this request's turn."""

@@ -21,6 +21,8 @@ from fairlead.wire.kubernetes import api, core
 
 _SILENCE_S: Final = 365 * 86400.0
 """A container that writes nothing is no broken connection."""
+_ANY: Final = "*/*"
+"""What a stream accepts: a server has no JSON to upgrade to."""
 _WAITING: Final = ("is waiting to start", "is not available", "does not have a host assigned", "not found in pod")
 """What servers and kubelets say of a container that has not run yet."""
 
@@ -69,11 +71,13 @@ class KubernetesPods:
             async with self._client.stream(request, silence_s=_SILENCE_S) as chunks:
                 async for chunk in chunks:
                     yield chunk
-        except errors.Invalid as error:
-            if not any(words in error.message for words in _WAITING):
+        except (errors.Invalid, errors.Unavailable) as error:
+            # A pod that no node has yet is answered with 204, No Content.
+            if error.reason != "Http204" and not any(words in error.message for words in _WAITING):
                 raise
             hint = f"`fairlead explain -n {pod.metadata.namespace} {pod.metadata.name}` says why"
-            raise errors.Conflict(error.message, reason="ContainerNotStarted", hint=hint) from error
+            message = f'container "{container}" of "{pod.metadata.name}" has not started'
+            raise errors.Conflict(message, reason="ContainerNotStarted", hint=hint) from error
 
     async def exec(
         self, pod: core.Pod, container: str, argv: tuple[str, ...], *, tty: bool, stdin: bool
@@ -114,13 +118,35 @@ class KubernetesPods:
 
     async def port_forward(self, pod: core.Pod, port: int) -> channel.PortStream:
         """See `subresource.Streams.port_forward`."""
-        request = http.Request(method="GET", path=_path(pod, "portforward"), query=path.query(ports=port))
-        socket = await self._client.connect(request, (channel.V4,))
+        socket = await self._connect(pod, "portforward", [("ports", str(port))], (channel.V4,))
         return channel.PortStream(socket, what=f'port {port} of "{pod.metadata.name}"')
 
-    async def _connect(self, pod: core.Pod, part: str, query: list[tuple[str, str]]) -> channel.Socket:
-        request = http.Request(method="GET", path=_path(pod, part), query=urllib.parse.urlencode(query))
-        return await self._client.connect(request, (channel.V5, channel.V4))
+    async def _connect(
+        self,
+        pod: core.Pod,
+        part: str,
+        query: list[tuple[str, str]],
+        protocols: tuple[str, ...] = (channel.V5, channel.V4),
+    ) -> channel.Socket:
+        request = http.Request(method="GET", path=_path(pod, part), query=urllib.parse.urlencode(query), accept=_ANY)
+        try:
+            return await self._client.connect(request, protocols)
+        except (errors.Invalid, errors.Unavailable) as error:
+            raise await self._why(pod, dict(query).get("container", ""), error) from error
+
+    async def _why(self, pod: core.Pod, container: str, refusal: errors.FairleadError) -> errors.FairleadError:
+        """Return that the container does not run, where that is so: kubelets refuse a handshake in words of their own.
+
+        Raises: NotFound: the pod is gone.
+        """
+        about = pod.metadata
+        fresh = await self._store.get(core.Pod, about.name, about.namespace)
+        statuses = (*fresh.status.container_statuses, *fresh.status.init_container_statuses)
+        if any(one.state.running for one in statuses if container in {"", one.name}):
+            return refusal
+        message = f'container "{container or about.name}" of "{about.name}" is not running'
+        hint = f"`fairlead explain -n {about.namespace} {about.name}`"
+        return errors.Conflict(message, reason="ContainerNotRunning", hint=hint)
 
 
 def _path(pod: core.Pod, part: str) -> str:

@@ -10,6 +10,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import web
 
@@ -58,6 +59,8 @@ class Kubernetes:
         self.asked = list(request.query.items())
         if request.match_info["pod"] == "waits":
             return _refused(400, 'container "main" in pod "waits" is waiting to start: ContainerCreating')
+        if request.match_info["pod"] == "unplaced":
+            return web.Response(status=204)
         if request.match_info["pod"] == "odd":
             return _refused(400, "tailLines: Invalid value")
         return web.Response(text="hello\n")
@@ -69,7 +72,19 @@ def kubernetes() -> Kubernetes:
 
 
 @pytest.fixture
-async def pods(kubernetes: Kubernetes) -> AsyncIterator[KubernetesPods]:
+async def store() -> memory.MemoryStore:
+    """What the server says of the pod: its container runs."""
+    one = memory.MemoryStore()
+    about = msgspec.structs.replace(pod().metadata, resource_version="")
+    made = await one.create(msgspec.structs.replace(pod(), metadata=about))
+    running = core.ContainerStateUnion(running=core.ContainerStateRunning())
+    status = core.PodStatus(phase="Running", container_statuses=(core.ContainerStatus(name="main", state=running),))
+    await one.update_status(msgspec.structs.replace(made, status=status))
+    return one
+
+
+@pytest.fixture
+async def pods(kubernetes: Kubernetes, store: memory.MemoryStore) -> AsyncIterator[KubernetesPods]:
     application = web.Application()
     at = "/api/v1/namespaces/team/pods/{pod}"
     application.router.add_get(f"{at}/log", kubernetes.logs)
@@ -84,7 +99,7 @@ async def pods(kubernetes: Kubernetes) -> AsyncIterator[KubernetesPods]:
     cluster = kubeconfig.Cluster(server=f"http://{host}:{port}")
     access = credentials.Access(cluster=cluster, user=kubeconfig.User(), namespace="default", env={})
     async with client.Client(access, limits=_LIMITS) as connections:
-        yield KubernetesPods(connections, memory.MemoryStore())
+        yield KubernetesPods(connections, store)
     await runner.cleanup()
 
 
@@ -111,9 +126,10 @@ async def test_output_comes_as_it_is_asked_for(pods: KubernetesPods, kubernetes:
 
 
 async def test_a_container_that_has_not_run_is_told_apart_from_a_bad_question(pods: KubernetesPods) -> None:
-    with pytest.raises(errors.Conflict) as waits:
-        await read(pods, "waits")
-    assert waits.value.reason == "ContainerNotStarted"
+    for name in ("waits", "unplaced"):
+        with pytest.raises(errors.Conflict) as waits:
+            await read(pods, name)
+        assert waits.value.reason == "ContainerNotStarted"
     with pytest.raises(errors.Invalid):
         await read(pods, "odd")
 
@@ -216,6 +232,20 @@ async def test_a_refused_handshake_is_the_servers_refusal_with_its_words(
     kubernetes.refusal = (400, "Upgrade request required", "BadRequest")
     with pytest.raises(errors.Invalid, match="answered 400"):
         await pods.port_forward(pod(), 80)
+
+
+async def test_a_handshake_that_fails_because_nothing_runs_says_so(
+    pods: KubernetesPods, kubernetes: Kubernetes, store: memory.MemoryStore
+) -> None:
+    kubernetes.refusal = (500, "container not found", "InternalError")
+    with pytest.raises(errors.Unavailable):
+        await pods.exec(pod(), "main", ("sh",), tty=False, stdin=False)
+    await store.update_status(
+        msgspec.structs.replace(await store.get(core.Pod, "main", "team"), status=core.PodStatus())
+    )
+    with pytest.raises(errors.Conflict) as told:
+        await pods.exec(pod(), "main", ("sh",), tty=False, stdin=False)
+    assert told.value.reason == "ContainerNotRunning"
 
 
 async def test_a_server_that_takes_no_protocol_is_refused(pods: KubernetesPods, kubernetes: Kubernetes) -> None:
