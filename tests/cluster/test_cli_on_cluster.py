@@ -203,7 +203,7 @@ def test_exec_carries_binary_input_and_output_and_the_exit_code(
     assert (done.returncode, done.stdout == sent) == (0, True), done.stderr
     ended = program.run("exec", "stays", "--", "sh", "-c", "echo out; exit 7")
     assert (ended.returncode, ended.stdout) == (7, "out\n"), ended.stderr
-    missing = program.run("exec", "stays", "-c", "other", "--", "ls")
+    missing = program.run("exec", "-c", "other", "stays", "--", "ls")
     assert (missing.returncode, "it has: main" in missing.stderr) == (2, True)
 
 

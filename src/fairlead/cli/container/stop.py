@@ -31,10 +31,10 @@ def stop(client: Client, *, names: tuple[str, ...], namespace: str, grace: int |
         for name in names:
             if not no_wait:
                 waiting.show(f"stopping {name}")
-                state = client.wait_for_end(name, namespace)
+                client.wait_for_end(name, namespace)
                 waiting.clear()
-                if state == "gone":
-                    click.echo(f"{name} was removed as well: a cluster keeps no record of what was stopped", err=True)
+                if client.cluster:
+                    click.echo(f"{name} is removed as well: a cluster keeps no record of what was stopped", err=True)
             click.echo(name)
 
 

@@ -8,6 +8,8 @@ Source: Kubernetes API reference, "Pod" and "Eviction"; KEP-4006.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import urllib.parse
 from collections.abc import AsyncGenerator
 from typing import Final
@@ -21,6 +23,8 @@ from fairlead.wire.kubernetes import api, core
 
 _SILENCE_S: Final = 365 * 86400.0
 """A container that writes nothing is no broken connection."""
+_REPORT_S: Final = 3.0
+"""What a kubelet takes at most to report a container's end; it looks every second."""
 _ANY: Final = "*/*"
 """What a stream accepts: a server has no JSON to upgrade to."""
 _WAITING: Final = ("is waiting to start", "is not available", "does not have a host assigned", "not found in pod")
@@ -134,19 +138,37 @@ class KubernetesPods:
         except (errors.Invalid, errors.Unavailable) as error:
             raise await self._why(pod, dict(query).get("container", ""), error) from error
 
+    async def _ends(self, pod: core.Pod, container: str) -> bool:
+        """Tell whether a container is reported as ended within the time that a report takes."""
+        about = pod.metadata
+        selector = port.Selector(namespace=about.namespace, fields={"metadata.name": about.name})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_REPORT_S):
+                async for change in self._store.watch(core.Pod, selector):
+                    if change.kind is port.ChangeKind.DELETED or not _runs(change.object, container):
+                        return True
+        return False
+
     async def _why(self, pod: core.Pod, container: str, refusal: errors.FairleadError) -> errors.FairleadError:
         """Return that the container does not run, where that is so: kubelets refuse a handshake in words of their own.
 
+        A kubelet that failed (`Unavailable`) may be about to report the container's end: that is waited for.
         Raises: NotFound: the pod is gone.
         """
         about = pod.metadata
         fresh = await self._store.get(core.Pod, about.name, about.namespace)
-        statuses = (*fresh.status.container_statuses, *fresh.status.init_container_statuses)
-        if any(one.state.running for one in statuses if container in {"", one.name}):
+        may_end = isinstance(refusal, errors.Unavailable)
+        if _runs(fresh, container) and not (may_end and await self._ends(pod, container)):
             return refusal
         message = f'container "{container or about.name}" of "{about.name}" is not running'
         hint = f"`fairlead explain -n {about.namespace} {about.name}`"
         return errors.Conflict(message, reason="ContainerNotRunning", hint=hint)
+
+
+def _runs(pod: core.Pod, container: str) -> bool:
+    """Tell whether a container runs as far as its kubelet says; "" is any of them."""
+    statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
+    return any(one.state.running for one in statuses if container in {"", one.name})
 
 
 def _path(pod: core.Pod, part: str) -> str:

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from fairlead import errors
 from fairlead.store.embedded import memory
-from fairlead.store.kubernetes import client, credentials
+from fairlead.store.kubernetes import client, credentials, subresource
 from fairlead.store.kubernetes.subresource import KubernetesPods
 from fairlead.store.subresource import LogOptions
 from fairlead.wire.kubernetes import core, kubeconfig, meta
@@ -235,8 +235,9 @@ async def test_a_refused_handshake_is_the_servers_refusal_with_its_words(
 
 
 async def test_a_handshake_that_fails_because_nothing_runs_says_so(
-    pods: KubernetesPods, kubernetes: Kubernetes, store: memory.MemoryStore
+    pods: KubernetesPods, kubernetes: Kubernetes, store: memory.MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(subresource, "_REPORT_S", 0.05)
     kubernetes.refusal = (500, "container not found", "InternalError")
     with pytest.raises(errors.Unavailable):
         await pods.exec(pod(), "main", ("sh",), tty=False, stdin=False)
