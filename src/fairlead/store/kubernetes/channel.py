@@ -67,15 +67,18 @@ class ProcessStreams:
         *,
         what: str,
         tty: bool,
+        stdin: bool,
         exit_code: Callable[[], Awaitable[int]] | None = None,
     ) -> None:
         """Take an open connection.
 
-        Args: what: for errors.   exit_code: asked once the stream ended well, where that says no code (attach).
+        Args:    what: for errors.   stdin: input was asked for.
+                 exit_code: asked once the stream ended well, where that says no code (attach).
         """
         self._socket = socket
         self._what = what
         self._tty = tty
+        self._has_input = stdin
         self._ask_exit_code = exit_code
         self._pending: collections.deque[bytes] = collections.deque()
         self._is_over = False
@@ -103,6 +106,8 @@ class ProcessStreams:
 
     async def write(self, data: bytes) -> None:
         """See `subresource.Session.write`. Raises: Unavailable: the server's protocol cannot end the input alone."""
+        if not self._has_input:
+            return
         if data:
             await _send(self._socket, _STDIN, data)
         elif self._tty:

@@ -89,7 +89,7 @@ class KubernetesPods:
         """See `subresource.Streams.exec`."""
         asked = [("command", word) for word in argv]
         socket = await self._connect(pod, "exec", [*asked, *_streams(container, tty=tty, stdin=stdin)])
-        return channel.ProcessStreams(socket, what=f'exec in "{pod.metadata.name}"', tty=tty)
+        return channel.ProcessStreams(socket, what=f'exec in "{pod.metadata.name}"', tty=tty, stdin=stdin)
 
     async def attach(self, pod: core.Pod, container: str, *, stdin: bool) -> channel.ProcessStreams:
         """See `subresource.Streams.attach`."""
@@ -103,7 +103,7 @@ class KubernetesPods:
             return await self._exit_code(pod, container)
 
         return channel.ProcessStreams(
-            socket, what=f'attach to "{pod.metadata.name}"', tty=spec.tty, exit_code=exit_code
+            socket, what=f'attach to "{pod.metadata.name}"', tty=spec.tty, stdin=stdin, exit_code=exit_code
         )
 
     async def _exit_code(self, pod: core.Pod, container: str) -> int:

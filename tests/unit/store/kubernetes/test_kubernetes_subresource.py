@@ -205,6 +205,9 @@ async def test_input_ends_by_the_newest_protocol_and_an_older_one_says_that_it_c
     assert told.value.reason == "InputCannotEnd"
     assert "v4.channel.k8s.io" in told.value.message
     await older.close()
+    without = await pods.exec(pod(), "main", ("true",), tty=False, stdin=False)
+    await without.write(b"")  # it has no input that could end
+    await without.close()
 
 
 async def test_a_terminal_is_told_its_size_and_its_end_as_a_key(pods: KubernetesPods, kubernetes: Kubernetes) -> None:

@@ -25,11 +25,15 @@ from fairlead.store.subresource import Session
 Socket = litestar.WebSocket[Any, Any, Any]
 
 
+Size = Annotated[int, msgspec.Meta(ge=0, le=0xFFFF)]
+"""As ioctl_tty(2) TIOCSWINSZ takes it."""
+
+
 class Resize(msgspec.Struct, frozen=True):
     """The terminal's new size, in characters."""
 
-    rows: int
-    columns: int
+    rows: Size
+    columns: Size
 
 
 class Control(msgspec.Struct, frozen=True):
@@ -74,6 +78,11 @@ async def _open(
 ) -> Session:
     if not argv:
         raise errors.Invalid("no command given", reason="CommandRequired", hint="for example -- sh")
+    if nul := next((word for word in argv if "\0" in word), ""):
+        shown = nul.replace("\0", "\\0")
+        raise errors.Invalid(
+            f'word "{shown}" of the command has a NUL', reason="CommandInvalid", hint="no program can be given one"
+        )
     pod = await pods.find_pod(services.store, name, namespace)
     streams = require(services.backend.streams)
     return await streams.exec(pod, pods.container_name(pod, container), argv, tty=tty, stdin=stdin)
@@ -89,6 +98,14 @@ async def _carry(socket: Socket, session: Session) -> None:
         await _finish(socket, last)
     except* exceptions.WebSocketDisconnect:
         pass  # the asker left: the caller closes the session, which kills the process
+    except* errors.FairleadError as failed:
+        await _finish(socket, {"problem": problem.problem_of(_first(failed))})
+
+
+def _first(group: BaseExceptionGroup[errors.FairleadError]) -> errors.FairleadError:
+    """Return the error that a group of the session's tasks is about."""
+    found = group.exceptions[0]
+    return found if isinstance(found, errors.FairleadError) else _first(found)
 
 
 async def _drain(socket: Socket, session: Session) -> dict[str, object]:
