@@ -15,7 +15,8 @@ from tests.house import measure
 _LARGEST_FILE, _LARGEST_PORT = 400, 8
 # The aim is 25,000 for the whole mission. With the toolkit complete (engines' files, generator modes, BPF)
 # the package stands above it; raise this only together with a reason here, and look for what can go first.
-_LARGEST_PACKAGE = 31_000
+# 31,500: pods' subresources through an API server (exec, attach, port-forward, eviction), 450 lines.
+_LARGEST_PACKAGE = 31_500
 _PORTS = (
     "fairlead.store.port",
     "fairlead.store.subresource",
