@@ -1,10 +1,10 @@
-"""Spec folders under watch: the registry of a long-lived process, and an iterator of its changes.
+"""Watches spec folders: keeps the latest registry of a long-lived process, and yields one after every change.
 
-inotify tells that something may have changed, the scan says what: events are never interpreted. Watched are the spec
-folders, their nearest existing ancestor while they are missing, and the folders of everything a symbolic link in them
-leads to; creations, deletions, moves in and out and finished writes all count, so that `mv` from elsewhere, `ln -s` and
-a rewritten link target are seen too. Where the kernel refuses a watch the folders are polled. Nothing about device
-nodes is kept here: `plan.edits` asks the host anew at every injection.
+inotify says that something may have changed, and the scan says what: events are never interpreted. Watched are the spec
+folders, their nearest existing ancestor while they are missing, and the folders of everything that a symbolic link in
+them leads to. Creations, deletions, moves in and out, and finished writes all count, so `mv` from elsewhere, `ln -s`
+and a rewritten link target are seen too. Where the kernel refuses a watch, the folders are polled. The cache has no
+facts about device nodes: `inject` reads the host anew at every injection. No other module imports asyncinotify.
 """
 
 from __future__ import annotations
@@ -39,19 +39,20 @@ class Cache:
     """The latest registry of some spec folders.
 
     Args:    directories: in rising priority.   decoders: by suffix, see `directory.scan`.
-             poll_s: seconds between scans where inotify fails.   rescan_s: seconds after which folders are scanned
-             although nothing was told (file systems that tell nothing).
+             poll_s: seconds between scans where inotify fails.   rescan_s: seconds between scans without an event,
+             for file systems that report none.
+    Raises:  WrongType: a single path instead of a list of folders.
     """
 
     def __init__(
         self,
         directories: Iterable[str | os.PathLike[str]] = directory.DEFAULT_DIRECTORIES,
         *,
-        decoders: Mapping[str, parse.Decoder] = directory.JSON_ONLY,
+        decoders: Mapping[str, parse.Decoder] = directory.DECODERS,
         poll_s: float = 1.0,
         rescan_s: float = 30.0,
     ) -> None:
-        self._directories = tuple(os.fspath(item) for item in directories) or directory.DEFAULT_DIRECTORIES
+        self._directories = directory.folders_of(directories)
         self._decoders = decoders
         self._poll_s = poll_s
         self._rescan_s = rescan_s
@@ -59,7 +60,7 @@ class Cache:
         """What the last scan found; empty before the first."""
 
     def refresh(self) -> directory.Registry:
-        """Scan now, reading only files that changed, and return the new registry. Blocks; never raises."""
+        """Scan now, read only files that changed, and return the new registry. Blocks; never raises."""
         self.registry = directory.scan(self._directories, decoders=self._decoders, previous=self.registry)
         return self.registry
 

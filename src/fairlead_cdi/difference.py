@@ -1,7 +1,7 @@
-"""What changed between two CDI specs, as data: for `fairlead cdi diff` and for "why was it regenerated".
+"""Compares two CDI specs and returns their differences as data.
 
-Entries are matched by what names them (variable, path, container path, interface), not by position, so a reordered
-list is no difference. Entries without a name of their own (hooks) are matched whole.
+Entries are matched by what names them (variable, path, container path, interface) and not by position, so a reordered
+list is not a difference. Hooks have no name of their own and are matched whole.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fairlead_cdi import spec as cdi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One thing that is in one spec and not, or not so, in the other."""
+    """One place where two specs differ."""
 
     where: str
     """`devices[0].deviceNodes[/dev/nvidia0]`, with names in brackets."""
@@ -31,12 +31,12 @@ class Difference:
 
 
 def diff(before: cdi.Spec, after: cdi.Spec) -> tuple[Difference, ...]:
-    """Return every difference, in the order of their places."""
+    """Return every difference between two specs, sorted by place."""
     return tuple(_compare(_facts(before), _facts(after)))
 
 
 def diff_edits(before: cdi.ContainerEdits, after: cdi.ContainerEdits) -> tuple[Difference, ...]:
-    """Return every difference between two sets of container edits, in the order of their places."""
+    """Return every difference between two sets of container edits, sorted by place."""
     return tuple(_compare(dict(_edit_facts(before, "")), dict(_edit_facts(after, ""))))
 
 

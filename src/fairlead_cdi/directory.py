@@ -1,12 +1,15 @@
-"""Spec folders of a host: scanned into a registry of devices, with every file's error kept beside it.
+"""Spec folders: reads every spec file of a host into a registry of devices, which resolves names and injects them.
 
-Folders are given in rising priority; a device in a later folder shadows its namesakes in earlier ones. Two files of
-one folder that define the same device are in conflict and neither counts. A bad file disables itself only, and an
-unreadable folder hides itself only. The reference library is harsher on two points, which `mimic_go` reproduces for
-comparison: a conflict deletes a valid override in a higher folder too, and an unreadable folder hides all later ones.
+Folders are given in rising priority: a device in a later folder shadows its namesakes in earlier ones. Two files of one
+folder that define the same device are in conflict, and neither counts. A bad file disables only itself, and an
+unreadable folder hides only itself; `Registry.problems` has every error by path. The Go library is harsher on two
+points, which `mimic_go` reproduces for comparison: a conflict also deletes a valid override in a higher folder, and an
+unreadable folder hides all later ones.
 
-A scan can be handed the registry of an earlier one: files whose identity, size and times are unchanged are not read
-again. No pathlib and no YAML here: this is on a container's start.
+A scan can take the registry of an earlier scan: it does not read files again whose identity, size and times are
+unchanged. YAML is read with PyYAML where that is installed; the module that needs it is loaded when the first YAML file
+is read. Without PyYAML each YAML file is a problem with reason `SpecFormatUnread`. No pathlib is used here, because
+this code runs at a container's start.
 Source: CDI SPEC.md "CDI JSON Specification", pkg/cdi/{cache,spec-dirs}.go.
 """
 
@@ -17,75 +20,64 @@ import stat
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
-from fairlead import errors
-from fairlead_cdi import names, parse
+from fairlead_cdi import errors, host, names, parse
+from fairlead_cdi import inject as injection
 from fairlead_cdi import spec as cdi
 
 DEFAULT_DIRECTORIES: Final = ("/etc/cdi", "/var/run/cdi")
 """Static specs, then generated ones."""
+UNREAD: Final = "SpecFormatUnread"
+"""Reason of the error of a spec file that no decoder could read."""
+
+
+def _decode_yaml(data: bytes) -> object:
+    """Decode YAML with `yamlfile`, loaded now. Raises: DocumentError: PyYAML is not installed, or as there."""
+    try:
+        # The `import` statement would load PyYAML for every program that reads JSON only.
+        yamlfile = __import__("fairlead_cdi.yamlfile", fromlist=["decode_yaml"])
+    except ImportError as error:
+        hint = "pip install 'fairlead-cdi[yaml]', or write the spec as JSON"
+        message = "YAML specs are read with PyYAML, which is not installed"
+        raise errors.DocumentError(message, reason=UNREAD, hint=hint) from error
+    decoded: object = yamlfile.decode_yaml(data)
+    return decoded
+
+
+DECODERS: Final[Mapping[str, parse.Decoder]] = {".json": parse.decode_json, ".yaml": _decode_yaml}
+"""Decoders by suffix: JSON, and YAML where PyYAML is installed."""
 JSON_ONLY: Final[Mapping[str, parse.Decoder]] = {".json": parse.decode_json}
+"""Decoders by suffix: JSON; YAML files are listed with an error."""
 SUFFIXES: Final = (".json", ".yaml")
+"""Engines read files of these suffixes and no others."""
 MAX_FILE_BYTES: Final = 16 * 2**20
+"""Larger files are not read."""
 _SHOWN: Final = 8
 """Names listed in a hint."""
 _SETTLED_NS: Final = 100_000_000
 """A file changed this recently may change again within one tick of its clock: its fingerprint proves nothing yet."""
 
-Fingerprint = tuple[int, int, int, int, int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpecFile:
-    """One spec file as it was read."""
-
-    path: str
-    priority: int
-    """Position of its folder in the list."""
-    spec: cdi.Spec | None
-    """None: it could not be used, see `error`."""
-    error: errors.FairleadError | None = None
-    fingerprint: Fingerprint | None = None
-    """Device, inode, size, change and modification time; None: do not trust it next time."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resolved:
-    """One device that was asked for, and the spec file that defines it."""
-
-    name: str
-    """Fully qualified."""
-    device: cdi.Device
-    file: SpecFile
-
-    @property
-    def spec(self) -> cdi.Spec:
-        """The spec of the file; a device is only ever taken from a file that has one."""
-        if self.file.spec is None:
-            raise AssertionError(self.file.path)
-        return self.file.spec
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registry:
-    """What one scan of the spec folders found."""
+    """What one scan of the spec folders found: `Registry.default()`, or `scan` for folders of your own."""
 
     directories: tuple[str, ...]
-    files: tuple[SpecFile, ...] = ()
+    files: tuple[cdi.SpecFile, ...] = ()
     """In folder order, then by name; bad ones included."""
-    devices: Mapping[str, Resolved] = field(default_factory=dict)
+    devices: Mapping[str, cdi.Resolved] = field(default_factory=dict)
     """By fully qualified name, in name order; conflicts left out."""
     conflicts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Devices defined more than once at one priority: name to the paths concerned."""
-    directory_errors: Mapping[str, errors.FairleadError] = field(default_factory=dict)
+    directory_errors: Mapping[str, errors.CDIError] = field(default_factory=dict)
     mimic_go: bool = False
     """How conflicts and unreadable folders were judged."""
 
     @property
-    def problems(self) -> dict[str, tuple[errors.FairleadError, ...]]:
+    def problems(self) -> dict[str, tuple[errors.CDIError, ...]]:
         """Everything wrong, by path of file or folder, in path order."""
-        found: dict[str, list[errors.FairleadError]] = {}
+        found: dict[str, list[errors.CDIError]] = {}
         for path, error in self.directory_errors.items():
             found.setdefault(path, []).append(error)
         for file in self.files:
@@ -95,27 +87,60 @@ class Registry:
             for path in paths:
                 others = ", ".join(other for other in paths if other != path) or "the same file"
                 message = f'device "{name}" is defined in {others} too'
-                found.setdefault(path, []).append(errors.ProtocolError(message, reason="DeviceConflict", device=name))
+                found.setdefault(path, []).append(errors.DocumentError(message, reason="DeviceConflict", device=name))
         return {path: tuple(found[path]) for path in sorted(found)}
 
-    def resolve(self, wanted: Iterable[str]) -> tuple[Resolved, ...]:
-        """Look devices up, all or nothing, each once, in the order first asked for.
+    @classmethod
+    def default(cls) -> Registry:
+        """Scan the folders that engines read, `DEFAULT_DIRECTORIES`, JSON and YAML. Never raises for what is there."""
+        return scan(())
 
-        Raises: NotFound: at least one is not there; the message names all of them and the hint says why or what is
-                near.   Invalid: a name is not fully qualified and nothing of that name is there.
+    def inject(
+        self, config: dict[str, Any], wanted: Iterable[str], *, stat: host.StatNode = host.stat_node
+    ) -> dict[str, Any]:
+        """Return the runtime spec with these devices in it; the given one is not changed.
+
+        Args:    config: a decoded config.json; unknown fields are kept.   wanted: qualified names, in the order in
+                 which their edits apply; a repeated name counts once.   stat: reads one host path now.
+        Raises:  DeviceNotFound, InvalidRequest, WrongType: as `resolve`.   HostError, DocumentError: as
+                 `inject.inject`.
         """
+        return injection.inject(config, self.resolve(wanted), stat=stat)
+
+    def explain(
+        self, config: dict[str, Any], wanted: Iterable[str], *, stat: host.StatNode = host.stat_node
+    ) -> tuple[injection.Change, ...]:
+        """Return what `inject` would change, in the order of application. Args, Raises: as `inject`."""
+        return injection.explain(config, self.resolve(wanted), stat=stat)
+
+    def resolve(self, wanted: Iterable[str]) -> tuple[cdi.Resolved, ...]:
+        """Look devices up, all or none, each once, in the order in which they were first asked for.
+
+        Raises: DeviceNotFound: at least one name is not defined; the message has all of them, the hint says why or
+                what is near.   InvalidRequest: a name is not fully qualified and no device has it.
+                WrongType: a single text instead of a list of names.
+        """
+        errors.refuse_text(wanted, "the device names")
         unique = tuple(dict.fromkeys(wanted))
         missing = [name for name in unique if name not in self.devices]
         if missing:
             raise self._unresolvable(missing)
         return tuple(self.devices[name] for name in unique)
 
-    def _unresolvable(self, missing: Sequence[str]) -> errors.FairleadError:
+    def _unresolvable(self, missing: Sequence[str]) -> errors.CDIError:
         for name in missing:
             names.parse_qualified_name(name)
         message = f"no CDI spec defines {', '.join(missing)}"
-        hint = "; ".join(dict.fromkeys(self._reason(name) for name in missing))
-        return errors.NotFound(message, reason="DeviceUnresolvable", hint=hint, devices=list(missing))
+        reasons = [*(self._reason(name) for name in missing), *self._unusable()]
+        return errors.DeviceNotFound(
+            message, reason="DeviceUnresolvable", hint="; ".join(dict.fromkeys(reasons)), devices=list(missing)
+        )
+
+    def _unusable(self) -> list[str]:
+        """Say which files and folders were left out: what is missing may be in there."""
+        paths = [*self.directory_errors, *(file.path for file in self.files if file.error is not None)]
+        more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
+        return [f"not usable: {', '.join(paths[:_SHOWN])}{more}"] if paths else []
 
     def _reason(self, name: str) -> str:
         if name in self.conflicts:
@@ -125,37 +150,35 @@ class Registry:
         if siblings:
             more = f" and {len(siblings) - _SHOWN} more" if len(siblings) > _SHOWN else ""
             return f"{kind} offers {', '.join(siblings[:_SHOWN])}{more}"
-        bad = [file.path for file in self.files if file.error is not None]
-        if bad or self.directory_errors:
-            return f"not usable: {', '.join([*self.directory_errors, *bad])}"
         return f"{len(self.devices)} devices in {', '.join(self.directories)}"
 
 
 def scan(
     directories: Iterable[str | os.PathLike[str]] = DEFAULT_DIRECTORIES,
     *,
-    decoders: Mapping[str, parse.Decoder] = JSON_ONLY,
+    decoders: Mapping[str, parse.Decoder] = DECODERS,
     previous: Registry | None = None,
     mimic_go: bool = False,
 ) -> Registry:
-    """Read all spec folders now. Never raises for what it finds there: see `Registry.problems`.
+    """Read all spec folders now. Never raises for what is in them: see `Registry.problems`.
 
-    Args:    directories: in rising priority; missing ones are fine; none at all means the default ones.
-             decoders: by suffix; a spec file of another known suffix is listed with an error (`yamlfile.DECODERS`
-             reads both).   previous: files unchanged since that scan are not read again.
-             mimic_go: reproduce the reference library's loss of overrides and of later folders.
+    Args:    directories: in rising priority; missing ones are left out, an empty list means `DEFAULT_DIRECTORIES`.
+             decoders: by suffix; a spec file of another suffix of `SUFFIXES` is listed with an error.
+             previous: files that are unchanged since that scan are not read again.
+             mimic_go: reproduce the Go library's loss of overrides and of later folders.
+    Raises:  WrongType: a single path instead of a list of folders.
     """
-    folders = tuple(os.fspath(item) for item in directories) or DEFAULT_DIRECTORIES
+    folders = folders_of(directories)
     known = {(file.path, file.priority): file for file in previous.files} if previous else {}
     reader = _Reader(decoders=decoders, known=known, now_ns=time.time_ns())
-    files: list[SpecFile] = []
-    broken: dict[str, errors.FairleadError] = {}
+    files: list[cdi.SpecFile] = []
+    broken: dict[str, errors.CDIError] = {}
     for priority, folder in enumerate(folders):
         try:
             paths = _spec_paths(folder)
-        except OSError as error:
-            message = f"cannot read folder {folder}: {error.strerror}"
-            broken[folder] = errors.Unavailable(message, reason="SpecFolderUnreadable", path=folder)
+        except (OSError, ValueError) as error:
+            message = f"cannot read folder {folder}: {getattr(error, 'strerror', None) or error}"
+            broken[folder] = errors.HostError(message, reason="SpecFolderUnreadable", path=folder)
             if mimic_go:
                 break
             continue
@@ -173,15 +196,29 @@ def scan(
     )
 
 
+def folders_of(directories: Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
+    """Return folders as text; `DEFAULT_DIRECTORIES` for an empty list. Raises: WrongType: not a list of paths."""
+    errors.refuse_text(directories, "the folders")
+    if isinstance(directories, os.PathLike):
+        message = f"the folders must be a list, not the single path {directories!r:.200}"
+        raise errors.WrongType(message, reason="ListExpected", hint="write [path]")
+    folders = []
+    for item in directories:
+        if isinstance(item, bytes) or not isinstance(item, str | os.PathLike):
+            raise errors.WrongType(f"a folder must be a path, not {item!r:.200}", reason="WrongType")
+        folders.append(os.fspath(item))
+    return tuple(folders) or DEFAULT_DIRECTORIES
+
+
 def _is_same(
     previous: Registry,
     folders: tuple[str, ...],
-    files: Sequence[SpecFile],
-    broken: Mapping[str, errors.FairleadError],
+    files: Sequence[cdi.SpecFile],
+    broken: Mapping[str, errors.CDIError],
     *,
     mimic_go: bool,
 ) -> bool:
-    """Whether nothing at all was read anew: then the earlier index still holds."""
+    """Whether no file was read anew: then the index of the earlier scan still holds."""
     if (previous.directories, previous.mimic_go, len(previous.files)) != (folders, mimic_go, len(files)):
         return False
     no_errors = not broken and not previous.directory_errors
@@ -198,15 +235,17 @@ def _spec_paths(folder: str) -> list[str]:
         return []
 
 
-def _index(files: Sequence[SpecFile], *, mimic_go: bool) -> tuple[dict[str, Resolved], dict[str, tuple[str, ...]]]:
-    """Decide for each name which file defines it: the highest folder wins, a tie there means nobody does."""
-    claims: dict[str, list[Resolved]] = {}
+def _index(
+    files: Sequence[cdi.SpecFile], *, mimic_go: bool
+) -> tuple[dict[str, cdi.Resolved], dict[str, tuple[str, ...]]]:
+    """Choose for each name the file that defines it: the highest folder wins, and a tie in it means no file does."""
+    claims: dict[str, list[cdi.Resolved]] = {}
     for file in files:
         if file.spec is not None:
             for device in file.spec.devices:
                 name = f"{file.spec.kind}={device.name}"
-                claims.setdefault(name, []).append(Resolved(name=name, device=device, file=file))
-    devices: dict[str, Resolved] = {}
+                claims.setdefault(name, []).append(cdi.Resolved(name=name, device=device, file=file))
+    devices: dict[str, cdi.Resolved] = {}
     conflicts: dict[str, tuple[str, ...]] = {}
     for name in sorted(claims):
         tied = _tied(claims[name])
@@ -219,7 +258,7 @@ def _index(files: Sequence[SpecFile], *, mimic_go: bool) -> tuple[dict[str, Reso
     return devices, conflicts
 
 
-def _tied(claims: Sequence[Resolved]) -> list[Resolved]:
+def _tied(claims: Sequence[cdi.Resolved]) -> list[cdi.Resolved]:
     """Return the claims that share their priority with another; claims come in rising priority."""
     if len(claims) == 1:
         return []
@@ -234,10 +273,10 @@ class _Reader:
     """Reads spec files of one scan."""
 
     decoders: Mapping[str, parse.Decoder]
-    known: Mapping[tuple[str, int], SpecFile]
+    known: Mapping[tuple[str, int], cdi.SpecFile]
     now_ns: int
 
-    def read(self, path: str, priority: int) -> SpecFile | None:
+    def read(self, path: str, priority: int) -> cdi.SpecFile | None:
         """Read one file, or take it over from the earlier scan; None: it vanished meanwhile."""
         try:
             if self._is_unchanged(path, priority):
@@ -251,12 +290,12 @@ class _Reader:
             return self._failed(path, priority, str(error), "SpecFileUnreadable")
         decode = self.decoders.get(path[path.rindex(".") :])
         if decode is None:
-            return self._failed(path, priority, "no decoder for this suffix was given", "SpecFormatUnread")
+            return self._failed(path, priority, "no decoder is given for this suffix", UNREAD)
         try:
             spec = parse.parse_spec(data, decode=decode)
-        except errors.ProtocolError as error:
-            return SpecFile(path=path, priority=priority, spec=None, error=error, fingerprint=fingerprint)
-        return SpecFile(path=path, priority=priority, spec=spec, fingerprint=fingerprint)
+        except errors.DocumentError as error:
+            return cdi.SpecFile(path=path, priority=priority, spec=None, error=error, fingerprint=fingerprint)
+        return cdi.SpecFile(path=path, priority=priority, spec=spec, fingerprint=fingerprint)
 
     def _is_unchanged(self, path: str, priority: int) -> bool:
         old = self.known.get((path, priority))
@@ -264,11 +303,11 @@ class _Reader:
             return False
         return old.fingerprint == self._fingerprint(os.stat(path))  # noqa: PTH116 - no pathlib on a container's start
 
-    def _failed(self, path: str, priority: int, why: str, reason: str) -> SpecFile:
-        error = errors.ProtocolError(f"cannot read {path}: {why}", reason=reason, path=path)
-        return SpecFile(path=path, priority=priority, spec=None, error=error)
+    def _failed(self, path: str, priority: int, why: str, reason: str) -> cdi.SpecFile:
+        error = errors.DocumentError(f"cannot read {path}: {why}", reason=reason, path=path)
+        return cdi.SpecFile(path=path, priority=priority, spec=None, error=error)
 
-    def _load(self, path: str) -> tuple[bytes, Fingerprint | None]:
+    def _load(self, path: str) -> tuple[bytes, cdi.Fingerprint | None]:
         # O_NONBLOCK: a named pipe in a spec folder must not hold a container's start.
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
@@ -282,7 +321,7 @@ class _Reader:
         finally:
             os.close(handle)
 
-    def _fingerprint(self, found: os.stat_result) -> Fingerprint | None:
+    def _fingerprint(self, found: os.stat_result) -> cdi.Fingerprint | None:
         if abs(self.now_ns - found.st_ctime_ns) < _SETTLED_NS:
             return None
         return (found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns, found.st_mtime_ns)

@@ -1,7 +1,8 @@
-"""CDI documents out: strict, lowest version, stable bytes.
+"""Writes CDI documents: only legal specs, in the lowest version that suffices, with stable bytes.
 
-`normal_form` is what we are willing to write: the lowest version that suffices, and no hostPath where it equals the
-path (it alone would cost 0.5.0). `emit_json` writes it; `yamlfile.emit_yaml` writes the same document as YAML.
+`normal_form` is the form in which a spec is written: the lowest version, and no hostPath where it equals the path,
+because a hostPath alone would need 0.5.0. `emit_json` writes it as JSON; `yamlfile.emit_yaml` writes the same document
+as YAML.
 """
 
 from __future__ import annotations
@@ -10,18 +11,18 @@ import dataclasses
 import json
 from typing import Any
 
-from fairlead_cdi import names, validate, version
+from fairlead_cdi import names, validate
 from fairlead_cdi import spec as cdi
 
 
 def normal_form(spec: cdi.Spec) -> cdi.Spec:
-    """Return the spec as we write it: redundant host paths dropped, then the lowest version that suffices."""
+    """Return the spec in the form in which it is written: without redundant host paths, in the lowest version."""
     lean = dataclasses.replace(
         spec,
         devices=tuple(dataclasses.replace(device, edits=_lean(device.edits)) for device in spec.devices),
         edits=_lean(spec.edits),
     )
-    return dataclasses.replace(lean, cdi_version=version.minimum_version(lean))
+    return dataclasses.replace(lean, cdi_version=cdi.minimum_version(lean))
 
 
 def _lean(edits: cdi.ContainerEdits) -> cdi.ContainerEdits:
@@ -34,7 +35,7 @@ def _lean(edits: cdi.ContainerEdits) -> cdi.ContainerEdits:
 def emit_document(spec: cdi.Spec) -> dict[str, Any]:
     """Return the spec as plain values in the order of the specification, ready for any encoder.
 
-    Raises: ProtocolError: the spec breaks a writer's rule (`validate.strict_violations`).
+    Raises: DocumentError: the spec breaks a writer's rule (`validate.strict_violations`).
     """
     written = normal_form(spec)
     validate.assert_strict(written)
@@ -42,7 +43,7 @@ def emit_document(spec: cdi.Spec) -> dict[str, Any]:
 
 
 def emit_json(spec: cdi.Spec) -> bytes:
-    """Return the spec as one JSON document, indented, with a final newline. Raises: ProtocolError: as above."""
+    """Return the spec as one JSON document, indented, with a final newline. Raises: as `emit_document`."""
     return json.dumps(emit_document(spec), indent=2).encode() + b"\n"
 
 
@@ -57,7 +58,7 @@ def file_name(kind: str, *, suffix: str = ".json", transient_id: str = "") -> st
 
 
 def as_document(spec: cdi.Spec) -> dict[str, Any]:
-    """Return any spec as plain values, unchecked and unchanged."""
+    """Return a spec as plain values, without a check and without a change."""
     document: dict[str, Any] = {"cdiVersion": spec.cdi_version, "kind": spec.kind}
     if spec.annotations:
         document["annotations"] = dict(spec.annotations)
@@ -76,7 +77,7 @@ def _device(device: cdi.Device) -> dict[str, Any]:
 
 
 def edits_document(edits: cdi.ContainerEdits) -> dict[str, Any]:
-    """Return container edits as plain values; what is not declared is left out."""
+    """Return container edits as plain values, without what is not declared."""
     return _present(
         env=list(edits.env),
         deviceNodes=[node_document(node) for node in edits.device_nodes],

@@ -1,7 +1,7 @@
-"""Device nodes as they stand on this host now: the facts that injection compares a spec with.
+"""Reads device nodes and files of this host: the facts that injection and lint compare a spec with.
 
-Read anew at every injection and never kept: driver reloads move majors, and a cached number would open another
-device to a container. `plan.edits` takes the reader as an argument, so that decisions stay free of I/O.
+Device nodes are read anew at every injection and never kept: reloading a driver changes majors, and a cached number
+would open another device to a container. `inject` takes the reader as an argument, so a test gives it its own host.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import stat
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fairlead import errors
+from fairlead_cdi import errors
 
 
 class HostNode(NamedTuple):
     """One path on the host."""
 
     type: str
-    """`b`, `c`, `p`; `link`, or `other` for anything no container can be given as a device."""
+    """`b`, `c`, `p`; `link`, or `other` for anything that is not a device."""
     major: int = 0
     minor: int = 0
     mode: int = 0
@@ -26,13 +26,13 @@ class HostNode(NamedTuple):
 
 
 StatNode = Callable[[str], HostNode | None]
-"""Path to what stands there, symbolic links not followed; None: nothing."""
+"""Reads what is at a path, without following symbolic links; None: nothing."""
 
 
 def stat_node(path: str) -> HostNode | None:
-    """Read what stands at `path`; None: nothing does.
+    """Read what is at `path`, without following a symbolic link; None: nothing.
 
-    Raises: Unavailable: the path cannot be looked at (permission, broken file system).
+    Raises: HostError: the path cannot be read (permission, broken file system).
     """
     try:
         found = os.lstat(path)
@@ -40,7 +40,7 @@ def stat_node(path: str) -> HostNode | None:
         return None
     except (OSError, ValueError) as error:
         message = f"cannot look at {path}: {error}"
-        raise errors.Unavailable(message, reason="DeviceNodeUnreadable", path=path) from error
+        raise errors.HostError(message, reason="DeviceNodeUnreadable", path=path) from error
     mode = found.st_mode
     for kind, matches in (("c", stat.S_ISCHR), ("b", stat.S_ISBLK)):
         if matches(mode):
@@ -50,7 +50,7 @@ def stat_node(path: str) -> HostNode | None:
 
 
 class HostFile(NamedTuple):
-    """What matters about a file or folder that a runtime will trust; symbolic links followed."""
+    """Owner and permissions of a file or folder, symbolic links followed."""
 
     mode: int
     uid: int
@@ -58,16 +58,17 @@ class HostFile(NamedTuple):
 
     @property
     def is_writable_by_others(self) -> bool:
-        """Whether anyone but its owner may write it; a sticky folder keeps others' hands off its entries."""
+        """Whether anyone but its owner may write it; a sticky folder, which protects its entries, does not count."""
         is_sticky = not self.is_file and bool(self.mode & stat.S_ISVTX)
         return bool(self.mode & (stat.S_IWGRP | stat.S_IWOTH)) and not is_sticky
 
 
 StatFile = Callable[[str], HostFile | None]
+"""Reads a file or folder; None: it is missing or cannot be read."""
 
 
 def stat_file(path: str) -> HostFile | None:
-    """Read owner and permissions of what `path` leads to; None: nothing, or nothing that can be looked at."""
+    """Read owner and permissions of what `path` leads to; None: it is missing or cannot be read."""
     try:
         found = os.stat(path)  # noqa: PTH116 - no pathlib on a container's start
     except (OSError, ValueError):

@@ -1,12 +1,13 @@
-"""Injection: a container's OCI runtime spec and the devices it was given → the edited spec, or a refusal.
+"""Injection: makes the edited runtime spec of a container from its runtime spec and the devices that it was given.
 
-Pure: the spec comes back as a new value that shares what was not edited, the caller's stays as it was, and host facts
-come through `stat`, asked anew each time. Every kind of edit applies in request order; the
-spec-level edits of a file apply once, before its first device.
+The result is a new value that shares what was not edited; the caller's value is not changed. Host facts come through
+`stat`, read anew at each injection. Edits of every kind apply in the order of the request, and the edits of a spec file
+apply once, before those of its first device.
 
-Beyond the reference library: injecting twice is injecting once (nodes, rules, hooks and mounts are not repeated), a
-replaced node takes its old cgroup rule with it, and a node that is declared otherwise than the host has it is refused
-with both numbers instead of opening another device. `explain` tells every change and who asked for it.
+Differences from the Go library: injecting twice equals injecting once (nodes, rules, hooks and mounts are not
+repeated); a replaced node takes its old cgroup rule with it; a node that is declared with other numbers than the host
+has is refused with both numbers, where the Go library would open another device. `explain` lists every change and who
+asked for it.
 Source: CDI pkg/cdi/container-edits.go, spec 1.1.0; OCI runtime-spec config-linux.md.
 """
 
@@ -17,30 +18,29 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fairlead import errors
-from fairlead_cdi import directory, emit, host, oci
+from fairlead_cdi import emit, errors, host, oci
 from fairlead_cdi import spec as cdi
 
 Source = tuple[str, cdi.ContainerEdits]
-"""Who asks (a device or a spec file), and for what."""
+"""Who asks (a device or a spec file), and the edits."""
 _Numbers = tuple[Any, Any, Any]
 _ALL_ACCESS: Final = "rwm"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One thing an injection changes in the runtime spec."""
+    """One change that an injection makes in the runtime spec."""
 
     what: str
     """`env`, `device`, `rule`, `netDevice`, `mount`, `hook`, `intelRdt`, `gid`."""
     subject: str
-    """Variable, path, numbers, interface: what the change is about."""
+    """Variable, path, numbers or interface that changes."""
     before: Any
-    """Plain value; None: it is added."""
+    """Plain value before; None: it is added."""
     after: Any
-    """None: it is removed."""
+    """Plain value after; None: it is removed."""
     source: str
-    """Device, or spec file, that asks for it."""
+    """Device or spec file that asks for it."""
 
     @property
     def action(self) -> str:
@@ -48,39 +48,58 @@ class Change:
         return "added" if self.before is None else "removed" if self.after is None else "changed"
 
 
-def inject(config: dict[str, Any], resolved: Iterable[directory.Resolved], *, stat: host.StatNode) -> dict[str, Any]:
-    """Return the runtime spec with these devices in it; the given one is not touched.
+def inject(
+    config: dict[str, Any], resolved: Iterable[cdi.Resolved], *, stat: host.StatNode = host.stat_node
+) -> dict[str, Any]:
+    """Return the runtime spec with these devices in it; the given one is not changed.
 
-    Args:    config: a decoded config.json; fields unknown to us are kept.   resolved: in request order, from
-             `Registry.resolve`; repeated ones count once.   stat: reads one host path now.
-    Raises:  Unavailable: a device node is not on the host.   ProtocolError: the host has another node there than the
-             spec declares, or the runtime spec is misshapen.
+    Args:    config: a decoded config.json; unknown fields are kept.   resolved: in the order of the request, from
+             `Registry.resolve`; a repeated device counts once.   stat: reads one host path now.
+    Raises:  HostError: a device node is not on the host.   DocumentError: the host has another node there than the
+             spec declares, or the runtime spec is malformed.   WrongType: not a runtime spec, or not resolved devices.
     """
     return _edited(config, sources_of(resolved), stat).config
 
 
 def explain(
-    config: dict[str, Any], resolved: Iterable[directory.Resolved], *, stat: host.StatNode
+    config: dict[str, Any], resolved: Iterable[cdi.Resolved], *, stat: host.StatNode = host.stat_node
 ) -> tuple[Change, ...]:
-    """Return what `inject` would change, in the order of application. Raises: as `inject`."""
+    """Return what `inject` would change, in the order of application. Args, Raises: as `inject`."""
     return tuple(_edited(config, sources_of(resolved), stat).changes)
 
 
-def inject_edits(config: dict[str, Any], sources: Sequence[Source], *, stat: host.StatNode) -> dict[str, Any]:
-    """Return the runtime spec with edits that come from no spec file. Raises: as `inject`."""
-    return _edited(config, sources, stat).config
+def inject_edits(
+    config: dict[str, Any], sources: Sequence[Source], *, stat: host.StatNode = host.stat_node
+) -> dict[str, Any]:
+    """Return the runtime spec with edits that come from no spec file.
+
+    Args:    config, stat: as `inject`.   sources: pairs of who asks and the edits, in the order of application.
+    Raises:  HostError, DocumentError: as `inject`.   WrongType: a source is not such a pair.
+    """
+    return _edited(config, tuple(sources), stat).config
 
 
-def sources_of(resolved: Iterable[directory.Resolved]) -> tuple[Source, ...]:
-    """Return the edits that a request stands for: each file's own once, each device's once, in request order."""
+def sources_of(resolved: Iterable[cdi.Resolved]) -> tuple[Source, ...]:
+    """Return the edits of a request: those of each file once, then those of each device once, in request order.
+
+    Raises: WrongType: not resolved devices.
+    """
     found: dict[str, cdi.ContainerEdits] = {}
+    errors.refuse_text(resolved, "the devices")
     for item in resolved:
+        hint = "Registry.inject takes names, inject.inject takes what Registry.resolve returns"
+        errors.refuse_other(item, cdi.Resolved, "a device", hint)
         found.setdefault(item.file.path, item.spec.edits)
         found.setdefault(item.name, item.device.edits)
     return tuple(found.items())
 
 
 def _edited(config: dict[str, Any], sources: Sequence[Source], stat: host.StatNode) -> _Editor:
+    errors.refuse_other(config, dict, "a runtime spec", "oci.decode_config decodes a config.json")
+    for source, edits in sources:
+        errors.refuse_other(source, str, "the source of edits", "inject_edits takes pairs of a source and its edits")
+        hint = "parse.build_edits makes ContainerEdits of a decoded document"
+        errors.refuse_other(edits, cdi.ContainerEdits, f"the edits of {source}", hint)
     editor = _Editor(config, stat)
     for source, edits in sources:
         editor.add_env(source, edits)
@@ -161,7 +180,8 @@ class _Editor:
             old = replaced.get(place)
             devices.append(device)
             self._record("device", node.path, before=old, after=device, source=source)
-            if device["type"] in {"b", "c"}:
+            # Without access there is no rule: runc and crun refuse to start a container with an empty one.
+            if device["type"] in {"b", "c"} and node.permissions != cdi.NO_ACCESS:
                 self._grant(device, node.permissions or _ALL_ACCESS, source, revoked)
         for rule in revoked:
             source = next(wanted[place][0] for place, old in replaced.items() if _numbers(old) == _numbers(rule))
@@ -223,9 +243,9 @@ class _Editor:
 
     def add_hooks(self, source: str, edits: cdi.ContainerEdits) -> None:
         for hook in edits.hooks:
-            if hook.hook_name not in oci.HOOK_STAGES:
+            if hook.hook_name not in cdi.HOOK_NAMES:
                 message = f'hook stage "{hook.hook_name}" is unknown'
-                raise errors.ProtocolError(message, reason="HookStageUnknown", source=source)
+                raise errors.DocumentError(message, reason="HookStageUnknown", source=source)
             after = emit.hook_document(hook)
             stage = after.pop("hookName")
             hooks = self._list("hooks", stage)
@@ -256,12 +276,12 @@ def _device(node: cdi.DeviceNode, stat: host.StatNode, user: dict[str, Any]) -> 
     path = node.host_path or node.path
     if not path.startswith("/") or not node.path.startswith("/"):
         message = f'device node path "{path}" is not absolute'
-        raise errors.ProtocolError(message, reason="DeviceNodeInvalid", path=path)
+        raise errors.DocumentError(message, reason="DeviceNodeInvalid", path=path)
     found = stat(path)
     if found is None and not (node.type == "p" or (node.type and node.major)):
         hint = "load the driver or generate the spec again"
         message = f"device node {path} is not on this host"
-        raise errors.Unavailable(message, reason="DeviceNodeMissing", hint=hint, path=path)
+        raise errors.HostError(message, reason="DeviceNodeMissing", hint=hint, path=path)
     if found is not None:
         _assert_same(node, path, found)
     kind = node.type or (found.type if found else "")
@@ -285,14 +305,14 @@ def _assert_same(node: cdi.DeviceNode, path: str, found: host.HostNode) -> None:
     hint = "generate the spec again: the driver was reloaded or the host restarted since"
     if found.type not in {"b", "c", "p"}:
         what = "a symbolic link" if found.type == "link" else "no device node"
-        raise errors.ProtocolError(f"{path} is {what}", reason="DeviceNodeInvalid", path=path)
+        raise errors.DocumentError(f"{path} is {what}", reason="DeviceNodeInvalid", path=path)
     if node.type and node.type.replace("u", "c") != found.type:
         message = f'{path}: the spec declares type "{node.type}", the host has "{found.type}"'
-        raise errors.ProtocolError(message, reason="DeviceNodeStale", hint=hint, path=path)
+        raise errors.DocumentError(message, reason="DeviceNodeStale", hint=hint, path=path)
     if node.major and found.type != "p" and (node.major, node.minor) != (found.major, found.minor):
         numbers = f"{node.major}:{node.minor}, the host has {found.major}:{found.minor}"
         message = f"{path}: the spec declares {numbers}"
-        raise errors.ProtocolError(message, reason="DeviceNodeStale", hint=hint, path=path)
+        raise errors.DocumentError(message, reason="DeviceNodeStale", hint=hint, path=path)
 
 
 def _mount(mount: cdi.Mount) -> dict[str, Any]:

@@ -1,10 +1,10 @@
-"""Dangers in specs of any vendor: what crashes engines, weakens containers or will not run, told before it does.
+"""Finds dangers in specs of any vendor: what crashes engines, weakens containers or keeps them from starting.
 
-A finding is an error where somebody gets hurt (an engine panics, an image's code runs on the host, the container does
-not start, another device is opened) and a warning where the spec asks for more than it needs or fewer engines will read
-it. Every rule is one small function over the edits; host facts come through callables, so that a spec can be judged for
+A finding is an error where it does harm (an engine panics, an image's code runs on the host, the container does not
+start, another device is opened), and a warning where the spec asks for more than it needs or fewer engines will read
+it. Each rule is one small function over the edits. Host facts come through callables, so a spec can be judged for
 another machine.
-Source: reference findings of `docs/design/cdi.md`; CVE-2025-23266 for hooks without env.
+Source: CVE-2025-23266 for hooks without env; `docs/design/cdi.md` of Fairlead for the engines that panic.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from fairlead_cdi import annotation, host, names, validate, version
+from fairlead_cdi import annotation, host, names, validate
 from fairlead_cdi import spec as cdi
 
 
 class Severity(enum.Enum):
-    """How bad."""
+    """How much harm a finding does."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -28,7 +28,7 @@ class Severity(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One danger in one spec."""
+    """One danger in a spec."""
 
     severity: Severity
     code: str
@@ -57,7 +57,7 @@ _SAFE_OPTIONS: Final = ("nosuid", "nodev")
 def lint(
     spec: cdi.Spec, *, stat_node: host.StatNode | None = None, stat_file: host.StatFile | None = None
 ) -> tuple[Finding, ...]:
-    """Judge one spec that could be read.
+    """Find the dangers of one spec.
 
     Args:    stat_node: device nodes of the host it is for; None: node numbers are not compared.
              stat_file: files of that host; None: hooks are not looked at on disk.
@@ -70,7 +70,7 @@ def lint(
 
 
 def lint_file(path: str, *, stat_file: host.StatFile) -> tuple[Finding, ...]:
-    """Judge the spec file itself and the folder it lies in: who could replace it."""
+    """Find who else could replace a spec file: permissions and owners of the file and of its folder."""
     found = []
     for place, what in ((path, "spec file"), (posixpath.dirname(path) or ".", "spec folder")):
         facts = stat_file(place)
@@ -101,10 +101,12 @@ def _spec_findings(spec: cdi.Spec) -> Iterator[Finding]:
     strict = names.strict_kind_problem(spec.kind)
     if strict and not crash:
         yield _warning("kind-not-standard", "kind", strict)
-    declared, lowest = spec.cdi_version.removeprefix("v"), version.minimum_version(spec)
-    if version.rank(declared) > version.rank(version.UNIVERSAL):
+    declared, lowest = spec.cdi_version.removeprefix("v"), cdi.minimum_version(spec)
+    if cdi.version_rank(declared) > cdi.version_rank(cdi.UNIVERSAL_VERSION):
         tail = f"; {lowest} would suffice" if lowest != declared else ""
-        message = f"cdiVersion {declared} is ignored in silence by engines that read up to {version.UNIVERSAL}{tail}"
+        message = (
+            f"cdiVersion {declared} is ignored in silence by engines that read up to {cdi.UNIVERSAL_VERSION}{tail}"
+        )
         yield _warning("version-high", "cdiVersion", message)
     for message in annotation.problems(spec.annotations):
         yield _warning("annotation-invalid", "annotations", message)
@@ -135,7 +137,10 @@ class _Linter:
 
     def _node_findings(self, node: cdi.DeviceNode, where: str) -> Iterator[Finding]:
         host_path = node.host_path or node.path
-        if "m" in (node.permissions or "rwm"):
+        if node.permissions == cdi.NO_ACCESS:
+            message = "permissions none: engines with CDI 1.1.0 or older refuse the whole spec"
+            yield _warning("node-no-access", where, message)
+        elif "m" in (node.permissions or "rwm"):
             yield _warning("node-mknod", where, "permissions include m: the container may create further nodes of it")
         if node.major and not node.type:
             yield _error("node-untyped", where, f"major {node.major} without a type is trusted unchecked by engines")

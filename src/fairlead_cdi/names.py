@@ -1,8 +1,9 @@
-"""Names of CDI: `vendor/class=device`, what the reference library accepts and what the specification allows.
+"""Takes names of CDI (`vendor/class=device`) apart and checks them, for readers and for writers.
 
-Readers take the library's rules, because those decide what an engine does. Writers take the specification's, which are
+Readers use the Go library's rules, because those decide what an engine does. Writers use the specification's, which are
 narrower, and refuse one-character vendors and classes too: released engines panic on them (containerd up to 2.1,
-podman up to 5.8). Source: CDI SPEC.md "CDI JSON Specification", pkg/parser/parser.go.
+podman up to 5.8).
+Source: CDI SPEC.md "CDI JSON Specification", pkg/parser/parser.go.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from fairlead import errors
+from fairlead_cdi import errors
 
 _NAME: Final = re.compile(r"[A-Za-z](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?")
 _DEVICE: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?")
@@ -20,14 +21,14 @@ _NAME_LIMIT: Final = 63
 
 
 class QualifiedName(NamedTuple):
-    """`vendor/class=name`, taken apart."""
+    """The three parts of `vendor/class=name`."""
 
     vendor: str
     cls: str
     name: str
 
     def __str__(self) -> str:
-        """Put the name together again."""
+        """Return the qualified name."""
         return f"{self.vendor}/{self.cls}={self.name}"
 
 
@@ -38,7 +39,7 @@ def split_kind(kind: str) -> tuple[str, str]:
 
 
 def split_device(text: str) -> tuple[str, str, str]:
-    """Return vendor, class and name; an unqualified name gives ("", "", text). Nothing is checked.
+    """Return vendor, class and name; an unqualified name gives ("", "", text). No rule is applied.
 
     Source: CDI pkg/parser, ParseDevice.
     """
@@ -50,36 +51,38 @@ def split_device(text: str) -> tuple[str, str, str]:
 def parse_qualified_name(text: str) -> QualifiedName:
     """Take a fully qualified device name apart.
 
-    Raises: Invalid: not of the form `vendor/class=name`, or a part breaks the library's rules.
+    Raises: InvalidRequest: not of the form `vendor/class=name`, or a part breaks the Go library's rules.
     """
     vendor, cls, name = split_device(text)
     if not vendor:
         message = f'device "{text}" is not a fully qualified CDI name'
-        raise errors.Invalid(message, reason="DeviceNameUnqualified", hint="write vendor/class=name", device=text)
+        raise errors.InvalidRequest(
+            message, reason="DeviceNameUnqualified", hint="write vendor/class=name", device=text
+        )
     problem = vendor_problem(vendor) or class_problem(cls) or device_problem(name)
     if problem:
-        raise errors.Invalid(f'device "{text}": {problem}', reason="DeviceNameInvalid", device=text)
+        raise errors.InvalidRequest(f'device "{text}": {problem}', reason="DeviceNameInvalid", device=text)
     return QualifiedName(vendor, cls, name)
 
 
 def is_qualified(text: str) -> bool:
-    """Whether `text` is a fully qualified device name by the library's rules."""
+    """Whether `text` is a fully qualified device name by the Go library's rules."""
     vendor, cls, name = split_device(text)
     return bool(vendor) and not (vendor_problem(vendor) or class_problem(cls) or device_problem(name))
 
 
 def vendor_problem(vendor: str) -> str | None:
-    """Say what is wrong with a vendor by the library's rules; None: nothing."""
+    """Say which of the Go library's rules a vendor breaks; None: none."""
     return _problem("vendor", vendor, _NAME, "letters, digits and _.-, first a letter, last alphanumeric")
 
 
 def class_problem(cls: str) -> str | None:
-    """Say what is wrong with a class by the library's rules; None: nothing."""
+    """Say which of the Go library's rules a class breaks; None: none."""
     return _problem("class", cls, _NAME, "letters, digits and _.-, first a letter, last alphanumeric")
 
 
 def device_problem(name: str) -> str | None:
-    """Say what is wrong with a device's own name by the library's rules; None: nothing."""
+    """Say which of the Go library's rules a device's own name breaks; None: none."""
     return _problem("device name", name, _DEVICE, "letters, digits and _.:-, first and last alphanumeric")
 
 

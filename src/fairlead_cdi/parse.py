@@ -1,11 +1,11 @@
-"""CDI documents in: bytes → plain values → frozen spec. Accepts what engines accept, refuses what they refuse.
+"""Reads CDI documents: accepts what engines accept, refuses what they refuse, and makes frozen specs of them.
 
-The reference library decodes every file as YAML into JSON into structs. Three of its habits are visible to spec
-authors and are kept, because a reader that disagrees with the engine is worse than a lax one: keys match without
-regard to case, numbers and booleans become text where text is due, whole floats become integers. Unknown keys and
-duplicate keys are refused, as there. Field by field the tables at the end say what is read; `validate` judges it.
+The Go library decodes every file as YAML into JSON into structs. Three effects are visible to spec authors and are
+kept, because a reader that disagrees with the engine is worse than a lax one: keys match without regard to case,
+numbers and booleans become text where a field is text, whole floats become integers. Unknown and duplicate keys are
+refused, as there. The tables at the end of the module have every field; `validate` applies CDI's rules.
 
-`decode_json` needs only the standard library. YAML is `yamlfile.decode_yaml`, which callers import themselves.
+`decode_json` needs only the standard library; `yamlfile.decode_yaml` needs PyYAML.
 Source: CDI pkg/cdi/spec.go ParseSpec; sigs.k8s.io/yaml UnmarshalStrict.
 """
 
@@ -17,12 +17,11 @@ import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NoReturn
 
-from fairlead import errors
+from fairlead_cdi import errors, validate
 from fairlead_cdi import spec as cdi
-from fairlead_cdi import validate
 
 Decoder = Callable[[bytes], object]
-"""Bytes to plain values (dict, list, str, int, float, bool, None); raises ProtocolError."""
+"""Turns bytes into plain values (dict, list, str, int, float, bool, None); raises DocumentError."""
 _Reader = Callable[[Any, str], Any]
 _Fields = Mapping[str, tuple[str, _Reader]]
 
@@ -35,13 +34,13 @@ _GO_EXPONENT: Final = 6
 def decode_json(data: bytes) -> object:
     """Decode one JSON document.
 
-    Raises: ProtocolError: not JSON, not UTF-8, nested too deeply, or a key given twice in one object.
+    Raises: DocumentError: not JSON, not UTF-8, nested too deeply, or a key given twice in one object.
     """
     try:
         return json.loads(data, object_pairs_hook=_unique, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         message = f"not a JSON document: {error}"
-        raise errors.ProtocolError(message, reason="SpecUndecodable") from error
+        raise errors.DocumentError(message, reason="SpecUndecodable") from error
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -58,10 +57,10 @@ def _refuse_constant(text: str) -> NoReturn:
 
 
 def parse_spec(data: bytes, *, decode: Decoder = decode_json) -> cdi.Spec:
-    """Read one spec file's bytes into a validated spec.
+    """Read the bytes of one spec file into a spec that engines would load.
 
     Args:    data: the whole file.   decode: the format's decoder.
-    Raises:  ProtocolError: undecodable, an unknown or mistyped field, or a rule of `validate` broken; the message
+    Raises:  DocumentError: undecodable, an unknown or mistyped field, or a rule of `validate` broken; the message
              starts with the field's place in the document and ends with the value.
     """
     spec = build_spec(decode(data))
@@ -70,22 +69,22 @@ def parse_spec(data: bytes, *, decode: Decoder = decode_json) -> cdi.Spec:
 
 
 def build_spec(document: object) -> cdi.Spec:
-    """Turn a decoded document into a spec, its types checked and its meaning not.
+    """Turn a decoded document into a spec; checks types, and not the rules of `validate`.
 
-    Raises: ProtocolError: an unknown or mistyped field.
+    Raises: DocumentError: an unknown or mistyped field.
     """
     spec: cdi.Spec = _build(cdi.Spec, _SPEC, document, "")
     return spec
 
 
 def build_edits(document: object) -> cdi.ContainerEdits:
-    """Turn a decoded `containerEdits` object into edits, types checked only. Raises: ProtocolError."""
+    """Turn a decoded `containerEdits` object into edits; checks types only. Raises: DocumentError."""
     return _edits(document, "containerEdits")
 
 
 def _refuse(where: str, value: object, expected: str) -> NoReturn:
     message = f"{where or 'the document'} must be {expected}, not {reprlib.repr(value)}"
-    raise errors.ProtocolError(message, reason="SpecFieldInvalid", field=where)
+    raise errors.DocumentError(message, reason="SpecFieldInvalid", field=where)
 
 
 def _build(kind: Callable[..., Any], fields: _Fields, value: object, where: str) -> Any:
@@ -97,7 +96,7 @@ def _build(kind: Callable[..., Any], fields: _Fields, value: object, where: str)
         entry = fields.get(key) or fields.get(_FOLDED.get(key.casefold(), ""))
         if entry is None:
             message = f"{prefix}{key} is not a field of CDI (offered: {', '.join(fields)})"
-            raise errors.ProtocolError(message, reason="SpecFieldUnknown", field=f"{prefix}{key}")
+            raise errors.DocumentError(message, reason="SpecFieldUnknown", field=f"{prefix}{key}")
         name, read = entry
         found[name] = read(item, f"{prefix}{key}")
     for name in _REQUIRED.get(kind, ()):
@@ -113,7 +112,7 @@ def _in_order(value: dict[Any, Any], fields: _Fields) -> Iterable[tuple[str, Any
 
 
 def scalar_text(value: object, where: str) -> str:
-    """Turn a scalar into text where the field wants text, as the engines' decoder does. Raises: ProtocolError."""
+    """Turn a scalar into the text that the engines' decoder makes of it. Raises: DocumentError: not a scalar."""
     if isinstance(value, str):
         return value
     if value is None:

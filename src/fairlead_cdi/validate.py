@@ -1,8 +1,8 @@
-"""Rules a spec must keep: the reference library's for reading, the specification's for writing.
+"""Rules of CDI: yields what a spec breaks, by the Go library's rules for reading or the specification's for writing.
 
-`violations` is what engines enforce when they load a file, no more and no less. `strict_violations` adds what SPEC.md,
+`violations` has what engines enforce when they load a file, no more and no less. `strict_violations` adds what SPEC.md,
 the OCI runtime spec and experience with runtimes ask of a writer: legal names, absolute paths, usable mount options,
-positive timeouts, hooks that carry their own environment. Both only report; the `assert_` twins raise.
+positive timeouts, hooks that carry their own environment. Both only report; `assert_valid` and `assert_strict` raise.
 Source: CDI pkg/cdi/{spec,device,container-edits}.go, spec 1.1.0; OCI runtime-spec config.md.
 """
 
@@ -12,11 +12,9 @@ import posixpath
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from fairlead import errors
-from fairlead_cdi import annotation, names, version
+from fairlead_cdi import annotation, errors, names
 from fairlead_cdi import spec as cdi
 
-HOOK_NAMES: Final = ("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop")
 _NODE_TYPES: Final = ("", "b", "c", "u", "p")
 _CLOS_LIMIT: Final = 4096
 
@@ -29,28 +27,28 @@ class Violation(NamedTuple):
     message: str
 
     def __str__(self) -> str:
-        """Place and rule in one line."""
+        """Return place and rule in one line."""
         return f"{self.where}: {self.message}"
 
 
 def assert_valid(spec: cdi.Spec) -> None:
-    """Check that engines would load this spec. Raises: ProtocolError: they would not; the first rule broken."""
+    """Check that engines would load this spec. Raises: DocumentError: the first rule that it breaks."""
     _assert_none(violations(spec))
 
 
 def assert_strict(spec: cdi.Spec) -> None:
-    """Check that this spec may be written. Raises: ProtocolError: the first rule broken."""
+    """Check that this spec may be written. Raises: DocumentError: the first rule that it breaks."""
     _assert_none(strict_violations(spec))
 
 
 def _assert_none(found: Iterator[Violation]) -> None:
     first = next(found, None)
     if first is not None:
-        raise errors.ProtocolError(str(first), reason="SpecInvalid", field=first.where)
+        raise errors.DocumentError(str(first), reason="SpecInvalid", field=first.where)
 
 
 def violations(spec: cdi.Spec) -> Iterator[Violation]:
-    """Yield every rule of the reference library that this spec breaks."""
+    """Yield every rule of the Go library that this spec breaks."""
     yield from _version_violations(spec)
     vendor, cls = names.split_kind(spec.kind)
     for problem in (names.vendor_problem(vendor), names.class_problem(cls)):
@@ -74,17 +72,17 @@ def violations(spec: cdi.Spec) -> Iterator[Violation]:
 
 
 def _version_violations(spec: cdi.Spec) -> Iterator[Violation]:
-    declared = version.rank(spec.cdi_version)
+    declared = cdi.version_rank(spec.cdi_version)
     if declared < 0:
-        yield Violation("cdiVersion", f'"{spec.cdi_version}" is not a version (known: {", ".join(version.KNOWN)})')
+        yield Violation("cdiVersion", f'"{spec.cdi_version}" is not a version (known: {", ".join(cdi.VERSIONS)})')
         return
-    lowest = version.minimum_version(spec)
-    if declared < version.rank(lowest):
+    lowest = cdi.minimum_version(spec)
+    if declared < cdi.version_rank(lowest):
         yield Violation("cdiVersion", f'"{spec.cdi_version}" is too low: the spec uses features of {lowest}')
 
 
 def edit_violations(edits: cdi.ContainerEdits, where: str) -> Iterator[Violation]:
-    """Yield every rule of the reference library that these edits break."""
+    """Yield every rule of the Go library that these edits break."""
     for position, variable in enumerate(edits.env):
         if variable.find("=") <= 0:
             yield Violation(f"{where}.env[{position}]", f'"{variable}" is not of the form NAME=value')
@@ -92,8 +90,8 @@ def edit_violations(edits: cdi.ContainerEdits, where: str) -> Iterator[Violation
         yield from _node_violations(node, f"{where}.deviceNodes[{position}]")
     for position, hook in enumerate(edits.hooks):
         place = f"{where}.hooks[{position}]"
-        if hook.hook_name not in HOOK_NAMES:
-            yield Violation(f"{place}.hookName", f'"{hook.hook_name}" is no stage (known: {", ".join(HOOK_NAMES)})')
+        if hook.hook_name not in cdi.HOOK_NAMES:
+            yield Violation(f"{place}.hookName", f'"{hook.hook_name}" is no stage (known: {", ".join(cdi.HOOK_NAMES)})')
         if not hook.path:
             yield Violation(f"{place}.path", "is empty")
         yield from _env_violations(hook, place)
@@ -116,8 +114,8 @@ def _node_violations(node: cdi.DeviceNode, where: str) -> Iterator[Violation]:
         yield Violation(f"{where}.path", "is empty")
     if node.type not in _NODE_TYPES:
         yield Violation(f"{where}.type", f'"{node.type}" is not a device type (known: b, c, u, p)')
-    if not set(node.permissions) <= set("rwm"):
-        yield Violation(f"{where}.permissions", f'"{node.permissions}" has letters other than r, w, m')
+    if node.permissions != cdi.NO_ACCESS and not set(node.permissions) <= set("rwm"):
+        yield Violation(f"{where}.permissions", f'"{node.permissions}" has letters other than r, w, m and is not none')
 
 
 def _clos_violations(clos: str, where: str) -> Iterator[Violation]:
@@ -144,7 +142,7 @@ def _net_violations(devices: tuple[cdi.NetDevice, ...], where: str) -> Iterator[
 
 
 def strict_violations(spec: cdi.Spec) -> Iterator[Violation]:
-    """Yield everything that keeps this spec from being written by us: `violations` and the writer's own rules."""
+    """Yield every rule for writers that this spec breaks: those of `violations`, and those of the specification."""
     yield from violations(spec)
     problem = names.strict_kind_problem(spec.kind)
     if problem:
@@ -167,7 +165,9 @@ def _strict_edits(edits: cdi.ContainerEdits, where: str) -> Iterator[Violation]:
         place = f"{where}.deviceNodes[{node.path}]"
         if not is_plain_path(node.path) or not is_plain_path(node.host_path or "/"):
             yield Violation(place, "paths must be absolute and without . or ..")
-        if len(set(node.permissions)) != len(node.permissions):
+        if node.permissions == cdi.NO_ACCESS:
+            yield Violation(place, "permissions none is refused by engines with CDI 1.1.0 or older")
+        elif len(set(node.permissions)) != len(node.permissions):
             yield Violation(place, f'permissions "{node.permissions}" repeat a letter')
         if node.major and not node.type:
             yield Violation(place, f"major {node.major} without a type is trusted unchecked by engines")

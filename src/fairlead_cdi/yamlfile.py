@@ -1,20 +1,18 @@
-"""CDI specs as YAML: the one module of this package that needs PyYAML, so that a hook never imports it.
+"""CDI specs as YAML: decodes and writes them with PyYAML, by the rules of the engines' YAML decoder.
 
-Scalars are read as the engines' decoder (go-yaml v2) reads them, not as PyYAML would: `1:0` is the name of a MIG
-device and not sixty-something, dates are text, `0o660` is octal, `1e3` is a number, `y` and `n` are booleans. Pass
-`DECODERS` to `directory.scan` to read both formats.
+Plain scalars are read as the engines' decoder (go-yaml v2) reads them, not as PyYAML would: `1:0` is the name of a MIG
+device and not sixty-something, dates are text, `0o660` is octal, `1e3` is a number, `y` and `n` are booleans. This is
+the only module that imports PyYAML. `directory.scan` loads it when the first YAML file is read.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any, Final
 
 import yaml
 
-from fairlead import errors
-from fairlead_cdi import emit, parse
+from fairlead_cdi import emit, errors, parse
 from fairlead_cdi import spec as cdi
 
 _TRUE: Final = frozenset({"y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"})
@@ -28,8 +26,12 @@ _WIDTH: Final = 1 << 20
 """No line is folded."""
 
 
-class _Loader(yaml.CSafeLoader):
-    """PyYAML's C parser with go-yaml's idea of plain scalars, and with duplicate keys refused."""
+_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""PyYAML's C parser; its Python one where PyYAML was built without libyaml."""
+
+
+class _Loader(_Base):  # type: ignore[misc]  # which of the two it is, is known at run time
+    """PyYAML's parser with go-yaml's idea of plain scalars, and with duplicate keys refused."""
 
 
 # Every plain scalar gets this one tag, so that explicit tags and quotes still mean what they say.
@@ -87,9 +89,9 @@ _Loader.add_constructor(_PLAIN, _construct_plain)
 
 
 def decode_yaml(data: bytes) -> object:
-    """Decode the first YAML document into plain values; later ones are not looked at, as in the engines.
+    """Decode the first YAML document into plain values; later ones are ignored, as by the engines.
 
-    Raises: ProtocolError: not YAML, a key given twice in one mapping, a tag of another language.
+    Raises: DocumentError: not YAML, a key given twice in one mapping, a tag of another language.
     """
     try:
         loader = _Loader(data)
@@ -99,15 +101,11 @@ def decode_yaml(data: bytes) -> object:
             loader.dispose()
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         message = f"not a YAML document: {' '.join(str(error).split())}"
-        raise errors.ProtocolError(message, reason="SpecUndecodable") from error
-
-
-DECODERS: Final[Mapping[str, parse.Decoder]] = {".json": parse.decode_json, ".yaml": decode_yaml}
-"""Both formats, by file name suffix."""
+        raise errors.DocumentError(message, reason="SpecUndecodable") from error
 
 
 def emit_yaml(spec: cdi.Spec) -> bytes:
-    """Return the spec as one YAML document, as `emit.emit_json` does. Raises: ProtocolError: see there."""
+    """Return the spec as one YAML document, as `emit.emit_json` does. Raises: DocumentError: as there."""
     return f"---\n{dump(emit.emit_document(spec))}".encode()
 
 

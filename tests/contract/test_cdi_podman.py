@@ -137,7 +137,7 @@ def test_podman_and_we_agree_on_what_is_not_there(image: str, published: Path) -
     done = podman(image, "true", devices=("7",))
     assert done.returncode != 0
     assert "unresolvable" in done.stderr
-    registry = directory.scan([SPEC_FOLDER], decoders=yamlfile.DECODERS)
+    registry = directory.scan([SPEC_FOLDER])
     assert f"{VENDOR}=0" in registry.devices
     assert f"{VENDOR}=7" not in registry.devices
 

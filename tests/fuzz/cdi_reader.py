@@ -16,17 +16,18 @@ import sys
 import atheris  # type: ignore[import-not-found,import-untyped,unused-ignore]  # ships no types, no build elsewhere
 
 with atheris.instrument_imports(include=["fairlead.wire", "fairlead_cdi.inject"]):
-    from fairlead import errors
+    from fairlead.wire.cdi import stamp
     from fairlead.wire.oci import mountcsv
-    from fairlead_cdi import directory, emit, host, inject, lint, parse, stamp, yamlfile
+    from fairlead_cdi import directory, emit, errors, host, inject, lint, parse
+    from fairlead_cdi import spec as cdi
 
 
 def check(data: bytes) -> None:
-    """Read bytes as every format; anything but a ProtocolError is a finding."""
-    for decode in yamlfile.DECODERS.values():
-        with contextlib.suppress(errors.ProtocolError):
+    """Read bytes as every format; anything but a DocumentError is a finding."""
+    for decode in directory.DECODERS.values():
+        with contextlib.suppress(errors.DocumentError):
             use(data, decode)
-    with contextlib.suppress(errors.ProtocolError):
+    with contextlib.suppress(errors.DocumentError):
         mountcsv.parse_mount_csv(data)
     stamp.find({}, data, data)
 
@@ -37,12 +38,12 @@ def use(data: bytes, decode: parse.Decoder) -> None:
     if parse.build_spec(emit.as_document(spec)) != spec:
         raise AssertionError("what was read is not what is said again")
     lint.lint(spec)
-    with contextlib.suppress(errors.ProtocolError):
+    with contextlib.suppress(errors.DocumentError):
         emit.emit_json(spec)
-    file = directory.SpecFile(path="/x.json", priority=0, spec=spec)
+    file = cdi.SpecFile(path="/x.json", priority=0, spec=spec)
     for device in spec.devices:
-        found = directory.Resolved(name=f"{spec.kind}={device.name}", device=device, file=file)
-        with contextlib.suppress(errors.FairleadError):
+        found = cdi.Resolved(name=f"{spec.kind}={device.name}", device=device, file=file)
+        with contextlib.suppress(errors.CDIError):
             once = inject.inject({}, [found], stat=_node)
             if inject.inject(once, [found], stat=_node) != once:
                 raise AssertionError("injecting twice is not injecting once")

@@ -1,9 +1,10 @@
 """The short way: devices from the prepared file, for as long as nothing it was made from has changed.
 
-The file holds what each device and each spec file adds to an empty runtime spec, as `plan.edits` made it (`prepare`
-writes it). Adding such a part to a container's runtime spec is then putting lists together, as long as the two have
-nothing in common; where they have, or a file, folder, program or device node is not what it was, `inject` returns None
-and the long way decides. So this module holds none of CDI's rules, and a test holds it to `plan.edits` on every input.
+The file holds what each device and each spec file adds to an empty runtime spec, as `fairlead_cdi.inject` made it
+(`cachewriter` writes it). Adding such a part to a container's runtime spec is then putting lists together, as long as
+the two have nothing in common; where they have, or a file, folder, program or device node is not what it was, `inject`
+returns None and the long way decides. So this module holds none of CDI's rules, and a test compares both ways on every
+input.
 """
 
 import posix
@@ -13,7 +14,7 @@ from fairlead.plan.shim import request
 
 FORMAT = 2
 STAMPS = ".stamp"
-"""End of the names of files that say what a spec was made from; of `fairlead_cdi.stamp`, too heavy to import."""
+"""End of the names of files that say what a spec was made from; of `wire.cdi.stamp`, too heavy to import."""
 _SUFFIXES = (".json", ".yaml", STAMPS)
 
 

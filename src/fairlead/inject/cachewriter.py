@@ -1,4 +1,4 @@
-"""Writes the prepared file: what each device and spec file adds to an empty runtime spec, by `plan.edits` itself.
+"""Writes the prepared file: what each device and spec file adds to an empty runtime spec, by the CDI library itself.
 
 `prepared` says what it is good for. Whoever changes specs may call `write` at once; the shim's long way calls `keep`
 after its work, so the file heals by itself. It is a convenience: nothing is lost without it, and a failure to write it
@@ -13,7 +13,9 @@ from typing import Any
 
 from fairlead import errors, files
 from fairlead.inject import cachereader, fastjson, policy, yamlcache
-from fairlead_cdi import directory, host, inject, parse, stamp, validate
+from fairlead.wire.cdi import stamp
+from fairlead_cdi import directory, inject, parse, validate
+from fairlead_cdi import errors as cdi_errors
 from fairlead_cdi import spec as cdi
 
 _MODE = 0o600
@@ -71,7 +73,7 @@ def _is_of(registry: directory.Registry, state: list[Any]) -> bool:
     return specs == seen.keys() and all(told[path] == list(seen[path] or ()) for path in read)
 
 
-def facts(file: directory.SpecFile) -> dict[str, list[str]]:
+def facts(file: cdi.SpecFile) -> dict[str, list[str]]:
     """Return what a spec's stamp says of driver and GPUs; empty: it has none of its own, or not one we may believe."""
     if file.spec is None:
         return {}
@@ -97,11 +99,9 @@ def _part(part: cdi.ContainerEdits) -> dict[str, Any]:
     """Return what edits add to an empty runtime spec, taken apart so that it can be narrowed and put together."""
     try:
         nodes, seen = _nodes(part)
-        added = inject.inject_edits(
-            {}, [("", cdi.ContainerEdits(env=part.env, mounts=part.mounts))], stat=host.stat_node
-        )
+        added = inject.inject_edits({}, [("", cdi.ContainerEdits(env=part.env, mounts=part.mounts))])
         hooks = list(_hooks(part))
-    except errors.FairleadError:
+    except cdi_errors.CDIError:
         return {"is_complete": False}
     mounts = added.get("mounts", [])
     return {
@@ -128,7 +128,7 @@ def _nodes(part: cdi.ContainerEdits) -> tuple[list[Any], list[Any]]:
     made, seen = [], []
     for node in part.device_nodes:
         path = node.host_path or node.path
-        alone = inject.inject_edits({}, [("", cdi.ContainerEdits(device_nodes=(node,)))], stat=host.stat_node)
+        alone = inject.inject_edits({}, [("", cdi.ContainerEdits(device_nodes=(node,)))])
         status = Path(path).lstat()
         rules = alone["linux"].get("resources", {}).get("devices", [None])
         made.append([alone["linux"]["devices"][0], rules[0]])
@@ -138,5 +138,5 @@ def _nodes(part: cdi.ContainerEdits) -> tuple[list[Any], list[Any]]:
 
 def _hooks(part: cdi.ContainerEdits) -> Iterator[list[Any]]:
     for hook in part.hooks:
-        alone = inject.inject_edits({}, [("", cdi.ContainerEdits(hooks=(hook,)))], stat=host.stat_node)
+        alone = inject.inject_edits({}, [("", cdi.ContainerEdits(hooks=(hook,)))])
         yield [hook.hook_name, alone["hooks"][hook.hook_name][0]]

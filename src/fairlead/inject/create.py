@@ -1,8 +1,8 @@
 """The long way of `fairlead-runtime`: a container's devices with the whole CDI library, and every refusal in words.
 
 Taken when the prepared file does not fit: the first start after a spec changed, a request that meets what the
-container has already, or anything wrong. The same steps as the short way (`runtime`, `bundle`), with `directory` and
-`plan.edits` in its middle, and a new prepared file at the end.
+container has already, or anything wrong. The same steps as the short way (`runtime`, `bundle`), with the library's
+`directory` and `inject` in its middle, and a new prepared file at the end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any
 from fairlead import errors
 from fairlead.inject import allocations, bundle, cachereader, cachewriter, commandline, policy, yamlcache
 from fairlead.plan.shim import request
-from fairlead_cdi import directory, host, inject
+from fairlead.wire.cdi import translate
+from fairlead_cdi import directory, inject
 from fairlead_cdi import spec as cdi
 
 _KINDS = {"Denied": errors.Denied, "Invalid": errors.Invalid, "Unavailable": errors.Unavailable}
@@ -31,6 +32,7 @@ def edit(argv: list[str], folder: str, settings: policy.Settings) -> int:
     return 0
 
 
+@translate.cdi_errors
 def _edit(folder: str, settings: policy.Settings) -> None:
     made = _read(folder)
     books = allocations.KubeletCheckpoint(settings.allocations)
@@ -45,7 +47,7 @@ def _edit(folder: str, settings: policy.Settings) -> None:
     except (OSError, ValueError):
         state = None  # told below, where it concerns a file that is used
     given = sources(registry, asked, settings)
-    after = inject.inject_edits(before, given, stat=host.stat_node)
+    after = inject.inject_edits(before, given)
     known = cachewriter.known(registry, {source for source, _ in given})
     _raise(bundle.finish(before, after, asked, settings, known=known))
     try:
@@ -76,6 +78,7 @@ def _raise(refusal: request.Refusal | None) -> None:
         raise _KINDS[refusal.kind](refusal.message, reason=refusal.reason, hint=refusal.hint)
 
 
+@translate.cdi_errors
 def sources(
     registry: directory.Registry, asked: request.Request, settings: policy.Settings
 ) -> tuple[inject.Source, ...]:

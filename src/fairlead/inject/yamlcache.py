@@ -16,9 +16,10 @@ from pathlib import Path
 from fairlead import errors, files
 from fairlead.inject import fastjson, policy
 from fairlead_cdi import directory, parse
+from fairlead_cdi import errors as cdi_errors
+from fairlead_cdi import spec as cdi
 
-UNREAD = "SpecFormatUnread"
-"""Reason of the error of a spec whose format is not read."""
+UNREAD = directory.UNREAD
 _SUFFIX = ".yaml"
 _FOLDER_MODE = 0o755
 
@@ -37,19 +38,19 @@ def _decode(folder: str, data: bytes) -> object:
         why = f"its conversion in {folder} cannot be used: {error}"
     else:
         why = "YAML, which the runtime shim does not read by itself"
-    raise errors.ProtocolError(why, reason=UNREAD, hint="run `fairlead cdi prepare`, or write the spec as JSON")
+    raise cdi_errors.DocumentError(why, reason=UNREAD, hint="run `fairlead cdi prepare`, or write the spec as JSON")
 
 
 def _name(data: bytes) -> str:
     return f"{hashlib.sha256(data).hexdigest()}.json"
 
 
-def is_unread(file: directory.SpecFile) -> bool:
+def is_unread(file: cdi.SpecFile) -> bool:
     """Whether nobody could look into a spec file for want of a reader of its format."""
     return file.error is not None and file.error.reason == UNREAD
 
 
-def find_decisive(registry: directory.Registry, priority: int) -> directory.SpecFile | None:
+def find_decisive(registry: directory.Registry, priority: int) -> cdi.SpecFile | None:
     """Return a spec that nobody could look into and that may overrule, or cancel, one in a folder of this priority."""
     return next((file for file in registry.files if is_unread(file) and file.priority >= priority), None)
 

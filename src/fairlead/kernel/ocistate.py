@@ -15,8 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from fairlead import errors
-from fairlead_cdi import oci
+from fairlead_cdi import errors, oci
 
 _PATTERNS: Final = (
     "run/runc/*/state.json",
@@ -76,5 +75,5 @@ def read_config(bundle: Path) -> dict[str, Any] | None:
     """Return a bundle's runtime spec, None where it cannot be read any more."""
     try:
         return oci.decode_config((bundle / "config.json").read_bytes())
-    except (OSError, errors.ProtocolError):
+    except (OSError, errors.DocumentError):
         return None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead import errors
-from fairlead_cdi import annotation
+from fairlead_cdi import annotation, errors
 
 GOOD_KEYS = [
     ("vendor.class", "device", "cdi.k8s.io/vendor.class_device"),
@@ -34,7 +33,7 @@ def test_keys_are_built(plugin: str, device_id: str, key: str) -> None:
 
 @pytest.mark.parametrize(("plugin", "device_id"), BAD_KEYS)
 def test_bad_keys_are_refused(plugin: str, device_id: str) -> None:
-    with pytest.raises(errors.Invalid):
+    with pytest.raises(errors.InvalidRequest):
         annotation.emit_key(plugin, device_id)
 
 
@@ -44,7 +43,7 @@ def test_values_are_joined_without_spaces() -> None:
 
 @pytest.mark.parametrize("devices", [[], ["gpu0"], ["vv/cc=a", "gpu0"]])
 def test_bad_values_are_refused(devices: list[str]) -> None:
-    with pytest.raises(errors.Invalid):
+    with pytest.raises(errors.InvalidRequest):
         annotation.emit_value(devices)
 
 
@@ -56,7 +55,7 @@ def test_a_request_is_added_to_a_copy() -> None:
 
 
 def test_a_key_is_never_overwritten() -> None:
-    with pytest.raises(errors.Invalid, match="already there"):
+    with pytest.raises(errors.InvalidRequest, match="already there"):
         annotation.update_annotations({"cdi.k8s.io/p_d": "x"}, plugin="p", device_id="d", devices=["vv/cc=a"])
 
 
@@ -70,7 +69,7 @@ def test_requests_are_read_in_the_order_of_their_keys() -> None:
 
 @pytest.mark.parametrize("value", ["", "gpu0", "vv/cc=1, vv/cc=2", "vv/cc=1,", "vv/cc=1 "])
 def test_one_bad_name_voids_the_whole_set(value: str) -> None:
-    with pytest.raises(errors.Invalid):
+    with pytest.raises(errors.InvalidRequest):
         annotation.parse_annotations({"cdi.k8s.io/a": "vv/cc=1", "cdi.k8s.io/b": value})
 
 

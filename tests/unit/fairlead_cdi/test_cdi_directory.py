@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from fairlead import errors
-from fairlead_cdi import directory, parse, yamlfile
+from fairlead_cdi import directory, errors, parse
 
 
 def write(folder: Path, name: str, kind: str, *devices: str, mark: str = "x") -> Path:
@@ -84,7 +83,7 @@ def test_a_conflict_in_one_folder_removes_the_device_and_blames_both_files(tmp_p
         str(one): ["DeviceConflict"],
         str(two): ["DeviceConflict"],
     }
-    with pytest.raises(errors.NotFound) as caught:
+    with pytest.raises(errors.DeviceNotFound) as caught:
         registry.resolve(["vv.com/gpu=0"])
     assert str(one) in str(caught.value.hint)
     assert str(two) in str(caught.value.hint)
@@ -153,18 +152,19 @@ def test_what_is_no_file_is_an_error_and_blocks_nothing(tmp_path: Path, make: Ca
     assert [e.reason for e in registry.problems[str(tmp_path / "odd.json")]] == ["SpecFileUnreadable"]
 
 
-def test_yaml_needs_its_decoder(tmp_path: Path) -> None:
+def test_yaml_is_read_unless_only_json_is_asked_for(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(
         "cdiVersion: 0.3.0\nkind: vv.com/gpu\ndevices: [{name: a, containerEdits: {env: [A=b]}}]"
     )
-    assert [e.reason for e in directory.scan([tmp_path]).problems[str(tmp_path / "a.yaml")]] == ["SpecFormatUnread"]
-    assert list(directory.scan([tmp_path], decoders=yamlfile.DECODERS).devices) == ["vv.com/gpu=a"]
+    unread = directory.scan([tmp_path], decoders=directory.JSON_ONLY)
+    assert [e.reason for e in unread.problems[str(tmp_path / "a.yaml")]] == ["SpecFormatUnread"]
+    assert list(directory.scan([tmp_path]).devices) == ["vv.com/gpu=a"]
 
 
 def test_resolving_is_all_or_nothing_and_names_all_that_is_missing(tmp_path: Path) -> None:
     write(tmp_path, "a.json", "vv.com/gpu", "gpu0")
     registry = directory.scan([tmp_path])
-    with pytest.raises(errors.NotFound) as caught:
+    with pytest.raises(errors.DeviceNotFound) as caught:
         registry.resolve(["vv.com/gpu=gpu0", "vv.com/gpu=gpu1", "zz.com/x=y"])
     assert caught.value.message == "no CDI spec defines vv.com/gpu=gpu1, zz.com/x=y"
     assert "vv.com/gpu offers gpu0" in str(caught.value.hint)
@@ -172,20 +172,20 @@ def test_resolving_is_all_or_nothing_and_names_all_that_is_missing(tmp_path: Pat
 
 def test_a_hint_stays_short(tmp_path: Path) -> None:
     write(tmp_path, "a.json", "vv.com/gpu", *(f"d{n}" for n in range(20)))
-    with pytest.raises(errors.NotFound) as caught:
+    with pytest.raises(errors.DeviceNotFound) as caught:
         directory.scan([tmp_path]).resolve(["vv.com/gpu=x"])
     assert str(caught.value.hint).endswith("and 12 more")
 
 
 def test_a_missing_device_points_to_the_files_that_could_not_be_used(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("{")
-    with pytest.raises(errors.NotFound) as caught:
+    with pytest.raises(errors.DeviceNotFound) as caught:
         directory.scan([tmp_path]).resolve(["zz.com/x=y"])
     assert str(tmp_path / "bad.json") in str(caught.value.hint)
 
 
 def test_an_unqualified_name_is_the_askers_mistake(tmp_path: Path) -> None:
-    with pytest.raises(errors.Invalid, match="not a fully qualified"):
+    with pytest.raises(errors.InvalidRequest, match="not a fully qualified"):
         directory.scan([tmp_path]).resolve(["gpu0"])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import fairlead
+import fairlead_cdi
 
 PAGE = Path(__file__).parents[3] / "docs" / "tutorial" / "cdi-library.md"
 
@@ -17,4 +17,4 @@ def test_the_examples_of_the_tutorial_run_in_order() -> None:
 
 
 def test_type_checkers_of_others_may_read_the_package() -> None:
-    assert (Path(fairlead.__file__).parent / "py.typed").exists()
+    assert (Path(fairlead_cdi.__file__).parent / "py.typed").exists()

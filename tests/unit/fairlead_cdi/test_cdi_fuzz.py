@@ -1,4 +1,4 @@
-"""The reader's only failure is ProtocolError, whatever the bytes; what it accepts it can say again."""
+"""The reader's only failure is DocumentError, whatever the bytes; what it accepts it can say again."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead import errors
-from fairlead_cdi import emit, lint, parse, yamlfile
+from fairlead_cdi import emit, errors, lint, parse, yamlfile
 
 FIELDS = """
     cdiVersion kind annotations devices containerEdits Kind extra name
@@ -42,7 +41,7 @@ DOCUMENTS = st.builds(
 @settings(max_examples=150)
 @given(DOCUMENTS | VALUES)
 def test_any_document_is_read_or_refused(document: object) -> None:
-    with contextlib.suppress(errors.ProtocolError):
+    with contextlib.suppress(errors.DocumentError):
         spec = parse.parse_spec(json.dumps(document).encode())
         assert parse.build_spec(emit.as_document(spec)) == spec
         lint.lint(spec)
@@ -56,7 +55,7 @@ def test_json_read_as_yaml_gives_the_same_verdict(document: object) -> None:
     for decode in (parse.decode_json, yamlfile.decode_yaml):
         try:
             verdicts.append(parse.parse_spec(data, decode=decode))
-        except errors.ProtocolError:
+        except errors.DocumentError:
             verdicts.append(None)
     assert verdicts[0] == verdicts[1]
 
@@ -67,5 +66,5 @@ def test_json_read_as_yaml_gives_the_same_verdict(document: object) -> None:
     data=st.binary(max_size=40) | st.text(alphabet="{}[]:,&*!|>-?#'\"\\ \n\tabc01.<=~%@`", max_size=40).map(str.encode)
 )
 def test_any_bytes_are_decoded_or_refused(decode: parse.Decoder, data: bytes) -> None:
-    with contextlib.suppress(errors.ProtocolError):
+    with contextlib.suppress(errors.DocumentError):
         parse.parse_spec(data, decode=decode)

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead import errors
-from fairlead_cdi import host
+from fairlead_cdi import errors, host
 
 
 def test_character_devices_have_their_numbers() -> None:
@@ -31,7 +30,7 @@ def test_other_things_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_a_path_that_cannot_be_looked_at_is_an_error() -> None:
-    with pytest.raises(errors.Unavailable):
+    with pytest.raises(errors.HostError):
         host.stat_node("/dev/\0")
 
 

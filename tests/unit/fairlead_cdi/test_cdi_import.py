@@ -9,11 +9,11 @@ from pathlib import Path
 from fairlead_cdi import spec
 
 HOT = [
+    "errors",
     "spec",
     "oci",
     "inject",
     "names",
-    "version",
     "validate",
     "annotation",
     "parse",
@@ -23,11 +23,12 @@ HOT = [
     "difference",
     "lint",
 ]
-"""Every module of the library but those whose names say what they bring: `yamlfile`, `cache`, and `stamp` of ours."""
+"""Every module of the library but the two that bring another library: `yamlfile` and `cache`."""
 HEAVY = {"yaml", "msgspec", "asyncio", "pathlib", "structlog", "click", "logging", "subprocess", "typing_extensions"}
 
 
 def modules_after(code: str) -> set[str]:
+    """Return the top-level modules that code loads in an interpreter that finds the same packages as this one."""
     begin = f"import sys; sys.path[:0] = {sys.path!r}; before = set(sys.modules)"
     code = f"{begin}\n{code}\nprint(*(set(sys.modules) - before))"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
@@ -36,7 +37,7 @@ def modules_after(code: str) -> set[str]:
 
 def test_no_module_of_the_library_is_left_out() -> None:
     folder = Path(spec.__file__).parent
-    assert {path.stem for path in folder.glob("*.py")} == {*HOT, "yamlfile", "cache", "stamp", "__init__"}
+    assert {path.stem for path in folder.glob("*.py")} == {*HOT, "yamlfile", "cache", "__init__"}
 
 
 def test_the_package_itself_costs_nothing() -> None:
@@ -48,4 +49,11 @@ def test_reading_and_injecting_imports_only_the_standard_library() -> None:
     found = modules_after(f"{code}\nfrom fairlead_cdi import inject, oci")
     assert found & HEAVY == set()
     assert found & {"grpc", "google", "aiohttp", "sqlite3", "ssl", "socket", "http", "ctypes"} == set()
-    assert {name for name in found if name not in sys.stdlib_module_names} == {"fairlead", "fairlead_cdi"}
+    assert {name for name in found if name not in sys.stdlib_module_names} == {"fairlead_cdi"}
+
+
+def test_the_one_line_use_with_json_specs_loads_no_yaml_reader() -> None:
+    code = "from fairlead_cdi import Registry, scan; scan(['/nonexistent']).resolve([]); Registry.default"
+    found = modules_after(code)
+    assert found & HEAVY == set()
+    assert {name for name in found if name not in sys.stdlib_module_names} == {"fairlead_cdi"}

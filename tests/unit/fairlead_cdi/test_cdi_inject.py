@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead import errors
-from fairlead_cdi import directory, host, inject, parse
+from fairlead_cdi import errors, host, inject, parse
 from fairlead_cdi import spec as cdi
 
 HOST = {
@@ -28,14 +27,12 @@ def stat(path: str) -> host.HostNode | None:
     return HOST.get(path)
 
 
-def asked(
-    *devices: dict[str, Any], common: dict[str, Any] | None = None, path: str = "/s.json"
-) -> list[directory.Resolved]:
+def asked(*devices: dict[str, Any], common: dict[str, Any] | None = None, path: str = "/s.json") -> list[cdi.Resolved]:
     """Return devices d0, d1 … of one spec file."""
     parts = tuple(cdi.Device(name=f"d{n}", edits=parse.build_edits(found)) for n, found in enumerate(devices))
     spec = cdi.Spec(cdi_version="1.1.0", kind="vv.com/cc", devices=parts, edits=parse.build_edits(common or {}))
-    file = directory.SpecFile(path=path, priority=0, spec=spec)
-    return [directory.Resolved(name=f"vv.com/cc={part.name}", device=part, file=file) for part in parts]
+    file = cdi.SpecFile(path=path, priority=0, spec=spec)
+    return [cdi.Resolved(name=f"vv.com/cc={part.name}", device=part, file=file) for part in parts]
 
 
 def injected(config: dict[str, Any], *devices: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -101,30 +98,30 @@ def test_a_fully_declared_node_may_be_missing_on_the_host(fields: dict[str, Any]
 
 @pytest.mark.parametrize("fields", [{}, {"major": 9, "minor": 9}, {"type": "c"}, {"type": "c", "minor": 9}])
 def test_any_other_missing_node_is_refused(fields: dict[str, Any]) -> None:
-    with pytest.raises(errors.Unavailable, match="/dev/nope is not on this host"):
+    with pytest.raises(errors.HostError, match="/dev/nope is not on this host"):
         with_node(path="/dev/nope", **fields)
 
 
 @pytest.mark.parametrize("path", ["/dev/link", "/dev/file"])
 def test_what_is_no_device_node_is_refused(path: str) -> None:
-    with pytest.raises(errors.ProtocolError, match=path):
+    with pytest.raises(errors.DocumentError, match=path):
         with_node(path=path)
 
 
 def test_a_relative_path_is_refused() -> None:
-    with pytest.raises(errors.ProtocolError, match="not absolute"):
+    with pytest.raises(errors.DocumentError, match="not absolute"):
         with_node(path="dev/null")
 
 
 @pytest.mark.parametrize("fields", [{"type": "b"}, {"type": "p"}])
 def test_another_type_than_the_hosts_is_refused(fields: dict[str, Any]) -> None:
-    with pytest.raises(errors.ProtocolError, match='the host has "c"'):
+    with pytest.raises(errors.DocumentError, match='the host has "c"'):
         with_node(path="/dev/null", **fields)
 
 
 @pytest.mark.parametrize("fields", [{"type": "c", "major": 509, "minor": 3}, {"major": 509, "minor": 3}])
 def test_other_numbers_than_the_hosts_are_refused_with_both_shown(fields: dict[str, Any]) -> None:
-    with pytest.raises(errors.ProtocolError) as caught:
+    with pytest.raises(errors.DocumentError) as caught:
         with_node(path="/dev/null", **fields)
     assert "509:3" in caught.value.message
     assert "1:3" in caught.value.message
@@ -200,7 +197,7 @@ def test_hooks_go_to_their_stages_once() -> None:
 
 
 def test_an_unknown_stage_is_refused() -> None:
-    with pytest.raises(errors.ProtocolError, match="nope"):
+    with pytest.raises(errors.DocumentError, match="nope"):
         injected({}, {"hooks": [{"hookName": "nope", "path": "/h"}]})
 
 
@@ -208,6 +205,17 @@ def test_rdt_is_replaced_as_a_whole() -> None:
     config = {"linux": {"intelRdt": {"closID": "old", "l3CacheSchema": "x"}}}
     found = injected(config, {"intelRdt": {"closID": "new", "schemata": [], "enableMonitoring": True}})
     assert found["linux"]["intelRdt"] == {"closID": "new", "schemata": [], "enableMonitoring": True}
+
+
+def test_a_node_without_access_comes_without_a_rule() -> None:
+    found = with_node(path="/dev/null", permissions="none")
+    assert [device["path"] for device in found["linux"]["devices"]] == ["/dev/null"]
+    assert "resources" not in found["linux"]
+
+
+def test_a_node_without_access_takes_the_rule_of_the_node_that_it_replaces() -> None:
+    first = with_node(path="/dev/null", permissions="rw")
+    assert with_node(first, path="/dev/null", permissions="none")["linux"]["resources"]["devices"] == []
 
 
 def test_gids_are_added_once_and_never_zero() -> None:
@@ -241,7 +249,7 @@ def test_a_misshapen_runtime_spec_is_refused(config: dict[str, Any]) -> None:
         "mounts": [{"hostPath": "/a", "containerPath": "/b"}],
         "hooks": [{"hookName": "prestart", "path": "/x"}],
     }
-    with pytest.raises(errors.ProtocolError, match="runtime spec"):
+    with pytest.raises(errors.DocumentError, match="runtime spec"):
         injected(config, everything)
 
 
@@ -283,7 +291,7 @@ NODES = st.builds(
     lambda host_path, path, access: {"hostPath": host_path, "path": path or host_path, "permissions": access},
     st.sampled_from(["/dev/null", "/dev/tty9", "/dev/sda", "/dev/pipe"]),
     st.sampled_from(["", "/dev/c0", "/dev/c1"]),
-    st.sampled_from(["", "r", "rw"]),
+    st.sampled_from(["", "r", "rw", "none"]),
 )
 MOUNTS = st.builds(lambda path: {"hostPath": "/h", "containerPath": path}, st.sampled_from(["/a", "/a/b", "/c", "/"]))
 HOOKS = st.builds(
@@ -331,5 +339,10 @@ def test_every_node_is_there_once_and_allowed(config: dict[str, Any], wanted: li
     paths = [device["path"] for device in linux["devices"]]
     assert len(set(paths)) == len(paths)
     allowed = {(r.get("type"), r.get("major"), r.get("minor")) for r in linux["resources"]["devices"] if r["allow"]}
-    needed = {(d["type"], d.get("major"), d.get("minor")) for d in linux["devices"] if d["type"] != "p"}
+    without = {n["path"] for edits in wanted for n in edits.get("deviceNodes", ()) if n["permissions"] == "none"}
+    needed = {
+        (d["type"], d.get("major"), d.get("minor"))
+        for d in linux["devices"]
+        if d["type"] != "p" and d["path"] not in without
+    }
     assert needed <= allowed

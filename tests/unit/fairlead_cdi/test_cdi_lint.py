@@ -48,6 +48,7 @@ def node(**fields: Any) -> dict[str, Any]:
 DANGERS: dict[str, list[dict[str, Any]]] = {
     "env-loader": [{"env": ["LD_PRELOAD=/x"]}, {"env": ["LD_LIBRARY_PATH=/x"]}, {"env": ["PYTHONPATH=/x"]}],
     "env-path": [{"env": ["PATH=/x"]}],
+    "node-no-access": [node(permissions="none")],
     "node-mknod": [node(permissions="rwm"), node(permissions=None)],
     "node-untyped": [node(type=None)],
     "node-raw": [node(path="/dev/mem"), node(hostPath="/dev/mem"), node(type="b")],

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead import errors
-from fairlead_cdi import names
+from fairlead_cdi import errors, names
 
 QUALIFIED = {
     "vendor.com/class=dev": ("vendor.com", "class", "dev"),
@@ -41,7 +40,7 @@ def test_qualified_names_are_told_from_others(text: str) -> None:
     expected = QUALIFIED[text]
     assert names.is_qualified(text) is (expected is not None)
     if expected is None:
-        with pytest.raises(errors.Invalid):
+        with pytest.raises(errors.InvalidRequest):
             names.parse_qualified_name(text)
     else:
         assert tuple(names.parse_qualified_name(text)) == expected

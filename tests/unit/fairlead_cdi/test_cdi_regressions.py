@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from fairlead import errors
-from fairlead_cdi import directory, emit, inject, parse, yamlfile
+from fairlead_cdi import directory, emit, errors, inject, parse
+from fairlead_cdi import spec as cdi
 
 _FIFO = {"path": "/duv/x", "type": "p"}
 REGRESSIONS: dict[str, bytes] = {
@@ -23,12 +23,12 @@ REGRESSIONS: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("name", REGRESSIONS)
-@pytest.mark.parametrize("suffix", yamlfile.DECODERS)
+@pytest.mark.parametrize("suffix", directory.DECODERS)
 def test_what_once_failed_is_read_or_refused(name: str, suffix: str) -> None:
-    with contextlib.suppress(errors.ProtocolError):
-        spec = parse.parse_spec(REGRESSIONS[name], decode=yamlfile.DECODERS[suffix])
+    with contextlib.suppress(errors.DocumentError):
+        spec = parse.parse_spec(REGRESSIONS[name], decode=directory.DECODERS[suffix])
         assert parse.build_spec(emit.as_document(spec)) == spec
-        file = directory.SpecFile(path="/x.json", priority=0, spec=spec)
-        found = [directory.Resolved(name=device.name, device=device, file=file) for device in spec.devices]
+        file = cdi.SpecFile(path="/x.json", priority=0, spec=spec)
+        found = [cdi.Resolved(name=device.name, device=device, file=file) for device in spec.devices]
         once = inject.inject({}, found, stat=lambda _: None)
         assert inject.inject(once, found, stat=lambda _: None) == once

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead import errors
-from fairlead_cdi import difference, emit, parse, validate, version, yamlfile
+from fairlead_cdi import difference, emit, errors, parse, validate, yamlfile
 from fairlead_cdi import spec as cdi
 
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=12)
@@ -33,7 +32,7 @@ NODES = st.builds(
 )
 HOOKS = st.builds(
     cdi.Hook,
-    hook_name=st.sampled_from(validate.HOOK_NAMES),
+    hook_name=st.sampled_from(cdi.HOOK_NAMES),
     path=PATH,
     args=st.lists(TEXT, max_size=2).map(tuple),
     env=st.lists(ENV, min_size=1, max_size=2).map(tuple),
@@ -71,7 +70,7 @@ ANNOTATIONS = st.dictionaries(WORD, TEXT, max_size=2)
 NAMES = st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9_.:-]{0,8}[A-Za-z0-9])?", fullmatch=True)
 SPECS = st.builds(
     cdi.Spec,
-    cdi_version=st.just(version.CURRENT),
+    cdi_version=st.just(cdi.CURRENT_VERSION),
     kind=st.sampled_from(["vendor.com/gpu", "vendor/net.card", "a-b.example/gpu1"]),
     annotations=ANNOTATIONS,
     devices=st.lists(
@@ -99,10 +98,10 @@ def test_yaml_comes_back_as_written(spec: cdi.Spec) -> None:
 @settings(max_examples=40)
 @given(SPECS)
 def test_the_lowest_version_suffices_and_the_one_below_does_not(spec: cdi.Spec) -> None:
-    lowest = version.minimum_version(spec)
+    lowest = cdi.minimum_version(spec)
     assert not list(validate.violations(dataclasses.replace(spec, cdi_version=lowest)))
-    if lowest != version.LOWEST:
-        below = version.KNOWN[version.rank(lowest) - 1]
+    if lowest != cdi.LOWEST_VERSION:
+        below = cdi.VERSIONS[cdi.version_rank(lowest) - 1]
         assert list(validate.violations(dataclasses.replace(spec, cdi_version=below)))
 
 
@@ -111,7 +110,7 @@ def test_the_lowest_version_suffices_and_the_one_below_does_not(spec: cdi.Spec) 
 def test_adding_edits_never_lowers_the_version(spec: cdi.Spec, more: cdi.ContainerEdits) -> None:
     bare = dataclasses.replace(spec, edits=cdi.ContainerEdits())
     full = dataclasses.replace(spec, edits=more)
-    assert version.rank(version.minimum_version(full)) >= version.rank(version.minimum_version(bare))
+    assert cdi.version_rank(cdi.minimum_version(full)) >= cdi.version_rank(cdi.minimum_version(bare))
 
 
 @settings(max_examples=40)
@@ -145,6 +144,7 @@ UNWRITABLE: dict[str, cdi.ContainerEdits] = {
     "hook timeout 0": cdi.ContainerEdits(hooks=(cdi.Hook(hook_name="prestart", path="/x", env=("A=b",), timeout=0),)),
     "node relative": cdi.ContainerEdits(device_nodes=(cdi.DeviceNode(path="dev/x"),)),
     "major without type": cdi.ContainerEdits(device_nodes=(cdi.DeviceNode(path="/dev/x", major=1),)),
+    "permissions none": cdi.ContainerEdits(device_nodes=(cdi.DeviceNode(path="/dev/x", permissions="none"),)),
     "permissions rr": cdi.ContainerEdits(device_nodes=(cdi.DeviceNode(path="/dev/x", permissions="rr"),)),
 }
 
@@ -154,7 +154,7 @@ def test_what_engines_tolerate_but_should_not_get_is_not_written(name: str) -> N
     device = cdi.Device(name="gpu0", edits=UNWRITABLE[name])
     spec = cdi.Spec(cdi_version="0.3.0", kind="vendor.com/gpu", devices=(device,))
     assert not list(validate.violations(spec))
-    with pytest.raises(errors.ProtocolError):
+    with pytest.raises(errors.DocumentError):
         emit.emit_json(spec)
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead import errors
-from fairlead_cdi import parse, yamlfile
+from fairlead_cdi import errors, parse, yamlfile
 
 SPEC = """---
 cdiVersion: 0.6.0
@@ -53,7 +52,7 @@ def test_names_are_read_as_the_engines_do(written: str) -> None:
 
 @pytest.mark.parametrize("written", ["~", "null", "''", "1e6", "=", "-1"])
 def test_names_that_engines_refuse_are_refused(written: str) -> None:
-    with pytest.raises(errors.ProtocolError):
+    with pytest.raises(errors.DocumentError):
         parse.parse_spec(SPEC.format(name=written, mode=1, tail="").encode(), decode=yamlfile.decode_yaml)
 
 
@@ -78,7 +77,7 @@ def test_numbers_are_read_as_the_engines_do(written: str) -> None:
 
 @pytest.mark.parametrize("written", ["'432'", "-1", "true", "4.5", "1__x", "[1]"])
 def test_numbers_that_engines_refuse_are_refused(written: str) -> None:
-    with pytest.raises(errors.ProtocolError):
+    with pytest.raises(errors.DocumentError):
         parse.parse_spec(SPEC.format(name="gpu0", mode=written, tail="").encode(), decode=yamlfile.decode_yaml)
 
 
@@ -97,7 +96,7 @@ def test_numbers_that_engines_refuse_are_refused(written: str) -> None:
     ],
 )
 def test_other_powers_of_yaml_are_refused(tail: str) -> None:
-    with pytest.raises(errors.ProtocolError):
+    with pytest.raises(errors.DocumentError):
         parse.parse_spec(SPEC.format(name="gpu0", mode=1, tail=tail).encode(), decode=yamlfile.decode_yaml)
 
 
@@ -115,6 +114,6 @@ def test_only_the_first_document_counts() -> None:
 def test_nested_aliases_do_not_explode_in_the_error() -> None:
     lines = ["a0: &a0 [x, x]"] + [f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 40)]
     data = "\n".join([*lines, "devices: *a39"]).encode()
-    with pytest.raises(errors.ProtocolError) as caught:
+    with pytest.raises(errors.DocumentError) as caught:
         parse.parse_spec(data, decode=yamlfile.decode_yaml)
     assert len(caught.value.message) < 500

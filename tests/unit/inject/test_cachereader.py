@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from fairlead.inject import bundle, cachereader, cachewriter, create, policy
 from fairlead.plan.shim import request
-from fairlead_cdi import directory, emit, host, inject, stamp
+from fairlead.wire.cdi import stamp
+from fairlead_cdi import directory, emit, host, inject
 from fairlead_cdi import spec as cdi
 
 KIND = "test.fairlead.dev/gpu"
@@ -47,7 +48,7 @@ class World:
         for file in found.files:
             status = Path(file.path).stat()
             marks = (status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns, status.st_mtime_ns)
-            files.append(directory.SpecFile(path=file.path, priority=file.priority, spec=file.spec, fingerprint=marks))
+            files.append(cdi.SpecFile(path=file.path, priority=file.priority, spec=file.spec, fingerprint=marks))
         return directory.Registry(directories=found.directories, files=tuple(files), devices=found.devices)
 
     def keep(self) -> bool:

@@ -14,7 +14,8 @@ import pytest
 
 from fairlead import errors
 from fairlead.inject import launcher
-from fairlead_cdi import emit, stamp
+from fairlead.wire.cdi import stamp
+from fairlead_cdi import emit
 from fairlead_cdi import spec as cdi
 from tests import kubeletbooks
 

@@ -26,7 +26,8 @@ from fairlead.serve.backend.hardware import EngineView
 from fairlead.serve.v1.nodeview import NodeView
 from fairlead.settings import Settings
 from fairlead.silicon import running
-from fairlead_cdi import directory, stamp, yamlfile
+from fairlead.wire.cdi import stamp
+from fairlead_cdi import directory
 
 _CDI_WANTED: Final = (0, 5, 0)
 
@@ -124,7 +125,7 @@ def _specs(folder: Path) -> tuple[str, ...]:
 def _stale(folder: Path, root: Path) -> tuple[str, ...]:
     """Hold the stamps in a folder to the boot and the drivers that run now."""
     now = running.read_running(root)
-    found = directory.scan([str(folder)], decoders=yamlfile.DECODERS).files
+    found = directory.scan([str(folder)]).files
     marks = [(file, stamp.read(Path(file.path), file.spec.annotations)) for file in found if file.spec is not None]
     return tuple(
         f"{file.path} {why}" for file, mark in marks if mark for why in mark.staleness(now.boot_id, now.versions)

@@ -18,8 +18,8 @@ from fairlead.node.cdi import specfiles
 from fairlead.plan.cdi import generate, source
 from fairlead.silicon import port, running
 from fairlead.silicon.nvidia import modefiles
+from fairlead.wire.cdi import stamp
 from fairlead_cdi import spec as cdi_spec
-from fairlead_cdi import stamp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,9 @@ from fairlead.model import cdikind
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import Inventory, Vendor
 from fairlead.plan.cdi import driverprofile, generate, hostpath, source
-from fairlead_cdi import emit, parse, stamp
+from fairlead.wire.cdi import stamp, translate
+from fairlead_cdi import emit, parse
+from fairlead_cdi import errors as cdi_errors
 from fairlead_cdi import spec as cdi
 
 PREFIX = "fairlead-"
@@ -161,6 +163,7 @@ def stamp_for(kind: str, recipe: generate.Recipe, stamps: Mapping[Vendor, stamp.
     return dataclasses.replace(stamps[source.vendor_of(kind, recipe)], boot_id=boot_id)
 
 
+@translate.cdi_errors
 def write_spec(path: Path, spec: cdi.Spec, mark: stamp.Stamp, *, stamping: str) -> bool:
     """Write a spec as JSON with its stamp; False: both were there already.
 
@@ -188,7 +191,7 @@ def _read_stamp(path: Path) -> stamp.Stamp | None:
     """Return the stamp of one of our files, wherever it is; None: no file, no stamp, or no spec of ours."""
     try:
         return stamp.read(path, parse.parse_spec(path.read_bytes()).annotations)
-    except (OSError, errors.ProtocolError):
+    except (OSError, cdi_errors.DocumentError):
         return None
 
 

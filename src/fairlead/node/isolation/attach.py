@@ -28,8 +28,9 @@ from fairlead.kernel.programs import mknod
 from fairlead.model import devicerule
 from fairlead.model.devicerule import DeviceRule, DeviceRules, Kind
 from fairlead.plan.audit import GrantedNode
+from fairlead.wire.cdi import translate
 from fairlead.wire.oci import devicerule as wire
-from fairlead_cdi import directory, host, inject, yamlfile
+from fairlead_cdi import directory, host, inject
 
 _WORK_S: Final = 15.0
 _ROUNDS: Final = 5
@@ -53,9 +54,10 @@ class Outcome:
 
 def scan(folders: Iterable[str | Path]) -> directory.Registry:
     """Read spec folders, in rising priority."""
-    return directory.scan([str(folder) for folder in folders], decoders=yamlfile.DECODERS)
+    return directory.scan([str(folder) for folder in folders])
 
 
+@translate.cdi_errors
 def nodes_of(names: Sequence[str], registry: directory.Registry) -> tuple[GrantedNode, ...]:
     """Return the device nodes that CDI names stand for, those of their spec files too, numbers read from the host now.
 
@@ -66,12 +68,12 @@ def nodes_of(names: Sequence[str], registry: directory.Registry) -> tuple[Grante
     found: dict[str, GrantedNode] = {}
     for resolved in registry.resolve(tuple(names)):
         for source, asked in inject.sources_of([resolved]):
-            config = inject.inject_edits(_EMPTY, [(source, asked)], stat=host.stat_node)
+            config = inject.inject_edits(_EMPTY, [(source, asked)])
             linux = config.get("linux", {})
             rules = wire.parse_oci(linux.get("resources", {}).get("devices", ()))
             for entry in linux.get("devices", ()):
                 node = node_of(entry, rules, source=source)
-                if node is not None:
+                if node is not None and node.access:  # without access nothing is granted
                     found[node.path] = node
     return tuple(found.values())
 
@@ -88,7 +90,7 @@ def node_of(entry: dict[str, object], rules: DeviceRules, *, source: str) -> Gra
         kind=kind,
         major=major,
         minor=minor,
-        access=rules.access(kind, major, minor) or devicerule.ACCESS,
+        access=rules.access(kind, major, minor),
         source=source,
         mode=stat.S_IMODE(mode) if isinstance(mode, int) else 0o666,
         uid=uid if isinstance(uid, int) else 0,
@@ -96,6 +98,7 @@ def node_of(entry: dict[str, object], rules: DeviceRules, *, source: str) -> Gra
     )
 
 
+@translate.cdi_errors
 def host_node(host_path: str, container_path: str, access: str) -> GrantedNode:
     """Return a device node that a plugin named by its path on the host. Raises: Unavailable: it is not there."""
     found = host.stat_node(host_path)
@@ -113,6 +116,7 @@ def host_node(host_path: str, container_path: str, access: str) -> GrantedNode:
     )
 
 
+@translate.cdi_errors
 def known_nodes(registry: directory.Registry) -> tuple[GrantedNode, ...]:
     """Return every device node that any spec offers and this host has; what cannot be read is left out."""
     found: dict[tuple[str, int, int], GrantedNode] = {}

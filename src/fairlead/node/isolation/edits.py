@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairlead.plan.cdi import requirement
-from fairlead_cdi import directory, host, stamp, yamlfile
+from fairlead.wire.cdi import stamp, translate
+from fairlead_cdi import directory, host
 from fairlead_cdi import spec as cdi
 
 
@@ -41,6 +42,7 @@ class Resolved:
         return requirement.hosts(dict(self.known), list(self.paths), self.driver)
 
 
+@translate.cdi_errors
 def resolve(names: tuple[str, ...], folder: Path) -> Resolved:
     """Resolve qualified names as an engine will: `/etc/cdi`, then `/var/run/cdi`, then `folder` if it is another.
 
@@ -49,7 +51,7 @@ def resolve(names: tuple[str, ...], folder: Path) -> Resolved:
     if not names:
         return Resolved()
     folders = dict.fromkeys((*directory.DEFAULT_DIRECTORIES, str(folder)))
-    registry = directory.scan(folders, decoders=yamlfile.DECODERS)
+    registry = directory.scan(folders)
     found = registry.resolve(names)
     used = {item.file.path: item.spec for item in found}
     edits = [*(spec.edits for spec in used.values()), *(item.device.edits for item in found)]

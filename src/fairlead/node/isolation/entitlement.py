@@ -21,6 +21,7 @@ from fairlead.model.devicerule import DeviceRule, DeviceRules
 from fairlead.node.isolation import attach
 from fairlead.plan.audit import Entitlement, GrantedNode
 from fairlead.plan.gpu.attribution import Holding
+from fairlead.wire.cdi import translate
 from fairlead.wire.kubernetes import names
 from fairlead.wire.oci import devicerule as wire
 from fairlead_cdi import directory, oci
@@ -64,6 +65,7 @@ class Found:
     """CDI names of the devices; empty where the runtime spec alone was asked."""
 
 
+@translate.cdi_errors
 def find(subject: Subject, books: AllocationSources, *, asked: Sequence[str] = ()) -> Found:
     """Return what a container is entitled to.
 
@@ -110,6 +112,7 @@ def _mark(subject: Subject, key: str) -> str | None:
     return None if found is None else str(found)
 
 
+@translate.cdi_errors
 def identity(subject: Subject) -> tuple[str, str, str] | None:
     """Return namespace, pod and container, from labels or from the annotations of the runtime spec."""
     notes = oci.object_at(dict(subject.config or {}), "annotations", "annotations")
@@ -150,6 +153,7 @@ def _rules(config: Mapping[str, Any] | None) -> DeviceRules:
     return wire.parse_oci(oci.list_at(resources, "devices", "linux.resources.devices"))
 
 
+@translate.cdi_errors
 def by_spec(config: Mapping[str, Any] | None) -> Entitlement:
     """Return what a runtime spec says; None: that nothing is known of it."""
     rules = _rules(config)

@@ -28,6 +28,7 @@ from fairlead.model.device import Device
 from fairlead.model.driver import SHARED_NODES, DeviceNode
 from fairlead.model.gpu import Vendor
 from fairlead.plan.gpu import enginesupport
+from fairlead.wire.cdi import translate
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 from fairlead_cdi import annotation
 
@@ -88,6 +89,7 @@ def parse_strategies(text: str) -> frozenset[Strategy]:
     return frozenset(offered[word] for word in words)
 
 
+@translate.cdi_errors
 def plan_answer(
     devices: Sequence[Device], *, resource: str, vendor: Vendor, way: AllocateOptions, nodes: Mapping[str, DeviceNode]
 ) -> pb.ContainerAllocateResponse:

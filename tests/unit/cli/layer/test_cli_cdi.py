@@ -17,7 +17,8 @@ import yaml
 from fairlead import errors
 from fairlead.cli.core import invocation
 from fairlead.cli.layer.cdi import group as cdi
-from fairlead_cdi import parse, stamp, yamlfile
+from fairlead.wire.cdi import stamp
+from fairlead_cdi import parse, yamlfile
 from fairlead_cdi import spec as cdi_spec
 
 EDITS = {"env": ["A=b"], "deviceNodes": [{"path": "/dev/null", "permissions": "rw"}]}

@@ -21,7 +21,7 @@ from fairlead.plan.cdi import source as mode
 from fairlead.silicon import running
 from fairlead.silicon.nvidia import modefiles
 from fairlead.silicon.sim import silicon
-from fairlead_cdi import stamp
+from fairlead.wire.cdi import stamp
 
 GPU = "nvidia.com/gpu"
 

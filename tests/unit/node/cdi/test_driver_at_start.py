@@ -17,9 +17,10 @@ from fairlead.node.kubelet import checkpoint, devicemanager, runtime, spec
 from fairlead.plan.pod import podsync
 from fairlead.store import tracerecorder
 from fairlead.store.embedded.memory import MemoryStore
+from fairlead.wire.cdi import stamp
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.proto import deviceplugin_pb2 as pb
-from fairlead_cdi import emit, stamp
+from fairlead_cdi import emit
 from fairlead_cdi import spec as cdi
 
 _IMAGE: Final = "localhost/cuda:1"

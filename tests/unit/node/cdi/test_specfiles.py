@@ -13,7 +13,8 @@ from fairlead.model.driver import DeviceNode, DriverFiles
 from fairlead.model.gpu import GPU, Driver, Inventory, Vendor
 from fairlead.model.ids import GPUUUID
 from fairlead.node.cdi import specfiles
-from fairlead_cdi import parse, stamp
+from fairlead.wire.cdi import stamp
+from fairlead_cdi import parse
 
 
 def machine(count: int) -> tuple[Inventory, tuple[DriverFiles, ...]]:

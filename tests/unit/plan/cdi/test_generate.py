@@ -11,7 +11,7 @@ from fairlead.model.driver import DeviceNode, DriverFiles, HostFile
 from fairlead.model.gpu import GPU, Inventory, MIGDevice, UnreadableGPU, Vendor
 from fairlead.model.ids import GPUUUID, MIGUUID
 from fairlead.plan.cdi import capability, driverprofile, generate
-from fairlead_cdi import directory, emit, host, inject, lint, parse, validate
+from fairlead_cdi import emit, host, inject, lint, parse, validate
 from fairlead_cdi import spec as cdi
 
 LIBS = "/usr/lib/x86_64-linux-gnu"
@@ -394,12 +394,12 @@ def test_asking_in_several_classes_gives_what_the_variable_means() -> None:
     both = dataclasses.replace(driverprofile.TENANT, capabilities=frozenset({"compute", "video"}))
     wanted = generated(TWO, generate.Recipe(profile=both))
     assert wanted is not None
-    files = {kind: directory.SpecFile(path=f"/{kind}", priority=0, spec=spec) for kind, spec in VARIANTS.items()}
+    files = {kind: cdi.SpecFile(path=f"/{kind}", priority=0, spec=spec) for kind, spec in VARIANTS.items()}
     found = []
     for name in generate.variant_names("nvidia.com/gpu", ["0"], "video,compute"):
         kind, _, device = name.partition("=")
         one = next(item for item in VARIANTS[kind].devices if item.name == device)
-        found.append(directory.Resolved(name=name, device=one, file=files[kind]))
+        found.append(cdi.Resolved(name=name, device=one, file=files[kind]))
     shown = inject.inject({}, found, stat=lambda path: host.HostNode("c", *NUMBERS[path]))
     assert {mount["destination"] for mount in shown["mounts"]} == mounts_of(wanted)
     assert [node["path"] for node in shown["linux"]["devices"]].count("/dev/nvidia0") == 1

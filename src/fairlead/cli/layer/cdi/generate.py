@@ -27,7 +27,8 @@ from fairlead.plan.cdi import source as mode
 from fairlead.settings import Settings
 from fairlead.silicon import machine, running
 from fairlead.silicon.nvidia import modefiles
-from fairlead_cdi import directory, emit, stamp, version
+from fairlead.wire.cdi import stamp, translate
+from fairlead_cdi import directory, emit
 from fairlead_cdi import spec as spec_types
 
 _FLAGS: Final = {
@@ -130,7 +131,7 @@ def generate_verb(ctx: click.Context, /, **options: Any) -> None:
         mark = specfiles.stamp_for(spec.kind, _recipe(config, options), found.stamps, boot_id=boot_id)
         shown = stamp.annotate(spec, mark) if config.node.cdi_stamp == "annotations" else spec
         specfiles.write_bytes(path, _encode(shown, form or path.suffix[1:]), mark, stamping=config.node.cdi_stamp)
-        click.echo(f"{path}: {len(spec.devices)} devices, CDI {version.minimum_version(shown)}", err=True)
+        click.echo(f"{path}: {len(spec.devices)} devices, CDI {spec_types.minimum_version(shown)}", err=True)
     folder = target if target.is_dir() else target.parent
     _warn_of_conflicts(folder)
     _renew_shim(options["runtime_config"], folder)
@@ -185,12 +186,12 @@ async def _watch(config: Settings, options: Mapping[str, Any]) -> None:
 async def _follow_shim(config: Path) -> None:
     """Renew the runtime shim's files whenever anybody's specs in its folders change."""
     from fairlead.cli.layer.cdi import speccache
-    from fairlead_cdi import cache, yamlfile
+    from fairlead_cdi import cache
 
     shown = speccache.folders(config)
     if not shown:
         return
-    async with contextlib.aclosing(cache.Cache(shown, decoders=yamlfile.DECODERS).watch()) as changes:
+    async with contextlib.aclosing(cache.Cache(shown).watch()) as changes:
         async for _ in changes:
             try:
                 await asyncio.to_thread(speccache.renew, config)
@@ -284,9 +285,7 @@ def _renew_shim(config: Path, folder: Path) -> None:
 
 
 def _warn_of_conflicts(folder: Path) -> None:
-    from fairlead_cdi import yamlfile
-
-    for name, paths in directory.scan([str(folder)], decoders=yamlfile.DECODERS).conflicts.items():
+    for name, paths in directory.scan([str(folder)]).conflicts.items():
         click.echo(f"warning: {name} is defined in {' and '.join(paths)}: engines will find neither", err=True)
 
 
@@ -304,6 +303,7 @@ def _targets(target: Path, specs: Sequence[spec_types.Spec], form: str | None) -
     return [(target, specs[0])]
 
 
+@translate.cdi_errors
 def _encode(spec: spec_types.Spec, form: str) -> bytes:
     if form == "json":
         return emit.emit_json(spec)

@@ -15,7 +15,9 @@ import click
 from fairlead import errors
 from fairlead.cli.core import invocation, output
 from fairlead.silicon import running
-from fairlead_cdi import difference, directory, host, inject, oci, parse, stamp, validate, yamlfile
+from fairlead.wire.cdi import stamp, translate
+from fairlead_cdi import difference, directory, host, inject, oci, parse, validate
+from fairlead_cdi import errors as cdi_errors
 from fairlead_cdi import lint as linter
 from fairlead_cdi import spec as spec_types
 
@@ -36,7 +38,7 @@ def _form_option(default: str) -> Callable[[Callable[..., Any]], Callable[..., A
 
 
 def _scan(spec_dirs: Sequence[str]) -> directory.Registry:
-    return directory.scan(spec_dirs, decoders=yamlfile.DECODERS)
+    return directory.scan(spec_dirs)
 
 
 def _read(path: Path) -> bytes:
@@ -47,12 +49,16 @@ def _read(path: Path) -> bytes:
         raise errors.Invalid(message, reason="FileUnreadable", path=str(path)) from error
 
 
+def _decoder(path: Path) -> parse.Decoder:
+    """Return the decoder of a file's suffix; YAML, which JSON is a part of, for any other suffix."""
+    return directory.DECODERS.get(path.suffix, directory.DECODERS[".yaml"])
+
+
 def _load(path: Path) -> spec_types.Spec:
     """Read one spec file, by its suffix. Raises: ProtocolError with the file's name in front."""
-    decode = yamlfile.DECODERS.get(path.suffix, yamlfile.decode_yaml)
     try:
-        return parse.parse_spec(_read(path), decode=decode)
-    except errors.ProtocolError as error:
+        return parse.parse_spec(_read(path), decode=_decoder(path))
+    except cdi_errors.DocumentError as error:
         message = f"{path}: {error.message}"
         raise errors.ProtocolError(message, reason=error.reason, hint=error.hint, path=str(path)) from error
 
@@ -75,7 +81,7 @@ def list_verb(spec_dirs: tuple[str, ...], form: str) -> None:
     _table(("DEVICE", "SPEC", "VERSION"), rows)
     for path, found in registry.problems.items():
         for error in found:
-            click.echo(f"warning: {path}: {errors.sentence(error)}", err=True)
+            click.echo(f"warning: {path}: {error}", err=True)
 
 
 def _listing(registry: directory.Registry) -> dict[str, Any]:
@@ -136,8 +142,8 @@ def _staleness(path: Path, spec: spec_types.Spec, now: running.Running) -> list[
 def _verdict(path: Path, now: running.Running, *, is_strict: bool) -> list[str]:
     judge = validate.strict_violations if is_strict else validate.violations
     try:
-        document = yamlfile.DECODERS.get(path.suffix, yamlfile.decode_yaml)(_read(path))
-        spec = parse.build_spec(document)
+        with translate.cdi_errors:
+            spec = parse.build_spec(_decoder(path)(_read(path)))
         return [*(str(violation) for violation in judge(spec)), *_staleness(path, spec, now)]
     except errors.FairleadError as error:
         return [error.message]
@@ -148,6 +154,7 @@ def _verdict(path: Path, now: running.Running, *, is_strict: bool) -> list[str]:
 @_NAMES
 @_spec_dir_option
 @_form_option("json")
+@translate.cdi_errors
 def inject_verb(config: Any, names: tuple[str, ...], spec_dirs: tuple[str, ...], form: str) -> None:
     """Print the OCI runtime spec CONFIG.json (- is standard input) with these devices in it."""
     before = oci.decode_config(config.read())
@@ -155,7 +162,7 @@ def inject_verb(config: Any, names: tuple[str, ...], spec_dirs: tuple[str, ...],
     if form == "json":
         output.show_value(inject.inject(before, resolved, stat=host.stat_node), form="json")
     else:
-        _show_changes(inject.explain(before, resolved, stat=host.stat_node))
+        _show_changes(inject.explain(before, resolved))
 
 
 @click.command("explain")
@@ -163,6 +170,7 @@ def inject_verb(config: Any, names: tuple[str, ...], spec_dirs: tuple[str, ...],
 @click.option("--config", type=click.File("rb"), metavar="CONFIG.json", help="a container's runtime spec; none: empty")
 @_spec_dir_option
 @_form_option("table")
+@translate.cdi_errors
 def explain_verb(names: tuple[str, ...], config: Any, spec_dirs: tuple[str, ...], form: str) -> None:
     """Show what injecting these devices would change, and which device or file asks for it."""
     before = oci.decode_config(config.read()) if config else {"ociVersion": "1.0.2"}
@@ -196,6 +204,7 @@ def _brief(value: Any) -> str:
 @click.argument("after")
 @_spec_dir_option
 @_form_option("table")
+@translate.cdi_errors
 def diff_verb(before: str, after: str, spec_dirs: tuple[str, ...], form: str) -> None:
     """Compare two specs: two files, or (with --spec-dir) the names of two devices in the folders."""
     if spec_dirs:

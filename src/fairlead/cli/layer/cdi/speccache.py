@@ -15,6 +15,7 @@ from typing import Final
 from fairlead import errors
 from fairlead.inject import cachewriter, policy, yamlcache
 from fairlead_cdi import directory, yamlfile
+from fairlead_cdi import errors as cdi_errors
 
 _TRIES: Final = 4
 _PAUSE_S: Final = 0.06
@@ -56,7 +57,7 @@ def renew(config: Path) -> Renewed:
     chosen = _load(config)
     count = yamlcache.keep(Path(chosen.converted), _documents(chosen)) if chosen.converted else 0
     for _ in range(_TRIES if chosen.prepared else 0):
-        if cachewriter.write(chosen.spec_dirs, chosen.prepared, decoders=yamlfile.DECODERS):
+        if cachewriter.write(chosen.spec_dirs, chosen.prepared, decoders=directory.DECODERS):
             return Renewed(conversions=count, prepared=chosen.prepared)
         time.sleep(_PAUSE_S)  # a spec written a moment ago
     return Renewed(conversions=count, prepared="")
@@ -65,9 +66,9 @@ def renew(config: Path) -> Renewed:
 def _documents(chosen: policy.Settings) -> list[tuple[bytes, object]]:
     """Return the YAML specs of the shim's folders that can be decoded, each with what it says."""
     found = []
-    for file in directory.scan(chosen.spec_dirs, decoders=yamlfile.DECODERS).files:
+    for file in directory.scan(chosen.spec_dirs).files:
         if file.path.endswith(".yaml"):
-            with contextlib.suppress(OSError, errors.ProtocolError):
+            with contextlib.suppress(OSError, cdi_errors.DocumentError):
                 data = Path(file.path).read_bytes()
                 found.append((data, yamlfile.decode_yaml(data)))
     return found

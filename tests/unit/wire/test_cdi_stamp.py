@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fairlead_cdi import emit, parse, stamp
+from fairlead.wire.cdi import stamp
+from fairlead_cdi import emit, parse
 from fairlead_cdi import spec as cdi
 
 GPUS = {"/dev/nvidia0": ("9.0", "nvidia"), "/dev/nvidia1": ("", ""), "/dev/nvidia2": ("7.5", "")}
