@@ -31,7 +31,7 @@ def test_the_image_has_every_dependency_and_no_tool_of_the_tests(root: Path) -> 
     project = (root / "pyproject.toml").read_text().partition("dependencies = [")[2].partition("]")[0]
     wanted = {re.split(r"[><=]", name)[0] for name in re.findall(r'"([^"]+)"', project)}
     mine = _pins(root / "tools" / "image" / "runtime.lock")
-    assert wanted <= mine.keys(), "run `make lock`"
+    assert wanted - {"fairlead-cdi"} <= mine.keys(), "run `make lock`"  # its wheel is built beside ours
     assert mine.keys() & {"pytest", "mypy", "ruff", "grpcio-tools", "hatchling", "setuptools", "pip"} == set()
 
 

@@ -28,6 +28,7 @@ from typing import Final
 _HERE: Final = Path(__file__).parent
 _DPKG: Final = "var/lib/dpkg"
 _PYTHON: Final = "python3.11"
+_OWN: Final = ("fairlead", "fairlead_cdi")
 _UNSEEN: Final = ("/usr/share/doc/*",)
 _KEPT: Final = ("/usr/share/doc/*/copyright",)
 # In site-packages, by shell pattern: type stubs, sources of compiled modules, tests; and two libraries that Litestar
@@ -132,14 +133,19 @@ def make_libraries(environment: Path, layer: Path, *below: Path) -> None:
 
 
 def make_own(environment: Path, layer: Path, *below: Path) -> None:
-    """Copy what the wheel of Fairlead brought to the virtual environment."""
+    """Copy what Fairlead's wheels brought to the virtual environment."""
     site = environment / "lib" / _PYTHON / "site-packages"
-    (record,) = site.glob("fairlead-*.dist-info/RECORD")
-    with record.open(newline="") as lines:
-        own = {(site / name).resolve() for name, *_ in csv.reader(lines)}
+    own = {path for name in _OWN for path in _recorded(site, name)}
     _copy_some(environment, layer, lambda path: path.resolve() in own and not path.is_symlink())
     compile_folder(_inside(layer, str(site)), inside=layer)
     assert_libraries(layer, *below)
+
+
+def _recorded(site: Path, name: str) -> Iterator[Path]:
+    (record,) = site.glob(f"{name}-*.dist-info/RECORD")
+    with record.open(newline="") as lines:
+        for path, *_ in csv.reader(lines):
+            yield (site / path).resolve()
 
 
 def _copy_some(folder: Path, layer: Path, is_wanted: Callable[[Path], bool]) -> None:
