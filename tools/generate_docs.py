@@ -1,4 +1,4 @@
-"""Write the reference pages that derive from code: settings, the command line, the values of the chart.
+"""Write the reference pages that derive from code: settings, the command line, the chart's values, the CDI library.
 
 `python tools/generate_docs.py` rewrites the pages below `docs/reference`; the house ring fails while a committed page
 differs from what this makes. Nothing on the pages is written by hand, so nothing on them can be out of date.
@@ -6,10 +6,13 @@ differs from what this makes. Nothing on the pages is written by hand, so nothin
 
 from __future__ import annotations
 
+import ast
+import copy
 import dataclasses
 import inspect
 import itertools
 import json
+import re
 import types
 import typing
 from collections.abc import Iterator
@@ -18,10 +21,12 @@ from pathlib import Path
 import click
 import yaml
 
+import fairlead_cdi
 from fairlead import settings
 from fairlead.cli import main
 from fairlead.cli import verbs as lazy
 from fairlead.cli.admin import manifests
+from fairlead_cdi import errors as cdi_errors
 
 FOLDER = Path(__file__).parent.parent / "docs" / "reference"
 _MADE = "<!-- Made by tools/generate_docs.py; edit the code it reads, then run `make docs`. -->"
@@ -33,6 +38,7 @@ def pages() -> dict[str, str]:
     return {
         "settings.md": "\n".join(_settings_page()),
         "cli.md": "\n".join(_cli_page()),
+        "cdi-library.md": "\n".join(_library_page()),
         "chart.md": "\n".join(_chart_page((manifests.CHART / "values.yaml").read_text())),
     }
 
@@ -167,6 +173,191 @@ def _remark(lines: list[str], line: int) -> str:
     """Return the comment that ends right above a line."""
     above = itertools.takewhile(lambda text: text.lstrip().startswith("#"), reversed(lines[:line]))
     return " ".join(text.lstrip("# ") for text in reversed(list(above)))
+
+
+# the CDI library
+
+
+_LIBRARY = Path(cdi_errors.__file__).parent
+_LIBRARY_ORDER = (
+    *("directory", "inject", "spec", "errors", "parse", "emit", "validate", "lint", "names", "difference"),
+    *("annotation", "oci", "host", "yamlfile", "cache"),
+)
+_SECTION = re.compile(r"(?:^|\s)((?:Args|Returns|Raises)(?:, (?:Args|Returns|Raises))*|Source):\s+")
+_ERROR_NAMES = {name for name, kind in vars(cdi_errors).items() if isinstance(kind, type)} | {"OSError"}
+Member = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def _library_page() -> Iterator[str]:
+    modules = {path.stem for path in _LIBRARY.glob("*.py")} - {"__init__"}
+    if modules != set(_LIBRARY_ORDER):
+        raise SystemExit(f"_LIBRARY_ORDER and {_LIBRARY} differ: {sorted(modules ^ set(_LIBRARY_ORDER))}")
+    yield from (_MADE, "", "# CDI library", "")
+    yield from _prose(_module("__init__"))
+    yield from ("The [tutorial](../tutorial/cdi-library.md) shows each of them at work.", "")
+    yield from ("| `from fairlead_cdi import …` | what it is |", "|---|---|")
+    for name in fairlead_cdi.__all__:
+        found = getattr(fairlead_cdi, name)
+        first = (inspect.getdoc(found) or "").partition("\n")[0]
+        yield f"| [`{name}`](#{name.lower()}) | {_cell(first)} |"
+    yield ""
+    for name in _LIBRARY_ORDER:
+        yield from _library_module(name, _module(name))
+
+
+def _module(name: str) -> ast.Module:
+    return ast.parse((_LIBRARY / f"{name}.py").read_text())
+
+
+def _library_module(name: str, tree: ast.Module) -> Iterator[str]:
+    yield from (f"## fairlead_cdi.{name}", "")
+    yield from _prose(tree)
+    constants = [(target, value, text) for target, value, _, text in _assigned(tree) if target.isupper() or text]
+    if constants:
+        yield from ("| constant | value | meaning |", "|---|---|---|")
+        yield from (f"| `{target}` | {_code(_short(value))} | {_cell(text)} |" for target, value, text in constants)
+        yield ""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and _is_public(node.name):
+            yield from _library_class(node)
+        elif isinstance(node, Member) and _is_public(node.name):
+            yield from _library_function(node, node.name, level=3)
+
+
+def _library_class(node: ast.ClassDef) -> Iterator[str]:
+    yield from (f"### {node.name}", "")
+    bases = [ast.unparse(base) for base in node.bases]
+    if bases:
+        yield from (f"Is a {', '.join(f'`{base}`' for base in bases)}.", "")
+    made = next((one for one in node.body if isinstance(one, Member) and one.name == "__init__"), None)
+    if made is not None:
+        yield from ("```python", _signature(made, node.name), "```", "")
+    yield from _docstring(_told(node), _parameters(made) if made else set())
+    fields = list(_assigned(node))
+    if fields:
+        yield from ("| field | type | default | meaning |", "|---|---|---|---|")
+        for name, value, kind, text in fields:
+            yield f"| `{name}` | {_code(kind)} | {_code(_short(value))} | {_cell(text)} |"
+        yield ""
+    for one in node.body:
+        if isinstance(one, Member) and _is_public(one.name):
+            yield from _library_function(one, f"{node.name}.{one.name}", level=4)
+
+
+def _library_function(node: Member, name: str, *, level: int) -> Iterator[str]:
+    yield from (f"{'#' * level} {name}", "")
+    is_property = any(ast.unparse(one) == "property" for one in node.decorator_list)
+    if is_property:
+        yield from (f"Property: `{ast.unparse(node.returns) if node.returns else ''}`", "")
+    else:
+        yield from ("```python", _signature(node, name), "```", "")
+    yield from _docstring(_told(node), _parameters(node))
+
+
+def _told(node: Member | ast.ClassDef) -> str:
+    text = ast.get_docstring(node)
+    if not text:
+        raise SystemExit(f"fairlead_cdi: {node.name} has no docstring")
+    return text
+
+
+def _is_public(name: str) -> bool:
+    return not name.startswith("_")
+
+
+def _assigned(tree: ast.Module | ast.ClassDef) -> Iterator[tuple[str, str, str, str]]:
+    """Yield name, value, type and docstring of each public assignment of a module or class."""
+    for node, after in zip(tree.body, [*tree.body[1:], None], strict=True):
+        target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+        if not isinstance(target, ast.Name) or not _is_public(target.id):
+            continue
+        is_told = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+        text = str(after.value.value) if is_told else ""  # type: ignore[union-attr]
+        value, kind = getattr(node, "value", None), getattr(node, "annotation", None)
+        default = ast.unparse(value).replace("field(default_factory=dict)", "{}") if value else ""
+        yield target.id, default, ast.unparse(kind) if kind else "", text
+
+
+def _parameters(node: Member) -> set[str]:
+    return {one.arg for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, node.args.kwarg) if one}
+
+
+def _signature(node: Member, name: str) -> str:
+    """Return a signature without `self`, on one line or with one parameter a line."""
+    arguments = copy.deepcopy(node.args)
+    if arguments.args and arguments.args[0].arg in {"self", "cls"}:
+        del arguments.args[0]
+    parts = [re.sub(r"^(\w+: .*?)=", r"\1 = ", part) for part in _split(ast.unparse(arguments))]
+    result = f" -> {ast.unparse(node.returns)}" if node.returns and node.name != "__init__" else ""
+    before = "async " if isinstance(node, ast.AsyncFunctionDef) else ""
+    line = f"{before}{name}({', '.join(parts)}){result}"
+    if len(line) <= 100:
+        return line
+    lines = "".join(f"    {part},\n" for part in parts)
+    return f"{before}{name}(\n{lines}){result}"
+
+
+def _split(inner: str) -> list[str]:
+    """Split parameters at the commas that are not inside brackets."""
+    parts, depth = [""], 0
+    for letter in inner:
+        depth += (letter in "[({") - (letter in "])}")
+        if letter == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts]
+
+
+def _docstring(text: str, parameters: set[str]) -> Iterator[str]:
+    """Yield a docstring as Markdown: its prose, then Args, Returns and Raises."""
+    pieces = _SECTION.split(text)
+    for paragraph in pieces[0].strip().split("\n\n"):
+        yield from (" ".join(paragraph.split()), "")
+    for title, body in zip(pieces[1::2], pieces[2::2], strict=True):
+        known = parameters if title.startswith("Args") else _ERROR_NAMES
+        entries = _entries(body, known) if title in {"Args", "Raises"} else []
+        if entries:
+            yield from (f"**{title}**", "")
+            yield from (f"- {names}{f': {about}' if about else ''}" for names, about in entries)
+        else:
+            yield f"**{title}**: {' '.join(body.split())}"
+        yield ""
+
+
+def _entries(body: str, known: set[str]) -> list[tuple[str, str]]:
+    """Split `a: text. b, c: text.` at the known names; an empty list: it does not begin with one."""
+    name = "|".join(sorted(known, key=len, reverse=True)) or "(?!)"
+    starts = list(re.finditer(rf"(?:^|(?<=\s))((?:{name})(?:, (?:{name}))*)(?::|\.$|\.(?=\s))", body))
+    if not starts or starts[0].start() != 0:
+        return []
+    ends = [one.start() for one in starts[1:]] + [len(body)]
+    return [
+        (
+            ", ".join(f"`{part}`" for part in start[1].split(", ")),
+            " ".join(body[start.end() : end].split()),
+        )
+        for start, end in zip(starts, ends, strict=True)
+    ]
+
+
+def _prose(tree: ast.Module) -> Iterator[str]:
+    """Yield a module's docstring; what is indented in it is code or a picture."""
+    paragraphs = (ast.get_docstring(tree) or "").split("\n\n")
+    for is_block, group in itertools.groupby(paragraphs, key=lambda text: text.startswith("    ")):
+        if is_block:
+            yield from ("```", inspect.cleandoc("\n\n".join(group)), "```", "")
+        else:
+            yield from (line for text in group for line in (" ".join(text.split()), ""))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 90 else f"{text[:80]}…"
+
+
+def _code(text: str) -> str:
+    """Return code for a cell of a table, where a bar in backticks would end the cell."""
+    return f"<code>{text.replace('&', '&amp;').replace('<', '&lt;').replace('|', '&#124;')}</code>" if text else ""
 
 
 def _cell(text: str) -> str:

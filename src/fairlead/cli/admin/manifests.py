@@ -17,6 +17,7 @@ import click
 
 from fairlead import errors
 from fairlead.silicon.sim import profile
+from fairlead.wire.cdi import translate
 from fairlead_cdi import yamlfile
 
 CHART: Final = Path(__file__).parents[2] / "chart"
@@ -96,6 +97,7 @@ def load(folder: str) -> tuple[dict[str, Any], ...]:
     return tuple(item for text in texts for item in parse(text))
 
 
+@translate.cdi_errors
 def parse(text: str) -> list[dict[str, Any]]:
     """Return the objects of YAML documents; empty ones are left out. Raises: ProtocolError: it is not YAML."""
     found = (yamlfile.decode_yaml(part.encode()) for part in _SEPARATOR.split(text))
