@@ -16,7 +16,8 @@ _LARGEST_FILE, _LARGEST_PORT = 400, 8
 # The aim is 25,000 for the whole mission. With the toolkit complete (engines' files, generator modes, BPF)
 # the package stands above it; raise this only together with a reason here, and look for what can go first.
 # 31,500: pods' subresources through an API server (exec, attach, port-forward, eviction), 450 lines.
-_LARGEST_PACKAGE = 31_500
+# 32,000: the CDI library, a distribution of its own, has its errors, its checks of arguments and its one-line use.
+_LARGEST_PACKAGE = 32_000
 _PORTS = (
     "fairlead.store.port",
     "fairlead.store.subresource",
