@@ -89,3 +89,39 @@ def test_logging_brings_no_library_for_coloured_tracebacks_along_and_leaves_it_u
     )
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, "still works" in done.stderr) == (0, True), done.stderr
+
+
+def test_a_phrase_that_comes_too_often_is_counted_and_each_gpu_has_its_own_share(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0.0]
+    limit = telemetry.LineLimit(lines=3, window_s=60, clock=lambda: now[0])
+    told: list[dict[str, object]] = []
+
+    class Log:
+        def warning(self, event: str, **facts: object) -> None:
+            told.append({"event": event, **limit(None, "warning", {"event": event, **facts})})
+
+    monkeypatch.setattr(telemetry, "log", Log())
+
+    def passes(phrase: str, gpu: str) -> bool:
+        try:
+            limit(None, "info", {"event": phrase, "gpu": gpu})
+        except structlog.DropEvent:
+            return False
+        return True
+
+    assert [passes("gpu event", "GPU-0") for _ in range(5)] == [True, True, True, False, False]
+    assert passes("gpu event", "GPU-1")
+    assert passes("another", "GPU-0")
+    now[0] = 61
+    assert passes("something else", "")
+    assert told == [{"event": "log lines left out", "reason": "gpu event", "gpu": "GPU-0", "count": 2}]
+    assert passes("gpu event", "GPU-0")
+
+
+def test_phrases_and_gpus_without_end_take_no_memory_without_end() -> None:
+    limit = telemetry.LineLimit(clock=lambda: 0.0)
+    for number in range(20_000):
+        limit(None, "info", {"event": "gpu event", "gpu": f"GPU-{number}"})
+    assert len(limit._windows) <= telemetry._MOST_WINDOWS

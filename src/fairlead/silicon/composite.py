@@ -49,7 +49,8 @@ class CompositeSilicon:
 
     async def watch_events(self) -> AsyncIterator[GPUEvent]:
         """Yield every vendor's events as they come."""
-        queue: asyncio.Queue[GPUEvent] = asyncio.Queue()
+        # One at a time: what waits, waits in its source, which coalesces it.
+        queue: asyncio.Queue[GPUEvent] = asyncio.Queue(1)
         sources = [part.watch_events() for part in self._parts]
         async with asyncio.TaskGroup() as group:
             pumps = [group.create_task(_pump(source, queue)) for source in sources]
@@ -76,4 +77,4 @@ async def _scan(part: port.Silicon) -> Inventory | errors.Unavailable:
 
 async def _pump(source: AsyncIterator[GPUEvent], queue: asyncio.Queue[GPUEvent]) -> None:
     async for event in source:
-        queue.put_nowait(event)
+        await queue.put(event)

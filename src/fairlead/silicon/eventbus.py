@@ -1,6 +1,8 @@
 """Events from driver threads to whoever listens in the event loop, and the memory of which GPU was where.
 
-`EventBus` hands every event to every subscription; a subscription that nobody holds any more is dropped. `KnownGPUs`
+`EventBus` hands every event to every subscription; a subscription that nobody holds any more is dropped. A GPU can
+report the same fault thousands of times a second, so what waits in a subscription is coalesced: of equal events the
+last stays, and of each GPU so many at most; what is let go beyond that leaves a request to scan that GPU. `KnownGPUs`
 knows the GPUs seen so far, so that one that no longer answers can still be named, and turns "answers" and "does not
 answer" into LOST and RECOVERED, each once.
 """
@@ -9,31 +11,65 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import threading
 import weakref
+from collections import Counter
 from dataclasses import dataclass
+from typing import Final
 
 from fairlead.model.gpu import EventKind, GPUEvent
 from fairlead.model.ids import GPUUUID
 
+WAITING: Final = 64
+"""Different events of one GPU that may wait: more than there are XIDs that a GPU reports at once."""
+
 
 class Subscription:
-    """An endless async iterator over events, in the order they happened."""
+    """An endless async iterator over events, in the order in which each happened last."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._queue: asyncio.Queue[GPUEvent] = asyncio.Queue()
+        self._more = asyncio.Event()
+        self._lock = threading.Lock()
+        self._waiting: dict[object, GPUEvent] = {}
+        """By what is equal in equal events."""
+        self._counts: Counter[GPUUUID | None] = Counter()
 
     def __aiter__(self) -> Subscription:
         return self
 
     async def __anext__(self) -> GPUEvent:
-        return await self._queue.get()
+        while True:
+            with self._lock:
+                if self._waiting:
+                    return self._pop(next(iter(self._waiting)))
+                self._more.clear()
+            await self._more.wait()
 
     def put(self, event: GPUEvent) -> None:
         """Append from any thread; a loop that has ended no longer listens."""
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._queue.put_nowait, event)
+        with self._lock:
+            is_first = not self._waiting
+            self._push(event)
+            if self._counts[event.uuid] > WAITING:
+                self._pop(next(key for key, one in self._waiting.items() if one.uuid == event.uuid))
+                self._push(GPUEvent(kind=EventKind.CHANGED, uuid=event.uuid, message="too many events to tell: rescan"))
+        if is_first:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._more.set)
+
+    def _push(self, event: GPUEvent) -> None:
+        key = dataclasses.replace(event, message="")
+        if key in self._waiting:
+            self._pop(key)
+        self._waiting[key] = event
+        self._counts[event.uuid] += 1
+
+    def _pop(self, key: object) -> GPUEvent:
+        event = self._waiting.pop(key)
+        self._counts[event.uuid] -= 1
+        return event
 
 
 class EventBus:

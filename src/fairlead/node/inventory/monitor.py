@@ -27,6 +27,8 @@ from fairlead.silicon import port
 FIRST_RETRY_S: Final = 1.0
 _HANGING_S: Final = 300.0
 """A scan that takes longer hangs: each of its calls has its own, much shorter limit."""
+STORM_S, STORM_EVENTS = 0.1, 64
+"""Within so much time so many events are judged at once; each takes the loop for a tenth of a millisecond."""
 SCAN_GAP_S: Final = 0.2
 """Least time between two scans, however many events ask for one."""
 
@@ -85,7 +87,14 @@ class InventoryMonitor:
             group.create_task(self._scan_for_ever())
 
     async def _listen(self) -> None:
+        """Judge every event; in a storm only so many a second, while the source coalesces what waits."""
+        loop = asyncio.get_running_loop()
+        begun, count = loop.time(), 0
         async for event in self._silicon.watch_events():
+            if loop.time() - begun >= STORM_S:
+                begun, count = loop.time(), 0
+            elif (count := count + 1) > STORM_EVENTS:
+                await asyncio.sleep(begun + STORM_S - loop.time())
             changes = self._book.observe_event(event, now=self._clock())
             self._publish(self.snapshots.value, changes)
             telemetry.log.info("gpu event", gpu=event.uuid, reason=event.kind.value, state=event.xid)
