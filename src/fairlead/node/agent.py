@@ -31,7 +31,7 @@ from fairlead.node.deviceplugin import podresources, registration
 from fairlead.node.engines import charlinks, runtimecheck
 from fairlead.node.inventory import latest, monitor, pods
 from fairlead.node.publish import nodeevents, objects, podcondition
-from fairlead.node.trace import foreignkubelet
+from fairlead.node.trace import foreignkubelet, watchclient
 from fairlead.plan.gpu import advertise, answer, attribution, choose
 from fairlead.plan.gpu import health as rules
 from fairlead.settings import Settings
@@ -324,6 +324,7 @@ class _OfStore:
                 advertised=advertised,
                 recall=agent.recall,
                 cdi_folder=settings.node.cdi_folder,
+                watch=watchclient.Program(log_level=settings.log.level, log_format=settings.log.format),
             )
             if is_kubelet_foreign
             else None

@@ -10,6 +10,8 @@ Where the host's processes cannot be seen or entered, a sight says so and nothin
 the pod it was, nobody here knows: the runtime's id is the name that a status tells later. What to try to open is asked
 of the caller at the moment the container begins. The pod's sandbox is seen too and has none of it.
 
+It runs in a process of its own (`watchprocess`): all of this reads /proc and cgroups, and some of it may hang.
+
 Source: kubelet cm/pod_container_manager_linux.go and qos_container_manager_linux.go (names of folders); inotify(7).
 """
 
@@ -90,13 +92,16 @@ class ContainerWatch(Generic[P]):
         *,
         prepare: Callable[[str], Coroutine[Any, Any, P | None]],
         seen: Callable[[str, Sight[P]], None],
+        looking: Callable[[str, bool], None] = lambda _container, _is_over: None,
         root: Path = Path("/"),
     ) -> None:
         """Prepare; nothing is watched before `run`.
 
         Args:    prepare: asked with the pod's uid when a container of it begins.   seen: told uid and sight, once for
-                 each container.   root: where /proc is.
+                 each container.   looking: told a container's id, and False when it begins to be looked at, True when
+                 that is over, after `seen`.   root: where /proc is.
         """
+        self._looking_at = looking
         self._prepare = prepare
         self._seen = seen
         self._root = root
@@ -202,6 +207,7 @@ class ContainerWatch(Generic[P]):
     def _add(self, uid: str, folder: Path, *, is_late: bool) -> None:
         if name := _container_id(folder.name):
             self._looking.add(name)
+            self._looking_at(name, False)
             self._new.put_nowait((uid, folder, is_late))
 
     # one container
@@ -210,13 +216,14 @@ class ContainerWatch(Generic[P]):
         name = _container_id(folder.name)
         try:
             sight = await (self._find(name, folder) if is_late else self._catch(uid, name, folder))
+            self._looking.discard(name)
+            if sight is not None:
+                self._seen(uid, sight)
         except errors.Unavailable as error:
             telemetry.log.warning("container not seen", container=name, reason=error.reason, error=error.message)
-            return
         finally:
             self._looking.discard(name)
-        if sight is not None:
-            self._seen(uid, sight)
+            self._looking_at(name, True)
 
     async def _find(self, name: str, folder: Path) -> Sight[P] | None:
         """Return what is known of a container that was there before: nothing of it is in a hurry."""

@@ -2,10 +2,10 @@
 
 Nobody tells a device plugin whose container it answered for. Three sources are put together: the kubelet's PodResources
 (who holds which devices), what the plugins remember of the calls, and the pods' statuses (which runtime container was
-which start of which container). What a kubelet does not tell, the kernel shows: `node.sight` sees a pod's containers
-begin and reads back what is in force, also for those that end before any status names them. Each step is an Event of
-the pod under a name made from what it is about, so an agent that starts anew, or a second one beside it, records
-nothing twice. Pods themselves are never written.
+which start of which container). What a kubelet does not tell, the kernel shows: `watchprocess`, beside the agent, sees
+a pod's containers begin and reads back what is in force, also for those that end before any status names them. Each
+step is an Event of the pod under a name made from what it is about, so an agent that starts anew, or a second one
+beside it, records nothing twice. Pods themselves are never written.
 
 Times are those of the observation where it was prompt; of what was found later, the kubelet's own, in whole seconds.
 What nobody saw is not recorded, and the isolation of a container that ended too soon is recorded as not read.
@@ -29,7 +29,7 @@ from fairlead.model.step import TraceStep
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.inventory import latest, pods
 from fairlead.node.isolation import edits
-from fairlead.node.trace import containerwatch, steps
+from fairlead.node.trace import containerwatch, steps, watchclient
 from fairlead.plan.gpu import advertise
 from fairlead.plan.gpu import attribution as plan
 from fairlead.plan.gpu.attribution import Attempt, Grant
@@ -95,11 +95,12 @@ class ForeignKubelet:
         advertised: latest.Latest[tuple[advertise.Advertisement, ...]],
         recall: Callable[[Grant], pb.ContainerAllocateResponse | None],
         cdi_folder: Path,
+        watch: watchclient.Program,
     ) -> None:
         """Take the sources.
 
         Args:    advertised: what we serve.   recall: what a plugin answers for a grant now, where nobody remembers
-                 what it answered then; None: it cannot tell.
+                 what it answered then; None: it cannot tell.   watch: how containers are watched.
         """
         self._node, self._store, self._pods, self._holdings = node, store, pods, holdings
         self._advertised, self._recall, self._cdi_folder = advertised, recall, cdi_folder
@@ -107,7 +108,7 @@ class ForeignKubelet:
         self._memories: dict[str, _Memory] = {}
         self._began = time.time()
         self._queue = WorkQueue("attribution", self._work)
-        self._watcher = containerwatch.ContainerWatch[Prepared](prepare=self._prepare, seen=self._seen)
+        self._watcher = watchclient.WatchClient[Prepared](prepare=self._prepare, seen=self._seen, program=watch)
         pods.listen(self._pod_changed)
 
     def told(self, call: plan.Call) -> None:
@@ -119,7 +120,7 @@ class ForeignKubelet:
         """Observe for ever."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._queue.run(meter), name="attribution")
-            tasks.create_task(self._watcher.run(), name="sight")
+            tasks.create_task(self._watcher.run(meter), name="container watch")
             tasks.create_task(self._follow_resources(), name="resources")
             async for _ in self._holdings.latest.changes():
                 for uid in self._memories:
@@ -343,17 +344,13 @@ class ForeignKubelet:
 
     async def _read_now(self, name: str, pid: int | None, container_id: str, resolved: edits.Resolved) -> TraceStep:
         """Read a container back that runs and was not seen to begin."""
-        if pid is None:
-            pid = await asyncio.to_thread(containerwatch.find_process, container_id)
-        if pid is None:
+        read = await self._watcher.read(container_id, pid, paths=resolved.paths, numbers=resolved.others)
+        if read.pid is None:
             return steps.isolation_unread(name, _UNSEEN, at=time.time())
-        try:
-            with telemetry.timed("isolation read", container=name) as timing:
-                found = await readback.read_back(pid, paths=resolved.paths, numbers=resolved.others)
-        except errors.NotFound:
+        if read.found is None:
             return steps.isolation_unread(name, _TOO_SOON, at=time.time())
         return steps.isolation_read(
-            name, pid, found, granted=resolved.paths, at=time.time(), duration_s=timing.duration_s
+            name, read.pid, read.found, granted=resolved.paths, at=time.time(), duration_s=read.duration_s
         )
 
     async def _record_end(self, memory: _Memory, attempt: Attempt, ended: core.ContainerStateTerminated) -> None:

@@ -19,7 +19,7 @@ from fairlead.model.ids import DeviceID
 from fairlead.model.step import TraceStep
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.inventory import latest, pods
-from fairlead.node.trace import foreignkubelet
+from fairlead.node.trace import foreignkubelet, watchclient
 from fairlead.plan import trace
 from fairlead.plan.gpu import advertise
 from fairlead.plan.gpu.attribution import Call, Grant, Holding, Preference
@@ -75,6 +75,7 @@ class Node:
             advertised=latest.Latest((advertise.Advertisement(resource=GPU, vendor=Vendor.NVIDIA, devices=()),)),
             recall=recall,
             cdi_folder=self.folder,
+            watch=watchclient.Program(),
         )
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(part.run()), tasks.create_task(followed.run())]

@@ -1,0 +1,179 @@
+"""The agent's side of the process that watches containers: started here, told whom to follow, listened to.
+
+It has no state that the agent does not have: when it ends, or says nothing for a while, `run` ends with an error, and
+the part that runs it starts it again with every pod that is followed. Nothing here reads /proc.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Generic, assert_never, cast
+
+from fairlead import command, errors, pipe, telemetry
+from fairlead.node.trace import watchmessage as wire
+from fairlead.node.trace.containerwatch import P, Sight
+
+SILENT_S: Final = 30.0
+"""It says every 2 s that it turns."""
+READ_S: Final = 30.0
+_REMEMBERED: Final = 1024
+"""Answers that are kept until the container they were for is seen; some never are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """How the process is started."""
+
+    root: Path = Path("/")
+    """Where it sees /proc and the cgroups."""
+    log_level: str = "info"
+    log_format: str = "auto"
+
+    def argv(self) -> list[str]:
+        """Return the argument list."""
+        module = "fairlead.node.trace.watchprocess"
+        return [sys.executable, "-I", "-m", module, str(self.root), self.log_level, self.log_format]
+
+
+class WatchClient(Generic[P]):
+    """Sees the containers of followed pods begin, in another process; see `containerwatch.ContainerWatch`."""
+
+    def __init__(
+        self,
+        *,
+        prepare: Callable[[str], Coroutine[Any, Any, P | None]],
+        seen: Callable[[str, Sight[P]], None],
+        program: Program,
+    ) -> None:
+        """Start nothing before `run`. Args: as `ContainerWatch`; `program`: what is started."""
+        self._prepare, self._seen, self._program = prepare, seen, program
+        self._followed: set[str] = set()
+        self._looking: set[str] = set()
+        self._orders: asyncio.Queue[wire.Order] = asyncio.Queue()
+        self._prepared: OrderedDict[int, P] = OrderedDict()
+        self._numbers = itertools.count()
+        self._reads: dict[int, asyncio.Future[wire.HasRead]] = {}
+        self.pid: int | None = None
+        """Of the process, while there is one."""
+
+    def follow(self, uid: str) -> None:
+        """See this pod's containers from now on; those that are there already are seen late. Idempotent."""
+        if uid not in self._followed:
+            self._followed.add(uid)
+            self._order(wire.Follow(uid))
+
+    def forget(self, uid: str) -> None:
+        """See no more of this pod."""
+        self._followed.discard(uid)
+        self._order(wire.Forget(uid))
+
+    def is_looking(self, container_id: str) -> bool:
+        """Tell whether a container is being read back right now."""
+        return container_id in self._looking
+
+    async def read(
+        self, container: str, pid: int | None, *, paths: tuple[str, ...], numbers: tuple[tuple[int, int], ...]
+    ) -> wire.HasRead:
+        """Read back a container that runs. Raises: Unavailable: the process does not answer; it may be starting."""
+        number = next(self._numbers)
+        future: asyncio.Future[wire.HasRead] = asyncio.get_running_loop().create_future()
+        self._reads[number] = future
+        self._order(wire.Read(number=number, container=container, pid=pid, paths=paths, numbers=numbers))
+        try:
+            async with asyncio.timeout(READ_S):
+                return await future
+        except TimeoutError as error:
+            message = f"container {container} was not read back within {READ_S:g} s"
+            raise errors.Unavailable(message, reason="ReadBackTimeout") from error
+        finally:
+            self._reads.pop(number, None)
+
+    def _order(self, order: wire.Order) -> None:
+        if self.pid is not None:  # whom to follow is said anew at each start
+            self._orders.put_nowait(order)
+
+    async def run(self, meter: telemetry.Meter = telemetry.UNMETERED) -> None:
+        """Run the process for ever. Raises: Unavailable: it cannot be started, or ended; ProtocolError."""
+        theirs, ours = os.pipe()
+        orders = pipe.Pipe(ours)
+        argv, env = self._program.argv(), command.base_env()
+        try:
+            async with command.opened(argv, env=env, stdin=theirs, stderr=command.OURS) as running:
+                self._begin(running.process.pid)
+                async with asyncio.TaskGroup() as tasks:
+                    writing = tasks.create_task(self._write(orders), name="container watch: orders")
+                    await self._listen(running, tasks, meter)
+                    writing.cancel()
+                code = await running.process.wait()
+        finally:
+            self.pid = None
+            meter.heartbeat("container watch", None)
+            os.close(theirs)
+            orders.close()
+            self._looking.clear()
+        message = f"the process that watches containers ended with status {code}"
+        raise errors.Unavailable(message, reason="ContainerWatchEnded", hint="its errors stand above this line")
+
+    def _begin(self, pid: int) -> None:
+        self.pid = pid
+        self._orders = asyncio.Queue()
+        for uid in self._followed:
+            self._orders.put_nowait(wire.Follow(uid))
+
+    async def _write(self, orders: pipe.Pipe) -> None:
+        while True:
+            await orders.write(wire.line(await self._orders.get()))
+
+    async def _listen(self, running: command.Running, tasks: asyncio.TaskGroup, meter: telemetry.Meter) -> None:
+        lines = wire.Lines(wire.Report)
+        meter.heartbeat("container watch", SILENT_S)
+        while data := await running.output.read():
+            for report in lines.feed(data):
+                meter.heartbeat("container watch", SILENT_S)
+                self._take(cast(wire.Report, report), tasks)
+
+    def _take(self, report: wire.Report, tasks: asyncio.TaskGroup) -> None:
+        match report:
+            case wire.Alive():
+                return
+            case wire.Looking():
+                (self._looking.discard if report.is_over else self._looking.add)(report.container)
+            case wire.Prepare():
+                tasks.create_task(self._answer(report), name=f"prepare {report.uid}")
+            case wire.Seen():
+                self._seen(report.uid, self._sight(report))
+            case wire.HasRead():
+                if (future := self._reads.get(report.number)) is not None and not future.done():
+                    future.set_result(report)
+            case _:
+                assert_never(report)
+
+    async def _answer(self, asked: wire.Prepare) -> None:
+        prepared = await self._prepare(asked.uid)
+        if prepared is None:
+            self._order(wire.Prepared(number=asked.number, is_ours=False))
+            return
+        self._prepared[asked.number] = prepared
+        if len(self._prepared) > _REMEMBERED:
+            self._prepared.popitem(last=False)
+        self._order(wire.Prepared(number=asked.number, is_ours=True, paths=prepared.paths, numbers=prepared.numbers))
+
+    def _sight(self, seen: wire.Seen) -> Sight[P]:
+        return Sight(
+            id=seen.container,
+            pid=seen.pid,
+            began_at=seen.began_at,
+            is_late=seen.is_late,
+            prepared=self._prepared.pop(seen.number, None) if seen.number is not None else None,
+            found=seen.found,
+            read_at=seen.read_at,
+            read_s=seen.read_s,
+            unread=seen.unread,
+        )
