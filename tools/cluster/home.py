@@ -133,6 +133,7 @@ class Cluster:
         """End everything and remove every trace; may be called again."""
         machine.shut_down(self.host.number)
         machine.forget(self.folder, self.host.number)
+        _drop_common(self.folder)
 
     def save(self) -> None:
         """Write what another process needs to find and end it."""
@@ -322,6 +323,7 @@ def end(name: str, folder: Path = FOLDER) -> None:
     if number.exists():
         machine.shut_down(int(number.read_text()))
         machine.forget(home, int(number.read_text()))
+        _drop_common(home)
     else:
         shutil.rmtree(home)  # it had no more than its name
 
@@ -346,3 +348,9 @@ def sweep(folder: Path = FOLDER) -> list[str]:
         return [one.name for one in orphans]
     finally:
         os.close(handle)
+
+
+def _drop_common(folder: Path) -> None:
+    """Remove the folder that clusters share, after the last of them."""
+    with contextlib.suppress(OSError):
+        folder.parent.rmdir()

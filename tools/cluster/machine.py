@@ -305,8 +305,6 @@ def forget(folder: Path, number: int) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     if folder.exists():  # what could not be removed is an error, what was gone already is not
         shutil.rmtree(folder)
-    with contextlib.suppress(OSError):
-        folder.parent.rmdir()  # the last one takes the common folder along
     with contextlib.suppress(FileNotFoundError):
         _reservation(number).rmdir()
 
