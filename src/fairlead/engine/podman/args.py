@@ -16,6 +16,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Final
+from urllib import parse
 
 from fairlead import errors
 from fairlead.engine import port
@@ -27,6 +28,11 @@ _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*\Z")  # podman's own rule 
 _STEADY: Final = ("--pull=never", "--http-proxy=false", "--no-healthcheck", "--log-driver=k8s-file")
 _MARKS: Final = (names.HOME, names.DEVICES)
 """Labels that the runtime spec carries too: an audit knows whose a container is without asking podman."""
+
+
+def _unquoted(text: str) -> str:
+    """Return a text without quotes and commas, percent-encoded: podman reads the values of --annotation as CSV."""
+    return parse.quote(text, safe="/:")
 
 
 def create(spec: port.ContainerSpec, host: podman_host.Host, *, network: str) -> list[str]:
@@ -45,7 +51,7 @@ def create(spec: port.ContainerSpec, host: podman_host.Host, *, network: str) ->
         *(f"--ulimit={limit}" for limit in host.ulimits),
         *_network(spec, network),
         *(f"--label={key}={value}" for key, value in spec.labels.items()),
-        *(f"--annotation={key}={spec.labels[key]}" for key in _MARKS if key in spec.labels),
+        *(f"--annotation={key}={_unquoted(spec.labels[key])}" for key in _MARKS if key in spec.labels),
         *_env(spec.env),
         *(f"--device={name}" for name in spec.cdi_devices),
         *(f"--device={_colons(node)}" for node in spec.device_nodes),

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib import parse
 
 import msgspec
 
@@ -107,9 +108,11 @@ def _held(subject: Subject, books: AllocationSources, asked: Sequence[str]) -> t
 
 def _mark(subject: Subject, key: str) -> str | None:
     """Return one of our labels, from the engine or else from the annotations that our engine copies them to."""
+    if key in subject.labels:
+        return subject.labels[key]
     notes = oci.object_at(dict(subject.config or {}), "annotations", "annotations")
-    found = subject.labels.get(key, notes.get(key))
-    return None if found is None else str(found)
+    # Percent-encoded by `engine.podman.args`: podman takes no quotes there.
+    return parse.unquote(str(notes[key])) if key in notes else None
 
 
 @translate.cdi_errors

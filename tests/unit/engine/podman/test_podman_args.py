@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from urllib import parse
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from fairlead import errors
 from fairlead.engine import port
 from fairlead.engine.podman import args, host
+from fairlead.wire.kubernetes import names
 
 HOST = host.Host(
     info=port.EngineInfo(name="podman", version="4.3.1", runtime="runc", cdi_ceiling="0.5.0", cgroup_version=1),
@@ -44,6 +46,15 @@ def test_command_is_the_entrypoint_and_args_follow_the_image() -> None:
     found = arguments(command=("/bin/sh", "-c"), args=("echo 'a b'", "--name=evil"))
     assert '--entrypoint=["/bin/sh", "-c"]' in found
     assert found[-4:] == ["--", "localhost/web:1", "echo 'a b'", "--name=evil"]
+
+
+def test_an_annotation_has_no_quotes_and_no_commas_which_podman_would_read_as_csv() -> None:
+    devices = '{"nvidia.com/gpu": ["GPU-0", "GPU-1"]}'
+    found = arguments(labels={names.DEVICES: devices})
+    assert f"--label={names.DEVICES}={devices}" in found
+    annotation = next(one for one in found if one.startswith("--annotation="))
+    assert not set(annotation) & set('",\n')
+    assert parse.unquote(annotation) == f"--annotation={names.DEVICES}={devices}"
 
 
 def test_memory_has_no_swap_beside_it() -> None:

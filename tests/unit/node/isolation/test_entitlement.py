@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib import parse
 
 import pytest
 
@@ -137,8 +138,11 @@ def test_a_container_of_ours_that_no_books_know_is_entitled_to_nothing(
     assert found.entitlement.base.rules == ()
 
 
-def test_the_runtime_spec_says_whose_a_container_is_where_its_engine_is_not_asked(books: AllocationSources) -> None:
-    notes = {names.HOME: "home-1", names.DEVICES: json.dumps({KIND: ["GPU-0"]})}
+@pytest.mark.parametrize("written", [str, parse.quote])
+def test_the_runtime_spec_says_whose_a_container_is_where_its_engine_is_not_asked(
+    books: AllocationSources, written: Callable[[str], str]
+) -> None:
+    notes = {names.HOME: "home-1", names.DEVICES: written(json.dumps({KIND: ["GPU-0"]}))}
     found = entitlement.find(Subject(config={**WIDE, "annotations": notes}), books)
     assert (found.source, found.names, found.entitlement.is_unconfined) == ("engine label", (f"{KIND}=GPU-0",), False)
 
