@@ -22,6 +22,7 @@ import pytest
 from fairlead import errors
 from fairlead.store import lease, port
 from fairlead.store.embedded import memory
+from fairlead.store.fence import Fence
 from fairlead.store.kubernetes import credentials
 from fairlead.store.kubernetes import store as kubernetes
 from fairlead.store.port import ChangeKind, Selector
@@ -45,7 +46,7 @@ class ServiceAccount(meta.Wire, frozen=True):
 
 
 @pytest.fixture(params=["memory", "sqlite", "kubernetes"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[port.Store]:
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[port.Fencible]:
     if request.param == "memory":
         yield memory.MemoryStore()
     elif request.param == "sqlite":
@@ -760,13 +761,13 @@ async def test_a_namespace_waits_for_pods_that_still_run_and_takes_no_new_ones(s
 # elections
 
 
-async def test_leadership_goes_from_one_to_the_next(store: port.Store, team: str) -> None:
+async def test_leadership_goes_from_one_to_the_next(store: port.Fencible, team: str) -> None:
     terms = lease.Terms(lease_s=10, renew_within_s=8, retry_s=0.05)
     leading: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
 
     async def stand(identity: str) -> None:
-        async def work(token: int) -> None:
-            leading.put_nowait((identity, token))
+        async def work(leadership: lease.Leadership) -> None:
+            leading.put_nowait((identity, leadership.token))
             await asyncio.Event().wait()
 
         await lease.Election(store, name="control", namespace=team, identity=identity, terms=terms).run(work)
@@ -782,3 +783,91 @@ async def test_leadership_goes_from_one_to_the_next(store: port.Store, team: str
     assert {first, second} == {"a", "b"}
     assert second_token > first_token
     assert (await store.get(coordination.Lease, "control", team)).spec.holder_identity == ""
+
+
+# fences
+
+
+async def held_lease(store: port.Store, team: str, *, holder: str, token: int) -> coordination.Lease:
+    spec = coordination.LeaseSpec(holder_identity=holder, lease_duration_seconds=15, lease_transitions=token)
+    about = meta.ObjectMeta(name="control", namespace=team)
+    return await store.create(coordination.Lease(metadata=about, spec=spec))
+
+
+def fence_of(team: str, *, holder: str = "a", token: int = 3) -> Fence:
+    return Fence(lease="control", namespace=team, holder=holder, token=token, is_fresh=lambda: True)
+
+
+async def test_a_leader_writes_through_its_fence(store: port.Fencible, team: str) -> None:
+    await held_lease(store, team, holder="a", token=3)
+    fenced = store.fenced(fence_of(team))
+    made = await fenced.create(pod(team))
+    assert (await fenced.get(core.Pod, made.metadata.name, team)).metadata.uid == made.metadata.uid
+    await fenced.delete(core.Pod, made.metadata.name, team, grace_s=0)
+
+
+@pytest.mark.parametrize("end", ["taken", "retaken", "deleted"])
+async def test_nothing_is_written_through_the_fence_of_a_former_leader(
+    store: port.Fencible, team: str, end: str
+) -> None:
+    found = await held_lease(store, team, holder="a", token=3)
+    present = await store.create(pod(team))
+    fenced = store.fenced(fence_of(team))
+    if end == "deleted":
+        await store.delete(coordination.Lease, "control", team)
+    else:
+        holder = {"taken": "b", "retaken": "a"}[end]
+        spec = msgspec.structs.replace(found.spec, holder_identity=holder, lease_transitions=4)
+        await store.update(msgspec.structs.replace(found, spec=spec))
+    about = msgspec.structs.replace(present.metadata, labels={"changed": "yes"})
+    changed = msgspec.structs.replace(present, metadata=about)
+    for write in (
+        lambda: fenced.create(pod(team)),
+        lambda: fenced.update(changed),
+        lambda: fenced.update_status(msgspec.structs.replace(present, status=core.PodStatus(phase="Failed"))),
+        lambda: fenced.apply(core.Pod(metadata=about, spec=present.spec), manager="test"),
+        lambda: fenced.delete(core.Pod, present.metadata.name, team, grace_s=0),
+    ):
+        with pytest.raises(errors.Conflict) as refused:
+            await write()
+        assert refused.value.reason == "LeaseLost"
+    (left,) = (await store.list(core.Pod, Selector(namespace=team))).items
+    assert left.metadata.uid == present.metadata.uid
+    assert (left.metadata.labels, left.status.phase) == (present.metadata.labels, present.status.phase)
+
+
+# creating after a look
+
+
+async def admitter(store: port.Store) -> port.Admitter:
+    if isinstance(store, kubernetes.KubernetesStore):
+        pytest.skip("an API server checks quotas itself")
+    assert isinstance(store, memory.MemoryStore | sqlite.SQLiteStore)
+    return store
+
+
+async def test_a_check_sees_the_objects_that_are_there_and_refuses(store: port.Store, team: str) -> None:
+    present = await store.create(pod(team))
+
+    def refuse_second(seen: port.Reader) -> None:
+        assert [one.metadata.namespace for one in seen.list(core.Namespace, "")]
+        if seen.list(core.Pod, team) == (present,):
+            raise errors.Denied("there is one", reason="OneIsEnough")
+
+    with pytest.raises(errors.Denied, match="there is one"):
+        await (await admitter(store)).create_checked(pod(team), refuse_second)
+    assert len((await store.list(core.Pod, Selector(namespace=team))).items) == 1
+
+
+async def test_of_many_checked_at_once_only_as_many_as_the_check_allows_are_made(store: port.Store, team: str) -> None:
+    admitting = await admitter(store)
+
+    def at_most_three(seen: port.Reader) -> None:
+        if len(seen.list(core.Pod, team)) >= 3:
+            raise errors.Denied("full", reason="Full")
+
+    made = await asyncio.gather(
+        *(admitting.create_checked(pod(team), at_most_three) for _ in range(12)), return_exceptions=True
+    )
+    assert sum(isinstance(one, core.Pod) for one in made) == 3
+    assert len((await store.list(core.Pod, Selector(namespace=team))).items) == 3

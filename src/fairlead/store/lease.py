@@ -3,8 +3,8 @@
 A candidate trusts only its own clock: a lease counts as abandoned when its record has not changed for its duration as
 this process saw it, whatever times stand in it. The holder renews in good time and gives up earlier than anybody may
 take over, so two of them never work at once as long as clocks run at about the same speed and the work stops when it is
-cancelled. Each new holder gets a higher `token`; writes that must not come from a former holder carry it and are
-compared by who keeps them. A holder that ends in order lets go at once.
+cancelled. Each new holder gets a higher `token`, and its work a store that is fenced by it (`fence`): a holder that was
+stopped, and wakes after another has taken over, writes nothing. A holder that ends in order lets go at once.
 
 Source: Kubernetes coordination/v1 Lease; client-go tools/leaderelection (records and their meaning are the same, so
 both can take part in one election).
@@ -23,7 +23,7 @@ from typing import Final
 import msgspec
 
 from fairlead import errors, telemetry
-from fairlead.store import port
+from fairlead.store import fence, port
 from fairlead.wire.kubernetes import coordination, meta
 
 
@@ -42,12 +42,22 @@ class Terms:
 TERMS: Final = Terms()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leadership:
+    """What work gets while it leads."""
+
+    token: int
+    """Higher than every earlier holder's."""
+    store: port.Store
+    """Refuses writes (`LeaseLost`) once the lease is another's. Work must write through nothing else."""
+
+
 class Election:
     """One candidate. `identity` must be no other process's, not even this one's after a restart."""
 
     def __init__(
         self,
-        store: port.Store,
+        store: port.Fencible,
         *,
         name: str,
         namespace: str,
@@ -55,6 +65,7 @@ class Election:
         terms: Terms = TERMS,
         chance: Callable[[], float] = random.random,
         meter: telemetry.Meter = telemetry.UNMETERED,
+        awake_clock: Callable[[], float] = fence.awake_clock,
     ) -> None:
         self.was_answered = False
         """Whether the store has said anything about the lease yet: that it is held, free, or ours."""
@@ -68,9 +79,12 @@ class Election:
         self._seen: coordination.Lease | None = None
         self._seen_at = 0.0
         self._renewed_at = 0.0
+        self._awake_clock = awake_clock
+        self._renewed_awake = float("-inf")
+        """When the newest renewal was asked for, by the clock that goes on while we are stopped."""
 
-    async def run(self, work: Callable[[int], Awaitable[None]]) -> None:
-        """Wait for the lease, then do `work(token)` until it returns or the lease is lost; let go at the end.
+    async def run(self, work: Callable[[Leadership], Awaitable[None]]) -> None:
+        """Wait for the lease, then do `work` until it returns or the lease is lost; let go at the end.
 
         Raises: Conflict (`LeaseLost`): it was, and the work was cancelled; in a group, whatever the work raises.
         """
@@ -81,7 +95,7 @@ class Election:
         lost: list[errors.Conflict] = []
         try:
             async with asyncio.TaskGroup() as tasks:
-                worker = tasks.create_task(_run(work, token), name=f"leads {self._name}")
+                worker = tasks.create_task(_run(work, self._leadership(token)), name=f"leads {self._name}")
                 keeper = tasks.create_task(self._keep(token, worker, lost), name=f"keeps {self._name}")
                 worker.add_done_callback(lambda _: keeper.cancel())
         finally:
@@ -90,6 +104,16 @@ class Election:
                 await self._release()
         if lost:
             raise lost[0]
+
+    def _leadership(self, token: int) -> Leadership:
+        mark = fence.Fence(
+            lease=self._name,
+            namespace=self._namespace,
+            holder=self._identity,
+            token=token,
+            is_fresh=lambda: self._awake_clock() - self._renewed_awake < self._terms.renew_within_s,
+        )
+        return Leadership(token=token, store=self._store.fenced(mark))
 
     async def _acquire(self) -> int:
         waits_for = ""
@@ -118,19 +142,19 @@ class Election:
 
     async def _try(self) -> bool:
         """Take the lease if it is free; returns whether it is ours. Raises: Conflict: another was faster; any other."""
-        asked_at = _clock()
+        asked_at, awake_at = _clock(), self._awake_clock()
         try:
             lease = await self._store.get(coordination.Lease, self._name, self._namespace)
         except errors.NotFound:
             about = meta.ObjectMeta(name=self._name, namespace=self._namespace)
             spec = self._spec(coordination.LeaseSpec())
-            self._renewed(await self._store.create(coordination.Lease(metadata=about, spec=spec)), asked_at)
+            self._renewed(await self._store.create(coordination.Lease(metadata=about, spec=spec)), asked_at, awake_at)
             return True
         self._observe(lease)
         if not self._is_free(lease):
             return False
         wanted = msgspec.structs.replace(lease, spec=self._spec(lease.spec))
-        self._renewed(await self._store.update(wanted), asked_at)
+        self._renewed(await self._store.update(wanted), asked_at, awake_at)
         return True
 
     def _observe(self, lease: coordination.Lease) -> None:
@@ -154,9 +178,9 @@ class Election:
             lease_transitions=old.lease_transitions + (0 if is_ours else 1),
         )
 
-    def _renewed(self, lease: coordination.Lease, asked_at: float) -> None:
+    def _renewed(self, lease: coordination.Lease, asked_at: float, awake_at: float) -> None:
         self._observe(lease)
-        self._renewed_at = asked_at
+        self._renewed_at, self._renewed_awake = asked_at, awake_at
 
     async def _keep(self, token: int, worker: asyncio.Task[None], lost: list[errors.Conflict]) -> None:
         """Renew until cancelled; once that fails for too long, or another holds the lease, end the work."""
@@ -178,10 +202,10 @@ class Election:
 
     async def _renew(self, token: int) -> bool:
         """Renew what is held; returns whether it still is. Raises: any error of the store."""
-        lease, asked_at = self._held, _clock()
+        lease, asked_at, awake_at = self._held, _clock(), self._awake_clock()
         try:
             wanted = msgspec.structs.replace(lease, spec=self._spec(lease.spec))
-            self._renewed(await self._store.update(wanted), asked_at)
+            self._renewed(await self._store.update(wanted), asked_at, awake_at)
         except errors.NotFound:
             return False
         except errors.Conflict:
@@ -200,8 +224,8 @@ class Election:
                 await self._store.update(msgspec.structs.replace(lease, spec=spec))
 
 
-async def _run(work: Callable[[int], Awaitable[None]], token: int) -> None:
-    await work(token)
+async def _run(work: Callable[[Leadership], Awaitable[None]], leadership: Leadership) -> None:
+    await work(leadership)
 
 
 def _clock() -> float:

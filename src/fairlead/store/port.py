@@ -8,10 +8,11 @@ dependants removed with their last owner. A watch starts at a version and misses
 from __future__ import annotations
 
 import enum
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
+from fairlead.store.fence import Fence
 from fairlead.wire.kubernetes.meta import Object
 
 T = TypeVar("T", bound=Object)
@@ -111,5 +112,33 @@ class Store(Protocol):
         A marked object carries deletionTimestamp; for a bound pod the node's agent deletes again with `grace_s=0`.
         `grace_s=None` is the object's default (a pod's terminationGracePeriodSeconds).
         Raises: NotFound; Conflict: `uid` is given and differs.
+        """
+        ...
+
+
+class Fencible(Store, Protocol):
+    """A store whose writes can be bound to a leadership."""
+
+    def fenced(self, fence: Fence) -> Store:
+        """Return the same objects; writes raise Conflict (`LeaseLost`), and write nothing, once the lease moved on."""
+        ...
+
+
+class Reader(Protocol):
+    """The objects that a transaction sees."""
+
+    def list(self, kind: type[T], namespace: str) -> tuple[T, ...]:
+        """Return the objects of a kind in one namespace, in the order of their names."""
+        ...
+
+
+class Admitter(Protocol):
+    """A store that can look and create in one step."""
+
+    async def create_checked(self, item: T, check: Callable[[Reader], None]) -> T:
+        """Create, unless `check` raises; whatever it reads cannot change before the object is stored.
+
+        It holds across processes. `check` must not await, and may run in another thread.
+        Raises: as `Store.create`; whatever `check` raises.
         """
         ...

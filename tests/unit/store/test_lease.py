@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from fairlead import errors
 from fairlead.store import lease, port
 from fairlead.store.embedded import memory
+from fairlead.store.fence import Fence
 from fairlead.wire.kubernetes import coordination, meta
 from tests.unit.store import virtualtime
 
@@ -25,10 +26,13 @@ TERMS = lease.Terms(lease_s=15, renew_within_s=10, retry_s=2)
 class Fragile:
     """A store that is away at times; `reaches` says whether a failing write happens all the same."""
 
-    def __init__(self, inner: port.Store) -> None:
+    def __init__(self, inner: port.Fencible) -> None:
         self.inner = inner
         self.is_away = False
         self.reaches = False
+
+    def fenced(self, fence: Fence) -> port.Store:
+        return self.inner.fenced(fence)
 
     async def _fail(self) -> None:
         if self.is_away:
@@ -78,7 +82,7 @@ class Stage:
         self.tokens: list[int] = []
         self.history: list[tuple[float, str]] = []
 
-    def candidate(self, identity: str, store: port.Store | None = None) -> lease.Election:
+    def candidate(self, identity: str, store: port.Fencible | None = None) -> lease.Election:
         return lease.Election(
             store or self.store,
             name="control",
@@ -86,12 +90,14 @@ class Stage:
             identity=identity,
             terms=TERMS,
             chance=random.Random(identity).random,
+            awake_clock=virtualtime.now,
         )
 
-    async def stand(self, identity: str, store: port.Store | None = None) -> None:
+    async def stand(self, identity: str, store: port.Fencible | None = None) -> None:
         """Be a candidate until cancelled or beaten."""
 
-        async def work(token: int) -> None:
+        async def work(leading: lease.Leadership) -> None:
+            token = leading.token
             assert not self.working
             assert not self.tokens or token > self.tokens[-1]
             self.working.add(identity)
@@ -216,7 +222,7 @@ def test_work_that_ends_lets_go() -> None:
     async def scenario() -> None:
         stage = Stage()
 
-        async def work(_: int) -> None:
+        async def work(_: lease.Leadership) -> None:
             await asyncio.sleep(5)
 
         await stage.candidate("a").run(work)
@@ -229,7 +235,7 @@ def test_work_that_fails_lets_go_and_says_so() -> None:
     async def scenario() -> None:
         stage = Stage()
 
-        async def work(_: int) -> None:
+        async def work(_: lease.Leadership) -> None:
             await asyncio.sleep(5)
             raise errors.Invalid("bad", reason="Bad")
 

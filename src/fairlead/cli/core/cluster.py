@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fairlead.control.manager import Controller
     from fairlead.store.kubernetes.credentials import Access
     from fairlead.store.kubernetes.store import KubernetesStore
+    from fairlead.store.port import Store
 
 MISSING: Final = "KubeconfigMissing"
 PATIENCE_S: Final = 3.0
@@ -105,11 +106,12 @@ async def monitored(config: settings.Settings) -> AsyncIterator[Monitor]:
 async def lead(
     config: settings.Settings,
     lease_name: str,
-    make: Callable[[KubernetesStore, telemetry.Meter], tuple[Controller, ...]],
+    make: Callable[[Store, telemetry.Meter], tuple[Controller, ...]],
 ) -> None:
     """Run controllers over the cluster until asked to stop, one process at a time.
 
     Args:    lease_name: of the Lease in `cluster.namespace`; without `control.leader_elect` nobody asks for it.
+             make: gets the store that is fenced by the lease.
     Raises:  Conflict (`LeaseLost`), in a group: another process may work now, so this one must end.
     """
     from fairlead.control import manager
@@ -121,17 +123,17 @@ async def lead(
     async with monitored(config) as monitor, opened(config, meter=monitor.meter) as store:
         meter = monitor.meter
 
-        async def work(_token: int) -> None:
-            await manager.run_controllers(store, make(store, meter), meter=meter)
+        async def work(writing: Store) -> None:
+            await manager.run_controllers(writing, make(writing, meter), meter=meter)
 
         if config.control.leader_elect:
             who, where = identity(config), config.cluster.namespace
             election = lease.Election(store, name=lease_name, namespace=where, identity=who, meter=meter)
             monitor.check = lambda: "" if election.was_answered else f"lease {where}/{lease_name} was not read yet"
-            working = election.run(work)
+            working = election.run(lambda leading: work(leading.store))
         else:
             monitor.check = lambda: ""
-            working = work(0)
+            working = work(store)
         async with asyncio.TaskGroup() as tasks:
             task = tasks.create_task(working, name=lease_name)
             await stop.wait()

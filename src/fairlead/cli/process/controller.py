@@ -12,7 +12,7 @@ from fairlead.cli.core import cluster, options
 
 if TYPE_CHECKING:
     from fairlead.control.manager import Controller
-    from fairlead.store.kubernetes.store import KubernetesStore
+    from fairlead.store.port import Store
 
 
 @click.command()
@@ -21,7 +21,7 @@ def controller(config: settings.Settings) -> None:
     """Keep Fairlead's objects in a cluster true."""
     from fairlead.control.node.gpudevice import GPUDevices
 
-    def make(store: KubernetesStore, _meter: telemetry.Meter) -> tuple[Controller, ...]:
+    def make(store: Store, _meter: telemetry.Meter) -> tuple[Controller, ...]:
         return (GPUDevices(store),)
 
     asyncio.run(cluster.lead(config, "fairlead-controller", make))

@@ -127,8 +127,9 @@ class _MemoryRows:
         key = self._table.keys_by_uid.get(uid)
         return [] if key is None else [key.namespace]
 
-    def within(self, namespace: str) -> list[Key]:
-        return [key for key in self._table.texts if key.namespace == namespace]
+    def within(self, namespace: str, kind: str | None = None) -> list[Key]:
+        found = (key for key in self._table.texts if key.namespace == namespace and kind in {None, key.kind})
+        return sorted(found)
 
     def surplus(self, kind: str, keep: int) -> list[Key]:
         found = [(self._version_of(text), key) for key, text in self._table.texts.items() if key.kind == kind]

@@ -56,8 +56,8 @@ class Rows(Protocol):
         """Return the namespace of the object with this uid (empty where cluster-scoped), nothing where it is gone."""
         ...
 
-    def within(self, namespace: str) -> list[Key]:
-        """Return the objects of one namespace."""
+    def within(self, namespace: str, kind: str | None = None) -> list[Key]:
+        """Return the objects of one namespace, of one kind or of all, in the order of their names."""
         ...
 
     def surplus(self, kind: str, keep: int) -> list[Key]:
@@ -77,6 +77,15 @@ class Transaction:
         self._now = now
         self._new_uid = new_uid
         self._orphans: deque[Key] = deque()
+
+    def find(self, key: Key) -> Document | None:
+        """Return one object as it is in this step."""
+        return self._rows.find(key)
+
+    def list(self, kind: str, namespace: str) -> list[Document]:
+        """Return the objects of a kind in one namespace, in the order of their names."""
+        found = (self._rows.find(key) for key in self._rows.within(namespace, kind))
+        return [document for document in found if document is not None]
 
     def create(self, key: Key, given: Document, *, namespaced: bool) -> Document:
         """Store a new object, named after generateName where the key has no name. Raises: Conflict, Invalid, Denied."""

@@ -13,7 +13,8 @@ from fairlead import errors
 from fairlead.store import port
 from fairlead.store.embedded import history, match, transaction
 from fairlead.store.embedded.document import Document, Key
-from fairlead.wire.kubernetes import meta
+from fairlead.store.fence import Fence
+from fairlead.wire.kubernetes import coordination, meta
 
 T = TypeVar("T", bound=meta.Object)
 
@@ -48,11 +49,28 @@ class Backend(Protocol):
         ...
 
 
-class TypedStore:
-    """A `store.port.Store` over a backend."""
+class _Reader:
+    """A `port.Reader` of one transaction."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, step: transaction.Transaction) -> None:
+        self._step = step
+
+    def list(self, kind: type[T], namespace: str) -> tuple[T, ...]:
+        """See `port.Reader.list`."""
+        found = self._step.list(match.kind_of(kind), namespace)
+        return tuple(match.from_document(kind, document) for document in found)
+
+
+class TypedStore:
+    """A `store.port.Store` over a backend, and a `port.Fencible` and `port.Admitter`."""
+
+    def __init__(self, backend: Backend, fence: Fence | None = None) -> None:
         self._backend = backend
+        self._fence = fence
+
+    def fenced(self, fence: Fence) -> TypedStore:
+        """See `port.Fencible.fenced`: the lease is read in the transaction that writes."""
+        return TypedStore(self._backend, fence)
 
     async def get(self, kind: type[T], name: str, namespace: str = "") -> T:
         """See `port.Store.get`."""
@@ -94,6 +112,16 @@ class TypedStore:
         key, given = match.key_of(item), match.emit(item)
         return await self._commit(item, lambda step: step.create(key, given, namespaced=item.NAMESPACED))
 
+    async def create_checked(self, item: T, check: Callable[[port.Reader], None]) -> T:
+        """See `port.Admitter.create_checked`: the check runs in the transaction that writes."""
+        key, given = match.key_of(item), match.emit(item)
+
+        def act(step: transaction.Transaction) -> Document:
+            check(_Reader(step))
+            return step.create(key, given, namespaced=item.NAMESPACED)
+
+        return await self._commit(item, act)
+
     async def update(self, item: T) -> T:
         """See `port.Store.update`."""
         key, given, view = match.key_of(item), match.emit(item), self._view(item)
@@ -116,11 +144,23 @@ class TypedStore:
     ) -> None:
         """See `port.Store.delete`."""
         key = Key(match.kind_of(kind), namespace, name)
-        await self._backend.commit(lambda step: step.delete(key, grace_s=grace_s, uid=uid))
+        await self._write(lambda step: step.delete(key, grace_s=grace_s, uid=uid))
 
     def _view(self, item: meta.Object) -> transaction.View:
         kind = type(item)
         return lambda document: match.view(kind, document)
 
     async def _commit(self, item: T, act: Act) -> T:
-        return match.from_document(type(item), await self._backend.commit(act))
+        return match.from_document(type(item), await self._write(act))
+
+    async def _write(self, act: Act) -> Document:
+        fence = self._fence
+        if fence is None:
+            return await self._backend.commit(act)
+
+        def fenced(step: transaction.Transaction) -> Document:
+            found = step.find(Key(match.kind_of(coordination.Lease), fence.namespace, fence.lease))
+            fence.check(None if found is None else match.from_document(coordination.Lease, found))
+            return act(step)
+
+        return await self._backend.commit(fenced)

@@ -65,6 +65,8 @@ class Request:
     accept: str = JSON
     repeatable: bool = True
     """Whether carrying it out twice leaves what once would have left."""
+    permit: Callable[[], None] | None = None
+    """Asked right before each sending; what it raises is raised, and nothing is sent."""
 
 
 @dataclass(slots=True)
@@ -247,6 +249,8 @@ class Client:
         cluster = self._access.cluster
         is_answered = False
         headers = [*await self._headers(request), *([("Content-Type", request.content)] if request.body else [])]
+        if request.permit is not None:
+            request.permit()
         try:
             async with session.request(
                 request.method,

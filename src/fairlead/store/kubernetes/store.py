@@ -11,6 +11,8 @@ a detour.
 from __future__ import annotations
 
 import contextlib
+import copy
+import dataclasses
 import random
 import types
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -23,14 +25,17 @@ from fairlead.store import port
 from fairlead.store.embedded import document as documents
 from fairlead.store.embedded import match, semantics
 from fairlead.store.embedded.document import Document
+from fairlead.store.fence import Fence, awake_clock
 from fairlead.store.kubernetes import client as http
 from fairlead.store.kubernetes import credentials, path, watch
-from fairlead.wire.kubernetes import api, meta
+from fairlead.wire.kubernetes import api, coordination, meta
 
 T = TypeVar("T", bound=meta.Object)
 
 PAGE: Final = 500
 """Objects asked for at once, as other clients of API servers do."""
+CONFIRMED_S: Final = 1.0
+"""How long the server's word that a lease is ours is good for; every write after that asks again."""
 _ATTEMPTS: Final = 8
 """How often a write without a version is repeated because somebody else wrote."""
 
@@ -48,6 +53,7 @@ class KubernetesStore:
     ) -> None:
         """Take where to go and as whom, how hard to ask, what jitters waits (0 to 1), and who counts requests."""
         self._client = http.Client(access, limits=limits, chance=chance, meter=meter)
+        self._guard: _LeaseGuard | None = None
 
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
@@ -62,6 +68,12 @@ class KubernetesStore:
     def client(self) -> http.Client:
         """The connections it uses, for what an API server answers beside objects (`server.Server`)."""
         return self._client
+
+    def fenced(self, fence: Fence) -> KubernetesStore:
+        """See `port.Fencible.fenced`, and docs/design/store.md for what a check before the write leaves open."""
+        view = copy.copy(self)
+        view._guard = _LeaseGuard(self, fence)
+        return view
 
     async def get(self, kind: type[T], name: str, namespace: str = "") -> T:
         """See `port.Store.get`."""
@@ -102,7 +114,7 @@ class KubernetesStore:
             body=meta.encode(item),
             repeatable=False,
         )
-        return _decode(type(item), await self._client.request(request))
+        return _decode(type(item), await self._send(request))
 
     async def update(self, item: T) -> T:
         """See `port.Store.update`."""
@@ -128,7 +140,7 @@ class KubernetesStore:
             body=documents.encode({**documents.body(given), "metadata": metadata}).encode(),
             content=http.APPLY,
         )
-        return _decode(type(item), await self._client.request(request))
+        return _decode(type(item), await self._send(request))
 
     async def delete(
         self, kind: type[T], name: str, namespace: str = "", *, grace_s: int | None = None, uid: str | None = None
@@ -139,7 +151,14 @@ class KubernetesStore:
             path=path.named(kind, namespace, name),
             body=api.delete_options(grace_s=grace_s, uid=uid),
         )
-        await self._client.request(request)
+        await self._send(request)
+
+    async def _send(self, request: http.Request) -> bytes:
+        """Send a write: every one of them passes here, after what it rests on was read."""
+        if self._guard is not None:
+            await self._guard.confirm()
+            request = dataclasses.replace(request, permit=self._guard.fence.check_clock)
+        return await self._client.request(request)
 
     async def _get(self, kind: type[meta.Object], name: str, namespace: str) -> bytes:
         return await self._client.request(http.Request(method="GET", path=path.named(kind, namespace, name)))
@@ -195,7 +214,7 @@ class KubernetesStore:
         about = wanted["metadata"]
         where = path.named(kind, about.get("namespace", ""), about["name"], part)
         body = documents.encode(wanted).encode()
-        return _document(await self._client.request(http.Request(method="PUT", path=where, body=body)))
+        return _document(await self._send(http.Request(method="PUT", path=where, body=body)))
 
     async def _bind(self, kind: type[meta.Object], stored: Document, node: str) -> Document:
         about = stored["metadata"]
@@ -206,8 +225,29 @@ class KubernetesStore:
             body=api.binding(name, namespace, about["uid"], about["resourceVersion"], node),
             repeatable=False,
         )
-        await self._client.request(request)
+        await self._send(request)
         return _document(await self._get(kind, name, namespace))
+
+
+class _LeaseGuard:
+    """Asks the API server whether the lease is still ours, at most once in `CONFIRMED_S`."""
+
+    def __init__(self, store: KubernetesStore, fence: Fence) -> None:
+        self.fence = fence
+        self._store = store
+        self._confirmed_at = float("-inf")
+
+    async def confirm(self) -> None:
+        """Return if the lease is ours. Raises: Conflict (`LeaseLost`); what the server refuses to be asked with."""
+        self.fence.check_clock()
+        asked_at = awake_clock()
+        if asked_at - self._confirmed_at < CONFIRMED_S:
+            return
+        lease = None
+        with contextlib.suppress(errors.NotFound):
+            lease = await self._store.get(coordination.Lease, self.fence.lease, self.fence.namespace)
+        self.fence.check(lease)
+        self._confirmed_at = asked_at
 
 
 def _first_node(kind: type[meta.Object], stored: Document, given: Document) -> str:

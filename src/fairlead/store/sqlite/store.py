@@ -232,8 +232,11 @@ class _SQLiteRows:
     def namespaces_of(self, uid: str) -> list[str]:
         return [row[0] for row in self._run("SELECT namespace FROM objects WHERE uid = ?", uid)]
 
-    def within(self, namespace: str) -> list[Key]:
-        return self._keys("SELECT kind, namespace, name FROM objects WHERE namespace = ?", namespace)
+    def within(self, namespace: str, kind: str | None = None) -> list[Key]:
+        statement = "SELECT kind, namespace, name FROM objects WHERE namespace = ?"
+        if kind is None:
+            return self._keys(f"{statement} ORDER BY kind, name", namespace)
+        return self._keys(f"{statement} AND kind = ? ORDER BY name", namespace, kind)
 
     def surplus(self, kind: str, keep: int) -> list[Key]:
         statement = "SELECT kind, namespace, name FROM objects WHERE kind = ? ORDER BY version DESC LIMIT -1 OFFSET ?"
