@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import httpx
 import pytest
@@ -518,6 +518,84 @@ def test_asking_for_gpus_by_a_variable_is_answered_with_a_warning(tenant: Tenant
     is_taken, said = tenant.tries(_container(env=env), namespace=namespace)
     assert is_taken
     assert "NVIDIA_VISIBLE_DEVICES in the env of main gives no GPU: the allocation alone decides" in said
+
+
+# names that are ours
+
+_NOTE: Final = {"fairlead.dev/step": "{}"}
+_ABOUT: Final = {"kind": "Pod", "name": "one", "namespace": "acme"}
+
+
+def _pod_with(**about: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one", **about}, "spec": _spec()}
+
+
+def _event_with(about: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "one", **about}, "involvedObject": _ABOUT, **more}
+
+
+_FORGED: list[dict[str, Any]] = [
+    _pod_with(annotations={"fairlead.dev/devices": "{}"}),
+    _pod_with(annotations={"deep.fairlead.dev/x": ""}),
+    _pod_with(labels={"fairlead.dev/devices": "x"}),
+    _event_with({"annotations": _NOTE}),
+    _event_with({}, source={"component": "fairlead-kubelet"}),
+    _event_with({}, reportingComponent="fairlead-scheduler", reportingInstance="x"),
+]
+_HONEST: list[dict[str, Any]] = [
+    _pod_with(annotations={"notfairlead.dev/x": "1", "example.com/fairlead.dev": "1"}, labels={"fairlead.dev": "1"}),
+    _event_with({"annotations": {"example.com/step": "{}"}}, source={"component": "default-scheduler"}),
+]
+
+
+def _offered(tools: Tools, item: dict[str, Any], *more: str) -> tuple[bool, str]:
+    arguments = ("-n", "acme", "create", "--dry-run=server", "-f", "-", *more)
+    done = tools.kubectl(*arguments, stdin=json.dumps(item), check=False)
+    return done.returncode == 0, done.stderr
+
+
+def _patched(tools: Tools, **about: Any) -> tuple[bool, str]:
+    patch = json.dumps({"metadata": about})
+    done = tools.kubectl("-n", "acme", "patch", "pod", "one", "--dry-run=server", "-p", patch, check=False)
+    return done.returncode == 0, done.stderr
+
+
+def test_nobody_but_fairlead_sets_names_of_ours(tenant: Tenant, tools: Tools) -> None:
+    deadline = time.monotonic() + 60
+    while _offered(tools, _FORGED[0])[0]:
+        assert time.monotonic() < deadline
+    for item in _FORGED:
+        is_taken, said = _offered(tools, item)
+        assert not is_taken, item
+        assert "only Fairlead itself" in said
+    for item in _HONEST:
+        assert _offered(tools, item)[0], item
+    ours = f"--as=system:serviceaccount:{_SPACE}:fairlead-agent"
+    told = _event_with({"annotations": _NOTE}, source={"component": "fairlead-kubelet"})
+    assert _offered(tools, told, ours) == (True, "")
+    other = "--as=system:serviceaccount:acme:fairlead-agent"
+    assert not _offered(tools, told, other, "--as-group=system:masters")[0]
+
+
+def test_a_pod_gets_no_name_of_ours_by_an_update_or_a_binding(tenant: Tenant, tools: Tools) -> None:
+    waits = _pod_with(labels={"app": "x"})
+    waits["spec"]["schedulerName"] = "nobody"
+    tools.kubectl("-n", "acme", "create", "-f", "-", stdin=json.dumps(waits))
+    try:
+        assert _patched(tools, labels={"app": "y"})[0]
+        for about in ({"annotations": {"fairlead.dev/devices": "{}"}}, {"labels": {"fairlead.dev/devices": "x"}}):
+            is_taken, said = _patched(tools, **about)
+            assert not is_taken, about
+            assert "only Fairlead itself" in said
+        target = {"apiVersion": "v1", "kind": "Node", "name": "nowhere"}
+        bound = {"name": "one", "namespace": "acme", "annotations": {"fairlead.dev/devices": "{}"}}
+        binding = {"apiVersion": "v1", "kind": "Binding", "metadata": bound, "target": target}
+        path = "/api/v1/namespaces/acme/pods/one/binding?dryRun=All"
+        done = tools.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(binding), check=False)
+        assert done.returncode != 0
+        assert "only Fairlead itself" in done.stderr
+    finally:
+        tools.kubectl("-n", "acme", "delete", "pod", "one", "--grace-period=0", "--force")
 
 
 def test_the_server_finds_no_fault_in_the_expressions(applied: tuple[dict[str, Any], ...], server: api.API) -> None:

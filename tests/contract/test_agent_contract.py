@@ -156,7 +156,7 @@ class Home:
     async def until_step(self, condition: Callable[[TraceStep], bool]) -> TraceStep:
         async with asyncio.timeout(PATIENCE_S):
             while True:
-                steps = await tracerecorder.list_steps(self.store, kind="Node", name="node-1")
+                steps = await tracerecorder.list_steps(self.store, core.ObjectReference(kind="Node", name="node-1"))
                 if found := [step for step in steps if condition(step)]:
                     return found[-1]
                 await asyncio.sleep(0.01)

@@ -22,3 +22,5 @@ class TraceStep:
     facts: Mapping[str, object] = field(default_factory=dict)
     """JSON values: what was read or decided."""
     is_warning: bool = False
+    teller: str = ""
+    """Who says it, where it is not a record of ours but somebody's event: nobody vouches for it. Never recorded."""

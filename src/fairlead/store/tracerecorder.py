@@ -1,7 +1,8 @@
 """Steps of a container's journey, kept as Kubernetes Events so that `kubectl get events` shows them too.
 
 One step is one Event of its object, its facts as JSON in the annotation `fairlead.dev/step`. Recording never fails the
-act that it describes: a step that cannot be stored is logged and lost.
+act that it describes: a step that cannot be stored is logged and lost. What others say in events of their own counts
+as theirs (`TraceStep.teller`); docs/design/journey.md says who can write which.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from fairlead.model.step import TraceStep
 from fairlead.store.port import Selector, Store
 from fairlead.wire.kubernetes import core, meta, names
 
+_CLUSTER_SCOPED: Final = "default"
+"""Where the events of objects without a namespace lie."""
 _SCHEDULING: Final = frozenset({"Scheduled", "FailedScheduling"})
 
 
@@ -38,14 +41,14 @@ async def record(store: Store, about: core.ObjectReference, step: TraceStep, *, 
     event = core.Event(
         metadata=meta.ObjectMeta(
             name=event_name(about, once) if once else f"{about.name}.{uuid.uuid4().hex[:16]}",
-            namespace=about.namespace or "default",
+            namespace=about.namespace or _CLUSTER_SCOPED,
             annotations={names.STEP: msgspec.json.encode(step).decode()},
         ),
         involved_object=about,
         reason=step.reason,
         message=step.message,
         type="Warning" if step.is_warning else "Normal",
-        source=core.EventSource(component=f"fairlead-{step.layer}", host=host),
+        source=core.EventSource(component=_component(step.layer), host=host),
         first_timestamp=meta.emit_time(step.at),
         last_timestamp=meta.emit_time(step.at),
         count=1,
@@ -66,24 +69,41 @@ def event_name(about: core.ObjectReference, once: str) -> str:
     return f"{about.name}.{own}"
 
 
-async def list_steps(store: Store, *, uid: str = "", name: str = "", kind: str = "Pod") -> tuple[TraceStep, ...]:
-    """Return the steps recorded for one object, oldest first; by uid, or by name for objects without one."""
-    wanted = {"involvedObject.kind": kind}
-    wanted |= {"involvedObject.uid": uid} if uid else {"involvedObject.name": name}
-    listing = await store.list(core.Event, Selector(fields=wanted))
+async def list_steps(store: Store, about: core.ObjectReference) -> tuple[TraceStep, ...]:
+    """Return the steps recorded for one object, oldest first; by uid, or by name for a reference without one.
+
+    Only events in the object's own namespace count: those that lie elsewhere were written by others.
+    """
+    wanted = {"involvedObject.kind": about.kind}
+    wanted |= {"involvedObject.uid": about.uid} if about.uid else {"involvedObject.name": about.name}
+    listing = await store.list(core.Event, Selector(namespace=about.namespace or _CLUSTER_SCOPED, fields=wanted))
     steps = [step for event in listing.items if (step := parse_step(event)) is not None]
     return tuple(sorted(steps, key=lambda step: step.at))
 
 
 def parse_step(event: core.Event) -> TraceStep | None:
-    """Return the step an event carries, or that of another's scheduler or kubelet; None for others, damaged ones."""
+    """Return the step an event carries, or that of another's scheduler or kubelet; None for others, damaged ones.
+
+    An annotation counts only in an event that reports as the layer whose step it is: nobody but us may write either,
+    where the chart's policy `reserved-names` is in force.
+    """
     text = event.metadata.annotations.get(names.STEP)
     if text is None:
         return _scheduler_step(event) or _kubelet_warning(event)
     try:
-        return msgspec.json.decode(text, type=TraceStep)
+        step = msgspec.json.decode(text, type=TraceStep)
     except msgspec.MsgspecError:
         return None
+    is_ours = event.source.component == _component(step.layer) and not step.teller
+    return step if is_ours else None
+
+
+def _component(layer: str) -> str:
+    return f"fairlead-{layer}"
+
+
+def _teller(event: core.Event) -> str:
+    return event.reporting_component or event.source.component or "an event"
 
 
 def _scheduler_step(event: core.Event) -> TraceStep | None:
@@ -101,6 +121,7 @@ def _scheduler_step(event: core.Event) -> TraceStep | None:
         at=at,
         facts={"scheduler": event.reporting_component or event.source.component},
         is_warning=event.type == "Warning",
+        teller=_teller(event),
     )
 
 
@@ -113,4 +134,11 @@ def _kubelet_warning(event: core.Event) -> TraceStep | None:
     at = meta.timestamp(event.event_time or event.last_timestamp or event.first_timestamp)
     if component != "kubelet" or event.type != "Warning" or event.involved_object.kind != core.Pod.KIND or at is None:
         return None
-    return TraceStep(layer="kubelet", reason=event.reason, message=event.message, at=at, is_warning=True)
+    return TraceStep(
+        layer="kubelet",
+        reason=event.reason,
+        message=event.message,
+        at=at,
+        is_warning=True,
+        teller=_teller(event),
+    )

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import msgspec
 import pytest
 from structlog.testing import capture_logs
@@ -31,14 +33,17 @@ async def test_steps_come_back_whole_and_in_order_of_time(store: memory.MemorySt
     second, first = step("Second", 2.0, gpus=["GPU-1"], nested={"a": [1, None]}), step("First", 1.0, is_warning=True)
     for taken in (second, first):
         await tracerecorder.record(store, tracerecorder.reference(pod), taken, host="node-1")
-    assert await tracerecorder.list_steps(store, uid=pod.metadata.uid) == (first, second)
-    assert await tracerecorder.list_steps(store, name="train") == (first, second)
+    assert await tracerecorder.list_steps(store, tracerecorder.reference(pod)) == (first, second)
+    assert await tracerecorder.list_steps(store, core.ObjectReference(kind="Pod", namespace="team", name="train")) == (
+        first,
+        second,
+    )
 
 
 async def test_steps_of_other_objects_are_left_out(store: memory.MemoryStore, pod: core.Pod) -> None:
     other = await store.create(core.Pod(metadata=meta.ObjectMeta(name="other", namespace="team")))
     await tracerecorder.record(store, tracerecorder.reference(other), step("Elsewhere", 1.0))
-    assert await tracerecorder.list_steps(store, uid=pod.metadata.uid) == ()
+    assert await tracerecorder.list_steps(store, tracerecorder.reference(pod)) == ()
 
 
 async def test_a_step_is_an_event_that_people_can_read(store: memory.MemoryStore, pod: core.Pod) -> None:
@@ -56,7 +61,7 @@ async def test_foreign_and_damaged_events_are_no_steps(store: memory.MemoryStore
     for name, notes in (("foreign", {}), ("damaged", {names.STEP: '{"layer":'})):
         metadata = meta.ObjectMeta(name=name, namespace="team", annotations=notes)
         await store.create(core.Event(metadata=metadata, involved_object=about))
-    assert await tracerecorder.list_steps(store, uid=pod.metadata.uid) == ()
+    assert await tracerecorder.list_steps(store, tracerecorder.reference(pod)) == ()
 
 
 async def test_a_refused_step_is_logged_and_harms_nobody(store: memory.MemoryStore, pod: core.Pod) -> None:
@@ -72,7 +77,10 @@ async def test_a_step_that_is_recorded_once_stays_as_it_was_first(store: memory.
     for at in (1.0, 2.0):
         assert await tracerecorder.record(store, about, step("Started", at), once="Started/main/0")
     assert await tracerecorder.record(store, about, step("Started", 3.0), once="Started/main/1")
-    assert [kept.at for kept in await tracerecorder.list_steps(store, uid=pod.metadata.uid)] == [1.0, 3.0]
+    assert [kept.at for kept in await tracerecorder.list_steps(store, tracerecorder.reference(pod))] == [
+        1.0,
+        3.0,
+    ]
     first = await store.get(core.Event, tracerecorder.event_name(about, "Started/main/0"), "team")
     assert first.reason == "Started"
 
@@ -88,7 +96,40 @@ async def test_another_schedulers_event_is_its_step(store: memory.MemoryStore, p
         reporting_component="default-scheduler",
     )
     await store.create(event)
-    (found,) = await tracerecorder.list_steps(store, uid=pod.metadata.uid)
+    (found,) = await tracerecorder.list_steps(store, tracerecorder.reference(pod))
     assert (found.layer, found.reason, found.message) == ("scheduler", "Scheduled", event.message)
     assert found.at == meta.timestamp(event.event_time)
     assert found.facts == {"scheduler": "default-scheduler"}
+    assert found.teller == "default-scheduler"
+
+
+@pytest.mark.parametrize("component", ["", "fairlead-scheduler", "kubelet", "fairlead-"])
+async def test_a_step_in_an_event_that_reports_as_another_is_nobodys(
+    store: memory.MemoryStore, pod: core.Pod, component: str
+) -> None:
+    text = msgspec.json.encode(step("DevicesAllocated", 1.0, gpus=["GPU-forged"])).decode()
+    event = core.Event(
+        metadata=meta.ObjectMeta(name="forged", namespace="team", annotations={names.STEP: text}),
+        involved_object=tracerecorder.reference(pod),
+        source=core.EventSource(component=component),
+    )
+    await store.create(event)
+    assert await tracerecorder.list_steps(store, tracerecorder.reference(pod)) == ()
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Node"])
+async def test_events_of_another_namespace_say_nothing_about_an_object(
+    store: memory.MemoryStore, pod: core.Pod, kind: str
+) -> None:
+    about = core.ObjectReference(kind=kind, name="train", namespace="mallory", uid=pod.metadata.uid)
+    await tracerecorder.record(store, about, step("DevicesAllocated", 1.0))
+    await tracerecorder.record(store, about, step("Scheduled", 1.0))
+    by_name = core.ObjectReference(kind=kind, name="train", namespace={"Pod": "team", "Node": ""}[kind])
+    for wanted in (by_name, msgspec.structs.replace(by_name, uid=pod.metadata.uid)):
+        assert await tracerecorder.list_steps(store, wanted) == ()
+
+
+async def test_a_recorded_step_cannot_name_another_teller(store: memory.MemoryStore, pod: core.Pod) -> None:
+    told = dataclasses.replace(step("Started", 1.0), teller="somebody")
+    await tracerecorder.record(store, tracerecorder.reference(pod), told)
+    assert await tracerecorder.list_steps(store, tracerecorder.reference(pod)) == ()

@@ -128,7 +128,8 @@ def _line(entry: Entry, shows_container: bool) -> str:
     name = f"[{step.facts['container']}] " if shows_container and "container" in step.facts else ""
     times = f" (x{entry.count})" if entry.count > 1 else ""
     warning = "! " if step.is_warning else ""
-    return f"{offset:>9} {took:>10} {entry.layer:<13} {warning}{name}{step.message}{times}"
+    teller = f" (says an event of {step.teller})" if step.teller else ""
+    return f"{offset:>9} {took:>10} {entry.layer:<13} {warning}{name}{step.message}{teller}{times}"
 
 
 def _offset(seconds: float | None) -> str:

@@ -16,7 +16,7 @@ import msgspec
 
 from fairlead import errors
 from fairlead.plan.pod import affinity
-from fairlead.wire.kubernetes import core, quantity
+from fairlead.wire.kubernetes import core, meta, names, quantity
 from fairlead.wire.oci import imageref
 
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -46,8 +46,10 @@ def is_extended(resource: str) -> bool:
 def admit(pod: core.Pod) -> core.Pod:
     """Check a pod and fill defaults: requests from limits, image pull policy, restart policy.
 
-    Returns: the pod to store.   Raises: Invalid: every broken rule, path by path, joined by "; ".
+    Returns: the pod to store.
+    Raises:  Denied: it carries names of ours.   Invalid: every broken rule, path by path, joined by "; ".
     """
+    refuse_own_names(pod)
     problems = [*_metadata(pod), *_spec(pod.spec), *_nul("", msgspec.to_builtins(pod))]
     if problems:
         name = pod.metadata.name or pod.metadata.generate_name
@@ -76,6 +78,22 @@ def _nul(path: str, value: object) -> Iterator[str]:
             for key, item in value.items():
                 yield from _nul(path, key)
                 yield from _nul(f"{path}.{key}" if path else key, item)
+
+
+def refuse_own_names(item: meta.Object) -> None:
+    """Refuse an object from outside with labels or annotations of ours: they would pass for what a node wrote.
+
+    On a cluster the chart's policy `reserved-names` says the same of whoever is not Fairlead.
+    Raises: Denied (`NameReserved`).
+    """
+    about = item.metadata
+    given = [("labels", name) for name in sorted(about.labels)]
+    given += [("annotations", name) for name in sorted(about.annotations)]
+    found = [f"metadata.{part}[{name}]" for part, name in given if names.is_own(name)]
+    if found:
+        name = about.name or about.generate_name
+        message = f'{item.KIND} "{name}" is forbidden: {", ".join(found)}: only Fairlead itself writes {names.OWN}/'
+        raise errors.Denied(message, reason="NameReserved", hint="leave it out, or use a domain of your own")
 
 
 def _metadata(pod: core.Pod) -> Iterator[str]:

@@ -95,7 +95,7 @@ class LocalDeviceChanges:
                     return
 
     async def _answer(self, pod: core.Pod, change: devicechange.Change) -> TraceStep:
-        for step in reversed(await tracerecorder.list_steps(self.store, uid=pod.metadata.uid)):
+        for step in reversed(await tracerecorder.list_steps(self.store, tracerecorder.reference(pod))):
             if step.facts.get("change") == change.id:
                 return step
         message = f'container "{pod.metadata.name}" went away before its devices were changed'

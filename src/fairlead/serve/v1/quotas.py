@@ -11,7 +11,7 @@ import litestar
 import msgspec
 from litestar import params, status_codes
 
-from fairlead.plan.pod import quota
+from fairlead.plan.pod import admission, quota
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend.lifecycle import ensure_namespace
 from fairlead.serve.v1.dependencies import Dependencies
@@ -28,6 +28,7 @@ async def apply_quotas(services: Dependencies, body: params.RawBody) -> QuotaLis
     made = []
     for found in manifest.parse(body, kinds=(core.ResourceQuota,)):
         assert isinstance(found.item, core.ResourceQuota)  # noqa: S101 the only kind asked for
+        admission.refuse_own_names(found.item)
         item = _with_namespace(found.item)
         quota.check_limits(item)
         await ensure_namespace(services.store, item.metadata.namespace)

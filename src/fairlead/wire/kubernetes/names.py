@@ -8,6 +8,16 @@ from __future__ import annotations
 
 from typing import Final
 
+OWN: Final = "fairlead.dev"
+"""Domain of the names that only Fairlead writes, on whatever object."""
+
+
+def is_own(name: str) -> bool:
+    """Tell whether a label or annotation is of our domain, or of one below it: nobody else may set it."""
+    domain, slash, _ = name.rpartition("/")
+    return bool(slash) and (domain == OWN or domain.endswith(f".{OWN}"))
+
+
 # labels of an engine's container
 POD_UID: Final = "io.kubernetes.pod.uid"
 POD_NAME: Final = "io.kubernetes.pod.name"

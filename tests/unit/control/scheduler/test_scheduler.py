@@ -86,7 +86,7 @@ async def test_a_pod_is_bound_and_the_decision_recorded_with_every_nodes_verdict
     async with _running(store):
         assert (await _until(store, "train", _is_bound)).spec.node_name == "big"
         await _until_event(store, "Scheduled")
-    (step,) = await tracerecorder.list_steps(store, uid=pod.metadata.uid)
+    (step,) = await tracerecorder.list_steps(store, tracerecorder.reference(pod))
     nodes = step.facts["nodes"]
     assert isinstance(nodes, list)
     assert (step.layer, step.reason, step.message) == (

@@ -27,6 +27,7 @@ _IMAGE: Final = "localhost/cuda:1"
 _KIND: Final = "fairlead.dev/gpu"
 _DRIVER: Final = "550.163.01"
 _UID: Final = "0d3b5f4e-1111-2222-3333-444455556666"
+_ABOUT: Final = core.ObjectReference(kind="Pod", namespace="default", uid=_UID)
 _WHO: Final = spec.Identity(node="here", home="home-1")
 
 
@@ -130,7 +131,7 @@ async def test_an_image_whose_needs_cannot_be_met_never_runs_and_both_sides_are_
     assert f"driver {_DRIVER}" in blocked.message
     assert "on the host: a driver from 575.51.03 on; in the image: an image for CUDA 12.4 or older" in blocked.message
     assert await world.engine.list_containers({}) == ()
-    (*_, step) = await tracerecorder.list_steps(world.store, uid=_UID)
+    (*_, step) = await tracerecorder.list_steps(world.store, _ABOUT)
     assert (step.reason, step.is_warning) == ("DriverRequirementUnmet", True)
 
 
@@ -233,7 +234,7 @@ async def test_a_pod_is_shown_its_part_and_its_image_widens_nothing(world: World
     world.write_spec(f"{_KIND}-video", f"libnvidia-encode.so.{_DRIVER}")
     pod = _pod({"NVIDIA_DRIVER_CAPABILITIES": "video"})
     assert isinstance(await world.start(pod, cdi_variants=True), ContainerState)
-    steps = await tracerecorder.list_steps(world.store, uid=_UID)
+    steps = await tracerecorder.list_steps(world.store, _ABOUT)
     resolved = next(step for step in steps if step.reason == "EditsResolved")
     assert resolved.facts["mounts"] == [f"/usr/lib/libnvidia-encode.so.{_DRIVER}"]
 

@@ -149,7 +149,7 @@ class World:
             await self.plugin.was_asked.wait()
 
     async def reasons(self, pod: core.Pod) -> list[str]:
-        return [step.reason for step in await tracerecorder.list_steps(self.store, uid=pod.metadata.uid)]
+        return [step.reason for step in await tracerecorder.list_steps(self.store, tracerecorder.reference(pod))]
 
     async def free(self) -> int:
         """Return how many devices a new pod can have: asked of the books by asking for one more each time."""

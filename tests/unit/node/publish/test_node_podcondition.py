@@ -131,7 +131,7 @@ async def test_a_running_pod_is_marked_and_warned_and_unmarked_again(node: Node)
         assert [item.type for item in marked.status.conditions] == ["Ready", plan.CONDITION]
         node.judge(health.Verdict())
         await node.until_pod("train", lambda found: found is not None and found.status == "True")
-    steps = await tracerecorder.list_steps(node.store, uid=pod.metadata.uid)
+    steps = await tracerecorder.list_steps(node.store, tracerecorder.reference(pod))
     assert [(step.reason, step.is_warning) for step in steps] == [("GPUUnhealthy", True), ("GPURecovered", False)]
     assert "GPU-a" in steps[0].message
     assert steps[0].facts["gpus"] == [{"gpu": "GPU-a", "reason": "XID79"}]
@@ -156,7 +156,7 @@ async def test_an_agent_that_starts_anew_marks_nothing_twice(node: Node) -> None
     async with node.agent():
         node.judge(health.Verdict())
         await node.until_pod("train", lambda found: found is not None and found.status == "True")
-    steps = await tracerecorder.list_steps(node.store, uid=pod.metadata.uid)
+    steps = await tracerecorder.list_steps(node.store, tracerecorder.reference(pod))
     assert [step.reason for step in steps] == ["GPUUnhealthy", "GPURecovered"]
     assert mark(marked) is not None
 

@@ -54,7 +54,10 @@ class Moody:
         return sorted(found, key=lambda event: event.first_timestamp or "")
 
     async def reasons(self) -> list[str]:
-        return [step.message for step in await tracerecorder.list_steps(self.inner, name=NODE, kind="Node")]
+        return [
+            step.message
+            for step in await tracerecorder.list_steps(self.inner, core.ObjectReference(kind="Node", name=NODE))
+        ]
 
 
 def change(number: int, *, is_healthy: bool = False) -> health.Change:

@@ -103,7 +103,8 @@ class Node:
         async with asyncio.timeout(PATIENCE_S):
             async for change in self.store.watch(core.Event):
                 assert change.kind is ChangeKind.ADDED
-                steps = await tracerecorder.list_steps(self.store, uid=uid)
+                steps = await tracerecorder.list_steps(self.store, change.object.involved_object)
+                steps = steps if change.object.involved_object.uid == uid else ()
                 if check([step.reason for step in steps]):
                     return in_order(steps)
         raise AssertionError("a watch does not end")
@@ -250,7 +251,7 @@ async def test_pods_without_our_devices_are_none_of_its_business(node: Node) -> 
         agent.part.told(call())
         agent.hold("GPU-a")
         await node.until(pod.metadata.uid, has("DevicesAllocated"))
-    assert await tracerecorder.list_steps(node.store, uid=web.metadata.uid) == ()
+    assert await tracerecorder.list_steps(node.store, tracerecorder.reference(web)) == ()
 
 
 class Refusing(MemoryStore):
@@ -273,7 +274,7 @@ async def test_steps_wait_for_a_store_that_is_away(tmp_path: Path) -> None:
         agent.part.told(call())
         agent.hold("GPU-a")
         await node.tell(pod, containerID="containerd://c0", state=ended("c0"))
-        assert await tracerecorder.list_steps(store, uid=pod.metadata.uid) == ()
+        assert await tracerecorder.list_steps(store, tracerecorder.reference(pod)) == ()
         store.is_away = False
         steps = await node.until(pod.metadata.uid, has("ContainerEnded"))
     assert [step.reason for step in steps] == [*START, "ContainerEnded"]

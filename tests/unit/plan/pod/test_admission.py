@@ -309,3 +309,26 @@ def test_a_nul_is_refused_wherever_it_stands(more: dict[str, Any], path: str) ->
     assert any(
         problem.startswith(f"{path}: Invalid value: ") and "NUL" in problem for problem in _problems(_pod(**more))
     )
+
+
+@pytest.mark.parametrize(
+    ("part", "name"),
+    [
+        ("annotations", "fairlead.dev/devices"),
+        ("annotations", "fairlead.dev/step"),
+        ("annotations", "deep.fairlead.dev/x"),
+        ("labels", "fairlead.dev/home"),
+    ],
+)
+def test_names_of_ours_are_refused_from_outside(part: str, name: str) -> None:
+    pod = msgspec.structs.replace(_pod(), metadata=msgspec.convert({"name": "p", part: {name: "x"}}, meta.ObjectMeta))
+    with pytest.raises(errors.Denied) as refused:
+        admission.admit(pod)
+    assert refused.value.reason == "NameReserved"
+    assert f"metadata.{part}[{name}]" in refused.value.message
+
+
+def test_names_that_only_look_like_ours_are_taken() -> None:
+    notes = {"fairlead.dev": "1", "notfairlead.dev/x": "1", "example.com/fairlead.dev": "1", "fairlead.dev.io/x": "1"}
+    pod = msgspec.structs.replace(_pod(), metadata=meta.ObjectMeta(name="p", annotations=notes, labels={"app": "x"}))
+    assert admission.admit(pod).metadata.annotations == notes

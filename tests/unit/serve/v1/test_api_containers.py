@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import httpx
@@ -296,3 +297,27 @@ async def test_exec_needs_a_running_container(api: httpx.AsyncClient, world: Wor
     with pytest.raises(errors.Conflict) as caught:
         await enginepods.find_running(world.engine, await world.pod(name), "demo")
     assert caught.value.reason == "ContainerNotRunning"
+
+
+_FORGED = {"fairlead.dev/devices": '{"nvidia.com/gpu":["GPU-forged"]}'}
+
+
+@pytest.mark.parametrize("part", ["labels", "annotations"])
+async def test_a_manifest_with_names_of_ours_is_refused(api: httpx.AsyncClient, world: World, part: str) -> None:
+    item = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", part: _FORGED}}
+    item["spec"] = {"containers": [{"name": "main", "image": "a"}]}
+    answer = await api.post("/v1/pods", content=json.dumps(item))
+    assert (answer.status_code, answer.json()["reason"]) == (403, "NameReserved")
+    assert (await world.store.list(core.Pod)).items == ()
+
+
+async def test_a_request_with_labels_of_ours_is_refused(api: httpx.AsyncClient, world: World) -> None:
+    answer = await api.post("/v1/containers", json={"image": "a", "labels": _FORGED})
+    assert (answer.status_code, answer.json()["reason"]) == (403, "NameReserved")
+    assert (await world.store.list(core.Pod)).items == ()
+
+
+async def test_a_quota_with_names_of_ours_is_refused(api: httpx.AsyncClient) -> None:
+    item = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "annotations": _FORGED}}
+    answer = await api.put("/v1/quotas", content=json.dumps(item))
+    assert (answer.status_code, answer.json()["reason"]) == (403, "NameReserved")

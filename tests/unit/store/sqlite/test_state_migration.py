@@ -41,7 +41,7 @@ async def test_objects_and_history_of_the_old_schema_are_all_there(old: Path) ->
     with sqlite.SQLiteStore(old) as store:
         pods = await store.list(core.Pod)
         assert [pod.metadata.name for pod in pods.items] == ["alpha", "beta"]
-        steps = await tracerecorder.list_steps(store, uid=pods.items[1].metadata.uid)
+        steps = await tracerecorder.list_steps(store, tracerecorder.reference(pods.items[1]))
         assert [step.message for step in steps] == ["step 0 of beta", "step 1 of beta", "step 2 of beta"]
         async with contextlib.aclosing(store.watch(core.Pod, since="1")) as changes:  # type: ignore[type-var]
             assert (await anext(changes)).object.metadata.name == "alpha"

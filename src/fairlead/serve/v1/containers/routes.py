@@ -198,10 +198,11 @@ async def trace_container(
     """Return what every layer recorded, from the silicon to the process's end, in order."""
     pod = await find_pod(services.store, name, namespace)
     wanted = container_name(pod, container) if container else ""
-    steps = trace.with_acceptance(await tracerecorder.list_steps(services.store, uid=pod.metadata.uid), pod)
+    steps = trace.with_acceptance(await tracerecorder.list_steps(services.store, tracerecorder.reference(pod)), pod)
     steps = trace.with_statuses(steps, pod)
     node = pod.spec.node_name
-    before = await tracerecorder.list_steps(services.store, name=node, kind="Node") if node else ()
+    about = core.ObjectReference(kind="Node", name=node)
+    before = await tracerecorder.list_steps(services.store, about) if node else ()
     has_devices = bool(podstate.asked_devices(pod, wanted))
     if wanted:
         steps = tuple(step for step in steps if step.facts.get("container", wanted) == wanted)
@@ -218,7 +219,7 @@ async def explain_container(services: Dependencies, name: Name, namespace: Names
     """Return why it waits, failed or runs where it does, from the latest step that tells."""
     pod = await find_pod(services.store, name, namespace)
     shown = view.container_view(pod)
-    step = trace.find_why(await tracerecorder.list_steps(services.store, uid=pod.metadata.uid))
+    step = trace.find_why(await tracerecorder.list_steps(services.store, tracerecorder.reference(pod)))
     own = ": ".join(part for part in (shown.reason, shown.message) if part)
     waits = f'no scheduler named "{pod.spec.scheduler_name}" has looked at it yet' if not pod.spec.node_name else ""
     return view.Explanation(
