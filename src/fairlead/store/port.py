@@ -142,3 +142,7 @@ class Admitter(Protocol):
         Raises: as `Store.create`; whatever `check` raises.
         """
         ...
+
+
+class AdmittingStore(Store, Admitter, Protocol):
+    """A store that admits pods itself, because no API server does."""

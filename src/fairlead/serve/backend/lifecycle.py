@@ -5,11 +5,9 @@ Nothing here starts or stops a process: the node's kubelet does, when it sees th
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import time
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass
 
 import msgspec
 
@@ -17,20 +15,16 @@ from fairlead import errors
 from fairlead.model.step import TraceStep
 from fairlead.plan.pod import admission, podstate, quota
 from fairlead.serve.backend import pods
-from fairlead.store import subresource, tracerecorder
-from fairlead.store.port import Selector, Store
+from fairlead.store import retry, subresource, tracerecorder
+from fairlead.store.port import AdmittingStore, Reader, Store
 from fairlead.wire.kubernetes import core, meta, names
-
-_ATTEMPTS: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalLifecycle:
     """A `port.Lifecycle` whose kubelet knows our mark of a stop and whose admission is ours."""
 
-    store: Store
-    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held from the look at a namespace's quotas until the pod that they let in is stored."""
+    store: AdmittingStore
 
     async def submit(self, pod: core.Pod, *, makes_namespace: bool = False) -> core.Pod:
         """See `port.Lifecycle.submit`; records that the pod was accepted."""
@@ -41,9 +35,7 @@ class LocalLifecycle:
         # Taken before the pod can be seen: the scheduler may be done with it before `create` returns here.
         accepted_at = time.time()
         try:
-            async with self._lock:
-                await _check_quotas(self.store, admitted)
-                created = await self.store.create(admitted)
+            created = await self.store.create_checked(admitted, lambda seen: _check_quotas(seen, admitted))
         except errors.Conflict as error:
             raise _taken(pod, error) from error
         devices = podstate.asked_devices(created)
@@ -68,14 +60,28 @@ class LocalLifecycle:
 
         Raises: Conflict: others kept changing the pod.
         """
-        for _ in range(_ATTEMPTS):
-            pod = await pods.find_pod(self.store, name, namespace)
+
+        def mark(pod: core.Pod) -> core.Pod | None:
             if podstate.is_final(pod):
-                return pod
-            with contextlib.suppress(errors.Conflict):
-                return await self._mark_stopped(pod, grace_s)
-        message = f'container "{name}" changed {_ATTEMPTS} times while it was to be stopped'
-        raise errors.Conflict(message, reason="StaleVersion", hint="ask again")
+                return None
+            notes = {**pod.metadata.annotations, names.STOP: f"{time.time():.3f}"}
+            if grace_s is not None:
+                notes[names.STOP_GRACE] = str(grace_s)
+            about = msgspec.structs.replace(pod.metadata, annotations=notes)
+            return msgspec.structs.replace(pod, metadata=about)
+
+        try:
+            marked = await retry.change(self.store, core.Pod, name, mark, namespace=namespace)
+        except errors.NotFound as error:
+            raise pods.not_found(name, namespace) from error
+        if marked.spec.node_name or podstate.is_final(marked):
+            return marked
+        ended = core.PodStatus(phase="Failed", reason="Stopped", message="stopped before any node took it")
+        # Written with the version just made: a scheduler that binds meanwhile wins, and its kubelet honours the mark.
+        try:
+            return await self.store.update_status(msgspec.structs.replace(marked, status=ended))
+        except errors.Conflict:
+            return await self.stop(name, namespace, grace_s=grace_s)
 
     async def remove(self, name: str, namespace: str, *, grace_s: int | None) -> core.Pod:
         """See `port.Lifecycle.remove`.
@@ -89,18 +95,6 @@ class LocalLifecycle:
         await _delete(self.store, pod, grace_s)
         return pod
 
-    async def _mark_stopped(self, pod: core.Pod, grace_s: int | None) -> core.Pod:
-        notes = {**pod.metadata.annotations, names.STOP: f"{time.time():.3f}"}
-        if grace_s is not None:
-            notes[names.STOP_GRACE] = str(grace_s)
-        about = msgspec.structs.replace(pod.metadata, annotations=notes)
-        marked = await self.store.update(msgspec.structs.replace(pod, metadata=about))
-        if marked.spec.node_name:
-            return marked
-        ended = core.PodStatus(phase="Failed", reason="Stopped", message="stopped before any node took it")
-        # Written with the version just made: a scheduler that binds meanwhile wins, and its kubelet honours the mark.
-        return await self.store.update_status(msgspec.structs.replace(marked, status=ended))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterLifecycle:
@@ -111,6 +105,7 @@ class ClusterLifecycle:
 
     async def submit(self, pod: core.Pod, *, makes_namespace: bool = False) -> core.Pod:  # noqa: ARG002 the administrator's
         """See `port.Lifecycle.submit`; the server says where the namespace is missing."""
+        admission.refuse_own_names(pod)
         try:
             return await self.store.create(pod)
         except errors.Conflict as error:
@@ -142,10 +137,11 @@ def _taken(pod: core.Pod, error: errors.Conflict) -> errors.Conflict:
     return errors.Conflict(message, reason=error.reason, hint=hint)
 
 
-async def _check_quotas(store: Store, pod: core.Pod) -> None:
-    beside = Selector(namespace=pod.metadata.namespace)
-    if quotas := (await store.list(core.ResourceQuota, beside)).items:
-        quota.check(pod, quotas, (await store.list(core.Pod, beside)).items)
+def _check_quotas(seen: Reader, pod: core.Pod) -> None:
+    """Refuse a pod that goes beyond a quota, from inside the transaction that stores it."""
+    namespace = pod.metadata.namespace
+    if quotas := seen.list(core.ResourceQuota, namespace):
+        quota.check(pod, quotas, seen.list(core.Pod, namespace))
 
 
 async def ensure_namespace(store: Store, name: str) -> None:

@@ -17,7 +17,7 @@ from fairlead.model.gpu import GPU, Inventory
 from fairlead.plan.pod import podstate
 from fairlead.serve.backend import devicechange, enginepods, hardware, lifecycle, port
 from fairlead.silicon.port import Faults
-from fairlead.store.port import Selector, Store
+from fairlead.store.port import AdmittingStore, Selector, Store
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
 
@@ -43,7 +43,7 @@ async def dial(state: ContainerState, number: int) -> netns.Connection:
 
 def backend(
     *,
-    store: Store,
+    store: AdmittingStore,
     engine: EngineAndImages,
     node: str,
     scan: Callable[[], Inventory],

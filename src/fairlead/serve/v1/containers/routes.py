@@ -221,11 +221,12 @@ async def explain_container(services: Dependencies, name: Name, namespace: Names
     shown = view.container_view(pod)
     step = trace.find_why(await tracerecorder.list_steps(services.store, tracerecorder.reference(pod)))
     own = ": ".join(part for part in (shown.reason, shown.message) if part)
+    told = "" if step is None else f"{step.message} (says an event of {step.teller})" if step.teller else step.message
     waits = f'no scheduler named "{pod.spec.scheduler_name}" has looked at it yet' if not pod.spec.node_name else ""
     return view.Explanation(
         name=name,
         state=shown.state,
-        summary=own or (step.message if step else waits) or f"{shown.state} on {shown.node}",
+        summary=own or told or waits or f"{shown.state} on {shown.node}",
         reason=shown.reason or (step.reason if step else ""),
         facts=dict(step.facts) if step else {},
         at=step.at if step else None,
