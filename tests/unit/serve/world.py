@@ -112,6 +112,8 @@ class World:
             ),
         )
         self._starting: dict[str, asyncio.Task[None]] = {}
+        self._granted: dict[str, list[str]] = {}
+        """By pod."""
 
     async def pod(self, name: str, namespace: str = "default") -> core.Pod:
         return await self.store.get(core.Pod, name, namespace)
@@ -156,10 +158,7 @@ class World:
     async def _free(self) -> list[str]:
         pods = (await self.store.list(core.Pod)).items
         taken = {
-            device
-            for pod in pods
-            if not podstate.is_final(pod)
-            for device in podstate.granted_devices(pod).get(RESOURCE, ())
+            device for pod in pods if not podstate.is_final(pod) for device in self._granted.get(pod.metadata.uid, ())
         }
         return [f"GPU-{index}" for index in range(GPU_COUNT) if f"GPU-{index}" not in taken]
 
@@ -178,14 +177,8 @@ class World:
                 status = msgspec.structs.replace(pod.status, conditions=(condition,))
                 await self.store.update_status(msgspec.structs.replace(pod, status=status))
             return
-        notes = {**pod.metadata.annotations}
-        if wanted:
-            notes[names.DEVICES] = msgspec.json.encode({RESOURCE: free[:wanted]}).decode()
-        bound = msgspec.structs.replace(
-            pod,
-            metadata=msgspec.structs.replace(pod.metadata, annotations=notes),
-            spec=msgspec.structs.replace(pod.spec, node_name=NODE),
-        )
+        self._granted[pod.metadata.uid] = free[:wanted]
+        bound = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=NODE))
         await self.store.update(bound)
         facts = {"nodes": [{"name": NODE, "fits": True, "score": 10, "why": []}]}
         await tracerecorder.record(self.store, about, _step("scheduler", "Scheduled", f"placed on {NODE}", facts))
@@ -276,7 +269,10 @@ class World:
                 fresh = await self.pod(pod.metadata.name, pod.metadata.namespace)
                 if fresh.metadata.uid != pod.metadata.uid or (only_before and podstate.is_final(fresh)):
                     return
-                await self.store.update_status(msgspec.structs.replace(fresh, status=status))
+                granted = {RESOURCE: self._granted.get(pod.metadata.uid, [])}
+                held = {one.name: granted for one in status.container_statuses}
+                told = podstate.with_devices(status, fresh.status, held)
+                await self.store.update_status(msgspec.structs.replace(fresh, status=told))
                 return
 
     async def _stop(self, pod: core.Pod) -> None:

@@ -9,11 +9,10 @@ again. A device given this way stays the container's through restarts; one that 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -27,15 +26,14 @@ from fairlead.node.kubelet.devicemanager import DeviceManager
 from fairlead.node.kubelet.runtime import grants_of
 from fairlead.node.trace import steps
 from fairlead.plan.audit import GrantedNode
+from fairlead.plan.pod import podstate
+from fairlead.store import retry
 from fairlead.store.port import Store
 from fairlead.wire.kubelet import deviceplugin
 from fairlead.wire.kubernetes import core, devicechange, names
 from fairlead_cdi import directory
 
-_TRIES: Final = 8
 Outcome = attach.Outcome
-Devices = Mapping[str, tuple[str, ...]]
-"""Resource to the ids of its devices."""
 
 
 class Keep(Protocol):
@@ -87,9 +85,9 @@ class Attachments:
             change = devicechange.parse(text)
         except errors.ProtocolError as error:
             telemetry.log.warning("device change not readable", pod=pod.metadata.name, error=error.message)
-            return await self._settle(pod, {})
+            return await self._settle(pod)
         if self._done.get(pod.metadata.uid) == change.id:
-            return await self._settle(pod, {})
+            return await self._settle(pod)
         started = time.monotonic()
         try:
             outcome = await self._change(pod, change, states)
@@ -99,12 +97,7 @@ class Attachments:
         await self._keep(pod, step)
         self._done[pod.metadata.uid] = change.id
         telemetry.crash_point("kubelet.before-settle")
-        held = {
-            grant.resource: grant.device_ids
-            for grant in self._devices.held(pod.metadata.uid)
-            if grant.container == change.container
-        }
-        return await self._settle(pod, {change.container: held})
+        return await self._settle(pod)
 
     async def _change(self, pod: core.Pod, change: devicechange.Change, states: Sequence[ContainerState]) -> Outcome:
         pid = _pid(change.container, states)
@@ -156,36 +149,21 @@ class Attachments:
 
         return await asyncio.to_thread(read)
 
-    async def _settle(self, pod: core.Pod, now: Mapping[str, Devices]) -> core.Pod:
-        """Remove the wish and write down what is held now."""
-        held: dict[str, list[str]] = {}
-        for grant in self._devices.held(pod.metadata.uid):
-            held.setdefault(grant.resource, []).extend(grant.device_ids)
+    async def _settle(self, pod: core.Pod) -> core.Pod:
+        """Remove the wish; what is held now is said in the pod's status, by the worker's next report."""
 
-        def settled(notes: Mapping[str, str]) -> dict[str, str]:
-            left = {key: value for key, value in notes.items() if key != names.DEVICE_CHANGE}
-            if not now:
-                return left
-            known = {**devices_now(notes), **now}
-            text = msgspec.json.encode(known).decode()
-            unique = {resource: list(dict.fromkeys(ids)) for resource, ids in held.items()}
-            return left | {names.DEVICES_NOW: text, names.DEVICES: msgspec.json.encode(unique).decode()}
+        def settled(fresh: core.Pod) -> core.Pod | None:
+            notes = {key: value for key, value in fresh.metadata.annotations.items() if key != names.DEVICE_CHANGE}
+            about = msgspec.structs.replace(fresh.metadata, annotations=notes)
+            is_same = fresh.metadata.uid == pod.metadata.uid
+            return msgspec.structs.replace(fresh, metadata=about) if is_same else None
 
-        return await self._annotate(pod, settled)
-
-    async def _annotate(self, pod: core.Pod, edit: Callable[[Mapping[str, str]], dict[str, str]]) -> core.Pod:
-        for _ in range(_TRIES):
-            with contextlib.suppress(errors.Conflict):
-                try:
-                    fresh = await self._store.get(core.Pod, pod.metadata.name, pod.metadata.namespace)
-                except errors.NotFound:
-                    return pod
-                if fresh.metadata.uid != pod.metadata.uid:
-                    return pod
-                about = msgspec.structs.replace(fresh.metadata, annotations=edit(fresh.metadata.annotations))
-                return await self._store.update(msgspec.structs.replace(fresh, metadata=about))
-        message = f'pod "{pod.metadata.name}" changed {_TRIES} times while its devices were written down'
-        raise errors.Unavailable(message, reason="StaleVersion", hint="it is tried again")
+        about = pod.metadata
+        try:
+            written = await retry.change(self._store, core.Pod, about.name, settled, namespace=about.namespace)
+        except errors.NotFound:
+            return pod
+        return written if written.metadata.uid == about.uid else pod
 
 
 def _pid(container: str, states: Sequence[ContainerState]) -> int:
@@ -204,25 +182,21 @@ def _nodes(grants: Sequence[Grant], registry: directory.Registry) -> tuple[Grant
     return (*by_name, *by_path)
 
 
-def grants_now(state: ContainerState, changed: Mapping[str, Mapping[str, Devices]]) -> tuple[Grant, ...]:
-    """Return what a container holds by its labels, or, where its devices were changed since, by its pod's annotation.
+def grants_now(state: ContainerState, pods: Mapping[str, core.Pod]) -> tuple[Grant, ...]:
+    """Return what a container holds: what its pod's status says, or its own labels where that says nothing.
 
-    Args: changed: of each pod's uid, what `devices_now` says.
+    Devices are changed after the start of a container, whose labels stay. Of one that gave all of them back the labels
+    count again: too much is held rather than too little.
+    Args: pods: by uid.
     """
     labels = state.labels
     uid, name = labels.get(names.POD_UID, ""), labels.get(names.CONTAINER_NAME, "")
-    now = changed.get(uid, {}).get(name)
-    if now is None:
+    found = pods.get(uid, core.Pod()).status
+    statuses = (*found.container_statuses, *found.init_container_statuses)
+    now = next((podstate.container_devices(one) for one in statuses if one.name == name), {})
+    if not now:
         return grants_of(state)
     return tuple(
         Grant(pod_uid=uid, container=name, resource=resource, device_ids=ids, response=b"")
         for resource, ids in sorted(now.items())
     )
-
-
-def devices_now(notes: Mapping[str, str]) -> dict[str, Devices]:
-    """Return what containers hold whose devices were changed after their start, by container and resource."""
-    with contextlib.suppress(msgspec.MsgspecError):
-        found = msgspec.json.decode(notes.get(names.DEVICES_NOW, "{}"), type=dict[str, dict[str, tuple[str, ...]]])
-        return {**found}
-    return {}

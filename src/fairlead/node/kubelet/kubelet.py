@@ -33,7 +33,7 @@ from fairlead.node.kubelet import (
 )
 from fairlead.node.kubelet.devicemanager import Choice, DeviceManager, device_requests
 from fairlead.node.kubelet.runtime import Runtime
-from fairlead.plan.pod import podsync
+from fairlead.plan.pod import podstate, podsync
 from fairlead.settings import Settings
 from fairlead.store.port import ChangeKind, Selector, Store
 from fairlead.wire.kubernetes import core, names
@@ -140,9 +140,9 @@ class Kubelet:
     async def _restore(self) -> None:
         """Rebuild the books: what containers' labels say, and what their pods say of devices changed since."""
         listing = await self._store.list(core.Pod, Selector(fields={"spec.nodeName": self._node}))
-        changed = {pod.metadata.uid: attachment.devices_now(pod.metadata.annotations) for pod in listing.items}
+        pods = {pod.metadata.uid: pod for pod in listing.items}
         alive = [state for state in self._books.states.values() if state.phase is not ContainerPhase.EXITED]
-        self._devices.restore(tuple(grant for state in alive for grant in attachment.grants_now(state, changed)))
+        self._devices.restore(tuple(grant for state in alive for grant in attachment.grants_now(state, pods)))
 
     # what changes
 
@@ -336,7 +336,7 @@ class Kubelet:
             await self._runtime.record_choice(pod, container, choice)
 
         try:
-            grants = await self._devices.allocate(pod, record)
+            await self._devices.allocate(pod, record)
         except errors.FairleadError as error:
             if error.reason == "StateWriteFailed" or self._may_come_back(pod, error):
                 raise
@@ -346,8 +346,6 @@ class Kubelet:
             return False
         self._books.unanswered.pop(pod.metadata.uid, None)
         telemetry.crash_point("kubelet.after-admit")
-        if grants and names.DEVICES not in pod.metadata.annotations:
-            await self._annotate(pod, {grant.resource: list(grant.device_ids) for grant in grants})
         # It may have been deleted while its plugin was asked: then nothing of it is to start.
         known = self._books.pods.get(pod.metadata.uid)
         return known is not None and known.metadata.deletion_timestamp is None
@@ -365,15 +363,6 @@ class Kubelet:
     def _has_orphans(self) -> bool:
         """Tell whether pods that are no longer in the store still hold devices."""
         return bool(self._devices.holders() - self._books.pods.keys())
-
-    async def _annotate(self, pod: core.Pod, devices: dict[str, list[str]]) -> None:
-        text = msgspec.json.encode(devices).decode()
-        with contextlib.suppress(errors.Conflict, errors.NotFound):
-            fresh = await self._store.get(core.Pod, pod.metadata.name, pod.metadata.namespace)
-            notes = {**fresh.metadata.annotations, names.DEVICES: text}
-            changed = msgspec.structs.replace(fresh.metadata, annotations=notes)
-            seen = self._books.pods.get(pod.metadata.uid)
-            self._take_over(seen, await self._store.update(msgspec.structs.replace(fresh, metadata=changed)))
 
     async def _reject(self, pod: core.Pod, error: errors.FairleadError) -> None:
         text = errors.sentence(error)
@@ -408,9 +397,17 @@ class Kubelet:
             )
 
     async def _report(self, pod: core.Pod, plan: podsync.Plan) -> None:
-        status = self._faults.marked(pod.metadata.uid, plan.status)
+        held = None if plan.is_over else self._held(pod.metadata.uid)
+        status = self._faults.marked(pod.metadata.uid, podstate.with_devices(plan.status, pod.status, held))
         if status != pod.status and not plan.forget:
             await self._write(pod, status)
+
+    def _held(self, uid: str) -> dict[str, dict[str, tuple[str, ...]]]:
+        """Return what a pod's containers hold, by container and resource."""
+        held: dict[str, dict[str, tuple[str, ...]]] = {}
+        for grant in self._devices.held(uid):
+            held.setdefault(grant.container, {})[grant.resource] = grant.device_ids
+        return held
 
     async def _write(self, pod: core.Pod, status: core.PodStatus) -> None:
         with contextlib.suppress(errors.NotFound):

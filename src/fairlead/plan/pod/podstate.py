@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -78,11 +78,44 @@ def asked_devices(pod: core.Pod, container: str = "") -> dict[str, int]:
 
 
 def granted_devices(pod: core.Pod) -> dict[str, tuple[str, ...]]:
-    """Return the device ids the node granted; empty before that, and for an annotation nobody of us wrote."""
-    text = pod.metadata.annotations.get(names.DEVICES)
-    if text is None:
-        return {}
-    try:
-        return msgspec.json.decode(text, type=dict[str, tuple[str, ...]])
-    except msgspec.MsgspecError:
-        return {}
+    """Return the device ids that the node's kubelet granted, by resource; its word in the status alone counts."""
+    found: dict[str, dict[str, None]] = {}
+    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        for resource, ids in container_devices(status).items():
+            found.setdefault(resource, {}).update(dict.fromkeys(ids))
+    return {resource: tuple(ids) for resource, ids in found.items()}
+
+
+def container_devices(status: core.ContainerStatus) -> dict[str, tuple[str, ...]]:
+    """Return the device ids that one container was given, by resource."""
+    return {
+        one.name: tuple(device.resource_id for device in one.resources) for one in status.allocated_resources_status
+    }
+
+
+def with_devices(
+    status: core.PodStatus, old: core.PodStatus, held: Mapping[str, Mapping[str, Sequence[str]]] | None
+) -> core.PodStatus:
+    """Return the status with what each container holds.
+
+    Args:    old: the status as it stands.
+             held: by container and resource; None: the pod is over, what it had at last stays written.
+    """
+    before = {one.name: one for one in (*old.init_container_statuses, *old.container_statuses)}
+
+    def told(one: core.ContainerStatus) -> core.ContainerStatus:
+        if held is None:
+            kept = before[one.name].allocated_resources_status if one.name in before else ()
+        else:
+            kept = tuple(_resource(name, ids) for name, ids in sorted(held.get(one.name, {}).items()) if ids)
+        return msgspec.structs.replace(one, allocated_resources_status=kept)
+
+    return msgspec.structs.replace(
+        status,
+        container_statuses=tuple(map(told, status.container_statuses)),
+        init_container_statuses=tuple(map(told, status.init_container_statuses)),
+    )
+
+
+def _resource(name: str, ids: Sequence[str]) -> core.ResourceStatus:
+    return core.ResourceStatus(name=name, resources=tuple(core.ResourceHealth(resource_id=one) for one in ids))

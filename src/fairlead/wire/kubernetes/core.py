@@ -208,6 +208,21 @@ class ContainerStateUnion(Wire, frozen=True):
     terminated: ContainerStateTerminated | None = None
 
 
+class ResourceHealth(Wire, frozen=True):
+    """One device of a resource."""
+
+    resource_id: str = msgspec.field(name="resourceID")
+    """Id of the device, as its plugin advertises it."""
+
+
+class ResourceStatus(Wire, frozen=True):
+    """The devices of one resource that a container was given."""
+
+    name: str
+    """The resource, `nvidia.com/gpu`."""
+    resources: tuple[ResourceHealth, ...] = ()
+
+
 class ContainerStatus(Wire, frozen=True):
     """What became of one container."""
 
@@ -219,6 +234,8 @@ class ContainerStatus(Wire, frozen=True):
     image: str = ""
     container_id: str = msgspec.field(default="", name="containerID")
     started: bool | None = None
+    allocated_resources_status: tuple[ResourceStatus, ...] = ()
+    """What its kubelet gave it; a real one says so with the feature gate ResourceHealthStatus."""
 
 
 class PodStatus(Wire, frozen=True):

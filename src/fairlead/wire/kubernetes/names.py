@@ -29,15 +29,12 @@ NODE: Final = "fairlead.dev/node"
 HOME: Final = "fairlead.dev/home"
 """Unique id of the state folder whose container it is."""
 
-# labels of an engine's container and annotations of its pod
 DEVICES: Final = "fairlead.dev/devices"
 """JSON, resource to the ids of the devices that its node's kubelet granted."""
 
 # annotations of a pod
 DEVICE_CHANGE: Final = "fairlead.dev/device-change"
 """JSON of `devicechange.Change`: a device to be given to a running container, or taken; its kubelet removes it."""
-DEVICES_NOW: Final = "fairlead.dev/devices-now"
-"""JSON, container to resource to ids: what containers hold whose devices were changed after their start."""
 STOP: Final = "fairlead.dev/stop"
 """Unix time at which somebody asked to stop it; the pod itself stays for ps and trace."""
 STOP_GRACE: Final = "fairlead.dev/stop-grace"

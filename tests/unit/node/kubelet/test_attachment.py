@@ -24,6 +24,7 @@ from fairlead.node.kubelet.attachment import Attachments
 from fairlead.node.kubelet.checkpoint import Checkpoint, Grant
 from fairlead.node.kubelet.devicemanager import Choice, DeviceManager
 from fairlead.plan.audit import GrantedNode
+from fairlead.plan.pod import podstate
 from fairlead.store.embedded.memory import MemoryStore
 from fairlead.wire.kubelet import deviceplugin
 from fairlead.wire.kubernetes import core, devicechange, meta, names
@@ -212,9 +213,6 @@ async def test_a_free_gpu_is_given_and_the_books_the_pod_and_the_trace_say_so(no
     assert step.reason == "Attached"
     assert node.hands.done == [("attach", ("/dev/gpu1",))]  # the control node it has already
     assert node.held(pod) == ("g0", "g1")
-    notes = (await node.fresh(pod)).metadata.annotations
-    assert json.loads(notes[names.DEVICES]) == {RESOURCE: ["g0", "g1"]}
-    assert json.loads(notes[names.DEVICES_NOW]) == {"main": {RESOURCE: ["g0", "g1"]}}
 
 
 async def test_a_container_without_any_is_given_the_control_node_too(node: Node) -> None:
@@ -324,15 +322,25 @@ async def test_a_kill_between_books_and_kernel_leaves_it_held_and_the_wish_is_fi
     assert node.hands.done == [("attach", ("/dev/ctl", "/dev/gpu0", "/dev/gpu1"))]
 
 
-async def test_books_that_are_lost_are_made_again_from_what_the_pod_says(node: Node) -> None:
+async def test_books_that_are_lost_are_made_again_from_what_the_pods_status_says(node: Node) -> None:
     pod = await node.run("a", 1)
     await node.change(pod, "attach", "g2")
-    now = {pod.metadata.uid: attachment.devices_now((await node.fresh(pod)).metadata.annotations)}
-    (grant,) = attachment.grants_now(state(pod), now)
+    status = core.PodStatus(container_statuses=(core.ContainerStatus(name="main"),))
+    held = {"main": {RESOURCE: node.held(pod)}}
+    told = msgspec.structs.replace(pod, status=podstate.with_devices(status, pod.status, held))
+    (grant,) = attachment.grants_now(state(pod), {pod.metadata.uid: told})
     assert grant == Grant(
         pod_uid=pod.metadata.uid, container="main", resource=RESOURCE, device_ids=("g0", "g2"), response=b""
     )
     assert [one.device_ids for one in attachment.grants_now(state(pod), {})] == [("g0",)]
+    assert [one.device_ids for one in attachment.grants_now(state(pod), {pod.metadata.uid: pod})] == [("g0",)]
+
+
+async def test_a_forged_grant_on_the_pod_restores_nothing(node: Node) -> None:
+    pod = await node.run("a", 1)
+    notes = {"fairlead.dev/devices": '{"r":["g2"]}', "fairlead.dev/devices-now": '{"main":{"r":["g2"]}}'}
+    forged = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations=notes))
+    assert [one.device_ids for one in attachment.grants_now(state(pod), {pod.metadata.uid: forged})] == [("g0",)]
 
 
 async def test_a_plugin_that_answers_with_nothing_to_open_cannot_be_attached(node: Node) -> None:

@@ -20,6 +20,7 @@ from fairlead.engine.fake.engine import FakeEngine
 from fairlead.engine.port import ContainerPhase, ContainerSpec, ContainerState
 from fairlead.node.kubelet import checkpoint, endpoint, sandbox, spec
 from fairlead.node.kubelet.kubelet import Kubelet
+from fairlead.plan.pod import podstate
 from fairlead.store import tracerecorder
 from fairlead.store.embedded.memory import MemoryStore
 from fairlead.store.port import EVERYTHING, ChangeKind, Listing, Selector, T
@@ -206,7 +207,7 @@ async def test_a_pod_runs_to_its_end_with_its_devices_and_every_step_is_recorded
         over = await world.until_phase("train", "Succeeded")
         (state,) = await world.engine.list_containers({})
         assert b"DEVICES=g0,g1\n" in await _output(world, state.name)
-        assert over.metadata.annotations[names.DEVICES] == f'{{"{RESOURCE}":["g0","g1"]}}'
+        assert podstate.granted_devices(over) == {RESOURCE: ("g0", "g1")}
         reasons = await world.reasons(pod)
         order = ["DevicesChosen", "DevicesAllocated", "ContainerCreated", "ContainerStarted", "ContainerEnded"]
         assert [reason for reason in reasons if reason in order] == order

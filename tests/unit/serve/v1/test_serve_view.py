@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from fairlead.plan.pod import podstate
@@ -57,9 +58,23 @@ def test_exit_codes_count_only_once_all_has_ended() -> None:
     assert view.container_view(_pod("Failed", node="one", state=_OOM)).exit_code == 137
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"nvidia.com/gpu": 2}'])
-def test_an_annotation_nobody_of_us_wrote_grants_nothing(text: str) -> None:
-    assert podstate.granted_devices(_pod(notes={names.DEVICES: text})) == {}
+def test_a_forged_annotation_grants_nothing() -> None:
+    forged = _pod(notes={names.DEVICES: '{"nvidia.com/gpu":["GPU-forged"]}'})
+    assert podstate.granted_devices(forged) == {}
+    assert view.container_view(forged).devices == {}
+
+
+def test_devices_are_those_that_the_kubelet_says_in_the_status() -> None:
+    old = core.PodStatus(container_statuses=(core.ContainerStatus(name="a"), core.ContainerStatus(name="b")))
+    held: dict[str, dict[str, tuple[str, ...]]] = {
+        "a": {"nvidia.com/gpu": ("GPU-0", "GPU-1")},
+        "b": {"nvidia.com/gpu": ("GPU-1",), "x.com/nic": ()},
+    }
+    told = podstate.with_devices(old, old, held)
+    pod = msgspec.structs.replace(_pod(), status=told)
+    assert podstate.granted_devices(pod) == {"nvidia.com/gpu": ("GPU-0", "GPU-1")}
+    assert podstate.with_devices(old, told, None) == told
+    assert podstate.with_devices(told, told, {}) == old
 
 
 @pytest.mark.parametrize(
