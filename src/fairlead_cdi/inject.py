@@ -190,8 +190,9 @@ class _Editor:
     def _revoke(self, gone: Sequence[_Numbers], *, kept: Sequence[_Numbers]) -> list[dict[str, Any]]:
         """Take back the grants of nodes that go, unless a node that stays has the same numbers; a FIFO has none."""
         numbers = [item for item in gone if item not in kept and item[0] != "p"]
-        if not numbers:
-            return []
+        resources = oci.object_at(self._object("linux"), "resources", "linux.resources")
+        if not numbers or not oci.list_at(resources, "devices", "linux.resources.devices"):
+            return []  # no section is made for nothing: a second injection would differ from the first
         rules = self._list("linux", "resources", "devices")
         revoked = [rule for rule in rules if _is_grant(rule) and _numbers(rule) in numbers]
         rules[:] = [rule for rule in rules if rule not in revoked]

@@ -11,6 +11,7 @@ from fairlead_cdi import directory, emit, errors, inject, parse
 from fairlead_cdi import spec as cdi
 
 _FIFO = {"path": "/duv/x", "type": "p"}
+_NO_ACCESS = {"path": "/dev/x", "type": "c", "major": 1, "minor": 3, "permissions": "none"}
 REGRESSIONS: dict[str, bytes] = {
     "a second injection of a fifo made an empty list of rules": json.dumps(
         {
@@ -18,7 +19,14 @@ REGRESSIONS: dict[str, bytes] = {
             "kind": "vendor.com/gpu",
             "devices": [{"name": "gpu0", "containerEdits": {"deviceNodes": [_FIFO]}}],
         }
-    ).encode()
+    ).encode(),
+    "a second injection of a node without access made an empty list of rules": json.dumps(
+        {
+            "cdiVersion": "1.1.0",
+            "kind": "vendor.com/gpu",
+            "devices": [{"name": "gpu0", "containerEdits": {"deviceNodes": [_NO_ACCESS]}}],
+        }
+    ).encode(),
 }
 
 
