@@ -25,7 +25,7 @@ from typing import Final, ParamSpec
 from fairlead import errors, telemetry
 from fairlead.model.device import Device
 from fairlead.node import part
-from fairlead.node.cdi import specfiles
+from fairlead.node.cdi import specfile, specfiles
 from fairlead.node.deviceplugin import plugin as deviceplugin
 from fairlead.node.deviceplugin import podresources, registration
 from fairlead.node.engines import charlinks, runtimecheck
@@ -120,7 +120,7 @@ class _Agent:
         self.folder = registration.FolderWatch(settings.kubelet_folder)
         self.specs = specfiles.SpecFiles(
             settings.node.cdi_folder,
-            recipe=specfiles.allocation_recipe_of(settings.node),
+            recipe=specfile.allocation_recipe_of(settings.node),
             boot_id=running.read_running(settings.silicon.root).boot_id,
             stamping=settings.node.cdi_stamp,
             host_mount=settings.node.host_mount,

@@ -23,21 +23,12 @@ def open_silicon(chosen: settings.SiliconSettings, folder: Path) -> port.Silicon
     return composite.CompositeSilicon(
         [
             nvml.NVMLSilicon(
-                chosen.root, chosen.driver_root, call_timeout_s=chosen.call_timeout_s, search=search_of(chosen)
+                chosen.root, chosen.driver_root, call_timeout_s=chosen.call_timeout_s, search=driver.search_of(chosen)
             ),
             amd.AMDSilicon(chosen.root),
             intel.IntelSilicon(chosen.root),
         ]
     )
-
-
-def search_of(chosen: settings.SiliconSettings) -> driver.Search:
-    """Return where else the driver's files are, as the settings say."""
-    libraries, configs = (
-        tuple(Path(part) for part in text.split(":") if part.startswith("/"))
-        for text in (chosen.library_path, chosen.config_path)
-    )
-    return driver.Search(dev_root=chosen.dev_root, libraries=libraries, configs=configs)
 
 
 def root_of(chosen: settings.SiliconSettings, folder: Path) -> Path:

@@ -9,36 +9,20 @@ it was made in. Without devices there is no file, and the log says so once. The 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from fairlead import errors, files, settings, telemetry
+from fairlead import errors, telemetry
 from fairlead.model import cdikind
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import Inventory, Vendor
-from fairlead.plan.cdi import driverprofile, generate, hostpath, source
-from fairlead.wire.cdi import stamp, translate
-from fairlead_cdi import emit, parse
-from fairlead_cdi import errors as cdi_errors
-from fairlead_cdi import spec as cdi
+from fairlead.node.cdi import specfile
+from fairlead.plan.cdi import generate, hostpath, source
+from fairlead.wire.cdi import stamp
+from fairlead_cdi import emit
 
 PREFIX = "fairlead-"
 """Sets our files of the vendors' own kinds apart from those that a vendor's toolkit writes."""
-
-
-def recipe_of(chosen: settings.NodeSettings) -> generate.Recipe:
-    """Return what the settings say about this node's specs."""
-    return generate.Recipe(
-        profile=driverprofile.PROFILES[chosen.cdi_profile],
-        hook=generate.Hook(path=chosen.cdi_hook) if chosen.cdi_hook else None,
-        has_variants=chosen.cdi_variants,
-    )
-
-
-def allocation_recipe_of(chosen: settings.NodeSettings) -> generate.Recipe:
-    """Return what the settings say about the specs of what is allocated: of kinds that nobody else's file has."""
-    return dataclasses.replace(recipe_of(chosen), kinds=cdikind.ALLOCATED)
 
 
 class SpecFiles:
@@ -84,7 +68,7 @@ class SpecFiles:
         """
         seen = [hostpath.seen_by_host(driver, self._host_mount) for driver in drivers]
         made = generate.generate(inventory, seen, recipe=self.recipe)
-        return await self.keep(made, stamps_of(inventory, versions_of(drivers)))
+        return await self.keep(made, specfile.stamps_of(inventory, specfile.versions_of(drivers)))
 
     async def keep(self, made: generate.Generation, stamps: Mapping[Vendor, stamp.Stamp]) -> frozenset[str]:
         """Make the files say what was generated; see `ensure`. Args: stamps: as `stamps_of` gives them."""
@@ -97,21 +81,23 @@ class SpecFiles:
 
     def stale(self, boot_id: str, versions: Mapping[str, str]) -> tuple[str, ...]:
         """Return which of our files on disk are of another boot or driver, one line each."""
-        found = ((path, _read_stamp(path)) for path in map(self.path, self._kinds))
+        found = ((path, specfile.read_stamp(path)) for path in map(self.path, self._kinds))
         return tuple(
             f"{path} {why}" for path, mark in found if mark is not None for why in mark.staleness(boot_id, versions)
         )
 
     def _keep(self, made: generate.Generation, stamps: Mapping[Vendor, stamp.Stamp]) -> None:
-        marks = {spec.kind: stamp_for(spec.kind, self.recipe, stamps, boot_id=self._boot_id) for spec in made.specs}
+        marks = {
+            spec.kind: specfile.stamp_for(spec.kind, self.recipe, stamps, boot_id=self._boot_id) for spec in made.specs
+        }
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             for spec in made.specs:
-                if write_spec(self.path(spec.kind), spec, marks[spec.kind], stamping=self._stamping):
+                if specfile.write_spec(self.path(spec.kind), spec, marks[spec.kind], stamping=self._stamping):
                     self.written += 1
                     telemetry.log.info("cdi spec written", path=str(self.path(spec.kind)))
             for kind in self._kinds:
-                if kind not in marks and _unlink(self.path(kind)):
+                if kind not in marks and specfile.remove(self.path(kind)):
                     self.written += 1
                     telemetry.log.info("cdi spec removed", path=str(self.path(kind)))
         except OSError as error:
@@ -130,83 +116,6 @@ class SpecFiles:
         self.names = frozenset()
         for kind in self._kinds:
             try:
-                _unlink(self.path(kind))
+                specfile.remove(self.path(kind))
             except OSError as error:
                 telemetry.log.warning("cdi spec not removed", path=str(self.path(kind)), error=str(error))
-
-
-def versions_of(drivers: Iterable[DriverFiles]) -> dict[Vendor, str]:
-    """Return the versions of the drivers that tell theirs."""
-    return {driver.vendor: driver.version for driver in drivers if driver.version}
-
-
-def stamps_of(inventory: Inventory, versions: Mapping[Vendor, str]) -> dict[Vendor, stamp.Stamp]:
-    """Return what each vendor's specs are made from, but for the boot. Args: versions: of the drivers' files."""
-    cuda = {driver.vendor: driver.cuda_version for driver in inventory.drivers}
-    return {
-        vendor: stamp.Stamp(
-            driver=vendor.value,
-            version=versions.get(vendor, ""),
-            cuda=".".join(map(str, cuda.get(vendor) or ())),
-            gpus={
-                f"/dev/nvidia{gpu.minor}": (".".join(map(str, gpu.compute_capability or ())), gpu.brand or "")
-                for gpu in inventory.gpus
-                if gpu.vendor is vendor is Vendor.NVIDIA
-            },
-        )
-        for vendor in Vendor
-    }
-
-
-def stamp_for(kind: str, recipe: generate.Recipe, stamps: Mapping[Vendor, stamp.Stamp], *, boot_id: str) -> stamp.Stamp:
-    """Return the stamp of the spec of one kind."""
-    return dataclasses.replace(stamps[source.vendor_of(kind, recipe)], boot_id=boot_id)
-
-
-@translate.cdi_errors
-def write_spec(path: Path, spec: cdi.Spec, mark: stamp.Stamp, *, stamping: str) -> bool:
-    """Write a spec as JSON with its stamp; False: both were there already.
-
-    Raises: Unavailable: a write is refused.   OSError: what is there cannot be read.
-    """
-    shown = stamp.annotate(spec, mark) if stamping == "annotations" else spec
-    return write_bytes(path, emit.emit_json(shown), mark, stamping=stamping)
-
-
-def write_bytes(path: Path, data: bytes, mark: stamp.Stamp, *, stamping: str) -> bool:
-    """Write the bytes of a spec and, where it belongs beside them, its stamp. False, Raises: as `write_spec`."""
-    beside = stamp.beside(path)
-    # The stamp first: one of bytes that are not there yet says nothing, a spec without its stamp says too little.
-    wanted = {beside: stamp.emit_stamp(mark, data), path: data}
-    if stamping != "file":
-        del wanted[beside]
-        beside.unlink(missing_ok=True)
-    changed = {place: content for place, content in wanted.items() if _read(place) != content}
-    for place, content in changed.items():
-        files.write_atomic(place, content, durable=False)  # a reboot voids it with the rest of /run
-    return bool(changed)
-
-
-def _read_stamp(path: Path) -> stamp.Stamp | None:
-    """Return the stamp of one of our files, wherever it is; None: no file, no stamp, or no spec of ours."""
-    try:
-        return stamp.read(path, parse.parse_spec(path.read_bytes()).annotations)
-    except (OSError, cdi_errors.DocumentError):
-        return None
-
-
-def _unlink(path: Path) -> bool:
-    """Remove a spec and its stamp; False: there was no spec."""
-    stamp.beside(path).unlink(missing_ok=True)
-    try:
-        path.unlink()
-    except FileNotFoundError:
-        return False
-    return True
-
-
-def _read(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None

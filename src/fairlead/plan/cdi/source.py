@@ -8,14 +8,16 @@ GPU must not have to know which it is.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from fairlead import errors
 from fairlead.model.cdikind import MODES as KINDS
 from fairlead.model.driver import DriverFiles, ModeFiles
-from fairlead.model.gpu import Vendor
+from fairlead.model.gpu import Inventory, Vendor
 from fairlead.plan.cdi import capability, driverprofile, generate
 from fairlead_cdi import emit
 from fairlead_cdi import spec as cdi
@@ -85,6 +87,44 @@ def mode_spec(name: str, files: ModeFiles, recipe: generate.Recipe) -> cdi.Spec 
     common = generate.common_edits(files.shared, found, chosen)
     spec = cdi.Spec(cdi_version="", kind=recipe.kind(mode.kind), devices=tuple(devices), edits=common)
     return emit.normal_form(spec)
+
+
+def describe(
+    inventory: Inventory,
+    drivers: Sequence[DriverFiles],
+    found: Mapping[str, ModeFiles],
+    *,
+    modes: Sequence[str],
+    recipe: generate.Recipe,
+) -> generate.Generation:
+    """Return the specs of all modes.
+
+    Args:    found: what was found of each mode whose row has no vendor.   modes: keys of `MODES`.
+    Raises:  NotFound: the recipe names an unknown device.   Invalid (`KindAmbiguous`): two specs are of one kind.
+    """
+    vendors = tuple(row.vendor for name in modes if (row := MODES[name]).vendor)
+    made = generate.generate(inventory, drivers, recipe=recipe, vendors=vendors)
+    specs, problems = list(made.specs), list(made.problems)
+    for name, files in found.items():
+        problems += [f"{name}: {problem}" for problem in files.problems]
+        spec = mode_spec(name, files, recipe)
+        specs += [] if spec is None else [spec]
+    _assert_distinct(specs)
+    return generate.Generation(specs=tuple(specs), problems=tuple(problems))
+
+
+def _assert_distinct(specs: Iterable[cdi.Spec]) -> None:
+    """Refuse two specs of one kind: their devices would cancel each other. Raises: Invalid."""
+    counts = collections.Counter(spec.kind for spec in specs)
+    twice = [kind for kind, count in counts.items() if count > 1]
+    if twice:
+        message = f"{counts[twice[0]]} specs would be of kind {twice[0]}"
+        raise errors.Invalid(message, reason="KindAmbiguous", hint="choose one mode for a vendor and class of your own")
+
+
+def file_modes(modes: Iterable[str]) -> tuple[str, ...]:
+    """Return those of the modes that files alone tell about; the others are GPUs of the silicon port."""
+    return tuple(name for name in modes if MODES[name].vendor is None)
 
 
 def chosen(given: Iterable[str], platform: str) -> tuple[str, ...]:

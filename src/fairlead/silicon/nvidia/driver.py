@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from fairlead import settings
 from fairlead.model.driver import DeviceNode, DriverFiles, HostFile, Module
 from fairlead.model.gpu import Vendor
 from fairlead.silicon.nvidia import library, userspace
@@ -55,6 +56,15 @@ class Search:
 
 
 EVERYWHERE_USUAL: Final = Search()
+
+
+def search_of(chosen: settings.SiliconSettings) -> Search:
+    """Return where else the driver's files are, as the settings say."""
+    libraries, configs = (
+        tuple(Path(part) for part in text.split(":") if part.startswith("/"))
+        for text in (chosen.library_path, chosen.config_path)
+    )
+    return Search(dev_root=chosen.dev_root, libraries=libraries, configs=configs)
 
 
 def scan(root: Path, driver_root: Path, search: Search = EVERYWHERE_USUAL) -> DriverFiles | None:

@@ -7,29 +7,31 @@ What only some calls need is imported by those: whoever wants one spec as JSON w
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 import fcntl
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from fairlead import errors, telemetry
-from fairlead.cli.core import invocation, stopping
+from fairlead import errors
+from fairlead.cli.core import invocation
 from fairlead.inject import policy
-from fairlead.node.cdi import source as cdisource
-from fairlead.node.cdi import specfiles
+from fairlead.model.gpu import Inventory
+from fairlead.node.cdi import specfile
 from fairlead.plan.cdi import capability, driverprofile, generate, hookargs
 from fairlead.plan.cdi import source as mode
 from fairlead.settings import Settings
-from fairlead.silicon import machine, running
-from fairlead.silicon.nvidia import modefiles
+from fairlead.silicon import running
+from fairlead.silicon.nvidia import driver, modefiles
 from fairlead.wire.cdi import stamp, translate
 from fairlead_cdi import directory, emit
 from fairlead_cdi import spec as spec_types
+
+if TYPE_CHECKING:
+    from fairlead.node.cdi import source as cdisource
 
 _FLAGS: Final = {
     "simulate": "silicon.simulate",
@@ -115,7 +117,7 @@ def _shared(function: Callable[..., Any]) -> Callable[..., Any]:
 def generate_verb(ctx: click.Context, /, **options: Any) -> None:
     """Write the CDI specs of this machine; without devices nothing is written."""
     config = _settings(ctx, options)
-    found = asyncio.run(_look(config, options))
+    found = _look(config, options)
     for problem in found.made.problems:
         click.echo(f"warning: {problem}", err=True)
     specs = found.made.specs
@@ -128,9 +130,9 @@ def generate_verb(ctx: click.Context, /, **options: Any) -> None:
         return
     boot_id = running.read_running(config.silicon.root).boot_id
     for path, spec in _targets(target, specs, form):
-        mark = specfiles.stamp_for(spec.kind, _recipe(config, options), found.stamps, boot_id=boot_id)
+        mark = specfile.stamp_for(spec.kind, _recipe(config, options), found.stamps, boot_id=boot_id)
         shown = stamp.annotate(spec, mark) if config.node.cdi_stamp == "annotations" else spec
-        specfiles.write_bytes(path, _encode(shown, form or path.suffix[1:]), mark, stamping=config.node.cdi_stamp)
+        specfile.write_bytes(path, _encode(shown, form or path.suffix[1:]), mark, stamping=config.node.cdi_stamp)
         click.echo(f"{path}: {len(spec.devices)} devices, CDI {spec_types.minimum_version(shown)}", err=True)
     folder = target if target.is_dir() else target.parent
     _warn_of_conflicts(folder)
@@ -152,13 +154,20 @@ def generate_verb(ctx: click.Context, /, **options: Any) -> None:
 @click.pass_context
 def watch_verb(ctx: click.Context, /, **options: Any) -> None:
     """Keep the CDI specs of this machine true until stopped: MIG, driver, modules, hot-plug."""
+    import asyncio
+
+    from fairlead import telemetry
+
     config = _settings(ctx, options)
     telemetry.configure(config.log.level, config.log.format)
-    asyncio.run(_watch(config, options))  # fmt: skip
+    asyncio.run(_watch(config, options))
 
 
 async def _watch(config: Settings, options: Mapping[str, Any]) -> None:
-    from fairlead.node.cdi import watch
+    import asyncio
+
+    from fairlead.cli.core import stopping
+    from fairlead.node.cdi import specfiles, watch
 
     stop = stopping.stop_event()
     folder = options["target"] or config.node.cdi_folder
@@ -185,6 +194,9 @@ async def _watch(config: Settings, options: Mapping[str, Any]) -> None:
 
 async def _follow_shim(config: Path) -> None:
     """Renew the runtime shim's files whenever anybody's specs in its folders change."""
+    import asyncio
+
+    from fairlead import telemetry
     from fairlead.cli.layer.cdi import speccache
     from fairlead_cdi import cache
 
@@ -224,7 +236,7 @@ def _settings(ctx: click.Context, options: Mapping[str, Any]) -> Settings:
 
 
 def _recipe(config: Settings, options: Mapping[str, Any]) -> generate.Recipe:
-    base = specfiles.recipe_of(config.node)
+    base = specfile.recipe_of(config.node)
     changes: dict[str, Any] = {key: value for name in options["features"] for key, value in _FEATURES[name].items()}
     if options["capabilities"]:
         changes["capabilities"] = frozenset(options["capabilities"])
@@ -247,27 +259,47 @@ def _hook(hook: generate.Hook | None, options: Mapping[str, Any]) -> generate.Ho
     return dataclasses.replace(hook, ldconfig=options["ldconfig"], without=frozenset(options["without"]))
 
 
-async def _look(config: Settings, options: Mapping[str, Any]) -> cdisource.Look:
-    async with _source(config, options) as source:
-        return await source.look()
+def _look(config: Settings, options: Mapping[str, Any]) -> specfile.Look:
+    """Look at the machine once: without an event loop and silicon where files tell everything."""
+    chosen = config.silicon
+    if not chosen.simulate:
+        place = _place(config, options, chosen.root)
+        modes = mode.chosen(options["modes"], modefiles.detect_platform(place.root, place.driver_root))
+        if mode.file_modes(modes) == modes:
+            found = {name: modefiles.scan(name, place) for name in modes}
+            made = mode.describe(Inventory(), (), found, modes=modes, recipe=_recipe(config, options))
+            versions = specfile.all_versions(place.root, ())
+            return specfile.Look(made=made, stamps=specfile.stamps_of(Inventory(), versions))
+    import asyncio
+
+    async def look() -> specfile.Look:
+        async with _source(config, options) as source:
+            return await source.look()
+
+    return asyncio.run(look())
+
+
+def _place(config: Settings, options: Mapping[str, Any], root: Path) -> modefiles.Place:
+    return modefiles.Place(
+        root=root,
+        driver_root=config.silicon.driver_root,
+        search=driver.search_of(config.silicon),
+        csv_files=options["csv_files"],
+        csv_ignored=options["csv_ignored"],
+    )
 
 
 @contextlib.asynccontextmanager
 async def _source(config: Settings, options: Mapping[str, Any]) -> AsyncIterator[cdisource.Source]:
+    from fairlead.node.cdi import source as cdisource
+    from fairlead.silicon import machine
+
     # Simulated silicon of a running service is that service's own: its tree is never touched from here.
     folder = config.state.folder / "cdi"
     silicon = machine.open_silicon(config.silicon, folder)
     try:
-        root = machine.root_of(config.silicon, folder)
-        place = modefiles.Place(
-            root=root,
-            driver_root=config.silicon.driver_root,
-            search=machine.search_of(config.silicon),
-            csv_files=options["csv_files"],
-            csv_ignored=options["csv_ignored"],
-        )
-        platform = modefiles.detect_platform(root, config.silicon.driver_root)
-        modes = mode.chosen(options["modes"], platform)
+        place = _place(config, options, machine.root_of(config.silicon, folder))
+        modes = mode.chosen(options["modes"], modefiles.detect_platform(place.root, place.driver_root))
         yield cdisource.Source(silicon=silicon, place=place, modes=modes, recipe=_recipe(config, options))
     finally:
         await silicon.close()

@@ -1,0 +1,128 @@
+"""Writes and reads one CDI spec file and its stamp, and says what the stamp and the recipe of this machine are.
+
+Synchronous, and without logs: `fairlead cdi generate` writes with it and needs no event loop for that.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairlead import files, settings
+from fairlead.model import cdikind
+from fairlead.model.driver import DriverFiles
+from fairlead.model.gpu import Inventory, Vendor
+from fairlead.plan.cdi import driverprofile, generate, source
+from fairlead.silicon import running
+from fairlead.wire.cdi import stamp, translate
+from fairlead_cdi import emit, parse
+from fairlead_cdi import errors as cdi_errors
+from fairlead_cdi import spec as cdi
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What one look at the machine found."""
+
+    made: generate.Generation
+    stamps: dict[Vendor, stamp.Stamp]
+    """Of each vendor's specs."""
+
+
+def recipe_of(chosen: settings.NodeSettings) -> generate.Recipe:
+    """Return what the settings say about this node's specs."""
+    return generate.Recipe(
+        profile=driverprofile.PROFILES[chosen.cdi_profile],
+        hook=generate.Hook(path=chosen.cdi_hook) if chosen.cdi_hook else None,
+        has_variants=chosen.cdi_variants,
+    )
+
+
+def versions_of(drivers: Iterable[DriverFiles]) -> dict[Vendor, str]:
+    """Return the versions of the drivers that tell theirs."""
+    return {driver.vendor: driver.version for driver in drivers if driver.version}
+
+
+def allocation_recipe_of(chosen: settings.NodeSettings) -> generate.Recipe:
+    """Return what the settings say about the specs of what is allocated: of kinds that nobody else's file has."""
+    return dataclasses.replace(recipe_of(chosen), kinds=cdikind.ALLOCATED)
+
+
+def all_versions(root: Path, drivers: Iterable[DriverFiles]) -> dict[Vendor, str]:
+    """Return the drivers' versions; where GPUs were not asked about, those that are loaded."""
+    loaded = running.read_running(root).versions
+    return {Vendor(vendor): text for vendor, text in loaded.items()} | versions_of(drivers)
+
+
+def stamps_of(inventory: Inventory, versions: Mapping[Vendor, str]) -> dict[Vendor, stamp.Stamp]:
+    """Return what each vendor's specs are made from, but for the boot. Args: versions: of the drivers' files."""
+    cuda = {driver.vendor: driver.cuda_version for driver in inventory.drivers}
+    return {
+        vendor: stamp.Stamp(
+            driver=vendor.value,
+            version=versions.get(vendor, ""),
+            cuda=".".join(map(str, cuda.get(vendor) or ())),
+            gpus={
+                f"/dev/nvidia{gpu.minor}": (".".join(map(str, gpu.compute_capability or ())), gpu.brand or "")
+                for gpu in inventory.gpus
+                if gpu.vendor is vendor is Vendor.NVIDIA
+            },
+        )
+        for vendor in Vendor
+    }
+
+
+def stamp_for(kind: str, recipe: generate.Recipe, stamps: Mapping[Vendor, stamp.Stamp], *, boot_id: str) -> stamp.Stamp:
+    """Return the stamp of the spec of one kind."""
+    return dataclasses.replace(stamps[source.vendor_of(kind, recipe)], boot_id=boot_id)
+
+
+@translate.cdi_errors
+def write_spec(path: Path, spec: cdi.Spec, mark: stamp.Stamp, *, stamping: str) -> bool:
+    """Write a spec as JSON with its stamp; False: both were there already.
+
+    Raises: Unavailable: a write is refused.   OSError: what is there cannot be read.
+    """
+    shown = stamp.annotate(spec, mark) if stamping == "annotations" else spec
+    return write_bytes(path, emit.emit_json(shown), mark, stamping=stamping)
+
+
+def write_bytes(path: Path, data: bytes, mark: stamp.Stamp, *, stamping: str) -> bool:
+    """Write the bytes of a spec and, where it belongs beside them, its stamp. False, Raises: as `write_spec`."""
+    beside = stamp.beside(path)
+    # The stamp first: one of bytes that are not there yet says nothing, a spec without its stamp says too little.
+    wanted = {beside: stamp.emit_stamp(mark, data), path: data}
+    if stamping != "file":
+        del wanted[beside]
+        beside.unlink(missing_ok=True)
+    changed = {place: content for place, content in wanted.items() if _read(place) != content}
+    for place, content in changed.items():
+        files.write_atomic(place, content, durable=False)  # a reboot voids it with the rest of /run
+    return bool(changed)
+
+
+def read_stamp(path: Path) -> stamp.Stamp | None:
+    """Return the stamp of one of our files, wherever it is; None: no file, no stamp, or no spec of ours."""
+    try:
+        return stamp.read(path, parse.parse_spec(path.read_bytes()).annotations)
+    except (OSError, cdi_errors.DocumentError):
+        return None
+
+
+def remove(path: Path) -> bool:
+    """Remove a spec and its stamp; False: there was no spec."""
+    stamp.beside(path).unlink(missing_ok=True)
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
