@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import math
 import tomllib
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -230,22 +231,32 @@ class Row:
         return f"--{self.group}-{self.name}".replace("_", "-")
 
 
-def rows() -> Iterator[Row]:
-    """Yield every setting, in the order of this module."""
-    for group in dataclasses.fields(Settings):
-        kind = typing.get_type_hints(Settings)[group.name]
-        hints = typing.get_type_hints(kind)
-        for item in dataclasses.fields(kind):
-            meta = item.metadata
-            yield Row(
-                group=group.name,
-                name=item.name,
-                type=hints[item.name],
-                default=item.default,
-                text=meta["text"],
-                unit=meta["unit"],
-                choices=meta["choices"],
-            )
+@functools.cache
+def _groups() -> Mapping[str, Any]:
+    """Return the groups' classes by name; kept, since reading annotations compiles each of them."""
+    return typing.get_type_hints(Settings)
+
+
+@functools.cache
+def rows() -> tuple[Row, ...]:
+    """Return every setting, in the order of this module."""
+    hints = {group: typing.get_type_hints(kind) for group, kind in _groups().items()}
+    return tuple(
+        _row(group, item, hints[group]) for group, kind in _groups().items() for item in dataclasses.fields(kind)
+    )
+
+
+def _row(group: str, item: dataclasses.Field[Any], hints: Mapping[str, Any]) -> Row:
+    meta = item.metadata
+    return Row(
+        group=group,
+        name=item.name,
+        type=hints[item.name],
+        default=item.default,
+        text=meta["text"],
+        unit=meta["unit"],
+        choices=meta["choices"],
+    )
 
 
 def load(*, flags: Mapping[str, Any], env: Mapping[str, str], file: Path | None) -> Settings:
@@ -261,10 +272,9 @@ def load(*, flags: Mapping[str, Any], env: Mapping[str, str], file: Path | None)
             raise _unknown(f'flag for "{key}"', key, known)
     values: dict[str, Any] = {**_read_file(file, known), **_read_env(env, known), **flags}
     groups: dict[str, Any] = {}
-    for group in dataclasses.fields(Settings):
-        kind = typing.get_type_hints(Settings)[group.name]
-        given = {key.split(".", 1)[1]: value for key, value in values.items() if key.startswith(f"{group.name}.")}
-        groups[group.name] = kind(**{name: _coerce(known[f"{group.name}.{name}"], v) for name, v in given.items()})
+    for group, kind in _groups().items():
+        given = {key.split(".", 1)[1]: value for key, value in values.items() if key.startswith(f"{group}.")}
+        groups[group] = kind(**{name: _coerce(known[f"{group}.{name}"], v) for name, v in given.items()})
     return Settings(**groups)
 
 

@@ -7,6 +7,9 @@ followed only inside their own folder, so no link leads out of the root.
 
 from __future__ import annotations
 
+import fnmatch
+import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -106,11 +109,18 @@ def list_libraries(base: Path, folders: list[Path], version: str) -> Iterator[Ho
 
 
 def _list_folder(base: Path, place: Path, patterns: Iterable[str]) -> Iterator[HostFile]:
-    found = sorted({path for pattern in patterns for path in place.glob(pattern)})
-    files = [path for path in found if not path.is_symlink() and path.is_file()]
-    links = _links(place) if files else {}
-    for path in files:
-        names = tuple(sorted(link for link, end in links.items() if end == path.name))
+    try:
+        with os.scandir(place) as found:
+            entries = list(found)
+    except OSError:  # not there, or not ours to read: as empty
+        return
+    # One pass for all patterns, and no Path an entry: a driver has hundreds of files in folders of thousands.
+    matches = re.compile("|".join(map(fnmatch.translate, patterns))).match
+    files = sorted(entry.name for entry in entries if matches(entry.name) and entry.is_file(follow_symlinks=False))
+    links = _links(entries) if files else {}
+    for name in files:
+        path = place / name
+        names = tuple(sorted(links.get(name, ())))
         yield HostFile(
             path=inside(base, path),
             host_path=str(path),
@@ -131,21 +141,21 @@ def _list_explicit(base: Path, folder: Path) -> Iterator[HostFile]:
             yield HostFile(path=inside(base, path), host_path=str(folder / real.name), kind="explicit")
 
 
-def _links(folder: Path) -> dict[str, str]:
-    """Every symbolic link of a folder by the name of the file it ends at, followed within the folder only."""
+def _links(entries: Iterable[os.DirEntry[str]]) -> dict[str, list[str]]:
+    """Return a folder's symbolic links by the name of the file they end at, followed within the folder only."""
     step: dict[str, str] = {}
-    for path in folder.iterdir() if folder.is_dir() else ():
-        if path.is_symlink():
-            end = path.readlink()
+    for entry in entries:
+        if entry.is_symlink():
+            end = PurePosixPath(os.readlink(entry.path))  # noqa: PTH115  a Path an entry is what this avoids
             if len(end.parts) == 1:
-                step[path.name] = end.name
-    ends = {}
+                step[entry.name] = end.name
+    ends: dict[str, list[str]] = {}
     for name, first in step.items():
         last, seen = first, {name}
         while last in step and last not in seen:
             seen.add(last)
             last = step[last]
-        ends[name] = last
+        ends.setdefault(last, []).append(name)
     return ends
 
 
