@@ -7,7 +7,6 @@ and the other containers say is asked first, but nobody writes it down.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -61,6 +60,8 @@ def _run(ctx: click.Context, action: str, *, is_forced: bool, form: str, **asked
         raise click.UsageError("name the GPU alone, beside --pid" if asked["pid"] else "name a container and a GPU")
     if asked["pid"]:
         # The layer is imported only where it is used: asking the service costs no hardware or spec code.
+        import asyncio
+
         from fairlead.cli.container import attach_pid
 
         done = asyncio.run(

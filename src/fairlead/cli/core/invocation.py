@@ -7,7 +7,6 @@ asks for them, so that verbs which need none pay for none.
 from __future__ import annotations
 
 import contextlib
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,6 +68,8 @@ class Invocation:
 
 def _is_served(path: Path) -> bool:
     """Tell whether a service listens at a socket; one that may not be opened counts, its refusal says more."""
+    import socket
+
     with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as probe:
         probe.settimeout(1.0)
         try:

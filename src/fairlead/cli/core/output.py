@@ -13,7 +13,6 @@ from typing import Any, Final, Generic, TypeVar
 
 import click
 import msgspec
-import yaml
 
 T = TypeVar("T")
 
@@ -61,6 +60,8 @@ def show_value(value: Any, *, form: str) -> None:
     """Print one value as JSON or YAML."""
     plain = msgspec.to_builtins(value)
     if form == "yaml":
+        import yaml
+
         click.echo(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), nl=False)
     else:
         click.echo(json.dumps(plain, indent=2, ensure_ascii=False))

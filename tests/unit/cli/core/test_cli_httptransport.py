@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -202,9 +200,3 @@ def test_a_proxy_that_cannot_be_used_is_refused_without_its_password(
         whole("http://fairlead.example")
     assert raised.value.reason == "ProxyInvalid"
     assert "secret" not in f"{raised.value.message}{raised.value.hint}"
-
-
-def test_a_verb_that_asks_loads_no_http_library() -> None:
-    code = "import sys, fairlead.cli.core.client; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"httpx", "rich", "websockets", "pygments", "litestar", "asyncio"} & set(loaded)

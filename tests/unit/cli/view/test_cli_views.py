@@ -134,6 +134,18 @@ def test_help_names_every_verb_and_imports_none() -> None:
     assert all(name in result.stdout for name, verb in lazy.VERBS.items() if not verb.is_hidden)
 
 
+def test_verbs_that_ask_the_service_load_no_framework() -> None:
+    code = (
+        "import sys; from fairlead.cli import verbs; from fairlead.cli.core import lazygroup;"
+        "rows = [row.target for row in verbs.VERBS.values() if row.section in {'Containers', 'Look'}];"
+        "commands = [lazygroup.load(target) for target in [*rows, 'admin.quota:group']];"
+        "heavy = {'asyncio', 'grpc', 'httpx', 'litestar', 'pygments', 'rich', 'structlog', 'websockets', 'yaml'};"
+        "sys.exit(f'imported: {heavy & set(sys.modules)}' if heavy & set(sys.modules) or len(commands) < 15 else 0)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
 def test_a_bug_is_shown_whole_and_has_an_exit_code_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(lazy.VERBS, "ps", lazygroup.Verb("Containers", "output:FORMS", "no command"))
     result = fairlead("ps")

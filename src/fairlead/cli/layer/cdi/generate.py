@@ -27,7 +27,7 @@ from fairlead.settings import Settings
 from fairlead.silicon import running
 from fairlead.silicon.nvidia import driver, modefiles
 from fairlead.wire.cdi import stamp, translate
-from fairlead_cdi import directory, emit
+from fairlead_cdi import emit
 from fairlead_cdi import spec as spec_types
 
 if TYPE_CHECKING:
@@ -317,11 +317,15 @@ def _renew_shim(config: Path, folder: Path) -> None:
 
 
 def _warn_of_conflicts(folder: Path) -> None:
+    from fairlead_cdi import directory
+
     for name, paths in directory.scan([str(folder)]).conflicts.items():
         click.echo(f"warning: {name} is defined in {' and '.join(paths)}: engines will find neither", err=True)
 
 
 def _targets(target: Path, specs: Sequence[spec_types.Spec], form: str | None) -> list[tuple[Path, spec_types.Spec]]:
+    from fairlead_cdi import directory
+
     if target.is_dir():
         suffix = f".{form or 'yaml'}"
         return [(target / emit.file_name(spec.kind, suffix=suffix), spec) for spec in specs]
