@@ -4,7 +4,7 @@ PY := .venv/bin/python
 # several workers share tests as tests/conftest.py says, long rings first
 IN_ORDER := --no-loadscope-reorder
 
-.PHONY: demo test test-slow test-cluster smoke coverage cluster cluster-down image check fmt bench docs lock setup setup-tests clean
+.PHONY: demo test test-slow test-cluster smoke coverage cluster cluster-down image check fmt bench docs lock setup setup-tests setup-bench clean
 
 demo: setup        ## start Fairlead on this machine, run the articles' pod, print its trace, stop everything
 	@tools/demo.sh
@@ -45,7 +45,7 @@ check: setup       ## the house ring alone: lint, types, import law, limits, doc
 fmt: setup
 	@.venv/bin/ruff format . && .venv/bin/ruff check --fix .
 
-bench: setup       ## every benchmark; rewrites docs/benchmarks.md
+bench: setup-bench ## every benchmark; rewrites docs/benchmarks.md
 	@$(PY) -m benchmarks --write docs/benchmarks.md
 
 docs: setup        ## generate the reference pages and build the site
@@ -59,6 +59,9 @@ setup:
 
 setup-tests:
 	@tools/setup.sh tests
+
+setup-bench:
+	@tools/setup.sh bench
 
 clean:
 	rm -rf .venv .cache build site dist .mypy_cache .ruff_cache .pytest_cache

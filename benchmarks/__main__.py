@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
     return 1 if any(row.holds is False for row in rows) else 0
 
 
-def page(rows: Sequence[frame.Row]) -> str:
+def page(rows: Sequence[frame.Row | frame.Unmeasured]) -> str:
     """Return the rows as a page of the docs."""
     cpu = next(
         (
@@ -69,7 +69,9 @@ def page(rows: Sequence[frame.Row]) -> str:
     return "\n".join([*head, *(_cells(row) for row in rows), ""])
 
 
-def _cells(row: frame.Row) -> str:
+def _cells(row: frame.Row | frame.Unmeasured) -> str:
+    if isinstance(row, frame.Unmeasured):
+        return f"| {row.name} | not measured: {row.why} | | | | | |"
     verdict = {True: "yes", False: "**no**", None: ""}[row.holds]
     bar = "" if row.bar is None else f"{row.bar:.4g} {row.unit}"
     peer = "" if row.peer is None else f"{row.peer_name}: {row.peer:.4g} {row.unit}"
@@ -77,7 +79,9 @@ def _cells(row: frame.Row) -> str:
     return f"| {row.name} | {row.ours:.4g} {row.unit} | {bar} | {verdict} | {peer} | {ratio} | {row.peer_source} |"
 
 
-def line(row: frame.Row) -> str:
+def line(row: frame.Row | frame.Unmeasured) -> str:
+    if isinstance(row, frame.Unmeasured):
+        return f"{row.name:<58} not measured: {row.why}"
     verdict = {True: "holds", False: "MISSED", None: "-"}[row.holds]
     bar = "" if row.bar is None else f"bar {row.bar:g} {row.unit}"
     peer = "" if row.peer is None else f"{row.peer_name}: {row.peer:g} {row.unit} (x{row.ratio:.2f})"

@@ -6,6 +6,8 @@ Where the peer published a range, `peer` is its better end.
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -54,7 +56,31 @@ class Row:
         }
 
 
-Benchmark = Callable[[], Iterable[Row]]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unmeasured:
+    """Rows that this machine cannot measure: they stand in the table with the reason, instead of missing from it."""
+
+    name: str
+    why: str
+
+    @property
+    def holds(self) -> bool | None:
+        """Nothing was measured, so nothing holds and nothing fails."""
+        return None
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {"name": self.name, "unmeasured": self.why}
+
+
+def needs(name: str, *programs: str) -> Unmeasured | None:
+    """Return why rows that need root and these programs cannot be measured here; None: they can."""
+    lacking = [] if os.geteuid() == 0 else ["root"]
+    lacking += [program for program in programs if shutil.which(program) is None]
+    return Unmeasured(name=name, why=f"needs {', '.join(lacking)}") if lacking else None
+
+
+Benchmark = Callable[[], Iterable[Row | Unmeasured]]
 REGISTRY: dict[str, Benchmark] = {}
 
 

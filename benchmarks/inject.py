@@ -14,7 +14,6 @@ import os
 import shutil
 import stat
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -135,9 +134,9 @@ class Bench:
 
 
 @frame.benchmark("inject")
-def inject_rows() -> Iterator[frame.Row]:
-    if os.geteuid() != 0 or any(shutil.which(name) is None for name in ("hyperfine", "runc", "busybox")):
-        print("inject: needs root, hyperfine, runc and busybox", file=sys.stderr)
+def inject_rows() -> Iterator[frame.Row | frame.Unmeasured]:
+    if lacking := frame.needs("shim and hook: what they add to a start", "hyperfine", "runc", "busybox"):
+        yield lacking
         return
     with tempfile.TemporaryDirectory(prefix="fl-bench-", dir="/var/tmp") as name:
         Path(name).chmod(0o755)

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Bring a fresh Debian machine to where `make demo` and `make test` work: Debian packages, uv from PyPI, a virtual
 # environment from the lock. Does nothing in a few milliseconds once that has been done.
-#   tools/setup.sh [tests|lock]      tests: also what only tests need, compilers and a second runtime
+#   tools/setup.sh [tests|bench|lock]   tests: also what only tests need, compilers and a second runtime
+#                                       bench: also what only benchmarks need
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -9,6 +10,7 @@ cd "$(dirname "$0")/.."
 needs="podman:podman runc:runc conmon:conmon busybox:busybox-static ip:iproute2 mmdebstrap:mmdebstrap"
 
 tests_need="crun:crun gcc:gcc musl-gcc:musl-tools"
+bench_need="hyperfine:hyperfine crun:crun"
 
 say() { echo "setup: $*" >&2; }
 
@@ -76,6 +78,7 @@ if [ "${1:-}" = tests ]; then
   needs="$needs $tests_need"
   [ -e /usr/include/stdio.h ] || needs="$needs no-libc-headers:libc6-dev"
 fi
+[ "${1:-}" != bench ] || needs="$needs $bench_need"
 case "${1:-}" in
   lock) install_packages; install_uv; shift; lock "$@" ;;
   *) install_packages; [ -x .venv/bin/fairlead ] || install_uv; [ -x .cache/uv/bin/uv ] || install_uv; install_environment ;;
