@@ -110,7 +110,7 @@ NO_PODMAN = why_no_podman()
 needs_podman = [pytest.mark.podman, pytest.mark.skipif(bool(NO_PODMAN), reason=NO_PODMAN)]
 
 
-@pytest.fixture(params=["fake", pytest.param("podman", marks=needs_podman)])
+@pytest.fixture(params=["fake", *(pytest.param(name, marks=needs_podman) for name in ("podman", "podman service"))])
 async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
     tag = secrets.token_hex(4)
     if request.param == "fake":
@@ -120,9 +120,12 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
         return
     image: str = request.getfixturevalue("podman_image")
     real = podman.PodmanEngine(settings.EngineSettings(network="none"))
-    yield World(real, image, tag)
-    for state in reversed(await real.list_containers({"fairlead.test": tag})):
-        await real.remove(state.name)
+    async with contextlib.AsyncExitStack() as stack:
+        if request.param == "podman service":
+            await stack.enter_async_context(real.served())
+        yield World(real, image, tag)
+        for state in reversed(await real.list_containers({"fairlead.test": tag})):
+            await real.remove(state.name)
 
 
 # Two-step start

@@ -42,9 +42,8 @@ def _die_with(parent: int) -> None:
 async def _run(config: settings.Settings) -> None:
     stop = stopping.stop_event()
     with sqlite.SQLiteStore(config.state.folder / "state.db") as store:
-        engine = podman.PodmanEngine(config.engine)
-        node = Kubelet(store=store, engine=engine, images=engine, settings=config, node=agent.node_name(config))
-        async with asyncio.TaskGroup() as tasks:
+        async with podman.PodmanEngine(config.engine).served() as engine, asyncio.TaskGroup() as tasks:
+            node = Kubelet(store=store, engine=engine, images=engine, settings=config, node=agent.node_name(config))
             task = tasks.create_task(node.run(lambda: click.echo("ready")), name="kubelet")
             await stop.wait()
             task.cancel()

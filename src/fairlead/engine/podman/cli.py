@@ -1,8 +1,7 @@
 """The podman program, called: one place knows its path, its environment, its time limits and this machine's oddities.
 
 Every call is one short process. Measured on the project's machine: create 38 ms, init 84 to 112 ms, start 40 ms,
-ps 28 ms, info 215 ms (once per process of ours). A resident `podman system service` would answer a listing in 1 ms and
-be one more process to watch over.
+ps 28 ms, info 215 ms (once per process of ours). `service` has two of the steps done through a socket instead.
 """
 
 from __future__ import annotations

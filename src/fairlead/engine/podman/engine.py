@@ -12,22 +12,26 @@ found in `podman_host`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from fairlead import command, errors, settings, telemetry
 from fairlead.engine import port
-from fairlead.engine.podman import args, events, images
+from fairlead.engine.podman import args, events, images, service
+from fairlead.engine.podman import cli as podman_cli
 from fairlead.engine.podman import errors as podman_errors
 from fairlead.engine.podman import exec as podman_exec
 from fairlead.engine.podman import host as podman_host
 from fairlead.engine.podman import json as podman_json
 
 _RETRIES: Final = 3
+_UNSTARTED: Final = frozenset({"created", "configured", "initialized"})
+"""Podman's words for containers that never ran."""
 _MARGIN_S: Final = 60.0
 """What podman may take to stop a container over the grace it was given."""
 
@@ -47,10 +51,22 @@ class PodmanEngine(images.PodmanImages):
 
     def __init__(self, group: settings.EngineSettings, *, root: Path = Path("/")) -> None:
         super().__init__(group, root=root)
+        self.service: service.Service | None = None
+        """What starts containers faster than commands; None outside `served`."""
         # Created by us and not yet started: `start` need not ask podman first. Lost on a restart, and then it asks.
-        self._held: set[str] = set()
+        self._held: dict[str, str] = {}
         # Whether an ended container was killed for memory never changes; asking takes an inspect.
         self._oom: dict[tuple[str, int], bool] = {}
+
+    @contextlib.asynccontextmanager
+    async def served(self) -> AsyncIterator[Self]:
+        """Start containers through a podman service of our own for a block; see `service`."""
+        async with service.opened(self._podman) as one:
+            self.service = one
+            try:
+                yield self
+            finally:
+                self.service = None
 
     async def create(self, spec: port.ContainerSpec) -> port.ContainerState:
         """See `port.Engine.create`."""
@@ -62,7 +78,7 @@ class PodmanEngine(images.PodmanImages):
                 raise
             self._podman.give_up_network(error)
             state = await self._create(spec, await self._podman.host())
-        self._held.add(spec.name)
+        self._held[spec.name] = state.id
         return state
 
     async def _create(self, spec: port.ContainerSpec, host: podman_host.Host) -> port.ContainerState:
@@ -74,8 +90,7 @@ class PodmanEngine(images.PodmanImages):
         telemetry.crash_point("engine.created")
         try:
             with telemetry.timed("podman initialised", container=spec.name):
-                folder = await self._bundle(identity, host)
-                await self._podman.checked(subject, "start", "init", "--", spec.name, folder=folder)
+                await self._act(spec.name, identity, "init")
         except errors.FairleadError:
             await self.remove(spec.name)
             raise
@@ -88,6 +103,34 @@ class PodmanEngine(images.PodmanImages):
             pid=await self._pid(spec.name, identity, host),
             env=await self._environment(identity, host),
         )
+
+    async def _act(self, name: str, identity: str, act: str) -> None:
+        """Have a container initialised (`init`) or started (`start`): by the service if one answers, or by command."""
+        subject = f'container "{name}"'
+        answer = None
+        if self.service is not None:
+            answer = await self.service.ask(name, act)
+            if answer is None and await self._is_done(name, act):
+                return
+        if answer is None:
+            folder = await self._bundle(identity, await self._podman.host())
+            answer = await self._podman.run(act, "--", name, folder=folder)
+        if answer.code != 0:
+            raise podman_errors.translate(subject, "start", answer)
+
+    async def _is_done(self, name: str, act: str) -> bool:
+        """Return whether a service that broke off did it all the same: what ran must not run again."""
+        brief = await self._inspect(name)
+        if brief.status not in _UNSTARTED:
+            return True
+        if brief.status != "initialized":
+            # It may have died between the runtime's create and its own books. The runtime would refuse the id then, and
+            # keep a held process that podman does not know of. One that it does not know is refused: no matter.
+            runtime = (await self._podman.host()).info.runtime
+            argv = (runtime, "delete", "--force", brief.id)
+            await command.run(argv, env=self._podman.env, timeout_s=podman_cli.SHORT_S)
+            return False
+        return act == "init"
 
     async def _bundle(self, identity: str, host: podman_host.Host) -> Path:
         # conmon notes an OOM kill as a file in the folder podman was started in; podman 4.3 looks for it in the bundle.
@@ -123,19 +166,19 @@ class PodmanEngine(images.PodmanImages):
         """See `port.Engine.start`."""
         args.check_name(name)
         # `podman start` runs an ended container once more: only one that never ran may be started.
-        folder = Path("/")
-        if name not in self._held:
+        identity = self._held.get(name)
+        if identity is None:
             brief = await self._inspect(name)
-            if brief.status not in {"created", "configured", "initialized"}:
+            if brief.status not in _UNSTARTED:
                 return
-            folder = await self._bundle(brief.id, await self._podman.host())
-        await self._podman.checked(f'container "{name}"', "start", "start", "--", name, folder=folder)
-        self._held.discard(name)
+            identity = brief.id
+        await self._act(name, identity, "start")
+        self._held.pop(name, None)
 
     async def stop(self, name: str, *, grace_s: float) -> None:
         """See `port.Engine.stop`."""
         args.check_name(name)
-        self._held.discard(name)
+        self._held.pop(name, None)
         seconds = args.grace(grace_s)
         arguments = ("stop", "--ignore", f"--time={seconds}", "--", name)
         await self._podman.checked(f'container "{name}"', "stop", *arguments, timeout_s=seconds + _MARGIN_S)
@@ -143,7 +186,7 @@ class PodmanEngine(images.PodmanImages):
     async def remove(self, name: str) -> None:
         """See `port.Engine.remove`. Raises: Conflict (`ContainerInUse`): others join its network namespace."""
         args.check_name(name)
-        self._held.discard(name)
+        self._held.pop(name, None)
         arguments = ("rm", "--force", "--time=0", "--ignore", "--volumes", "--", name)
         await self._podman.checked(f'container "{name}"', "remove", *arguments)
 

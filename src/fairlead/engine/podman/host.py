@@ -38,7 +38,12 @@ class _Runtime(msgspec.Struct):
     name: str = ""
 
 
+class _Conmon(msgspec.Struct):
+    path: str = "/usr/bin/conmon"
+
+
 class _HostInfo(msgspec.Struct, rename="camel"):
+    conmon: _Conmon = msgspec.field(default_factory=_Conmon)
     cgroup_version: str = ""
     network_backend: str = "cni"
     oci_runtime: _Runtime = msgspec.field(default_factory=_Runtime)
@@ -67,6 +72,8 @@ class Host:
     """How podman must be called on this machine."""
 
     info: port.EngineInfo
+    conmon: str
+    """The program that watches over each container, for podman."""
     globals: tuple[str, ...]
     """Options before the verb, where containers are created."""
     ulimits: tuple[str, ...]
@@ -131,6 +138,7 @@ def detect(
     )
     host = Host(
         info=engine,
+        conmon=info.host.conmon.path,
         globals=("--runtime", chosen),
         ulimits=tuple(ulimits),
         network="bridge" if network == "auto" else network,

@@ -17,6 +17,7 @@ from fairlead.wire.kubernetes import names
 
 HOST = host.Host(
     info=port.EngineInfo(name="podman", version="4.3.1", runtime="runc", cdi_ceiling="0.5.0", cgroup_version=1),
+    conmon="/usr/bin/conmon",
     globals=("--runtime", "runc"),
     ulimits=("nofile=1:1",),
     network="none",
