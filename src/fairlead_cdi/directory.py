@@ -281,7 +281,7 @@ class _Reader:
         try:
             if self._is_unchanged(path, priority):
                 return self.known[path, priority]
-            data, fingerprint = self._load(path)
+            data, fingerprint, owner = self._load(path)
         except FileNotFoundError:
             # A name that is still there leads nowhere.
             is_link = os.path.islink(path)  # noqa: PTH114 - no pathlib on a container's start
@@ -294,8 +294,10 @@ class _Reader:
         try:
             spec = parse.parse_spec(data, decode=decode)
         except errors.DocumentError as error:
-            return cdi.SpecFile(path=path, priority=priority, spec=None, error=error, fingerprint=fingerprint)
-        return cdi.SpecFile(path=path, priority=priority, spec=spec, fingerprint=fingerprint)
+            return cdi.SpecFile(
+                path=path, priority=priority, spec=None, error=error, fingerprint=fingerprint, owner=owner
+            )
+        return cdi.SpecFile(path=path, priority=priority, spec=spec, fingerprint=fingerprint, owner=owner)
 
     def _is_unchanged(self, path: str, priority: int) -> bool:
         old = self.known.get((path, priority))
@@ -307,7 +309,7 @@ class _Reader:
         error = errors.DocumentError(f"cannot read {path}: {why}", reason=reason, path=path)
         return cdi.SpecFile(path=path, priority=priority, spec=None, error=error)
 
-    def _load(self, path: str) -> tuple[bytes, cdi.Fingerprint | None]:
+    def _load(self, path: str) -> tuple[bytes, cdi.Fingerprint | None, tuple[int, int]]:
         # O_NONBLOCK: a named pipe in a spec folder must not hold a container's start.
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
@@ -317,7 +319,7 @@ class _Reader:
             if found.st_size > MAX_FILE_BYTES:
                 raise ValueError(f"{found.st_size} bytes, at most {MAX_FILE_BYTES} are read")
             with os.fdopen(handle, "rb", closefd=False) as file:
-                return file.read(MAX_FILE_BYTES), self._fingerprint(found)
+                return file.read(MAX_FILE_BYTES), self._fingerprint(found), (found.st_uid, found.st_mode)
         finally:
             os.close(handle)
 

@@ -11,7 +11,7 @@ import stat
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fairlead_cdi import errors
+from fairlead_cdi import errors, trust
 
 
 class HostNode(NamedTuple):
@@ -47,6 +47,18 @@ def stat_node(path: str) -> HostNode | None:
             return HostNode(kind, os.major(found.st_rdev), os.minor(found.st_rdev), stat.S_IMODE(mode))
     kind = "p" if stat.S_ISFIFO(mode) else "link" if stat.S_ISLNK(mode) else "other"
     return HostNode(kind, mode=stat.S_IMODE(mode))
+
+
+FindOpen = Callable[[str], str]
+"""Path to the first place on the way to it that others than root could change; empty: none."""
+
+
+def find_open(path: str) -> str:
+    """See `trust.find_open`; empty also where the way cannot be followed, which is told elsewhere."""
+    try:
+        return trust.find_open(os.path.abspath(path))  # noqa: PTH100 - no pathlib on a container's start
+    except (OSError, ValueError):
+        return ""
 
 
 class HostFile(NamedTuple):

@@ -55,22 +55,27 @@ _SAFE_OPTIONS: Final = ("nosuid", "nodev")
 
 
 def lint(
-    spec: cdi.Spec, *, stat_node: host.StatNode | None = None, stat_file: host.StatFile | None = None
+    spec: cdi.Spec,
+    *,
+    stat_node: host.StatNode | None = None,
+    stat_file: host.StatFile | None = None,
+    find_open: host.FindOpen | None = None,
 ) -> tuple[Finding, ...]:
     """Find the dangers of one spec.
 
     Args:    stat_node: device nodes of the host it is for; None: node numbers are not compared.
              stat_file: files of that host; None: hooks are not looked at on disk.
+             find_open: who could change them; None: only the folders above a program are looked at.
     Returns: findings in the order of the document.
     """
-    linter = _Linter(stat_node=stat_node, stat_file=stat_file)
+    linter = _Linter(stat_node=stat_node, stat_file=stat_file, find_open=find_open)
     return tuple(_spec_findings(spec)) + tuple(
         finding for where, edits in _all_edits(spec) for finding in linter.findings(edits, where)
     )
 
 
-def lint_file(path: str, *, stat_file: host.StatFile) -> tuple[Finding, ...]:
-    """Find who else could replace a spec file: permissions and owners of the file and of its folder."""
+def lint_file(path: str, *, stat_file: host.StatFile, find_open: host.FindOpen | None = None) -> tuple[Finding, ...]:
+    """Find who else could replace a spec file: permissions and owners of the file, of its folder and of the way."""
     found = []
     for place, what in ((path, "spec file"), (posixpath.dirname(path) or ".", "spec folder")):
         facts = stat_file(place)
@@ -78,6 +83,11 @@ def lint_file(path: str, *, stat_file: host.StatFile) -> tuple[Finding, ...]:
             found.append(_error("spec-writable", place, f"{what} may be written by others (mode {facts.mode:04o})"))
         if facts is not None and facts.uid != 0:
             found.append(_error("spec-owner", place, f"{what} belongs to uid {facts.uid}, not to root"))
+    place = find_open(path) if find_open is not None else ""
+    if place and place not in {finding.where for finding in found}:
+        found.append(
+            _error("spec-way-open", place, f"{place} can be changed by others, and the way to {path} leads there")
+        )
     return tuple(found)
 
 
@@ -122,6 +132,7 @@ def _spec_findings(spec: cdi.Spec) -> Iterator[Finding]:
 class _Linter:
     stat_node: host.StatNode | None
     stat_file: host.StatFile | None
+    find_open: host.FindOpen | None
 
     def findings(self, edits: cdi.ContainerEdits, where: str) -> Iterator[Finding]:
         for variable in edits.env:
@@ -160,10 +171,15 @@ class _Linter:
         if facts is None or not facts.is_file or not facts.mode & 0o111:
             yield _error("hook-missing", where, f"{hook.path} is no program on this host: containers will not start")
             return
+        told = set()
         for place in (hook.path, *_parents(hook.path)):
             facts = self.stat_file(place)
             if facts is not None and (facts.is_writable_by_others or facts.uid != 0):
+                told.add(place)
                 yield _error("hook-writable", where, f"{place} can be changed by others than root: they run as root")
+        place = self.find_open(hook.path) if self.find_open is not None else ""
+        if place and place not in told:
+            yield _error("hook-writable", where, f"{place} can be changed by others than root: they run as root")
 
 
 def _parents(path: str) -> Iterator[str]:

@@ -213,6 +213,8 @@ class SpecFile:
     error: errors.CDIError | None = None
     fingerprint: Fingerprint | None = None
     """None: the file changed a moment ago and is read again at the next scan."""
+    owner: tuple[int, int] | None = None
+    """Uid and mode of the very file that was read; None: it was not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

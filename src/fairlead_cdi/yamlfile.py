@@ -22,6 +22,8 @@ _INTEGER: Final = re.compile(r"[-+]?(?:0b[01_]+|0o[0-7_]+|0x[0-9a-fA-F_]+|[0-9][
 _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 
 
+DEEPEST: Final = 64
+"""No manifest, spec or kubeconfig is nested deeper."""
 _WIDTH: Final = 1 << 20
 """No line is folded."""
 
@@ -88,12 +90,30 @@ _Loader.add_constructor("tag:yaml.org,2002:map", _construct_mapping)
 _Loader.add_constructor(_PLAIN, _construct_plain)
 
 
+def check_depth(text: str | bytes, deepest: int = DEEPEST) -> None:
+    """Refuse nesting on which the loader, which recurses in C, would end the process.
+
+    Raises: yaml.YAMLError: it is nested too deeply, or is not YAML.
+    """
+    depth = 0
+    for event in yaml.parse(text, yaml.CSafeLoader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > deepest:
+            raise yaml.MarkedYAMLError(
+                problem=f"it is nested deeper than {deepest} levels", problem_mark=event.start_mark
+            )
+
+
 def decode_yaml(data: bytes) -> object:
     """Decode the first YAML document into plain values; later ones are ignored, as by the engines.
 
     Raises: DocumentError: not YAML, a key given twice in one mapping, a tag of another language.
     """
     try:
+        check_depth(data)
         loader = _Loader(data)
         try:
             return loader.get_data()

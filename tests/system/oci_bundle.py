@@ -104,7 +104,7 @@ class Lab:
             "specDirs": [str(self.folder / "cdi")],
             "defaultKind": KIND,
             "imageRequests": "honour",
-            "prepared": str(self.folder / "prepared.json"),
+            "prepared": str(self.folder / "run" / "prepared.json"),
         }
         path = self.folder / "runtime.json"
         path.write_text(json.dumps({**base, **keys}))

@@ -11,11 +11,16 @@ import posix
 
 from fairlead.inject import bundle, fastjson, policy
 from fairlead.plan.shim import request
+from fairlead_cdi import trust
 
 FORMAT = 2
 STAMPS = ".stamp"
 """End of the names of files that say what a spec was made from; of `wire.cdi.stamp`, too heavy to import."""
 _SUFFIXES = (".json", ".yaml", STAMPS)
+_HOOKS = ("fairlead-hook", "nvidia-cdi-hook", "nvidia-ctk")
+"""Programs of hooks that the short way adds; any other takes the long way, which reads it from the spec itself."""
+_LOADER = ("LD_", "GLIBC_TUNABLES", "PYTHON")
+_PRIVATE = 0o077
 
 
 class Unfit(ValueError):
@@ -45,6 +50,8 @@ def inject(
 
 def _held(path: str) -> dict[str, object] | None:
     data = policy.read_trusted(path)
+    if data is not None and posix.stat(path.rpartition("/")[0] or "/").st_mode & _PRIVATE:
+        raise Unfit(path)  # its folder is open to others
     held = None if data is None else fastjson.decode(data)
     return held if isinstance(held, dict) and held.get("format") == FORMAT else None
 
@@ -72,7 +79,7 @@ def state_of(folders: tuple[str, ...]) -> list[object]:
             found.append([folder])
             continue
         files = [[name, *_identity(f"{folder}/{name}")] for name in names]
-        if not policy.is_ours(status):
+        if not policy.is_ours(status) or trust.find_open(folder):
             raise Unfit(folder)
         found.append([folder, files])
     return found
@@ -80,7 +87,7 @@ def state_of(folders: tuple[str, ...]) -> list[object]:
 
 def _identity(path: str) -> list[int]:
     status = posix.stat(path)
-    if not policy.is_ours(status):
+    if not policy.is_ours(status) or trust.find_open(path):
         raise Unfit(path)
     return [status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns, status.st_mtime_ns]
 
@@ -118,10 +125,23 @@ def _assert_current(part: dict[str, object]) -> None:
         status = posix.lstat(str(path))
         if (status.st_mode, status.st_rdev) != (mode, numbers):
             raise Unfit(str(path))
-    programs = part["programs"]
-    for path in programs if isinstance(programs, list) else []:
-        if not policy.is_ours(posix.stat(path)):
-            raise Unfit(path)
+    for _, entry in _lists(part["hooks"]):
+        _assert_known_hook(entry)
+
+
+def _assert_known_hook(entry: object) -> None:
+    """Accept a hook from the prepared file: a driver's own program, that nobody could have changed, cleanly started.
+
+    The file is written by us alone; should another be able to, it still names no shell. Raises: OSError, Unfit.
+    """
+    path = entry.get("path") if isinstance(entry, dict) else None
+    env = entry.get("env") if isinstance(entry, dict) else None
+    if not isinstance(path, str) or path.rpartition("/")[2] not in _HOOKS or not isinstance(env, list | None):
+        raise Unfit(str(path))
+    if any(not isinstance(item, str) or item.startswith(_LOADER) for item in env or []):
+        raise Unfit(path)
+    if not path.startswith("/") or trust.find_open(path):
+        raise Unfit(path)
 
 
 def merge(before: dict[str, object], parts: list[dict[str, object]], asked: request.Request) -> dict[str, object]:

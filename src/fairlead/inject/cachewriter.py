@@ -19,7 +19,7 @@ from fairlead_cdi import errors as cdi_errors
 from fairlead_cdi import spec as cdi
 
 _MODE = 0o600
-_FOLDER_MODE = 0o755
+_FOLDER_MODE = 0o700
 
 
 def write(spec_dirs: Sequence[str], path: str, *, decoders: Mapping[str, parse.Decoder] = directory.JSON_ONLY) -> bool:

@@ -16,7 +16,7 @@ from fairlead import errors
 from fairlead.inject import allocations, bundle, cachereader, cachewriter, commandline, policy, yamlcache
 from fairlead.plan.shim import request
 from fairlead.wire.cdi import translate
-from fairlead_cdi import directory, inject
+from fairlead_cdi import directory, inject, trust
 from fairlead_cdi import spec as cdi
 
 _KINDS = {"Denied": errors.Denied, "Invalid": errors.Invalid, "Unavailable": errors.Unavailable}
@@ -109,9 +109,12 @@ def sources(
         known = {source for source, _ in found}
         found += [(file.path, file.spec.edits) for file in bare if file.spec is not None and file.path not in known]
     _assert_decided(registry, min((file.priority for file in files), default=0))
-    for path in dict.fromkeys(file.path for file in files):
-        _assert_ours(path, "a CDI spec")
-        _assert_ours(path[: path.rfind("/")] or "/", "a folder of CDI specs")
+    for file in {file.path: file for file in files}.values():
+        # The very file that was read, and then the way to it: what a name leads to now may be another one.
+        if file.owner is None or not trust.is_closed(*file.owner):
+            raise _untrusted("a CDI spec", file.path)
+        _assert_ours(file.path[: file.path.rfind("/")] or "/", "a folder of CDI specs")
+        _assert_ours(file.path, "a CDI spec")
     narrowed = tuple((source, _narrow(each, asked)) for source, each in found)
     for path in cachewriter.programs(each for _, each in narrowed):
         _assert_ours(path, "a hook's program")
@@ -128,14 +131,21 @@ def _assert_decided(registry: directory.Registry, priority: int) -> None:
 
 def _assert_ours(path: str, what: str) -> None:
     try:
-        is_ours = policy.is_ours(posix.stat(path))
+        place = trust.find_open(path)
+        if not place and not policy.is_ours(posix.stat(path)):
+            place = path
     except OSError as error:
         message = f"cannot look at {path}: {error.strerror}"
         raise errors.Unavailable(message, reason="InjectionSourceUnreadable", path=path) from error
-    if not is_ours:
-        message = f"{what} can be written by others than root: {path}"
-        hint = "what it says is done as root; chown it to root and chmod go-w"
-        raise errors.Denied(message, reason="InjectionSourceUntrusted", hint=hint, path=path)
+    if place:
+        raise _untrusted(what, path, place)
+
+
+def _untrusted(what: str, path: str, place: str = "") -> errors.Denied:
+    way = f" (by way of {place})" if place not in {"", path} else ""
+    message = f"{what} can be written by others than root: {path}{way}"
+    hint = "what it says is done as root; chown it to root and chmod go-w"
+    return errors.Denied(message, reason="InjectionSourceUntrusted", hint=hint, path=path)
 
 
 def _narrow(each: cdi.ContainerEdits, asked: request.Request) -> cdi.ContainerEdits:

@@ -11,8 +11,11 @@ except ImportError:
     import json
 
     def decode(data: bytes) -> object:
-        """Decode one document. Raises: ValueError: not JSON."""
-        return json.loads(data)
+        """Decode one document. Raises: ValueError: not JSON, or nested too deeply."""
+        try:
+            return json.loads(data)
+        except RecursionError:
+            raise ValueError("nested too deeply") from None
 
     def encode(value: object) -> bytes:
         """Encode plain values, compact, in ASCII. Raises: ValueError, TypeError: not plain."""
@@ -40,13 +43,15 @@ else:
     _emit = _json.make_encoder({}, _refuse, _json.encode_basestring_ascii, None, ":", ",", False, False, True)
 
     def decode(data: bytes) -> object:
-        """Decode one document. Raises: ValueError: not JSON."""
+        """Decode one document. Raises: ValueError: not JSON, or nested too deeply."""
         text = data.decode()
         start = len(text) - len(text.lstrip(_SPACE))
         try:
             value, end = _scan(text, start)
         except StopIteration:
             raise ValueError("no value") from None
+        except RecursionError:
+            raise ValueError("nested too deeply") from None
         except SystemError:
             # The scanner takes its error from `json`, and fails in another way where that is not loaded.
             found: object = __import__("json").loads(text)

@@ -49,6 +49,8 @@ MODULES: Final = {
         "fairlead.plan.cdi.hookargs",
         "fairlead.inject.bundle",
         "fairlead.inject.commandline",
+        "fairlead_cdi",
+        "fairlead_cdi.trust",
         "fairlead.inject.cachereader",
         "fairlead.inject.runtime",
     ),

@@ -31,8 +31,8 @@ class Settings:
     hook_timeout_s = 30
     ldconfig = ""
     """The host's ldconfig; empty: the hook looks in the usual places."""
-    prepared = "/run/fairlead/inject.json"
-    """Where resolved specs are kept between containers; empty: nowhere."""
+    prepared = "/run/fairlead/shim/inject.json"
+    """Where resolved specs are kept between containers, in a folder of mode 0700; empty: nowhere."""
     converted = "/run/fairlead/cdi-yaml"
     """Where YAML specs are kept as JSON, which alone is read here; empty: nowhere."""
     allocations = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
@@ -75,7 +75,7 @@ def read_trusted(path: str) -> bytes | None:
     Raises: PolicyError: it cannot be read, or others could have written it.
     """
     try:
-        handle = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
+        handle = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK)
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -11,6 +11,7 @@ from fairlead_cdi import spec
 HOT = [
     "errors",
     "spec",
+    "trust",
     "oci",
     "inject",
     "names",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairlead import errors
 from fairlead.inject import bundle, cachereader, cachewriter, create, policy
 from fairlead.plan.shim import request
 from fairlead.wire.cdi import stamp
@@ -48,7 +51,7 @@ class World:
         for file in found.files:
             status = Path(file.path).stat()
             marks = (status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns, status.st_mtime_ns)
-            files.append(cdi.SpecFile(path=file.path, priority=file.priority, spec=file.spec, fingerprint=marks))
+            files.append(dataclasses.replace(file, fingerprint=marks))
         return directory.Registry(directories=found.directories, files=tuple(files), devices=found.devices)
 
     def keep(self) -> bool:
@@ -82,7 +85,10 @@ def mount(place: str, source: str = "/etc/hostname") -> cdi.Mount:
     return cdi.Mount(host_path=source, container_path=place, options=("ro", "rbind"))
 
 
-HOOK = cdi.Hook(hook_name="createContainer", path="/bin/true", args=("true",), env=("A=b",), timeout=5)
+PROGRAM = Path(tempfile.mkdtemp(prefix="fairlead-hook-")) / "nvidia-ctk"
+PROGRAM.write_text("a driver's hook")
+PROGRAM.chmod(0o755)
+HOOK = cdi.Hook(hook_name="createContainer", path=str(PROGRAM), args=("true",), env=("A=b",), timeout=5)
 SPEC = cdi.Spec(
     cdi_version="",
     kind=KIND,
@@ -255,7 +261,7 @@ def test_a_node_that_moved_ends_the_short_way(tmp_path: Path) -> None:
 
 
 def test_a_spec_or_program_that_others_can_write_is_refused_both_ways(tmp_path: Path) -> None:
-    program = tmp_path / "hook"
+    program = tmp_path / "nvidia-ctk"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     hook = cdi.Hook(hook_name="createContainer", path=str(program), args=("h",), env=("A=b",), timeout=5)
@@ -279,7 +285,7 @@ def test_a_spec_or_program_that_others_can_write_is_refused_both_ways(tmp_path: 
 def test_a_damaged_prepared_file_is_no_harm(tmp_path: Path, data: bytes) -> None:
     world = World(tmp_path, SPEC)
     path = Path(world.settings.prepared)
-    path.parent.mkdir()
+    path.parent.mkdir(mode=0o700)
     path.write_bytes(data)
     path.chmod(0o600)
     assert world.short({}, ask("0")) is None
@@ -377,3 +383,97 @@ def test_another_stamp_ends_what_was_prepared_and_one_that_others_can_write_prev
     stamp.beside(tmp_path / "cdi" / emit.file_name(KIND)).chmod(0o666)
     with pytest.raises(cachereader.Unfit):
         cachereader.state_of(world.settings.spec_dirs)
+
+
+# the prepared file itself is not believed more than the specs
+
+
+def prepared_with(world: World, **hook: object) -> dict[str, Any]:
+    """Write a hook of somebody's into the prepared file's device, as one who can write that file would."""
+    path = Path(world.settings.prepared)
+    held = json.loads(path.read_bytes())
+    entry = {"path": "/bin/sh", "args": ["sh", "-c", "id"], **hook}
+    held["devices"][f"{KIND}=plain"]["hooks"] = [["createRuntime", entry]]
+    path.write_text(json.dumps(held))
+    return held
+
+
+PLAIN = cdi.Spec(cdi_version="", kind=KIND, devices=(cdi.Device(name="plain", edits=cdi.ContainerEdits(env=("A=b",))),))
+
+
+def test_a_program_that_is_no_drivers_hook_is_not_run_from_the_prepared_file(tmp_path: Path) -> None:
+    world = World(tmp_path, PLAIN)
+    assert world.keep()
+    assert world.short({}, ask("plain")) is not None
+    prepared_with(world)
+    assert world.short({}, ask("plain")) is None
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [
+        {"env": ["LD_PRELOAD=/x"]},
+        {"env": ["PYTHONPATH=/x"]},
+        {"env": [3]},
+        {"env": "A=b"},
+        {"path": "hooks/nvidia-ctk"},
+    ],
+)
+def test_a_drivers_hook_is_run_from_the_prepared_file_only_as_it_should_be_started(
+    tmp_path: Path, hook: dict[str, object]
+) -> None:
+    world = World(tmp_path, PLAIN)
+    assert world.keep()
+    program = tmp_path / "nvidia-ctk"
+    program.write_text("x")
+    program.chmod(0o755)
+    prepared_with(world, path=str(program), env=["A=b"])
+    assert world.short({}, ask("plain")) is not None
+    prepared_with(world, **{"path": str(program), **hook})
+    assert world.short({}, ask("plain")) is None
+
+
+def test_a_program_in_an_open_folder_is_not_run_from_the_prepared_file(tmp_path: Path) -> None:
+    world = World(tmp_path, PLAIN)
+    assert world.keep()
+    folder = tmp_path / "open"
+    folder.mkdir()
+    (folder / "nvidia-ctk").write_text("x")
+    prepared_with(world, path=str(folder / "nvidia-ctk"))
+    assert world.short({}, ask("plain")) is not None
+    folder.chmod(0o777)
+    assert world.short({}, ask("plain")) is None
+
+
+def test_the_prepared_files_folder_is_made_for_us_alone_and_used_in_no_other(tmp_path: Path) -> None:
+    world = World(tmp_path, PLAIN)
+    assert world.keep()
+    folder = Path(world.settings.prepared).parent
+    assert folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o755)
+    assert world.short({}, ask("plain")) is None
+
+
+def test_a_spec_by_a_link_through_a_folder_of_others_is_refused_both_ways(tmp_path: Path) -> None:
+    world = World(tmp_path, PLAIN)
+    (path,) = (tmp_path / "cdi").iterdir()
+    (tmp_path / "theirs").mkdir()
+    path.rename(tmp_path / "theirs" / path.name)
+    path.symlink_to(tmp_path / "theirs" / path.name)
+    assert world.keep()
+    (tmp_path / "theirs").chmod(0o777)
+    assert world.short({}, ask("plain")) is None
+    with pytest.raises(errors.Denied) as caught:
+        world.long({}, ask("plain"))
+    assert caught.value.reason == "InjectionSourceUntrusted"
+    assert str(tmp_path / "theirs") in caught.value.message
+
+
+def test_a_spec_is_judged_by_the_file_that_was_read_not_by_what_its_name_leads_to_now(tmp_path: Path) -> None:
+    world = World(tmp_path, PLAIN)
+    (path,) = (tmp_path / "cdi").iterdir()
+    path.chmod(0o666)
+    registry = directory.scan(world.settings.spec_dirs)
+    path.chmod(0o644)
+    with pytest.raises(errors.Denied):
+        create.sources(registry, ask("plain"), world.settings)

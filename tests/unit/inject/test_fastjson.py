@@ -54,3 +54,9 @@ def test_what_is_not_plain_is_refused() -> None:
 def test_what_is_not_json_is_a_value_error(data: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  any of its kinds
         fastjson.decode(data)
+
+
+@pytest.mark.parametrize("data", [b"[" * 200_000, b'{"a":' * 100_000])
+def test_what_is_nested_too_deeply_is_a_value_error(data: bytes) -> None:
+    with pytest.raises(ValueError, match="nested too deeply"):
+        fastjson.decode(data)

@@ -39,7 +39,7 @@ class World:
             "specDirs": [str(folder / "low"), str(folder / "high")],
             "defaultKind": KIND,
             "imageRequests": "honour",
-            "prepared": str(folder / "run/prepared.json"),
+            "prepared": str(folder / "run/shim/prepared.json"),
             "converted": str(folder / "run/yaml"),
         }
         self.config.write_text(json.dumps(settings))

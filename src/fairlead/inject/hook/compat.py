@@ -14,6 +14,7 @@ from fairlead.inject.hook import elf
 
 FOLDER = "/usr/local/cuda/compat"
 _PREFIX = "libcuda.so."
+_MOST_DIGITS = 9
 
 
 def is_needed(root: rootfs.Root, folder: str, driver: str) -> bool:
@@ -52,4 +53,4 @@ def _majors(note: str | None) -> list[int] | None:
 
 def _major(version: str) -> int:
     text = version.partition(".")[0]
-    return int(text) if text.isascii() and text.isdecimal() else 0
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS else 0

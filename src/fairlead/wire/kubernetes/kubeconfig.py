@@ -20,6 +20,7 @@ import yaml
 
 from fairlead import errors
 from fairlead.wire.kubernetes.meta import Wire
+from fairlead_cdi import yamlfile
 
 EXEC_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
@@ -146,6 +147,7 @@ def parse(data: bytes, *, path: Path) -> Kubeconfig:
     Raises:  ProtocolError: not a kubeconfig.
     """
     try:
+        yamlfile.check_depth(data)
         config = msgspec.convert(yaml.load(data, yaml.CSafeLoader) or {}, Kubeconfig)
     except (yaml.YAMLError, msgspec.MsgspecError, RecursionError) as error:
         problem = " ".join(str(error).split())

@@ -21,11 +21,12 @@ import yaml
 
 from fairlead import errors
 from fairlead.wire.kubernetes import core, meta
+from fairlead_cdi import yamlfile
 
 LARGEST_BYTES: Final = 3 * 1024 * 1024
 """What an API server takes as one request."""
 _LARGEST_NODES: Final = 200_000
-_DEEPEST: Final = 64
+_DEEPEST: Final = yamlfile.DEEPEST
 
 KNOWN: Final[tuple[type[meta.Object], ...]] = (core.Pod, core.Namespace, core.Node, core.Event)
 
@@ -105,7 +106,7 @@ def _load(text: str) -> list[Any]:
         except (ValueError, RecursionError):
             pass
     try:
-        _check_depth(text)
+        yamlfile.check_depth(text, _DEEPEST)
         return list(yaml.load_all(text, _Loader))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
@@ -113,18 +114,6 @@ def _load(text: str) -> list[Any]:
         raise _unreadable(f"{error.problem}{where}") from error
     except (yaml.YAMLError, ValueError) as error:
         raise _unreadable(str(error).replace("\n", " ")) from error
-
-
-def _check_depth(text: str) -> None:
-    """Refuse nesting on which the loader, which recurses in C, would end the process."""
-    depth = 0
-    for event in yaml.parse(text, yaml.CSafeLoader):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        if depth > _DEEPEST:
-            raise _unreadable(f"it is nested deeper than {_DEEPEST} levels")
 
 
 def _objects(documents: list[Any]) -> Iterator[tuple[str, dict[str, Any]]]:

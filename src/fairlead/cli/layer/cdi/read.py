@@ -243,7 +243,7 @@ def lint_verb(ctx: click.Context, paths: tuple[Path, ...], spec_dirs: tuple[str,
 
 
 def _findings(path: Path, now: running.Running) -> tuple[linter.Finding, ...]:
-    about_file = linter.lint_file(str(path), stat_file=host.stat_file)
+    about_file = linter.lint_file(str(path), stat_file=host.stat_file, find_open=host.find_open)
     try:
         spec = _load(path)
     except errors.FairleadError as error:
@@ -255,7 +255,8 @@ def _findings(path: Path, now: running.Running) -> tuple[linter.Finding, ...]:
         linter.Finding(severity=linter.Severity.WARNING, code="spec-stale", where="", message=why)
         for why in _staleness(path, spec, now)
     )
-    return about_file + stale + linter.lint(spec, stat_node=host.stat_node, stat_file=host.stat_file)
+    found = linter.lint(spec, stat_node=host.stat_node, stat_file=host.stat_file, find_open=host.find_open)
+    return about_file + stale + found
 
 
 def _finding(finding: linter.Finding) -> dict[str, str]:
