@@ -35,15 +35,50 @@ def write_atomic(path: Path, data: bytes, *, mode: int = 0o644, durable: bool = 
 def rewrite(path: Path, data: bytes) -> None:
     """Replace the content of somebody's file in one step: mode, owner and attributes stay, a link is followed.
 
-    Raises: Unavailable: it is not there, or the disk refuses; the old content is untouched.
+    Raises: Unavailable: it is not there or not a regular file, or the disk refuses; the old content is untouched.
     """
     try:
         real = path.resolve(strict=True)
-        _replace(real, data, mode=stat.S_IMODE(real.stat().st_mode), durable=True, like=real)
+        status = real.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise _not_regular(path)
+        _replace(real, data, mode=stat.S_IMODE(status.st_mode), durable=True, like=real)
     except OSError as error:
         hint = "free some space; the old content is untouched" if error.errno in _FULL else None
         message = f"cannot write {path}: {error.strerror}"
         raise errors.Unavailable(message, reason="FileWriteFailed", hint=hint, path=str(path)) from error
+
+
+def read_regular(path: Path, *, limit_bytes: int) -> bytes | None:
+    """Return the content of somebody's file, a link followed; None: there is nothing, not even a link.
+
+    A pipe or a device is refused and never waited for, and so is a link that leads nowhere: a new file in its place
+    would not be what its owner meant.
+    Raises: Unavailable (`FileUnreadable`).
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if path.is_symlink():
+            message = f"cannot read {path}: it is a link to {path.readlink()}, which is not there"
+            raise errors.Unavailable(message, reason="FileUnreadable", hint="mend or remove the link") from error
+        return None
+    except OSError as error:
+        message = f"cannot read {path}: {error.strerror}"
+        raise errors.Unavailable(message, reason="FileUnreadable", hint="run as root", path=str(path)) from error
+    with os.fdopen(handle, "rb") as file:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise _not_regular(path)
+        if status.st_size > limit_bytes:
+            message = f"{path} has {status.st_size} bytes, at most {limit_bytes} are read"
+            raise errors.Unavailable(message, reason="FileUnreadable", hint="is that the right file?")
+        return file.read()
+
+
+def _not_regular(path: Path) -> errors.Unavailable:
+    message = f"{path} is, or leads to, something that is not a regular file"
+    return errors.Unavailable(message, reason="FileUnreadable", hint="put a file there, or remove it", path=str(path))
 
 
 def _copy_attributes(source: Path, handle: int) -> None:

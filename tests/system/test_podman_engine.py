@@ -82,7 +82,7 @@ async def test_an_engine_that_knows_nothing_adopts_what_another_started(image: s
 async def test_a_death_between_podmans_books_and_the_sandbox_is_finished_by_start(image: str, tag: str) -> None:
     made = engine()
     host = await made._podman.host()  # what a killed create leaves: `podman create` without `podman init`
-    arguments = args.create(spec(image, tag, "echo late; exit 0"), host, network="none")
+    arguments = args.create(spec(image, tag, "echo late; exit 0"), host, network="none", log_max_mib=0)
     await made._podman.checked("x", "create", *arguments)
     (left,) = await made.list_containers({"fairlead.test": tag})
     assert (left.phase, left.pid) == (port.ContainerPhase.CREATED, None)

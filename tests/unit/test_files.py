@@ -118,3 +118,32 @@ def test_a_rewritten_file_keeps_mode_owner_and_its_link(tmp_path: Path) -> None:
 def test_what_is_not_there_is_not_rewritten(tmp_path: Path) -> None:
     with pytest.raises(errors.Unavailable, match="cannot write"):
         files.rewrite(tmp_path / "none", b"new")
+
+
+def test_a_device_at_the_end_of_a_link_stays_a_device(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("device nodes need root")
+    os.mknod(tmp_path / "null", stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    (tmp_path / "config.toml").symlink_to("null")
+    with pytest.raises(errors.Unavailable, match="not a regular file"):
+        files.rewrite(tmp_path / "config.toml", b"new")
+    assert stat.S_ISCHR((tmp_path / "null").stat().st_mode)
+
+
+def test_a_pipe_is_neither_read_nor_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(errors.Unavailable, match="not a regular file"):
+        files.read_regular(tmp_path / "pipe", limit_bytes=9)
+
+
+def test_a_link_that_leads_nowhere_is_refused_and_nothing_at_all_is_nothing(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("none")
+    with pytest.raises(errors.Unavailable, match="which is not there"):
+        files.read_regular(tmp_path / "link", limit_bytes=9)
+    assert files.read_regular(tmp_path / "none", limit_bytes=9) is None
+
+
+def test_a_file_larger_than_anybody_writes_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(b"x" * 10)
+    with pytest.raises(errors.Unavailable, match="10 bytes, at most 9"):
+        files.read_regular(tmp_path / "large", limit_bytes=9)

@@ -388,14 +388,13 @@ def test_another_stamp_ends_what_was_prepared_and_one_that_others_can_write_prev
 # the prepared file itself is not believed more than the specs
 
 
-def prepared_with(world: World, **hook: object) -> dict[str, Any]:
+def prepared_with(world: World, **hook: object) -> None:
     """Write a hook of somebody's into the prepared file's device, as one who can write that file would."""
     path = Path(world.settings.prepared)
     held = json.loads(path.read_bytes())
     entry = {"path": "/bin/sh", "args": ["sh", "-c", "id"], **hook}
     held["devices"][f"{KIND}=plain"]["hooks"] = [["createRuntime", entry]]
     path.write_text(json.dumps(held))
-    return held
 
 
 PLAIN = cdi.Spec(cdi_version="", kind=KIND, devices=(cdi.Device(name="plain", edits=cdi.ContainerEdits(env=("A=b",))),))

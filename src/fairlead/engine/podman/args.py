@@ -35,10 +35,11 @@ def _unquoted(text: str) -> str:
     return parse.quote(text, safe="/:")
 
 
-def create(spec: port.ContainerSpec, host: podman_host.Host, *, network: str) -> list[str]:
+def create(spec: port.ContainerSpec, host: podman_host.Host, *, network: str, log_max_mib: int) -> list[str]:
     """Return the arguments of `podman` that create the container, held in podman's books only.
 
     Args:    host: this machine's oddities.   network: podman network mode where `spec.network_of` is None.
+             log_max_mib: where a log begins anew, so that one container cannot fill the disk; 0: nowhere.
     Raises:  Invalid: a name, path or variable that podman cannot be told.
     """
     check_name(spec.name)
@@ -48,6 +49,7 @@ def create(spec: port.ContainerSpec, host: podman_host.Host, *, network: str) ->
         "create",
         f"--name={spec.name}",
         *_STEADY,
+        *([f"--log-opt=max-size={log_max_mib}mb"] if log_max_mib else []),
         *(f"--ulimit={limit}" for limit in host.ulimits),
         *_network(spec, network),
         *(f"--label={key}={value}" for key, value in spec.labels.items()),

@@ -53,6 +53,7 @@ class PodmanEngine(images.PodmanImages):
         super().__init__(group, root=root)
         self.service: service.Service | None = None
         """What starts containers faster than commands; None outside `served`."""
+        self._log_max_mib = group.log_max_mib
         # Created by us and not yet started: `start` need not ask podman first. Lost on a restart, and then it asks.
         self._held: dict[str, str] = {}
         # Whether an ended container was killed for memory never changes; asking takes an inspect.
@@ -83,7 +84,7 @@ class PodmanEngine(images.PodmanImages):
 
     async def _create(self, spec: port.ContainerSpec, host: podman_host.Host) -> port.ContainerState:
         subject = f'container "{spec.name}"'
-        arguments = args.create(spec, host, network=host.network)
+        arguments = args.create(spec, host, network=host.network, log_max_mib=self._log_max_mib)
         with telemetry.timed("podman created", container=spec.name):
             created = await self._podman.checked(subject, "create", *arguments)
         identity = created.stdout.decode().split()[-1]

@@ -22,6 +22,7 @@ from fairlead.plan.gpu import enginesupport
 
 _ASK_S: Final = 20
 _NEW_MODE: Final = 0o644
+_LARGEST_BYTES: Final = 16 << 20
 _NOTHING: Final[tuple[list[bytes], ...]] = ([], [b"{}"], [b"{", b"}"])
 
 
@@ -59,13 +60,7 @@ async def ask_version(engine: str) -> tuple[int, ...] | None:
 
 
 def _read(path: str) -> bytes | None:
-    try:
-        return Path(path).read_bytes()
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        return None
-    except OSError as error:
-        message = f"cannot read {path}: {error.strerror}"
-        raise errors.Unavailable(message, reason="FileUnreadable", hint="run as root", path=path) from error
+    return None if Path(path).is_dir() else files.read_regular(Path(path), limit_bytes=_LARGEST_BYTES)
 
 
 @dataclass(frozen=True, slots=True)

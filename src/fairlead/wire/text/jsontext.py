@@ -15,6 +15,7 @@ from fairlead import errors
 
 _SPACE: Final = " \t\r\n"
 _UNIT: Final = "  "
+DEEPEST: Final = 64
 _DECODER: Final = json.JSONDecoder()
 
 
@@ -41,13 +42,33 @@ def parse(data: bytes, *, path: str) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         raise errors.ProtocolError(f"{path}:{line}: not UTF-8", reason="FileMalformed", hint=hint) from error
+    except RecursionError as error:
+        message = f"{path}: nested deeper than {DEEPEST} levels"
+        raise errors.ProtocolError(message, reason="FileMalformed", hint=hint) from error
     except json.JSONDecodeError as error:
         message = f"{path}:{error.lineno}:{error.colno}: not JSON: {error.msg.lower()}"
         raise errors.ProtocolError(message, reason="FileMalformed", hint=hint) from error
+    if is_deep(found):
+        message = f"{path}: nested deeper than {DEEPEST} levels"
+        raise errors.ProtocolError(message, reason="FileMalformed", hint=hint)
     if not isinstance(found, dict):
         message = f"{path}:1: a JSON object is wanted, not {type(found).__name__}"
         raise errors.ProtocolError(message, reason="FileMalformed", hint=hint)
     return found
+
+
+def is_deep(value: object) -> bool:
+    """Tell whether a decoded document is nested deeper than any engine's configuration."""
+    level = [value]
+    for _ in range(DEEPEST + 1):
+        level = [
+            child
+            for item in level
+            for child in (item.values() if isinstance(item, dict) else item if isinstance(item, list) else ())
+        ]
+        if not level:
+            return False
+    return True
 
 
 def find(document: Mapping[str, Any], path: Sequence[str]) -> Any:

@@ -27,9 +27,9 @@ HOST = host.Host(
 )
 
 
-def arguments(**more: Any) -> list[str]:
+def arguments(*, log_max_mib: int = 10, **more: Any) -> list[str]:
     spec = port.ContainerSpec(**{"name": "web", "image": "localhost/web:1", **more})
-    return args.create(spec, HOST, network=HOST.network)
+    return args.create(spec, HOST, network=HOST.network, log_max_mib=log_max_mib)
 
 
 def test_runtime_and_limits_of_this_machine_are_named() -> None:
@@ -41,6 +41,11 @@ def test_runtime_and_limits_of_this_machine_are_named() -> None:
 
 def test_images_are_never_pulled_and_proxies_never_copied() -> None:
     assert {"--pull=never", "--http-proxy=false"} <= set(arguments())
+
+
+def test_a_log_has_a_size_that_the_operator_chose() -> None:
+    assert "--log-opt=max-size=10mb" in arguments()
+    assert not [flag for flag in arguments(log_max_mib=0) if flag.startswith("--log-opt")]
 
 
 def test_command_is_the_entrypoint_and_args_follow_the_image() -> None:
@@ -146,3 +151,10 @@ def test_logs_and_filters() -> None:
         "web",
     ]
     assert args.label_filters({"a": "", "b": "c"}) == ["--filter=label=a", "--filter=label=b=c"]
+
+
+def test_marks_in_the_runtime_spec_are_words_that_no_podman_reads_otherwise() -> None:
+    found = [flag for flag in arguments(labels={names.HOME: "h", names.DEVICES: '{"a.b/c": ["x", "y"]}', "other": "z"})]
+    notes = [flag for flag in found if flag.startswith("--annotation=")]
+    assert len(notes) == 2
+    assert not [flag for flag in notes if '"' in flag or "," in flag]

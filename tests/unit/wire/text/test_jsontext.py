@@ -103,3 +103,9 @@ def test_errors_name_file_and_line(data: bytes, words: str) -> None:
     with pytest.raises(errors.ProtocolError) as caught:
         jsontext.parse(data, path="f.json")
     assert caught.value.message.startswith(words)
+
+
+@pytest.mark.parametrize("data", [b"[" * 200_000, b'{"a":' * 100 + b"1" + b"}" * 100])
+def test_nesting_without_end_is_malformed(data: bytes) -> None:
+    with pytest.raises(errors.ProtocolError, match="nested deeper"):
+        jsontext.parse(data, path="x")

@@ -99,3 +99,26 @@ def test_errors_name_file_and_line(data: bytes, words: str) -> None:
 
 def test_scalars_come_before_tables() -> None:
     assert toml.emit({"t": {"x": {"y": 1}, "z": [True]}}) == b"[t]\nz = [true]\n\n[t.x]\ny = 1\n"
+
+
+@pytest.mark.parametrize("data", [b"a = " + b"[" * 50_000, b"a = " + b"[" * 80 + b"]" * 80])
+def test_nesting_without_end_is_malformed(data: bytes) -> None:
+    with pytest.raises(errors.ProtocolError, match="nested") as caught:
+        toml.parse(data, path="x")
+    assert caught.value.reason == "FileMalformed"
+
+
+def test_megabytes_of_comments_are_edited_at_once_and_kept() -> None:
+    comments = b"# a line that somebody wrote\n" * 100_000
+    before = b"version = 2\n" + comments + b'imports = [\n  "a",\n' + comments + b"]\n" + comments
+    after = toml.append_item(before, "imports", "b")
+    assert toml.parse(after, path="x")["imports"] == ["a", "b"]
+    assert after.count(b"# a line that somebody wrote\n") == 300_000
+    assert toml.remove_item(after, "imports", "b", drops_empty=False) == before
+
+
+def test_comments_in_a_text_of_several_lines_stay_where_they_are() -> None:
+    text = "# no comment\n" * 20
+    before = f'version = 2\nimports = ["a"]\nnote = """\n{text}"""\n'.encode()
+    after = toml.append_item(before, "imports", "b")
+    assert toml.parse(after, path="x")["note"] == text

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.inject import compat, hook, rootfs
+from fairlead.inject import rootfs
+from fairlead.inject.hook import compat
+from fairlead.inject.hook import program as hook
 
 _LIBRARY = "/opt/gpu/libx.so.9.9"
 
@@ -27,7 +29,7 @@ def test_the_hook_hears_its_alarm_though_the_runtime_blocked_every_signal() -> N
         "import signal, time\n"
         "signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())\n"
         "signal.signal(signal.SIGALRM, signal.SIG_IGN)\n"
-        "from fairlead.inject import hook\n"
+        "from fairlead.inject.hook import program as hook\n"
         "hook._hear_signals()\n"
         "signal.alarm(1)\n"
         "time.sleep(20)\n"
