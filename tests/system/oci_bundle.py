@@ -243,5 +243,5 @@ def generate(lab: Lab, profile: str) -> None:
 def prepare_now(lab: Lab) -> None:
     """Write the prepared file, so that the next container takes the short way."""
     deadline = time.monotonic() + 60
-    while not cachewriter.write([str(lab.folder / "cdi")], str(lab.folder / "prepared.json")):
+    while not cachewriter.write([str(lab.folder / "cdi")], str(lab.folder / "run" / "prepared.json")):
         assert time.monotonic() < deadline  # it is written once the spec's last change is some ticks of the clock ago

@@ -18,7 +18,7 @@ import click
 
 from fairlead import __version__, errors
 from fairlead.cli import verbs
-from fairlead.cli.core import invocation, lazygroup
+from fairlead.cli.core import invocation, lazygroup, plaintext
 
 _BUG: Final = 70  # EX_SOFTWARE of sysexits.h
 _INTERRUPTED: Final = 130  # 128 + SIGINT, as shells count it
@@ -102,9 +102,9 @@ def _report_bug(error: BaseException) -> int:
 def print_error(error: errors.FairleadError) -> None:
     """Print message and next step on standard error."""
     click.secho("error: ", fg="red", err=True, nl=False)
-    click.echo(error.message, err=True)
+    plaintext.echo(error.message, err=True)
     if error.hint:
-        click.echo(f"  hint: {error.hint}", err=True)
+        plaintext.echo(f"  hint: {error.hint}", err=True)
 
 
 def main() -> None:

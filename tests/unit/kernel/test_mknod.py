@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fairlead import errors
-from fairlead.kernel import cgroup, openfiles
+from fairlead.kernel import cgroup, openfiles, processid
 from fairlead.node.isolation import attach
 from fairlead.plan.audit import GrantedNode
 
@@ -185,3 +185,28 @@ def test_members_of_a_root_cgroup_are_nobodys(tmp_path: Path) -> None:
     (tmp_path / "child").mkdir()
     (tmp_path / "child/cgroup.procs").write_text("7\n0\n")
     assert cgroup.members([cgroup.Cgroup(tmp_path, 1)]) == frozenset({1, 7})
+
+
+async def test_a_process_with_this_hosts_own_mounts_is_refused_and_gets_no_node(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec("sleep", "60")
+    try:
+        with pytest.raises(errors.Unavailable, match="mounts are this host's own"):
+            await attach.work(process.pid, make=[gpu(3, f"{tmp_path}/nvidia3")])
+        assert not (tmp_path / "nvidia3").exists()
+    finally:
+        process.kill()
+        await process.communicate()
+
+
+async def test_a_process_that_began_at_another_time_than_the_one_meant_is_refused(box: Box) -> None:
+    meant = processid.ProcessID(box.pid, "1")
+    with pytest.raises(errors.Unavailable, match="another one by now"):
+        await attach.work(box.pid, make=[gpu(1)], process=meant)
+    assert not (box.inside / "dev/nvidia1").exists()
+
+
+async def test_a_pid_of_another_container_than_the_one_meant_is_given_nothing(box: Box) -> None:
+    with pytest.raises(errors.NotFound):
+        await attach.attach(box.pid, [gpu(1)], container="f" * 64)
+    with pytest.raises(errors.NotFound):
+        await attach.detach(box.pid, [gpu(1)], is_forced=False, container="f" * 64)

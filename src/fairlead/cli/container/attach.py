@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from fairlead.cli.core import client as api
-from fairlead.cli.core import connection, invocation, options, output
+from fairlead.cli.core import connection, invocation, options, output, plaintext
 from fairlead.serve.backend.deviceview import DeviceChanged, DeviceRequest
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -97,6 +97,6 @@ def _show(done: DeviceChanged, action: str) -> None:
         said = done.opens.get(node.path)
         click.echo(f"  {node.path}: {node.done}{f', open() says {said}' if said else ''}")
     for process in done.ended:
-        click.echo(f"  ended: {process.name} (pid {process.pid})")
+        plaintext.echo(f"  ended: {process.name} (pid {process.pid})")
     for text in done.unread:
-        click.echo(f"  not read: {text}")
+        plaintext.echo(f"  not read: {text}")

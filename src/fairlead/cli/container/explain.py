@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from fairlead.cli.core import options, output
+from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.serve.v1.containers.view import Explanation
 
@@ -21,7 +21,7 @@ def explain(client: Client, *, name: str, namespace: str, form: str) -> None:
         output.show_value(found, form=form)
         return
     for line in explanation_lines(found):
-        click.echo(line)
+        plaintext.echo(line)
 
 
 def explanation_lines(found: Explanation) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Final
 import click
 
 from fairlead import errors
-from fairlead.cli.core import options, output, progress
+from fairlead.cli.core import options, output, plaintext, progress
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
 from fairlead.serve.backend.hardware import ImageList, ImageView
@@ -60,7 +60,7 @@ def import_image(client: Client, *, source: Path, name: str, command: tuple[str,
     with progress.Progress() as waiting:
         waiting.show(f"importing {source}")
         made = client.call("POST", "/v1/images:import", ImageView, body=request, timeout_s=None)
-    click.echo(_name(made))
+    plaintext.echo(_name(made))
 
 
 @image.command("build")
@@ -84,7 +84,7 @@ def build_image(client: Client, *, context: Path, name: str, containerfile: Path
         made = line.get("image", made)
     if not made:
         raise errors.Unavailable("the build broke off", reason="ServiceBrokeOff", hint="the service's log says why")
-    click.echo(made)
+    plaintext.echo(made)
 
 
 @image.command("rm")
@@ -94,4 +94,4 @@ def remove_image(client: Client, *, names: tuple[str, ...]) -> None:
     """Remove images by name."""
     for name in names:
         client.call("DELETE", "/v1/images", object, params={"name": name})
-        click.echo(name)
+        plaintext.echo(name)

@@ -15,7 +15,7 @@ import click
 from fairlead import errors
 from fairlead.cli.container import logs, wait
 from fairlead.cli.core import client as api
-from fairlead.cli.core import options, progress
+from fairlead.cli.core import options, plaintext, progress
 from fairlead.cli.core.client import Client
 from fairlead.serve.v1.containers import view
 from fairlead.serve.v1.containers.submission import BindRequest, ContainerRequest
@@ -194,13 +194,13 @@ def _report(shown: ContainerView) -> int:
     code = wait.exit_code_of(shown)
     if shown.state not in view.ENDED:
         last = shown.containers[-1].last_exit_code
-        click.echo(f"{shown.name} ended with {last} and is started again, as its restart policy says", err=True)
+        plaintext.echo(f"{shown.name} ended with {last} and is started again, as its restart policy says", err=True)
         click.echo(f"  hint: `fairlead stop {shown.name}` ends it", err=True)
         return last or 0
     if shown.state == "succeeded" or (shown.exit_code and shown.reason in {"", "Error", "Completed"}):
         return code
     why = ": ".join(part for part in (shown.reason, shown.message) if part)
-    click.echo(f"{shown.name} {shown.state}" + (f" ({why})" if why else ""), err=True)
+    plaintext.echo(f"{shown.name} {shown.state}" + (f" ({why})" if why else ""), err=True)
     return code
 
 

@@ -16,7 +16,7 @@ import click
 from fairlead import errors
 from fairlead.cli.container import explain
 from fairlead.cli.core import client as api
-from fairlead.cli.core import options, output
+from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.plan.trace import Entry, Record, Trace
 from fairlead.serve.v1.containers.view import ContainerView
@@ -41,10 +41,10 @@ def trace(client: Client, *, name: str, namespace: str, container: str, form: st
         output.show_value(journey, form=form)
         return
     shown = client.container(name, namespace)
-    click.secho(_headline(shown), bold=True)
+    plaintext.echo(_headline(shown), bold=True)
     wrote = [] if no_output else first_lines(client, name, namespace, container)
     for line in tree_lines(journey, wrote):
-        click.echo(line)
+        plaintext.echo(line)
     if client.cluster and any(entry.record is Record.MISSING for entry in journey.entries):
         click.echo(_FORGOTTEN, err=True)
 

@@ -14,6 +14,8 @@ from typing import Any, Final, Generic, TypeVar
 import click
 import msgspec
 
+from fairlead.cli.core import plaintext
+
 T = TypeVar("T")
 
 FORMS: Final = ("table", "wide", "json", "yaml", "name")
@@ -40,7 +42,7 @@ def show_listing(items: Sequence[T], columns: Sequence[Column[T]], *, form: str,
         return
     if form == "name":
         for item in items:
-            click.echo(name(item))
+            plaintext.echo(name(item))
         return
     chosen = [column for column in columns if form == "wide" or not column.is_wide]
     rows = [[column.text(item) for column in chosen] for item in items]
@@ -50,7 +52,7 @@ def show_listing(items: Sequence[T], columns: Sequence[Column[T]], *, form: str,
 
 def lines_of(rows: Sequence[Sequence[str]], *, gap: str = _GAP) -> Iterable[str]:
     """Yield rows as lines with aligned columns; an empty value is shown as `-`."""
-    filled = [[value or "-" for value in row] for row in rows]
+    filled = [[plaintext.cell(value) or "-" for value in row] for row in rows]
     widths = [max(len(row[index]) for row in filled) for index in range(len(filled[0]))] if filled else []
     for row in filled:
         yield gap.join(value.ljust(width) for value, width in zip(row, widths, strict=True)).rstrip()

@@ -8,7 +8,7 @@ from typing import Final
 import click
 import msgspec
 
-from fairlead.cli.core import options, output
+from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
 from fairlead.serve.v1.eventview import EventList, EventView
@@ -44,4 +44,6 @@ def _show_event(item: EventView, form: str) -> None:
         click.echo(msgspec.json.encode(item).decode())
         return
     at = dt.datetime.fromisoformat(item.at).astimezone().strftime("%H:%M:%S.%f")[:-3] if item.at else "-"
-    click.echo(item.object if form == "name" else f"{at}  {item.type:<7}  {item.reason}  {item.object}  {item.message}")
+    plaintext.echo(
+        item.object if form == "name" else f"{at}  {item.type:<7}  {item.reason}  {item.object}  {item.message}"
+    )

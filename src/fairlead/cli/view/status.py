@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import click
 
-from fairlead.cli.core import options, output
+from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.cli.view import nodes
 from fairlead.serve.backend.hardware import ClusterView, EngineView
@@ -24,9 +24,9 @@ def status(client: Client, *, form: str) -> None:
         output.show_value(found, form=form)
         return
     for line in output.lines_of(status_rows(found)):
-        click.echo(line)
+        plaintext.echo(line)
     for problem in found.problems:
-        click.secho(f"! {problem}", fg="yellow")
+        plaintext.echo(f"! {problem}", fg="yellow")
 
 
 def status_rows(found: Status) -> list[list[str]]:

@@ -1,9 +1,11 @@
 """A program of its own: makes and removes device nodes in a running container, and nothing else.
 
-    python -I -S nodework.py PID {"make": [{"path", "kind", "major", "minor", "mode", "uid", "gid"}], "remove": [...]}
+    python -I -S mknod.py PID STARTED {"make": [{"path", "kind", "major", "minor", "mode", "uid", "gid"}], "remove": …}
 
-It opens the container's root (/proc/PID/root), joins its mount namespace, and reaches every path by `openat2` in that
-root with no link followed: what the image or a tenant's process puts in the way makes it refuse, never go elsewhere.
+It opens /proc/PID once, which stays this process's whoever gets its pid later, and refuses a process that was not
+started at STARTED (clock ticks since boot) or whose mounts are this host's own. It opens the container's root, joins
+its mount namespace, and reaches every path by `openat2` in that root with no link followed: what the image or a
+tenant's process puts in the way makes it refuse, never go elsewhere.
 A node is made under a temporary name with its final owner and mode and then renamed to its place, so that nobody meets
 a half-made one. What stands there is looked at first: the same node is kept, another device node is replaced, anything
 else is refused. Removed is only a node that has the numbers named.
@@ -17,7 +19,6 @@ import ctypes
 import errno
 import json
 import os
-import pathlib
 import stat
 import struct
 import sys
@@ -119,12 +120,16 @@ def remove(root: int, node: dict[str, Any]) -> str:
         os.close(folder)
 
 
-def enter(pid: int) -> int:
+def enter(pid: int, started: str) -> int:
     """Join the mount namespace of a process and return its root, open. Raises: OSError, Refused."""
-    process = f"/proc/{pid}"
-    root = os.open(f"{process}/root", FOLDER)
-    namespace = os.open(f"{process}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
-    if not pathlib.Path(f"{process}/ns/user").samefile("/proc/self/ns/user"):
+    process = os.open(f"/proc/{pid}", FOLDER & ~os.O_PATH)
+    if _started(process) != started:
+        raise Refused(f"process {pid} is another one by now")
+    root = os.open("root", FOLDER, dir_fd=process)
+    namespace = _open("ns/mnt", process)
+    if os.path.sameopenfile(namespace, _open("/proc/self/ns/mnt", process)):
+        raise Refused(f"process {pid} is in no container: its mounts are this host's own")
+    if not os.path.sameopenfile(_open("ns/user", process), _open("/proc/self/ns/user", process)):
         raise Refused("the container has a user namespace of its own: nodes made in it cannot be opened")
     if _libc.setns(namespace, CLONE_NEWNS) != 0:
         number = ctypes.get_errno()
@@ -134,13 +139,22 @@ def enter(pid: int) -> int:
     return root
 
 
+def _open(path: str, folder: int) -> int:
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
+
+
+def _started(process: int) -> str:
+    with os.fdopen(_open("stat", process)) as file:
+        return file.read().rpartition(")")[2].split()[19]
+
+
 def main(arguments: list[str]) -> int:
     """Run the program; returns its exit code."""
     _libc.alarm(ALARM_S)
     os.umask(0)
-    asked = json.loads(arguments[1])
+    asked = json.loads(arguments[2])
     try:
-        root = enter(int(arguments[0]))
+        root = enter(int(arguments[0]), arguments[1])
     except (OSError, Refused) as error:
         sys.stderr.write(f"{_name(error) if isinstance(error, OSError) else error}\n")
         return 3

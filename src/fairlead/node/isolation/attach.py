@@ -23,7 +23,7 @@ from typing import Final
 import msgspec
 
 from fairlead import command, errors
-from fairlead.kernel import cgroup, openfiles, readback
+from fairlead.kernel import cgroup, openfiles, processid, readback
 from fairlead.kernel.programs import mknod
 from fairlead.model import devicerule
 from fairlead.model.devicerule import DeviceRule, DeviceRules, Kind
@@ -132,20 +132,21 @@ def known_nodes(registry: directory.Registry) -> tuple[GrantedNode, ...]:
     return tuple(found.values())
 
 
-async def attach(pid: int, nodes: Sequence[GrantedNode]) -> Outcome:
+async def attach(pid: int, nodes: Sequence[GrantedNode], *, container: str = "") -> Outcome:
     """Give a container devices.
 
-    Args:    pid: host pid of its first process.
+    Args:    pid: host pid of its first process.   container: its engine's id, where that is known: the process must
+             be in a cgroup of that name.
     Raises:  NotFound (`ProcessGone`); Unavailable, Conflict: the kernel does not take the rules, or something stands
              where a node belongs; the rules are then as they were.
     """
-    cgroups = await _cgroups(pid)
+    process, cgroups = await _cgroups(pid, container)
     before = await asyncio.to_thread(cgroup.read, cgroups)
     rules = [node.rule for node in nodes]
     fresh = [rule for rule in rules if before.rules is not None and _lacks(before.rules, rule)]
     await asyncio.to_thread(cgroup.change, cgroups, allow=rules)
     try:
-        done = await work(pid, make=nodes)
+        done = await work(pid, make=nodes, process=process)
     except errors.FairleadError:
         await asyncio.to_thread(cgroup.change, cgroups, deny=[_to_deny(rule, before.rules) for rule in fresh])
         raise
@@ -153,20 +154,21 @@ async def attach(pid: int, nodes: Sequence[GrantedNode]) -> Outcome:
     return Outcome(rules=tuple(str(rule) for rule in rules), nodes=done, opens=dict(found.opens), unread=found.unread)
 
 
-async def detach(pid: int, nodes: Sequence[GrantedNode], *, is_forced: bool) -> Outcome:
+async def detach(pid: int, nodes: Sequence[GrantedNode], *, is_forced: bool, container: str = "") -> Outcome:
     """Take devices from a container.
 
-    Args:    is_forced: processes that have them open are ended; the first process's end is the container's.
+    Args:    pid, container: as for `attach`.
+             is_forced: processes that have them open are ended; the first process's end is the container's.
     Raises:  Conflict (`DeviceInUse`): processes have them open; they are named, and all is as it was.
              NotFound (`ProcessGone`); Unavailable, Conflict: the kernel does not take the rules.
     """
-    cgroups = await _cgroups(pid)
+    process, cgroups = await _cgroups(pid, container)
     before = await asyncio.to_thread(cgroup.read, cgroups)
     rules = [_to_deny(node.rule, before.rules) for node in nodes]
     await asyncio.to_thread(cgroup.change, cgroups, deny=rules)
     numbers = [node.number for node in nodes]
     ended = await _holders_gone(pid, numbers, is_forced=is_forced, undo=(cgroups, before, nodes))
-    done = await _removed(pid, nodes)
+    done = await _removed(process, nodes)
     try:
         found = await readback.read_back(
             pid,
@@ -184,11 +186,15 @@ async def detach(pid: int, nodes: Sequence[GrantedNode], *, is_forced: bool) -> 
     )
 
 
-async def _cgroups(pid: int) -> tuple[cgroup.Cgroup, ...]:
+async def _cgroups(pid: int, container: str) -> tuple[processid.ProcessID, tuple[cgroup.Cgroup, ...]]:
+    """Return which process it is, and the cgroups that were this very process's."""
+    process = await asyncio.to_thread(processid.find, pid, container=container)
     try:
-        return await asyncio.to_thread(cgroup.of_process, Path(f"/proc/{pid}"), Path("/"))
+        found = await asyncio.to_thread(cgroup.of_process, Path(f"/proc/{pid}"), Path("/"))
     except OSError as error:
         raise readback.gone(pid) from error
+    await asyncio.to_thread(processid.assert_same, process)
+    return process, found
 
 
 def _lacks(rules: DeviceRules, rule: DeviceRule) -> bool:
@@ -236,22 +242,36 @@ def _in_use(found: Sequence[openfiles.Holder]) -> errors.Conflict:
     return errors.Conflict(message, reason="DeviceInUse", hint=hint, pids=[one.pid for one in found])
 
 
-async def _removed(pid: int, nodes: Sequence[GrantedNode]) -> tuple[tuple[str, str], ...]:
+async def _removed(process: processid.ProcessID, nodes: Sequence[GrantedNode]) -> tuple[tuple[str, str], ...]:
     try:
-        return await work(pid, remove=nodes)
+        return await work(process.pid, remove=nodes, process=process)
     except errors.NotFound:
         return tuple((node.path, "absent") for node in nodes)  # its first process was ended: the nodes went with it
 
 
 async def work(
-    pid: int, *, make: Sequence[GrantedNode] = (), remove: Sequence[GrantedNode] = ()
+    pid: int,
+    *,
+    make: Sequence[GrantedNode] = (),
+    remove: Sequence[GrantedNode] = (),
+    process: processid.ProcessID | None = None,
 ) -> tuple[tuple[str, str], ...]:
     """Make and remove device nodes in a container; returns each path with what was done.
 
+    Args:   process: which one the pid meant when it was looked at; None: the one that has it now.
     Raises: NotFound (`ProcessGone`); Conflict (`NodeRefused`): something stands in the way, the others are done.
     """
     asked = {key: [_asked(node) for node in nodes] for key, nodes in (("make", make), ("remove", remove))}
-    argv = [sys.executable, "-I", "-S", str(mknod.__file__), str(pid), msgspec.json.encode(asked).decode()]
+    meant = process if process is not None else await asyncio.to_thread(processid.find, pid)
+    argv = [
+        sys.executable,
+        "-I",
+        "-S",
+        str(mknod.__file__),
+        str(pid),
+        meant.started,
+        msgspec.json.encode(asked).decode(),
+    ]
     result = await command.run(argv, env={}, timeout_s=_WORK_S)
     if result.code != 0:
         if not await asyncio.to_thread(Path(f"/proc/{pid}").exists):

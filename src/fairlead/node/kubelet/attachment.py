@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -46,11 +47,11 @@ class Keep(Protocol):
 class Hands(Protocol):
     """What changes a running container: `node.attach`, or a test's."""
 
-    async def attach(self, pid: int, nodes: Sequence[GrantedNode]) -> Outcome:
+    async def attach(self, pid: int, nodes: Sequence[GrantedNode], *, container: str = "") -> Outcome:
         """See `node.attach.attach`."""
         ...
 
-    async def detach(self, pid: int, nodes: Sequence[GrantedNode], *, is_forced: bool) -> Outcome:
+    async def detach(self, pid: int, nodes: Sequence[GrantedNode], *, is_forced: bool, container: str = "") -> Outcome:
         """See `node.attach.detach`."""
         ...
 
@@ -100,12 +101,12 @@ class Attachments:
         return await self._settle(pod)
 
     async def _change(self, pod: core.Pod, change: devicechange.Change, states: Sequence[ContainerState]) -> Outcome:
-        pid = _pid(change.container, states)
+        state = _running(change.container, states)
         if change.action == "attach":
-            return await self._attach(pod, change, pid)
-        return await self._detach(pod, change, pid)
+            return await self._attach(pod, change, state)
+        return await self._detach(pod, change, state)
 
-    async def _attach(self, pod: core.Pod, change: devicechange.Change, pid: int) -> Outcome:
+    async def _attach(self, pod: core.Pod, change: devicechange.Change, state: _Running) -> Outcome:
         who = (pod.metadata.uid, change.container, change.resource)
         before = await self._devices.answered(pod.metadata.uid, change.container)
         was_held = any(change.device in grant.device_ids for grant in before)
@@ -117,13 +118,13 @@ class Attachments:
                 message = f"the plugin of {change.resource} answers with nothing that a running container can be given"
                 hint = "mounts and variables are fixed when a container is made"
                 raise errors.Conflict(message, reason="NothingToAttach", hint=hint)
-            return await self._hands.attach(pid, nodes)
+            return await self._hands.attach(state.pid, nodes, container=state.id)
         except errors.FairleadError:
             if not was_held:
                 await self._devices.take(*who, change.device)
             raise
 
-    async def _detach(self, pod: core.Pod, change: devicechange.Change, pid: int) -> Outcome:
+    async def _detach(self, pod: core.Pod, change: devicechange.Change, state: _Running) -> Outcome:
         # Every answer is needed: what the books cannot name, the kernel would not be told to take.
         held = await self._devices.answered(pod.metadata.uid, change.container)
         if not any(grant.resource == change.resource and change.device in grant.device_ids for grant in held):
@@ -131,7 +132,7 @@ class Attachments:
             raise errors.NotFound(message, reason="DeviceNotHeld", hint="`fairlead gpus` says who holds what")
         rest = await self._devices.answer_without(pod.metadata.uid, change.container, change.resource, change.device)
         nodes = await self._difference(held, [grant for grant in held if grant.resource != change.resource] + [rest])
-        outcome = await self._hands.detach(pid, nodes, is_forced=change.force)
+        outcome = await self._hands.detach(state.pid, nodes, is_forced=change.force, container=state.id)
         telemetry.crash_point("kubelet.before-take")
         await self._devices.take(pod.metadata.uid, change.container, change.resource, change.device)
         return outcome
@@ -166,11 +167,19 @@ class Attachments:
         return written if written.metadata.uid == about.uid else pod
 
 
-def _pid(container: str, states: Sequence[ContainerState]) -> int:
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A container's first process, and its engine's id: the process must be in a cgroup of that name."""
+
+    pid: int
+    id: str
+
+
+def _running(container: str, states: Sequence[ContainerState]) -> _Running:
     """Return the first process of the running container. Raises: Conflict (`ContainerNotRunning`)."""
     for state in states:
         if state.labels.get(names.CONTAINER_NAME) == container and state.phase is ContainerPhase.RUNNING and state.pid:
-            return state.pid
+            return _Running(state.pid, state.id)
     message = f'container "{container}" is not running'
     raise errors.Conflict(message, reason="ContainerNotRunning", hint="devices are changed in running containers only")
 

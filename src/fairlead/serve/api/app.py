@@ -32,6 +32,7 @@ def create_app(routes: Sequence[types.ControllerRouterHandler], services: object
         exception_handlers={
             errors.FairleadError: failure.on_error,
             exceptions.HTTPException: failure.on_http_error,
+            RecursionError: failure.on_nesting,
             Exception: failure.on_bug,
         },
         openapi_config=openapi.OpenAPIConfig(

@@ -62,6 +62,14 @@ def _lower(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
+def on_nesting(request: litestar.Request[Any, Any, Any], error: RecursionError) -> litestar.Response[problem.Problem]:
+    """Answer a body that is nested more deeply than it can be read: the asker's doing, not a bug."""
+    message = "the body is nested too deeply"
+    refusal = errors.RequestError(message, reason="BodyUnreadable", hint="no request needs more than a few levels")
+    refusal.__cause__ = error
+    return on_error(request, refusal)
+
+
 def on_bug(request: litestar.Request[Any, Any, Any], error: Exception) -> litestar.Response[problem.Problem]:
     """Log what should not happen; the only place of this room that sees errors which are not ours."""
     telemetry.log.error("request failed by a bug", method=request.method, path=request.url.path, exc_info=error)

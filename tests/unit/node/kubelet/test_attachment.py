@@ -55,10 +55,12 @@ class Hands:
         self.after: Callable[[], Awaitable[None]] | None = None
         """Happens once the kernel has done it."""
 
-    async def attach(self, pid: int, nodes: Sequence[GrantedNode]) -> Outcome:
+    async def attach(self, pid: int, nodes: Sequence[GrantedNode], *, container: str = "") -> Outcome:
+        assert container
         return self._do("attach", pid, nodes)
 
-    async def detach(self, pid: int, nodes: Sequence[GrantedNode], *, is_forced: bool) -> Outcome:
+    async def detach(self, pid: int, nodes: Sequence[GrantedNode], *, is_forced: bool, container: str = "") -> Outcome:
+        assert container
         outcome = self._do("force" if is_forced else "detach", pid, nodes)
         if self.after is not None:
             await self.after()

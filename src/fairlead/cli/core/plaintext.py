@@ -1,0 +1,37 @@
+"""Text from outside on a terminal: names, messages and errors are shown, never obeyed.
+
+An image's name, a command or another program's error may hold escape sequences that set the window's title, clear the
+screen or write over lines. `echo` prints every control character as its escape, in pipes too. Our own colours, which
+are sequences that end in `m`, pass; somebody else's colour in a name is no more than a colour.
+Source: ECMA-48, 5.2 to 5.6 (control functions); Unicode UAX #9, explicit directional formatting.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import click
+
+_COLOUR: Final = re.compile(r"(\x1b\[[0-9;]{0,24}m)")
+_CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069]")
+
+
+def shown(text: str) -> str:
+    """Return the text with control characters as their escapes; new lines, tabs and colours stay."""
+    parts = _COLOUR.split(text)
+    return "".join(part if place % 2 else _CONTROL.sub(_escape, part) for place, part in enumerate(parts))
+
+
+def cell(text: str) -> str:
+    """Return the text for one cell of a table: no new line and no tab in it either."""
+    return shown(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def _escape(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
+
+
+def echo(text: str, **options: Any) -> None:
+    """Print a line that may hold text from outside; options as of `click.secho`."""
+    click.secho(shown(text), **options)

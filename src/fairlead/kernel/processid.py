@@ -1,0 +1,43 @@
+"""Which process a pid means: pids are used again, so a container's is told by its start time and its cgroup too.
+
+Source: proc(5), /proc/PID/stat field 22 (starttime); clone of a pid after its reaping is another process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairlead.kernel import readback
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessID:
+    """One process, for as long as the machine runs."""
+
+    pid: int
+    started: str
+    """Clock ticks since boot, as the kernel writes them."""
+
+
+def find(pid: int, *, container: str = "", proc: Path = Path("/proc")) -> ProcessID:
+    """Return the process that has a pid now.
+
+    Args:    container: id that its cgroup's path must hold, so that it is a process of that container; "": any.
+    Raises:  NotFound (`ProcessGone`): nothing has it, or a process of something else.
+    """
+    try:
+        stat = (proc / str(pid) / "stat").read_text(errors="replace")
+        groups = (proc / str(pid) / "cgroup").read_text(errors="replace")
+    except OSError as error:
+        raise readback.gone(pid) from error
+    if container and container not in groups:
+        raise readback.gone(pid)
+    # The name may hold blanks and parentheses; what follows the last one does not.
+    return ProcessID(pid, stat.rpartition(")")[2].split()[19])
+
+
+def assert_same(process: ProcessID, *, proc: Path = Path("/proc")) -> None:
+    """Raises: NotFound (`ProcessGone`): the pid is another process's by now, or nobody's."""
+    if find(process.pid, proc=proc) != process:
+        raise readback.gone(process.pid)
