@@ -102,9 +102,7 @@ def check_depth(text: str | bytes, deepest: int = DEEPEST) -> None:
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         if depth > deepest:
-            raise yaml.MarkedYAMLError(
-                problem=f"it is nested deeper than {deepest} levels", problem_mark=event.start_mark
-            )
+            raise yaml.YAMLError(f"it is nested deeper than {deepest} levels")
 
 
 def decode_yaml(data: bytes) -> object:

@@ -110,4 +110,4 @@ def test_lint_tells_a_hooks_program_behind_a_link_in_an_open_folder(place: Path)
 def test_yaml_nested_without_end_is_refused_and_ends_nobody(data: bytes) -> None:
     with pytest.raises(Exception, match="nested deeper") as caught:
         yamlfile.decode_yaml(data)
-    assert type(caught.value).__name__ == "ProtocolError"
+    assert type(caught.value).__name__ == "DocumentError"

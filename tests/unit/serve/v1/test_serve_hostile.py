@@ -18,7 +18,7 @@ async def test_a_body_nested_without_end_is_a_bad_request(api: httpx.AsyncClient
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-@pytest.mark.parametrize("rows", [-1, 0, 65536, 70000, 2**70])
+@pytest.mark.parametrize("rows", [-1, 65536, 70000, 2**70])
 def test_a_terminals_size_that_no_terminal_has_is_skipped(rows: int) -> None:
     text = json.dumps({"resize": {"rows": rows, "columns": 80}})
     with pytest.raises(msgspec.MsgspecError):
