@@ -96,7 +96,7 @@ def check_depth(text: str | bytes, deepest: int = DEEPEST) -> None:
     Raises: yaml.YAMLError: it is nested too deeply, or is not YAML.
     """
     depth = 0
-    for event in yaml.parse(text, yaml.CSafeLoader):
+    for event in yaml.parse(text, _Base):
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
