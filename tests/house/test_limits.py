@@ -18,7 +18,8 @@ _LARGEST_FILE, _LARGEST_PORT = 400, 8
 # 31,500: pods' subresources through an API server (exec, attach, port-forward, eviction), 450 lines.
 # 32,000: the CDI library, a distribution of its own, has its errors, its checks of arguments and its one-line use.
 # 32,500: the command line's own transport (200 lines, 130 ms less a verb) and podman's service (130 lines).
-_LARGEST_PACKAGE = 32_500
+# 32,900: findings of the first security trial: who could change a file, which process a pid is, plain text.
+_LARGEST_PACKAGE = 32_900
 _PORTS = (
     "fairlead.store.port",
     "fairlead.store.subresource",
