@@ -30,7 +30,7 @@ from fairlead.serve.v1 import dependencies
 from fairlead.store import tracerecorder
 from fairlead.store.embedded import memory
 from fairlead.store.port import ChangeKind, Selector
-from fairlead.wire.kubernetes import core, meta, names
+from fairlead.wire.kubernetes import core, meta
 
 NODE = "one"
 GPU_COUNT = 4
@@ -143,7 +143,7 @@ class World:
                 elif pod.metadata.deletion_timestamp is not None:
                     await self._stop(pod)
                     await self.store.delete(core.Pod, pod.metadata.name, pod.metadata.namespace, grace_s=0)
-                elif names.STOP in pod.metadata.annotations and not podstate.is_final(pod):
+                elif pod.status.stop_request is not None and not podstate.is_final(pod):
                     await self._stop(pod)
                 elif not pod.spec.node_name and not podstate.is_final(pod):
                     await self._place(pod)
@@ -248,7 +248,7 @@ class World:
                 started_at=meta.now(),
                 finished_at=meta.now(),
             )
-            is_stopped = names.STOP in pod.metadata.annotations
+            is_stopped = (await self.pod(pod.metadata.name, pod.metadata.namespace)).status.stop_request is not None
             status = core.PodStatus(
                 phase="Failed" if code else "Succeeded",
                 reason="Stopped" if is_stopped else "",

@@ -414,7 +414,9 @@ class Kubelet:
             fresh = await self._store.get(core.Pod, pod.metadata.name, pod.metadata.namespace)
             if fresh.metadata.uid == pod.metadata.uid:
                 seen = self._books.pods.get(pod.metadata.uid)
-                self._take_over(seen, await self._store.update_status(msgspec.structs.replace(fresh, status=status)))
+                # The one part of the status that others write: a stop may have been asked for since `pod` was read.
+                told = msgspec.structs.replace(status, stop_request=fresh.status.stop_request)
+                self._take_over(seen, await self._store.update_status(msgspec.structs.replace(fresh, status=told)))
 
     def _take_over(self, seen: core.Pod | None, written: core.Pod) -> None:
         """Believe our own write ahead of its echo, unless the watch has told of the pod since `seen`.

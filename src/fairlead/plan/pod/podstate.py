@@ -1,4 +1,4 @@
-"""Says in one word where a pod is, and why: what phases, conditions, annotations and container states mean together."""
+"""Says in one word where a pod is, and why: what phases, conditions, requests and container states mean together."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from fairlead.plan.pod import admission
-from fairlead.wire.kubernetes import core, names
+from fairlead.wire.kubernetes import core
 
 _CRASH: Final = "CrashLoopBackOff"
 
@@ -23,7 +23,7 @@ def state_of(pod: core.Pod) -> str:
     status = pod.status
     if status.phase in core.ENDED_PHASES:
         return "stopped" if status.reason == "Stopped" else status.phase.lower()
-    if pod.metadata.deletion_timestamp is not None or names.STOP in pod.metadata.annotations:
+    if pod.metadata.deletion_timestamp is not None or status.stop_request is not None:
         return "stopping"
     if any(item.state.waiting and item.state.waiting.reason == _CRASH for item in statuses(pod)):
         return "crashed"

@@ -11,7 +11,6 @@ reporting it: else every report would be the reason for the next.
 from __future__ import annotations
 
 import datetime as dt
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -19,13 +18,12 @@ from typing import Final
 import msgspec
 
 from fairlead import backoff
-from fairlead.wire.kubernetes import core, meta, names
+from fairlead.wire.kubernetes import core, meta
 
 _GOOD_RUN_S: Final = 600.0
 _LONGEST_BACKOFF_S: Final = 300.0
 _CREATING: Final = "ContainerCreating"
 _NOTHING: Final = core.ContainerStateUnion()
-_SECONDS: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +166,7 @@ def sync(
     )
     if pod.metadata.deletion_timestamp is not None or pod.status.phase in core.ENDED_PHASES:
         return _wind_down(look)
-    if names.STOP in pod.metadata.annotations:
+    if pod.status.stop_request is not None:
         return _stop(look)
     final = next((block for block in blocked.values() if block.is_final), None)
     return _advance(look) if final is None else _fail(look, final)
@@ -376,9 +374,9 @@ def _outdated(seen: tuple[Seen, ...]) -> list[Act]:
 def _kills(pod: core.Pod, alive: tuple[Seen, ...]) -> tuple[Act, ...]:
     grace = pod.metadata.deletion_grace_period_seconds
     grace_s = float(pod.spec.termination_grace_period_seconds if grace is None else grace)
-    text = pod.metadata.annotations.get(names.STOP_GRACE, "")
-    if _SECONDS.fullmatch(text):
-        grace_s = float(text)
+    asked = pod.status.stop_request
+    if asked is not None and asked.grace_period_seconds is not None:
+        grace_s = float(asked.grace_period_seconds)
     # An engine's stop of what was created and never started succeeds and changes nothing: only removal ends it.
     return tuple(
         Remove(engine_name=one.engine_name)
@@ -422,6 +420,7 @@ def _status(
         init_container_statuses=tuple(_container_status(known, held, is_init=True) for known in look.inits),
         start_time=look.pod.status.start_time or _text(look.now),
         pod_ip=look.pod.status.pod_ip,
+        stop_request=look.pod.status.stop_request,
     )
 
 

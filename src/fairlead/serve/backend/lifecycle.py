@@ -17,12 +17,12 @@ from fairlead.plan.pod import admission, podstate, quota
 from fairlead.serve.backend import pods
 from fairlead.store import retry, subresource, tracerecorder
 from fairlead.store.port import AdmittingStore, Reader, Store
-from fairlead.wire.kubernetes import core, meta, names
+from fairlead.wire.kubernetes import core, meta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalLifecycle:
-    """A `port.Lifecycle` whose kubelet knows our mark of a stop and whose admission is ours."""
+    """A `port.Lifecycle` whose kubelet knows our request for a stop and whose admission is ours."""
 
     store: AdmittingStore
 
@@ -61,27 +61,16 @@ class LocalLifecycle:
         Raises: Conflict: others kept changing the pod.
         """
 
-        def mark(pod: core.Pod) -> core.Pod | None:
+        # Written at the version read: where a scheduler binds the pod meanwhile, the next round asks its kubelet.
+        def stopped(pod: core.Pod) -> core.Pod | None:
             if podstate.is_final(pod):
                 return None
-            notes = {**pod.metadata.annotations, names.STOP: f"{time.time():.3f}"}
-            if grace_s is not None:
-                notes[names.STOP_GRACE] = str(grace_s)
-            about = msgspec.structs.replace(pod.metadata, annotations=notes)
-            return msgspec.structs.replace(pod, metadata=about)
+            return msgspec.structs.replace(pod, status=_stopped(pod, grace_s))
 
         try:
-            marked = await retry.change(self.store, core.Pod, name, mark, namespace=namespace)
+            return await retry.change_status(self.store, core.Pod, name, stopped, namespace=namespace)
         except errors.NotFound as error:
             raise pods.not_found(name, namespace) from error
-        if marked.spec.node_name or podstate.is_final(marked):
-            return marked
-        ended = core.PodStatus(phase="Failed", reason="Stopped", message="stopped before any node took it")
-        # Written with the version just made: a scheduler that binds meanwhile wins, and its kubelet honours the mark.
-        try:
-            return await self.store.update_status(msgspec.structs.replace(marked, status=ended))
-        except errors.Conflict:
-            return await self.stop(name, namespace, grace_s=grace_s)
 
     async def remove(self, name: str, namespace: str, *, grace_s: int | None) -> core.Pod:
         """See `port.Lifecycle.remove`.
@@ -123,6 +112,20 @@ class ClusterLifecycle:
         pod = await pods.find_pod(self.store, name, namespace)
         await _delete(self.store, pod, grace_s)
         return pod
+
+
+def _stopped(pod: core.Pod, grace_s: int | None) -> core.PodStatus:
+    """Return the status of a pod that is to stop: with the request for its node's kubelet, or ended where it has none.
+
+    Of two requests the later counts; one that names no grace leaves the earlier one's.
+    """
+    if not pod.spec.node_name:
+        return core.PodStatus(phase="Failed", reason="Stopped", message="stopped before any node took it")
+    before = pod.status.stop_request
+    if grace_s is None and before is not None:
+        grace_s = before.grace_period_seconds
+    asked = core.StopRequest(requested_at=meta.now(), grace_period_seconds=grace_s)
+    return msgspec.structs.replace(pod.status, stop_request=asked)
 
 
 async def _delete(store: Store, pod: core.Pod, grace_s: int | None) -> None:

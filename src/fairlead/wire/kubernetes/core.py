@@ -238,6 +238,15 @@ class ContainerStatus(Wire, frozen=True):
     """What its kubelet gave it; a real one says so with the feature gate ResourceHealthStatus."""
 
 
+class StopRequest(Wire, frozen=True):
+    """That somebody asked for a pod to be stopped and its object to be kept."""
+
+    requested_at: str
+    """When, RFC 3339."""
+    grace_period_seconds: int | None = None
+    """Seconds between SIGTERM and SIGKILL; None: the pod's own."""
+
+
 class PodStatus(Wire, frozen=True):
     """What became of a pod."""
 
@@ -250,6 +259,9 @@ class PodStatus(Wire, frozen=True):
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     start_time: str | None = None
     pod_ip: str = msgspec.field(default="", name="podIP")
+    stop_request: StopRequest | None = None
+    """Ours, on one machine: the API writes it, the embedded kubelet heeds it. Kubernetes stops a pod by deleting it, so
+    it has no field for this, and an API server drops it."""
 
 
 class Pod(Wire, frozen=True):

@@ -35,10 +35,6 @@ DEVICES: Final = "fairlead.dev/devices"
 # annotations of a pod
 DEVICE_CHANGE: Final = "fairlead.dev/device-change"
 """JSON of `devicechange.Change`: a device to be given to a running container, or taken; its kubelet removes it."""
-STOP: Final = "fairlead.dev/stop"
-"""Unix time at which somebody asked to stop it; the pod itself stays for ps and trace."""
-STOP_GRACE: Final = "fairlead.dev/stop-grace"
-"""Seconds between SIGTERM and SIGKILL of that stop; absent: the pod's own grace period."""
 
 # annotations of an event
 STEP: Final = "fairlead.dev/step"

@@ -21,9 +21,9 @@ from fairlead.engine.port import ContainerPhase, ContainerSpec, ContainerState
 from fairlead.node.kubelet import checkpoint, endpoint, sandbox, spec
 from fairlead.node.kubelet.kubelet import Kubelet
 from fairlead.plan.pod import podstate
-from fairlead.store import tracerecorder
+from fairlead.store import retry, tracerecorder
 from fairlead.store.embedded.memory import MemoryStore
-from fairlead.store.port import EVERYTHING, ChangeKind, Listing, Selector, T
+from fairlead.store.port import EVERYTHING, ChangeKind, Listing, Selector, Store, T
 from fairlead.wire.kubelet import deviceplugin
 from fairlead.wire.kubernetes import core, meta, names
 from tests.unit.node.kubelet.fakeplugin import RESOURCE, Plugin
@@ -288,18 +288,47 @@ async def test_a_container_killed_for_memory_says_so(world: World) -> None:
         assert over.status.reason == "OOMKilled"
 
 
+async def _ask_to_stop(store: Store) -> None:
+    def asked(pod: core.Pod) -> core.Pod:
+        request = core.StopRequest(requested_at=meta.now())
+        return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, stop_request=request))
+
+    await retry.change_status(store, core.Pod, "train", asked, namespace="default")
+
+
 async def test_a_pod_asked_to_stop_stops_and_is_kept_with_its_logs(world: World) -> None:
     async with world.kubelet():
         await world.run(_pod(_container(_FOREVER, gpus=1)))
-        running = await world.until_phase("train", "Running")
-        about = msgspec.structs.replace(running.metadata, annotations={names.STOP: "now"})
-        await world.store.update(
-            msgspec.structs.replace(running, metadata=msgspec.structs.replace(about, resource_version=""))
-        )
+        await world.until_phase("train", "Running")
+        await _ask_to_stop(world.store)
         over = await world.until_phase("train", "Failed")
         assert over.status.reason == "Stopped"
         assert [state.phase for state in await world.engine.list_containers({})] == [ContainerPhase.EXITED]
         assert await world.free() == 3
+
+
+class StopsMeanwhile(GatedStore):
+    """A store where somebody asks for a stop while the kubelet is about to write a pod's status."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_asked = False
+
+    async def get(self, kind: Any, name: str, namespace: str = "") -> Any:
+        if issubclass(kind, core.Pod) and not self.is_asked:
+            self.is_asked = True
+            await _ask_to_stop(self)
+        return await super().get(kind, name, namespace)
+
+
+async def test_a_stop_asked_for_while_a_status_is_written_is_not_lost(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        world.store = StopsMeanwhile()
+        async with world.kubelet():
+            await world.run(_pod(_container(_FOREVER, gpus=1)))
+            over = await world.until_phase("train", "Failed")
+            assert over.status.reason == "Stopped"
+            assert over.status.stop_request is not None
 
 
 async def test_a_deleted_pod_leaves_neither_containers_nor_devices_nor_object(world: World) -> None:

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from fairlead.plan.pod import podsync
 from fairlead.plan.pod.podsync import Blocked, Kill, Plan, Remove, Resume, Seen, Start
-from fairlead.wire.kubernetes import core, meta, names
+from fairlead.wire.kubernetes import core, meta
 
 _NOW = 1_700_000_000.0
 _BACKOFF_S = 10.0
@@ -55,6 +55,11 @@ def _sync(pod: core.Pod, *seen: Seen, now: float = _NOW, blocked: dict[str, Bloc
 
 def _with(pod: core.Pod, plan: Plan) -> core.Pod:
     return msgspec.structs.replace(pod, status=plan.status)
+
+
+def _asked_to_stop(pod: core.Pod, *, grace_s: int | None = None) -> core.Pod:
+    asked = core.StopRequest(requested_at="2024-01-01T00:00:00Z", grace_period_seconds=grace_s)
+    return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, stop_request=asked))
 
 
 def _deleted(pod: core.Pod, *, grace_s: int | None = None) -> core.Pod:
@@ -126,7 +131,7 @@ def test_a_deleted_pods_container_that_never_started_is_removed_not_stopped(grac
 
 
 def test_a_stopped_pods_container_that_never_started_is_removed_not_stopped() -> None:
-    pod = _pod(annotations={names.STOP: "1"})
+    pod = _asked_to_stop(_pod())
     assert _sync(pod, _seen("created")).acts == (Remove(engine_name="main-0"),)
     over = _sync(pod)
     assert (over.is_over, over.status.reason) == (True, "Stopped")
@@ -276,19 +281,24 @@ def test_a_deleted_pod_is_killed_then_removed_then_forgotten() -> None:
 
 
 def test_a_pod_asked_to_stop_ends_by_its_exit_codes_and_is_kept() -> None:
-    pod = _pod(annotations={names.STOP: "now"})
+    pod = _asked_to_stop(_pod())
     assert _sync(pod, _seen("running")).acts == (Kill(engine_name="main-0", grace_s=30.0),)
     good, bad = _sync(pod, _seen("exited")), _sync(pod, _seen("exited", code=143))
     assert (good.status.phase, bad.status.phase) == ("Succeeded", "Failed")
     assert (good.status.reason, good.is_over, good.forget) == ("Stopped", True, False)
 
 
-@pytest.mark.parametrize(
-    ("text", "grace_s"), [("1.5", 1.5), ("0", 0.0), ("", 30.0), ("soon", 30.0), ("²", 30.0), ("-1", 30.0), (".", 30.0)]
-)
-def test_a_stop_may_carry_its_grace_and_nonsense_in_it_is_passed_over(text: str, grace_s: float) -> None:
-    pod = _pod(annotations={names.STOP: "now", names.STOP_GRACE: text})
-    assert _sync(pod, _seen("running")).acts == (Kill(engine_name="main-0", grace_s=grace_s),)
+@pytest.mark.parametrize(("asked_s", "grace_s"), [(2, 2.0), (0, 0.0), (None, 30.0)])
+def test_a_stop_may_carry_its_grace_and_the_request_stays_in_the_status(asked_s: int | None, grace_s: float) -> None:
+    pod = _asked_to_stop(_pod(), grace_s=asked_s)
+    plan = _sync(pod, _seen("running"))
+    assert plan.acts == (Kill(engine_name="main-0", grace_s=grace_s),)
+    assert plan.status.stop_request == pod.status.stop_request
+
+
+def test_an_annotation_stops_nothing() -> None:
+    pod = _pod(annotations={"fairlead.dev/stop": "1", "fairlead.dev/stop-grace": "0"})
+    assert _sync(pod, _seen("running")).acts == ()
 
 
 def test_an_ended_pod_keeps_its_status_even_where_somebody_starts_its_container_again() -> None:
@@ -427,10 +437,8 @@ class PodLife(RuleBasedStateMachine):
 
     @rule()
     def stop(self) -> None:
-        notes = {names.STOP: "now"}
-        self.pod = msgspec.structs.replace(
-            self.pod, metadata=msgspec.structs.replace(self.pod.metadata, annotations=notes)
-        )
+        if self.pod.status.phase not in core.ENDED_PHASES:  # the API leaves an ended pod as it is
+            self.pod = _asked_to_stop(self.pod)
 
     @rule()
     def delete(self) -> None:

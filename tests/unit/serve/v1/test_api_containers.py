@@ -11,7 +11,7 @@ import pytest
 from fairlead import errors
 from fairlead.serve.backend import enginepods, pods
 from fairlead.serve.closing import closing
-from fairlead.wire.kubernetes import core, names
+from fairlead.wire.kubernetes import core
 from tests.unit.serve.world import NODE, RESOURCE, World
 
 
@@ -217,7 +217,9 @@ async def test_stop_ends_the_process_and_keeps_the_record(api: httpx.AsyncClient
     await _until(api, name, "started")
     asked = await api.post(f"/v1/containers/{name}:stop", params={"grace": 3})
     assert (asked.status_code, asked.json()["state"]) == (202, "stopping")
-    assert (await world.pod(name)).metadata.annotations[names.STOP_GRACE] == "3"
+    request = (await world.pod(name)).status.stop_request
+    assert request is not None
+    assert request.grace_period_seconds == 3
     assert (await _until(api, name, "ended"))["state"] == "stopped"
     again = await api.post(f"/v1/containers/{name}:stop")
     assert (again.status_code, again.json()["state"]) == (202, "stopped")

@@ -18,17 +18,19 @@ def _pod(
     state: core.ContainerStateUnion | None = None,
     reason: str = "",
     deleted: str | None = None,
+    stop: core.StopRequest | None = None,
 ) -> core.Pod:
     statuses = (core.ContainerStatus(name="main", state=state, restart_count=2),) if state else ()
     return core.Pod(
         metadata=meta.ObjectMeta(name="a", namespace="default", annotations=notes or {}, deletion_timestamp=deleted),
         spec=core.PodSpec(containers=(core.Container(name="main", image="demo"),), node_name=node),
-        status=core.PodStatus(phase=phase, reason=reason, container_statuses=statuses),
+        status=core.PodStatus(phase=phase, reason=reason, container_statuses=statuses, stop_request=stop),
     )
 
 
 _CRASHED = core.ContainerStateUnion(waiting=core.ContainerStateWaiting(reason="CrashLoopBackOff", message="again soon"))
 _PULLING = core.ContainerStateUnion(waiting=core.ContainerStateWaiting(reason="ImagePullBackOff", message="no such"))
+_STOP = core.StopRequest(requested_at="2026-01-01T00:00:00Z")
 _OOM = core.ContainerStateUnion(terminated=core.ContainerStateTerminated(exit_code=137, reason="OOMKilled"))
 _FINE = core.ContainerStateUnion(terminated=core.ContainerStateTerminated(exit_code=0, reason="Completed"))
 
@@ -41,9 +43,10 @@ _FINE = core.ContainerStateUnion(terminated=core.ContainerStateTerminated(exit_c
         (_pod(node="one", state=_PULLING), "creating", "ImagePullBackOff"),
         (_pod("Running", node="one"), "running", ""),
         (_pod("Running", node="one", state=_CRASHED), "crashed", "CrashLoopBackOff"),
-        (_pod("Running", node="one", notes={names.STOP: "1"}), "stopping", ""),
+        (_pod("Running", node="one", stop=_STOP), "stopping", ""),
+        (_pod("Running", node="one", notes={"fairlead.dev/stop": "1"}), "running", ""),
         (_pod("Running", node="one", deleted="2026-01-01T00:00:00Z"), "stopping", ""),
-        (_pod("Failed", node="one", notes={names.STOP: "1"}, reason="Stopped"), "stopped", "Stopped"),
+        (_pod("Failed", node="one", stop=_STOP, reason="Stopped"), "stopped", "Stopped"),
         (_pod("Failed", node="one", state=_OOM), "failed", "OOMKilled"),
         (_pod("Succeeded", node="one", state=_FINE), "succeeded", "Completed"),
     ],
