@@ -41,6 +41,14 @@ def bundle_folder(argv: list[str]) -> str:
     return found or "."
 
 
+def container_id(argv: list[str]) -> str:
+    """Return the id of the container among the arguments after the command; empty where they are none.
+
+    Engines write it last. Of another order something else is returned, which is nobody's id.
+    """
+    return argv[-1] if argv else ""
+
+
 def tell(argv: list[str], level: str, message: str) -> None:
     """Write one line to standard error, and to the runtime's log where the engine named one."""
     _append(2, f"fairlead-runtime: {message}\n")

@@ -22,10 +22,10 @@ from fairlead_cdi import spec as cdi
 _KINDS = {"Denied": errors.Denied, "Invalid": errors.Invalid, "Unavailable": errors.Unavailable}
 
 
-def edit(argv: list[str], folder: str, settings: policy.Settings) -> int:
-    """Edit a bundle; returns 0, or the exit code of the error that was told."""
+def edit(argv: list[str], folder: str, name: str, settings: policy.Settings) -> int:
+    """Edit the bundle of the container with this id; returns 0, or the exit code of the error that was told."""
     try:
-        _edit(folder, settings)
+        _edit(folder, name, settings)
     except errors.FairleadError as error:
         commandline.tell(argv, "error", errors.sentence(error))
         return errors.row_of(error).exit
@@ -33,10 +33,10 @@ def edit(argv: list[str], folder: str, settings: policy.Settings) -> int:
 
 
 @translate.cdi_errors
-def _edit(folder: str, settings: policy.Settings) -> None:
+def _edit(folder: str, name: str, settings: policy.Settings) -> None:
     made = _read(folder)
     books = allocations.KubeletCheckpoint(settings.allocations)
-    asked = request.decide(request.read(made.config), settings.request, books)
+    asked = request.decide(request.read(made.config, name), settings.request, books)
     _raise(asked.refusal)
     if asked.is_empty:
         return

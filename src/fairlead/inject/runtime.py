@@ -44,13 +44,14 @@ def main(
         settings = policy.Settings()
         settings.runtimes = runtimes or settings.runtimes
     if place is not None and argv[place] in _MAKING:
-        code = _make(argv, commandline.bundle_folder(argv[place + 1 :]), settings)
+        rest = argv[place + 1 :]
+        code = _make(argv, commandline.bundle_folder(rest), commandline.container_id(rest), settings)
         if code:
             return code
     return become(argv, settings.runtimes)
 
 
-def _make(argv: list[str], folder: str, settings: policy.Settings) -> int:
+def _make(argv: list[str], folder: str, name: str, settings: policy.Settings) -> int:
     """Edit the bundle by the short way if there is one, else by the long one. Returns 0, or the exit code."""
     rules = settings.request
     try:
@@ -58,7 +59,8 @@ def _make(argv: list[str], folder: str, settings: policy.Settings) -> int:
         made = bundle.read(folder, marks)
         if made is None:
             return 0
-        asked = request.decide(request.read(made.config), rules, allocations.KubeletCheckpoint(settings.allocations))
+        books = allocations.KubeletCheckpoint(settings.allocations)
+        asked = request.decide(request.read(made.config, name), rules, books)
         if asked.note:
             commandline.tell(argv, "warning", asked.note)
         if asked.is_empty:
@@ -72,7 +74,7 @@ def _make(argv: list[str], folder: str, settings: policy.Settings) -> int:
         pass  # whatever it is, the long way says it in words
     # As `cli.lazy` loads a verb: what most starts never need is imported when it is.
     module = __import__("fairlead.inject.create", fromlist=["edit"])
-    code: int = module.edit(argv, folder, settings)
+    code: int = module.edit(argv, folder, name, settings)
     return code
 
 

@@ -34,6 +34,14 @@ def test_command_and_bundle_are_found_among_options(line: str, command: str, bun
     assert commandline.bundle_folder(argv[place + 1 :]) == bundle
 
 
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [("create --bundle /b --pid-file /p x", "x"), ("run x", "x"), ("create", ""), ("create -- x", "x")],
+)
+def test_a_containers_id_is_the_last_argument_of_the_command(line: str, found: str) -> None:
+    assert commandline.container_id(line.split()[1:]) == found
+
+
 @pytest.mark.parametrize("line", ["", "--version", "--root /r", "--log"])
 def test_without_a_command_there_is_none(line: str) -> None:
     assert commandline.command_place(line.split()) is None

@@ -244,6 +244,19 @@ def test_annotations_of_a_kubelets_engine_count_without_any_permission(shim: Shi
     assert [item["path"] for item in shim.edited()["linux"]["devices"]] == ["/dev/nvidia1"]
 
 
+def test_a_container_of_crio_is_given_its_allocation_and_an_image_that_writes_its_marks_is_not(shim: Shim) -> None:
+    books = shim.folder / "checkpoint"
+    books.write_text(json.dumps(kubeletbooks.document(kubeletbooks.by_environment("uid-1", "1"))))
+    shim.policy(imageRequests="ignore", allocations=str(books))
+    marks = {"io.kubernetes.pod.uid": "uid-1", "io.kubernetes.container.name": "main", "io.container.manager": "cri-o"}
+    for written, given in (("x", ["/dev/nvidia1"]), ("x", ["/dev/nvidia1"]), ("another", [])):
+        # Twice: the long way, then the short one.
+        notes = {**marks, "io.kubernetes.cri-o.ContainerID": written}
+        shim.bundle("NVIDIA_VISIBLE_DEVICES=1", annotations=notes)
+        assert shim.create().returncode == 7
+        assert [item["path"] for item in shim.edited()["linux"].get("devices", [])] == given
+
+
 def test_an_escaped_key_of_the_request_is_seen_too(shim: Shim) -> None:
     shim.bundle(annotations={"cdi.k8s.io/x": f"{KIND}=1"})
     shim.config.write_bytes(shim.config.read_bytes().replace(b"cdi.k8s.io", b"cdi\\u002ek8s.io"))

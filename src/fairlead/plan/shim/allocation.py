@@ -11,7 +11,7 @@ the GPU vendors' domains; for any other resource, what its plugin answered count
 
 Source: Kubernetes pkg/kubelet/cm/devicemanager/checkpoint (1.20 to 1.36, and the form before); kubelet
 deviceplugin/v1beta1 api.proto, ContainerAllocateResponse; containerd internal/cri/annotations (1.6 to 2.3); CRI-O
-server/container_create.go, which adds the kubelet's labels last.
+server/container_create.go, which adds the kubelet's labels last; podman libpod/container_internal_common.go.
 """
 
 from fairlead.model import replica
@@ -25,8 +25,11 @@ _DOMAINS = ("nvidia.com", "fairlead.dev")
 """Of resources whose device ids are GPUs, beside the vendor of the operator's default kind."""
 _WORDS = frozenset({"all", "none", "void"})
 """Of the grammar of requests: no device is called so."""
-_FOREIGN = "io.container.manager"
-"""Podman's mark. It copies an image's annotations into the runtime spec: an identity may be an image's word."""
+_MANAGER = "io.container.manager"
+"""Podman and CRI-O write it. Podman copies an image's annotations into the runtime spec, and writes this one only where
+the image has not: whatever it says, an identity beside it may be an image's word."""
+_CRIO_ID = "io.kubernetes.cri-o.ContainerID"
+"""CRI-O writes the id that it gives the runtime. No image knows it: engines draw it when they make a container."""
 _WHOLE = "GPU-"
 _UUIDS = (_WHOLE, "MIG-")
 _ENVS, _MOUNTS, _NOTES, _CDI, _KEY, _VALUE = 1, 2, 4, 5, 1, 2
@@ -130,9 +133,13 @@ def _is_free(word: str, others: frozenset[str]) -> bool:
     return is_told and name.startswith(_UUIDS) and name not in others and not is_parted
 
 
-def identify(annotations: dict[str, str]) -> tuple[str, str]:
-    """Return the pod's uid and the container's name; empty where no engine said so, or two say different things."""
-    if _FOREIGN in annotations:
+def identify(annotations: dict[str, str], container_id: str = "") -> tuple[str, str]:
+    """Return the pod's uid and the container's name; empty where no engine said so, or two say different things.
+
+    Args: container_id: what the engine calls the container on the runtime's command line; tells CRI-O from podman.
+    """
+    is_crio = bool(container_id) and annotations.get(_CRIO_ID) == container_id
+    if _MANAGER in annotations and not is_crio:
         return "", ""
     pairs = ((annotations.get(uid, ""), annotations.get(name, "")) for uid, name in _IDENTITIES)
     found = {pair for pair in pairs if all(pair)}

@@ -76,8 +76,16 @@ class Container:
 
     __slots__ = ("annotations", "env", "identity", "is_privileged", "mounts")
 
-    def __init__(self, *, env: dict[str, str], annotations: dict[str, str], mounts: list[str], is_privileged: bool):
-        self.identity = allocation.identify(annotations)
+    def __init__(
+        self,
+        *,
+        env: dict[str, str],
+        annotations: dict[str, str],
+        mounts: list[str],
+        is_privileged: bool,
+        container_id: str = "",
+    ):
+        self.identity = allocation.identify(annotations, container_id)
         self.env = env
         """By name, the first of equal names: what `getenv` gives."""
         self.annotations = annotations
@@ -118,8 +126,11 @@ class Request:
         return not self.names and not self.is_bare and self.refusal is None
 
 
-def read(document: dict[str, object]) -> Container:
-    """Pick the parts out of a decoded config.json; misshapen parts count as absent, the injection refuses them."""
+def read(document: dict[str, object], container_id: str = "") -> Container:
+    """Pick the parts out of a decoded config.json; misshapen parts count as absent, the injection refuses them.
+
+    Args: container_id: what the engine calls the container on the runtime's command line.
+    """
     process = _object(document.get("process"))
     env: dict[str, str] = {}
     for item in _list(process.get("env")):
@@ -134,6 +145,7 @@ def read(document: dict[str, object]) -> Container:
         annotations=annotations,
         mounts=[str(item.get("destination")) for item in mounts if item.get("source") == "/dev/null"],
         is_privileged="CAP_SYS_ADMIN" in bounding,
+        container_id=container_id,
     )
 
 

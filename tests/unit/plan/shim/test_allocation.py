@@ -36,6 +36,7 @@ def asked(
     mounts: tuple[str, ...] = (),
     caps: tuple[str, ...] = (),
     marks: dict[str, str] | None = None,
+    container_id: str = "",
     **policy: object,
 ) -> request.Request:
     rules = request.Policy()
@@ -47,7 +48,7 @@ def asked(
         "annotations": {**(kubelet.identity(pod, container) if pod else {}), **(marks or {})},
         "mounts": [{"destination": f"{kubelet.ROOT}/{name}", "source": "/dev/null"} for name in mounts],
     }
-    return request.decide(request.read(document), rules, books)
+    return request.decide(request.read(document, container_id), rules, books)
 
 
 def names(*words: str) -> tuple[str, ...]:
@@ -316,6 +317,44 @@ def test_annotations_nobody_can_be_held_to_count_as_an_images_request_does() -> 
 def test_podman_copies_annotations_of_an_image_so_its_own_mark_makes_an_identity_nobodys() -> None:
     marks = {_MARK: f"{GPU}all", "io.container.manager": "libpod"}
     assert asked(None, books=Books(), marks=marks).is_empty
+
+
+CRIO = {"io.container.manager": "cri-o", "io.kubernetes.cri-o.ContainerID": "c0ffee"}
+"""What CRI-O writes last: its own mark, and the id that it calls the runtime with."""
+
+
+def crio(pod: str) -> dict[str, str]:
+    return {**CRIO, "io.kubernetes.pod.uid": pod, "io.kubernetes.container.name": "main"}
+
+
+def test_a_container_of_crio_is_given_its_allocation() -> None:
+    found = asked("GPU-a", books=Books(*BOTH), pod="", marks=crio(MINE), container_id="c0ffee")
+    assert (found.names, found.source) == (names("GPU-a"), "allocation")
+
+
+@pytest.mark.parametrize(
+    ("value", "marks"),
+    [
+        ("GPU-c", crio(MINE)),  # the neighbour's
+        ("GPU-a", crio("another")),
+        ("nic-1", crio(MINE)),  # of another resource
+        ("GPU-a", {**crio("another"), **kubelet.identity(MINE)}),  # containerd's words, by the pod's author
+    ],
+)
+def test_a_container_of_crio_is_given_nobody_elses(value: str, marks: dict[str, str]) -> None:
+    books = Books(*BOTH, kubelet.Given(MINE, ["nic-1"], resource="example.com/nic"))
+    assert asked(value, books=books, pod="", marks=marks, container_id="c0ffee").is_empty
+
+
+@pytest.mark.parametrize("container_id", ["", "beef"])
+@pytest.mark.parametrize("marks", [CRIO, {"io.container.manager": "cri-o"}, {**CRIO, "io.container.manager": "libpod"}])
+@pytest.mark.parametrize("engine", ["io.kubernetes.cri", "io.kubernetes"])
+def test_an_image_under_podman_that_writes_crios_marks_does_not_know_its_containers_id(
+    container_id: str, marks: dict[str, str], engine: str
+) -> None:
+    who = kubelet.identity(MINE) if engine == "io.kubernetes.cri" else crio(MINE)
+    forged = {**{key: text for key, text in who.items() if key not in CRIO}, **marks}
+    assert asked("GPU-a", books=Books(*BOTH), pod="", marks=forged, container_id=container_id).is_empty
 
 
 def test_an_engines_identity_is_enough_where_no_kubelet_keeps_books() -> None:
