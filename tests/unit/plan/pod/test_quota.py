@@ -126,3 +126,22 @@ def test_pods_let_in_one_after_another_never_exceed_the_limit(sizes: list[int], 
         else:
             assert before + size > limit
     assert quota.used(gpus, inside)["requests.nvidia.com/gpu"] <= limit
+
+
+@pytest.mark.parametrize(
+    ("one", "said"),
+    [
+        (_quota({"requests.nvidia.com/gpu": "8"}), ""),
+        (_quota({}), ""),
+        (_quota({"pods": "1"}, name=""), "metadata.name: Required value"),
+        (_quota({"pods": "-1"}), 'spec.hard[pods]: Invalid value: "-1": must be greater than or equal to 0'),
+        (_quota({"pods": "many"}), 'spec.hard[pods]: Invalid value: "many"'),
+    ],
+)
+def test_a_quota_whose_limits_mean_nothing_is_refused(one: core.ResourceQuota, said: str) -> None:
+    if not said:
+        quota.check_limits(one)
+        return
+    with pytest.raises(errors.Invalid) as refused:
+        quota.check_limits(one)
+    assert said in refused.value.message
