@@ -25,7 +25,7 @@ _WORST = 5
 def room_of(path: str) -> str:
     """Return the room of a file below `src`: `plan`, `errors`, or the other distribution's name."""
     parts = Path(path).parts[1:]
-    return parts[0] if parts[0] != "fairlead" else parts[1].removesuffix(".py")
+    return parts[0] if parts[0] != "fairlead" else parts[1].removesuffix(".py").replace("__init__", "errors")
 
 
 def shares(files: dict[str, Any]) -> dict[str, tuple[int, int]]:
@@ -60,11 +60,11 @@ def measure() -> dict[str, Any]:
     REPORT.parent.mkdir(exist_ok=True)
     run = (sys.executable, "-m", "coverage")
     subprocess.run([*run, "erase"], cwd=ROOT, check=True)
-    tests = [*run, "run", "-m", "pytest", *RINGS, "-q", "-p", "no:cacheprovider", "-n", "0"]
+    tests = [*run, "run", "-m", "pytest", *RINGS, "-q", "-p", "no:cacheprovider"]
     if subprocess.run(tests, cwd=ROOT, check=False).returncode:
         raise SystemExit("coverage: a test failed; the figures would say nothing")
     subprocess.run([*run, "combine", "-q"], cwd=ROOT, check=True)
-    subprocess.run([*run, "json", "-q", "-o", str(REPORT)], cwd=ROOT, check=True)
+    subprocess.run([*run, "json", "-q", "-i", "-o", str(REPORT)], cwd=ROOT, check=True)
     files: dict[str, Any] = json.loads(REPORT.read_text())["files"]
     return files
 

@@ -19,11 +19,7 @@ def root() -> Path:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the package's size, room by room."""
-    sizes = measure.sizes(ROOT / "src" / "fairlead")
-    rooms: dict[str, int] = {}
-    for path, lines in sizes.items():
-        room = path.relative_to(ROOT / "src" / "fairlead").parts[0].removesuffix(".py")
-        rooms[room] = rooms.get(room, 0) + lines
+    rooms = measure.rooms(ROOT)
     shown = ", ".join(f"{room} {lines}" for room, lines in sorted(rooms.items(), key=lambda item: -item[1]))
     terminalreporter.write_sep("-", "code lines")
-    terminalreporter.write_line(f"{sum(sizes.values())} in {len(sizes)} files: {shown}")
+    terminalreporter.write_line(f"{sum(rooms.values())}: {shown}")

@@ -23,6 +23,16 @@ def sizes(folder: Path) -> dict[Path, int]:
     return {path: code_lines(path.read_text()) for path in sources(folder)}
 
 
+def rooms(root: Path) -> dict[str, int]:
+    """Return code lines by room; the modules beside the rooms count together as `root`."""
+    found: dict[str, int] = {}
+    for path, lines in sizes(root / "src").items():
+        package, *rest = path.relative_to(root / "src").parts
+        room = package if package != "fairlead" else (rest[0] if len(rest) > 1 else "root")
+        found[room] = found.get(room, 0) + lines
+    return found
+
+
 def code_lines(text: str) -> int:
     """Count lines with code: no blanks, comments or docstrings."""
     docstrings = {line for first, last in _docstrings(ast.parse(text)) for line in range(first, last + 1)}
