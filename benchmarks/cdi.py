@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import frame
-from fairlead_cdi import directory, emit, host, inject
+from fairlead_cdi import directory, emit, inject
 from fairlead_cdi import spec as cdi
+from fairlead_cdi.host import node
 
 FILES, DEVICES, LIBRARIES, RUNS = 100, 8, 32, 300
 BAR_MS = 1.0
@@ -63,7 +64,7 @@ def cdi_rows() -> Iterator[frame.Row | frame.Unmeasured]:
         registry = directory.scan([name])
         cold = (time.perf_counter() - started) * 1e3
         before: dict[str, Any] = {"ociVersion": "1.0.2", "process": {"env": ["PATH=/bin"]}, "linux": {}}
-        times = _times_ms(lambda: inject.inject(before, registry.resolve(NAMES), stat=host.stat_node))
+        times = _times_ms(lambda: inject.inject(before, registry.resolve(NAMES), stat=node.stat_node))
         # A file is left unread only once it has lain still for longer than the clock's tick.
         time.sleep(0.2)
         registry = directory.scan([name], previous=registry)

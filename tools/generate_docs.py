@@ -181,7 +181,7 @@ def _remark(lines: list[str], line: int) -> str:
 _LIBRARY = Path(cdi_errors.__file__).parent
 _LIBRARY_ORDER = (
     *("directory", "inject", "spec", "errors", "parse", "emit", "validate", "lint", "names", "difference"),
-    *("annotation", "oci", "host", "trust", "yamlfile", "cache"),
+    *("annotation", "oci", "host.node", "host.trust", "yamlfile", "cache"),
 )
 _SECTION = re.compile(r"(?:^|\s)((?:Args|Returns|Raises)(?:, (?:Args|Returns|Raises))*|Source):\s+")
 _ERROR_NAMES = {name for name, kind in vars(cdi_errors).items() if isinstance(kind, type)} | {"OSError"}
@@ -189,7 +189,10 @@ Member = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def _library_page() -> Iterator[str]:
-    modules = {path.stem for path in _LIBRARY.glob("*.py")} - {"__init__"}
+    files = (
+        path.relative_to(_LIBRARY).with_suffix("") for path in _LIBRARY.rglob("*.py") if path.name != "__init__.py"
+    )
+    modules = {".".join(path.parts) for path in files}
     if modules != set(_LIBRARY_ORDER):
         raise SystemExit(f"_LIBRARY_ORDER and {_LIBRARY} differ: {sorted(modules ^ set(_LIBRARY_ORDER))}")
     yield from (_MADE, "", "# CDI library", "")
@@ -206,7 +209,7 @@ def _library_page() -> Iterator[str]:
 
 
 def _module(name: str) -> ast.Module:
-    return ast.parse((_LIBRARY / f"{name}.py").read_text())
+    return ast.parse((_LIBRARY / f"{name.replace('.', '/')}.py").read_text())
 
 
 def _library_module(name: str, tree: ast.Module) -> Iterator[str]:

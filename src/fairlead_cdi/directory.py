@@ -22,9 +22,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from fairlead_cdi import errors, host, names, parse
+from fairlead_cdi import errors, names, parse
 from fairlead_cdi import inject as injection
 from fairlead_cdi import spec as cdi
+from fairlead_cdi.host import node
 
 DEFAULT_DIRECTORIES: Final = ("/etc/cdi", "/var/run/cdi")
 """Static specs, then generated ones."""
@@ -96,7 +97,7 @@ class Registry:
         return scan(())
 
     def inject(
-        self, config: dict[str, Any], wanted: Iterable[str], *, stat: host.StatNode = host.stat_node
+        self, config: dict[str, Any], wanted: Iterable[str], *, stat: node.StatNode = node.stat_node
     ) -> dict[str, Any]:
         """Return the runtime spec with these devices in it; the given one is not changed.
 
@@ -108,7 +109,7 @@ class Registry:
         return injection.inject(config, self.resolve(wanted), stat=stat)
 
     def explain(
-        self, config: dict[str, Any], wanted: Iterable[str], *, stat: host.StatNode = host.stat_node
+        self, config: dict[str, Any], wanted: Iterable[str], *, stat: node.StatNode = node.stat_node
     ) -> tuple[injection.Change, ...]:
         """Return what `inject` would change, in the order of application. Args, Raises: as `inject`."""
         return injection.explain(config, self.resolve(wanted), stat=stat)

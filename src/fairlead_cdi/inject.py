@@ -18,8 +18,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fairlead_cdi import emit, errors, host, oci
+from fairlead_cdi import emit, errors, oci
 from fairlead_cdi import spec as cdi
+from fairlead_cdi.host import node as host
 
 Source = tuple[str, cdi.ContainerEdits]
 """Who asks (a device or a spec file), and the edits."""

@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from fairlead_cdi import annotation, host, names, validate
+from fairlead_cdi import annotation, names, validate
 from fairlead_cdi import spec as cdi
+from fairlead_cdi.host import node as host
 
 
 class Severity(enum.Enum):

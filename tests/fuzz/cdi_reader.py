@@ -19,8 +19,9 @@ with atheris.instrument_imports(include=["fairlead.wire", "fairlead_cdi"]):
     from fairlead.errors import ProtocolError
     from fairlead.wire.cdi import stamp
     from fairlead.wire.oci import mountcsv
-    from fairlead_cdi import emit, errors, host, inject, lint, parse, yamlfile
+    from fairlead_cdi import emit, errors, inject, lint, parse, yamlfile
     from fairlead_cdi import spec as cdi
+    from fairlead_cdi.host import node
 
 
 def check(data: bytes) -> None:
@@ -50,8 +51,8 @@ def use(data: bytes, decode: parse.Decoder) -> None:
                 raise AssertionError("injecting twice is not injecting once")
 
 
-def _node(path: str) -> host.HostNode | None:
-    return host.HostNode("c", 1, 3, 0o666) if path.startswith("/dev/") else None
+def _node(path: str) -> node.HostNode | None:
+    return node.HostNode("c", 1, 3, 0o666) if path.startswith("/dev/") else None
 
 
 if __name__ == "__main__":

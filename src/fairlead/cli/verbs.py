@@ -43,5 +43,5 @@ VERBS: Final = {
     "settings": Verb(
         _LAYER, "admin.settings_verb:settings_verb", "Show the settings in force and where they come from."
     ),
-    "completion": Verb(_LAYER, "core.completion:completion", "Print the completion script of a shell."),
+    "completion": Verb(_LAYER, "admin.completion:completion", "Print the completion script of a shell."),
 }

@@ -11,7 +11,7 @@ import posix
 
 from fairlead.inject import bundle, fastjson, policy
 from fairlead.plan.shim import request
-from fairlead_cdi import trust
+from fairlead_cdi.host import trust
 
 FORMAT = 2
 STAMPS = ".stamp"

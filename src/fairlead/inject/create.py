@@ -16,8 +16,9 @@ from fairlead import errors
 from fairlead.inject import allocations, bundle, cachereader, cachewriter, commandline, policy, yamlcache
 from fairlead.plan.shim import request
 from fairlead.wire.cdi import translate
-from fairlead_cdi import directory, inject, trust
+from fairlead_cdi import directory, inject
 from fairlead_cdi import spec as cdi
+from fairlead_cdi.host import trust
 
 _KINDS = {"Denied": errors.Denied, "Invalid": errors.Invalid, "Unavailable": errors.Unavailable}
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fairlead_cdi import errors, host
+from fairlead_cdi import errors
+from fairlead_cdi.host import node as host
 
 
 def test_character_devices_have_their_numbers() -> None:

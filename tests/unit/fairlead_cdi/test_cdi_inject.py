@@ -9,21 +9,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead_cdi import errors, host, inject, parse
+from fairlead_cdi import errors, inject, parse
 from fairlead_cdi import spec as cdi
+from fairlead_cdi.host import node
 
 HOST = {
-    "/dev/null": host.HostNode("c", 1, 3, 0o666),
-    "/dev/tty9": host.HostNode("c", 4, 9, 0o620),
-    "/dev/sda": host.HostNode("b", 8, 0, 0o660),
-    "/dev/pipe": host.HostNode("p", mode=0o600),
-    "/dev/link": host.HostNode("link"),
-    "/dev/file": host.HostNode("other", mode=0o644),
-    "/dev/nvidia0": host.HostNode("c", 195, 0, 0o666),
+    "/dev/null": node.HostNode("c", 1, 3, 0o666),
+    "/dev/tty9": node.HostNode("c", 4, 9, 0o620),
+    "/dev/sda": node.HostNode("b", 8, 0, 0o660),
+    "/dev/pipe": node.HostNode("p", mode=0o600),
+    "/dev/link": node.HostNode("link"),
+    "/dev/file": node.HostNode("other", mode=0o644),
+    "/dev/nvidia0": node.HostNode("c", 195, 0, 0o666),
 }
 
 
-def stat(path: str) -> host.HostNode | None:
+def stat(path: str) -> node.HostNode | None:
     return HOST.get(path)
 
 
@@ -136,7 +137,7 @@ def test_nodes_are_read_anew_at_every_injection() -> None:
     resolved = asked({"deviceNodes": [{"path": "/dev/uvm"}]})
     numbers = []
     for major in (508, 511):
-        found = inject.inject({}, resolved, stat=lambda _, major=major: host.HostNode("c", major, 0, 0o666))  # type: ignore[misc]
+        found = inject.inject({}, resolved, stat=lambda _, major=major: node.HostNode("c", major, 0, 0o666))  # type: ignore[misc]
         numbers.append(found["linux"]["devices"][0]["major"])
     assert numbers == [508, 511]
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from fairlead_cdi import host, lint, parse
+from fairlead_cdi import lint, parse
+from fairlead_cdi.host import node as host
 
 CLEAN: dict[str, Any] = {
     "env": ["A=b"],

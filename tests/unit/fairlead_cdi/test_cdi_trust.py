@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fairlead_cdi import directory, host, lint, parse, trust, yamlfile
+from fairlead_cdi import directory, lint, parse, yamlfile
+from fairlead_cdi.host import node, trust
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="files of other users need root")
 OTHER = 1000
@@ -86,7 +87,7 @@ def test_lint_tells_a_spec_by_a_link_through_another_users_folder(place: Path) -
     (place / "theirs/a.json").chmod(0o644)
     os.chown(place / "theirs", OTHER, OTHER)
     (place / "ours/a.json").symlink_to(place / "theirs/a.json")
-    found = lint.lint_file(str(place / "ours/a.json"), stat_file=host.stat_file, find_open=host.find_open)
+    found = lint.lint_file(str(place / "ours/a.json"), stat_file=node.stat_file, find_open=node.find_open)
     assert [(one.code, one.where) for one in found] == [("spec-way-open", str(place / "theirs"))]
 
 
@@ -99,7 +100,7 @@ def test_lint_tells_a_hooks_program_behind_a_link_in_an_open_folder(place: Path)
         '{"cdiVersion":"0.5.0","kind":"a.com/b","devices":[{"name":"0","containerEdits":{"hooks":[{"hookName":'
         f'"createContainer","path":"{place}/open/hook","env":["A=b"],"timeout":5}}]}}}}]}}'
     )
-    found = lint.lint(parse.parse_spec(text.encode()), stat_file=host.stat_file, find_open=host.find_open)
+    found = lint.lint(parse.parse_spec(text.encode()), stat_file=node.stat_file, find_open=node.find_open)
     assert "hook-writable" in {one.code for one in found}
 
 

@@ -18,8 +18,9 @@ from fairlead import errors
 from fairlead.inject import bundle, cachereader, cachewriter, create, policy
 from fairlead.plan.shim import request
 from fairlead.wire.cdi import stamp
-from fairlead_cdi import directory, emit, host, inject
+from fairlead_cdi import directory, emit, inject
 from fairlead_cdi import spec as cdi
+from fairlead_cdi.host import node as host
 
 KIND = "test.fairlead.dev/gpu"
 PAST = 1_600_000_000

@@ -30,7 +30,8 @@ from fairlead.model.devicerule import DeviceRule, DeviceRules, Kind
 from fairlead.plan.audit import GrantedNode
 from fairlead.wire.cdi import translate
 from fairlead.wire.oci import devicerule as wire
-from fairlead_cdi import directory, host, inject
+from fairlead_cdi import directory, inject
+from fairlead_cdi.host import node as host
 
 _WORK_S: Final = 15.0
 _ROUNDS: Final = 5

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from fairlead.plan.cdi import requirement
 from fairlead.wire.cdi import stamp, translate
-from fairlead_cdi import directory, host
+from fairlead_cdi import directory
 from fairlead_cdi import spec as cdi
+from fairlead_cdi.host import node as host
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

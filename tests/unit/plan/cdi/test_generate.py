@@ -11,8 +11,9 @@ from fairlead.model.driver import DeviceNode, DriverFiles, HostFile
 from fairlead.model.gpu import GPU, Inventory, MIGDevice, UnreadableGPU, Vendor
 from fairlead.model.ids import GPUUUID, MIGUUID
 from fairlead.plan.cdi import capability, driverprofile, generate
-from fairlead_cdi import emit, host, inject, lint, parse, validate
+from fairlead_cdi import emit, inject, lint, parse, validate
 from fairlead_cdi import spec as cdi
+from fairlead_cdi.host import node as host
 
 LIBS = "/usr/lib/x86_64-linux-gnu"
 

@@ -16,10 +16,11 @@ from fairlead import errors
 from fairlead.cli.core import invocation, output
 from fairlead.silicon import running
 from fairlead.wire.cdi import stamp, translate
-from fairlead_cdi import difference, directory, host, inject, oci, parse, validate
+from fairlead_cdi import difference, directory, inject, oci, parse, validate
 from fairlead_cdi import errors as cdi_errors
 from fairlead_cdi import lint as linter
 from fairlead_cdi import spec as spec_types
+from fairlead_cdi.host import node
 
 _CONFIG: Final = click.argument("config", type=click.File("rb"), metavar="CONFIG.json")
 _NAMES: Final = click.argument("names", nargs=-1, required=True, metavar="VENDOR/CLASS=DEVICE...")
@@ -160,7 +161,7 @@ def inject_verb(config: Any, names: tuple[str, ...], spec_dirs: tuple[str, ...],
     before = oci.decode_config(config.read())
     resolved = _scan(spec_dirs).resolve(names)
     if form == "json":
-        output.show_value(inject.inject(before, resolved, stat=host.stat_node), form="json")
+        output.show_value(inject.inject(before, resolved, stat=node.stat_node), form="json")
     else:
         _show_changes(inject.explain(before, resolved))
 
@@ -174,7 +175,7 @@ def inject_verb(config: Any, names: tuple[str, ...], spec_dirs: tuple[str, ...],
 def explain_verb(names: tuple[str, ...], config: Any, spec_dirs: tuple[str, ...], form: str) -> None:
     """Show what injecting these devices would change, and which device or file asks for it."""
     before = oci.decode_config(config.read()) if config else {"ociVersion": "1.0.2"}
-    changes = inject.explain(before, _scan(spec_dirs).resolve(names), stat=host.stat_node)
+    changes = inject.explain(before, _scan(spec_dirs).resolve(names), stat=node.stat_node)
     if form == "json":
         output.show_value([_change(change) for change in changes], form="json")
     else:
@@ -243,7 +244,7 @@ def lint_verb(ctx: click.Context, paths: tuple[Path, ...], spec_dirs: tuple[str,
 
 
 def _findings(path: Path, now: running.Running) -> tuple[linter.Finding, ...]:
-    about_file = linter.lint_file(str(path), stat_file=host.stat_file, find_open=host.find_open)
+    about_file = linter.lint_file(str(path), stat_file=node.stat_file, find_open=node.find_open)
     try:
         spec = _load(path)
     except errors.FairleadError as error:
@@ -255,7 +256,7 @@ def _findings(path: Path, now: running.Running) -> tuple[linter.Finding, ...]:
         linter.Finding(severity=linter.Severity.WARNING, code="spec-stale", where="", message=why)
         for why in _staleness(path, spec, now)
     )
-    found = linter.lint(spec, stat_node=host.stat_node, stat_file=host.stat_file, find_open=host.find_open)
+    found = linter.lint(spec, stat_node=node.stat_node, stat_file=node.stat_file, find_open=node.find_open)
     return about_file + stale + found
 
 

@@ -11,7 +11,8 @@ import stat
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fairlead_cdi import errors, trust
+from fairlead_cdi import errors
+from fairlead_cdi.host import trust
 
 
 class HostNode(NamedTuple):

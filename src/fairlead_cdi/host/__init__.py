@@ -1,0 +1,1 @@
+"""Looks at the host: device nodes (`node`), and who could change a file (`trust`)."""
