@@ -120,6 +120,11 @@ class NodeSettings:
     pod_resources: Path | None = row(
         None, text="the kubelet's PodResources socket; default: pod-resources/kubelet.sock beside the kubelet folder"
     )
+    engine: str = row(
+        "",
+        text="the kubelet's container engine, as `containerd://2.2.1`, where neither the Node object nor the "
+        "engine's socket can say it",
+    )
     reregister_s: float = row(1.0, unit="s", text="first wait before registration is tried again; doubles to 30 s")
 
 

@@ -18,6 +18,7 @@ from fairlead.model.gpu import Vendor
 from fairlead.model.ids import GPUUUID, DeviceID
 from fairlead.node.deviceplugin import plugin as deviceplugin
 from fairlead.node.deviceplugin import registration
+from fairlead.node.inventory import folderwatch
 from fairlead.plan.gpu import advertise, answer, choose
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 
@@ -54,7 +55,7 @@ async def main(resource: str, how: str) -> None:
     offer(plugin)
     endpoint = deviceplugin.Endpoint(plugin, _FOLDER)
     endpoint.path = _FOLDER / "other.sock"
-    watch = registration.FolderWatch(_FOLDER)
+    watch = folderwatch.FolderWatch(_FOLDER)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     async with asyncio.TaskGroup() as tasks:

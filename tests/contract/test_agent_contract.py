@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import json
 import os
 import socket
 import stat
@@ -93,12 +94,15 @@ class Home:
     def __init__(self, root: Path, count: int) -> None:
         self.settings = settings.Settings(
             state=settings.StateSettings(folder=root, run=root / "run"),
-            node=settings.NodeSettings(name="node-1", cdi_folder=root / "cdi", reregister_s=0.05),
+            node=settings.NodeSettings(
+                name="node-1", cdi_folder=root / "cdi", reregister_s=0.05, engine="containerd://2.2.1", host_mount=root
+            ),
             silicon=settings.SiliconSettings(root=root, rescan_s=0.2),
         )
         self.spec = root / "cdi" / "fairlead.dev-gpu.json"
         self.silicon = BenchSilicon(count)
         self.store: MemoryStore | store.SQLiteStore = MemoryStore()
+        self.has_store = True
         self.changes: latest.Latest[int] = latest.Latest(0)
         self.devices = devicemanager.DeviceManager(checkpoint.Checkpoint(root), grace_s=60, changed=self.tick)
         self.reports: list[agent.AgentReport] = []
@@ -129,7 +133,7 @@ class Home:
                 agent.run_agent(
                     self.settings,
                     self.silicon,
-                    self.store,
+                    self.store if self.has_store else None,
                     ready=note,
                     is_kubelet_foreign=self.is_kubelet_foreign,
                     parts=self.parts,
@@ -438,3 +442,89 @@ async def test_no_device_is_offered_on_a_node_whose_engine_would_ignore_it_until
         await _set_engine(home, "containerd://2.2.1")
         await home.until_capacity(2, 2)
         assert (await home.until_step(reason("EngineAccepted"))).facts == {"runtime": "containerd://2.2.1"}
+
+
+@contextlib.asynccontextmanager
+async def _plugin(home: Home) -> AsyncIterator[wire.DevicePluginStub]:
+    socket_path = home.settings.kubelet_folder / "fairlead-nvidia.com_gpu.sock"
+    async with grpc.aio.insecure_channel(wire.target(socket_path), options=wire.CHANNEL_OPTIONS) as channel:
+        yield wire.DevicePluginStub(channel)
+
+
+_ONE = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=["GPU-0"])])
+
+
+async def test_nothing_is_allocated_until_somebody_says_which_engine_serves_the_kubelet(
+    home_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent, "ENGINE_PATIENCE_S", 0.1)
+    home = Home(home_folder, 2)
+    home.settings = settings.override(home.settings, {"node.engine": ""})
+    await home.store.create(core.Node(metadata=meta.ObjectMeta(name="node-1")))
+    async with home.kubelet(), home.agent(), _plugin(home) as plugin:
+        await home.until_capacity(2, 2)  # registered: what pods have already they keep
+        with pytest.raises(errors.Unavailable, match="nobody has said which container engine"):
+            await plugin.allocate(_ONE)
+        assert "FAIRLEAD_NODE_ENGINE" in (await home.until_step(reason("EngineUnknown"))).message
+        await _set_engine(home, "containerd://2.2.1")
+        await home.until_step(reason("EngineAccepted"))
+        (given,) = (await plugin.allocate(_ONE)).container_responses
+        assert wire.cdi_names(given) == ("fairlead.dev/gpu=GPU-0",)
+
+
+@pytest.mark.parametrize(
+    ("engine", "is_given"), [("containerd://2.2.1", True), ("containerd://1.6.36", False), ("containerd", False)]
+)
+async def test_without_an_api_server_the_operators_word_about_the_engine_counts(
+    home_folder: Path, engine: str, *, is_given: bool
+) -> None:
+    home = Home(home_folder, 2)
+    home.settings = settings.override(home.settings, {"node.engine": engine})
+    home.has_store = False
+    async with home.kubelet(), home.agent():
+        await home.until_capacity(2, 0 if engine == "containerd://1.6.36" else 2)
+        async with _plugin(home) as plugin:
+            if is_given:
+                await plugin.allocate(_ONE)
+            else:
+                with pytest.raises(errors.Unavailable):
+                    await plugin.allocate(_ONE)
+
+
+async def test_a_device_that_another_spec_defines_too_is_withdrawn_and_said_until_that_file_goes(
+    home_folder: Path,
+) -> None:
+    home = Home(home_folder, 2)
+    await home.store.create(core.Node(metadata=meta.ObjectMeta(name="node-1")))
+    other = home.spec.with_name("vendor.json")
+    async with home.kubelet(), home.agent() as report:
+        await home.until_capacity(2, 2)
+        edits = {"env": ["X=1"]}
+        devices = [{"name": "GPU-1", "containerEdits": edits}, {"name": "GPU-9", "containerEdits": edits}]
+        other.write_text(json.dumps({"cdiVersion": "0.5.0", "kind": "fairlead.dev/gpu", "devices": devices}))
+        await home.until_capacity(2, 1)
+        assert [device.reason for device in report.advertised.value[0].devices] == ["", "CDIConflict"]
+        told = await home.until_step(reason("CDIConflict"))
+        assert told.is_warning
+        assert f"is defined in {home.spec} and in {other}" in told.message
+        assert "systemctl disable --now nvidia-cdi-refresh.path" in told.message
+        assert f"mv {other} {other}.before" in told.message
+        await home.until_devices({0: gpudevice.HEALTHY, 1: gpudevice.UNHEALTHY})
+        other.unlink()
+        await home.until_capacity(2, 2)
+        await home.until_step(reason("CDIConflictEnded"))
+        await home.until_devices({0: gpudevice.HEALTHY, 1: gpudevice.HEALTHY})
+
+
+async def test_a_spec_that_somebody_removes_is_there_again_and_no_device_was_withdrawn(home_folder: Path) -> None:
+    home = Home(home_folder, 2)
+    async with home.kubelet(), home.agent():
+        await home.until_capacity(2, 2)
+        before = home.spec.read_bytes()
+        for _ in range(3):
+            home.spec.unlink()
+            async with asyncio.timeout(PATIENCE_S):
+                while not home.spec.exists():  # noqa: ASYNC110 (a file tells nobody)
+                    await asyncio.sleep(0.01)
+            assert home.spec.read_bytes() == before
+        assert home.devices.capacity()[NVIDIA] == (2, 2)

@@ -20,6 +20,7 @@ from fairlead.model.gpu import GPU, Inventory, Vendor
 from fairlead.model.ids import GPUUUID
 from fairlead.node.deviceplugin import plugin as deviceplugin
 from fairlead.node.deviceplugin import registration
+from fairlead.node.inventory import folderwatch
 from fairlead.plan.gpu import advertise, answer, choose
 from fairlead.wire.kubelet import deviceplugin as wire
 from fairlead.wire.proto import deviceplugin_pb2 as pb
@@ -126,7 +127,7 @@ class Node:
     """Plugins as the agent composes them."""
 
     def __init__(self, folder: Path, tasks: asyncio.TaskGroup) -> None:
-        self.watch = registration.FolderWatch(folder)
+        self.watch = folderwatch.FolderWatch(folder)
         self.tasks = tasks
         self.running = [tasks.create_task(self.watch.run())]
         self.endpoints: dict[str, deviceplugin.Endpoint] = {}

@@ -18,20 +18,22 @@ import asyncio
 import dataclasses
 import functools
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, ParamSpec
 
 from fairlead import errors, telemetry
 from fairlead.model.device import Device
+from fairlead.model.ids import GPUUUID
 from fairlead.node import part
-from fairlead.node.cdi import specfile, specfiles
+from fairlead.node.cdi import specfile, specfiles, specguard
 from fairlead.node.deviceplugin import plugin as deviceplugin
 from fairlead.node.deviceplugin import podresources, registration
-from fairlead.node.engines import charlinks, runtimecheck
-from fairlead.node.inventory import latest, monitor, pods
+from fairlead.node.engines import charlinks, kubeletengine, runtimecheck
+from fairlead.node.inventory import folderwatch, latest, monitor, pods
 from fairlead.node.publish import nodeevents, objects, podcondition
 from fairlead.node.trace import foreignkubelet, watchclient
+from fairlead.plan.cdi import conflict
 from fairlead.plan.gpu import advertise, answer, attribution, choose
 from fairlead.plan.gpu import health as rules
 from fairlead.settings import Settings
@@ -42,6 +44,8 @@ from fairlead.wire.proto import deviceplugin_pb2 as pb
 
 SPEC_RETRY_S: Final = 2.0
 HEALTH_POLICY: Final = rules.DEFAULT
+ENGINE_PATIENCE_S: Final = 10.0
+"""After this without a word about the engine that serves the kubelet the agent says so."""
 _HANGING_S: Final = 60.0
 """To look through a few files takes longer only where a file system hangs."""
 
@@ -74,6 +78,7 @@ async def run_agent(
     ready: Callable[[AgentReport], None] | None,
     meter: telemetry.Meter = telemetry.UNMETERED,
     is_kubelet_foreign: bool = False,
+    engine: str = "",
     parts: tuple[part.Part[_Agent], ...] | None = None,
 ) -> None:
     """Run the agent until cancelled; `silicon` and `store` stay the caller's to close.
@@ -81,12 +86,15 @@ async def run_agent(
     Args:    store: where steps and objects go; None: nowhere.   ready: called once, when the first scan ended and its
              specs are on disk; registration goes on by itself, as long as it takes.
              is_kubelet_foreign: the kubelet records no steps of containers; the agent observes and records them.
-             parts: what it is made of; None: `PARTS`.
+             engine: which engine serves the kubelet, `podman://4.3.1`, where the caller knows; empty: the settings
+             may say, or it is found out.   parts: what it is made of; None: `PARTS`.
     Raises:  whatever ended a core part; an error here is a bug or a broken machine, never a missing GPU or kubelet.
     """
     part.PartThreads.install()
     async with asyncio.TaskGroup() as tasks:
-        agent = _Agent(settings, silicon, store, meter, tasks, ready, is_kubelet_foreign=is_kubelet_foreign)
+        agent = _Agent(
+            settings, silicon, store, meter, tasks, ready, is_kubelet_foreign=is_kubelet_foreign, engine=engine
+        )
         for row in PARTS if parts is None else parts:
             if row.is_wanted(agent):
                 tasks.create_task(agent.run(row), name=row.name)
@@ -103,6 +111,7 @@ class _Agent:
         ready: Callable[[AgentReport], None] | None,
         *,
         is_kubelet_foreign: bool,
+        engine: str,
     ) -> None:
         self._meter = meter
         self._tasks, self._ready = tasks, ready
@@ -117,7 +126,7 @@ class _Agent:
             on_change=lambda change: self._note(self.journal.health_changed, change),
             turned=lambda within_s: meter.heartbeat("inventory", within_s),
         )
-        self.folder = registration.FolderWatch(settings.kubelet_folder)
+        self.folder = folderwatch.FolderWatch(settings.kubelet_folder)
         self.specs = specfiles.SpecFiles(
             settings.node.cdi_folder,
             recipe=specfile.allocation_recipe_of(settings.node),
@@ -125,6 +134,9 @@ class _Agent:
             stamping=settings.node.cdi_stamp,
             host_mount=settings.node.host_mount,
         )
+        self.guard = specguard.SpecGuard(self.specs, is_serving=lambda: not self._stands_by())
+        self.withheld: latest.Latest[Mapping[GPUUUID, rules.Verdict]] = latest.Latest({})
+        """GPUs that are not offered for another reason than their health."""
         self.advertised: latest.Latest[tuple[advertise.Advertisement, ...]] = latest.Latest(())
         self.registered: latest.Latest[frozenset[str]] = latest.Latest(frozenset())
         self._way = answer.AllocateOptions(
@@ -136,8 +148,11 @@ class _Agent:
         self._registrars: list[registration.Registrar] = []
         self._has_left_specs = asyncio.Event()
         self._topology = choose.Topology()
-        self._engine_problem: errors.Unavailable | None = None
-        """Why this node's engine would start containers without their devices."""
+        stated = engine or settings.node.engine
+        self._engine = kubeletengine.KubeletEngine(stated, root=settings.node.host_mount)
+        self._engine_problem = answer.find_problem(self._way, self._engine.engines.value)
+        """Why this node's engine would, or may, start containers without their devices."""
+        self._told_problem: errors.Unavailable | None = None
         self._hardware: object = None
         self._is_spec_owed = False
         self.of_store = _OfStore(self, store, is_kubelet_foreign=is_kubelet_foreign) if store is not None else None
@@ -172,10 +187,13 @@ class _Agent:
     async def _leave_specs(self) -> None:
         """Remove the specs, unless another agent hands out devices by the same files."""
         try:
-            if not any(registrar.is_standing_by for registrar in self._registrars):
+            if not self._stands_by():
                 await self.specs.remove()
         finally:
             self._has_left_specs.set()
+
+    def _stands_by(self) -> bool:
+        return any(registrar.is_standing_by for registrar in self._registrars)
 
     async def _renew_specs(self) -> None:
         """Write the specs again: an agent that served in between has removed them."""
@@ -191,15 +209,46 @@ class _Agent:
             self.journal.way_judged(problem)
 
     async def watch_engine_support(self) -> None:
-        """Keep devices back while the node's engine would ignore the only way they are handed over, for ever."""
-        if self.of_store is None:
-            return
-        async for engine in self.of_store.publisher.runtime.changes():
-            problem = answer.find_problem(self._way, engine)
-            if (problem is None) != (self._engine_problem is None):
-                self._engine_problem = problem
-                self._note(self.journal.engine_judged, engine, problem)
+        """Give nothing away while the node's engine would, or may, ignore the only way it is handed over, for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            node = self.of_store.publisher.runtime if self.of_store is not None else None
+            tasks.create_task(self._engine.run(node), name="engine")
+            tasks.create_task(self._tell_unknown_engine(), name="engine: unknown")
+            async for engines in self._engine.engines.changes():
+                self._engine_problem = answer.find_problem(self._way, engines)
+                for plugin in self._plugins.values():
+                    plugin.refusal = self._engine_problem
+                if engines:
+                    self._tell_engine()
                 self._advertise(self.watch.snapshots.value)
+
+    async def _tell_unknown_engine(self) -> None:
+        """Say that nobody knows the engine; whoever can say so has a moment for it after the agent's start."""
+        await asyncio.sleep(ENGINE_PATIENCE_S)
+        if not self._engine.engines.value:
+            self._tell_engine()
+
+    def _tell_engine(self) -> None:
+        before, self._told_problem = self._told_problem, self._engine_problem
+        problem = self._engine_problem
+        if (problem.reason if problem else "") == (before.reason if before else ""):
+            return
+        if problem is not None:
+            telemetry.log.warning("nothing is allocated", reason=problem.reason, error=errors.sentence(problem))
+        self._note(self.journal.engine_judged, self._engine.engines.value, problem)
+
+    async def watch_conflicts(self) -> None:
+        """Keep devices back while another spec file defines them too, for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.guard.run(), name="spec guard")
+            before: tuple[conflict.Conflict, ...] = ()
+            async for found in self.guard.conflicts.changes():
+                if found != before:
+                    for one in found:
+                        telemetry.log.warning("cdi devices in conflict", reason=conflict.REASON, error=one.message)
+                    self._note(self.journal.conflicts_found, found)
+                    self._advertise(self.watch.snapshots.value)
+                before = found
 
     async def _next(self, seen: int) -> int:
         """Wait for another snapshot; while specs could not be written, only so long: an equal scan wakes nobody."""
@@ -249,11 +298,24 @@ class _Agent:
                     told=self._allocated if self.of_store is not None else None,
                     meter=self._meter,
                 )
+                self._plugins[ad.resource].refusal = self._engine_problem
                 self._tasks.create_task(self._serve(self._plugins[ad.resource]), name=f"plugin {ad.resource}")
             nodes = (node for driver in snapshot.drivers for node in driver.nodes)
             if self._plugins[ad.resource].update(ad, self._topology, nodes=nodes):
                 self._note(self.journal.advertised, self._plugins[ad.resource])
         self.advertised.set(offered)
+        self.withheld.set(self._in_conflict(offered))
+
+    def _in_conflict(self, offered: Iterable[advertise.Advertisement]) -> dict[GPUUUID, rules.Verdict]:
+        by_name = {name: one for one in self.guard.conflicts.value for name in one.devices}
+        return {
+            device.gpu: rules.Verdict(
+                state=rules.State.FAULTY, reason=conflict.REASON, message=f"{found.message}; {found.remedy}"
+            )
+            for ad in offered
+            for device in ad.devices
+            if (found := by_name.get(device.cdi_name)) is not None
+        }
 
     def _allocated(self, call: attribution.Call) -> None:
         if self.of_store is not None:
@@ -264,13 +326,20 @@ class _Agent:
         return plugin.recall(grant.ids) if plugin is not None else None
 
     def _resolvable(self, ad: advertise.Advertisement) -> advertise.Advertisement:
-        """Keep back devices that no spec on disk names, and all of them while the engine would ignore names."""
+        """Keep back devices that no spec on disk names, or two, and all of them while the engine would ignore names.
+
+        While the engine is not known they stay as they are, so that a pod that has them keeps them: Allocate refuses.
+        """
+        problem = self._engine_problem
+        disputed = {name for one in self.guard.conflicts.value for name in one.devices}
 
         def judged(device: Device) -> Device:
             if not device.is_healthy:
                 return device
-            if self._engine_problem is not None:
-                return dataclasses.replace(device, is_healthy=False, reason=self._engine_problem.reason)
+            if problem is not None and problem.reason != answer.ENGINE_UNKNOWN:
+                return dataclasses.replace(device, is_healthy=False, reason=problem.reason)
+            if device.cdi_name in disputed:
+                return dataclasses.replace(device, is_healthy=False, reason=conflict.REASON)
             if device.cdi_name in self.specs.names:
                 return device
             return dataclasses.replace(device, is_healthy=False, reason="CDISpecMissing")
@@ -304,7 +373,9 @@ class _OfStore:
     def __init__(self, agent: _Agent, store: Store, *, is_kubelet_foreign: bool) -> None:
         settings, snapshots, advertised = agent.settings, agent.watch.snapshots, agent.advertised
         machine = firmware.product_name(settings.silicon.root)
-        self.publisher = objects.Publisher(agent.node, store, snapshots=snapshots, machine=machine)
+        self.publisher = objects.Publisher(
+            agent.node, store, snapshots=snapshots, withheld=agent.withheld, machine=machine
+        )
         self.pods = pods.Pods(agent.node, store)
         self.holdings = podresources.Holdings(settings.pod_resources)
         self.conditions = podcondition.PodConditions(
@@ -359,6 +430,7 @@ PARTS: Final[tuple[part.Part[_Agent], ...]] = (
     part.Part(name="kubelet folder", is_core=True, run=lambda agent, _: agent.folder.run()),
     part.Part(name="inventory", is_core=True, run=lambda agent, _: agent.watch.run()),
     part.Part(name="device plugin", is_core=True, run=lambda agent, _: agent.offer()),
+    part.Part(name="spec guard", is_core=True, run=lambda agent, _: agent.watch_conflicts()),
     part.Part(name="engine support", is_core=True, run=lambda agent, _: agent.watch_engine_support()),
     part.Part(name="events", run=lambda agent, meter: agent.journal.run(meter)),
     part.Part(name="strategy", run=lambda agent, meter: agent.check_strategy(meter)),

@@ -13,6 +13,7 @@ from typing import Final
 from fairlead.cli.core import output
 from fairlead.cli.doctor.cluster_facts import LEADERS, Facts
 from fairlead.cli.doctor.finding import Finding
+from fairlead.plan.cdi import conflict
 from fairlead.plan.pod import admission, podstate
 from fairlead.serve.v1 import nodeview
 from fairlead.wire.kubernetes import coordination, core, gpudevice, meta, quantity, workload
@@ -202,6 +203,7 @@ def _count(amounts: Mapping[str, str], resource: str) -> int:
 
 _MENDING: Final = {
     gpudevice.LOST: "look for its Xid in the node's `dmesg`; a reset or a reboot brings most back, else replace it",
+    conflict.REASON: "run the commands named there on that node; until then engines refuse what both files define",
     gpudevice.UNKNOWN: "bring its node back; the agent there says anew how it is",
 }
 
@@ -216,11 +218,12 @@ def _gpus(seen: Facts) -> Iterator[Finding]:
         held = ", ".join(f"{one.namespace}/{one.pod}" for one in status.holders)
         yield Finding(
             check="gpus",
-            level="warn",
+            level="fail" if status.reason == conflict.REASON else "warn",
             what=f"GPU {spec.index} of node {spec.node_name} is {status.health}" + (f" ({said})" if said else ""),
             why="no pod is given it" + (f"; {held} still has it" if held else ""),
             fix=_MENDING.get(
-                status.health, f"on the node: `nvidia-smi -q -i {spec.index}`; a reset clears most faults"
+                status.reason if status.reason in _MENDING else status.health,
+                f"on the node: `nvidia-smi -q -i {spec.index}`; a reset clears most faults",
             ),
         )
     if not ill and seen.gpus:

@@ -22,12 +22,14 @@ from fairlead.cli.core import connection, invocation, options, output
 from fairlead.cli.doctor import finding
 from fairlead.cli.doctor import image as imageneeds
 from fairlead.cli.doctor.finding import Finding
+from fairlead.model import cdikind
+from fairlead.plan.cdi import conflict
 from fairlead.serve.backend.hardware import EngineView
 from fairlead.serve.v1.nodeview import NodeView
 from fairlead.settings import Settings
 from fairlead.silicon import running
 from fairlead.wire.cdi import stamp
-from fairlead_cdi import directory
+from fairlead_cdi import directory, emit
 
 _CDI_WANTED: Final = (0, 5, 0)
 
@@ -55,6 +57,8 @@ class Seen:
     """Names of the spec files in the CDI folder; the folder missing counts as none."""
     stale: tuple[str, ...] = ()
     """Which of them are of another boot or driver, one line each."""
+    conflicts: tuple[conflict.Conflict, ...] = ()
+    """Devices that two files of a folder define, in the folders that engines read."""
 
 
 @click.command()
@@ -112,6 +116,7 @@ def collect(call: invocation.Invocation) -> Seen:
         cdi_folder=folder,
         specs=_specs(folder),
         stale=_stale(folder, config.silicon.root),
+        conflicts=_conflicts(folder),
     )
 
 
@@ -130,6 +135,14 @@ def _stale(folder: Path, root: Path) -> tuple[str, ...]:
     return tuple(
         f"{file.path} {why}" for file, mark in marks if mark for why in mark.staleness(now.boot_id, now.versions)
     )
+
+
+def _conflicts(folder: Path) -> tuple[conflict.Conflict, ...]:
+    """Return what an engine would refuse to resolve, of the devices in the folders that it reads."""
+    folders = dict.fromkeys((*directory.DEFAULT_DIRECTORIES, str(folder)))
+    registry = directory.scan(list(folders))
+    own = {f"{folder}/{emit.file_name(kind)}" for kind in cdikind.ALLOCATED.values()}
+    return conflict.find_any(registry, own)
 
 
 async def _collect_below(config: Settings, service_error: str) -> Seen:
@@ -171,6 +184,7 @@ async def _collect_below(config: Settings, service_error: str) -> Seen:
         cdi_folder=config.node.cdi_folder,
         specs=_specs(config.node.cdi_folder),
         stale=_stale(config.node.cdi_folder, config.silicon.root),
+        conflicts=_conflicts(config.node.cdi_folder),
     )
 
 
@@ -259,6 +273,14 @@ def _version(text: str) -> tuple[int, ...]:
 
 
 def _cdi(seen: Seen) -> Iterator[Finding]:
+    for one in seen.conflicts:
+        yield Finding(
+            check="cdi",
+            level="fail",
+            what=one.message,
+            why="two files of one folder define it, so every engine refuses both: no container with it starts",
+            fix=one.remedy,
+        )
     for text in seen.stale:
         why = "device numbers and library names in it may be another machine state's"
         fix = "`fairlead cdi generate` once more, or leave `fairlead cdi watch` running"

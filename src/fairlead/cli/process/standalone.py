@@ -117,7 +117,9 @@ async def run_service(
             watching.set()
 
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(agent.run_agent(config, silicon, store, ready=agent_ready), name="agent")
+            serving_engine = f"{info.name}://{info.version}"
+            running = agent.run_agent(config, silicon, store, ready=agent_ready, engine=serving_engine)
+            tasks.create_task(running, name="agent")
             tasks.create_task(_supervise_kubelet(config, registered), name="kubelet")
             controllers = (controller.Scheduler(store, config.control), podgc.PodGC(store, config.control))
             tasks.create_task(manager.run_controllers(store, controllers), name="controllers")

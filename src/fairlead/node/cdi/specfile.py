@@ -6,9 +6,12 @@ Synchronous, and without logs: `fairlead cdi generate` writes with it and needs 
 from __future__ import annotations
 
 import dataclasses
+import os
+import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from fairlead import files, settings
 from fairlead.model import cdikind
@@ -29,6 +32,10 @@ class Look:
     made: generate.Generation
     stamps: dict[Vendor, stamp.Stamp]
     """Of each vendor's specs."""
+
+
+MODE: Final = 0o644
+"""Permission bits of our files."""
 
 
 def recipe_of(chosen: settings.NodeSettings) -> generate.Recipe:
@@ -99,7 +106,7 @@ def write_bytes(path: Path, data: bytes, mark: stamp.Stamp, *, stamping: str) ->
         beside.unlink(missing_ok=True)
     changed = {place: content for place, content in wanted.items() if _read(place) != content}
     for place, content in changed.items():
-        files.write_atomic(place, content, durable=False)  # a reboot voids it with the rest of /run
+        files.write_atomic(place, content, mode=MODE, durable=False)  # a reboot voids it with the rest of /run
     return bool(changed)
 
 
@@ -119,6 +126,15 @@ def remove(path: Path) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def is_replaced(path: Path) -> bool:
+    """Tell whether what stands there is not ours: a link, a pipe, another owner's file, one of another mode."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return False
+    return (stat.S_ISREG(found.st_mode), stat.S_IMODE(found.st_mode), found.st_uid) != (True, MODE, os.geteuid())
 
 
 def _read(path: Path) -> bytes | None:

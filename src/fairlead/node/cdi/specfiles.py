@@ -9,7 +9,9 @@ it was made in. Without devices there is no file, and the log says so once. The 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fairlead import errors, telemetry
@@ -20,6 +22,7 @@ from fairlead.node.cdi import specfile
 from fairlead.plan.cdi import generate, hostpath, source
 from fairlead.wire.cdi import stamp
 from fairlead_cdi import emit
+from fairlead_cdi import spec as cdi
 
 PREFIX = "fairlead-"
 """Sets our files of the vendors' own kinds apart from those that a vendor's toolkit writes."""
@@ -54,6 +57,10 @@ class SpecFiles:
         self._boot_id, self._stamping = boot_id, stamping
         self._host_mount = host_mount
         self._problems: tuple[str, ...] | None = None
+        self._wanted: dict[str, tuple[cdi.Spec, stamp.Stamp]] | None = None
+        """What the files are to say, by kind; None: nothing was said yet, or the files were removed."""
+        self._writing = threading.Lock()
+        """Held by whichever thread touches the files: one writes at a time, and none after they were removed."""
         self._own = tuple(cdikind.ALLOCATED.values())
 
     def path(self, kind: str) -> Path:
@@ -79,6 +86,22 @@ class SpecFiles:
         """Remove our files; a folder that refuses is logged."""
         await asyncio.to_thread(self._remove)
 
+    async def restore(self) -> tuple[str, ...]:
+        """Write again what somebody else removed or changed. Returns the paths that were not as they should be.
+
+        Raises: Unavailable: the folder refuses a write.
+        """
+        return await asyncio.to_thread(self._restore)
+
+    def devices(self) -> dict[str, str]:
+        """Return the path of our file by the qualified name of each device in it."""
+        wanted = self._wanted or {}
+        return {
+            cdikind.qualified(kind, device.name): str(self.path(kind))
+            for kind, (spec, _) in wanted.items()
+            for device in spec.devices
+        }
+
     def stale(self, boot_id: str, versions: Mapping[str, str]) -> tuple[str, ...]:
         """Return which of our files on disk are of another boot or driver, one line each."""
         found = ((path, specfile.read_stamp(path)) for path in map(self.path, self._kinds))
@@ -87,24 +110,47 @@ class SpecFiles:
         )
 
     def _keep(self, made: generate.Generation, stamps: Mapping[Vendor, stamp.Stamp]) -> None:
-        marks = {
-            spec.kind: specfile.stamp_for(spec.kind, self.recipe, stamps, boot_id=self._boot_id) for spec in made.specs
+        wanted = {
+            spec.kind: (spec, specfile.stamp_for(spec.kind, self.recipe, stamps, boot_id=self._boot_id))
+            for spec in made.specs
         }
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            for spec in made.specs:
-                if specfile.write_spec(self.path(spec.kind), spec, marks[spec.kind], stamping=self._stamping):
-                    self.written += 1
-                    telemetry.log.info("cdi spec written", path=str(self.path(spec.kind)))
+        with self._writing, self._told_as_unavailable():
+            for path in self._write(wanted):
+                telemetry.log.info("cdi spec written", path=path)
             for kind in self._kinds:
-                if kind not in marks and specfile.remove(self.path(kind)):
+                if kind not in wanted and specfile.remove(self.path(kind)):
                     self.written += 1
                     telemetry.log.info("cdi spec removed", path=str(self.path(kind)))
+            self._wanted = wanted
+            self.names = frozenset(self.devices())
+        self._tell(made.problems if made.specs else (*made.problems, "no devices: no CDI spec is written"))
+
+    def _restore(self) -> tuple[str, ...]:
+        with self._writing, self._told_as_unavailable():
+            wanted = self._wanted or {}
+            for kind in wanted:
+                for path in (self.path(kind), stamp.beside(self.path(kind))):
+                    if specfile.is_replaced(path):
+                        path.unlink()
+            return tuple(self._write(wanted))
+
+    def _write(self, wanted: Mapping[str, tuple[cdi.Spec, stamp.Stamp]]) -> Iterator[str]:
+        """Write the files that differ; yields their paths. Raises: OSError, Unavailable."""
+        if wanted:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        for kind, (spec, mark) in wanted.items():
+            path = self.path(kind)
+            if specfile.write_spec(path, spec, mark, stamping=self._stamping):
+                self.written += 1
+                yield str(path)
+
+    @contextlib.contextmanager
+    def _told_as_unavailable(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             message = f"cannot keep CDI specs in {self.folder}: {error.strerror}"
             raise errors.Unavailable(message, reason="CDIFolderFailed", path=str(self.folder)) from error
-        self.names = frozenset(f"{spec.kind}={device.name}" for spec in made.specs for device in spec.devices)
-        self._tell(made.problems if made.specs else (*made.problems, "no devices: no CDI spec is written"))
 
     def _tell(self, problems: tuple[str, ...]) -> None:
         if problems != self._problems:
@@ -113,9 +159,10 @@ class SpecFiles:
         self._problems = problems
 
     def _remove(self) -> None:
-        self.names = frozenset()
-        for kind in self._kinds:
-            try:
-                specfile.remove(self.path(kind))
-            except OSError as error:
-                telemetry.log.warning("cdi spec not removed", path=str(self.path(kind)), error=str(error))
+        with self._writing:
+            self._wanted, self.names = None, frozenset()
+            for kind in self._kinds:
+                try:
+                    specfile.remove(self.path(kind))
+                except OSError as error:
+                    telemetry.log.warning("cdi spec not removed", path=str(self.path(kind)), error=str(error))

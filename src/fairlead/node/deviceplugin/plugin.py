@@ -67,6 +67,8 @@ class Plugin:
         self._offer = Offer()
         self._devices: latest.Latest[tuple[Device, ...]] = latest.Latest(())
         self._streams = 0
+        self.refusal: errors.Unavailable | None = None
+        """Why no Allocate is answered now: the engine would, or may, start containers without their devices."""
         self.on_unwatched: Callable[[], None] | None = None
         """Called when the last stream of the list has ended, from whichever side."""
 
@@ -135,8 +137,10 @@ class Plugin:
     async def allocate(self, request: pb.AllocateRequest) -> pb.AllocateResponse:
         """Answer what leads an engine to the devices; the same ids, the same answer.
 
-        Raises: NotFound: unknown id; DeviceFault: unhealthy id.
+        Raises: NotFound: unknown id; DeviceFault: unhealthy id; Unavailable: see `refusal`.
         """
+        if (why := self.refusal) is not None:
+            raise errors.Unavailable(why.message, reason=why.reason, hint=why.hint)
         with telemetry.timed("devices allocated", resource=self.resource) as timing:
             answers = [self._give(tuple(map(DeviceID, r.devices_ids))) for r in request.container_requests]
         self._meter.observe(telemetry.ALLOCATE, timing.duration_s, self.resource)

@@ -1,11 +1,12 @@
 """Keeping a plugin registered: for ever, with whichever kubelet is there.
 
 A kubelet that starts removes every socket in its folder and makes a new `kubelet.sock`; a clean-up job may remove ours
-alone. One watch on the folder (`FolderWatch`) ticks at whatever happens there; a slow poll backs it up. At each tick a
-`Registrar` compares what is there with what it did: own socket gone → serve again; another `kubelet.sock` than the
-one registered with → register; nobody reads the list any more → register. The last is how two plugins of one resource
-change places: a kubelet that loses the old one's stream hangs up on whoever is registered, the new one, and tells it
-nothing. Of two agents the newer wins: whose socket was replaced by one that answers stands by until that one is gone.
+alone. One watch on the folder (`inventory.folderwatch`) ticks at whatever happens there; a slow poll backs it up. At
+each tick a `Registrar` compares what is there with what it did: own socket gone → serve again; another `kubelet.sock`
+than the one registered with → register; nobody reads the list any more → register. The last is how two plugins of one
+resource change places: a kubelet that loses the old one's stream hangs up on whoever is registered, the new one, and
+tells it nothing. Of two agents the newer wins: whose socket was replaced by one that answers stands by until that one
+is gone.
 Failures are retried with doubling, jittered waits that a new socket cuts short. Nothing here ever gives up; only
 cancellation ends it, and takes the socket along.
 
@@ -16,16 +17,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Final
 
-import asyncinotify
 import grpc.aio
 
 from fairlead import errors, telemetry
 from fairlead.backoff import Backoff
 from fairlead.node.deviceplugin import plugin
-from fairlead.node.inventory import latest
+from fairlead.node.inventory import folderwatch
 from fairlead.wire.kubelet import deviceplugin as wire
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 
@@ -39,49 +38,6 @@ FRESH_WAIT_S: Final = 0.01
 HANGUP_WAIT_S: Final = 0.1
 """A kubelet that hung up is not done with the old connection at once, and would take the new one for it."""
 
-_WATCHED: Final = (
-    asyncinotify.Mask.CREATE
-    | asyncinotify.Mask.DELETE
-    | asyncinotify.Mask.MOVED_TO
-    | asyncinotify.Mask.MOVED_FROM
-    | asyncinotify.Mask.DELETE_SELF
-    | asyncinotify.Mask.MOVE_SELF
-    | asyncinotify.Mask.ONLYDIR
-)
-_ENDED: Final = asyncinotify.Mask.IGNORED | asyncinotify.Mask.MOVE_SELF | asyncinotify.Mask.UNMOUNT
-
-
-class FolderWatch:
-    """Ticks whenever an entry of the folder comes or goes; makes the folder where it is missing."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.ticks: latest.Latest[int] = latest.Latest(0)
-
-    async def run(self) -> None:
-        """Watch for ever; a folder that is removed is made and watched again."""
-        while True:
-            try:
-                self.folder.mkdir(parents=True, exist_ok=True)
-                await self._watch()
-            except OSError as error:
-                telemetry.log.warning("kubelet folder not watched", path=str(self.folder), error=str(error))
-                await asyncio.sleep(1)
-            self.tick()
-
-    async def _watch(self) -> None:
-        with asyncinotify.Inotify() as inotify:
-            inotify.add_watch(self.folder, _WATCHED)
-            self.tick()  # what happened before the watch began
-            async for event in inotify:
-                self.tick()
-                if event.mask & _ENDED:
-                    return
-
-    def tick(self) -> None:
-        """Have everybody look again."""
-        self.ticks.set(self.ticks.value + 1)
-
 
 class Registrar:
     """Serves one endpoint and keeps it registered."""
@@ -89,7 +45,7 @@ class Registrar:
     def __init__(
         self,
         endpoint: plugin.Endpoint,
-        watch: FolderWatch,
+        watch: folderwatch.FolderWatch,
         *,
         first_wait_s: float,
         on_registered: Callable[[str], None] | None = None,

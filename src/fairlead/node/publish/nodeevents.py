@@ -23,6 +23,7 @@ from fairlead.model.gpu import Inventory
 from fairlead.model.step import TraceStep
 from fairlead.node.deviceplugin import plugin as deviceplugin
 from fairlead.node.inventory import health
+from fairlead.plan.cdi import conflict
 from fairlead.store import tracerecorder
 from fairlead.store.port import Store
 from fairlead.wire.kubelet import deviceplugin as wire
@@ -127,8 +128,18 @@ class NodeEvents:
             message = f"{change.uuid} is not offered: {change.message or change.reason}"
             self._note("deviceplugin", "DeviceUnhealthy", message, facts, is_warning=True)
 
-    def engine_judged(self, runtime: str, problem: errors.FairleadError | None) -> None:
+    def conflicts_found(self, found: tuple[conflict.Conflict, ...]) -> None:
+        """Note which of our devices another spec file defines too; none: no file does any more."""
+        if not found:
+            self._note("cdi", "CDIConflictEnded", "every device is defined by one CDI spec again", {})
+        for one in found:
+            facts: dict[str, object] = {"spec": one.path, "other": one.other, "count": len(one.devices)}
+            message = f"{one.message}; {one.remedy}"
+            self._note("cdi", conflict.REASON, message, facts, is_warning=True)
+
+    def engine_judged(self, engines: tuple[str, ...], problem: errors.FairleadError | None) -> None:
         """Note that the node's engine would start containers without their devices, or no longer would."""
+        runtime = ", ".join(engines)
         facts: dict[str, object] = {"runtime": runtime}
         if problem is None:
             self._note(

@@ -16,11 +16,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+from collections.abc import Mapping
 from typing import Final
 
 from fairlead import errors, telemetry, workqueue
+from fairlead.model.ids import GPUUUID
 from fairlead.node.inventory import latest, monitor
 from fairlead.plan.gpu import gpudevice as planner
+from fairlead.plan.gpu import health as rules
 from fairlead.plan.gpu import label
 from fairlead.store import reflector, retry
 from fairlead.store.port import Change, ChangeKind, Selector, Store
@@ -45,15 +48,17 @@ class Publisher:
         store: Store,
         *,
         snapshots: latest.Latest[monitor.Snapshot],
+        withheld: latest.Latest[Mapping[GPUUUID, rules.Verdict]] | None = None,
         machine: str = "",
         drift_s: float = DRIFT_S,
     ) -> None:
         """Prepare; nothing is read or written before `run`.
 
-        Args: snapshots: what is to be published.   machine: product name of the machine, for its label; empty: not
-              known.
+        Args: snapshots: what is to be published.   withheld: GPUs that are well and not offered all the same; None:
+              none ever.   machine: product name of the machine, for its label; empty: not known.
         """
         self._snapshots = snapshots
+        self._withheld: latest.Latest[Mapping[GPUUUID, rules.Verdict]] = withheld or latest.Latest({})
         self._name = node
         self._store = store
         self._machine = machine
@@ -78,6 +83,7 @@ class Publisher:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._queue.run(meter), name="publish")
             tasks.create_task(self._follow_snapshots(), name="publish: snapshots")
+            tasks.create_task(self._follow_withheld(), name="publish: withheld")
             tasks.create_task(self._follow_node(), name="publish: node")
             tasks.create_task(self._follow_devices(), name="publish: devices")
             await asyncio.sleep(NODE_WAIT_S)
@@ -90,6 +96,14 @@ class Publisher:
         async for snapshot in self._snapshots.changes():
             self._snapshot = snapshot
             self._look()
+
+    async def _follow_withheld(self) -> None:
+        async for _ in self._withheld.changes():
+            self._look()
+
+    def _verdicts(self) -> Mapping[GPUUUID, rules.Verdict]:
+        ill = {gpu: verdict for gpu, verdict in self._snapshot.verdicts.items() if not verdict.is_healthy}
+        return {**self._snapshot.verdicts, **self._withheld.value, **ill}
 
     async def _follow_node(self) -> None:
         selector = Selector(fields={"metadata.name": self._name})
@@ -136,7 +150,7 @@ class Publisher:
         self._wanted = planner.plan_devices(
             self._name,
             snapshot.inventory,
-            verdicts=snapshot.verdicts,
+            verdicts=self._verdicts(),
             known=snapshot.known,
             problem=snapshot.problem,
             kept=devices.values(),

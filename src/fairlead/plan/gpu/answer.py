@@ -35,6 +35,7 @@ from fairlead_cdi import annotation
 ANNOTATION_PLUGIN: Final = "fairlead"
 MOUNT_SOURCE: Final = "/dev/null"
 ID_STRATEGIES: Final = ("uuid", "index")
+ENGINE_UNKNOWN: Final = "EngineUnknown"
 
 
 class Strategy(enum.Enum):
@@ -63,17 +64,29 @@ class AllocateOptions:
 DEFAULT: Final = AllocateOptions()
 
 
-def find_problem(way: AllocateOptions, runtime: str) -> errors.Unavailable | None:
-    """Return why an engine would start containers without their devices if they were handed over this way.
+def find_problem(way: AllocateOptions, engines: Sequence[str]) -> errors.Unavailable | None:
+    """Return why containers might start without their devices if they were handed over this way.
 
-    Args: runtime: `status.nodeInfo.containerRuntimeVersion` of the node; an engine that is not known is no problem.
+    Args: engines: those that may serve the kubelet, in the words of a Node's `containerRuntimeVersion`; an engine of
+          a name that is not known is no problem, none at all is one.
     """
     if not way.strategies <= CDI or way.passes_device_specs:
         return None
-    try:
-        enginesupport.check_node(runtime)
-    except errors.Unavailable as problem:
-        return problem
+    if not engines:
+        message = (
+            "nobody has said which container engine serves this node's kubelet, and in which release: an old one "
+            "would start containers without their devices"
+        )
+        hint = (
+            "let the agent read the Node object or the engine's socket, "
+            "or state the engine: FAIRLEAD_NODE_ENGINE=containerd://2.2.1"
+        )
+        return errors.Unavailable(message, reason=ENGINE_UNKNOWN, hint=hint)
+    for engine in engines:
+        try:
+            enginesupport.check_node(engine)
+        except errors.Unavailable as problem:
+            return problem
     return None
 
 

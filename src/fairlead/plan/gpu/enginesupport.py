@@ -37,6 +37,12 @@ def check_cdi(engine: str, version: tuple[int, ...] | None) -> None:
     raise errors.Unavailable(message, reason="CDIUnsupported", hint=hint, engine=engine, version=number)
 
 
+def has_release(runtime: str) -> bool:
+    """Tell whether an engine in the words of a Node's `containerRuntimeVersion` says which engine and which release."""
+    name, mark, rest = runtime.partition("://")
+    return bool(name and mark) and parse_version(rest) is not None
+
+
 def check_node(runtime: str) -> None:
     """Refuse by `status.nodeInfo.containerRuntimeVersion` of a node (`containerd://1.6.36`).
 

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from fairlead.cli.doctor import local
+from fairlead.plan.cdi import conflict
 from fairlead.serve.backend.hardware import EngineView
 from fairlead.serve.v1.nodeview import NodeView
 
@@ -91,3 +92,19 @@ def test_a_spec_of_another_boot_is_a_warning_with_its_remedy() -> None:
     seen = dataclasses.replace(_GOOD, stale=("/cdi/nvidia.json was generated in another boot (a, this is b)",))
     (finding,) = (item for item in local.check(seen) if item.level == "warn")
     assert (finding.check, "another boot" in finding.what, "generate" in finding.fix) == ("cdi", True, True)
+
+
+def test_a_device_that_two_files_define_is_a_failure_with_both_files_and_the_commands() -> None:
+    found = conflict.Conflict(
+        path="/var/run/cdi/fairlead.dev-gpu.json",
+        other="/var/run/cdi/nvidia.yaml",
+        devices=("fairlead.dev/gpu=GPU-0", "fairlead.dev/gpu=GPU-1"),
+    )
+    failures = [item for item in local.check(dataclasses.replace(_GOOD, conflicts=(found,))) if item.level == "fail"]
+    (item,) = failures
+    assert item.check == "cdi"
+    assert "fairlead.dev/gpu=GPU-0 and 1 more is defined in" in item.what
+    assert found.path in item.what
+    assert found.other in item.what
+    assert "systemctl disable --now nvidia-cdi-refresh.path" in item.fix
+    assert "mv /var/run/cdi/nvidia.yaml /var/run/cdi/nvidia.yaml.before" in item.fix

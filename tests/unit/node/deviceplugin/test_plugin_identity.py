@@ -103,3 +103,15 @@ async def test_the_trace_says_what_was_answered() -> None:
     said = step.facts["answer"]
     assert isinstance(said, dict)
     assert said["cdi_devices"] == ["fairlead.dev/gpu=MIG-01"]
+
+
+async def test_nothing_is_allocated_while_the_engine_may_ignore_it_and_the_next_step_is_said() -> None:
+    served = plugin(*MIGS)
+    served.refusal = answer.find_problem(answer.DEFAULT, ())
+    for _ in range(2):
+        with pytest.raises(errors.Unavailable, match="nobody has said which container engine") as caught:
+            await allocate(served, "MIG-00")
+        assert caught.value.reason == "EngineUnknown"
+        assert "FAIRLEAD_NODE_ENGINE" in (caught.value.hint or "")
+    served.refusal = answer.find_problem(answer.DEFAULT, ("containerd://2.2.1",))
+    assert wire.cdi_names(await allocate(served, "MIG-00")) == ("fairlead.dev/gpu=MIG-00",)

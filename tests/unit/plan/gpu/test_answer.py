@@ -137,21 +137,26 @@ def test_a_strategy_that_there_is_not_is_refused_with_those_there_are(text: str)
 
 
 @pytest.mark.parametrize(
-    ("strategies", "passes_specs", "runtime", "is_refused"),
+    ("strategies", "passes_specs", "runtimes", "is_refused"),
     [
         ("cdi-cri", False, "containerd://1.6.36", True),
         ("cdi-annotations,cdi-cri", False, "containerd://1.6.36", True),
         ("cdi-cri", False, "containerd://1.7.0", False),
         ("cdi-cri", False, "cri-o://1.22.3", True),
         ("cdi-cri", False, "unheard-of://0.1", False),
-        ("cdi-cri", False, "", False),
+        ("cdi-cri", False, "", True),
+        ("cdi-cri,cdi-annotations", False, "", True),
+        ("cdi-cri", False, "containerd://2.2.1 containerd://1.6.36", True),
+        ("cdi-cri", False, "containerd://2.2.1 cri-o://1.34.0", False),
+        ("envvar", False, "", False),
+        ("cdi-cri", True, "", False),
         ("envvar", False, "containerd://1.6.36", False),
         ("cdi-cri,volume-mounts", False, "containerd://1.6.36", False),
         ("cdi-cri", True, "containerd://1.6.36", False),
     ],
 )
-def test_an_engine_that_ignores_names_is_a_problem_where_nothing_but_names_is_answered(
-    strategies: str, passes_specs: bool, runtime: str, is_refused: bool
+def test_an_engine_that_ignores_names_or_that_nobody_names_is_a_problem_where_names_alone_are_answered(
+    strategies: str, passes_specs: bool, runtimes: str, is_refused: bool
 ) -> None:
     way = answer.AllocateOptions(strategies=answer.parse_strategies(strategies), passes_device_specs=passes_specs)
-    assert (answer.find_problem(way, runtime) is not None) is is_refused
+    assert (answer.find_problem(way, runtimes.split()) is not None) is is_refused
