@@ -1,4 +1,4 @@
-"""Back-off: how long to wait between attempts that keep failing. One arithmetic for every loop of the program.
+"""Computes back-off: how long to wait between attempts that keep failing, for every loop of the program.
 
 `doubled` is the bare rule for callers that count failures themselves; `Backoff` keeps the count and spreads the waits,
 so that many clients of one server do not return together. Neither sleeps: the caller knows what else may end the wait.

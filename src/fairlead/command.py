@@ -1,4 +1,4 @@
-"""The one door through which programs are started.
+"""Starts programs: the one door through which child processes come.
 
 A program is an argument list with an explicit environment and working folder: nothing of our own surroundings reaches
 it. Each runs in a session of its own, so that a Ctrl-C on our terminal reaches us and not it. Short programs are waited

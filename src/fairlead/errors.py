@@ -1,4 +1,4 @@
-"""Every error of the program, by who must act.
+"""Declares every error of the program, by who must act.
 
     FairleadError
     ├── RequestError    the asker: the request itself is wrong

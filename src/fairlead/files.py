@@ -1,4 +1,4 @@
-"""Files we own on a host: written whole or not at all, and never destroyed because they could not be read.
+"""Writes files on a host whole or not at all, and never destroys one because it could not be read.
 
 Every file another process may read is written beside its final name with its final mode, flushed to disk and renamed.
 State that cannot be read is renamed aside and kept. Standard library only: the container hook uses this room too.

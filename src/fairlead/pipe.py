@@ -1,4 +1,4 @@
-"""File descriptors read and written by the event loop: pipes and the master side of terminals.
+"""Reads and writes file descriptors on the event loop: pipes and the master side of terminals.
 
 asyncio's own pipe transports treat the EIO that ends a terminal as a failure and close what they were given at times of
 their own; sessions and followed logs need a plain read, a plain write and an owner. Read with back-pressure: nothing is
@@ -38,7 +38,7 @@ class Pipe:
         return b""
 
     async def write(self, data: bytes) -> None:
-        """Write all of `data`; a reader that is gone is no error: there is nobody left to tell."""
+        """Write all of `data`; a reader that is gone is not an error: there is nobody left to tell."""
         loop = asyncio.get_running_loop()
         left = memoryview(data)
         while left and self._is_open:

@@ -1,4 +1,4 @@
-"""Every setting of every process, one row each; flags, environment, file and the reference page derive from the rows.
+"""Declares every setting of every process, one row each; flags, environment, file and pages derive from the rows.
 
 A row is a dataclass field made by `row()`: its group and name give the environment variable (`FAIRLEAD_GROUP_NAME`),
 the key in the file (`[group] name`) and the flag (`--group-name`) unless the row says otherwise. Precedence: flag over
@@ -66,7 +66,7 @@ class SiliconSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
-    """The container engine of the embedded home."""
+    """The container engine of the standalone service."""
 
     podman: str = row("podman", text="podman program, a name on PATH or a path")
     runtime: str = row("", text="OCI runtime for podman; empty: podman's own, or runc where crun cannot run")
@@ -271,7 +271,7 @@ def load(*, flags: Mapping[str, Any], env: Mapping[str, str], file: Path | None)
     """Merge defaults, file, environment and flags into one frozen value.
 
     Args:    flags: by file key (`group.name`), only those given.   env: the process environment.
-             file: a TOML file; None means no file. A missing default file is no error; a missing named one is.
+             file: a TOML file; None means no file. A missing default file is not an error; a missing named one is.
     Raises:  Invalid: an unknown key or variable, or a value of the wrong type, by name.
     """
     known = {item.key: item for item in rows()}

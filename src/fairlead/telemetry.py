@@ -1,4 +1,4 @@
-"""Logs, timings, metrics and crash points: what a process says about itself, and nothing about the work.
+"""Emits logs, timings, metrics and crash points.
 
 Logs are structlog events on standard error: a constant phrase plus facts under keys from `KEYS`. A phrase about one GPU
 (or about none) is written so many times a minute at most, and what was left out is counted and said. `timed` is the

@@ -1,4 +1,4 @@
-"""One sequential worker per object: the queue under every controller and under the kubelet.
+"""Runs one sequential worker for each object: the queue under every controller and the kubelet.
 
 A key is worked on by one task at a time; keys that arrive while their task runs are worked on once more afterwards;
 equal keys waiting together are one. No more than `workers` keys are worked on at once; the others wait in line, and a

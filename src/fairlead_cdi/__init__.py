@@ -1,4 +1,4 @@
-"""The Container Device Interface as a library: reads, checks, resolves, injects, writes and watches CDI specs.
+"""Reads, checks, resolves, injects, writes and watches CDI specs: the Container Device Interface as a library.
 
     from fairlead_cdi import Registry
 

@@ -1,4 +1,4 @@
-"""CDI requests as container annotations: writes and reads the keys by which a device plugin asks an engine for devices.
+"""Writes and reads CDI requests as container annotations, by which a device plugin asks an engine for devices.
 
 One key `cdi.k8s.io/PLUGIN_DEVICE` names any number of fully qualified devices, joined by commas without spaces.
 containerd still reads these annotations; newer engines have a field for CDI names. `problems` checks annotations inside

@@ -1,4 +1,4 @@
-"""Spec folders: reads every spec file of a host into a registry of devices, which resolves names and injects them.
+"""Reads every spec file of a host into a registry of devices, which resolves names and injects them.
 
 Folders are given in rising priority: a device in a later folder shadows its namesakes in earlier ones. Two files of one
 folder that define the same device are in conflict, and neither counts. A bad file disables only itself, and an

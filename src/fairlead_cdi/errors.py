@@ -1,4 +1,4 @@
-"""The errors of the CDI library, one class for each person who can act.
+"""Declares the errors of the CDI library, one class for each person who can act.
 
     CDIError
     ├── RequestError        the caller: the call itself is wrong

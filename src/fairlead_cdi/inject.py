@@ -1,4 +1,4 @@
-"""Injection: makes the edited runtime spec of a container from its runtime spec and the devices that it was given.
+"""Makes the edited runtime spec of a container from its runtime spec and the devices that it was given.
 
 The result is a new value that shares what was not edited; the caller's value is not changed. Host facts come through
 `stat`, read anew at each injection. Edits of every kind apply in the order of the request, and the edits of a spec file

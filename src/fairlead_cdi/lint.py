@@ -170,7 +170,7 @@ class _Linter:
             return
         facts = self.stat_file(hook.path)
         if facts is None or not facts.is_file or not facts.mode & 0o111:
-            yield _error("hook-missing", where, f"{hook.path} is no program on this host: containers will not start")
+            yield _error("hook-missing", where, f"{hook.path} is not a program on this host: containers will not start")
             return
         told = set()
         for place in (hook.path, *_parents(hook.path)):

@@ -1,4 +1,4 @@
-"""The OCI runtime spec (config.json) as plain values: decodes it, encodes it, and opens its sections.
+"""Decodes the OCI runtime spec (config.json) into plain values, encodes it, and opens its sections.
 
 It stays a dict, because runtimes and engines put fields into it that no version of the specification has, and an editor
 must carry them through. Only the sections that CDI edits are opened, and their shapes are checked on the way.

@@ -1,4 +1,4 @@
-"""The data types of CDI: a spec as frozen values, the versions of the specification, and a spec file as it was read.
+"""Declares the data types of CDI: a spec as frozen values, the versions of the specification, a spec file as read.
 
 The fields are those of CDI 0.3.0 to 1.1.0, in the order in which they are written. A zero value means what it means in
 a file: not declared. The types check one thing, that every value has the type of its field: a text in place of a list,

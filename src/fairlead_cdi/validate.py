@@ -91,7 +91,7 @@ def edit_violations(edits: cdi.ContainerEdits, where: str) -> Iterator[Violation
     for position, hook in enumerate(edits.hooks):
         place = f"{where}.hooks[{position}]"
         if hook.hook_name not in cdi.HOOK_NAMES:
-            yield Violation(f"{place}.hookName", f'"{hook.hook_name}" is no stage (known: {", ".join(cdi.HOOK_NAMES)})')
+            yield Violation(f"{place}.hookName", f'"{hook.hook_name}" is not a stage ({", ".join(cdi.HOOK_NAMES)})')
         if not hook.path:
             yield Violation(f"{place}.path", "is empty")
         yield from _env_violations(hook, place)

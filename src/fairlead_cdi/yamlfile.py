@@ -1,4 +1,4 @@
-"""CDI specs as YAML: decodes and writes them with PyYAML, by the rules of the engines' YAML decoder.
+"""Decodes and writes CDI specs as YAML with PyYAML, by the rules of the engines' YAML decoder.
 
 Plain scalars are read as the engines' decoder (go-yaml v2) reads them, not as PyYAML would: `1:0` is the name of a MIG
 device and not sixty-something, dates are text, `0o660` is octal, `1e3` is a number, `y` and `n` are booleans. This is

@@ -24,6 +24,10 @@ _SLACK, _SLACK_LINES = 0.08, 60
 _PRIVATE = re.compile(
     r"\breference/(?:caas|cdi-toolkit|cluster|device-plugin|dra|scheduling)[.]md|\b(?:DESIGN|MISSION|LAYOUT|STYLE)[.]md"
 )
+_DOES = re.compile(r"`fairlead[\w-]*|[A-Z][a-z]+s,? ")
+_IS_NO = re.compile(
+    r"(?<![Tt]here )\b(?:is|are) no (?:error|socket|link|file|folder|number|pod|process|container|object|message)\b"
+)
 _PORTS = (
     "fairlead.store.port",
     "fairlead.store.subresource",
@@ -182,3 +186,20 @@ def test_every_statement_of_messages_has_been_generated(root: Path, folder: str)
     statements = {path.stem for path in (root / folder).glob("*.proto")}
     assert statements
     assert {path.stem.removesuffix("_pb2") for path in (root / folder).glob("*_pb2.py")} == statements
+
+
+def test_every_module_begins_with_what_it_does(root: Path) -> None:
+    """Subject and verb: `Reads …`, `Decides …`; a verb's module names its verb first."""
+    first = {
+        str(path.relative_to(root)): (ast.get_docstring(ast.parse(path.read_text())) or "").partition("\n")[0]
+        for path in _python(root, "src")
+        if path.read_text().strip()
+    }
+    wrong = {path: line for path, line in first.items() if not _DOES.match(line)}
+    assert wrong == {}
+
+
+def test_prose_says_is_not_a_and_never_is_no(root: Path) -> None:
+    pages = [path for path in measure.tracked(root) if path.suffix in {".py", ".md"} and "golden" not in str(path)]
+    wrong = [f"{path}: {found[0]}" for path in pages if (found := _IS_NO.search(path.read_text(errors="replace")))]
+    assert wrong == []

@@ -1,7 +1,7 @@
 """Passing a GPU on, on a real kernel with a real IOMMU: a virtual machine without KVM, from sysfs to VFIO's ioctls.
 
 The guest has two emulated AMD GPUs, one alone in its IOMMU group, one beside a function with a driver of its own, and
-a third function that is no GPU. Nothing of sysfs or /dev is made up. One boot; `vfio/guest.py` reports, tests judge.
+a third function that is not a GPU. Nothing of sysfs or /dev is made up. One boot; `vfio/guest.py` reports, tests judge.
 """
 
 from __future__ import annotations

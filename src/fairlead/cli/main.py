@@ -1,4 +1,4 @@
-"""The program: the root group, its flags, how errors are printed, and the exit code.
+"""Runs the program: the root group, its flags, how errors are printed, and the exit code.
 
 The only module that ends the process and the only one of this room that sees errors which are not ours. Exit codes
 come from the error table; a container's own exit code is passed through by the verb that followed it.

@@ -1,4 +1,4 @@
-"""The controller manager: every controller's watches and workers in one task tree.
+"""Runs controllers: the watches and workers of all of them in one task tree.
 
 A controller names the kinds it watches, turns each change into keys, and reconciles one key at a time from fresh
 state. It is first asked to once all of its kinds have been listed: who decides on half a picture hands out what is

@@ -1,4 +1,4 @@
-"""The port to container engines. podman and the fake stand behind it, held to one contract suite.
+"""Declares the port to container engines; podman and the fake implement it, held to one contract suite.
 
 A container is started in two steps, as OCI runtimes do: `create` makes the sandbox (namespaces, cgroup, device rules,
 mounts) with the process held before its first instruction, `start` lets it go. Between the two the kernel's rules can
@@ -139,11 +139,11 @@ class Engine(Protocol):
         ...
 
     async def stop(self, name: str, *, grace_s: float) -> None:
-        """SIGTERM, then SIGKILL after `grace_s`; returns when it is down. Unknown or ended names are no error."""
+        """SIGTERM, then SIGKILL after `grace_s`; returns when it is down. Unknown or ended names are not errors."""
         ...
 
     async def remove(self, name: str) -> None:
-        """Kill it if need be and forget it; unknown names are no error."""
+        """Kill it if need be and forget it; unknown names are not errors."""
         ...
 
     async def list_containers(self, labels: Mapping[str, str]) -> tuple[ContainerState, ...]:
@@ -208,5 +208,5 @@ class Images(Protocol):
         ...
 
     async def remove_image(self, name: str) -> None:
-        """Remove a name; unknown names are no error."""
+        """Remove a name; unknown names are not errors."""
         ...

@@ -1,4 +1,4 @@
-"""The kubelet's books as the shim reads them: once, when a request makes it worth it, and only if root
+"""Reads the kubelet's checkpoint for the shim: once, when a request makes it worth it, and only if root
 alone wrote them.
 
 What they mean is in `plan.allocation`. A file that is not there is a node without a kubelet: nothing was given to

@@ -1,4 +1,4 @@
-"""One bundle's config.json as the shim handles it: read, strip the request, add the hook, write back.
+"""Edits one bundle's config.json for the shim: read, strip the request, add the hook, write back.
 
 Injection itself is not here: `prepared` does it where nothing has changed since last time, `create` with the whole CDI
 library where anything has. Both hand over to this module before and after, so what they share is here once. Nothing

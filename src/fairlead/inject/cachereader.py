@@ -1,4 +1,4 @@
-"""The short way: devices from the prepared file, for as long as nothing it was made from has changed.
+"""Injects devices from the prepared file, for as long as nothing it was made from has changed.
 
 The file holds what each device and each spec file adds to an empty runtime spec, as `fairlead_cdi.inject` made it
 (`cachewriter` writes it). Adding such a part to a container's runtime spec is then putting lists together, as long as

@@ -2,7 +2,7 @@
 
 `prepared` says what it is good for. Whoever changes specs may call `write` at once; the shim's long way calls `keep`
 after its work, so the file heals by itself. It is a convenience: nothing is lost without it, and a failure to write it
-is no failure of the container.
+is not a failure of the container.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The command line of an OCI runtime, as far as a wrapper must understand it, and where its errors are expected.
+"""Parses the command line of an OCI runtime as far as a wrapper must, and finds where its errors are expected.
 
 Engines read a runtime's last error from the file of `--log`, people from standard error: `tell` writes to both.
 Source: runc(8), crun(1); containerd's shim and podman read `level` and `msg` of the JSON form.

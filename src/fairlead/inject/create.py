@@ -1,4 +1,4 @@
-"""The long way of `fairlead-runtime`: a container's devices with the whole CDI library, and every refusal in words.
+"""Injects devices with the whole CDI library: the long way of `fairlead-runtime`, with every refusal in words.
 
 Taken when the prepared file does not fit: the first start after a spec changed, a request that meets what the
 container has already, or anything wrong. The same steps as the short way (`runtime`, `bundle`), with the library's

@@ -1,4 +1,4 @@
-"""JSON on a container's start: the standard library's own scanner and encoder, without the packages around them.
+"""Reads and writes JSON with the standard library's C scanner and encoder, without the packages around them.
 
 `import json` costs a cold process 8 ms, most of it for regular expressions; its C parts cost 0.3 ms. They are private,
 so a Python without them gets `json` itself, and the tests compare both on every version. What is read or written is

@@ -1,4 +1,4 @@
-"""The operator's file of the shim, `/etc/fairlead/runtime.json`: which runtime, which specs, whose requests count.
+"""Reads the shim's file, `/etc/fairlead/runtime.json`: which runtime, which specs, whose requests count.
 
 Every key is optional and an unknown one is an error: a typing mistake must not widen what images may do. The file and
 its folder must belong to root and be closed to others, because whoever writes it decides what runs as root.

@@ -1,4 +1,4 @@
-"""A container's root file system, opened so that nothing in it can lead out: every path goes through `openat2`.
+"""Opens paths in a container's root file system so that none leads out: every path goes through `openat2`.
 
 The image decides what `/etc` or `/dev` are, and may change them while we look. So no path of it is ever checked first
 and used later, or followed by the kernel's ordinary rules: `RESOLVE_IN_ROOT` makes absolute and `..` links end inside,

@@ -1,4 +1,4 @@
-"""The system calls that Python 3.11 has no function for, through the C half of `ctypes`.
+"""Makes the system calls that Python 3.11 has no function for, through the C half of `ctypes`.
 
 `import ctypes` costs a cold process 4 ms, its C half a third of that; what is missing is five lines. It is private, so
 a Python without it gets `ctypes` itself. Structures are handed over as packed bytes: the kernel only reads them.

@@ -1,4 +1,4 @@
-"""YAML specs, for a room that has no YAML: read from JSON that somebody with a YAML reader has put by.
+"""Keeps JSON copies of YAML CDI specs, keyed by the YAML's SHA-256, because the shim has no YAML parser.
 
 `fairlead cdi prepare` (and whatever of ours writes or watches specs) decodes each YAML spec in the shim's folders and
 keeps the document as JSON under the digest of the YAML's bytes. So a conversion can never be taken for one of other

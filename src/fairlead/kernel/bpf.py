@@ -1,4 +1,4 @@
-"""The kernel's door to device programs of cgroup v2: which are attached, their instructions, attach and detach.
+"""Lists, attaches and detaches the device programs of cgroup v2, and reads their instructions.
 
 bpf(2) through ctypes; no library, no compiler. Programs are asked for by id, opened, and read back as the kernel keeps
 them (after its verifier), which is what really runs. Needs CAP_BPF and CAP_NET_ADMIN (or CAP_SYS_ADMIN); a kernel or

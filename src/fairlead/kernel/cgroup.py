@@ -1,4 +1,4 @@
-"""The device rules of one container, read from and written to its cgroups of both versions.
+"""Reads and writes the device rules of one container's cgroups, v1 and v2.
 
 A process is in one cgroup of the v1 devices hierarchy and in one of the v2 hierarchy, where those are mounted, and the
 kernel asks both: the v1 list of grants, and every BPF program attached to the v2 cgroup or above it. So both are read,
@@ -75,7 +75,7 @@ def at(path: Path, root: Path) -> tuple[Cgroup, ...]:
     for key, (_, point) in mounts(root).items():
         if path.is_dir() and path.is_relative_to(point):
             return (Cgroup(path, 1 if key == "devices" else 2, is_root=path == point),)
-    message = f"{path} is no cgroup of the v1 devices hierarchy or of v2"
+    message = f"{path} is not a cgroup of the v1 devices hierarchy or of v2"
     raise errors.NotFound(message, reason="CgroupUnknown", hint="for example /sys/fs/cgroup/devices/user.slice")
 
 

@@ -1,4 +1,4 @@
-"""Which containers OCI runtimes run on this machine, found in the state they keep: id, first process, bundle.
+"""Lists the containers of OCI runtimes from the state they keep: id, first process, bundle.
 
 runc and crun write a file a container below /run, whoever called them (podman, containerd, a shell). Nothing is asked
 of an engine. What cannot be read is passed over: a state may vanish while it is looked at.

@@ -1,4 +1,4 @@
-"""Who in a container has a device open, and how such a process is ended.
+"""Finds which processes of a container have a device open, and ends them on demand.
 
 A device rule is asked when a node is opened; what is open stays open, and what is mapped stays mapped, also after the
 rule is gone and the node with it. So a device can be taken from a container only when nobody in it holds it. Looked at

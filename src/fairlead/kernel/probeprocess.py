@@ -1,4 +1,4 @@
-"""A probe that waits: started before its container is there, so that its own start costs no time when it is.
+"""Keeps a probe process waiting, so that its start costs no time when the container is there.
 
 A container may live for milliseconds, a Python program takes tens of them to start. So a probe is started ahead, waits
 for its orders on standard input, and is put into the container's device cgroups the moment its rules are in force: with

@@ -1,4 +1,4 @@
-"""Which process a pid means: pids are used again, so a container's is told by its start time and its cgroup too.
+"""Identifies processes beyond their pid, which is used again: by start time and cgroup.
 
 Source: proc(5), /proc/PID/stat field 22 (starttime); clone of a pid after its reaping is another process.
 """

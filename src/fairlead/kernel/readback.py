@@ -1,4 +1,4 @@
-"""What the kernel enforces for one container, read back: device rules, device nodes, and what `open()` says.
+"""Reads back what the kernel enforces for one container: device rules, device nodes, results of `open()`.
 
 Given the host pid of a container's process (a created one, still held before its first instruction, will do):
 

@@ -1,4 +1,4 @@
-"""The CDI kinds of this program in one table: a vendor and a class for each mode, and those of allocations.
+"""Lists the CDI kinds of this program: a vendor and a class for each mode, and those of allocations.
 
 Two families that never meet. The vendors' own kinds (`nvidia.com/gpu`) are what `fairlead cdi generate` writes and what
 people, images and the vendors' tools ask for. What the agent hands out is of kinds of our own, so that no other tool's

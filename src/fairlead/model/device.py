@@ -1,4 +1,4 @@
-"""Devices as things to hand out: what a node advertises and a scheduler counts."""
+"""Declares devices: what a node advertises and a scheduler counts."""
 
 from __future__ import annotations
 

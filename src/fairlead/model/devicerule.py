@@ -1,4 +1,4 @@
-"""What a device cgroup lets its processes do, in one form for both cgroup versions.
+"""Declares what a device cgroup lets its processes do, in one form for both cgroup versions.
 
 A `DeviceRule` says exactly what may be done with the device numbers it covers; of several that cover a number the most
 specific one counts, and what none covers may not be touched. (The kernel's own list of version 1 is a union of grants,

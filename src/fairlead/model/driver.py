@@ -1,4 +1,4 @@
-"""The driver as files: device nodes, kernel modules, libraries; what a container must be given besides the GPU."""
+"""Declares the driver as files: device nodes, kernel modules, libraries, and what else a container needs."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class DriverFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeDevice:
-    """One device of a CDI mode that is no GPU: a channel, an IOMMU group, a board behind a list of mounts."""
+    """One device of a CDI mode that is not a GPU: a channel, an IOMMU group, a board behind a list of mounts."""
 
     names: tuple[str, ...]
     nodes: tuple[DeviceNode, ...]

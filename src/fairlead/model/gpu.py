@@ -1,4 +1,4 @@
-"""GPUs as hardware: what one scan of a machine found. Frozen values, no vendor's structs, no I/O."""
+"""Declares GPUs as hardware: what one scan of a machine found, without vendors' structs."""
 
 from __future__ import annotations
 

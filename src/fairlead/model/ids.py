@@ -1,4 +1,4 @@
-"""Identifiers that must not be mixed up."""
+"""Declares identifiers that must not be mixed up."""
 
 from __future__ import annotations
 

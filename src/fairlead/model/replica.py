@@ -1,4 +1,4 @@
-"""The ids of shared devices: `ID::N` is one of several devices that stand for the device ID.
+"""Owns the ids of shared devices: `ID::N` is one of several devices that stand for the device ID.
 
 One owner of the grammar. The runtime shim reads it at every container's start, so nothing is imported here.
 Source: NVIDIA k8s-device-plugin, internal/rm/allocate.go and devices.go, "AnnotatedID".

@@ -1,4 +1,4 @@
-"""One step of a container's journey, as the layer that took it recorded it: the unit of `fairlead trace`."""
+"""Declares one step of a container's trace, as the layer that took it recorded it."""
 
 from __future__ import annotations
 

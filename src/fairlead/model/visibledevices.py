@@ -1,4 +1,4 @@
-"""How an answer by environment or mounts names devices: the words that a device plugin writes and a runtime reads.
+"""Translates answers by environment or mounts: the words that a device plugin writes and a runtime reads.
 
 Source: NVIDIA container toolkit documentation, "Environment variables" and "Volume mounts".
 """

@@ -1,4 +1,4 @@
-"""The GPU node's agent as one process tree: inventory → CDI specs → device plugins → kubelet, and a record of each.
+"""Composes the node agent: inventory, CDI specs, device plugins, registration and their records in one task tree.
 
 `run_agent` composes the parts of the table `PARTS` and owns their order. A snapshot of the inventory becomes CDI specs
 on disk first, then advertisements; a device that no spec names is advertised Unhealthy, so a full disk never hands out

@@ -1,4 +1,4 @@
-"""Whether a container may open what it was given, and nothing else: rules and nodes in force against its entitlement.
+"""Decides whether a container may open what it was given, and nothing else: rules in force against entitlement.
 
 Pure. In: what the container is entitled to (devices by its allocation, the rest by its runtime spec), the rules and
 device nodes read back from the kernel. Out: findings, and the rules and nodes that would mend them.

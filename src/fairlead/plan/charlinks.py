@@ -1,4 +1,4 @@
-"""Which links `/dev/char` needs so that systemd lets containers have their GPUs.
+"""Decides which links `/dev/char` needs so that systemd lets containers have their GPUs.
 
 With the systemd cgroup driver runc names devices as `DeviceAllow=/dev/char/MAJOR:MINOR`. Some versions look that path
 up and leave out what is not there (1.1.3 to 1.1.6), as does systemd before 240. udev makes these links for devices the
@@ -33,7 +33,7 @@ class Link:
     """An entry of /dev/char."""
 
     target: str | None
-    """None: it is no symbolic link."""
+    """None: it is not a symbolic link."""
     number: str | None
     """`MAJOR:MINOR` of what it leads to; None: it leads nowhere."""
 
@@ -46,7 +46,7 @@ class Decision:
     """Target by link name, also of links that exist and lead elsewhere."""
     remove: tuple[str, ...] = ()
     blocked: tuple[str, ...] = ()
-    """Names at which something stands that is no link."""
+    """Names at which something stands that is not a link."""
 
 
 def decide(nodes: Iterable[Node], links: Mapping[str, Link]) -> Decision:

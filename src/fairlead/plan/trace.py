@@ -1,4 +1,4 @@
-"""The journey of a container: the steps its layers recorded, put in order, with what is missing named as missing.
+"""Orders the steps that a container's layers recorded, and names what is missing as missing.
 
 Pure. The stages of a journey are a table; a recorded step is matched to its stage by layer and reason, a step of no
 known stage is kept where its time puts it, and a stage without a step becomes an entry that says so. Nothing is ever

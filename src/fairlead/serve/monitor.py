@@ -1,4 +1,4 @@
-"""What a long-lived process tells those who watch it: `/healthz`, `/readyz`, `/metrics`.
+"""Answers those who watch a long-lived process: `/healthz`, `/readyz`, `/metrics`.
 
 `/healthz` answers whether the process should be left alone: it answers at all, and no loop that promised to turn again
 is late (`Meter.heartbeat`). `/readyz` is asked of whoever composed the process. `/metrics` has the rows of

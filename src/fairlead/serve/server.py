@@ -1,4 +1,4 @@
-"""Applications behind sockets: on a unix socket that only its owner may open, or on an address.
+"""Serves applications on a unix socket that only its owner may open, or on an address.
 
 The unix socket is made beside its final name, given its mode and renamed into place, so that nobody can connect to it
 before it is 0600, and a socket that a dead service left behind is replaced in the same step. Signals are left to the
@@ -33,7 +33,7 @@ class _Server(uvicorn.Server):
 def listen(path: Path, *, mode: int = 0o600) -> socket.socket:
     """Return a socket that listens at `path`; whatever a dead service left there is replaced.
 
-    Raises: Conflict (`ServiceRunning`): another service answers there, or the path is no socket.
+    Raises: Conflict (`ServiceRunning`): another service answers there, or the path is not a socket.
             Invalid: the path is longer than the kernel takes.   Unavailable: the folder cannot be written.
     """
     if max(len(str(path).encode()), len(str(path.parent).encode()) + _BESIDE) > _LONGEST:
@@ -61,7 +61,7 @@ def _refuse_living(path: Path) -> None:
     if not path.exists():
         return
     if not path.is_socket():
-        message = f"{path} is in the way: it is no socket"
+        message = f"{path} is in the way: it is not a socket"
         raise errors.Conflict(message, reason="SocketPathTaken", hint="remove it, or choose another --api-socket")
     with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as probe:
         probe.settimeout(1)
@@ -96,7 +96,7 @@ def listen_at(address: str) -> socket.socket:
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535:
         hint = "write host:port, for example 127.0.0.1:9400 or :9400"
-        raise errors.Invalid(f'"{address}" is no address to listen at', reason="AddressInvalid", hint=hint)
+        raise errors.Invalid(f'"{address}" is not an address to listen at', reason="AddressInvalid", hint=hint)
     bare = host.removeprefix("[").removesuffix("]")
     try:
         # Without a host both families, where the kernel has both.

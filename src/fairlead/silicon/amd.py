@@ -1,4 +1,4 @@
-"""AMD GPUs from sysfs: the amdgpu driver's devices and the KFD's topology.
+"""Reads AMD GPUs from sysfs: the amdgpu driver's devices and the KFD's topology.
 
 There is no library to ask and nothing that hangs for long, so one scan is one pass over files in a thread. XGMI links
 come from KFD's topology, everything else from the PCI tree. A GPU whose attributes cannot be read is unreadable; the

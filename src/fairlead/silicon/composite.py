@@ -1,4 +1,4 @@
-"""Several vendors' silicon as one: inventories joined, events merged, and no vendor's failure hiding another's GPUs."""
+"""Joins several vendors' silicon: inventories and events merged, no vendor's failure hiding another's GPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events from driver threads to whoever listens in the event loop, and the memory of which GPU was where.
+"""Carries events from driver threads to listeners in the event loop, and remembers which GPU was where.
 
 `EventBus` hands every event to every subscription; a subscription that nobody holds any more is dropped. A GPU can
 report the same fault thousands of times a second, so what waits in a subscription is coalesced: of equal events the

@@ -1,4 +1,4 @@
-"""What a machine's firmware says about the machine itself, under an injectable root."""
+"""Reads what a machine's firmware says about the machine, under an injectable root."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Intel GPUs from sysfs: the i915 and xe drivers' DRM devices.
+"""Reads Intel GPUs from sysfs: the i915 and xe drivers' DRM devices.
 
 One scan is one pass over `/sys/class/drm` in a thread. A physical function whose virtual functions are in use is left
 out, because they are what is given away. Intel reports no events this way: watchers wait, and rescans notice.

@@ -1,4 +1,4 @@
-"""Which silicon this process looks at: simulated where settings say so, else every vendor's that may be there."""
+"""Chooses the silicon of this process: simulated where settings say so, else every vendor present."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The port to hardware. Real NVML, sysfs of other vendors and simulated silicon stand behind it, held to one suite.
+"""Declares the port to hardware; real NVML, sysfs of other vendors and simulated silicon pass one contract suite.
 
 Nothing above this room reads /dev, /proc/driver or /sys. Every method may be called from the event loop: blocking
 driver calls run in threads of the implementation, and a call that hangs turns into an unreadable GPU, never into a

@@ -1,4 +1,4 @@
-"""What is running on this machine now, and a fingerprint of all that its CDI specs depend on. Files only, no driver.
+"""Reads what runs on this machine now, and fingerprints all that its CDI specs depend on. No driver is asked.
 
 /proc and /sys tell nobody when they change, so the fingerprint is what a watcher compares from time to time. It costs
 a few milliseconds: nothing is opened that need not be, and libraries count by their folders' times.

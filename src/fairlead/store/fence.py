@@ -1,4 +1,4 @@
-"""The fence: what lets a leader's write through only while the lease is that leader's.
+"""Fences a leader's writes: one gets through only while the lease is that leader's.
 
 A store gives a fenced view of itself (`port.Fencible`); every write through it is compared with the Lease. How much
 that proves depends on the store: SQLite and memory compare inside the write's own transaction, so no write of a former

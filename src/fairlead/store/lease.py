@@ -1,4 +1,4 @@
-"""Who leads: one of several processes holds a `Lease` and works, the others wait. Over any store.
+"""Elects a leader: one of several processes holds a `Lease` and works, the others wait. Over any store.
 
 A candidate trusts only its own clock: a lease counts as abandoned when its record has not changed for its duration as
 this process saw it, whatever times stand in it. The holder renews in good time and gives up earlier than anybody may

@@ -1,4 +1,4 @@
-"""The port to objects. Memory, SQLite and a Kubernetes API server stand behind it, held to one contract suite.
+"""Declares the port to objects; memory, SQLite and a Kubernetes API server pass one contract suite.
 
 Semantics are Kubernetes' own: opaque resource versions that only equality may compare, conflicts on stale updates,
 spec and status written apart, generation counted on spec changes only, deletion in two steps while finalizers remain,

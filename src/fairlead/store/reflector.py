@@ -1,4 +1,4 @@
-"""Following objects for ever: the list first, then every change, and the list again whenever the stream cannot go on.
+"""Follows objects: the list first, then every change, and the list again when the stream cannot go on.
 
 The reader is told where each list ends, so it knows what is not there; a watch alone never says that. A store that
 refuses is asked again with growing, jittered waits, and the log says so once for each reason.

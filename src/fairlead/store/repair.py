@@ -1,4 +1,4 @@
-"""What a person may ask for when state cannot be read: put it out of the way, whole, and keep it."""
+"""Sets aside state that cannot be read, whole, when a person asks for it."""
 
 from __future__ import annotations
 

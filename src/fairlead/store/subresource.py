@@ -1,4 +1,4 @@
-"""The ports to pods' subresources: what an API server offers of a pod beside the object itself.
+"""Declares the ports to pods' subresources: what an API server offers of a pod beside the object itself.
 
 Three ports, cut by capability: `Placement` (bind, evict), `Logs` and `Streams` (exec, attach, port-forward). A
 Kubernetes API server implements them in `store.kubernetes.subresource`; on one machine `serve.backend` does, over the

@@ -1,4 +1,4 @@
-"""Steps of a container's journey, kept as Kubernetes Events so that `kubectl get events` shows them too.
+"""Records trace steps as Kubernetes Events, so that `kubectl get events` shows them too.
 
 One step is one Event of its object, its facts as JSON in the annotation `fairlead.dev/step`. Recording never fails the
 act that it describes: a step that cannot be stored is logged and lost. What others say in events of their own counts

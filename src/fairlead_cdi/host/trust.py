@@ -1,4 +1,4 @@
-"""Who could change a file: the file itself, every folder on the way to it, and every link that the way leads through.
+"""Finds who could change a file: the file itself, every folder on the way to it, and every link on the way.
 
 What a spec or a hook's program says is done as root, so nobody but root (or who we are) may be able to put another one
 in its place. Looking at the file alone does not tell: a link, or a folder above, may be another user's. Imports nothing

@@ -1,4 +1,4 @@
-"""`fairlead completion`: the script that makes a shell complete verbs, options and container names."""
+"""`fairlead completion`: prints the script that completes verbs, options and container names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fairlead quota`: how much the containers of a namespace may ask for together."""
+"""`fairlead quota`: sets, shows and removes how much the containers of a namespace may ask for together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fairlead settings`: every setting, its value in force and where it came from."""
+"""`fairlead settings`: shows every setting, its value in force and where it came from."""
 
 from __future__ import annotations
 

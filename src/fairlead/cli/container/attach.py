@@ -1,4 +1,4 @@
-"""`fairlead attach` and `detach`: a GPU given to a running container, or taken from it.
+"""`fairlead attach` and `detach`: give a running container a GPU, or take one from it.
 
 By name the service is asked, whose kubelet keeps the books. With `--pid` one layer works by itself, on any OCI
 container of this machine: rules and nodes are changed here, from CDI specs, as root; what the kubelet of the node

@@ -1,4 +1,4 @@
-"""`fairlead attach|detach --pid`: the layer by itself, without a service.
+"""`fairlead attach|detach --pid`: change a container's devices without any service.
 
 What is given are the device nodes of one CDI device. Before a GPU is given away everybody is asked who could hold it:
 the kubelet of this node over PodResources, and the device rules in force of every other container of this machine.

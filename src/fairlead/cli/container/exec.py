@@ -1,4 +1,4 @@
-"""`fairlead exec`: one more process in a running container, its streams carried over a WebSocket.
+"""`fairlead exec`: runs one more process in a container and carries its streams over a WebSocket.
 
 One thread reads what the process writes; the main thread waits for the keyboard, for the terminal's size to change and
 for the process's end, on one `select`. With a terminal on both sides ours is raw while it lasts and restored whatever

@@ -1,4 +1,4 @@
-"""`fairlead image …`: images on the service's machine, made without a registry."""
+"""`fairlead image …`: lists, builds, imports and removes images on the service's machine, without a registry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a container wrote, copied to standard output byte by byte."""
+"""`fairlead logs`: copies what a container wrote to standard output, byte by byte."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def copy(pieces: Iterator[bytes]) -> int:
 
 
 def _explain_silence(client: Client, name: str, namespace: str) -> None:
-    """Raise where a followed container ended without ever having started; a silent one is no error."""
+    """Raise where a followed container ended without ever having started; a silent one is not an error."""
     shown = client.container(name, namespace)
     if shown.state in view.ENDED and shown.started_at is None:
         why = ": ".join(part for part in (shown.reason, shown.message) if part) or shown.state

@@ -1,4 +1,4 @@
-"""`fairlead run`: submit, show what is waited for, follow the output, exit with the container's code.
+"""`fairlead run`: submits, shows what is waited for, follows the output, exits with the container's code.
 
 Ctrl-C leaves the container running and says how to come back to it; a second one within two seconds stops it. The
 container belongs to the service, never to this process: killing this process changes nothing.

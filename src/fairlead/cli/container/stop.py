@@ -58,6 +58,6 @@ def rm(client: Client, *, names: tuple[str, ...], namespace: str, grace: int | N
 
 
 def await_gone(client: Client, name: str, namespace: str) -> None:
-    """Return once the container's object is removed; one that is removed already is no error."""
+    """Return once the container's object is removed; one that is removed already is not an error."""
     with contextlib.suppress(errors.NotFound):
         client.wait_until(name, namespace, state="gone")

@@ -1,4 +1,4 @@
-"""`fairlead trace`: the journey of a container as a tree a person can read, from the silicon to the process.
+"""`fairlead trace`: prints a container's way from the silicon to the process as a tree.
 
 One entry a layer: when (seconds from the pod's first step), how long it took, who did it, what it said; below it the
 facts a person wants, drawn from what the layer recorded. A fact of a kind that is not known here is shown as it is. An

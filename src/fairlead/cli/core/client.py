@@ -1,4 +1,4 @@
-"""The client of the API; every verb that asks the service goes through it.
+"""Calls the API; every verb that asks the service goes through this client.
 
 It says what the API's paths mean and leaves how bytes travel to a `transport.Transport`. A problem document becomes
 the error it describes, so that the same error has the same message, hint and exit code whether it was raised here or

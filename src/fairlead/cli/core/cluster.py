@@ -1,4 +1,4 @@
-"""What every verb that works over a Kubernetes cluster needs: the store, a name in elections, and the monitor.
+"""Opens what a verb over a Kubernetes cluster needs: the store, a name in elections, and the monitor.
 
 `access` says which cluster and as whom (`store.kubernetes.credentials`), `opened` gives the store over it, `monitored`
 the figures and probes where an address for them is set. `lead` runs controllers for as long as this process holds the
@@ -56,7 +56,7 @@ def access(config: settings.Settings) -> Access:
 async def opened(
     config: settings.Settings, *, meter: telemetry.Meter = telemetry.UNMETERED
 ) -> AsyncIterator[KubernetesStore]:
-    """Give the store over the cluster that is meant; an API server that is away is no error yet. Raises: `access`'s."""
+    """Give the store over the chosen cluster; an API server that is away is not an error yet. Raises: `access`'s."""
     from fairlead.store.kubernetes import store
 
     async with store.KubernetesStore(access(config), meter=meter) as one:

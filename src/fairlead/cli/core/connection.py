@@ -1,4 +1,4 @@
-"""The client a verb works with: of a service, or of a cluster through an application in this process."""
+"""Opens the client a verb works with: of a service, or of a cluster through an application in this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The transport over HTTP/1.1: a unix socket, `http://` or `https://`.
+"""Carries requests over HTTP/1.1: a unix socket, `http://` or `https://`.
 
 The standard library's client, because it loads in 25 ms where httpx takes 300 (its command line draws rich and pygments
 in) and every verb that asks the service pays that. Each request has a connection of its own, so a stream may stay open

@@ -1,4 +1,4 @@
-"""The API over a cluster, inside this process: the same application as on one machine, over an API server's store.
+"""Runs the API over a cluster inside this process: the standalone application, over an API server's store.
 
 Verbs talk to a service through one client. For a cluster the service lives for the length of one command, behind a
 transport that calls the application itself: no socket listens and no thread runs for it. The event loop turns while

@@ -1,4 +1,4 @@
-"""What one call of the program was given before its verb: files, addresses, the environment.
+"""Holds what one call of the program was given before its verb: files, addresses, the environment.
 
 The environment is read here and nowhere else (`cli.main` hands it in). Settings are read when a verb
 asks for them, so that verbs which need none pay for none.

@@ -1,4 +1,4 @@
-"""Groups of verbs known without importing any of them.
+"""Lists groups of verbs without importing any of them.
 
 A verb's module is imported when the verb is called (or its own `--help` is asked for), so that `fairlead --help` and
 completion cost no more than click itself.
@@ -30,7 +30,7 @@ def load(target: str) -> click.Command:
     module, _, attribute = target.partition(":")
     command = getattr(importlib.import_module(f"fairlead.cli.{module}"), attribute)
     if not isinstance(command, click.Command):
-        raise TypeError(f"{target} is no command")
+        raise TypeError(f"{target} is not a command")
     return command
 
 

@@ -1,4 +1,4 @@
-"""Finds the running containers of this machine, whoever started them, and who holds what by the kubelet's books.
+"""Finds the running containers of this machine, whichever engine started them, and who holds which device.
 
 Runtimes' own state says which containers run, podman (if installed) says names and labels.
 """

@@ -1,4 +1,4 @@
-"""Options that several verbs share, made in one place so that they look alike everywhere."""
+"""Makes the options that several verbs share, so that they look alike everywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Listings and values on standard output: plain columns for people, JSON, YAML and names for programs.
+"""Prints listings and values: plain columns for people, JSON, YAML and names for programs.
 
 Columns are as wide as their longest value and are never cut: a pipe reads the same table a terminal shows.
 """

@@ -1,4 +1,4 @@
-"""Text from outside on a terminal: names, messages and errors are shown, never obeyed.
+"""Neutralises text from outside for a terminal: names, messages and errors are shown, never obeyed.
 
 An image's name, a command or another program's error may hold escape sequences that set the window's title, clear the
 screen or write over lines. `echo` prints every control character as its escape, in pipes too. Our own colours, which

@@ -1,6 +1,6 @@
-"""What a person sees while something takes its time: one line that is rewritten, on standard error, on a terminal only.
+"""Shows progress on standard error: one line that is rewritten, on a terminal only.
 
-Where standard error is no terminal (a log, a pipe), a line is written when what is waited for changes and it has
+Where standard error is not a terminal (a log, a pipe), a line is written when what is waited for changes and it has
 already taken a second: short waits stay silent, long ones leave a readable trail.
 """
 

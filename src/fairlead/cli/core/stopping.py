@@ -1,4 +1,4 @@
-"""How a long-lived verb is asked to end."""
+"""Turns SIGINT and SIGTERM into the orderly end of a long-lived verb."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which Fairlead a verb talks to: an address, a cluster through its kubeconfig, or this machine's service. Pure.
+"""Decides which Fairlead a verb talks to: an address, a cluster by kubeconfig, or this machine's service. Pure.
 
 What was typed wins over what surrounds the command, and this machine over a cluster that nobody named. A cluster that
 is only implied by KUBECONFIG (or by being a pod) is looked at, never changed: whoever lost a local service should not

@@ -1,4 +1,4 @@
-"""The port between the client and whatever carries its requests: a socket, or the application in this process.
+"""Declares the port between the client and what carries its requests: a socket, or an application in process.
 
 A transport carries one request and gives its answer in pieces as they come, or opens one WebSocket. It knows nothing of
 the API: bodies are bytes, and an answer of any status is an answer. `httptransport` fulfils it over HTTP.

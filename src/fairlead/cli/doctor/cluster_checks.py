@@ -1,4 +1,4 @@
-"""What is wrong with Fairlead on a cluster, from what was seen there. Pure: one function a check, from the API upwards.
+"""Checks the facts of a cluster, one pure function a check, from the API server upwards.
 
 A check that may not be made says so once, in the check of rights, and is left out. What keeps pods from GPUs that are
 there is a failure; what leaves fewer GPUs, or a pod waiting for its turn, is a warning.

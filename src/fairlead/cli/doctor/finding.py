@@ -1,4 +1,4 @@
-"""What `fairlead doctor` says: one finding a check, and how it is shown."""
+"""Declares a finding of `fairlead doctor` and prints it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fairlead doctor --image`: what one image needs of a driver, held to the drivers that are there, before any start.
+"""`fairlead doctor --image`: compares what an image needs of a driver with the drivers present, before any start.
 
 What the image sets is asked of this machine's engine, without a pull; the drivers are those of the running service, of
 the cluster that is meant, or of this machine's hardware where no service runs. The verdicts are `plan.requirement`'s,

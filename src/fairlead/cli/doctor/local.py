@@ -1,4 +1,4 @@
-"""`fairlead doctor`: every layer checked from the bottom up, and for each finding what, why it matters, and the fix.
+"""`fairlead doctor`: checks every layer from the bottom up and prints cause, consequence and fix.
 
 Collecting and checking are apart: `collect` asks the running service, or the layers themselves where none runs; `check`
 is a pure function from facts to findings. The exit code is 1 if anything would keep a container from its GPUs. Where a

@@ -1,4 +1,4 @@
-"""`fairlead isolate …`: what the kernel really enforces for containers, compared with what they were given.
+"""`fairlead isolate …`: compares what the kernel enforces for containers with what they were given.
 
 No service is needed: runtimes' own state says which containers run, the kubelet of the node (if one answers) says who
 holds what, podman (if installed) says names and labels. Needs root.
@@ -72,7 +72,7 @@ async def _audit(
     targets = await localcontainer.find(config, asked["containers"], [*asked["pids"], *_first_of(asked["cgroups"])])
     reports: list[tuple[str, audit.Report]] = []
     for target in targets:
-        # Of all containers, one that ends meanwhile is no error.
+        # Of all containers, one that ends meanwhile is not an error.
         with contextlib.suppress(*(() if is_chosen else (errors.NotFound,))):
             found = await asyncio.to_thread(entitlement.find, target.subject, books, asked=devices)
             reports.append((target.name, await audit.audit(target.pid, found, books, repairs=repairs)))

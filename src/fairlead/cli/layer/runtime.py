@@ -1,4 +1,4 @@
-"""`fairlead runtime …`: the container boundary of this host, set up without any service.
+"""`fairlead runtime …`: configures container engines for GPUs, without any service.
 
 Engines are told of the runtime shim and of CDI, and told back; what is written is decided in `plan.engineconfig` and
 done in `node.enginefiles`. The shim's launchers are written first, so that no engine ever names a program that is not
@@ -102,7 +102,7 @@ def _version(engine: str, given: str | None) -> tuple[int, ...] | None:
         return asyncio.run(enginefiles.ask_version(engine))
     found = enginesupport.parse_version(given)
     if found is None:
-        message = f'"{given}" is no release of {engine}'
+        message = f'"{given}" is not a release of {engine}'
         raise errors.Invalid(message, reason="VersionInvalid", hint="as in --engine-version 1.7.24")
     return found
 
@@ -219,4 +219,4 @@ def _show_links(decision: charlinks_plan.Decision) -> None:
     for name in decision.remove:
         click.echo(f"/dev/char/{name} removed")
     for name in decision.blocked:
-        click.echo(f"warning: /dev/char/{name} is no link and is left alone", err=True)
+        click.echo(f"warning: /dev/char/{name} is not a link and is left alone", err=True)

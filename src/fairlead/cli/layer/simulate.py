@@ -1,4 +1,4 @@
-"""`fairlead simulate`: break the simulated silicon of the running service; what can be simulated at all."""
+"""`fairlead simulate`: breaks and mends the running service's simulated silicon, and lists what can be simulated."""
 
 from __future__ import annotations
 

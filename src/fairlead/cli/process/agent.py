@@ -1,4 +1,4 @@
-"""`fairlead agent`: one GPU node's agent alone, beside any kubelet, on a cluster or not."""
+"""`fairlead agent`: runs one GPU node's agent alone, beside any kubelet, on a cluster or not."""
 
 from __future__ import annotations
 

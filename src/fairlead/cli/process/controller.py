@@ -1,4 +1,4 @@
-"""`fairlead controller`: the Deployment that keeps Fairlead's objects in a cluster true, one working replica."""
+"""`fairlead controller`: keeps Fairlead's objects in a cluster true; one replica works, the others wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fairlead down`: stop what `fairlead up` runs, containers first."""
+"""`fairlead down`: stops what `fairlead up` runs, containers first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fairlead kubelet`: the embedded kubelet's process. Started by `fairlead up`, hidden from help."""
+"""`fairlead kubelet`: runs the embedded kubelet's process; `fairlead up` starts it, help hides it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fairlead scheduler`: the Deployment that binds a cluster's pods, one working replica."""
+"""`fairlead scheduler`: binds a cluster's pods; one replica works, the others wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The embedded home: store, node agent, controllers and API in one process, the kubelet's part in a child of its own.
+"""Composes Fairlead on one machine: store, agent, controllers and API in one process, the kubelet in a child.
 
 Nothing below `cli` knows that it runs on one machine; this module is the only place that says so. The kubelet is a
 separate process because on a cluster it is one: it may die and come back while the plugin, the controllers and the API

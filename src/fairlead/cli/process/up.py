@@ -1,4 +1,4 @@
-"""`fairlead up`: this machine's Fairlead in the foreground."""
+"""`fairlead up`: runs Fairlead on this machine in the foreground."""
 
 from __future__ import annotations
 

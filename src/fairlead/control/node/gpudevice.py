@@ -1,4 +1,4 @@
-"""What nobody on a node can say any more: the health of GPUs whose node is not ready, and of nodes that are gone.
+"""Marks GPUDevices Unknown while their node is NotReady, and deletes them after the Node object is gone.
 
 A node's agent writes its GPUDevices; when the node is cut off, they would go on calling themselves healthy. This
 controller writes `Unknown` with the node's reason into the ones of a node that is not ready; the agent overwrites it

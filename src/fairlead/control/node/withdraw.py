@@ -56,7 +56,7 @@ async def _follow_to_the_end(store: Store, agents: Selector, left: set[str], *, 
 
 
 async def withdraw(store: Store) -> Withdrawn:
-    """Take everything back; what is gone meanwhile is no error. Idempotent."""
+    """Take everything back; what is gone meanwhile is not an error. Idempotent."""
     devices = (await store.list(GPUDevice)).items
     for device in devices:
         with contextlib.suppress(errors.NotFound):

@@ -1,4 +1,4 @@
-"""The scheduler's books: pods by uid, nodes by name, and each node as the decision sees it, made anew when it changed.
+"""Keeps the scheduler's cache: pods by uid, nodes by name, and each node as decisions see it, remade on change.
 
 What the store said last stands here, and what we have written ourselves a moment before the store's watch says it too.
 A binding is believed at once and never undone by a late echo; only a fresh list, which may come from a store restored

@@ -1,4 +1,4 @@
-"""The scheduler: waiting pods in, bindings out; every decision is `plan.place`, every refusal is kept with its reasons.
+"""Binds waiting pods: decisions come from `plan.schedule`, and every refusal is kept with its reasons.
 
 One key stands for the whole queue, so decisions are made one after another from one set of books (`control.books`). A
 binding is written with the pod's version: whoever changed the pod meanwhile wins and the pod is looked at again. What

@@ -1,4 +1,4 @@
-"""Containers and images that are only in memory: the fake implementation of `engine.port`.
+"""Implements `engine.port` in memory: containers and images that no kernel knows.
 
 Held to the same contract suite as podman: two-step start, unique names, exit codes, logs that can be followed, exec
 sessions, changes, adoption by labels. What a container runs is interpreted by `fake_shell`, with real time and real

@@ -1,4 +1,4 @@
-"""Sessions and images of the fake engine that need no engine: a process beside a container's own, names, sizes."""
+"""Plays exec sessions and image facts for the fake engine: a process beside a container's own, names, sizes."""
 
 from __future__ import annotations
 

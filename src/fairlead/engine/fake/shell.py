@@ -1,4 +1,4 @@
-"""What the fake engine's containers run: a few commands with real timing, output and exit codes.
+"""Interprets the few commands that the fake engine's containers run, with real timing, output and exit codes.
 
 A program is an argument list. Known are `echo`, `sleep`, `true`, `false`, `cat` (its input back), `env`, `hostname`,
 `stty size`, `dd` (with `bs=NM`: takes that much memory, so a limit can be broken), `nc -ll -p PORT -e cat` (sends back
@@ -6,7 +6,7 @@ what comes) and `sh` (also `/bin/sh`, with or
 without `-c`), whose scripts are those commands, `exit N` and `wait`, separated by `;`, `&` or lines; `>&2` is
 accepted and ignored. As the first process of a container they are deaf to SIGTERM, which the kernel keeps from a
 namespace's init without a handler; `trap "exit N" TERM` is the handler. Anything else is not found, as in an image
-without it. For tests and the simulation; this is no shell.
+without it. For tests and the simulation; this is not a shell.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Podman's argument lists, built from a `ContainerSpec`; pure.
+"""Builds podman's argument lists from a `ContainerSpec`. Pure.
 
 Nothing of the host leaks in: every variable is written `NAME=value` (podman copies the host's value for a bare name),
 and `--http-proxy=false` keeps the host's proxies out. Pulling is always an act of its own, so `--pull=never`. Logs go

@@ -1,4 +1,4 @@
-"""The podman program, called: one place knows its path, its environment, its time limits and this machine's oddities.
+"""Calls the podman program: the one place that knows its path, environment, time limits and local limits.
 
 Every call is one short process. Measured on the project's machine: create 38 ms, init 84 to 112 ms, start 40 ms,
 ps 28 ms, info 215 ms (once per process of ours). `service` has two of the steps done through a socket instead.

@@ -1,4 +1,4 @@
-"""Containers and images through podman's command line: the real implementation of `engine.port`.
+"""Implements `engine.port` with podman.
 
 `create` is `podman create` and `podman init`: podman's books first, then the OCI runtime's create, which leaves the
 process held before its first instruction with namespaces, mounts and device rules in force. `start` lets it go. A death

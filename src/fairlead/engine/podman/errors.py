@@ -1,4 +1,4 @@
-"""Podman's complaints, translated: which error of ours each message is, and what to do next.
+"""Translates podman's messages into our errors, each with the next step.
 
 Podman answers nearly every failure with exit code 125 and one line on standard error, so the line is what there is to
 go by. Messages were collected from podman 4.3.1; wordings of later releases are added as they are met. A line nobody

@@ -1,4 +1,4 @@
-"""Changes of containers, from `podman events`.
+"""Watches containers change, by `podman events`.
 
 One child process streams events of containers. It is asked for everything since the moment the watch began, so nothing
 falls between our start and its own; when it ends (a log rotated away, podman upgraded) another is started from the

@@ -1,4 +1,4 @@
-"""One more process in a running container, through `podman exec`: its streams, its terminal, its end.
+"""Runs one more process in a running container by `podman exec`: its streams, its terminal, its end.
 
 With a terminal, podman gets the inner side of one of ours and keeps the container's own terminal in step with it: we
 set the size (TIOCSWINSZ) and send SIGWINCH, podman passes it on. Without one, podman gets pipes, output and errors in

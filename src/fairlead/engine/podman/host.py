@@ -1,4 +1,4 @@
-"""What this machine lets podman do: detected, never assumed; each oddity found leaves a note for `doctor`.
+"""Detects what this machine lets podman do; each limit found leaves a note for `doctor`.
 
 Three things break podman's own defaults on real machines. crun refuses cgroup v1 hosts whose v2 hierarchy holds
 controllers ("hybrid mode not supported"); runc runs there. Podman's default limits need CAP_SYS_RESOURCE; without it

@@ -1,4 +1,4 @@
-"""Images in podman's store: the `Images` port, and what the engine is.
+"""Implements the `Images` port with podman, and describes the engine.
 
 A root file system becomes an image by `podman import`: a tar is handed over as it is (podman reads gzip, xz and zstd
 itself), a folder goes through tar(1) in a pipe, with numeric owners. Builds run podman's own builder. Names are

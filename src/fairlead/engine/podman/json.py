@@ -1,4 +1,4 @@
-"""Podman's JSON: what `ps`, `images`, `events` and `inspect` print, as the port's values; parsing only.
+"""Parses podman's JSON (`ps`, `images`, `events`, `inspect`) into the port's values.
 
 Only the fields used are declared, all with defaults: podman adds and drops fields between releases, and what is absent
 must never fail a listing.

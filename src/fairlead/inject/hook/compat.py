@@ -1,4 +1,4 @@
-"""CUDA forward compatibility: whether a container should use the libcuda that its image brings.
+"""Decides on CUDA forward compatibility: whether a container uses the libcuda that its image brings.
 
 Images for a newer CUDA than the host's driver carry a libcuda of their own below /usr/local/cuda/compat. It is never
 mounted or run by us (CVE-2024-0132, CVE-2025-23359 are about peers that did): the folder is named to the container's

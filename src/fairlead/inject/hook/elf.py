@@ -1,4 +1,4 @@
-"""What a hook must know of an ELF library: its SONAME, and CUDA's forward compatibility note.
+"""Reads what the hook needs of an ELF library: its SONAME, and CUDA's forward compatibility note.
 
 The files come partly from images, so nothing in them is believed: reads are bounded, counts are bounded, and whatever
 does not fit is None. Little-endian 64-bit files only: no other kind of GPU driver exists. Files are read in place, a

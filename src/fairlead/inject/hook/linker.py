@@ -1,4 +1,4 @@
-"""The dynamic linker's cache of a container, made by the host's ldconfig without letting the image near the host.
+"""Builds a container's ld.so cache with the host's ldconfig, without letting the image near the host.
 
 The image is hostile data to a program that runs as root. So ldconfig is a sealed copy in memory of the host's own
 program, never the image's; it runs in mount, process, network, IPC and UTS namespaces of its own, with the container's

@@ -1,4 +1,4 @@
-"""`fairlead-hook`: the one createContainer hook, run as root before a container's process exists.
+"""`fairlead-hook`: runs as root before a container's process exists, as its one createContainer hook.
 
 It makes the driver's libraries findable: links by SONAME, the CUDA compatibility libraries of the image where the
 driver is too old, the linker's cache (glibc) or path file (musl); and it tells the driver's programs inside not to

@@ -1,4 +1,4 @@
-"""A program of its own: makes and removes device nodes in a running container, and nothing else.
+"""Makes and removes device nodes in a running container: a program of its own that does nothing else.
 
     python -I -S mknod.py PID STARTED {"make": [{"path", "kind", "major", "minor", "mode", "uid", "gid"}], "remove": …}
 
@@ -56,7 +56,7 @@ def parent(root: int, path: str, *, makes: bool) -> tuple[int, str]:
     """Open the folder a path is in; with `makes`, missing ones are made. Raises: OSError, Refused."""
     parts = [part for part in path.split("/") if part]
     if not parts or {".", ".."} & set(parts):
-        raise Refused(f"{path} is no plain path")
+        raise Refused(f"{path} is not a plain path")
     for depth in range(1, len(parts)) if makes else ():
         above = open_folder(root, "/".join(parts[: depth - 1]))
         try:

@@ -1,4 +1,4 @@
-"""A program of its own: opens device nodes as a container would, and says which errno each gave.
+"""Opens device nodes as a container would and prints each errno: a program of its own.
 
     python -I -S probe.py CGROUP_PROCS… -- MOUNT_NS PATH… -- MAJOR:MINOR…
     python -I -S probe.py -       the same arguments from standard input, with a NUL between them: it waits for them

@@ -1,7 +1,7 @@
-"""Everything this machine's CDI specs are made from, looked at in one go: GPUs, driver files, other modes' findings.
+"""Collects everything this machine's CDI specs are made from: GPUs, driver files, other modes' findings.
 
 Used by whoever writes specs once and by the watcher alike, so that the two cannot disagree. GPUs come from the silicon
-port; everything else from files, read in a thread. A driver that is not loaded has no GPUs and is no error here.
+port; everything else from files, read in a thread. A driver that is not loaded has no GPUs and is not an error here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The CDI specs of this node on disk: true before a device is advertised, gone after an orderly stop.
+"""Writes this node's CDI specs: before a device is advertised, and removes them on an orderly stop.
 
 `plan.generate` says what a spec is; this module keeps one file a kind in the folder that engines read, replaced in one
 step and only when its content differs. Beside each lies its stamp, unless it is in annotations: which boot and driver

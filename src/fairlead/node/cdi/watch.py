@@ -1,4 +1,4 @@
-"""Keeps CDI specs true while a machine changes: MIG instances, driver and modules, boards that come and go.
+"""Regenerates CDI specs while a machine changes: MIG instances, driver and modules, boards that come and go.
 
 Two things ask for another look: an event of the driver, and a fingerprint of the files that specs depend on, compared
 every so often because /proc and /sys tell nobody when they change. One look answers any number of askings; what it

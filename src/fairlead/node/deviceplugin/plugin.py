@@ -1,4 +1,4 @@
-"""The device plugin of one resource: answers from memory, on a unix socket of its own.
+"""Serves the device plugin API for one resource, from memory, on a unix socket of its own.
 
 `Plugin` is the servicer. It holds the last advertisement and answers every call from it: no call reads hardware or
 disk, so none can hang the kubelet. Streams get full lists, only when something changed, and a slow one skips to the

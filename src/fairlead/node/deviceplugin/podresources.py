@@ -1,4 +1,4 @@
-"""What the kubelet of this node says it has handed out, asked over its PodResources socket and kept up to date.
+"""Follows the kubelet's PodResources: which container holds which device.
 
 A kubelet tells nobody when it hands a device out or takes one back, so it is asked: when something happened that may
 have changed its books (`ask`), again soon where the caller expects a change that is not there yet, and at a slow

@@ -1,4 +1,4 @@
-"""Keeping a plugin registered: for ever, with whichever kubelet is there.
+"""Keeps a plugin registered with the kubelet, across restarts of either.
 
 A kubelet that starts removes every socket in its folder and makes a new `kubelet.sock`; a clean-up job may remove ours
 alone. One watch on the folder (`inventory.folderwatch`) ticks at whatever happens there; a slow poll backs it up. At

@@ -1,4 +1,4 @@
-"""The links of `/dev/char` on this host: looked at, brought to what `plan.charlinks` decides, and kept so.
+"""Keeps the `/dev/char` links of this host as `plan.charlinks` decides.
 
 The agent keeps them on hosts that run systemd, where it can write the host's own /dev without any right that it would
 not have otherwise. A link is replaced by renaming another over it, so that systemd never finds none. Watching means

@@ -1,4 +1,4 @@
-"""An engine's files on this host: brought to what `plan.engineconfig` decides, and back to what they were.
+"""Applies what `plan.engineconfig` decides to an engine's files, and reverts it.
 
 Decisions are always made from the files as they were before us (`_View`), so configuring twice is configuring once,
 and other wishes replace earlier ones. Going back, a file that still is what we wrote gets its old bytes; one that

@@ -1,4 +1,4 @@
-"""Which container engine serves this node's kubelet, and which release of it, from whoever can say so.
+"""Finds which container engine and release serves this node's kubelet.
 
 Three can, in this order: the Node object, where the kubelet itself wrote it; the operator, by a setting; the engine, on
 the socket of its container runtime interface. An answer without a release is no answer. Sockets are asked only while

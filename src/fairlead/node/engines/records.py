@@ -1,4 +1,4 @@
-"""The record of what we did to an engine's files: what they were, what we made of them, and for which wish.
+"""Records what we changed in an engine's files: the original, our version, and the request.
 
 One JSON file for each engine and main file. It is written before the first file is touched, so that whatever a crash
 leaves can be told apart: a file is as it was, as we made it, or somebody else's doing. Files of ours that people edited

@@ -1,4 +1,4 @@
-"""Whether this node's engines start a runtime that reads devices out of environment and mounts.
+"""Checks whether this node's engines start a runtime that reads devices from environment and mounts.
 
 Those strategies say nothing to an engine itself: a container whose runtime does not read them starts without its GPUs,
 and nobody reports anything. What the engines are configured with is in files; that a pod's RuntimeClass leads to the

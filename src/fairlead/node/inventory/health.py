@@ -1,4 +1,4 @@
-"""The verdicts on this node's GPUs, kept up to date from events and scans.
+"""Keeps the health verdicts of this node's GPUs up to date from events and scans.
 
 The rules are `plan.health`'s. This book holds one verdict a GPU, says which of them changed what is offered, and when
 the next look could change one by time alone. Who looks, and when, is `node.inventory`'s part.

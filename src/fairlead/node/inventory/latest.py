@@ -1,4 +1,4 @@
-"""The newest value of something, for any number of readers: what ties the node's loops together.
+"""Hands the newest value of something to any number of readers; it ties the node's loops together.
 
 A writer never waits and never queues: a slow reader skips to the newest value. Equal values are one value, so nothing
 is sent twice. One event loop only.

@@ -1,4 +1,4 @@
-"""What this node has, now: one loop scans, one listens, and both publish immutable snapshots.
+"""Scans this node's GPUs and listens for events, and publishes immutable snapshots.
 
 A fault that the driver reports is published at once, without a scan; then, as after every event, a scan follows. Scans
 also run on a timer, sooner while a GPU is recovering, and with back-off for as long as no driver answers: a node

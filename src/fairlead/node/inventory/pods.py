@@ -1,4 +1,4 @@
-"""The pods bound to this node, followed once for all that need them."""
+"""Follows the pods bound to this node, once for all readers."""
 
 from __future__ import annotations
 

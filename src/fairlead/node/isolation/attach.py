@@ -1,4 +1,4 @@
-"""Devices given to a running container, and taken from it: rules, device nodes, and who holds them open.
+"""Gives devices to a running container and takes them back: rules, device nodes, and open files.
 
 Attach: allow the numbers in the container's cgroups (`node.devicecgroup`, both versions), then make the nodes in its
 mount namespace (`node.nodework`, a child process). Detach: deny the numbers first, so that nobody opens them from then

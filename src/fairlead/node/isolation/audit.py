@@ -1,4 +1,4 @@
-"""One container audited: the rules and nodes that are really in force against what it is entitled to, and the repair.
+"""Audits one container: the rules and nodes in force against its entitlement, and the repair.
 
 Reads (`node.isolation`), judges (`plan.audit`), and where asked to, mends: rules in its cgroups, nodes in its mount
 namespace, then reads and judges again. What is reported as repaired was read back.

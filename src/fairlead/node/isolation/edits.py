@@ -1,4 +1,4 @@
-"""What the CDI specs on this node say about the devices a container is to get, before the engine is asked.
+"""Resolves what this node's CDI specs say about a container's devices, before the engine is asked.
 
 The embedded kubelet resolves every name itself: a name the engine might ignore in silence stops the start here. Beside
 a foreign kubelet `node.attribution` resolves the same names at the same moment, to say what the engine was told. The

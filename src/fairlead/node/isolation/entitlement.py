@@ -1,4 +1,4 @@
-"""What a container is entitled to: devices by whoever keeps the books, everything else by its runtime spec.
+"""Finds what a container is entitled to: devices by its allocation, everything else by its runtime spec.
 
 Devices come from, in this order: CDI names the asker gave; the kubelet of this node, asked over PodResources (the
 embedded one and a real one alike); the label `fairlead.dev/devices` of the engine's container; the runtime spec itself,

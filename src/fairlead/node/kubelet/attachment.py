@@ -1,4 +1,4 @@
-"""Devices given to running containers and taken from them, as the pod's annotation wishes: what no real kubelet can do.
+"""Attaches devices to running containers and detaches them on request, which no real kubelet does.
 
 The device plugin API knows no such thing, so this is the embedded kubelet's alone. Only its own device manager decides
 what is free, and its books are written before the kernel is told of a device that comes, and after it has let go of one

@@ -1,4 +1,4 @@
-"""The device manager's checkpoint: which devices each container holds and what its plugin answered for them.
+"""Keeps the device manager's checkpoint: which devices each container holds and what the plugin answered.
 
 Written whole (temporary file, fsync, rename) before a container is created, so that a kill between any two steps leaves
 either no allocation or a complete one. A file that cannot be read is set aside, never overwritten; the books are then

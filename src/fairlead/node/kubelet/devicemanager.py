@@ -1,4 +1,4 @@
-"""The kubelet's device manager: which plugins serve this node, which devices are free, who holds which.
+"""Plays the kubelet's device manager: which plugins serve, which devices are free, who holds which.
 
 Follows the real one: a resource's devices are the full list last sent by its newest plugin; free devices are the
 healthy ones nobody holds; the plugin is asked for a preference, then for the allocation; the answer is kept and used

@@ -1,4 +1,4 @@
-"""One registered device plugin and the calls made to it, each with a deadline.
+"""Calls one registered device plugin, each call with a deadline.
 
 A plugin may be stopped, swapped out or wait for its hardware for ever. A call that is not answered in time ends as
 `PluginTimeout`, so a plugin that hangs keeps its own resource's pods from starting and nobody else's.

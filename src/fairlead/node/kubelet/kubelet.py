@@ -1,4 +1,4 @@
-"""The embedded kubelet: on one machine it plays the real one's part, and only that part.
+"""Plays the kubelet on one machine, and only its part.
 
 It serves `Registration`, keeps the device manager's books, follows the pods bound to its node and brings each, one
 worker a pod, to what `plan.podsync` says. What the engine has is listed once and kept up to date by the engine's

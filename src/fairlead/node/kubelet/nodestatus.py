@@ -1,4 +1,4 @@
-"""This node as an object: what the machine has, what is allocatable, and that its kubelet is alive."""
+"""Publishes this machine's Node object: capacity, what is allocatable, and that its kubelet is alive."""
 
 from __future__ import annotations
 

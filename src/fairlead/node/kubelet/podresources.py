@@ -1,4 +1,4 @@
-"""Serves `v1.PodResourcesLister` as the real kubelet does, from the device manager's books.
+"""Serves `v1.PodResourcesLister` as the real kubelet does, from the device manager's checkpoint.
 
 Listed are the pods bound to this node that have not ended, each container and sidecar with the devices it holds;
 ordinary init containers are left out, as the real one leaves them out.

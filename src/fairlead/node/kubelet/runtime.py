@@ -1,4 +1,4 @@
-"""Carries out the acts `plan.podsync` decides on for one pod, and records each as a step of the container's journey.
+"""Carries out what `plan.podsync` decides for one pod, and records each act in the container's trace.
 
 The order of a start is fixed and every step is idempotent: image, plugin's pre-start, CDI names resolved, sandbox,
 container created with its process held, kernel rules read back, process let go. A kill between any two leaves state

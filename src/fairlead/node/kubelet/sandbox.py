@@ -1,4 +1,4 @@
-"""The pod sandbox: one tiny process that holds the network namespace which a pod's containers share.
+"""Runs the pod sandbox: one tiny process that holds the network namespace of a pod's containers.
 
 Only pods of more than one container get one; a single container owns its namespace. The process is a static program of
 under 200 bytes that sleeps until it is killed, written here instruction by instruction, so that no image from any

@@ -1,4 +1,4 @@
-"""A pod's container as the engine is to create it: pure, from the pod and what its devices' plugins answered."""
+"""Builds a container's engine spec from its pod and its devices' answers. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the agent tells the store: steps about its node, in order, kept as events, without keeping anyone waiting.
+"""Writes trace steps about the node as Events, in order, without keeping anyone waiting.
 
 A step that the store cannot take now is tried again until it can, with growing waits and under one name, so that an
 API server that is away for minutes loses nothing and gets nothing twice. Only when so many wait that something must be

@@ -1,4 +1,4 @@
-"""What a node's agent tells the cluster about its GPUs: GPUDevice objects, and labels on its Node.
+"""Publishes this node's GPUs to the cluster: GPUDevice objects, and labels on its Node.
 
 The inventory's snapshots are followed, and nobody waits for this part. Everything else is level-triggered: the Node and
 this node's GPUDevices are followed, what should be is planned (`plan.gpudevice`, `plan.label`), and each object that

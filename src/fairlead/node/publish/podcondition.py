@@ -1,4 +1,4 @@
-"""Pods that hold an ill GPU are marked, and each GPU's object names its holders, in either home.
+"""Marks pods that hold an unhealthy GPU, and names the holders in each GPU's object.
 
 The kubelet's list says who holds what; the agent's verdicts say how the GPUs are. A pod that runs on a GPU which is no
 longer offered gets the condition `fairlead.dev/GPUHealthy`, False, and a Warning event that names GPU and reason; when

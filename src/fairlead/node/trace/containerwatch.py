@@ -1,4 +1,4 @@
-"""Containers of followed pods as they begin: seen in the cgroup tree, held, and read back, ahead of any status.
+"""Watches the cgroup tree for new containers of followed pods, holds their processes, and reads them back.
 
 A kubelet tells of a container up to seconds after it began, and a container may have ended by then. The cgroup tree
 tells at once: a runtime makes a folder for each container below its pod's, before the first instruction runs. The

@@ -1,4 +1,4 @@
-"""The steps that a foreign kubelet takes with a container, observed and recorded as the embedded one records its own.
+"""Records the steps that a real kubelet takes with a container, as the embedded one records its own.
 
 Nobody tells a device plugin whose container it answered for. Three sources are put together: the kubelet's PodResources
 (who holds which devices), what the plugins remember of the calls, and the pods' statuses (which runtime container was

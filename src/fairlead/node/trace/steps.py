@@ -1,4 +1,4 @@
-"""The node's steps of a container's journey as values: the same facts whichever kubelet took the step.
+"""Builds the node's trace steps as values: the same facts whichever kubelet took the step.
 
 The embedded kubelet records what it does itself (`node.kubelet.runtime`); beside a foreign one `node.attribution`
 records what it sees it do. Both make their steps here, so that the two traces of one manifest can be laid side by side.

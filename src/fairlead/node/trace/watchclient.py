@@ -1,4 +1,4 @@
-"""The agent's side of the process that watches containers: started here, told whom to follow, listened to.
+"""Starts the process that watches containers, sends it whom to follow, and reads what it reports.
 
 It has no state that the agent does not have: when it ends, or says nothing for a while, `run` ends with an error, and
 the part that runs it starts it again with every pod that is followed. Nothing here reads /proc.

@@ -1,4 +1,4 @@
-"""What the agent and the process that watches containers say to each other: one JSON object a line, in either way.
+"""Declares the messages between the agent and the process that watches containers: one JSON object a line.
 
 The agent writes `Order`s to the process's standard input, the process writes `Report`s to its standard output. Both are
 the same release of the same package, so there is no version in them.

@@ -1,4 +1,4 @@
-"""The program that watches containers begin and reads them back, beside the agent: `python -m …watchprocess`.
+"""Watches containers begin and reads them back, in a process beside the agent: `python -m …watchprocess`.
 
 Looking for a container's first process and reading what the kernel enforces for it are hundreds of reads of /proc and
 of cgroups within milliseconds. In the agent they would hold up the loop that answers Allocate, and one that hangs (an

@@ -1,4 +1,4 @@
-"""NVIDIA_DRIVER_CAPABILITIES: which part of the driver a container asked for, and which file belongs to which part.
+"""Parses NVIDIA_DRIVER_CAPABILITIES and says which file belongs to which part of the driver.
 
 Libraries, tools, configuration and nodes are told apart by path alone, so that one rule serves every vendor's spec. A
 path that no part claims belongs to all of them. The generator of specs and the runtime shim both decide with this

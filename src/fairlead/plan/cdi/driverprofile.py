@@ -1,4 +1,4 @@
-"""How much of a driver a container is shown: the profile, and what it makes of nodes and files.
+"""Decides how much of a driver a container sees: the profile, and what it makes of nodes and files.
 
 `TENANT` leaves out the sockets, daemons and nodes through which one container could reach another; `FULL` shows what
 NVIDIA's toolkit shows. Which part of the driver a file belongs to is `capability`'s table, the very one by which the

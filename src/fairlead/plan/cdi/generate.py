@@ -1,7 +1,7 @@
-"""The CDI specs of a machine's GPUs: inventory and driver files in, specs out. Pure; nothing is looked up here.
+"""Makes the CDI specs of a machine's GPUs from inventory and driver files. Pure.
 
 One device a GPU and one a MIG device, under each of the names that were chosen; a MIG device brings the parent's node
-and its two capability nodes; `all` brings everything. A GPU in MIG mode is no device itself. What every container needs
+and its two capability nodes; `all` brings everything. A GPU in MIG mode is not a device. What every container needs
 (control nodes, libraries, tools, our hook where it is asked for) is said once, at spec level; `exposure` decides how
 much of it is shown. Specs stay at CDI 0.5.0 unless the profile asks for supplementary groups, since older engines drop
 newer specs without a word.
@@ -97,7 +97,7 @@ def generate(
     recipe: Recipe | None = None,
     vendors: Iterable[Vendor] = tuple(Vendor),
 ) -> Generation:
-    """Return specs for all vendors found. No devices is no error: then there are no specs.
+    """Return specs for all vendors found. No devices is not an error: then there are no specs.
 
     Args:   files: one value a vendor, as `Silicon.scan_driver` gives them.   recipe: None: the default one.
     Raises: NotFound: the recipe names a device that is not there.

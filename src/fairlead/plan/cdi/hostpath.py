@@ -1,4 +1,4 @@
-"""The driver's files as the node's engine sees them, where the agent looks at the node through a mount. Pure.
+"""Translates the driver's paths to the engine's view, where the agent sees the node through a mount. Pure.
 
 In a container the node's root is at `/host`, say, and so a library is found at `/host/usr/lib/libcuda.so.1`. Engines
 resolve CDI specs outside of that container: for them it is `/usr/lib/libcuda.so.1`.

@@ -1,4 +1,4 @@
-"""NVIDIA_REQUIRE_* against the host's driver and GPUs, and the table of which driver runs which CUDA.
+"""Evaluates NVIDIA_REQUIRE_* against the host's driver and GPUs, with the table of CUDA and driver versions.
 
 A requirement is alternatives apart by spaces, each a set of conditions apart by commas, `driver>=535,brand=tesla`. It
 must hold for every GPU that the container gets. The verdict has three values: what nobody told us (the brand of a GPU,

@@ -1,4 +1,4 @@
-"""The modes of the generator as one table, and the spec of a mode that is no GPU. Pure; nothing is looked up here.
+"""Lists the generator's modes as one table, and makes the spec of a mode without GPUs. Pure.
 
 A mode is a row: its kind, what finds it, and how much its containers are shown. Every mode has a class of its own, so
 that specs of several modes lie in one folder without their devices `all` cancelling each other. The three ways of
@@ -62,7 +62,7 @@ MODES: Final[Mapping[str, Mode]] = {
 
 
 def mode_spec(name: str, files: ModeFiles, recipe: generate.Recipe) -> cdi.Spec | None:
-    """Return the spec of a mode that is no GPU of the silicon port; None: it has no devices, write nothing.
+    """Return the spec of a mode that is not a GPU of the silicon port; None: it has no devices, write nothing.
 
     Args: name: a key of `MODES` whose row has no vendor.
     """

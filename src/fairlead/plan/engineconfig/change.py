@@ -1,4 +1,4 @@
-"""Our changes in files of other people: made, and taken back from a file that has changed since.
+"""Makes our changes in other people's files, and takes them back from a file that has changed since.
 
 Going back is by meaning: a list item that is still there is removed, a value that is still ours becomes what it was.
 What somebody set to something else in the meantime is theirs, and stays.

@@ -1,4 +1,4 @@
-"""containerd: a drop-in of our own and, where no file imports it yet, one item in the main file's `imports`.
+"""Configures containerd: a drop-in and, where no file imports it yet, one item in the main file's `imports`.
 
 How containerd puts files together decides what the drop-in must hold. Main file and imports are read breadth first.
 From 2.0 on plugin sections are merged key by key, so ours holds our keys alone. 1.x takes the *last* section of a

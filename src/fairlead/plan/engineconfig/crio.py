@@ -1,4 +1,4 @@
-"""CRI-O: a drop-in of our own; nobody else's file is touched.
+"""Configures CRI-O: a drop-in of our own; no other file is touched.
 
 Files are merged key by key, in the order of their names, but a handler of a later file replaces an earlier one whole.
 Source: crio.conf(5), crio.conf.d(5), measured with 1.34; CDI is always on from 1.23.

@@ -1,4 +1,4 @@
-"""docker: members of `daemon.json`, which has no drop-ins; the rest of the file keeps its layout.
+"""Configures docker: members of `daemon.json`, which has no drop-ins; the rest of the file keeps its layout.
 
 A reload (SIGHUP) adds handlers and changes the default, but takes no handler away and does not turn CDI on.
 Source: dockerd(8), "daemon configuration file"; the `cdi` feature is there from 25.0 on; measured with 20.10 and 29.

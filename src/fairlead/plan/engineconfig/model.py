@@ -1,4 +1,4 @@
-"""What the configuration of an engine is decided from and what comes out: wishes, places, changes, edits."""
+"""Declares what an engine's configuration is decided from and what comes out: requests, locations, changes, edits."""
 
 from __future__ import annotations
 

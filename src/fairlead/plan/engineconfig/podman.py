@@ -1,4 +1,4 @@
-"""podman: a drop-in of our own; the runtimes in it join those podman knows, and CDI is always on.
+"""Configures podman: a drop-in whose runtimes join those podman knows; CDI is always on.
 
 Source: containers.conf(5); drop-ins are read in the order of their names, after the main file.
 """

@@ -1,4 +1,4 @@
-"""The engines, one row each: where they are configured, by whom, and how a change takes effect."""
+"""Lists the engines, one row each: where they are configured, by whom, and how a change takes effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the engines' configurations share: tables in tables, names that are taken, the program behind a name."""
+"""Edits what engines' configurations share: nested tables, taken names, the program behind a name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node offers: inventory and verdicts in, devices by resource out. Pure.
+"""Decides which devices a node offers, by resource, from inventory and verdicts. Pure.
 
 One resource for each vendor's whole GPUs. A GPU that was known and no longer answers stays listed, Unhealthy and with
 its reason, so that the kubelet keeps its capacity and nobody wonders where it went. A GPU in MIG mode cannot be given

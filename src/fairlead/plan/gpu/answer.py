@@ -1,4 +1,4 @@
-"""What Allocate answers: the chosen devices in the words of each device-list strategy. Pure.
+"""Builds the answer to Allocate: the chosen devices in the form of each device-list strategy. Pure.
 
 Four ways lead from a device plugin to an engine, and a node may use several at once:
 

@@ -1,4 +1,4 @@
-"""Whose devices they are: the kubelet's list, the plugin's memory and the pods' statuses put together. Pure.
+"""Joins the kubelet's list, the plugin's memory and pods' statuses into who holds which device. Pure.
 
 On a real node nobody tells the plugin which pod it answers for. The kubelet's PodResources says which container holds
 which ids; the plugin remembers what it was asked and what it answered; together they give each container its grant

@@ -1,4 +1,4 @@
-"""Which devices one container should get: preferred allocation, pure.
+"""Chooses the devices of one container: preferred allocation. Pure.
 
 Choosing `size` of the free GPUs is one quadratic problem. Every pair of GPUs has a worth when both go to the container
 (`together`: bandwidth between them, then one NUMA node) and a worth when both stay free (`left`: bandwidth between

@@ -1,4 +1,4 @@
-"""Which releases of which engine inject CDI devices; the others would start containers without their devices.
+"""Lists which releases of which engine inject CDI devices; the others start containers without their devices.
 
 containerd 1.6 is the dangerous one: it takes the request, injects nothing and reports success (measured
 with 1.6.20, see docs/design/peers.md). So a node is asked for its engine's release before anything is placed on it.

@@ -1,4 +1,4 @@
-"""Which GPUDevice objects a node should have, from what its agent knows; and how one object's status should read. Pure.
+"""Decides which GPUDevice objects a node has, from what its agent knows, and what their statuses say. Pure.
 
 A GPU that answers gives its spec from the reading and its health from the verdict. One that does not answer keeps the
 spec it had, from an earlier reading or from its own object, and is Lost. An object whose GPU is in neither list is

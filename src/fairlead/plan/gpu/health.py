@@ -1,4 +1,4 @@
-"""Whether a GPU may be handed out: findings, one transition table, and a way back. Pure; time is passed in.
+"""Decides whether a GPU may be handed out: findings, one transition table, and a way back. Pure.
 
 A *finding* is something an event or a reading says against a GPU. It becomes one of four signals, and the table moves
 the GPU between four states: Healthy and Suspect are offered, Faulty and Recovering are not. Faults act at once. Doubts

@@ -1,4 +1,4 @@
-"""The labels by which pods choose a GPU node: the names that NVIDIA's feature discovery made common, and ours. Pure.
+"""Makes the labels by which pods choose a GPU node: the names of NVIDIA's feature discovery, and ours. Pure.
 
 Every value is one that Kubernetes takes (63 characters, letters and digits at both ends); a label whose value is not
 known is left out, never empty. A node with several models shows the commonest one (the larger memory, then the name,

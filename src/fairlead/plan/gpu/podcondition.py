@@ -1,4 +1,4 @@
-"""What a pod should say about the health of the GPUs it holds, and what a GPU should say about who holds it. Pure.
+"""Decides what a pod says about the health of its GPUs, and what a GPU says about its holders. Pure.
 
 A pod is told only what concerns it: the condition appears when a GPU it holds falls ill, and stays, as True again, once
 all of them are well. Whoever runs the pod decides what follows from it; nothing is ended here.

@@ -1,7 +1,7 @@
-"""What a pod must satisfy before it is stored, in Kubernetes' own words.
+"""Decides whether a pod may be stored, in Kubernetes' words.
 
 The cluster's API server enforces these rules there; on one machine this module does, so that a manifest is accepted or
-refused alike in both homes. Pure: a pod in, the defaulted pod out.
+refused alike standalone and on a cluster. Pure: a pod in, the defaulted pod out.
 Source: kubernetes pkg/apis/core/validation and pkg/apis/core/v1/defaults.go (behaviour).
 """
 

@@ -1,4 +1,4 @@
-"""Which nodes a pod must have and which it would rather have: node selector and node affinity as decisions.
+"""Evaluates node selectors and node affinity: which nodes a pod must have and which it prefers.
 
 Pure; labels and names in, truth or weight out. A term that nobody can read (an operator without its values) takes no
 node, as in kube-scheduler; `problems` says at admission why it cannot be read, in the API server's words.

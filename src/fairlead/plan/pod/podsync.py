@@ -1,4 +1,4 @@
-"""What the kubelet should do next for one pod: a pure function from what is wanted and what is seen.
+"""Decides what the kubelet does next for one pod, from what is wanted and what is seen. Pure.
 
 In: the pod as stored, every container the engine has of it (ended ones too), and what is known to be in the way. Out:
 the acts to carry out now, the status to report, and when to look again. All state is in the pod and in the engine, so

@@ -1,4 +1,4 @@
-"""Whether a namespace's quotas let one more pod in, and what its pods have taken of them. Pure.
+"""Decides whether a namespace's quotas let one more pod in, and counts what its pods have taken. Pure.
 
 On a cluster the API server and the quota controller do this; on one machine the door that submits pods asks here, so
 that the same manifest is refused with the same words. A quota counts the pods its scopes take: all that have not ended.
@@ -45,7 +45,7 @@ def used(quota: core.ResourceQuota, pods: Iterable[core.Pod]) -> dict[str, Fract
 
 
 def check_limits(quota: core.ResourceQuota) -> None:
-    """Refuse a quota whose limits are no quantities, or below zero. Raises: Invalid."""
+    """Refuse a quota whose limits are not quantities, or below zero. Raises: Invalid."""
     name = quota.metadata.name
     if not name:
         raise errors.Invalid('ResourceQuota "" is invalid: metadata.name: Required value', reason="QuotaInvalid")

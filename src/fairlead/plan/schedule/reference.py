@@ -1,4 +1,4 @@
-"""Where a pod goes: filters say why a node cannot, scores say which of the rest is best. Pure and deterministic.
+"""Places a pod: filters say why a node cannot, scores say which of the rest is best. Pure and deterministic.
 
 Filters are a table of small functions from (need, node) to reasons, worded as kube-scheduler words them. The score
 packs GPUs: pods go to the node whose GPUs are most taken, so that whole nodes stay free for large pods; among equal

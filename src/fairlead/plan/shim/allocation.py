@@ -1,4 +1,4 @@
-"""Who was given what, as the node's kubelet wrote it down. Pure; the shim asks it at every container's start.
+"""Answers who was given what, from the kubelet's checkpoint; the shim asks at every container's start. Pure.
 
 A device plugin may answer with environment or mounts, and they reach a container mixed with what its image and its
 pod's author wrote. What tells them apart is in the kubelet's checkpoint: every answer with the pod's uid and the
@@ -151,7 +151,7 @@ def parse(document: object) -> list[Entry]:
     data = document.get("Data") if isinstance(document, dict) else None
     items = data.get("PodDeviceEntries", ()) if isinstance(data, dict) else ()
     if not isinstance(items, list | None):
-        raise ValueError("is no checkpoint of a kubelet's device manager")  # noqa: TRY004  the bytes are wrong
+        raise ValueError("is not a checkpoint of a kubelet's device manager")  # noqa: TRY004  the bytes are wrong
     return [_entry(item) for item in items or ()]
 
 
@@ -193,7 +193,7 @@ def _words(answer: str, reading: Reading) -> list[str]:
 
 
 def _fields(data: bytes) -> list[tuple[int, bytes]]:
-    """Return the number and content of each field that has bytes. Raises: ValueError: it is no message."""
+    """Return the number and content of each field that has bytes. Raises: ValueError: it is not a message."""
     found = []
     at = 0
     while at < len(data):
@@ -208,7 +208,7 @@ def _fields(data: bytes) -> list[tuple[int, bytes]]:
         elif kind in {_FIXED64, _FIXED32}:
             at += 8 if kind == _FIXED64 else 4
         else:
-            raise ValueError("has an answer that is no message")
+            raise ValueError("has an answer that is not a message")
     if at > len(data):
         raise ValueError("has an answer that ends too soon")
     return found

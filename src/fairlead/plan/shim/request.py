@@ -1,4 +1,4 @@
-"""What GPUs a container asks for, read from its runtime spec: annotations, volume mounts, environment.
+"""Reads which GPUs a container asks for from its runtime spec: annotations, volume mounts, environment.
 
 Three sources, the first that asks wins: CDI annotations, volume mounts, the environment. Each may come from a device
 plugin, from the image (podman copies an image's annotations) or from the pod's author, and they cannot be told apart by

@@ -1,4 +1,4 @@
-"""Failing in public: how an error becomes the answer to a request, and how routes document the errors they give.
+"""Turns errors into answers, and documents the errors that routes give.
 
 Whatever is not a `FairleadError` is a bug of ours: it is logged here with its traceback, and the asker is told no more
 than that.

@@ -1,4 +1,4 @@
-"""Errors as the API answers them: problem documents (RFC 9457), their status looked up in the error table.
+"""Builds problem documents (RFC 9457) for errors, their status looked up in the error table.
 
 A problem carries what `FairleadError` carries, so that a client can raise the same error again: the class in `type`,
 the stable token in `reason`, the next step in `hint`, further facts in `context`. Pure, and without the web framework:

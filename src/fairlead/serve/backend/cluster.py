@@ -1,4 +1,4 @@
-"""The backend on a cluster, seen through its API server alone: what its agents publish, what its kubelets offer.
+"""Composes the backend on a cluster from its API server alone: what agents publish, what kubelets offer.
 
 GPUs are `GPUDevice` objects of all nodes, images what nodes report. Nothing is filled in that nobody publishes: no
 temperature, no links between GPUs, no device nodes. What only one machine can do is absent, and its refusal names the

@@ -1,4 +1,4 @@
-"""What is asked and answered where a running container is given a GPU or loses one; without the web framework."""
+"""Declares requests and answers of attaching a GPU and taking one away, without the web framework."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods' subresources on one machine, over its engine: output of each attempt, sessions, ports.
+"""Implements pods' subresources on one machine, over its engine: output of each attempt, sessions, ports.
 
 The kubelet labels every engine container with its pod, its container's name and the number of the attempt; a restart is
 a new engine container.

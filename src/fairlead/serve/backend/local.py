@@ -1,4 +1,4 @@
-"""The backend on one machine: live readings of its hardware, its engine's containers and images, its own kubelet."""
+"""Composes the backend on one machine: its hardware, its engine's containers and images, its own kubelet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ports to where containers run, cut by capability: one machine, or a cluster seen through its API server.
+"""Declares the ports to where containers run, by capability: one machine, or a cluster through its API server.
 
 Objects are read from the store wherever they are. Everything else that a handler needs is a field of `Backend`; what a
 backend cannot do is `Absent` there, and `require` refuses it with the reason and the next step. No handler asks which
@@ -102,7 +102,7 @@ class ImageBuilding(Protocol):
         ...
 
     async def remove_image(self, name: str) -> None:
-        """Remove a name; unknown names are no error."""
+        """Remove a name; unknown names are not errors."""
         ...
 
 

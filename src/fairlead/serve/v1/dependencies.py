@@ -1,4 +1,4 @@
-"""What handlers stand on: the store of objects and the backend where containers run, handed in by `cli`."""
+"""Declares what handlers are given: the store of objects and the backend where containers run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked and answered where simulated silicon is broken; without the web framework."""
+"""Declares requests and answers of breaking simulated silicon, without the web framework."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ async def _build(building: ImageBuilding, context: Path, name: str, file: Path |
 
 @litestar.delete("/v1/images", summary="Remove an image's name", responses=documented(400, 503), tags=["image"])
 async def remove_image(services: Dependencies, name: params.FromQuery[str]) -> None:
-    """Remove a name; one that is unknown is no error."""
+    """Remove a name; one that is unknown is not an error."""
     await require(services.backend.image_building).remove_image(name)
 
 

@@ -1,4 +1,4 @@
-"""What is asked of images; without the web framework."""
+"""Declares requests about images, without the web framework."""
 
 from __future__ import annotations
 

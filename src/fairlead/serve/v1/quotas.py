@@ -1,4 +1,4 @@
-"""Routes of quotas: how much the pods of a namespace may ask for together. Kubernetes' `ResourceQuota`, as it is there.
+"""Routes of quotas: Kubernetes' `ResourceQuota`, by namespace.
 
 What is used is counted from the pods when asked; nothing is kept that could go stale.
 """

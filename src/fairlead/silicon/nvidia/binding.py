@@ -1,4 +1,4 @@
-"""The one door to NVML: a private copy of `nvidia-ml-py` over one library, and NVML's errors in our words.
+"""Loads NVML: a private copy of `nvidia-ml-py` over one library, with NVML's errors translated.
 
 `nvidia-ml-py` keeps the loaded library and its function pointers in module globals. Each `Binding` therefore executes
 the module anew under its own name: two libraries (a real and a simulated one, or two simulations) live side by side in

@@ -1,4 +1,4 @@
-"""Driver calls that may hang, kept away from everything else.
+"""Runs driver calls that may hang in threads, away from everything else.
 
 A driver call runs in a daemon thread of its lane (one lane a GPU, one for the library). A call that does not return in
 time leaves its thread behind and its lane occupied: further calls on that lane fail at once, until the old one comes

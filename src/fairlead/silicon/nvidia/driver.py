@@ -1,4 +1,4 @@
-"""NVIDIA's driver as files under a root: device nodes, majors, kernel modules, versions, and what is missing.
+"""Reads NVIDIA's driver from files: device nodes, majors, kernel modules, versions, and what is missing.
 
 Libraries come from `library`, tools and the rest from `userspace`. Nothing here asks the driver anything, so all of it
 works while the driver is broken, which is when a person needs it; every gap is said in one sentence with its remedy.

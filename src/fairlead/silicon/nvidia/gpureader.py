@@ -1,4 +1,4 @@
-"""One GPU read through NVML, from handle to value: identity, memory, MIG devices, NVLinks, health.
+"""Reads one GPU through NVML: identity, memory, MIG devices, NVLinks, health.
 
 Everything here blocks and runs in that GPU's lane. What the GPU or driver does not offer becomes None; what makes the
 GPU unusable (lost, no UUID) is raised as NVML's error and translated by the caller.

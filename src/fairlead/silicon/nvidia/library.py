@@ -1,4 +1,4 @@
-"""The driver's libraries on disk below a driver root; the rest of its user space is `userspace`'s.
+"""Finds the driver's libraries below a driver root; `userspace` finds the rest.
 
 Directories come from a fixed list, from the linker's cache and from whoever names more; a library belongs to the driver
 when its name ends in the driver's version, or when it is one of the few with versions of their own. Symbolic links are
@@ -80,7 +80,7 @@ def list_folders(base: Path, more: Iterable[Path] = ()) -> list[Path]:
 
 
 def _read_cache(base: Path) -> list[ldcache.Entry]:
-    """The cache's driver entries; a cache that cannot be read is no error, the fixed folders remain."""
+    """The cache's driver entries; a cache that cannot be read is not an error, the fixed folders remain."""
     try:
         data = (base / "etc/ld.so.cache").read_bytes()
         entries = ldcache.parse_ldcache(data)

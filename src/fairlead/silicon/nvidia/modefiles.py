@@ -1,4 +1,4 @@
-"""What each CDI mode besides the GPUs themselves finds on a machine: nodes, files, and which of them make one device.
+"""Finds what each CDI mode besides GPUs needs on a machine: nodes, files, and which of them make one device.
 
 A mode whose nodes belong together is a row of `NODES`; those that must be taken apart (IMEX channels, VFIO groups), or
 whose files come from elsewhere (Windows' driver store, Tegra's lists), are a function of their own. `FINDERS` has all
@@ -64,7 +64,7 @@ class Place:
 
 
 def scan(mode: str, place: Place) -> ModeFiles:
-    """Read what a mode finds; no devices is no error. Raises: ProtocolError: a Tegra list is malformed.
+    """Read what a mode finds; no devices is not an error. Raises: ProtocolError: a Tegra list is malformed.
 
     Args: mode: a key of `FINDERS`.
     """

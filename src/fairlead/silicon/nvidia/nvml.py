@@ -1,4 +1,4 @@
-"""NVIDIA GPUs through NVML.
+"""Implements the silicon port for NVIDIA GPUs, through NVML.
 
 One scan reads the library's own facts in one lane and every GPU in its own: a GPU that is lost or hangs becomes an
 `UnreadableGPU`, named from an earlier scan, and the others are read as ever. The library is opened when it is there and

@@ -1,4 +1,4 @@
-"""Links between GPUs, one value a pair: NVLink and NVSwitch from the readings, else the PCIe level.
+"""Builds links between GPUs, one value a pair: NVLink and NVSwitch from the readings, else the PCIe level.
 
 NVLinks are read with every scan, because links fail; PCIe levels do not change while a machine runs and are kept. A
 pair whose level the driver does not tell is placed by the kernel's device tree, so no pair is ever missing.

@@ -1,4 +1,4 @@
-"""What the driver's user space has besides libraries: tools, firmware, configuration, sockets, modules of the X server.
+"""Finds the driver's user space besides libraries: tools, firmware, configuration, sockets, X modules.
 
 Every place is a row of a table below a driver root; what is not there is left out. Configuration is looked for below
 `/etc` and `/usr/share`, the system's own data folders, and wherever else the caller says.

@@ -1,4 +1,4 @@
-"""The thread that waits for driver events.
+"""Waits for driver events in a thread.
 
 It registers every GPU that answers with one event set, waits, and hands what comes to the feed. A wait that fails makes
 it start over with a new set, without the GPUs that are lost, after a pause that doubles: an error that comes back at
@@ -94,7 +94,7 @@ class Watcher:
             self._stop.wait(pauses.next())
 
     def _complain(self, error: errors.FairleadError) -> None:
-        """Log an error once, not at every retry; a lost GPU is no error of the event source, LOST says it."""
+        """Log an error once, not at every retry; a lost GPU is not an error of the event source, LOST says it."""
         is_news = error.message != self._complaint and error.context.get("code") != _GPU_IS_LOST
         if is_news and not self._stop.is_set():
             self._complaint = error.message

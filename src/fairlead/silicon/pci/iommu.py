@@ -1,4 +1,4 @@
-"""IOMMU groups as sysfs shows them, under an injectable root: who is in one, and who keeps it from being passed on.
+"""Reads IOMMU groups from sysfs: who is in one, and who keeps it from being passed on.
 
 The group, not the function, is what the hardware can isolate. So VFIO hands a container or a virtual machine a whole
 group, and only while it is *viable*: every function in it is bound to a VFIO driver, to nothing, or to a driver that

@@ -1,4 +1,4 @@
-"""PCI devices as sysfs shows them, under an injectable root: addresses, attributes, and how near two devices are."""
+"""Reads PCI devices from sysfs: addresses, attributes, and how near two devices are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Silicon that is read from sysfs alone: the port over a vendor's two scan functions, run in threads."""
+"""Implements the silicon port over a vendor's two scan functions, run in threads."""
 
 from __future__ import annotations
 

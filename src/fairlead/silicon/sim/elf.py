@@ -1,4 +1,4 @@
-"""The smallest shared library that linkers accept: a name, no symbols.
+"""Emits the smallest shared library that linkers accept: a name, no symbols.
 
 The simulated driver root is filled with these, so that `ldconfig` links them by their soname and a program that opens
 one by name gets a library, if one in which nothing is found.

@@ -1,4 +1,4 @@
-"""Faults of simulated silicon by name: what `fairlead simulate fault` can break, and how each is undone."""
+"""Lists the faults of simulated silicon: what `fairlead simulate fault` can break, and how each is undone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of one simulated machine: its GPUs' readings, instances and faults, and the events waiting to be fetched.
+"""Holds the state of one simulated machine: its GPUs' readings, instances, faults and pending events.
 
 Everything below the simulated NVML and the simulated device tree reads and changes this state under one lock; a
 condition wakes those who wait for events or hang in a slow call. What must outlast the process (MIG layouts, lost GPUs)

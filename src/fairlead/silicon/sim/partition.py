@@ -1,4 +1,4 @@
-"""One GPU cut into instances, by the rules of the real silicon: what may stand where, and what still fits.
+"""Partitions one GPU by the rules of the real silicon: what may stand where, and what still fits.
 
 Memory is a row of slices. A GPU instance of a profile may begin only at that profile's starts and occupies `size`
 slices; no two overlap, no profile exceeds its limit, and the media engines go to one instance. Compute instances

@@ -1,4 +1,4 @@
-"""Profiles of simulated machines: data files in `profiles/`, or a file of the user's, read into frozen values.
+"""Reads profiles of simulated machines: data files in `profiles/`, or a file of the user's.
 
 A profile lists groups of like GPUs with their PCI addresses, NUMA node and links; what a GPU is comes from
 `profiles/parts.toml`. A user's file may carry its own `[parts]` and `[shapes]` of the same form. UUIDs and serials

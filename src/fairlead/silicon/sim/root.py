@@ -1,4 +1,4 @@
-"""The file tree a driver would leave on a machine, made for a simulated one under a folder of ours.
+"""Makes the file tree that a driver would leave on a simulated machine, under a folder of ours.
 
 Device nodes carry NVIDIA's own major where this host leaves it free, so that a container's device rules are the rules
 of a real machine and the kernel enforces them; no driver answers behind them. Majors that are dynamic on a real machine

@@ -1,4 +1,4 @@
-"""Simulated silicon: a machine made of a profile, its device tree in a folder, and the real NVML code over both.
+"""Composes simulated silicon: a machine of a profile, its device tree in a folder, and the real NVML code over both.
 
 Nothing here stands in for `NVMLSilicon`; the simulation begins below it, at the C functions and the files.
 """

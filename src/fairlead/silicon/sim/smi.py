@@ -1,4 +1,4 @@
-"""The stand-in `nvidia-smi` of a simulated machine: the script in `nvidia-smi.sh` with the machine's GPUs written in.
+"""Writes the stand-in `nvidia-smi` of a simulated machine.
 
 The table travels inside the script because a container that is given some GPUs sees nothing else of this machine.
 """

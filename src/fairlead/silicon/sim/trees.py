@@ -1,4 +1,4 @@
-"""Fake sysfs trees of AMD and Intel machines, for tests and demonstrations of discovery.
+"""Makes fake sysfs trees of AMD and Intel machines, for tests and demonstrations of discovery.
 
 Only what discovery reads is written: PCI attributes, DRM and KFD entries. Device nodes are made where the process may.
 """

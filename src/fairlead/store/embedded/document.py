@@ -1,4 +1,4 @@
-"""Objects as JSON: how a writer that knows only part of an object changes that part and keeps the rest.
+"""Merges objects as JSON: a writer that knows part of an object changes that part and keeps the rest.
 
 A document is what `json.loads` returns. Writers hold typed subsets of it, so every update is a merge of three: what is
 stored (`old`), what the writer's type saw of it (`seen`) and what the writer wants (`new`). A field that was seen and

@@ -1,4 +1,4 @@
-"""What happened, in order, and who waits for more: the part of a watch that both embedded stores share.
+"""Keeps what happened, in order, and wakes those who wait: the watch that both embedded stores share.
 
 A `Feed` is the recent end of history in memory. Versions in it have no gaps, so a watcher's position is an index.
 Watchers that fell behind its beginning read older records from the store. All of it lives on one event loop; only

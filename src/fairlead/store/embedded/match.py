@@ -1,4 +1,4 @@
-"""From stored text to typed objects, and whether a selector takes them.
+"""Decodes stored text into typed objects, and decides whether a selector takes them.
 
 Fields are compared as text on the typed object, where defaults are filled in; a field that the type does not know is
 looked up in the document.

@@ -1,4 +1,4 @@
-"""Objects in memory: simulations, tests, and whatever need not survive the process.
+"""Keeps objects in memory, for simulations and tests.
 
 Documents are kept as text, as SQLite keeps them, so that nobody shares a mutable value with the store. Verbs run whole
 between two awaits of the event loop, which makes each of them a transaction.

@@ -1,4 +1,4 @@
-"""What each verb does to one object: Kubernetes' rules as pure functions from document to document.
+"""Defines what each verb does to one object: Kubernetes' rules as pure functions between documents.
 
 `None` as a result means: the object is removed. An unchanged result equals the stored document and is not written. Who
 else is affected (dependants, namespaces) is decided in `transaction`; names and labels are checked in `validation`.

@@ -1,9 +1,9 @@
-"""The verbs on a set of objects: one call is one step of history, dependants and namespaces included.
+"""Applies verbs to a set of objects: one call is one step of history, dependants and namespaces included.
 
 A `Transaction` runs `semantics` over `Rows`, which memory and SQLite provide; both keep what it wrote or nothing of it.
 Removing an object removes those that name it as their last owner, in the same step; removing a namespace marks it,
 removes what is in it and lets it go when it is empty. On a cluster the garbage collector and the namespace controller
-do this; an embedded home has neither, so its stores do it here.
+do this; a standalone service has neither, so its stores do it here.
 """
 
 from __future__ import annotations

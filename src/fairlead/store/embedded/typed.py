@@ -1,4 +1,4 @@
-"""The store port over any backend of documents: typed objects in, typed objects out, watches that miss nothing.
+"""Implements the store port over any backend of documents: typed objects, watches that miss nothing.
 
 A backend keeps documents and history (`memory`, `sqlite`); this module is the only place where types meet documents.
 """

@@ -1,4 +1,4 @@
-"""Which metadata may be stored: the rules of every Kubernetes object, with the wording its users know.
+"""Validates metadata by the rules of every Kubernetes object, in Kubernetes' wording.
 
 Specs are not looked at: what a kind allows is decided by the reader who acts on it.
 Source: apimachinery `pkg/util/validation` and `pkg/api/validation/objectmeta.go`.

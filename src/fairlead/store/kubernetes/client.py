@@ -1,4 +1,4 @@
-"""HTTP to one API server: a request comes back as bytes or as an error of the house, a stream as chunks of bytes.
+"""Sends HTTP requests to one API server: bytes or an error of ours come back, a stream as chunks.
 
 A request waits for its turn in the common rate, carries fresh credentials, and is sent again after failures that may
 pass, with growing, jittered waits, as long as its patience lasts: refused connections and `429` always (nothing

@@ -1,4 +1,4 @@
-"""Who we are to an API server, kept fresh: certificates, tokens in files, exec plugins, a pod's service account.
+"""Keeps our identity at an API server fresh: certificates, token files, exec plugins, service accounts.
 
 `find` decides which configuration is meant; it reads nothing of the process's surroundings that it is not given. A
 `Credentials` then answers two questions for the client: how to open a TLS connection, and which headers a request
@@ -57,7 +57,7 @@ def find(
         return from_files(present, env=env, context=context)
     if "KUBERNETES_SERVICE_HOST" in env and not listed:
         return in_cluster(env, root=root)
-    message = f"no kubeconfig at {' or '.join(map(str, listed or [usual]))}, and this is no pod"
+    message = f"no kubeconfig at {' or '.join(map(str, listed or [usual]))}, and this is not a pod"
     raise errors.Unavailable(message, reason="KubeconfigMissing", hint="name one with KUBECONFIG")
 
 

@@ -1,4 +1,4 @@
-"""Running the programs that print credentials.
+"""Runs the programs that print credentials.
 
 A plugin gets the process's environment with what the kubeconfig adds, no terminal, and a minute. What it writes to
 standard error is for people, so its last line goes into the message; standard output holds secrets and goes nowhere.

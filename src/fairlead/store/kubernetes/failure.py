@@ -1,4 +1,4 @@
-"""What an API server's refusals mean in the house, and which failures a later try may heal.
+"""Translates an API server's refusals, and says which failures a later try may heal.
 
 Only a body that is a `Status` is quoted: anything else may come from a proxy and hold what does not belong into a log.
 Source: Kubernetes API conventions, "HTTP status codes" and "Response status kind".

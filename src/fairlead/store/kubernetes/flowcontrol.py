@@ -1,4 +1,4 @@
-"""How fast we ask an API server: a rate for all requests together, and a gate while it fails.
+"""Limits how fast we ask an API server: one rate for all requests, and a circuit breaker while it fails.
 
 Both run on the event loop's clock, so a test with a virtual clock sees every wait without living through it.
 """

@@ -1,4 +1,4 @@
-"""Where objects are on an API server: paths, selectors and query strings.
+"""Builds the paths, selectors and query strings of an API server.
 
 Names come from callers and go into URLs, so each is one quoted segment, never a path of its own.
 Source: Kubernetes API reference, "resource URIs" and "field selectors"; apimachinery pkg/fields escaping.

@@ -1,4 +1,4 @@
-"""The store port over a Kubernetes API server.
+"""Implements the store port over a Kubernetes API server.
 
 Typed objects are subsets of what the server keeps, so `update` and `update_status` read the object, merge three ways as
 the embedded stores do (`store/embedded/document.py`) and replace it at the version that was read: nothing unseen is

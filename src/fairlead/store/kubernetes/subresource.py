@@ -1,4 +1,4 @@
-"""Pods' subresources through an API server: bind, evict, log, exec, attach, port-forward.
+"""Implements pods' subresources through an API server: bind, evict, log, exec, attach, port-forward.
 
 exec and attach ask for v5.channel.k8s.io and take v4, which older servers pass through from their kubelets;
 port-forward is v4's, which kubelets answer behind servers of any version. Nothing is sent twice: a connection that
@@ -22,7 +22,7 @@ from fairlead.store.subresource import LogOptions
 from fairlead.wire.kubernetes import api, core
 
 _SILENCE_S: Final = 365 * 86400.0
-"""A container that writes nothing is no broken connection."""
+"""A container that writes nothing is not a broken connection."""
 _REPORT_S: Final = 3.0
 """What a kubelet takes at most to report a container's end; it looks every second."""
 _ANY: Final = "*/*"

@@ -1,4 +1,4 @@
-"""Following one kind of object: a stream that is cut goes on where it ended, and nothing is missed or shown twice.
+"""Watches one kind of object: a stream that is cut resumes where it ended, nothing missed or shown twice.
 
 A watch remembers the version of the last event or bookmark it saw. Servers end every watch after some minutes, restart,
 or are cut off: the next connection starts at that version, after a wait that grows while nothing comes. Two things

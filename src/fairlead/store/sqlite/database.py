@@ -1,4 +1,4 @@
-"""The state file: made whole, looked at before it is trusted, and left alone when it cannot be.
+"""Opens the state file: made whole, checked before it is trusted, and left alone when it cannot be.
 
 A new file is built under another name and linked into place, so that an empty file at the final name is always damage
 and never a beginning. An existing file is opened read-only first; only one of a schema we know that passes SQLite's

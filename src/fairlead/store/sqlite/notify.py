@@ -1,4 +1,4 @@
-"""Hearing that a file's other users committed, without asking again and again.
+"""Wakes watchers when another process commits to the SQLite file, by inotify instead of polling.
 
 Whoever commits touches the database's timestamps afterwards (`notify`); everybody who watches hears it through inotify.
 The log's own writes would come too early: SQLite shows a commit only after it has flushed the log. A writer that is

@@ -1,4 +1,4 @@
-"""Objects in one SQLite file: the state of a machine, durable at every step and shared by several processes.
+"""Keeps objects in one SQLite file: durable at every step and shared by several processes.
 
 One thread writes: verbs that arrive while it flushes share the next transaction and its flush, each behind a savepoint
 of its own, so that one refusal takes nothing else with it. Transactions begin IMMEDIATE, which makes SQLite's lock the

@@ -1,4 +1,4 @@
-"""What a generated spec was made from: boot, driver and GPUs, so that a reader can tell that it is of another time.
+"""Stamps a generated spec with what it was made from: boot, driver and GPUs, so that a stale one is recognised.
 
 The GPUs are there for NVIDIA_REQUIRE_*: who starts a container holds its image to the very GPUs that the spec brings,
 without asking the driver. CDI has annotations for all this, at the price of version 0.6.0, which the oldest engines

@@ -1,4 +1,4 @@
-"""The kubelet device plugin API as calls: method paths, server handlers and client stubs around the generated messages.
+"""Defines the device plugin API's calls: method paths, server handlers and client stubs around the messages.
 
 Both sides live here, so that the plugin and the embedded kubelet cannot drift apart. A servicer is a plain object with
 one coroutine a method, messages in and out; it raises `FairleadError` and the handler answers with the gRPC status of
@@ -240,7 +240,7 @@ class DevicePluginStub:
 def method(
     channel: grpc.aio.Channel, service: str, name: str
 ) -> grpc.aio.UnaryUnaryMultiCallable[message.Message, bytes]:
-    """Return a call for `answer`, which reads the bytes itself: grpc.aio makes None of those that are no message."""
+    """Return a call for `answer`, which reads the bytes itself: grpc.aio makes None of those that are not messages."""
     return channel.unary_unary(f"/{service}/{name}", _encode)
 
 

@@ -1,4 +1,4 @@
-"""The container runtime interface's `Version` call: which engine serves a kubelet, and which release of it.
+"""Calls the container runtime interface's `Version`: which engine serves a kubelet, and which release.
 
 Conventions are those of `wire.kubelet.deviceplugin`; nothing else of the interface is spoken here.
 Source: k8s.io/cri-api pkg/apis/runtime/v1 api.proto; kubelet kuberuntime_manager.go, ContainerRuntimeVersion.

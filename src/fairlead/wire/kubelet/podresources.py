@@ -1,4 +1,4 @@
-"""The kubelet's PodResources API as calls: which container holds which devices, asked of whoever keeps the books.
+"""Defines the PodResources API's calls: which container holds which devices.
 
 Server handlers and client stub stand side by side, as in `wire.deviceplugin`, whose conventions hold here too: plain
 servicer objects, statuses and errors of the table in both directions. Devices of ordinary init containers are not in a

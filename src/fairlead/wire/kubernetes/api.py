@@ -1,4 +1,4 @@
-"""What an API server says around objects: lists, watch events, refusals; and the bodies of verbs that carry no object.
+"""Declares what an API server says around objects: lists, watch events, refusals, and bodies without an object.
 
 Typed subsets like every struct of this room. Lists and watch events hold their objects by kind, so they are made for a
 kind by `page_decoder` and `object_decoder`, once each.

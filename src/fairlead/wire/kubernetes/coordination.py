@@ -1,4 +1,4 @@
-"""Leases: who does a thing that only one may do, and until when.
+"""Declares Leases: who does a thing that only one may do, and until when.
 
 Source: k8s.io/api/coordination/v1 types.go.
 """

@@ -1,4 +1,4 @@
-"""Pods, nodes, events and their parts: typed subsets of core/v1, only the fields that are read or written here.
+"""Declares pods, nodes, events and their parts: the fields of core/v1 that are read or written here.
 
 Source: k8s.io/api/core/v1 types.go.
 """

@@ -1,4 +1,4 @@
-"""A wish to give a running container a device, or to take one: an annotation of its pod, one at a time.
+"""Declares requests to give a running container a device, or to take one.
 
 The API writes it, the pod's kubelet carries it out, says how it went as a step that names the change's id, and removes
 it. A kubelet that knows nothing of it leaves it where it is.

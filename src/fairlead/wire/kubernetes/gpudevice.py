@@ -1,4 +1,4 @@
-"""`GPUDevice`: one physical GPU as an object, so that `kubectl get gpu` shows a cluster's GPUs.
+"""Declares `GPUDevice`: one physical GPU as an object, so that `kubectl get gpu` shows a cluster's GPUs.
 
 Each part has one writer. The node's agent writes `spec` and the health in `status` (`node.publish`) and the holders
 (`node.attribution`); whoever writes a part of the status reads the object, changes its own fields and writes it back at

@@ -1,4 +1,4 @@
-"""Kubeconfig files: which clusters there are, who we are there, which pair is meant; and what exec plugins say.
+"""Parses kubeconfig files: clusters, users, the chosen context; and what exec plugins print.
 
 Several files make one configuration: the first that names something wins, and relative paths are relative to the file
 that holds them. What is not understood is refused rather than skipped where skipping would weaken the connection
@@ -255,7 +255,7 @@ def exec_info(plugin: Exec, cluster: Cluster) -> str:
 
 
 def parse_exec(data: bytes, plugin: Exec) -> ExecStatus:
-    """Read what a plugin printed. Raises: ProtocolError: it is no credential of the version asked for."""
+    """Read what a plugin printed. Raises: ProtocolError: it is not a credential of the version asked for."""
     try:
         answer = msgspec.json.decode(data, type=_ExecCredential)
     except msgspec.MsgspecError as error:

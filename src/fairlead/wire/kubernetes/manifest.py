@@ -1,4 +1,4 @@
-"""Manifests as people write them, YAML (several documents) or JSON, read into typed objects of the kinds known here.
+"""Parses manifests as people write them, YAML (several documents) or JSON, into typed objects.
 
 The text comes from tenants: depth and size are bounded before anything is built, aliases are counted as often as they
 are used, keys may not repeat. Errors name the field by its path, as in

@@ -1,4 +1,4 @@
-"""What every Kubernetes object carries, and the table of kinds.
+"""Declares what every Kubernetes object carries, and the table of kinds.
 
 Typed subsets: structs hold the fields we read; unknown fields in input are skipped (tolerant reader). All values are
 frozen; `msgspec.structs.replace` makes changed copies. Times are RFC 3339 strings, as on the wire.

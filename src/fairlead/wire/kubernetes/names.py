@@ -1,4 +1,4 @@
-"""Names of labels and annotations that more than one room reads: written down once.
+"""Lists the names of labels and annotations that more than one room reads.
 
 The `io.kubernetes.*` labels are those that a real kubelet puts on the containers it has a runtime create; tools that
 read them work on ours as well. The others are ours.

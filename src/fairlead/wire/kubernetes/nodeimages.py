@@ -1,4 +1,4 @@
-"""The images that nodes report: a subset of Node of its own, so that whoever lists nodes does not decode them.
+"""Declares the images that nodes report: a subset of Node, so that listing nodes does not decode them.
 
 Source: k8s.io/api/core/v1 types.go, NodeStatus.images.
 """

@@ -1,4 +1,4 @@
-"""Kubernetes quantities (`500m`, `1Gi`, `2`, `1e3`) as exact numbers, and back in canonical form.
+"""Parses Kubernetes quantities (`500m`, `1Gi`, `2`, `1e3`) into exact numbers, and emits the canonical form.
 
 Numbers never pass through floating point. As in Kubernetes, values finer than a billionth are rounded away from zero
 to one, and values beyond 2^63-1 are capped.

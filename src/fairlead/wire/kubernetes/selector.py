@@ -1,4 +1,4 @@
-"""Which labels a selector takes, and which taints a pod bears: Kubernetes' rules as pure functions.
+"""Evaluates label selectors, and taints against tolerations: Kubernetes' rules as pure functions.
 
 Source: apimachinery pkg/labels/selector.go (grammar, operators); component-helpers scheduling/corev1/nodeaffinity
 (`Gt`, `Lt`, terms); core/v1 toleration.go (`ToleratesTaint`).

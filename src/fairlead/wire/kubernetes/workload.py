@@ -1,4 +1,4 @@
-"""What runs Fairlead on a cluster and what it relies on there: workloads, definitions, runtime classes. Typed subsets.
+"""Declares the workloads that run Fairlead on a cluster, and the kinds it relies on there.
 
 Source: k8s.io/api/apps/v1, node/v1 types.go; apiextensions-apiserver pkg/apis/apiextensions/v1 types.go.
 """

@@ -1,4 +1,4 @@
-"""BPF instructions, and what a device program answers to one question: a small interpreter, no kernel needed.
+"""Interprets BPF device programs: what one answers to one question, without a kernel.
 
 A `BPF_CGROUP_DEVICE` program is asked "may this type of node, of this major and minor, be read, written, made?" and
 says 0 or 1. Those that runc, crun, systemd and others attach load the three fields, compare them with constants and

@@ -1,4 +1,4 @@
-"""Device programs of cgroup v2: decoded into rules, and written from rules.
+"""Decodes device programs of cgroup v2 into rules, and encodes rules as programs.
 
 Decoding asks the program (`wire.bpf`) about every number it can tell apart (`wire.devicerule.derive`), so it works for
 whatever wrote it; how runc, crun and systemd lay theirs out does not matter. Writing gives one short block a rule, the

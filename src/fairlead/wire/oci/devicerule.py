@@ -1,4 +1,4 @@
-"""Device rules in the forms others have for them: cgroup v1's list, the OCI runtime spec, and anything that answers.
+"""Parses and emits device rules in others' forms: cgroup v1's list, the OCI runtime spec, and any oracle.
 
 `derive` turns whatever answers questions (a v1 list, a v2 program, several of them together) into `DeviceRules`: it
 asks about a number nobody would name, learns from the answer's way which constants were compared with, and asks about
@@ -35,7 +35,7 @@ def parse_line(text: str) -> tuple[DeviceRule, ...]:
     """Return one line of cgroup v1's `devices.list`; `a` gives a rule for each kind. Raises: ProtocolError."""
     found = _LINE.fullmatch(text.strip())
     if found is None:
-        message = f'"{text}" is no line of a device cgroup'
+        message = f'"{text}" is not a line of a device cgroup'
         raise errors.ProtocolError(message, reason="DeviceRuleInvalid", hint="for example c 195:0 rw")
     kinds: tuple[Kind, ...] = devicerule.KINDS if found[1] == "a" else ("c",) if found[1] == "c" else ("b",)
     major, minor = (None if part == "*" else int(part) for part in (found[2], found[3]))

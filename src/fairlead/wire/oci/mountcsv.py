@@ -1,4 +1,4 @@
-"""The lists by which Tegra systems say what a container needs: lines of `dev|lib|sym|dir, path`. Parse, nothing else.
+"""Parses the lists by which Tegra systems say what a container needs: lines of `dev|lib|sym|dir, path`.
 
 A line that is empty or starts with `#` says nothing. What is there of it on a machine is for `silicon.modefiles`.
 Source: NVIDIA container toolkit documentation, "CSV mode" (`host-files-for-container.d`).

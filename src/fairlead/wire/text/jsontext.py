@@ -1,4 +1,4 @@
-"""JSON files that people edit: one member set or taken away, and every other character left as it is.
+"""Edits JSON files that people keep: one member set or taken away, every other character left as it is.
 
 `json` reads and writes whole documents; here a small scanner finds where a member stands in the text, so that the
 layout of somebody's `daemon.json` survives. New members are laid out as their neighbours are.
@@ -82,7 +82,7 @@ def find(document: Mapping[str, Any], path: Sequence[str]) -> Any:
 def put(data: bytes, path: Sequence[str], value: Any) -> bytes:
     """Set the member at a path of keys; objects on the way that are not there are made.
 
-    Raises: ProtocolError (`FileMalformed`): something on the way is there and is no object.
+    Raises: ProtocolError (`FileMalformed`): something on the way is there and is not an object.
     """
     text = data.decode()
     if not text.strip():
@@ -97,7 +97,7 @@ def _put(text: str, at: int, path: Sequence[str], value: Any, *, unit: str, dept
     if found is not None and rest:
         if text[found.value] != "{":
             line = text.count("\n", 0, found.value) + 1
-            raise errors.ProtocolError(f'line {line}: "{key}" is no object', reason="FileMalformed")
+            raise errors.ProtocolError(f'line {line}: "{key}" is not an object', reason="FileMalformed")
         return _put(text, found.value, rest, value, unit=unit, depth=depth + 1)
     for name in reversed(rest):
         value = {name: value}

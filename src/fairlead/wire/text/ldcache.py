@@ -1,4 +1,4 @@
-"""The dynamic linker's cache (`/etc/ld.so.cache`) as entries: parse and emit, nothing else.
+"""Parses and emits the dynamic linker's cache (`/etc/ld.so.cache`).
 
 glibc writes its own format, `glibc-ld.so.cache1.1`; older releases put a `ld.so-1.7.0` table in front of it for the
 linker of libc5. Strings lie behind the tables and are found by offsets from the start of the newer header. Which

@@ -39,7 +39,7 @@ def _settings(**flags: object) -> settings.Settings:
 def test_without_any_cluster_the_next_step_is_named(verb: str, tmp_path: Path) -> None:
     answer = fairlead(verb, env={"HOME": str(tmp_path)})
     assert answer.exit_code == 6
-    assert f"no kubeconfig at {tmp_path}/.kube/config, and this is no pod" in answer.stderr
+    assert f"no kubeconfig at {tmp_path}/.kube/config, and this is not a pod" in answer.stderr
     assert "--cluster-kubeconfig" in answer.stderr
 
 
@@ -85,4 +85,4 @@ async def test_probes_and_figures_are_served_while_the_block_runs() -> None:
 
 def test_an_address_that_is_none_is_refused_before_anything_runs(kubeconfig: Path) -> None:
     answer = fairlead("scheduler", f"--cluster-kubeconfig={kubeconfig}", "--cluster-monitor=nowhere", env={})
-    assert (answer.exit_code, '"nowhere" is no address' in answer.stderr) == (2, True)
+    assert (answer.exit_code, '"nowhere" is not an address' in answer.stderr) == (2, True)

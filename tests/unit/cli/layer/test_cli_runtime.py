@@ -100,7 +100,7 @@ def test_containerd_1_6_is_refused_with_both_ways_out(home: Home) -> None:
 
 
 def test_a_release_must_be_one(home: Home) -> None:
-    with pytest.raises(errors.Invalid, match='"new" is no release of containerd'):
+    with pytest.raises(errors.Invalid, match='"new" is not a release of containerd'):
         home.run("configure", "--engine-version", "new")
 
 

@@ -264,7 +264,7 @@ def test_a_kernel_that_refuses_is_named(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_no_cgroup_is_not_found(tmp_path: Path) -> None:
-    with pytest.raises(errors.NotFound, match="is no cgroup"):
+    with pytest.raises(errors.NotFound, match="is not a cgroup"):
         devicecgroup.at(tmp_path, Path("/"))
 
 

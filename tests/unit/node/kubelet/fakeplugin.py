@@ -18,7 +18,7 @@ RESOURCE = "example.com/gpu"
 
 
 class _Garbled:
-    """Bytes that are no message, where one is expected."""
+    """Bytes that are not messages, where one is expected."""
 
     def SerializeToString(self) -> bytes:  # noqa: N802  protobuf's
         return b"\xff"
@@ -45,7 +45,7 @@ class Plugin:
         self.lists = True
         """False: registered, but its list is never sent."""
         self.garbles: frozenset[str] = frozenset()
-        """Calls whose answers are no message: ListAndWatch, Allocate."""
+        """Calls whose answers are not messages: ListAndWatch, Allocate."""
         self.hangs: frozenset[str] = frozenset()
         """Calls that are never answered: GetDevicePluginOptions, GetPreferredAllocation, Allocate, PreStartContainer,
         ListAndWatch."""

@@ -208,7 +208,7 @@ def test_kubelets_before_1_20_kept_one_list() -> None:
     [None, [], {"Data": {"PodDeviceEntries": {}}}, {"Data": {"PodDeviceEntries": [3]}}, {"Data": None}, {}],
 )
 def test_what_is_no_checkpoint_is_refused(document: object) -> None:
-    with pytest.raises(ValueError, match=r"has an entry without a pod|is no checkpoint"):
+    with pytest.raises(ValueError, match=r"has an entry without a pod|is not a checkpoint"):
         allocation.parse(document)
 
 

@@ -51,7 +51,7 @@ def test_setting_a_member_is_setting_it(
 ) -> None:
     data = json.dumps(document, **layout).encode()
     if not passes_objects(document, path):
-        with pytest.raises(errors.ProtocolError, match="is no object"):
+        with pytest.raises(errors.ProtocolError, match="is not an object"):
             jsontext.put(data, path, value)
         return
     after = jsontext.put(data, path, value)

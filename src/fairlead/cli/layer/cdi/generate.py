@@ -1,4 +1,4 @@
-"""`fairlead cdi generate` and `cdi watch`: this machine's specs, once or for as long as it runs.
+"""`fairlead cdi generate` and `cdi watch`: write this machine's specs, once or continuously.
 
 Both take the same options and look with the same `node.cdisource`; `watch` keeps one file a kind in a folder, as the
 agent does, and is for machines without it. Options named as NVIDIA's toolkit names them mean what they mean there.
@@ -334,7 +334,7 @@ def _targets(target: Path, specs: Sequence[spec_types.Spec], form: str | None) -
         message = f"{target} can hold one spec, there are {len(specs)} ({kinds})"
         raise errors.Invalid(message, reason="OutputAmbiguous", hint="name a folder, or choose with --mode")
     if target.suffix not in directory.SUFFIXES:
-        message = f'"{target.name}" is no name for a spec file: engines read {" and ".join(directory.SUFFIXES)} only'
+        message = f'"{target.name}" is not a name for a spec file: engines read {" and ".join(directory.SUFFIXES)} only'
         raise errors.Invalid(message, reason="OutputInvalid")
     return [(target, specs[0])]
 

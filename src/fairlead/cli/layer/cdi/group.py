@@ -1,4 +1,4 @@
-"""`fairlead cdi …`: one layer by itself, no service needed.
+"""`fairlead cdi …`: groups the verbs that work on CDI specs without any service.
 
 The verbs that read specs are in `read`, those that make them in `generate`. Each module is imported when a verb of it
 is called: who makes specs pays for no reader, who reads them for no hardware.

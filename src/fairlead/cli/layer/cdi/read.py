@@ -1,4 +1,4 @@
-"""The verbs of `fairlead cdi` that read: they list spec folders, judge, inject, compare.
+"""`fairlead cdi list|validate|lint|inject|explain|diff|prepare`: read spec folders.
 
 Every verb prints what it found and then raises where something is wrong, so that a script has both the facts and the
 exit code of the error table. Which folders are read is said with `--spec-dir`, in rising priority.

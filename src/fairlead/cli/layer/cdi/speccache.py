@@ -1,4 +1,4 @@
-"""What the runtime shim keeps between containers, renewed by whoever changes specs: conversions and the prepared file.
+"""Renews what the runtime shim keeps between containers: JSON copies of YAML specs and the prepared file.
 
 The shim reads JSON alone and starts fastest with specs that were taken apart beforehand (`inject.prepare`). Both are
 made here, where a YAML reader is at hand. A machine without the shim has nothing to renew.

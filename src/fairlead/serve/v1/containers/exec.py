@@ -1,4 +1,4 @@
-"""One more process in a running container, over a WebSocket.
+"""Routes of exec: one more process in a running container, over a WebSocket.
 
 Frames from the asker: binary is standard input; text is one of `{"resize": {"rows": R, "columns": C}}` and
 `{"eof": true}`. Frames to the asker: binary is output; the last one is text, `{"exit_code": N}` or `{"problem": …}`.

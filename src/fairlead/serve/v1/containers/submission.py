@@ -1,4 +1,4 @@
-"""What a tenant sends to have a container run, and the pod it becomes.
+"""Declares what a tenant sends to run a container, and builds its pod.
 
 Pure: a request in, a pod out. Values that Kubernetes judges (numbers of GPUs, quantities, names) are passed on as they
 came, so that `plan.admission` refuses them in Kubernetes' own words.
@@ -140,7 +140,7 @@ def _base_name(image: str) -> str:
 
 
 def _limits(request: ContainerRequest, resource: str) -> Iterator[tuple[str, Quantity]]:
-    # 0 is no request at all, but "0.0", "two" and -1 go on to admission, which names the rule they break.
+    # 0 is not a request at all, but "0.0", "two" and -1 go on to admission, which names the rule they break.
     if request.gpus != 0:
         yield resource, request.gpus
     yield from request.resources.items()

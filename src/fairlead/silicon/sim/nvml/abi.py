@@ -1,4 +1,4 @@
-"""The C calling convention as nvidia-ml-py uses it: arguments in, results through pointers, an NVML code back.
+"""Implements nvidia-ml-py's calling convention: arguments in, results through pointers, an NVML code back.
 
 `nvidia-ml-py` passes `byref(x)`, `pointer(x)`, buffers, ctypes integers and opaque handles, as it would to the C
 library. Handles are numbers that name what they stand for, so a stale one is noticed and none has to be kept.

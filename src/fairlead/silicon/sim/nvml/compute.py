@@ -1,4 +1,4 @@
-"""NVML's calls that divide a GPU instance into compute instances."""
+"""Simulates NVML's calls that divide a GPU instance into compute instances."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NVML's calls about one GPU or MIG device: who it is, and its readings."""
+"""Simulates NVML's calls about one GPU or MIG device: identity and readings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NVML's event sets: what a caller listens for, and the wait that hands it out."""
+"""Simulates NVML's event sets: what a caller listens for, and the wait that delivers it."""
 
 from __future__ import annotations
 

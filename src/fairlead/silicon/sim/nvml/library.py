@@ -1,4 +1,4 @@
-"""The simulated libnvidia-ml: what `nvidia-ml-py` takes for the loaded C library.
+"""Simulates libnvidia-ml: what `nvidia-ml-py` takes for the loaded C library.
 
 `nvidia-ml-py` asks it for functions by C name. They are the functions of this package's modules, bound to one machine;
 a name that is not there raises AttributeError, which `nvidia-ml-py` reports as FUNCTION_NOT_FOUND, as an older driver

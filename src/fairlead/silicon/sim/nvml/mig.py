@@ -1,4 +1,4 @@
-"""NVML's calls that partition a GPU: mode, GPU instances, and the devices programs see.
+"""Simulates NVML's calls that partition a GPU: mode, GPU instances, and the devices programs see.
 
 Rules of placement live in `sim.partition`; compute instances have their own module.
 """

@@ -1,4 +1,4 @@
-"""From handles to simulated state: which GPU, MIG device or instance a call is about, and whether that one answers.
+"""Resolves handles to simulated state: which GPU, MIG device or instance a call is about, and whether it answers.
 
 A lost GPU answers GPU_IS_LOST to every call about it, a slow one after its time; a handle of an instance that was
 destroyed names nothing any more. Functions of this package take the machine first, then the C arguments.

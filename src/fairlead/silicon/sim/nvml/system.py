@@ -1,4 +1,4 @@
-"""NVML's calls about the library and the driver."""
+"""Simulates NVML's calls about the library and the driver."""
 
 from __future__ import annotations
 

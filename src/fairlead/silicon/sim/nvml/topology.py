@@ -1,4 +1,4 @@
-"""NVML's calls about how GPUs reach each other: NVLinks, NVSwitches and the PCIe tree."""
+"""Simulates NVML's calls about how GPUs reach each other: NVLinks, NVSwitches and the PCIe tree."""
 
 from __future__ import annotations
 
