@@ -1,16 +1,18 @@
-"""Attaches devices to running containers and detaches them on request, which no real kubelet does.
+"""Attaches devices to running containers and detaches them as `DeviceChange` objects ask, which no real kubelet does.
 
 The device plugin API knows no such thing, so this is the embedded kubelet's alone. Only its own device manager decides
 what is free, and its books are written before the kernel is told of a device that comes, and after it has let go of one
-that goes: a kill between the two leaves the device held, never in two hands, and the wish, still there, is carried out
-again. A device given this way stays the container's through restarts; one that was taken does not come back with them.
+that goes: a kill between the two leaves the device held, never in two hands, and the request, still without an answer,
+is carried out again. A device given this way stays the container's through restarts; one that was taken does not come
+back with them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -28,10 +30,11 @@ from fairlead.node.kubelet.runtime import grants_of
 from fairlead.node.trace import steps
 from fairlead.plan.audit import GrantedNode
 from fairlead.plan.pod import podstate
-from fairlead.store import retry
-from fairlead.store.port import Store
+from fairlead.store import reflector, retry
+from fairlead.store.port import EVERYTHING, Change, ChangeKind, Store
 from fairlead.wire.kubelet import deviceplugin
 from fairlead.wire.kubernetes import core, devicechange, names
+from fairlead.wire.kubernetes.devicechange import DeviceChange, DeviceChangeSpec, DeviceChangeStatus
 from fairlead_cdi import directory
 
 Outcome = attach.Outcome
@@ -57,7 +60,7 @@ class Hands(Protocol):
 
 
 class Attachments:
-    """Carries out the wishes of one node's pods; called by the pod's own worker, one at a time."""
+    """Carries out the requests of one node's pods; called by the pod's own worker, one at a time."""
 
     def __init__(
         self, store: Store, devices: DeviceManager, *, cdi_folder: Path, keep: Keep, hands: Hands = attach
@@ -67,46 +70,107 @@ class Attachments:
         self._devices = devices
         self._folders = tuple(dict.fromkeys((*directory.DEFAULT_DIRECTORIES, str(cdi_folder))))
         self._keep = keep
-        # The last wish carried out, by pod: the same one may be seen once more before its removal is.
-        self._done: dict[str, str] = {}
+        # By uid of the pod: the request that waits, and the last one carried out, with its answer.
+        self._asked: dict[str, DeviceChange] = {}
+        self._answered: dict[str, DeviceChange] = {}
+
+    async def follow(self, wake: Callable[[str], None]) -> None:
+        """Learn of requests until cancelled; `wake` gets the uid of each pod that has one."""
+
+        def listed(items: tuple[DeviceChange, ...]) -> None:
+            self._asked.clear()
+            for item in items:
+                self._learn(item, wake)
+
+        def changed(change: Change[DeviceChange]) -> None:
+            if change.kind is ChangeKind.DELETED:
+                self._drop(change.object)
+            else:
+                self._learn(change.object, wake)
+
+        await reflector.follow(self._store, DeviceChange, EVERYTHING, listed=listed, changed=changed)
+
+    def _learn(self, item: DeviceChange, wake: Callable[[str], None]) -> None:
+        if item.status.phase:
+            self._drop(item)
+        else:
+            self._asked[item.spec.pod_uid] = item
+            wake(item.spec.pod_uid)
+
+    def _drop(self, item: DeviceChange) -> None:
+        waiting = self._asked.get(item.spec.pod_uid)
+        if waiting is not None and waiting.metadata.uid == item.metadata.uid:
+            del self._asked[item.spec.pod_uid]
 
     def forget(self, uid: str) -> None:
         """Forget a pod that is gone."""
-        self._done.pop(uid, None)
+        self._asked.pop(uid, None)
+        self._answered.pop(uid, None)
 
-    async def carry_out(self, pod: core.Pod, states: Sequence[ContainerState]) -> core.Pod:
-        """Carry out the pod's wish, if it has one; returns the pod as it then is.
+    def wanted(self, uid: str) -> frozenset[str]:
+        """Return the resources of which a pod's request wants a device, or wants to be rid of one."""
+        return frozenset({self._asked[uid].spec.resource} if uid in self._asked else ())
 
-        What goes wrong becomes the step that answers the wish; only a store that is away is raised (`Unavailable`).
+    async def carry_out(
+        self,
+        pod: core.Pod,
+        states: Sequence[ContainerState],
+        *,
+        wait_for: Callable[[Set[str]], float | None] = lambda _: None,
+    ) -> float | None:
+        """Carry out the pod's request, if it has one, and answer it.
+
+        What goes wrong becomes the answer; only a store that is away is raised (`Unavailable`). Called again, it gives
+        the answer again without acting again.
+        Args:    wait_for: says of some resources how long to wait for a plugin that may be coming; None: not at all.
+        Returns: after how many seconds to call again, because it was waited; else None.
         """
-        text = pod.metadata.annotations.get(names.DEVICE_CHANGE)
-        if text is None:
-            return pod
-        try:
-            change = devicechange.parse(text)
-        except errors.ProtocolError as error:
-            telemetry.log.warning("device change not readable", pod=pod.metadata.name, error=error.message)
-            return await self._settle(pod)
-        if self._done.get(pod.metadata.uid) == change.id:
-            return await self._settle(pod)
+        asked = self._asked.get(pod.metadata.uid)
+        if asked is None:
+            return None
+        wait_s = wait_for(self.wanted(pod.metadata.uid))
+        if wait_s is not None:
+            return wait_s
+        answered = self._answered.get(pod.metadata.uid)
+        if answered is None or answered.metadata.uid != asked.metadata.uid:
+            answered = msgspec.structs.replace(asked, status=await self._act(pod, asked.spec, states))
+            self._answered[pod.metadata.uid] = answered
+        telemetry.crash_point("kubelet.before-settle")
+        await self._answer(answered)
+        self._drop(asked)
+        return None
+
+    async def _act(
+        self, pod: core.Pod, change: DeviceChangeSpec, states: Sequence[ContainerState]
+    ) -> DeviceChangeStatus:
+        """Change the devices and keep the step that says so; returns what it came to."""
         started = time.monotonic()
         try:
-            outcome = await self._change(pod, change, states)
-            step = steps.device_changed(change, outcome, at=time.time(), duration_s=time.monotonic() - started)
+            done = _told(await self._change(pod, change, states))
         except errors.FairleadError as error:
-            step = steps.device_change_refused(change, error, at=time.time())
-        await self._keep(pod, step)
-        self._done[pod.metadata.uid] = change.id
-        telemetry.crash_point("kubelet.before-settle")
-        return await self._settle(pod)
+            await self._keep(pod, steps.device_change_refused(change, error, at=time.time()))
+            return DeviceChangeStatus(phase="Refused", problem=devicechange.problem_of(error))
+        await self._keep(pod, steps.device_changed(change, done, at=time.time(), duration_s=time.monotonic() - started))
+        return DeviceChangeStatus(phase="Done", outcome=done)
 
-    async def _change(self, pod: core.Pod, change: devicechange.Change, states: Sequence[ContainerState]) -> Outcome:
+    async def _answer(self, answered: DeviceChange) -> None:
+        about = answered.metadata
+
+        def told(fresh: DeviceChange) -> DeviceChange | None:
+            is_same = fresh.metadata.uid == about.uid
+            return msgspec.structs.replace(fresh, status=answered.status) if is_same else None
+
+        # One that was taken back meanwhile has nobody who waits for the answer; the step says what was done.
+        with contextlib.suppress(errors.NotFound):
+            await retry.change_status(self._store, DeviceChange, about.name, told, namespace=about.namespace)
+
+    async def _change(self, pod: core.Pod, change: DeviceChangeSpec, states: Sequence[ContainerState]) -> Outcome:
         state = _running(change.container, states)
         if change.action == "attach":
             return await self._attach(pod, change, state)
         return await self._detach(pod, change, state)
 
-    async def _attach(self, pod: core.Pod, change: devicechange.Change, state: _Running) -> Outcome:
+    async def _attach(self, pod: core.Pod, change: DeviceChangeSpec, state: _Running) -> Outcome:
         who = (pod.metadata.uid, change.container, change.resource)
         before = await self._devices.answered(pod.metadata.uid, change.container)
         was_held = any(change.device in grant.device_ids for grant in before)
@@ -124,7 +188,7 @@ class Attachments:
                 await self._devices.take(*who, change.device)
             raise
 
-    async def _detach(self, pod: core.Pod, change: devicechange.Change, state: _Running) -> Outcome:
+    async def _detach(self, pod: core.Pod, change: DeviceChangeSpec, state: _Running) -> Outcome:
         # Every answer is needed: what the books cannot name, the kernel would not be told to take.
         held = await self._devices.answered(pod.metadata.uid, change.container)
         if not any(grant.resource == change.resource and change.device in grant.device_ids for grant in held):
@@ -150,21 +214,15 @@ class Attachments:
 
         return await asyncio.to_thread(read)
 
-    async def _settle(self, pod: core.Pod) -> core.Pod:
-        """Remove the wish; what is held now is said in the pod's status, by the worker's next report."""
 
-        def settled(fresh: core.Pod) -> core.Pod | None:
-            notes = {key: value for key, value in fresh.metadata.annotations.items() if key != names.DEVICE_CHANGE}
-            about = msgspec.structs.replace(fresh.metadata, annotations=notes)
-            is_same = fresh.metadata.uid == pod.metadata.uid
-            return msgspec.structs.replace(fresh, metadata=about) if is_same else None
-
-        about = pod.metadata
-        try:
-            written = await retry.change(self._store, core.Pod, about.name, settled, namespace=about.namespace)
-        except errors.NotFound:
-            return pod
-        return written if written.metadata.uid == about.uid else pod
+def _told(outcome: Outcome) -> devicechange.Outcome:
+    return devicechange.Outcome(
+        rules=outcome.rules,
+        nodes=tuple(devicechange.ChangedNode(path=path, done=what) for path, what in outcome.nodes),
+        opens=outcome.opens,
+        ended=tuple(devicechange.EndedProcess(pid=one.pid, name=one.name) for one in outcome.ended),
+        unread=outcome.unread,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -123,6 +123,7 @@ class Kubelet:
             tasks.create_task(self._follow_engine(), name="engine events")
             tasks.create_task(self._look(), name="engine look")
             tasks.create_task(self._follow_pods(), name="pods")
+            tasks.create_task(self._attachments.follow(self._change_asked), name="device changes")
             ready()
 
     async def _prepare(self) -> None:
@@ -173,6 +174,11 @@ class Kubelet:
         else:
             self._books.pods[pod.metadata.uid] = pod
         self._queue.add(pod.metadata.uid)
+
+    def _change_asked(self, uid: str) -> None:
+        # Every pod is looked at when it is first listed, so one that is not known yet needs no look now.
+        if uid in self._books.pods:
+            self._queue.add(uid)
 
     def _uids_in_engine(self) -> set[str]:
         return {uid for state in self._books.states.values() if (uid := state.labels.get(names.POD_UID))}
@@ -274,8 +280,7 @@ class Kubelet:
             return None
         states = self._of(uid)
         await self._record_ends(pod, states)
-        seen, pod = pod, await self._attachments.carry_out(pod, states)
-        self._take_over(seen, pod)
+        held_up_s = await self._attachments.carry_out(pod, states, wait_for=self._wait_for)
         plan = podsync.sync(
             pod,
             tuple(spec.seen(state) for state in states),
@@ -296,6 +301,8 @@ class Kubelet:
             await self._carry_out(pod, act)
         if plan.forget:
             await self._forget(pod)
+        if held_up_s is not None:
+            return held_up_s
         return None if plan.wake_at is None else max(0.05, plan.wake_at - time.time())
 
     def _of(self, uid: str) -> tuple[ContainerState, ...]:
@@ -325,7 +332,11 @@ class Kubelet:
         }
         grants = self._devices.held(pod.metadata.uid)
         held = {grant.resource for grant in grants if grant.response and not grant.must_pre_start}
-        missing = [name for name in wanted - held if not self._devices.is_registered(name)]
+        return self._wait_for(wanted - held)
+
+    def _wait_for(self, resources: Set[str]) -> float | None:
+        """Return a short wait where a plugin of these is not there and may yet be, else None."""
+        missing = [name for name in resources if not self._devices.is_registered(name)]
         since = max([self._started, *(self._devices.away_since(name) for name in missing)])
         return 0.1 if missing and time.monotonic() - since <= _PLUGIN_WAIT_S else None
 

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from fairlead import errors
 from fairlead.kernel import readback
 from fairlead.model.step import TraceStep
-from fairlead.node.isolation import attach, edits
+from fairlead.node.isolation import edits
 from fairlead.wire.kubernetes import devicechange
+from fairlead.wire.kubernetes.devicechange import DeviceChangeSpec
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 
 
@@ -131,10 +132,11 @@ def isolation_unread(container: str, why: str, *, at: float) -> TraceStep:
     )
 
 
-def device_changed(change: devicechange.Change, outcome: attach.Outcome, *, at: float, duration_s: float) -> TraceStep:
+def device_changed(
+    change: DeviceChangeSpec, outcome: devicechange.Outcome, *, at: float, duration_s: float
+) -> TraceStep:
     """Return that a running container was given a device, or that one was taken from it."""
-    ended = [{"pid": one.pid, "name": one.name} for one in outcome.ended]
-    told = f", {len(ended)} processes that had it open were ended" if ended else ""
+    told = f", {len(outcome.ended)} processes that had it open were ended" if outcome.ended else ""
     way = "given to" if change.action == "attach" else "taken from"
     return TraceStep(
         layer="kernel",
@@ -143,21 +145,20 @@ def device_changed(change: devicechange.Change, outcome: attach.Outcome, *, at: 
         at=at,
         duration_s=duration_s,
         facts={
-            "change": change.id,
             "container": change.container,
             "resource": change.resource,
             "device": change.device,
             "rules": list(outcome.rules),
-            "nodes": [{"path": path, "done": what} for path, what in outcome.nodes],
+            "nodes": [{"path": one.path, "done": one.done} for one in outcome.nodes],
             "opens": dict(outcome.opens),
-            "ended": ended,
+            "ended": [{"pid": one.pid, "name": one.name} for one in outcome.ended],
             "unread": list(outcome.unread),
         },
     )
 
 
-def device_change_refused(change: devicechange.Change, error: errors.FairleadError, *, at: float) -> TraceStep:
-    """Return that a wish to change a running container's devices was not carried out, and why."""
+def device_change_refused(change: DeviceChangeSpec, error: errors.FairleadError, *, at: float) -> TraceStep:
+    """Return that a request to change a running container's devices was not carried out, and why."""
     # No warning: the container is as well as it was, and `explain` must not give this as its reason.
     return TraceStep(
         layer="kernel",
@@ -165,10 +166,9 @@ def device_change_refused(change: devicechange.Change, error: errors.FairleadErr
         message=errors.sentence(error),
         at=at,
         facts={
-            "change": change.id,
             "container": change.container,
             "device": change.device,
-            "problem": devicechange.problem_of(error),
+            "cause": error.reason,
         },
     )
 

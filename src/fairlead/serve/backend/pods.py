@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
+from typing import TypeVar
 
 from fairlead import errors
 from fairlead.plan.pod import podstate
 from fairlead.serve.closing import closing
 from fairlead.store.port import Change, ChangeKind, Selector, Store
 from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes.meta import Object
+
+T = TypeVar("T", bound=Object)
 
 
 async def find_pod(store: Store, name: str, namespace: str) -> core.Pod:
@@ -20,13 +24,16 @@ async def find_pod(store: Store, name: str, namespace: str) -> core.Pod:
         raise not_found(name, namespace) from error
 
 
-async def follow_pod(store: Store, pod: core.Pod) -> AsyncIterator[Change[core.Pod]]:
-    """Yield the present pod and every later change of it, its removal last; a namesake's changes are not its own."""
-    about = pod.metadata
+async def follow(store: Store, item: T) -> AsyncIterator[Change[T]]:
+    """Yield the object as it is and every later change of it, its removal last; a namesake's are not its own.
+
+    Nothing where it is gone already.
+    """
+    about = item.metadata
     selector = Selector(namespace=about.namespace, fields={"metadata.name": about.name})
     while True:
         with contextlib.suppress(errors.Gone):
-            async with closing(_own_changes(store, selector, about.uid)) as changes:
+            async with closing(_own_changes(store, type(item), selector, about.uid)) as changes:
                 async for change in changes:
                     yield change
                     if change.kind is ChangeKind.DELETED:
@@ -34,13 +41,13 @@ async def follow_pod(store: Store, pod: core.Pod) -> AsyncIterator[Change[core.P
             return
 
 
-async def _own_changes(store: Store, selector: Selector, uid: str) -> AsyncIterator[Change[core.Pod]]:
-    listing = await store.list(core.Pod, selector)
+async def _own_changes(store: Store, kind: type[T], selector: Selector, uid: str) -> AsyncIterator[Change[T]]:
+    listing = await store.list(kind, selector)
     present = next((item for item in listing.items if item.metadata.uid == uid), None)
     if present is None:
         return
     yield Change(kind=ChangeKind.ADDED, object=present)
-    async with closing(store.watch(core.Pod, selector, since=listing.resource_version)) as changes:
+    async with closing(store.watch(kind, selector, since=listing.resource_version)) as changes:
         async for change in changes:
             if change.object.metadata.uid == uid:
                 yield change

@@ -116,7 +116,7 @@ class DeviceChanges(Protocol):
         """
         ...
 
-    async def carry_out(self, pod: core.Pod, change: devicechange.Change) -> DeviceChanged:
+    async def carry_out(self, pod: core.Pod, wanted: devicechange.DeviceChangeSpec) -> DeviceChanged:
         """Have the pod's kubelet carry out a change. Raises: Conflict; Unavailable (`KubeletCannot`); what it says."""
         ...
 

@@ -1,30 +1,37 @@
-"""Declares requests to give a running container a device, or to take one.
+"""Declares `DeviceChange`: a request to give a running container a device, or to take one, and its answer.
 
-The API writes it, the pod's kubelet carries it out, says how it went as a step that names the change's id, and removes
-it. A kubelet that knows nothing of it leaves it where it is.
+The API creates it, the kubelet of the pod's node carries it out and answers in its status, and the API removes it. It
+has its pod's name, so a pod has one at a time, and its pod for an owner, so it goes with the pod. Only the embedded
+kubelet acts on such requests; a real one knows nothing of them, so a cluster has no such CustomResourceDefinition.
 """
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from collections.abc import Mapping
+from typing import ClassVar, Final, Literal
 
 import msgspec
 
 from fairlead import errors
+from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes.meta import ObjectMeta, OwnerReference, Wire
 
 Action = Literal["attach", "detach"]
 PAST: Final[dict[Action, str]] = {"attach": "Attached", "detach": "Detached"}
 """Reason of the step that says it was carried out."""
 REFUSED: Final[dict[Action, str]] = {"attach": "AttachRefused", "detach": "DetachRefused"}
-"""Reason of the step that says it was not; facts: `problem` (`Problem`)."""
+"""Reason of the step that says it was not."""
+
+Phase = Literal["", "Done", "Refused"]
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One wish."""
+class DeviceChangeSpec(Wire, frozen=True):
+    """What is asked for."""
 
-    id: str
-    action: Action
+    pod_name: str
+    pod_uid: str = msgspec.field(name="podUID")
     container: str
+    action: Action
     resource: str
     device: str
     """Id of the device, as its plugin advertises it."""
@@ -32,7 +39,35 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """End processes that have it open."""
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
+class ChangedNode(Wire, frozen=True):
+    """One device node in the container."""
+
+    path: str
+    done: str
+    """`made`, `kept`, `replaced`, `removed` or `absent`."""
+
+
+class EndedProcess(Wire, frozen=True):
+    """A process that had the device open and was ended."""
+
+    pid: int
+    """On the host."""
+    name: str
+
+
+class Outcome(Wire, frozen=True):
+    """What was done, and what the kernel then said."""
+
+    rules: tuple[str, ...] = ()
+    """Device rules that were changed, in the kernel's words."""
+    nodes: tuple[ChangedNode, ...] = ()
+    opens: Mapping[str, str] = {}
+    """What `open()` says of each node, by path."""
+    ended: tuple[EndedProcess, ...] = ()
+    unread: tuple[str, ...] = ()
+
+
+class Problem(Wire, frozen=True):
     """Why it was not carried out, so that the same error can be raised again elsewhere."""
 
     kind: str
@@ -42,18 +77,37 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     hint: str | None = None
 
 
-def parse(text: str) -> Change:
-    """Read the annotation. Raises: ProtocolError: nobody of us wrote it."""
-    try:
-        return msgspec.json.decode(text, type=Change)
-    except msgspec.MsgspecError as error:
-        message = f"annotation of a device change is not readable: {error}"
-        raise errors.ProtocolError(message, reason="DeviceChangeInvalid") from error
+class DeviceChangeStatus(Wire, frozen=True):
+    """The kubelet's answer."""
+
+    phase: Phase = ""
+    """Empty: there is none yet."""
+    outcome: Outcome | None = None
+    """Of a change that was carried out."""
+    problem: Problem | None = None
+    """Of one that was refused."""
 
 
-def emit(change: Change) -> str:
-    """Write the annotation."""
-    return msgspec.json.encode(change).decode()
+class DeviceChange(Wire, frozen=True, kw_only=True):
+    """One request."""
+
+    API_VERSION: ClassVar[str] = "fairlead.dev/v1alpha1"
+    KIND: ClassVar[str] = "DeviceChange"
+    PLURAL: ClassVar[str] = "devicechanges"
+    NAMESPACED: ClassVar[bool] = True
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: DeviceChangeSpec
+    status: DeviceChangeStatus = DeviceChangeStatus()
+
+
+def request(pod: core.Pod, spec: DeviceChangeSpec) -> DeviceChange:
+    """Return the object that asks a pod's kubelet for a change."""
+    about = pod.metadata
+    owner = OwnerReference(api_version=pod.API_VERSION, kind=pod.KIND, name=about.name, uid=about.uid)
+    return DeviceChange(
+        metadata=ObjectMeta(name=about.name, namespace=about.namespace, owner_references=(owner,)), spec=spec
+    )
 
 
 def problem_of(error: errors.FairleadError) -> Problem:

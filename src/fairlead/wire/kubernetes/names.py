@@ -32,10 +32,6 @@ HOME: Final = "fairlead.dev/home"
 DEVICES: Final = "fairlead.dev/devices"
 """JSON, resource to the ids of the devices that its node's kubelet granted."""
 
-# annotations of a pod
-DEVICE_CHANGE: Final = "fairlead.dev/device-change"
-"""JSON of `devicechange.Change`: a device to be given to a running container, or taken; its kubelet removes it."""
-
 # annotations of an event
 STEP: Final = "fairlead.dev/step"
 """JSON, one step of a journey."""

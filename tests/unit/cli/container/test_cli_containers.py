@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
+import msgspec
+import pytest
 import yaml
 
+from fairlead.store import retry
+from fairlead.wire.kubernetes import core
 from tests.unit.cli.conftest import Service
 
 
@@ -52,6 +57,44 @@ def test_refusals_come_with_the_rule_the_hint_and_the_tables_exit_code(service: 
     assert missing.stderr.splitlines()[1].startswith("  hint: ")
     taken = [service.fairlead("run", "-d", "--name", "a", "demo") for _ in range(2)]
     assert [result.exit_code for result in taken] == [0, 4]
+
+
+_COMMANDS = {
+    "fairlead.dev/device-change": '{"id":"1","action":"attach","container":"main","resource":"r","device":"GPU-3"}',
+    "fairlead.dev/stop": "1",
+    "fairlead.dev/stop-grace": "0",
+    "fairlead.dev/devices": '{"nvidia.com/gpu":["GPU-3"]}',
+}
+
+
+@pytest.mark.parametrize("name", sorted(_COMMANDS))
+def test_annotations_that_once_were_commands_are_refused_at_the_door(service: Service, name: str) -> None:
+    item = {"containers": [{"name": "main", "image": "demo"}]}
+    about = {"name": "p", "annotations": {name: _COMMANDS[name]}}
+    manifest = yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": item})
+    refused = service.fairlead("run", "-f", "-", stdin=manifest)
+    assert (refused.exit_code, f"metadata.annotations[{name}]" in refused.stderr) == (3, True), refused.stderr
+    assert service.fairlead("ps", "-a", "-o", "name").stdout == ""
+
+
+def test_annotations_that_once_were_commands_show_nowhere_and_do_nothing(service: Service) -> None:
+    service.fairlead("run", "-d", "-g", "1", "--name", "train", "demo", "sleep", "60")
+    service.fairlead("wait", "train", "--state", "started")
+
+    async def forge() -> None:
+        await retry.change(service.world.store, core.Pod, "train", _forged, namespace="default")
+
+    asyncio.run_coroutine_threadsafe(forge(), service.loop).result(10)
+    gpus = json.loads(service.fairlead("gpus", "-o", "json").stdout)["gpus"]
+    assert [bool(gpu["holders"]) for gpu in gpus] == [True, False, False, False]
+    assert json.loads(service.fairlead("explain", "train", "-o", "json").stdout)["state"] == "running"
+    for verb in (("explain", "train"), ("explain", "train", "-o", "json"), ("trace", "train"), ("ps", "-o", "wide")):
+        shown = service.fairlead(*verb)
+        assert (shown.exit_code, "GPU-3" in shown.stdout, "device-change" in shown.stdout) == (0, False, False)
+
+
+def _forged(pod: core.Pod) -> core.Pod:
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations=_COMMANDS))
 
 
 def test_an_image_that_is_nowhere_fails_with_its_reason(service: Service) -> None:

@@ -28,6 +28,7 @@ from fairlead.plan.pod import podstate
 from fairlead.store.embedded.memory import MemoryStore
 from fairlead.wire.kubelet import deviceplugin
 from fairlead.wire.kubernetes import core, devicechange, meta, names
+from fairlead.wire.kubernetes.devicechange import DeviceChange, DeviceChangeStatus
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 from tests.unit.node.kubelet.fakeplugin import RESOURCE, Plugin
 
@@ -151,34 +152,40 @@ class Node:
         await self.devices.allocate(pod, record)
         return pod
 
-    async def change(self, pod: core.Pod, action: str, device: str, *, force: bool = False) -> TraceStep:
-        """Write a wish and have it carried out; returns the step that answers it."""
-        await self.wish(pod, action, device, force=force)
+    async def change(
+        self, pod: core.Pod, action: devicechange.Action, device: str, *, force: bool = False
+    ) -> DeviceChangeStatus:
+        """Ask for a change and have it carried out; returns the answer."""
+        await self.ask(pod, action, device, force=force)
         return await self.carry_out(pod)
 
-    async def wish(self, pod: core.Pod, action: str, device: str, *, force: bool = False) -> None:
-        text = json.dumps(
-            {
-                "id": f"c{next(_SOCKETS)}",
-                "action": action,
-                "container": "main",
-                "resource": RESOURCE,
-                "device": device,
-                "force": force,
-            }
+    async def ask(self, pod: core.Pod, action: devicechange.Action, device: str, *, force: bool = False) -> None:
+        """Ask in the place of any earlier request, as the API does, and wait until the kubelet knows."""
+        with contextlib.suppress(errors.NotFound):
+            await self.store.delete(DeviceChange, pod.metadata.name, "default")
+        spec = devicechange.DeviceChangeSpec(
+            pod_name=pod.metadata.name,
+            pod_uid=pod.metadata.uid,
+            container="main",
+            resource=RESOURCE,
+            action=action,
+            device=device,
+            force=force,
         )
-        await self.note(pod, text)
+        await self.store.create(devicechange.request(pod, spec))
 
-    async def note(self, pod: core.Pod, text: str) -> None:
-        fresh = await self.fresh(pod)
-        notes = {**fresh.metadata.annotations, names.DEVICE_CHANGE: text}
-        about = msgspec.structs.replace(fresh.metadata, annotations=notes)
-        await self.store.update(msgspec.structs.replace(fresh, metadata=about))
+    async def carry_out(self, pod: core.Pod, *states: ContainerState) -> DeviceChangeStatus:
+        """Play the pod's worker until the request is answered."""
+        woken = asyncio.Event()
+        async with asyncio.timeout(50), asyncio.TaskGroup() as tasks:
+            following = tasks.create_task(self.attachments.follow(lambda _: woken.set()))
+            await woken.wait()
+            await self.attachments.carry_out(pod, states or (state(pod),))
+            following.cancel()
+        return (await self.asked(pod)).status
 
-    async def carry_out(self, pod: core.Pod, *states: ContainerState) -> TraceStep:
-        await self.attachments.carry_out(await self.fresh(pod), states or (state(pod),))
-        assert names.DEVICE_CHANGE not in (await self.fresh(pod)).metadata.annotations
-        return self.steps[-1]
+    async def asked(self, pod: core.Pod) -> DeviceChange:
+        return await self.store.get(DeviceChange, pod.metadata.name, "default")
 
     async def fresh(self, pod: core.Pod) -> core.Pod:
         return await self.store.get(core.Pod, pod.metadata.name, "default")
@@ -196,10 +203,10 @@ def state(pod: core.Pod, phase: ContainerPhase = ContainerPhase.RUNNING) -> Cont
     return ContainerState(id="x", name="x", phase=phase, labels=labels, image="x", pid=PID)
 
 
-def problem(step: TraceStep) -> devicechange.Problem:
-    found = step.facts["problem"]
-    assert isinstance(found, devicechange.Problem)
-    return found
+def problem(answer: DeviceChangeStatus) -> devicechange.Problem:
+    assert answer.phase == "Refused"
+    assert answer.problem is not None
+    return answer.problem
 
 
 @pytest.fixture
@@ -211,22 +218,24 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
 
 async def test_a_free_gpu_is_given_and_the_books_the_pod_and_the_trace_say_so(node: Node) -> None:
     pod = await node.run("a", 1)
-    step = await node.change(pod, "attach", "g1")
-    assert step.reason == "Attached"
+    answer = await node.change(pod, "attach", "g1")
+    assert answer.phase == "Done"
+    assert node.steps[-1].reason == "Attached"
     assert node.hands.done == [("attach", ("/dev/gpu1",))]  # the control node it has already
     assert node.held(pod) == ("g0", "g1")
 
 
 async def test_a_container_without_any_is_given_the_control_node_too(node: Node) -> None:
     pod = await node.run("a", 0)
-    assert (await node.change(pod, "attach", "g2")).reason == "Attached"
+    assert (await node.change(pod, "attach", "g2")).phase == "Done"
     assert node.hands.done == [("attach", ("/dev/ctl", "/dev/gpu2"))]
 
 
 async def test_what_another_container_holds_is_not_given(node: Node) -> None:
     one, other = await node.run("a", 1), await node.run("b", 1)
-    step = await node.change(one, "attach", "g1")
-    assert (step.reason, problem(step).kind, problem(step).reason) == ("AttachRefused", "Conflict", "DeviceHeld")
+    answer = await node.change(one, "attach", "g1")
+    assert (problem(answer).kind, problem(answer).reason) == ("Conflict", "DeviceHeld")
+    assert (node.steps[-1].reason, node.steps[-1].facts["cause"]) == ("AttachRefused", "DeviceHeld")
     assert (node.held(one), node.held(other), node.hands.done) == (("g0",), ("g1",), [])
 
 
@@ -252,8 +261,8 @@ async def test_a_kernel_that_refuses_leaves_the_device_free(node: Node) -> None:
 
 async def test_a_device_is_taken_and_another_container_can_have_it(node: Node) -> None:
     pod = await node.run("a", 2)
-    step = await node.change(pod, "detach", "g0")
-    assert step.reason == "Detached"
+    await node.change(pod, "detach", "g0")
+    assert node.steps[-1].reason == "Detached"
     assert node.hands.done == [("detach", ("/dev/gpu0",))]
     assert node.held(pod) == ("g1",)
     assert node.held(await node.run("b", 2)) == ("g0", "g2")
@@ -276,8 +285,9 @@ async def test_the_last_device_takes_the_control_node_with_it_and_does_not_come_
 async def test_a_device_in_use_stays_held(node: Node) -> None:
     pod = await node.run("a", 1)
     node.hands.refuses = errors.Conflict("open in 1 processes", reason="DeviceInUse", hint="--force")
-    step = await node.change(pod, "detach", "g0")
-    assert (step.reason, problem(step).reason, problem(step).hint) == ("DetachRefused", "DeviceInUse", "--force")
+    answer = await node.change(pod, "detach", "g0")
+    assert (problem(answer).reason, problem(answer).hint) == ("DeviceInUse", "--force")
+    assert node.steps[-1].reason == "DetachRefused"
     assert node.held(pod) == ("g0",)
 
 
@@ -288,39 +298,69 @@ async def test_what_it_does_not_hold_is_not_taken(node: Node) -> None:
 
 async def test_a_container_that_does_not_run_is_left(node: Node) -> None:
     pod = await node.run("a", 1)
-    await node.wish(pod, "attach", "g1")
-    step = await node.carry_out(pod, state(pod, ContainerPhase.EXITED))
-    assert problem(step).reason == "ContainerNotRunning"
+    await node.ask(pod, "attach", "g1")
+    answer = await node.carry_out(pod, state(pod, ContainerPhase.EXITED))
+    assert problem(answer).reason == "ContainerNotRunning"
     assert node.held(pod) == ("g0",)
 
 
-async def test_a_wish_is_carried_out_once(node: Node) -> None:
+async def test_a_request_is_carried_out_once_and_answered_again_where_it_is_seen_again(node: Node) -> None:
     pod = await node.run("a", 1)
-    await node.wish(pod, "attach", "g1")
-    stale = await node.fresh(pod)
-    await node.carry_out(pod)
-    await node.attachments.carry_out(stale, (state(pod),))
+    await node.ask(pod, "attach", "g1")
+    unanswered = await node.asked(pod)
+    answer = await node.carry_out(pod)
+    await node.store.update_status(
+        msgspec.structs.replace(await node.asked(pod), status=unanswered.status)
+    )  # as if the answer had not been written
+    assert await node.carry_out(pod) == answer
     assert len(node.steps) == len(node.hands.done) == 1
 
 
-async def test_a_wish_nobody_can_read_is_removed(node: Node) -> None:
+async def test_a_request_that_is_answered_is_not_carried_out_after_a_restart(node: Node) -> None:
     pod = await node.run("a", 1)
-    await node.note(pod, "attach!")
-    await node.attachments.carry_out(await node.fresh(pod), (state(pod),))
-    assert names.DEVICE_CHANGE not in (await node.fresh(pod)).metadata.annotations
-    assert node.steps == []
+    await node.change(pod, "attach", "g1")
+    attachments = Attachments(
+        node.store, node.devices, cdi_folder=node.folder / "cdi", keep=node._keep, hands=node.hands
+    )
+    other = await node.run("b", 0)
+    await node.ask(other, "attach", "g9")
+    woken = asyncio.Event()
+    async with asyncio.timeout(50), asyncio.TaskGroup() as tasks:
+        following = tasks.create_task(attachments.follow(lambda _: woken.set()))
+        await woken.wait()
+        assert attachments.wanted(pod.metadata.uid) == frozenset()
+        assert attachments.wanted(other.metadata.uid) == {RESOURCE}
+        await attachments.carry_out(pod, (state(pod),))
+        following.cancel()
+    assert len(node.hands.done) == 1
 
 
-async def test_a_kill_between_books_and_kernel_leaves_it_held_and_the_wish_is_finished(tmp_path: Path) -> None:
+async def test_a_request_goes_with_its_pod(node: Node) -> None:
+    pod = await node.run("a", 1)
+    await node.ask(pod, "attach", "g1")
+    await node.store.delete(core.Pod, "a", "default", grace_s=0)
+    with pytest.raises(errors.NotFound):
+        await node.asked(pod)
+
+
+async def test_an_annotation_asks_for_nothing(node: Node) -> None:
+    pod = await node.run("a", 1)
+    text = json.dumps({"id": "1", "action": "attach", "container": "main", "resource": RESOURCE, "device": "g1"})
+    about = msgspec.structs.replace(pod.metadata, annotations={"fairlead.dev/device-change": text})
+    await node.attachments.carry_out(msgspec.structs.replace(pod, metadata=about), (state(pod),))
+    assert (node.hands.done, node.steps, node.held(pod)) == ([], [], ("g0",))
+
+
+async def test_a_kill_between_books_and_kernel_leaves_it_held_and_the_request_is_finished(tmp_path: Path) -> None:
     node = Node(tmp_path)
     async with node.plugged():
         pod = await node.run("a", 1)
-        await node.wish(pod, "attach", "g1")
+        await node.ask(pod, "attach", "g1")
         await node.devices.give(pod.metadata.uid, "main", RESOURCE, "g1")  # and then it is killed
     node.boot()
     assert node.held(pod) == ("g0", "g1")
     async with node.plugged():
-        assert (await node.carry_out(pod)).reason == "Attached"
+        assert (await node.carry_out(pod)).phase == "Done"
     assert node.hands.done == [("attach", ("/dev/ctl", "/dev/gpu0", "/dev/gpu1"))]
 
 
@@ -365,13 +405,13 @@ async def test_a_device_whose_answer_the_books_have_lost_is_still_taken_from_the
     node.devices.restore(
         tuple(msgspec.structs.replace(one, response=b"") for one in node.devices.held(pod.metadata.uid))
     )
-    assert (await node.change(pod, "detach", "g1")).reason == "Detached"
+    assert (await node.change(pod, "detach", "g1")).phase == "Done"
     assert node.hands.done == [("detach", ("/dev/gpu1",))]
 
 
 async def test_a_device_the_kernel_has_taken_is_free_even_if_the_plugin_died_meanwhile(node: Node) -> None:
     pod = await node.run("train", 2)
     node.hands.after = node.plugin_dies
-    assert (await node.change(pod, "detach", "g1")).reason == "Detached"
+    assert (await node.change(pod, "detach", "g1")).phase == "Done"
     (left,) = node.devices.held(pod.metadata.uid)
     assert (left.device_ids, left.response) == (("g0",), b"")

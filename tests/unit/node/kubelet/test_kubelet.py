@@ -25,7 +25,8 @@ from fairlead.store import retry, tracerecorder
 from fairlead.store.embedded.memory import MemoryStore
 from fairlead.store.port import EVERYTHING, ChangeKind, Listing, Selector, Store, T
 from fairlead.wire.kubelet import deviceplugin
-from fairlead.wire.kubernetes import core, meta, names
+from fairlead.wire.kubernetes import core, devicechange, meta, names
+from fairlead.wire.kubernetes.devicechange import DeviceChange
 from tests.unit.node.kubelet.fakeplugin import RESOURCE, Plugin
 
 _NODE: Final = "here"
@@ -329,6 +330,22 @@ async def test_a_stop_asked_for_while_a_status_is_written_is_not_lost(tmp_path: 
             over = await world.until_phase("train", "Failed")
             assert over.status.reason == "Stopped"
             assert over.status.stop_request is not None
+
+
+async def test_a_request_from_before_a_restart_waits_for_the_plugin_and_is_answered(world: World) -> None:
+    async with world.kubelet():
+        await world.run(_pod(_container(_FOREVER, gpus=1)))
+        pod = await world.until_phase("train", "Running")
+    wanted = devicechange.DeviceChangeSpec(
+        pod_name="train", pod_uid=pod.metadata.uid, container="main", action="attach", resource=RESOURCE, device="g9"
+    )
+    asked = await world.store.create(devicechange.request(pod, wanted))
+    async with world.kubelet(plugged=False), world.plug(), asyncio.timeout(_PATIENCE_S):
+        async for change in world.store.watch(DeviceChange, since=asked.metadata.resource_version):
+            if change.object.status.problem is not None:
+                # What the plugin's list says, not that there is no plugin to ask.
+                assert change.object.status.problem.reason == "DeviceUnknown"
+                break
 
 
 async def test_a_deleted_pod_leaves_neither_containers_nor_devices_nor_object(world: World) -> None:

@@ -1,10 +1,9 @@
-"""Attach and detach over the API: the wish that is written, and what its answers become."""
+"""Attach and detach over the API: the request that is made, and what its answers become."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -13,10 +12,10 @@ import msgspec
 import pytest
 
 from fairlead import errors
-from fairlead.model.step import TraceStep
 from fairlead.serve.backend import devicechange as changing
-from fairlead.store import tracerecorder
-from fairlead.wire.kubernetes import core, devicechange, names
+from fairlead.store.port import ChangeKind
+from fairlead.wire.kubernetes import core, devicechange
+from fairlead.wire.kubernetes.devicechange import DeviceChange, DeviceChangeSpec, DeviceChangeStatus
 from tests.unit.serve.world import RESOURCE, World, inventory
 
 FOREVER = ["sh", "-c", "sleep 600"]
@@ -29,24 +28,14 @@ async def _start(api: httpx.AsyncClient, name: str = "a") -> None:
 
 
 @contextlib.asynccontextmanager
-async def kubelet(world: World, answer: TraceStep | None, seen: list[devicechange.Change]) -> AsyncIterator[None]:
-    """Play the kubelet's part: take the wish, keep the step that answers it, remove the wish."""
+async def kubelet(world: World, answer: DeviceChangeStatus, seen: list[DeviceChangeSpec]) -> AsyncIterator[None]:
+    """Play the kubelet's part: take each request and answer it."""
 
     async def follow() -> None:
-        async for change in world.store.watch(core.Pod):
-            pod = change.object
-            text = pod.metadata.annotations.get(names.DEVICE_CHANGE)
-            if text is None:
-                continue
-            wish = devicechange.parse(text)
-            seen.append(wish)
-            if answer is not None:
-                facts = {**answer.facts, "change": wish.id, "container": wish.container, "device": wish.device}
-                step = TraceStep(layer=answer.layer, reason=answer.reason, message="", at=time.time(), facts=facts)
-                await tracerecorder.record(world.store, tracerecorder.reference(pod), step)
-            notes = {key: value for key, value in pod.metadata.annotations.items() if key != names.DEVICE_CHANGE}
-            about = msgspec.structs.replace(pod.metadata, annotations=notes)
-            await world.store.update(msgspec.structs.replace(pod, metadata=about))
+        async for change in world.store.watch(DeviceChange):
+            if change.kind is not ChangeKind.DELETED and not change.object.status.phase:
+                seen.append(change.object.spec)
+                await world.store.update_status(msgspec.structs.replace(change.object, status=answer))
 
     async with asyncio.TaskGroup() as group:
         task = group.create_task(follow())
@@ -54,35 +43,49 @@ async def kubelet(world: World, answer: TraceStep | None, seen: list[devicechang
         task.cancel()
 
 
-def _step(reason: str, **facts: object) -> TraceStep:
-    return TraceStep(layer="kernel", reason=reason, message="", at=0.0, facts=facts)
+async def _requests(world: World) -> tuple[DeviceChange, ...]:
+    return (await world.store.list(DeviceChange)).items
 
 
-DONE = _step(
-    "Attached",
-    resource=RESOURCE,
-    rules=["c 195:2 rw"],
-    nodes=[{"path": "/dev/nvidia2", "done": "made"}],
-    opens={"/dev/nvidia2": "ENXIO"},
-    ended=[],
-    unread=[],
+DONE = DeviceChangeStatus(
+    phase="Done",
+    outcome=devicechange.Outcome(
+        rules=("c 195:2 rw",),
+        nodes=(devicechange.ChangedNode(path="/dev/nvidia2", done="made"),),
+        opens={"/dev/nvidia2": "ENXIO"},
+    ),
 )
 
 
-def _refusal(error: errors.FairleadError) -> TraceStep:
-    return _step("AttachRefused", problem=devicechange.problem_of(error))
+def _refusal(error: errors.FairleadError) -> DeviceChangeStatus:
+    return DeviceChangeStatus(phase="Refused", problem=devicechange.problem_of(error))
 
 
-async def test_a_wish_is_written_and_its_answer_returned(api: httpx.AsyncClient, world: World) -> None:
+async def _ask(world: World, status: DeviceChangeStatus) -> None:
+    """Leave a request as an API that was killed leaves it."""
+    spec = DeviceChangeSpec(
+        pod_name="a",
+        pod_uid=(await world.pod("a")).metadata.uid,
+        container="x",
+        action="attach",
+        resource="r",
+        device="d",
+    )
+    left = await world.store.create(devicechange.request(await world.pod("a"), spec))
+    await world.store.update_status(msgspec.structs.replace(left, status=status))
+
+
+async def test_a_request_is_made_and_its_answer_returned(api: httpx.AsyncClient, world: World) -> None:
     await _start(api)
-    seen: list[devicechange.Change] = []
+    seen: list[DeviceChangeSpec] = []
     async with kubelet(world, DONE, seen):
         answer = await api.post("/v1/containers/a:attach", json={"gpu": "2"})
     assert answer.status_code == 200, answer.text
     body: Mapping[str, Any] = answer.json()
     assert (body["device"], body["nodes"]) == ("GPU-2", [{"path": "/dev/nvidia2", "done": "made"}])
-    (wish,) = seen
-    assert (wish.action, wish.resource, wish.device, wish.force) == ("attach", RESOURCE, "GPU-2", False)
+    (asked,) = seen
+    assert await _requests(world) == ()
+    assert (asked.action, asked.resource, asked.device, asked.force) == ("attach", RESOURCE, "GPU-2", False)
 
 
 async def test_what_the_kubelet_refuses_is_the_same_error_here(api: httpx.AsyncClient, world: World) -> None:
@@ -101,31 +104,35 @@ async def test_what_the_kubelet_refuses_is_the_same_error_here(api: httpx.AsyncC
 
 async def test_a_detach_may_be_forced(api: httpx.AsyncClient, world: World) -> None:
     await _start(api)
-    seen: list[devicechange.Change] = []
+    seen: list[DeviceChangeSpec] = []
     async with kubelet(world, DONE, seen):
         await api.post("/v1/containers/a:detach", json={"gpu": "GPU-1", "force": True})
     assert (seen[0].action, seen[0].device, seen[0].force) == ("detach", "GPU-1", True)
 
 
-async def test_two_wishes_at_once_are_refused(api: httpx.AsyncClient, world: World) -> None:
+async def test_two_requests_at_once_are_refused(api: httpx.AsyncClient, world: World) -> None:
     await _start(api)
-    pod = await world.pod("a")
-    change = devicechange.Change(id="1", action="attach", container="x", resource="r", device="d")
-    notes = {**pod.metadata.annotations, names.DEVICE_CHANGE: devicechange.emit(change)}
-    about = msgspec.structs.replace(pod.metadata, annotations=notes)
-    await world.store.update(msgspec.structs.replace(pod, metadata=about))
+    await _ask(world, DeviceChangeStatus())
     answer = await api.post("/v1/containers/a:attach", json={"gpu": "2"})
     assert (answer.status_code, answer.json()["reason"]) == (409, "ChangePending")
 
 
-async def test_a_kubelet_that_does_not_know_wishes_is_told_of(
+async def test_an_answered_request_that_was_left_behind_makes_room(api: httpx.AsyncClient, world: World) -> None:
+    await _start(api)
+    await _ask(world, DONE)
+    async with kubelet(world, DONE, []):
+        answer = await api.post("/v1/containers/a:attach", json={"gpu": "3"})
+    assert (answer.status_code, answer.json()["device"]) == (200, "GPU-3")
+
+
+async def test_a_kubelet_that_does_not_know_requests_is_told_of(
     api: httpx.AsyncClient, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(changing, "ANSWER_S", 0.01)
     await _start(api)
     answer = await api.post("/v1/containers/a:attach", json={"gpu": "2"})
     assert (answer.status_code, answer.json()["reason"]) == (503, "KubeletCannot")
-    assert names.DEVICE_CHANGE not in (await world.pod("a")).metadata.annotations
+    assert await _requests(world) == ()
 
 
 async def test_a_container_that_does_not_run_has_no_devices_to_change(api: httpx.AsyncClient) -> None:
@@ -139,8 +146,16 @@ async def test_a_container_that_does_not_run_has_no_devices_to_change(api: httpx
 
 async def test_a_container_that_goes_away_meanwhile_is_told(api: httpx.AsyncClient, world: World) -> None:
     await _start(api)
-    async with kubelet(world, None, []):
+
+    async def goes() -> None:
+        async for change in world.store.watch(DeviceChange):
+            if change.kind is ChangeKind.ADDED:
+                await world.store.delete(core.Pod, "a", "default", grace_s=0)
+
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(goes())
         answer = await api.post("/v1/containers/a:attach", json={"gpu": "2"})
+        task.cancel()
     assert (answer.status_code, answer.json()["reason"]) == (409, "ContainerGone")
 
 

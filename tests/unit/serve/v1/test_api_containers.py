@@ -198,7 +198,7 @@ async def test_a_container_that_fits_nowhere_is_pending_and_explained(api: httpx
 
 
 async def _until_reason(api: httpx.AsyncClient, world: World, name: str) -> dict[str, Any]:
-    async with closing(pods.follow_pod(world.store, await world.pod(name))) as changes:
+    async with closing(pods.follow(world.store, await world.pod(name))) as changes:
         async for change in changes:
             if change.object.status.conditions:
                 break

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Annotated
 
 import litestar
@@ -55,15 +54,16 @@ async def _change(
     pod = await pods.find_pod(services.store, name, namespace)
     if podstate.state_of(pod) not in {"running", "crashed"}:
         raise pods.not_running(pod)
-    change = devicechange.Change(
-        id=uuid.uuid4().hex[:16],
+    wanted = devicechange.DeviceChangeSpec(
+        pod_name=pod.metadata.name,
+        pod_uid=pod.metadata.uid,
         action=action,
         container=pods.container_name(pod, data.container),
         resource=data.resource or services.info.resource,
         device=devices.device_id(data.gpu),
         force=data.force,
     )
-    return await devices.carry_out(pod, change)
+    return await devices.carry_out(pod, wanted)
 
 
 ROUTES = (attach_device, detach_device)

@@ -53,7 +53,7 @@ async def _from(first: bytes, rest: AsyncGenerator[bytes, None]) -> AsyncIterato
 async def follow(store: Store, logs: Logs, pod: core.Pod, wanted: Wanted) -> AsyncIterator[bytes]:
     """Yield output from the newest run on, waiting for the first start, until the pod has ended or is gone."""
     seen: set[str] = set()
-    async with closing(pods.follow_pod(store, pod)) as changes:
+    async with closing(pods.follow(store, pod)) as changes:
         async for change in changes:
             is_over = change.kind is ChangeKind.DELETED or podstate.is_final(change.object)
             if change.kind is not ChangeKind.DELETED and podstate.runs(change.object, wanted.container)[1] not in {

@@ -43,7 +43,7 @@ async def wait_for(store: Store, pod: core.Pod, *, state: str, timeout_s: float 
     latest = view.container_view(pod)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
-            async with closing(pods.follow_pod(store, pod)) as changes:
+            async with closing(pods.follow(store, pod)) as changes:
                 async for change in changes:
                     latest = view.container_view(change.object)
                     if change.kind is not ChangeKind.DELETED and latest.state in _REACHED[state]:
