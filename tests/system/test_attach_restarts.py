@@ -11,15 +11,20 @@ from test_attach import audit, indexes, seen
 pytestmark = [pytest.mark.podman, pytest.mark.timeout(240)]
 
 
-def test_without_a_service_the_engines_label_says_what_a_container_was_given(home: Home) -> None:
+def test_without_a_service_the_checkpoint_says_what_a_container_was_given(home: Home) -> None:
     home.up()
     home.start("a", "-g", "1")
     (own,) = indexes(home, "a")
     home.kill()
     name = next(one["Names"][0] for one in home.containers())
     (report,) = audit(home, name)
-    assert (report["clean"], report["source"]) == (True, "engine label")
+    assert (report["clean"], report["source"]) == (True, "checkpoint")
     assert report["opens"][f"/dev/nvidia{own}"] == "ENXIO"
+    (home.state / "kubelet/device-manager.json").chmod(0o666)
+    done = home("isolate", "audit", name)
+    assert done.code == 6, done.err
+    assert "others than root could have written" in done.out
+    assert "ok " not in done.out
 
 
 def test_what_was_attached_outlives_a_kill_of_the_kubelet_and_of_the_books(home: Home) -> None:

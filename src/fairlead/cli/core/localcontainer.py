@@ -18,6 +18,7 @@ from fairlead.engine.port import ContainerState
 from fairlead.kernel import ocistate, readback
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.isolation import entitlement
+from fairlead.node.kubelet import checkpoint
 from fairlead.plan.gpu.attribution import Holding
 from fairlead.settings import Settings
 from fairlead.wire.kubernetes import names
@@ -47,6 +48,25 @@ async def ask_kubelet(socket: Path) -> tuple[Holding, ...] | None:
         await client.close()
 
 
+def read_books(folder: Path) -> entitlement.WrittenBooks:
+    """Read what the embedded kubelet has written down, whether it runs or not.
+
+    Args: folder: the kubelet's, in the folder of this machine's state.
+    """
+    home, problem, grants = "", "", tuple[checkpoint.Grant, ...]()
+    try:
+        home = checkpoint.read_home(folder)
+        grants = checkpoint.Checkpoint(folder).peek()
+    except errors.FairleadError as error:
+        problem = str(error)
+    except OSError as error:
+        problem = f"cannot read {error.filename}: {error.strerror}"
+    held: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {}
+    for grant in grants:
+        held.setdefault((grant.pod_uid, grant.container), {})[grant.resource] = grant.device_ids
+    return entitlement.WrittenBooks(home=home, held=held, problem=problem)
+
+
 async def find(config: Settings, wanted: Sequence[str], pids: Sequence[int]) -> list[Target]:
     """Return the containers named, and those of the processes; all of this machine where none are.
 
@@ -70,7 +90,7 @@ async def _states(config: Settings) -> dict[str, ContainerState]:
 
 def _target(item: ocistate.Running, state: ContainerState | None) -> Target:
     labels = state.labels if state is not None else {}
-    subject = entitlement.Subject(config=ocistate.read_config(item.bundle), labels=labels)
+    subject = entitlement.Subject(config=ocistate.read_config(item.bundle), labels=labels, id=item.id)
     who = entitlement.identity(subject)
     name = f"{who[1]}/{who[2]}" if who is not None else state.name if state is not None else item.id
     aliases = {item.id, item.id[:12], name, *((state.name,) if state is not None else ())}

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from fairlead import errors
-from fairlead.cli.core import invocation, localcontainer, options, output
+from fairlead.cli.core import invocation, localcontainer, options, output, plaintext
 from fairlead.kernel import cgroup
 from fairlead.node.isolation import attach, audit, entitlement
 from fairlead.settings import Settings
@@ -56,9 +56,10 @@ def audit_verb(ctx: click.Context, /, *, form: str, devices: tuple[str, ...], re
             _show(name, report)
     else:
         output.show_value([{"name": name} | _plain(report) for name, report in reports], form=form)
-    bad = [name for name, report in reports if not report.is_clean]
-    if bad:
+    if bad := [name for name, report in reports if not report.is_clean and not report.doubt]:
         raise audit.differs(bad)
+    if unknown := [name for name, report in reports if report.doubt]:
+        raise audit.unjudged(unknown)
 
 
 async def _audit(
@@ -66,7 +67,9 @@ async def _audit(
 ) -> list[tuple[str, audit.Report]]:
     registry = await asyncio.to_thread(attach.scan, folders)
     books = entitlement.AllocationSources(
-        registry=registry, holdings=await localcontainer.ask_kubelet(config.pod_resources)
+        registry=registry,
+        holdings=await localcontainer.ask_kubelet(config.pod_resources),
+        written=await asyncio.to_thread(localcontainer.read_books, config.state.folder / "kubelet"),
     )
     is_chosen = bool(asked["containers"] or asked["pids"] or asked["cgroups"])
     targets = await localcontainer.find(config, asked["containers"], [*asked["pids"], *_first_of(asked["cgroups"])])
@@ -98,6 +101,7 @@ def _plain(report: audit.Report) -> dict[str, Any]:
     return {
         "pid": report.pid,
         "clean": report.is_clean,
+        "doubt": report.doubt,
         "source": report.source,
         "devices": list(report.devices),
         "findings": findings,
@@ -110,11 +114,13 @@ def _plain(report: audit.Report) -> dict[str, Any]:
 
 def _show(name: str, report: audit.Report) -> None:
     given = ", ".join(report.devices) or ("as written there" if report.source == entitlement.SPEC else "no devices")
-    mark = click.style("ok  ", fg="green") if report.is_clean else click.style("DIFF", fg="red")
-    click.echo(f"{mark}  {name} (pid {report.pid}), {report.source}: {given}")
+    word, colour = ("????", "yellow") if report.doubt else ("ok  ", "green") if report.is_clean else ("DIFF", "red")
+    plaintext.echo(
+        f"{click.style(word, fg=colour)}  {name} (pid {report.pid}), {report.source}: {report.doubt or given}"
+    )
     for finding in report.findings:
-        click.echo(f"      {finding.verdict.value}: {finding.subject}: {finding.message}")
+        plaintext.echo(f"      {finding.verdict.value}: {finding.subject}: {finding.message}")
     for text in report.repaired:
-        click.echo(f"      repaired: {text}")
+        plaintext.echo(f"      repaired: {text}")
     for text in report.unread:
-        click.echo(f"      not read: {text}")
+        plaintext.echo(f"      not read: {text}")

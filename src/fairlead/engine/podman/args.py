@@ -26,8 +26,15 @@ from fairlead.wire.oci import imageref
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*\Z")  # podman's own rule for names
 _STEADY: Final = ("--pull=never", "--http-proxy=false", "--no-healthcheck", "--log-driver=k8s-file")
-_MARKS: Final = (names.HOME, names.DEVICES)
-"""Labels that the runtime spec carries too: an audit knows whose a container is without asking podman."""
+_MARKS: Final = (
+    names.HOME,
+    names.POD_UID,
+    names.POD_NAMESPACE,
+    names.POD_NAME,
+    names.CONTAINER_NAME,
+)
+"""Labels that the runtime spec carries too: an audit knows whose a container is without asking podman. All of them are
+written, since podman copies an image's annotations and an identity must not be made of both."""
 
 
 def _unquoted(text: str) -> str:

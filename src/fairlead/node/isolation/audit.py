@@ -38,11 +38,13 @@ class Report:
     opens: dict[str, str]
     """What `open()` says of each device node it is entitled to, by path."""
     unread: tuple[str, ...]
+    doubt: str = ""
+    """Why it could not be judged; empty: it was."""
 
     @property
     def is_clean(self) -> bool:
-        """Tell whether nothing is left to mend."""
-        return all(finding.is_told_only for finding in self.findings)
+        """Tell whether it was judged and nothing is left to mend."""
+        return not self.doubt and all(finding.is_told_only for finding in self.findings)
 
 
 async def audit(pid: int, found: entitlement.Found, books: entitlement.AllocationSources, *, repairs: bool) -> Report:
@@ -57,18 +59,19 @@ async def audit(pid: int, found: entitlement.Found, books: entitlement.Allocatio
         seen = await readback.read_back(pid, paths=tuple(node.path for node in found.entitlement.granted), numbers=())
         nodes = {node.path: (node.major, node.minor) for node in seen.nodes}
         verdict = plan.judge(found.entitlement, seen.in_force, nodes, known=known)
-        if not repairs or verdict.is_clean:
+        if found.doubt or not repairs or verdict.is_clean:
             break
         done += await _repair(pid, verdict)
     return Report(
         pid=pid,
         source=found.source,
         devices=found.names,
-        findings=verdict.findings,
+        findings=() if found.doubt else verdict.findings,
         repaired=tuple(done),
         rules=seen.rules,
         opens=dict(seen.opens),
         unread=seen.unread,
+        doubt=found.doubt,
     )
 
 
@@ -84,6 +87,13 @@ async def _repair(pid: int, verdict: plan.Audit) -> list[str]:
     if verdict.make:
         done += [f"{what} {path}" for path, what in await attach.work(pid, make=verdict.make)]
     return done
+
+
+def unjudged(names: list[str]) -> errors.Unavailable:
+    """Return what is raised where nobody knows what containers were given."""
+    message = f"{len(names)} containers could not be judged: {', '.join(names)}"
+    hint = "start the node's kubelet (`fairlead up`), or say by --device what they should have"
+    return errors.Unavailable(message, reason="AllocationUnknown", hint=hint)
 
 
 def differs(names: list[str]) -> errors.Conflict:

@@ -1,10 +1,13 @@
 """Finds what a container is entitled to: devices by its allocation, everything else by its runtime spec.
 
 Devices come from, in this order: CDI names the asker gave; the kubelet of this node, asked over PodResources (the
-embedded one and a real one alike); the label `fairlead.dev/devices` of the engine's container; the runtime spec itself,
-which says what the runtime was told and not who allowed it. The source is named in every report. A device of the node
-that the runtime spec allows and the books do not is not an entitlement. A container that the embedded kubelet made is
-judged by its allocation alone: its runtime spec grants nothing, whatever reached the engine.
+embedded one and a real one alike); the embedded kubelet's checkpoint on disk, for its own containers; the runtime spec,
+for everybody else's, which says what the runtime was told and not who allowed it. The source is named in every report.
+A device of the node that the runtime spec allows and the books do not is not an entitlement. A container that the
+embedded kubelet made is judged by its allocation alone: its runtime spec grants nothing. What no books say is a doubt.
+
+No label and no annotation says what a container holds. Podman copies those of an image, so they do not even say who it
+is, but for those of the embedded kubelet's own containers: it writes them over the image's.
 """
 
 from __future__ import annotations
@@ -13,8 +16,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib import parse
-
-import msgspec
 
 from fairlead import errors
 from fairlead.model import cdikind, replica
@@ -34,8 +35,13 @@ _IDENTITIES: Final = (
 """Labels or annotations that name pod and container: of the embedded kubelet and cri-o, and of containerd."""
 SPEC: Final = "runtime spec"
 """Source of an entitlement that no books know."""
+CHECKPOINT: Final = "checkpoint"
+"""Source of what the embedded kubelet has written down."""
 NOTHING: Final = "no books"
-"""Source for a container of ours of which neither kubelet nor label says anything: it is entitled to no device."""
+"""Source for a container of ours of which neither kubelet nor checkpoint says anything: it cannot be judged."""
+_MANAGER: Final = "io.container.manager"
+_CRIO_ID: Final = "io.kubernetes.cri-o.ContainerID"
+"""Podman and CRI-O write the first; CRI-O alone knows a container's id when it writes the second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +51,21 @@ class Subject:
     config: Mapping[str, Any] | None = None
     """Its runtime spec."""
     labels: Mapping[str, str] = field(default_factory=dict)
+    """Podman's; empty where it did not answer or the container is not podman's."""
+    id: str = ""
+    """The runtime's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenBooks:
+    """The embedded kubelet's checkpoint, as another process reads it."""
+
+    home: str = ""
+    """Whose containers it is about."""
+    held: Mapping[tuple[str, str], Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    """By pod uid and container: device ids by resource."""
+    problem: str = ""
+    """Why it says nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +75,7 @@ class AllocationSources:
     registry: directory.Registry
     holdings: tuple[Holding, ...] | None = None
     """None: no kubelet answered."""
+    written: WrittenBooks = field(default_factory=lambda: WrittenBooks(problem="no checkpoint was read"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +86,8 @@ class Found:
     source: str
     names: tuple[str, ...] = ()
     """CDI names of the devices; empty where the runtime spec alone was asked."""
+    doubt: str = ""
+    """Why nobody knows what it is entitled to; empty: it is known."""
 
 
 @translate.cdi_errors
@@ -73,12 +97,14 @@ def find(subject: Subject, books: AllocationSources, *, asked: Sequence[str] = (
     Args:    asked: CDI names that count instead of any books.
     Raises:  RequestError, Unavailable, ProtocolError: a name that no spec defines, or whose node is not on this host.
     """
-    source, held = _held(subject, books, asked)
-    is_ours = bool(_mark(subject, names.HOME))
+    home = _mark(subject, names.HOME)
+    source, held = _held(subject, books, asked, home=home)
+    if held is None and home:
+        return Found(source=NOTHING, doubt=source)
     if held is None:
-        return Found(source=NOTHING) if is_ours else Found(entitlement=by_spec(subject.config), source=SPEC)
+        return Found(entitlement=by_spec(subject.config), source=SPEC)
     granted = attach.nodes_of(held, books.registry)
-    if is_ours:
+    if home:
         return Found(entitlement=Entitlement(granted=granted), source=source, names=tuple(held))
     base = _rules(subject.config).changed(deny=[_whole(node) for node in attach.known_nodes(books.registry)])
     return Found(entitlement=Entitlement(granted=granted, base=base), source=source, names=tuple(held))
@@ -88,28 +114,38 @@ def _whole(node: GrantedNode) -> DeviceRule:
     return DeviceRule(kind=node.kind, major=node.major, minor=node.minor, access="rw")
 
 
-def _held(subject: Subject, books: AllocationSources, asked: Sequence[str]) -> tuple[str, list[str] | None]:
-    """Return who was asked, and the CDI names that they say; None: nobody knows."""
+def _held(
+    subject: Subject, books: AllocationSources, asked: Sequence[str], *, home: str | None
+) -> tuple[str, list[str] | None]:
+    """Return who was asked, and the CDI names that they say; None: nobody knows, and the first is why."""
     if asked:
         return "--device", list(asked)
+    if home and home != books.written.home:
+        # No image knows the id of a home, so what names another may be anybody's word.
+        known = books.written.home or books.written.problem or "not known"
+        return f"it is of home {home}, and this machine's is {known}", None
     who = identity(subject)
     if who is not None and books.holdings is not None:
         mine = [one for one in books.holdings if (one.namespace, one.pod, one.container) == who]
         return "kubelet", cdi_names({one.resource: one.ids for one in mine}, books.registry)
-    label = _mark(subject, names.DEVICES)
-    if label is not None:
-        try:
-            devices = msgspec.json.decode(label, type=dict[str, tuple[str, ...]])
-        except msgspec.MsgspecError:
-            return "", None
-        return "engine label", cdi_names(devices, books.registry)
-    return "", None
+    return _written(subject, books) if home else ("", None)
+
+
+def _written(subject: Subject, books: AllocationSources) -> tuple[str, list[str] | None]:
+    """Return what the checkpoint says of a container of ours; as `_held`."""
+    doubt = "no kubelet answers" if books.holdings is None else "nothing says which container of which pod it is"
+    if books.written.problem:
+        return f"{doubt}, and {books.written.problem}", None
+    place = (_mark(subject, names.POD_UID) or "", _mark(subject, names.CONTAINER_NAME) or "")
+    if not all(place):
+        return f"{doubt}, and nothing says which entry of the checkpoint is its own", None
+    return CHECKPOINT, cdi_names(books.written.held.get(place, {}), books.registry)
 
 
 def _mark(subject: Subject, key: str) -> str | None:
     """Return one of our labels, from the engine or else from the annotations that our engine copies them to."""
-    if key in subject.labels:
-        return subject.labels[key]
+    if subject.labels:
+        return subject.labels.get(key)
     notes = oci.object_at(dict(subject.config or {}), "annotations", "annotations")
     # Percent-encoded by `engine.podman.args`: podman takes no quotes there.
     return parse.unquote(str(notes[key])) if key in notes else None
@@ -117,8 +153,15 @@ def _mark(subject: Subject, key: str) -> str | None:
 
 @translate.cdi_errors
 def identity(subject: Subject) -> tuple[str, str, str] | None:
-    """Return namespace, pod and container, from labels or from the annotations of the runtime spec."""
+    """Return namespace, pod and container, from labels or from the annotations of the runtime spec.
+
+    None where they may be an image's word: podman copies an image's, but over those that our kubelet writes.
+    """
     notes = oci.object_at(dict(subject.config or {}), "annotations", "annotations")
+    is_podman = bool(subject.labels) or (_MANAGER in notes and not (subject.id and notes.get(_CRIO_ID) == subject.id))
+    if is_podman:
+        own = [_mark(subject, key) for key in (names.HOME, *_IDENTITIES[0])]
+        return (own[1], own[2], own[3]) if own[0] and own[1] and own[2] and own[3] else None
     for keys in _IDENTITIES:
         for place in (subject.labels, notes):
             if all(place.get(key) for key in keys):

@@ -8,6 +8,7 @@ rebuilt from the labels of the containers that exist. A file from a newer versio
 from __future__ import annotations
 
 import hashlib
+import os
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from fairlead.wire.kubernetes import names
 
 NAME: Final = "device-manager.json"
 VERSION: Final = 1
+_HOME: Final = "home-id"
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,14 +68,34 @@ class Checkpoint:
             raise errors.Unavailable(message, reason="CheckpointUnreadable") from error
         self._refuse_newer(data)
         try:
-            document = msgspec.json.decode(data, type=_Document)
-            if document.checksum != _checksum(bytes(document.grants)):
-                raise msgspec.DecodeError("checksum differs")
-            return msgspec.json.decode(document.grants, type=tuple[Grant, ...])
+            return _decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             kept = files.set_aside(self._path, why="damaged")
             telemetry.log.error("checkpoint damaged, set aside", path=str(kept), error=str(error))
             return None
+
+    def peek(self) -> tuple[Grant, ...]:
+        """Return the grants for another process than the kubelet's, which changes nothing.
+
+        Raises: Unavailable: there is no file, others than root and this user could have written it, or it is damaged.
+        """
+        try:
+            with self._path.open("rb") as file:
+                statuses = (os.fstat(file.fileno()), self._path.parent.stat())
+                data = file.read()
+        except OSError as error:
+            message = f"cannot read checkpoint {self._path}: {error.strerror}"
+            raise errors.Unavailable(message, reason="CheckpointUnreadable") from error
+        if any(status.st_uid not in {0, os.geteuid()} or status.st_mode & 0o022 for status in statuses):
+            message = f"others than root could have written checkpoint {self._path}"
+            hint = "chown it and its folder to root and chmod go-w, once you know what they say"
+            raise errors.Unavailable(message, reason="CheckpointUntrusted", hint=hint)
+        self._refuse_newer(data)
+        try:
+            return _decode(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            message = f"checkpoint {self._path} is damaged: {error}"
+            raise errors.Unavailable(message, reason="CheckpointUnreadable") from error
 
     def _refuse_newer(self, data: bytes) -> None:
         try:
@@ -92,6 +114,14 @@ class Checkpoint:
         files.write_atomic(self._path, msgspec.json.encode(document), mode=0o600)
 
 
+def _decode(data: bytes) -> tuple[Grant, ...]:
+    """Raises: MsgspecError, UnicodeDecodeError."""
+    document = msgspec.json.decode(data, type=_Document)
+    if document.checksum != _checksum(bytes(document.grants)):
+        raise msgspec.DecodeError("checksum differs")
+    return msgspec.json.decode(document.grants, type=tuple[Grant, ...])
+
+
 def _checksum(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()
 
@@ -99,9 +129,15 @@ def _checksum(body: bytes) -> str:
 def home_id(folder: Path) -> str:
     """Return what tells this state folder's containers from another's on the same machine; made once."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "home-id"
+    path = folder / _HOME
     if not path.exists():
         files.write_atomic(path, f"{uuid.uuid4()}\n".encode())
+    return read_home(folder)
+
+
+def read_home(folder: Path) -> str:
+    """Return the id that `home_id` has made. Raises: OSError: it has made none.   ProtocolError: it is damaged."""
+    path = folder / _HOME
     text = path.read_text(errors="replace").strip()
     try:
         return str(uuid.UUID(text))

@@ -56,11 +56,11 @@ def test_command_is_the_entrypoint_and_args_follow_the_image() -> None:
 
 def test_an_annotation_has_no_quotes_and_no_commas_which_podman_would_read_as_csv() -> None:
     devices = '{"nvidia.com/gpu": ["GPU-0", "GPU-1"]}'
-    found = arguments(labels={names.DEVICES: devices})
-    assert f"--label={names.DEVICES}={devices}" in found
+    found = arguments(labels={names.HOME: devices})
+    assert f"--label={names.HOME}={devices}" in found
     annotation = next(one for one in found if one.startswith("--annotation="))
     assert not set(annotation) & set('",\n')
-    assert parse.unquote(annotation) == f"--annotation={names.DEVICES}={devices}"
+    assert parse.unquote(annotation) == f"--annotation={names.HOME}={devices}"
 
 
 def test_memory_has_no_swap_beside_it() -> None:
@@ -154,7 +154,9 @@ def test_logs_and_filters() -> None:
 
 
 def test_marks_in_the_runtime_spec_are_words_that_no_podman_reads_otherwise() -> None:
-    found = [flag for flag in arguments(labels={names.HOME: "h", names.DEVICES: '{"a.b/c": ["x", "y"]}', "other": "z"})]
+    found = [
+        flag for flag in arguments(labels={names.HOME: "h", names.POD_NAME: '{"a.b/c": ["x", "y"]}', "other": "z"})
+    ]
     notes = [flag for flag in found if flag.startswith("--annotation=")]
     assert len(notes) == 2
     assert not [flag for flag in notes if '"' in flag or "," in flag]

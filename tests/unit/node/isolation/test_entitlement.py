@@ -17,7 +17,7 @@ from fairlead.kernel import ocistate
 from fairlead.model.devicerule import DeviceRule
 from fairlead.model.ids import DeviceID
 from fairlead.node.isolation import attach, entitlement
-from fairlead.node.isolation.entitlement import AllocationSources, Subject
+from fairlead.node.isolation.entitlement import AllocationSources, Subject, WrittenBooks
 from fairlead.plan.gpu.attribution import Holding
 from fairlead.wire.kubernetes import names
 
@@ -69,6 +69,7 @@ def holding(container: str, *ids: str, resource: str = KIND) -> Holding:
 
 
 LABELS = {
+    names.POD_UID: "uid-1",
     names.POD_NAMESPACE: "default",
     names.POD_NAME: "train",
     names.CONTAINER_NAME: "main",
@@ -76,9 +77,15 @@ LABELS = {
 }
 
 
+CONFIG_OF_CRIO: Mapping[str, Any] = {
+    **CONFIG,
+    "annotations": {**LABELS, "io.container.manager": "cri-o", "io.kubernetes.cri-o.ContainerID": "c1"},
+}
+
+
 def test_the_kubelets_books_go_before_label_and_runtime_spec(books: AllocationSources) -> None:
     asked = with_holdings(books, holding("main", "GPU-1::2", "GPU-1::3"), holding("other", "GPU-0"))
-    found = entitlement.find(Subject(config=CONFIG, labels=LABELS), asked)
+    found = entitlement.find(Subject(config=CONFIG_OF_CRIO, id="c1"), asked)
     assert (found.source, found.names) == ("kubelet", (f"{KIND}=GPU-1",))
     assert [node.path for node in found.entitlement.granted] == ["/dev/nvidiactl", "/dev/nvidia1"]
     # What the runtime spec allows of this host's devices is not its own by that alone; the rest is.
@@ -87,19 +94,44 @@ def test_the_kubelets_books_go_before_label_and_runtime_spec(books: AllocationSo
 
 
 def test_a_kubelet_that_says_nothing_of_it_means_none(books: AllocationSources) -> None:
-    found = entitlement.find(Subject(config=CONFIG, labels=LABELS), with_holdings(books))
+    found = entitlement.find(Subject(config=CONFIG_OF_CRIO, id="c1"), with_holdings(books))
     assert (found.source, found.names, found.entitlement.granted) == ("kubelet", (), ())
 
 
-def test_without_a_kubelet_the_engines_label_counts(books: AllocationSources) -> None:
-    found = entitlement.find(Subject(config=CONFIG, labels=LABELS), books)
-    assert (found.source, found.names) == ("engine label", (f"{KIND}=GPU-0",))
+@pytest.mark.parametrize("place", ["labels", "annotations"])
+def test_a_label_that_an_image_can_carry_says_nothing_of_devices(books: AllocationSources, place: str) -> None:
+    forged = {**LABELS, names.DEVICES: json.dumps({KIND: ["GPU-1"]})}
+    subject = (
+        Subject(config=CONFIG, labels=forged)
+        if place == "labels"
+        else Subject(config={**CONFIG, "annotations": forged})
+    )
+    found = entitlement.find(subject, books)
+    assert found.source == entitlement.SPEC
+    assert [node.path for node in found.entitlement.granted] == ["/dev/nvidia0"]
 
 
-@pytest.mark.parametrize("label", [None, "no json", '{"a": 1}'])
-def test_without_any_books_the_runtime_spec_counts(books: AllocationSources, label: str | None) -> None:
-    labels = {names.DEVICES: label} if label is not None else {}
-    found = entitlement.find(Subject(config=CONFIG, labels=labels), books)
+def test_an_images_labels_do_not_make_a_container_another_pods(books: AllocationSources) -> None:
+    asked = with_holdings(books, holding("main", "GPU-1"))
+    poses = {key: text for key, text in LABELS.items() if key != names.HOME}
+    podman = {"io.container.manager": "libpod", "io.kubernetes.cri-o.ContainerID": "forged"}
+    cri = {"io.kubernetes.cri.sandbox-namespace": "default", "io.kubernetes.cri.sandbox-name": "train"}
+    cri["io.kubernetes.cri.container-name"] = "main"
+    for subject in (
+        Subject(config=CONFIG, labels=poses, id="c1"),
+        Subject(config={**CONFIG, "annotations": {**poses, **podman}}, id="c1"),
+        Subject(config={**CONFIG, "annotations": {**cri, **podman}}, id="c1"),
+        Subject(config={**CONFIG, "annotations": cri}, labels={"any": "label"}, id="c1"),
+    ):
+        assert entitlement.find(subject, asked).source == entitlement.SPEC
+    crio = {**poses, "io.container.manager": "cri-o", "io.kubernetes.cri-o.ContainerID": "c1"}
+    for notes in (cri, crio):
+        found = entitlement.find(Subject(config={**CONFIG, "annotations": notes}, id="c1"), asked)
+        assert (found.source, found.names) == ("kubelet", (f"{KIND}=GPU-1",))
+
+
+def test_without_any_books_the_runtime_spec_counts(books: AllocationSources) -> None:
+    found = entitlement.find(Subject(config=CONFIG), books)
     assert found.source == entitlement.SPEC
     (node,) = found.entitlement.granted  # a node without a rule that opens it is no grant, and a pipe is no device
     assert (node.path, node.mode) == ("/dev/nvidia0", 0o640)
@@ -113,7 +145,13 @@ WIDE: Mapping[str, Any] = {
     },
 }
 """What podman writes for `--privileged`."""
-OURS = {names.HOME: "home-1", **LABELS}
+OURS = {names.HOME: "home-1", **LABELS, names.DEVICES: json.dumps({KIND: ["GPU-1"]})}
+"""Its label names the GPU it was given first, or one that somebody forged."""
+WRITTEN = WrittenBooks(home="home-1", held={("uid-1", "main"): {KIND: ("GPU-0",)}})
+
+
+def with_checkpoint(books: AllocationSources, written: WrittenBooks, *holdings: Holding) -> AllocationSources:
+    return AllocationSources(registry=books.registry, holdings=holdings or None, written=written)
 
 
 @pytest.mark.parametrize("config", [CONFIG, WIDE, None])
@@ -121,30 +159,54 @@ OURS = {names.HOME: "home-1", **LABELS}
 def test_a_container_of_ours_is_entitled_to_its_allocation_alone_whatever_its_runtime_spec_says(
     books: AllocationSources, config: Mapping[str, Any] | None, has_kubelet: bool
 ) -> None:
-    asked = with_holdings(books, holding("main", "GPU-0")) if has_kubelet else books
+    asked = with_checkpoint(books, WRITTEN, *([holding("main", "GPU-0")] if has_kubelet else []))
     found = entitlement.find(Subject(config=config, labels=OURS), asked)
+    assert (found.source, found.doubt) == ("kubelet" if has_kubelet else "checkpoint", "")
     assert found.names == (f"{KIND}=GPU-0",)
     assert found.entitlement.base.rules == ()
     assert not found.entitlement.is_unconfined
 
 
-@pytest.mark.parametrize("label", [None, "no json"])
-def test_a_container_of_ours_that_no_books_know_is_entitled_to_nothing(
-    books: AllocationSources, label: str | None
+@pytest.mark.parametrize("changed", [{names.POD_UID: "uid-2"}, {names.CONTAINER_NAME: "other"}])
+def test_a_container_of_ours_of_which_the_checkpoint_says_nothing_has_no_devices(
+    books: AllocationSources, changed: dict[str, str]
 ) -> None:
-    labels = {names.HOME: "home-1"} | ({names.DEVICES: label} if label is not None else {})
-    found = entitlement.find(Subject(config=WIDE, labels=labels), books)
+    found = entitlement.find(Subject(config=CONFIG, labels=OURS | changed), with_checkpoint(books, WRITTEN))
+    assert (found.source, found.names, found.doubt) == ("checkpoint", (), "")
+
+
+@pytest.mark.parametrize(
+    ("written", "labels", "why"),
+    [
+        (WrittenBooks(problem="not readable"), OURS, "this machine's is not readable"),
+        (WrittenBooks(home="home-1", problem="it is damaged"), OURS, "no kubelet answers, and it is damaged"),
+        (WRITTEN, OURS | {names.HOME: "forged"}, "of home forged, and this machine's is home-1"),
+        (WRITTEN, OURS | {names.POD_UID: ""}, "which entry"),
+    ],
+)
+def test_a_container_that_says_it_is_ours_and_no_books_know_cannot_be_judged(
+    books: AllocationSources, written: WrittenBooks, labels: dict[str, str], why: str
+) -> None:
+    found = entitlement.find(Subject(config=WIDE, labels=labels), with_checkpoint(books, written))
     assert (found.source, found.names, found.entitlement.granted) == ("no books", (), ())
     assert found.entitlement.base.rules == ()
+    assert why in found.doubt
+
+
+def test_an_image_that_names_a_home_poses_as_nobody(books: AllocationSources) -> None:
+    asked = with_checkpoint(books, WRITTEN, holding("main", "GPU-1"))
+    found = entitlement.find(Subject(config=WIDE, labels=OURS | {names.HOME: "forged"}), asked)
+    assert found.source == "no books"
+    assert found.doubt
 
 
 @pytest.mark.parametrize("written", [str, parse.quote])
 def test_the_runtime_spec_says_whose_a_container_is_where_its_engine_is_not_asked(
     books: AllocationSources, written: Callable[[str], str]
 ) -> None:
-    notes = {names.HOME: "home-1", names.DEVICES: written(json.dumps({KIND: ["GPU-0"]}))}
-    found = entitlement.find(Subject(config={**WIDE, "annotations": notes}), books)
-    assert (found.source, found.names, found.entitlement.is_unconfined) == ("engine label", (f"{KIND}=GPU-0",), False)
+    notes = {key: written(text) for key, text in OURS.items()}
+    found = entitlement.find(Subject(config={**WIDE, "annotations": notes}), with_checkpoint(books, WRITTEN))
+    assert (found.source, found.names, found.entitlement.is_unconfined) == ("checkpoint", (f"{KIND}=GPU-0",), False)
 
 
 def test_what_the_asker_names_counts_before_all(books: AllocationSources) -> None:

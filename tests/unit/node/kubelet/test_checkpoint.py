@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -110,3 +111,29 @@ def test_a_full_disk_leaves_the_old_books_on_it(tmp_path: Path) -> None:
         assert Checkpoint(tmp_path).load() == (_grant(),)
     finally:
         subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_another_process_reads_the_checkpoint_and_leaves_it_as_it_is(tmp_path: Path) -> None:
+    Checkpoint(tmp_path).save(_books(_grant()))
+    assert Checkpoint(tmp_path).peek() == (_grant(),)
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda path: path.unlink(), "CheckpointUnreadable"),
+        (lambda path: path.write_text("{"), "CheckpointUnreadable"),
+        (lambda path: path.chmod(0o620), "CheckpointUntrusted"),
+        (lambda path: path.parent.chmod(0o777), "CheckpointUntrusted"),
+    ],
+)
+def test_a_checkpoint_that_others_could_have_written_says_nothing(
+    tmp_path: Path, damage: Callable[[Path], object], reason: str
+) -> None:
+    Checkpoint(tmp_path).save(_books(_grant()))
+    damage(tmp_path / NAME)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(errors.Unavailable) as caught:
+        Checkpoint(tmp_path).peek()
+    assert caught.value.reason == reason
+    assert sorted(tmp_path.iterdir()) == before
