@@ -32,7 +32,7 @@ def emit_key(plugin: str, device_id: str) -> str:
         raise errors.InvalidRequest("plugin and device id must be given", reason="AnnotationInvalid")
     name = f"{plugin}_{device_id.replace('/', '_')}"
     if len(name) > _KEY_LIMIT or not _KEY.fullmatch(name):
-        message = f'annotation name "{name}" is not allowed'
+        message = f"annotation name {names.quoted(name)} is not allowed"
         hint = f"at most {_KEY_LIMIT} letters, digits and _-., first and last alphanumeric"
         raise errors.InvalidRequest(message, reason="AnnotationInvalid", hint=hint)
     return PREFIX + name
@@ -61,7 +61,7 @@ def update_annotations(
     """
     key = emit_key(plugin, device_id)
     if key in current:
-        message = f'annotation "{key}" is already there'
+        message = f"annotation {names.quoted(key)} is already there"
         raise errors.InvalidRequest(message, reason="AnnotationInvalid", hint="use another device id")
     return {**current, key: emit_value(devices)}
 
@@ -77,7 +77,8 @@ def parse_annotations(given: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[
     for key in keys:
         for device in given[key].split(","):
             if not names.is_qualified(device):
-                message = f'annotation "{key}" asks for "{device}", which is not a fully qualified CDI name'
+                asked = f"annotation {names.quoted(key)} asks for {names.quoted(device)}"
+                message = f"{asked}, which is not a fully qualified CDI name"
                 raise errors.InvalidRequest(message, reason="AnnotationInvalid", hint="write vendor/class=name")
             devices.append(device)
     return keys, tuple(devices)
@@ -86,11 +87,12 @@ def parse_annotations(given: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[
 def problems(given: Mapping[str, str]) -> Iterator[str]:
     """Yield each break of Kubernetes' rules in the annotations of a spec or a device, as text."""
     for key in given:
+        shown = names.quoted(key[:80])
         prefix, slash, name = key.rpartition("/")
         if slash and (len(prefix) > _PREFIX_LIMIT or not _SUBDOMAIN.fullmatch(prefix)):
-            yield f'key "{key:.80}": the part before the slash is not a DNS subdomain'
+            yield f"key {shown}: the part before the slash is not a DNS subdomain"
         if len(name) > _KEY_LIMIT or not _KEY.fullmatch(name):
-            yield f'key "{key:.80}": the name is not 1 to {_KEY_LIMIT} letters, digits and _-.'
-    size = sum(len(key.encode()) + len(value.encode()) for key, value in given.items())
+            yield f"key {shown}: the name is not 1 to {_KEY_LIMIT} letters, digits and _-."
+    size = sum(len(text.encode(errors="surrogatepass")) for pair in given.items() for text in pair)
     if size > _SIZE_LIMIT_BYTES:
         yield f"{size} bytes in all, {_SIZE_LIMIT_BYTES} are allowed"

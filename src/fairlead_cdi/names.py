@@ -32,6 +32,12 @@ class QualifiedName(NamedTuple):
         return f"{self.vendor}/{self.cls}={self.name}"
 
 
+def quoted(text: str) -> str:
+    """Return somebody else's text for a message, in quotes, with what a terminal would obey as escapes."""
+    shown = (char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    return f'"{"".join(shown)}"'
+
+
 def split_kind(kind: str) -> tuple[str, str]:
     """Return vendor and class of `vendor/class`; two empty strings where it is not of that form."""
     vendor, slash, cls = kind.partition("/")
@@ -55,13 +61,13 @@ def parse_qualified_name(text: str) -> QualifiedName:
     """
     vendor, cls, name = split_device(text)
     if not vendor:
-        message = f'device "{text}" is not a fully qualified CDI name'
+        message = f"device {quoted(text)} is not a fully qualified CDI name"
         raise errors.InvalidRequest(
             message, reason="DeviceNameUnqualified", hint="write vendor/class=name", device=text
         )
     problem = vendor_problem(vendor) or class_problem(cls) or device_problem(name)
     if problem:
-        raise errors.InvalidRequest(f'device "{text}": {problem}', reason="DeviceNameInvalid", device=text)
+        raise errors.InvalidRequest(f"device {quoted(text)}: {problem}", reason="DeviceNameInvalid", device=text)
     return QualifiedName(vendor, cls, name)
 
 
@@ -87,7 +93,7 @@ def device_problem(name: str) -> str | None:
 
 
 def _problem(what: str, text: str, rule: re.Pattern[str], words: str) -> str | None:
-    return None if rule.fullmatch(text) else f'{what} "{text}" is not allowed ({words})'
+    return None if rule.fullmatch(text) else f"{what} {quoted(text)} is not allowed ({words})"
 
 
 def strict_kind_problem(kind: str) -> str | None:
@@ -97,15 +103,17 @@ def strict_kind_problem(kind: str) -> str | None:
     if problem:
         return problem
     if len(vendor) > _VENDOR_LIMIT or not all(_LABEL.fullmatch(label) for label in vendor.split(".")):
-        return f'vendor "{vendor}" is not a DNS subdomain of at most {_VENDOR_LIMIT} characters'
+        return f"vendor {quoted(vendor)} is not a DNS subdomain of at most {_VENDOR_LIMIT} characters"
     if len(cls) > _NAME_LIMIT:
-        return f'class "{cls}" is longer than {_NAME_LIMIT} characters'
+        return f"class {quoted(cls)} is longer than {_NAME_LIMIT} characters"
     return crash_problem(kind)
 
 
 def strict_device_problem(name: str) -> str | None:
     """Say why a device name must not be written by the specification's rules; None: it may."""
-    too_long = f'device name "{name}" is longer than {_NAME_LIMIT} characters' if len(name) > _NAME_LIMIT else None
+    too_long = (
+        f"device name {quoted(name)} is longer than {_NAME_LIMIT} characters" if len(name) > _NAME_LIMIT else None
+    )
     return device_problem(name) or too_long
 
 
@@ -113,5 +121,5 @@ def crash_problem(kind: str) -> str | None:
     """Say whether this kind makes released container engines panic; None: it does not."""
     for what, text in zip(("vendor", "class"), split_kind(kind), strict=True):
         if len(text) == 1:
-            return f'{what} "{text}" has one character: containerd up to 2.1 and podman up to 5.8 panic on it'
+            return f"{what} {quoted(text)} has one character: containerd up to 2.1 and podman up to 5.8 panic on it"
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead_cdi import errors, names
+from fairlead_cdi import annotation, errors, names
 
 QUALIFIED = {
     "vendor.com/class=dev": ("vendor.com", "class", "dev"),
@@ -88,3 +88,21 @@ def test_long_device_names_are_read_and_not_written() -> None:
 )
 def test_kinds_that_crash_released_engines_are_told(kind: str, *, is_deadly: bool) -> None:
     assert (names.crash_problem(kind) is not None) is is_deadly
+
+
+@pytest.mark.parametrize("hostile", ["\x1b]0;owned\x07", "\x9b2J", "a\nb", "\u202egnp", "\udc80", "\x00"])
+def test_a_message_never_holds_what_a_terminal_would_obey(hostile: str) -> None:
+    said: list[str] = []
+    for call in (
+        lambda: names.parse_qualified_name(hostile),
+        lambda: names.parse_qualified_name(f"nvidia.com/gpu={hostile}"),
+        lambda: names.parse_qualified_name(f"{hostile}/gpu=0"),
+        lambda: annotation.emit_key("p", hostile),
+        lambda: annotation.parse_annotations({f"cdi.k8s.io/{hostile}": hostile}),
+    ):
+        with pytest.raises(errors.InvalidRequest) as caught:
+            call()
+        said.append(str(caught.value))
+    said += [*annotation.problems({f"{hostile}/{hostile}": ""})]
+    said += [names.strict_kind_problem(f"a{hostile}/gpu") or "", names.strict_device_problem(hostile) or ""]
+    assert all(text and text.isprintable() for text in said), said
