@@ -11,6 +11,7 @@ import signal
 import subprocess
 import tarfile
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ import pytest
 from fairlead import settings
 from fairlead.engine import port
 from fairlead.engine.podman import engine as podman
+from fairlead.engine.podman import leftover
 from tests.contract.test_engine_contract import NO_PODMAN, busybox_root
 
 pytestmark = [pytest.mark.podman, pytest.mark.skipif(bool(NO_PODMAN), reason=NO_PODMAN)]
@@ -101,6 +103,71 @@ async def test_a_service_killed_while_it_works_leaves_a_container_that_runs_once
     found = {state.name: state for state in await engine.list_containers({"fairlead.test": tag})}
     assert found[name].phase is port.ContainerPhase.RUNNING
     pieces = engine.logs(name, follow=True, tail=None, timestamps=False)
+    async with contextlib.aclosing(pieces), asyncio.timeout(10):
+        assert await anext(pieces) == b"once\n"
+
+
+@dataclass(frozen=True)
+class CutShort:
+    """A container whose init ended with podman's service, right after the runtime's create."""
+
+    engine: podman.PodmanEngine
+    """One that has just been started, with nothing remembered."""
+    name: str
+
+    def conmons(self) -> dict[int, str]:
+        info = subprocess.run(
+            ["podman", "info", "--format", "{{.Store.GraphRoot}}/{{.Store.GraphDriverName}}-containers"],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        return leftover.find_conmons(Path(info.stdout.strip()), self.name)
+
+
+def create(wanted: port.ContainerSpec, runtime: Path) -> None:
+    """Do the first of the engine's two steps: podman's books."""
+    options = ["--name", wanted.name, *(f"--label={key}={value}" for key, value in wanted.labels.items())]
+    options += ["--network=none", "--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024"]
+    line = ["podman", f"--runtime={runtime}", "create", *options, wanted.image, *wanted.command, *wanted.args]
+    subprocess.run(line, check=True, capture_output=True)
+
+
+@pytest.fixture
+async def cut_short(tmp_path: Path, image: str, tag: str) -> CutShort:
+    runtime, victim, real = tmp_path / "runc", tmp_path / "victim", shutil.which("runc")
+    lines = (
+        "#!/bin/sh",
+        f'{real} "$@"; code=$?',
+        f'case " $* " in *" create "*) if [ -f {victim} ]; then kill -9 $(cat {victim}); rm {victim}; fi ;; esac',
+        "exit $code",
+    )
+    runtime.write_text("\n".join([*lines, ""]))
+    runtime.chmod(0o755)
+    group = settings.EngineSettings(network="none", runtime=str(runtime))
+    cut = CutShort(podman.PodmanEngine(group), spec(image, tag).name)
+    async with podman.PodmanEngine(group).served() as engine:
+        await engine.create(spec(image, tag, "first"))
+        victim.write_text(str(service_pid(engine)))
+        assert engine.service is not None
+        create(spec(image, tag), runtime)
+
+        assert await engine.service.ask(cut.name, "init") is None
+    assert len(cut.conmons()) == 1
+    return cut
+
+
+async def test_what_an_init_cut_short_left_is_removed_with_its_container(cut_short: CutShort) -> None:
+    await cut_short.engine.remove(cut_short.name)
+
+    assert cut_short.conmons() == {}
+
+
+async def test_what_an_init_cut_short_left_does_not_keep_its_container_from_running(cut_short: CutShort) -> None:
+    await cut_short.engine.start(cut_short.name)
+
+    assert len(cut_short.conmons()) == 1
+    pieces = cut_short.engine.logs(cut_short.name, follow=True, tail=None, timestamps=False)
     async with contextlib.aclosing(pieces), asyncio.timeout(10):
         assert await anext(pieces) == b"once\n"
 

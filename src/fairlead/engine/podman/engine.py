@@ -22,15 +22,16 @@ from typing import Final, Self
 
 from fairlead import command, errors, settings, telemetry
 from fairlead.engine import port
-from fairlead.engine.podman import args, events, images, service
-from fairlead.engine.podman import cli as podman_cli
+from fairlead.engine.podman import args, events, images, leftover, service
 from fairlead.engine.podman import errors as podman_errors
 from fairlead.engine.podman import exec as podman_exec
 from fairlead.engine.podman import host as podman_host
 from fairlead.engine.podman import json as podman_json
 
 _RETRIES: Final = 3
-_UNSTARTED: Final = frozenset({"created", "configured", "initialized"})
+_UNKNOWN: Final = frozenset({"created", "configured"})
+"""Podman's words for containers that its books do not have initialised, whatever the OCI runtime has."""
+_UNSTARTED: Final = _UNKNOWN | {"initialized"}
 """Podman's words for containers that never ran."""
 _MARGIN_S: Final = 60.0
 """What podman may take to stop a container over the grace it was given."""
@@ -124,14 +125,23 @@ class PodmanEngine(images.PodmanImages):
         brief = await self._inspect(name)
         if brief.status not in _UNSTARTED:
             return True
-        if brief.status != "initialized":
-            # It may have died between the runtime's create and its own books. The runtime would refuse the id then, and
-            # keep a held process that podman does not know of. One that it does not know is refused: no matter.
-            runtime = (await self._podman.host()).info.runtime
-            argv = (runtime, "delete", "--force", brief.id)
-            await command.run(argv, env=self._podman.env, timeout_s=podman_cli.SHORT_S)
+        if brief.status in _UNKNOWN:
+            # It may have died between the runtime's create and its own books: the runtime would refuse the id.
+            await leftover.discard(self._podman, name)
             return False
         return act == "init"
+
+    async def _discard_unknown(self, name: str) -> None:
+        """Take what podman's own removal would leave: a held process of an init that was cut short, and its conmon."""
+        bundles = (await self._podman.host()).bundle_folder
+        if not await asyncio.to_thread(leftover.find_conmons, bundles, name):
+            return
+        try:
+            brief = await self._inspect(name)
+        except errors.NotFound:
+            brief = None
+        if brief is None or brief.status in _UNKNOWN:
+            await leftover.discard(self._podman, name)
 
     async def _bundle(self, identity: str, host: podman_host.Host) -> Path:
         # conmon notes an OOM kill as a file in the folder podman was started in; podman 4.3 looks for it in the bundle.
@@ -172,6 +182,8 @@ class PodmanEngine(images.PodmanImages):
             brief = await self._inspect(name)
             if brief.status not in _UNSTARTED:
                 return
+            if brief.status in _UNKNOWN:
+                await leftover.discard(self._podman, name)
             identity = brief.id
         await self._act(name, identity, "start")
         self._held.pop(name, None)
@@ -188,6 +200,7 @@ class PodmanEngine(images.PodmanImages):
         """See `port.Engine.remove`. Raises: Conflict (`ContainerInUse`): others join its network namespace."""
         args.check_name(name)
         self._held.pop(name, None)
+        await self._discard_unknown(name)
         arguments = ("rm", "--force", "--time=0", "--ignore", "--volumes", "--", name)
         await self._podman.checked(f'container "{name}"', "remove", *arguments)
 

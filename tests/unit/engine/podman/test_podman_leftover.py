@@ -1,0 +1,42 @@
+"""Which conmons watch a container of ours, by their command lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fairlead.engine.podman import leftover
+
+BUNDLES = Path("/var/lib/containers/storage/overlay-containers")
+OURS = ("/usr/bin/conmon", "-c", "aa11", "-n", "kl-1", "-b", f"{BUNDLES}/aa11/userdata", "-p", "/run/x/pidfile")
+
+
+def found(tmp_path: Path, *words: str) -> dict[int, str]:
+    (tmp_path / "17").mkdir()
+    (tmp_path / "17" / "cmdline").write_bytes(b"\0".join(word.encode() for word in (*words, "")))
+    (tmp_path / "18").mkdir()  # it ended meanwhile
+    (tmp_path / "uptime").write_text("1 1")
+    return leftover.find_conmons(BUNDLES, "kl-1", proc=tmp_path)
+
+
+def test_a_conmon_of_our_container_is_found_with_its_id(tmp_path: Path) -> None:
+    assert found(tmp_path, *OURS) == {17: "aa11"}
+
+
+def test_a_conmon_not_yet_reached_through_the_shell_is_found(tmp_path: Path) -> None:
+    assert found(tmp_path, "/bin/sh", "/tmp/fairlead-podman-x/conmon", *OURS[1:]) == {17: "aa11"}
+
+
+def test_another_name_is_not_ours(tmp_path: Path) -> None:
+    assert found(tmp_path, *("kl-11" if word == "kl-1" else word for word in OURS)) == {}
+
+
+def test_the_same_name_in_another_storage_is_not_ours(tmp_path: Path) -> None:
+    assert found(tmp_path, *(word.replace("/var/lib", "/home/x") for word in OURS)) == {}
+
+
+def test_a_bundle_of_another_id_is_not_ours(tmp_path: Path) -> None:
+    assert found(tmp_path, *("bb22" if word == "aa11" else word for word in OURS)) == {}
+
+
+def test_a_command_line_that_breaks_off_is_not_ours(tmp_path: Path) -> None:
+    assert found(tmp_path, "conmon", "-n", "kl-1", "-b", "/x", "-c") == {}
