@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,8 +49,13 @@ class Outcome:
 
 
 async def ask_version(engine: str) -> tuple[int, ...] | None:
-    """Ask an engine's program for its release; None: it is not installed, or does not say."""
-    for program in table.ENGINES[engine].programs:
+    """Ask an engine's program for its release; None: it is not installed, or does not say.
+
+    The program is looked for on the PATH of who asks, then on ours: an engine in an unusual folder, as k3s and the like
+    have it, must not pass for one whose release nobody knows.
+    """
+    for name in table.ENGINES[engine].programs:
+        program = shutil.which(name) or name
         try:
             done = await command.run((program, "--version"), env=command.base_env(), timeout_s=_ASK_S)
         except errors.Unavailable:
