@@ -113,6 +113,7 @@ def test_a_missing_line_end_is_shown_as_diff_does(home: Home) -> None:
 
 def test_notes_go_to_standard_error(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "PATH", str(home.folder))
+    monkeypatch.setenv("PATH", str(home.folder))
     daemon = home.folder / "daemon.json"
     daemon.write_text('{"runtimes": {"nvidia": {"path": "old"}}}')
     result = home.run("configure", "--dry-run", engine="docker", config=daemon)
