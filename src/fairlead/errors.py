@@ -20,23 +20,39 @@ door that met them and chained (`raise … from`). Anything that is not a `Fairl
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+_LONGEST: Final = 2000
+_HEAD, _TAIL = 1500, 300
+
+
+def readable(text: str) -> str:
+    """Return words that every sink takes: what is not UTF-8 as escapes, the middle of a long text left out.
+
+    A message names the value that failed, and that value may be ten megabytes of anything.
+    """
+    shown = text
+    if len(text) > _LONGEST:
+        left_out = len(text) - _HEAD - _TAIL
+        shown = f"{text[:_HEAD]}… ({left_out} characters left out) …{text[-_TAIL:]}"
+    return shown.encode("utf-8", "backslashreplace").decode()
 
 
 class FairleadError(Exception):
     """Root of the tree; never raised itself.
 
     Args:
-        message: lower case, no full stop, with the value that failed.
+        message: lower case, no full stop, with the value that failed; kept as `readable` gives it.
         reason: stable CamelCase token, reused as condition reason, event reason, log key and metric label.
         hint: the next step, for the one who must act; None where the message already says it.
         context: further facts for logs and problem documents, by key.
     """
 
     def __init__(self, message: str, *, reason: str, hint: str | None = None, **context: object) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = readable(message)
+        super().__init__(self.message)
         self.reason = reason
-        self.hint = hint
+        self.hint = None if hint is None else readable(hint)
         self.context = context
 
 

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from fairlead import errors
 
+_LARGEST_BYTES: Final = 1 << 20
 PREFIX: Final = "FAIRLEAD_"
 DEFAULT_FILE: Final = Path("/etc/fairlead/config.toml")
 # Read by the client, the shell or the test suite, not by a group of settings.
@@ -306,13 +307,13 @@ def _read_file(file: Path | None, known: Mapping[str, Row]) -> dict[str, Any]:
     if file is None:
         return {}
     try:
-        document = tomllib.loads(file.read_text("utf-8"))
+        document = tomllib.loads(_text_of(file))
     except OSError as error:
         if file == DEFAULT_FILE and isinstance(error, FileNotFoundError):
             return {}
         message = f"cannot read settings file {file}: {error.strerror}"
         raise errors.Invalid(message, reason="SettingsFileUnreadable") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, a number of 5,000 digits, nested without end
         message = f"settings file {file} is not TOML: {error}"
         raise errors.Invalid(message, reason="SettingsFileInvalid") from error
     groups = {item.group: item for item in known.values()}
@@ -330,6 +331,15 @@ def _read_file(file: Path | None, known: Mapping[str, Row]) -> dict[str, Any]:
         if key not in known:
             raise _unknown(f'key "{key}" in {file}', key, known)
     return found
+
+
+def _text_of(file: Path) -> str:
+    """Return what a settings file says. Raises: OSError; ValueError: it is too large, or not UTF-8."""
+    with file.open("rb") as source:
+        data = source.read(_LARGEST_BYTES + 1)
+    if len(data) > _LARGEST_BYTES:
+        raise ValueError(f"it is larger than {_LARGEST_BYTES} bytes")
+    return data.decode()
 
 
 def _read_env(env: Mapping[str, str], known: Mapping[str, Row]) -> dict[str, Any]:

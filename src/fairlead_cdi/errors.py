@@ -14,6 +14,19 @@ Each error has a `message` with the value at fault, a `hint` with the next step 
 
 from __future__ import annotations
 
+from typing import Final
+
+_LONGEST: Final = 2000
+_HEAD, _TAIL = 1500, 300
+
+
+def _readable(text: str) -> str:
+    """Return words without the middle of a long text; what is not UTF-8 as escapes."""
+    shown = text
+    if len(text) > _LONGEST:
+        shown = f"{text[:_HEAD]}… ({len(text) - _HEAD - _TAIL} characters left out) …{text[-_TAIL:]}"
+    return shown.encode("utf-8", "backslashreplace").decode()
+
 
 class CDIError(Exception):
     """Root of the errors of this library; it is not raised itself.
@@ -23,10 +36,10 @@ class CDIError(Exception):
     """
 
     def __init__(self, message: str, *, reason: str, hint: str | None = None, **context: object) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = _readable(message)
+        super().__init__(self.message)
         self.reason = reason
-        self.hint = hint
+        self.hint = None if hint is None else _readable(hint)
         self.context = context
 
     def __str__(self) -> str:

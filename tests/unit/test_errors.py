@@ -56,3 +56,15 @@ def test_an_error_carries_message_reason_hint_and_context() -> None:
 
 def test_a_message_that_already_says_it_needs_no_hint() -> None:
     assert errors.sentence(errors.Invalid("no name given", reason="X")) == "no name given"
+
+
+def test_a_message_that_names_ten_megabytes_can_be_read() -> None:
+    error = errors.Invalid(f'name "{"x" * 10_000_000}" is too long', reason="X", hint="y" * 5000)
+    assert error.message.startswith('name "xxx')
+    assert error.message.endswith('x" is too long')
+    assert "characters left out" in error.message
+    assert len(errors.sentence(error)) < 5000
+
+
+def test_a_message_can_be_written_whatever_it_names() -> None:
+    assert errors.Invalid("a\ud800b", reason="X").message.encode() == b"a\\ud800b"

@@ -212,3 +212,11 @@ def test_rows_can_be_set_anew_and_all_others_stay() -> None:
     assert settings.override(after, {"node.kubelet_folder": None}) == before
     with pytest.raises(errors.Invalid, match=r"node\.device_id_strategy"):
         settings.override(before, {"node.device_id_strategy": "serial"})
+
+
+@pytest.mark.parametrize("text", ["a = " + "9" * 5000, "a = " + "[" * 100_000, "#" * (2 << 20)])
+def test_a_file_that_no_reader_can_take_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(text)
+    with pytest.raises(errors.Invalid, match=r"config\.toml"):
+        settings.load(flags={}, env={}, file=path)

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from fairlead.wire.text import typedjson
 from fairlead_cdi import errors, oci
 
 _PATTERNS: Final = (
@@ -61,10 +62,10 @@ def _states(root: Path) -> Iterator[Running]:
             with contextlib.suppress(OSError, msgspec.MsgspecError):
                 data = path.read_bytes()
                 if path.name == "status":
-                    crun = msgspec.json.decode(data, type=_Crun)
+                    crun = typedjson.decode(data, type=_Crun)
                     pid, bundle = crun.pid, crun.bundle
                 else:
-                    runc = msgspec.json.decode(data, type=_Runc)
+                    runc = typedjson.decode(data, type=_Runc)
                     label = next((one for one in runc.config.labels if one.startswith("bundle=")), "")
                     pid, bundle = runc.init_process_pid, label.removeprefix("bundle=")
                 if pid and (root / "proc" / str(pid)).exists():

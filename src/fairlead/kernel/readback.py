@@ -25,13 +25,12 @@ from importlib import util
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from fairlead import command, errors
 from fairlead.kernel import cgroup as devicecgroup
 from fairlead.kernel import probeprocess
 from fairlead.kernel.programs import openprobe
 from fairlead.model.devicerule import DeviceRules
+from fairlead.wire.text import typedjson
 
 _PROBE_S: Final = 6.0
 _CAP_MKNOD: Final = 27  # include/uapi/linux/capability.h
@@ -202,7 +201,7 @@ async def _probe(
     if code != 0 and not said.endswith("]"):
         ended = "its container ended meanwhile and took the probe along" if code == -signal.SIGKILL else ""
         return {}, (*told, f"what open() says: {said or ended or f'the probe ended with {code}'}")
-    return dict(zip(keys, msgspec.json.decode(said, type=list[str]), strict=True)), told
+    return dict(zip(keys, typedjson.decode(said, type=list[str]), strict=True)), told
 
 
 def _may_make_nodes() -> bool:

@@ -17,6 +17,7 @@ from fairlead import errors, telemetry
 from fairlead.model.step import TraceStep
 from fairlead.store.port import Selector, Store
 from fairlead.wire.kubernetes import core, meta, names
+from fairlead.wire.text import typedjson
 
 _CLUSTER_SCOPED: Final = "default"
 """Where the events of objects without a namespace lie."""
@@ -91,7 +92,7 @@ def parse_step(event: core.Event) -> TraceStep | None:
     if text is None:
         return _scheduler_step(event) or _kubelet_warning(event)
     try:
-        step = msgspec.json.decode(text, type=TraceStep)
+        step = typedjson.decode(text, type=TraceStep)
     except msgspec.MsgspecError:
         return None
     is_ours = event.source.component == _component(step.layer) and not step.teller

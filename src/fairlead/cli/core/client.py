@@ -23,6 +23,7 @@ from fairlead.serve.api import problem
 from fairlead.serve.v1 import statusview
 from fairlead.serve.v1.containers import view
 from fairlead.serve.v1.containers.view import ContainerView
+from fairlead.wire.text import typedjson
 
 T = TypeVar("T")
 
@@ -76,7 +77,7 @@ class Client:
         with self._sent(method, path, params, body, content=content, timeout_s=timeout_s) as answer:
             data = answer.read()
         try:
-            return msgspec.json.decode(data or b"null", type=kind)
+            return typedjson.decode(data or b"null", type=kind)
         except msgspec.MsgspecError as error:
             message = f"{self._transport.address} answered {method} {path} with what is not ours: {error}"
             raise errors.ProtocolError(message, reason="AnswerUnreadable", hint="is it a fairlead service?") from error
@@ -121,7 +122,7 @@ class Client:
 
     def _error(self, answer: transport.Answer) -> errors.FairleadError:
         try:
-            return problem.error_of(msgspec.json.decode(answer.read(), type=problem.Problem))
+            return problem.error_of(typedjson.decode(answer.read(), type=problem.Problem))
         except msgspec.MsgspecError:
             message = f"{self._transport.address} answered with status {answer.status}, which is not a problem of ours"
             return errors.ProtocolError(message, reason="AnswerUnreadable", hint="is it a fairlead service?")
@@ -135,7 +136,7 @@ class Client:
             for piece in pieces:
                 *whole, rest = (rest + piece).split(b"\n")
                 for line in whole:
-                    value: dict[str, Any] = msgspec.json.decode(line)
+                    value = typedjson.decode(line, type=dict[str, Any])
                     if "problem" in value:
                         raise problem.error_of(msgspec.convert(value["problem"], problem.Problem))
                     yield value

@@ -15,6 +15,7 @@ import msgspec
 
 from fairlead import errors
 from fairlead.engine import port
+from fairlead.wire.text import typedjson
 
 T = TypeVar("T")
 
@@ -86,7 +87,7 @@ class Event(msgspec.Struct, rename="pascal"):
 def decode(data: bytes, kind: type[T], *, what: str) -> T:
     """Decode JSON, or raise ProtocolError (`PodmanOutputInvalid`)."""
     try:
-        return msgspec.json.decode(data, type=kind)
+        return typedjson.decode(data, type=kind)
     except msgspec.MsgspecError as error:
         message = f"podman's {what} is not what podman 4 and 5 print: {error}"
         raise errors.ProtocolError(message, reason="PodmanOutputInvalid", hint="which podman is this?") from error

@@ -31,6 +31,7 @@ import msgspec
 
 from fairlead import command, errors, telemetry
 from fairlead.engine.podman import cli
+from fairlead.wire.text import typedjson
 
 _CONMON: Final = """#!/bin/sh
 bundle=
@@ -99,7 +100,7 @@ class Service:
         if status < _ERROR:
             return command.Result(code=0, stdout=b"", stderr=b"")
         try:
-            message = msgspec.json.decode(body, type=_Problem).message
+            message = typedjson.decode(body, type=_Problem).message
         except msgspec.MsgspecError:
             message = body.decode(errors="replace")
         return command.Result(code=125, stdout=b"", stderr=message.encode())

@@ -30,6 +30,7 @@ from fairlead.model.devicerule import DeviceRule, DeviceRules, Kind
 from fairlead.plan.audit import GrantedNode
 from fairlead.wire.cdi import translate
 from fairlead.wire.oci import devicerule as wire
+from fairlead.wire.text import typedjson
 from fairlead_cdi import directory, inject
 from fairlead_cdi.host import node as host
 
@@ -280,7 +281,7 @@ async def work(
         why = result.last_line or f"the program ended with {result.code}"
         message = f"no device node can be made or removed in the container of process {pid}: {why}"
         raise errors.Unavailable(message, reason="NodeWorkFailed", hint="root may, for a container of root's own")
-    done = tuple((path, what) for path, what in msgspec.json.decode(result.stdout, type=list[tuple[str, str]]))
+    done = tuple((path, what) for path, what in typedjson.decode(result.stdout, type=list[tuple[str, str]]))
     refused = [f"{path}: {what.removeprefix('refused: ')}" for path, what in done if what.startswith("refused")]
     if refused:
         message = f"device nodes were refused in the container: {'; '.join(refused)}"

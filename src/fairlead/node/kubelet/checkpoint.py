@@ -18,6 +18,7 @@ import msgspec
 
 from fairlead import errors, files, telemetry
 from fairlead.wire.kubernetes import names
+from fairlead.wire.text import typedjson
 
 NAME: Final = "device-manager.json"
 VERSION: Final = 1
@@ -99,7 +100,7 @@ class Checkpoint:
 
     def _refuse_newer(self, data: bytes) -> None:
         try:
-            version = msgspec.json.decode(data, type=_Version).version
+            version = typedjson.decode(data, type=_Version).version
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return
         if version > VERSION:
@@ -116,10 +117,10 @@ class Checkpoint:
 
 def _decode(data: bytes) -> tuple[Grant, ...]:
     """Raises: MsgspecError, UnicodeDecodeError."""
-    document = msgspec.json.decode(data, type=_Document)
+    document = typedjson.decode(data, type=_Document)
     if document.checksum != _checksum(bytes(document.grants)):
         raise msgspec.DecodeError("checksum differs")
-    return msgspec.json.decode(document.grants, type=tuple[Grant, ...])
+    return typedjson.decode(document.grants, type=tuple[Grant, ...])
 
 
 def _checksum(body: bytes) -> str:

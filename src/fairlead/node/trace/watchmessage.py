@@ -12,6 +12,7 @@ import msgspec
 
 from fairlead import errors
 from fairlead.kernel.readback import Isolation
+from fairlead.wire.text import typedjson
 
 LONGEST: Final = 4 * 2**20
 """Bytes of one line. A container with every device of a large machine needs a fraction of it."""
@@ -101,7 +102,7 @@ class Lines:
 
     def __init__(self, kind: Any) -> None:
         """Take the union of messages that may come."""
-        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind)
+        self._decoder: typedjson.Decoder[Any] = typedjson.Decoder(kind)
         self._rest = b""
 
     def feed(self, data: bytes) -> list[object]:

@@ -8,6 +8,7 @@ derive from the profile's name and the index, so a simulated machine is the same
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 import uuid
 from collections.abc import Mapping
@@ -22,6 +23,16 @@ _PARTS: Final = FOLDER / "parts.toml"
 _NAMESPACE: Final = uuid.UUID("6f1c5a0e-2b7d-5f0a-9d53-fa1e1ead0001")
 _BRAND_NVIDIA: Final = 14
 """What today's drivers report of data centre GPUs, a Tesla T4 among them; 460 and older said 2, `tesla`."""
+_LARGEST_BYTES: Final = 1 << 20
+_ADDRESS: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_VERSION: Final = re.compile(r"[0-9]{1,5}(\.[0-9]{1,5}){1,3}")
+_MOST_GPUS: Final = 64
+_HIGHEST_MINOR: Final = 253
+"""254 and 255 are nvidia-modeset and nvidiactl."""
+_LONGEST_NAME: Final = 95
+"""NVML_DEVICE_NAME_V2_BUFFER_SIZE, less the NUL."""
+_MOST_LINKS, _MOST_SLICES, _HIGHEST_NUMA = 18, 16, 1023
+_MOST: Final = 2**31 - 1
 NVLINK_FORMS: Final = ("none", "mesh", "switch")
 PCIE_LEVELS: Final = ("PSB", "PIX", "PXB", "PHB", "NODE")
 
@@ -103,7 +114,7 @@ def load(name: str) -> Profile:
     Raises:  Invalid: no such profile (the message lists what is offered), or a file that breaks the form.
     """
     path = FOLDER / f"{name}.toml" if name in list_names() else Path(name)
-    if path.suffix not in {".toml", ".json"} or not path.is_file():
+    if "\0" in name or path.suffix not in {".toml", ".json"} or not path.is_file():
         message = f'no simulated profile "{name}" (offered: {", ".join(list_names())})'
         raise errors.Invalid(message, reason="ProfileUnknown", hint="give one of these or the path of a .toml file")
     try:
@@ -112,30 +123,67 @@ def load(name: str) -> Profile:
         rows = {**own["parts"], **document.get("parts", {})}
         parts = {key: _part(key, row, shapes) for key, row in rows.items()}
         return _profile(path.stem, document, parts)
-    except (KeyError, TypeError, ValueError) as error:
+    except OSError as error:
+        message = f"cannot read simulated profile {path}: {error.strerror}"
+        raise errors.Invalid(message, reason="ProfileInvalid") from error
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         message = f"simulated profile {path} breaks the form: {type(error).__name__} {error}"
         raise errors.Invalid(message, reason="ProfileInvalid", hint=f"compare with {FOLDER / 'h100x8.toml'}") from error
 
 
 def _read(path: Path) -> dict[str, Any]:
-    text = path.read_text()
+    with path.open("rb") as file:
+        data = file.read(_LARGEST_BYTES + 1)
+    if len(data) > _LARGEST_BYTES:
+        raise ValueError(f"larger than {_LARGEST_BYTES} bytes")
+    text = data.decode()
     document = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     if not isinstance(document, dict):
         raise TypeError("the document is not a table")
     return document
 
 
+def _count(value: Any, top: int = _MOST) -> int:
+    """Return a whole number from 0 to `top`. Raises: ValueError, TypeError."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{value!r:.100} is not a whole number")
+    if not 0 <= value <= top:
+        raise ValueError(f"{value!r:.100} is not from 0 to {top}")
+    return value
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    major, minor = value
+    return _count(major, 9999), _count(minor, 9999)
+
+
+def _named(value: Any) -> str:
+    """Return a name as drivers give it: one short line. Raises: ValueError, TypeError."""
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.100} is not a text")
+    if not value.isprintable() or not 0 < len(value) <= _LONGEST_NAME:
+        raise ValueError(f"{value!r:.100} is not one line of 1 to {_LONGEST_NAME} printable characters")
+    return value
+
+
+def _formed(form: re.Pattern[str], value: Any) -> str:
+    """Return a text of this form: it becomes part of a path. Raises: ValueError."""
+    text = str(value).lower()
+    if form.fullmatch(text) is None:
+        raise ValueError(f"{value!r:.100} is not of the form {form.pattern}")
+    return text
+
+
 def _part(key: str, row: Mapping[str, Any], shapes: Mapping[str, Any]) -> Part:
-    major, minor = row["compute_capability"]
     return Part(
         key=key,
-        name=str(row["name"]),
-        device_id=int(row["device_id"]),
-        memory_mib=int(row["memory_mib"]),
-        compute_capability=(int(major), int(minor)),
-        nvlinks=int(row.get("nvlinks", 0)),
-        idle_power_mw=int(row.get("idle_power_mw", 30_000)),
-        brand=int(row.get("brand", _BRAND_NVIDIA)),
+        name=_named(row["name"]),
+        device_id=_count(row["device_id"], 0xFFFF),
+        memory_mib=_count(row["memory_mib"]),
+        compute_capability=_pair(row["compute_capability"]),
+        nvlinks=_count(row.get("nvlinks", 0), _MOST_LINKS),
+        idle_power_mw=_count(row.get("idle_power_mw", 30_000)),
+        brand=_count(row.get("brand", _BRAND_NVIDIA), 0xFF),
         mig=_mig(row["mig"], shapes) if "mig" in row else (),
     )
 
@@ -145,16 +193,16 @@ def _mig(table: Mapping[str, Any], shapes: Mapping[str, Any]) -> tuple[MIGRow, .
     columns = zip(shape, table["names"], table["memory_mib"], table["multiprocessors"], strict=True)
     return tuple(
         MIGRow(
-            enum=row["enum"],
-            id=row["id"],
-            name=name,
-            slices=row["slices"],
-            size=row["size"],
-            starts=tuple(row["starts"]),
-            limit=row["limit"],
-            memory_mib=memory,
-            multiprocessors=count,
-            takes_media=row["media"],
+            enum=_count(row["enum"], 0xFF),
+            id=_count(row["id"], 0xFF),
+            name=_named(name),
+            slices=_count(row["slices"], _MOST_SLICES),
+            size=_count(row["size"], _MOST_SLICES),
+            starts=tuple(_count(start, _MOST_SLICES) for start in row["starts"]),
+            limit=_count(row["limit"], _MOST_SLICES),
+            memory_mib=_count(memory),
+            multiprocessors=_count(count),
+            takes_media=bool(row["media"]),
         )
         for row, name, memory, count in columns
     )
@@ -166,16 +214,18 @@ def _profile(name: str, document: Mapping[str, Any], parts: Mapping[str, Part]) 
         part, first = parts[group["part"]], len(boards)
         nvlink, pcie = group.get("nvlink", "none"), group.get("pcie", "NODE")
         if nvlink not in NVLINK_FORMS or pcie not in PCIE_LEVELS:
-            raise ValueError(f"nvlink {nvlink!r} of {NVLINK_FORMS}, pcie {pcie!r} of {PCIE_LEVELS}")
+            raise ValueError(f"nvlink {nvlink!r:.100} of {NVLINK_FORMS}, pcie {pcie!r:.100} of {PCIE_LEVELS}")
         minors = group.get("minors", range(first, first + len(group["pci"])))
         for pci, minor in zip(group["pci"], minors, strict=True):
             index = len(boards)
+            if index == _MOST_GPUS:
+                raise ValueError(f"more than {_MOST_GPUS} GPUs")
             boards.append(
                 Board(
                     index=index,
-                    minor=int(minor),
-                    pci=str(pci).lower(),
-                    numa=int(group.get("numa", 0)),
+                    minor=_count(minor, _HIGHEST_MINOR),
+                    pci=_formed(_ADDRESS, pci),
+                    numa=_count(group.get("numa", 0), _HIGHEST_NUMA),
                     group=number,
                     nvlink=nvlink if part.nvlinks else "none",
                     pcie=pcie,
@@ -186,12 +236,11 @@ def _profile(name: str, document: Mapping[str, Any], parts: Mapping[str, Part]) 
             )
     if len({board.minor for board in boards}) != len(boards) or len({board.pci for board in boards}) != len(boards):
         raise ValueError("two GPUs share a minor number or a PCI address")
-    major, minor = document["cuda"]
     return Profile(
         name=name,
-        title=str(document["title"]),
-        driver=str(document["driver"]),
-        cuda=(int(major), int(minor)),
+        title=_named(document["title"]),
+        driver=_formed(_VERSION, document["driver"]),
+        cuda=_pair(document["cuda"]),
         boards=tuple(boards),
     )
 

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from fairlead.wire.text import typedjson
+
 Document: TypeAlias = dict[str, Any]
 
 _IDENTITIES = ("uid", "name", "type", "key", "mountPath")
@@ -34,8 +36,7 @@ def encode(document: Document) -> str:
 
 def decode(text: str) -> Document:
     """Return the document that `encode` wrote."""
-    decoded: Document = msgspec.json.decode(text)
-    return decoded
+    return typedjson.decode(text, type=dict[str, Any])
 
 
 def metadata(document: Document) -> Document:

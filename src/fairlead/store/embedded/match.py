@@ -17,6 +17,7 @@ from fairlead.store import port
 from fairlead.store.embedded import document as documents
 from fairlead.store.embedded.document import Document, Key
 from fairlead.wire.kubernetes import meta
+from fairlead.wire.text import typedjson
 
 T = TypeVar("T", bound=meta.Object)
 
@@ -34,7 +35,7 @@ def key_of(item: meta.Object) -> Key:
 def parse(kind: type[T], text: str) -> T:
     """Return a stored document as typed. Raises: ProtocolError: it does not fit the type."""
     try:
-        return msgspec.json.decode(text, type=kind)
+        return typedjson.decode(text, type=kind)
     except msgspec.MsgspecError as error:
         about = documents.metadata(documents.decode(text))
         message = f"stored {kind.KIND} {about.get('namespace', '')}/{about['name']} cannot be read: {error}"

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from fairlead.store.kubernetes import execplugin
 from fairlead.wire.kubernetes import kubeconfig
 
 _ACCOUNT: Final = Path("var/run/secrets/kubernetes.io/serviceaccount")
+_UNSENDABLE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
+"""What no value of a header may hold."""
 _REREAD_S: Final = 60.0
 _EARLY_S: Final = 30.0
 """Credentials that end sooner than this are renewed before they are used."""
@@ -112,7 +115,13 @@ class Credentials:
             async with self._renewal:
                 if _now() >= self._fresh_until:
                     await self._renew()
-        return [*self._authorization(), *self._impersonation()]
+        given = [*self._authorization(), *self._impersonation()]
+        for name, value in given:
+            if _UNSENDABLE.search(value):  # the value is a secret: the message says where it stands only
+                message = f"what the kubeconfig or its plugin gives for the header {name} holds a control character"
+                hint = "a line break inside a token or a name? write it as one line"
+                raise errors.ProtocolError(message, reason="CredentialsInvalid", hint=hint)
+        return given
 
     def expire(self) -> None:
         """Ask again before the next request: the server did not take what we showed."""

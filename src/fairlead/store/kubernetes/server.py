@@ -10,6 +10,7 @@ import msgspec
 from fairlead import errors
 from fairlead.store.kubernetes import client as http
 from fairlead.wire.kubernetes import api
+from fairlead.wire.text import typedjson
 
 
 class _Version(msgspec.Struct, frozen=True, rename="camel"):
@@ -28,7 +29,7 @@ class Server:
         """Return the version of Kubernetes, `v1.36.2`. Raises: Unavailable, Denied, ProtocolError."""
         body = await self._client.request(http.Request(method="GET", path="/version"))
         try:
-            return msgspec.json.decode(body, type=_Version).git_version
+            return typedjson.decode(body, type=_Version).git_version
         except msgspec.MsgspecError as error:
             message = f"{self.address} says no version: {error}"
             raise errors.ProtocolError(message, reason="VersionUnreadable", hint="is it an API server?") from error

@@ -14,6 +14,7 @@ import msgspec
 
 from fairlead import errors
 from fairlead.wire.kubernetes.meta import Object, Wire
+from fairlead.wire.text import typedjson
 
 T = TypeVar("T", bound=Object)
 
@@ -78,21 +79,21 @@ class Bookmark(Wire, frozen=True):
     metadata: _BookmarkMeta
 
 
-watch_event: Final = msgspec.json.Decoder(WatchEvent)
-bookmark: Final = msgspec.json.Decoder(Bookmark)
-status: Final = msgspec.json.Decoder(Status)
+watch_event: Final = typedjson.Decoder(WatchEvent)
+bookmark: Final = typedjson.Decoder(Bookmark)
+status: Final = typedjson.Decoder(Status)
 
 
 @functools.cache
-def object_decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
+def object_decoder(kind: type[T]) -> typedjson.Decoder[T]:
     """Return the decoder of one object."""
-    return msgspec.json.Decoder(kind)
+    return typedjson.Decoder(kind)
 
 
 @functools.cache
-def page_decoder(kind: type[T]) -> msgspec.json.Decoder[Page[T]]:
+def page_decoder(kind: type[T]) -> typedjson.Decoder[Page[T]]:
     """Return the decoder of one page of objects."""
-    return msgspec.json.Decoder(cast(Any, Page)[kind])
+    return typedjson.Decoder(cast(Any, Page)[kind])
 
 
 def binding(name: str, namespace: str, uid: str, version: str, node: str) -> bytes:
@@ -143,7 +144,7 @@ def access_review(verb: str, resource: str, *, group: str, part: str, namespace:
 def is_allowed(body: bytes) -> bool:
     """Return the answer to `access_review`. Raises: ProtocolError."""
     try:
-        return msgspec.json.decode(body, type=_AccessReview).status.allowed
+        return typedjson.decode(body, type=_AccessReview).status.allowed
     except msgspec.MsgspecError as error:
         message = f"answer about permissions cannot be read: {error}"
         raise errors.ProtocolError(message, reason="ObjectUnreadable") from error

@@ -20,6 +20,7 @@ import yaml
 
 from fairlead import errors
 from fairlead.wire.kubernetes.meta import Wire
+from fairlead.wire.text import typedjson
 from fairlead_cdi import yamlfile
 
 EXEC_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
@@ -149,7 +150,7 @@ def parse(data: bytes, *, path: Path) -> Kubeconfig:
     try:
         yamlfile.check_depth(data)
         config = msgspec.convert(yaml.load(data, yaml.CSafeLoader) or {}, Kubeconfig)
-    except (yaml.YAMLError, msgspec.MsgspecError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # msgspec's are ValueErrors, as a bad date's is
         problem = " ".join(str(error).split())
         raise errors.ProtocolError(
             f"kubeconfig {path} cannot be read: {problem}", reason="KubeconfigInvalid"
@@ -257,7 +258,7 @@ def exec_info(plugin: Exec, cluster: Cluster) -> str:
 def parse_exec(data: bytes, plugin: Exec) -> ExecStatus:
     """Read what a plugin printed. Raises: ProtocolError: it is not a credential of the version asked for."""
     try:
-        answer = msgspec.json.decode(data, type=_ExecCredential)
+        answer = typedjson.decode(data, type=_ExecCredential)
     except msgspec.MsgspecError as error:
         message = f"exec plugin {plugin.command} printed no ExecCredential: {error}"
         raise errors.ProtocolError(message, reason="ExecCredentialInvalid") from error

@@ -150,14 +150,27 @@ class _Copier:
             return [self.copy(child, place, path=f"{path}[{at}]", depth=depth + 1) for at, child in enumerate(value)]
         if isinstance(value, float) and not math.isfinite(value):
             raise _invalid(place, path, f"{value} is not a number of JSON")
-        if value is None or isinstance(value, str | bool | int | float):
+        if isinstance(value, str):
+            return self._text(value, place, path)
+        if value is None or isinstance(value, bool | int | float):
             return value
         raise _invalid(place, path, f"a {type(value).__name__} is not a value of JSON")
+
+    @staticmethod
+    def _text(value: str, place: str, path: str) -> str:
+        """Return the text if it is one. Raises: Invalid: it holds half a pair of UTF-16, as only an escape can say."""
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise _invalid(place, path, f"{value[error.start]!a} is not a character", hint="write UTF-8") from error
+        return value
 
     def _copy_map(self, value: dict[Any, Any], place: str, *, path: str, depth: int) -> dict[str, Any]:
         copied = {}
         for key, child in value.items():
-            if not isinstance(key, str):
+            if isinstance(key, str):
+                self._text(key, place, path)
+            else:
                 raise _invalid(place, path, f"key {key!r} is {_kind_of(key)}, not a string", hint="quote it")
             if (plain := self.copy(child, place, path=_below(path, key), depth=depth + 1)) is not None:
                 copied[key] = plain

@@ -84,3 +84,28 @@ def test_a_file_that_breaks_the_form_is_invalid(tmp_path: Path, old: str, new: s
     with pytest.raises(errors.Invalid) as caught:
         profile.load(str(path))
     assert caught.value.reason == "ProfileInvalid"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("0001:01:00.0", "../../../../etc"),
+        ("580.65.06", "../../x"),
+        ("NVIDIA Imagined", "a\\nb"),
+        ("memory_mib = 1024", "memory_mib = -1"),
+        ("device_id = 0x1234", "device_id = 0x12345"),
+        ("[13, 0]", "[13, 1e999]"),
+    ],
+)
+def test_what_becomes_a_path_or_a_number_of_the_machine_has_a_form(tmp_path: Path, old: str, new: str) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(OWN.replace(old, new))
+    with pytest.raises(errors.Invalid, match="breaks the form"):
+        profile.load(str(path))
+
+
+def test_a_profile_of_megabytes_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(OWN + "#" * (2 << 20))
+    with pytest.raises(errors.Invalid, match="larger than"):
+        profile.load(str(path))

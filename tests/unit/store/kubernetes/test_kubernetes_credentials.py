@@ -334,3 +334,12 @@ def test_data_that_is_no_certificate_is_refused(tmp_path: Path, pairs: Path, fie
 def test_a_choice_names_default_where_no_namespace_is(tmp_path: Path) -> None:
     path = written(tmp_path / "config", config(user={}))
     assert kubeconfig.choose(kubeconfig.parse(path.read_bytes(), path=path), "anonymous").namespace == "default"
+
+
+@pytest.mark.parametrize("user", [{"token": "a\r\nX-Other: b"}, {"token": "t", "as": "a\nb"}, {"token": "a\0b"}])
+async def test_what_no_header_can_hold_is_refused_and_not_shown(tmp_path: Path, user: dict[str, str]) -> None:
+    path = written(tmp_path / "config", config(user=user, server="http://127.0.0.1:1"))
+    access = credentials.from_files([path], env={})
+    with pytest.raises(errors.ProtocolError, match="control character") as caught:
+        await credentials.Credentials(access).headers()
+    assert "Other" not in str(caught.value)

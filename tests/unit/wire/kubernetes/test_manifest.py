@@ -193,3 +193,10 @@ def test_any_json_is_read_or_refused(value: Any) -> None:
     except errors.RequestError:
         return
     assert found.item.KIND == "Pod"
+
+
+@pytest.mark.parametrize("place", ['"name":"a\\ud800"', '"labels":{"a\\ud800":"b"}', '"labels":{"a":"\\udc00"}'])
+def test_half_a_character_is_refused_by_its_path(place: str) -> None:
+    text = '{"apiVersion":"v1","kind":"Pod","metadata":{' + place + '},"spec":{"containers":[]}}'
+    with pytest.raises(errors.Invalid, match=r"metadata.*is not a character"):
+        manifest.parse(text)

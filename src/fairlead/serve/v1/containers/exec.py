@@ -21,6 +21,7 @@ from fairlead.serve.backend import pods
 from fairlead.serve.backend.port import require
 from fairlead.serve.v1.dependencies import Dependencies, Services
 from fairlead.store.subresource import Session
+from fairlead.wire.text import typedjson
 
 Socket = litestar.WebSocket[Any, Any, Any]
 
@@ -131,7 +132,7 @@ async def _feed(socket: Socket, session: Session) -> None:
 
 async def _obey(text: str, session: Session) -> None:
     with contextlib.suppress(msgspec.MsgspecError):  # frames of a newer client are skipped
-        control = msgspec.json.decode(text, type=Control)
+        control = typedjson.decode(text, type=Control)
         if control.resize is not None:
             await session.resize(control.resize.rows, control.resize.columns)
         if control.eof:
