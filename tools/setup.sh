@@ -21,7 +21,7 @@ install_packages() {
   done
   # podman needs one of its two network back ends; Debian only recommends them.
   [ -e /usr/lib/podman/netavark ] || [ -e /usr/libexec/podman/netavark ] || [ -e /usr/lib/cni/bridge ] ||
-    missing+=(netavark aardvark-dns iptables)
+    missing+=(netavark aardvark-dns iptables nftables)
   python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
   [ ${#missing[@]} -eq 0 ] && return
   if [ "$(id -u)" -ne 0 ]; then

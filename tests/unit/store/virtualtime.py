@@ -6,6 +6,7 @@ Sockets of the same process still work: before time jumps, the loop looks for re
 from __future__ import annotations
 
 import asyncio
+import math
 import selectors
 from collections.abc import Coroutine
 from typing import Any, TypeVar
@@ -24,7 +25,8 @@ class _Selector(selectors.DefaultSelector):
             return super().select(timeout)
         ready = super().select(min(timeout, self._moment_s))
         if not ready:
-            self.now += timeout
+            # Past what was waited for, rounding included, as a real clock is.
+            self.now += timeout + 2 * math.ulp(self.now)
         return ready
 
 
@@ -34,6 +36,9 @@ class _Loop(asyncio.SelectorEventLoop):
         super().__init__(self._virtual)
 
     def time(self) -> float:
+        # asyncio fires timers that are due within the clock's resolution. What looks at the time then must find that it
+        # has come, or it would wait again for ever: this clock does not move while timers fire.
+        self._clock_resolution = math.ulp(self._virtual.now)
         return self._virtual.now
 
 

@@ -8,7 +8,9 @@ cluster is meant, `cluster_facts` collects and `cluster_checks` checks.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +28,7 @@ from fairlead.model import cdikind
 from fairlead.plan.cdi import conflict
 from fairlead.serve.backend.hardware import EngineView
 from fairlead.serve.v1.nodeview import NodeView
+from fairlead.serve.v1.statusview import STARTING_S
 from fairlead.settings import Settings
 from fairlead.silicon import running
 from fairlead.wire.cdi import stamp
@@ -59,6 +62,8 @@ class Seen:
     """Which of them are of another boot or driver, one line each."""
     conflicts: tuple[conflict.Conflict, ...] = ()
     """Devices that two files of a folder define, in the folders that engines read."""
+    age_s: float = math.inf
+    """How long the service has run."""
 
 
 @click.command()
@@ -112,6 +117,7 @@ def collect(call: invocation.Invocation) -> Seen:
         driver_problems=status.problems,
         nodes=status.nodes,
         node=status.node,
+        age_s=max(0.0, time.time() - status.started_at),
         resource=status.resource,
         cdi_folder=folder,
         specs=_specs(folder),
@@ -313,17 +319,27 @@ def _node(seen: Seen) -> Iterator[Finding]:
     if node is None or node.state != "ready":
         what = f"node {seen.node} is {node.state}: {node.reason}" if node else f"node {seen.node} has not registered"
         why = "the scheduler gives it no container"
-        yield Finding(check="kubelet", level="fail", what=what, why=why, fix="see the service's log, role kubelet")
+        fix = "see the service's log, role kubelet"
+        yield _late(seen, Finding(check="kubelet", level="fail", what=what, why=why, fix=fix))
         return
     yield Finding(check="kubelet", level="ok", what=f"node {node.name} is ready")
     advertised = node.allocatable.get(seen.resource)
     if advertised is None and seen.found:
-        yield Finding(
+        missing = Finding(
             check="plugin",
             level="fail",
             what=f"no device plugin has registered {seen.resource}",
             why="the kubelet knows of no GPU to give",
             fix="see the service's log, role agent; it registers again by itself",
         )
+        yield _late(seen, missing)
     elif advertised is not None:
         yield Finding(check="plugin", level="ok", what=f"{advertised} healthy {seen.resource} advertised")
+
+
+def _late(seen: Seen, finding: Finding) -> Finding:
+    """Return what has not registered as a warning while the service is starting, which is not failing."""
+    if seen.age_s >= STARTING_S:
+        return finding
+    what = f"starting, the service has run for {seen.age_s:.0f} s: {finding.what} yet"
+    return Finding(check=finding.check, level="warn", what=what, why=finding.why, fix="ask again in a few seconds")

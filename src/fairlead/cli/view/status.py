@@ -11,7 +11,7 @@ from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.cli.view import nodes
 from fairlead.serve.backend.hardware import ClusterView, EngineView
-from fairlead.serve.v1.statusview import Status
+from fairlead.serve.v1.statusview import STARTING_S, Status
 
 
 @click.command()
@@ -34,21 +34,28 @@ def status_rows(found: Status) -> list[list[str]]:
     if found.cluster is not None:
         return _cluster_rows(found, found.cluster)
     engine = found.engine or EngineView()
-    running = output.span(max(0.0, dt.datetime.now(dt.UTC).timestamp() - found.started_at))
+    age_s = max(0.0, dt.datetime.now(dt.UTC).timestamp() - found.started_at)
     simulated = f", SIMULATED ({found.profile})" if found.is_simulated else ""
     lost = f", {found.gpus['unreadable']} unreadable" if found.gpus.get("unreadable") else ""
     devices = [f"{node.name} {node.state}: " + nodes.device_counts(node.allocatable) for node in found.nodes]
     runtime = f"{engine.name} {engine.version} with {engine.runtime}, reads CDI up to {engine.cdi_ceiling}"
     return [
-        ["service", f"fairlead {found.version} on {found.node}, up {running}"],
+        ["service", f"fairlead {found.version} on {found.node}, up {output.span(age_s)}"],
         ["socket", found.socket],
         ["state", found.state_folder],
         ["cdi", found.cdi_folder],
         ["engine", engine.problem or runtime],
         ["gpus", f"{found.gpus.get('found', 0)} found{lost}{simulated}"],
         *(["node", text] for text in devices),
+        *([["starting", f"{found.resource} is not offered yet"]] if is_starting(found, age_s) else []),
         ["containers", _counted(found.containers)],
     ]
+
+
+def is_starting(found: Status, age_s: float) -> bool:
+    """Return whether the service is too young to be judged by what its node does not offer yet."""
+    offers = any(found.resource in node.allocatable for node in found.nodes)
+    return age_s < STARTING_S and bool(found.gpus.get("found")) and not offers
 
 
 def _counted(counts: Mapping[str, int]) -> str:

@@ -88,16 +88,20 @@ def check_image(name: str) -> None:
         raise errors.Invalid(message, reason="ImageNameInvalid", hint="write registry/path:tag, in lower case")
 
 
+_SILENT: Final = "--log-level=fatal"
+"""Keeps podman's warnings from standard error where that is the container's own: podman 5 has one for cgroup v1."""
+
+
 def execute(name: str, argv: Sequence[str], *, tty: bool, stdin: bool, env: Mapping[str, str]) -> list[str]:
     """Return the arguments of `podman` that run one more process."""
     flags = [flag for flag, wanted in (("--interactive", stdin), ("--tty", tty)) if wanted]
-    return ["exec", *flags, *_env(env), "--", name, *argv]
+    return [_SILENT, "exec", *flags, *_env(env), "--", name, *argv]
 
 
 def logs(name: str, *, follow: bool, tail: int | None, timestamps: bool) -> list[str]:
     """Return the arguments of `podman` that print a container's output."""
     flags = [flag for flag, wanted in (("--follow", follow), ("--timestamps", timestamps)) if wanted]
-    return ["logs", *flags, *([f"--tail={tail}"] if tail is not None else []), "--", name]
+    return [_SILENT, "logs", *flags, *([f"--tail={tail}"] if tail is not None else []), "--", name]
 
 
 def label_filters(labels: Mapping[str, str]) -> list[str]:

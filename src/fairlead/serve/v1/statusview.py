@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
 from fairlead.serve.backend.hardware import BackendStatus
 from fairlead.serve.v1.nodeview import NodeView
+
+STARTING_S: Final = 20.0
+"""For so long after the service's start, what has not registered is starting and not failing."""
 
 
 class Status(BackendStatus, frozen=True, kw_only=True):

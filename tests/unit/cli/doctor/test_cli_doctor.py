@@ -83,6 +83,19 @@ def test_each_fault_is_found_and_says_why_it_matters(changes: dict[str, object],
     assert found[0].why
 
 
+@pytest.mark.parametrize(
+    ("nodes", "check"),
+    [((), "kubelet"), ((msgspec.structs.replace(_NODE, allocatable={}),), "plugin")],
+)
+def test_a_service_that_is_starting_is_not_failing(nodes: tuple[NodeView, ...], check: str) -> None:
+    def found(age_s: float) -> list[tuple[str, str]]:
+        seen = dataclasses.replace(_GOOD, nodes=nodes, age_s=age_s)
+        return [(item.check, item.level) for item in local.check(seen) if item.level != "ok"]
+
+    assert found(1.0) == [(check, "warn")]
+    assert found(60.0) == [(check, "fail")]
+
+
 def test_without_a_service_a_missing_spec_is_no_fault() -> None:
     seen = dataclasses.replace(_GOOD, service="", service_error="none", specs=())
     assert {item.level for item in local.check(seen) if item.check == "cdi"} == {"ok"}

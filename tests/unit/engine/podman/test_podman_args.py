@@ -138,11 +138,12 @@ def test_grace_is_never_shorter_than_asked(asked: float, told: int) -> None:
 @given(st.lists(st.text("-a=", min_size=1, max_size=6), min_size=1, max_size=3))
 def test_no_word_of_an_exec_is_taken_for_an_option(words: list[str]) -> None:
     found = args.execute("web", words, tty=False, stdin=False, env={})
-    assert found == ["exec", "--", "web", *words]
+    assert found == ["--log-level=fatal", "exec", "--", "web", *words]
 
 
 def test_logs_and_filters() -> None:
     assert args.logs("web", follow=True, tail=0, timestamps=True) == [
+        "--log-level=fatal",
         "logs",
         "--follow",
         "--timestamps",

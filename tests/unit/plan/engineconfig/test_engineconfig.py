@@ -159,7 +159,7 @@ def test_bytes_that_are_no_text_are_named_with_their_line() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('{\n "a": 1,\n}', "/etc/docker/daemon.json:3:1: not JSON"),
+        ('{\n "a": 1,\n "b"}', "/etc/docker/daemon.json:3:5: not JSON"),
         ("[]", "/etc/docker/daemon.json:1: a JSON object is wanted, not list"),
         ('{"runtimes": []}', "runtimes must be a table"),
     ],
