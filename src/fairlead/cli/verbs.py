@@ -29,6 +29,7 @@ VERBS: Final = {
     "quota": Verb(_MACHINE, "admin.quota:group", "Limit what a namespace's containers ask for together."),
     "up": Verb(_MACHINE, "process.up:up", "Run Fairlead on this machine until Ctrl-C."),
     "down": Verb(_MACHINE, "process.down:down", "Stop and remove all containers, then the service."),
+    "service": Verb(_MACHINE, "process.service:group", "Run Fairlead from boot on, as a unit of systemd."),
     "agent": Verb(_MACHINE, "process.agent:agent", "Serve this node's GPUs to a kubelet."),
     "manifests": Verb(_MACHINE, "admin.manifests:manifests", "Print what runs on a cluster."),
     "scheduler": Verb(_MACHINE, "process.scheduler:scheduler", "Bind a cluster's pods that name this scheduler."),

@@ -9,6 +9,7 @@ from typing import Final
 import click
 
 from fairlead import errors
+from fairlead.cli.container import demoimage
 from fairlead.cli.core import options, output, plaintext, progress
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
@@ -24,6 +25,8 @@ def _age(item: ImageView) -> str:
     at = item.created_at
     return output.age(None if at is None else dt.datetime.fromtimestamp(at, dt.UTC).isoformat())
 
+
+_DEMO: Final = "localhost/demo"
 
 _COLUMNS: Final = (
     Column[ImageView]("NAME", _name),
@@ -59,6 +62,26 @@ def import_image(client: Client, *, source: Path, name: str, command: tuple[str,
     request = ImportRequest(path=str(source.resolve()), name=name, command=options.words(command))
     with progress.Progress() as waiting:
         waiting.show(f"importing {source}")
+        made = client.call("POST", "/v1/images:import", ImageView, body=request, timeout_s=None)
+    plaintext.echo(_name(made))
+
+
+@image.command("demo")
+@click.argument("name", default=_DEMO)
+@click.option(
+    "--busybox",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="the static busybox to take  [default: the one that is installed]",
+)
+@options.pass_client
+def demo_image(client: Client, *, name: str, busybox: Path | None) -> None:
+    """Make a small image for trials of this machine's busybox: a shell and 300 tools, without a registry.
+
+    NAME is localhost/demo where it is left out.
+    """
+    with demoimage.root(busybox) as folder, progress.Progress() as waiting:
+        waiting.show(f"importing {name}")
+        request = ImportRequest(path=str(folder), name=name, command=("sh",))
         made = client.call("POST", "/v1/images:import", ImageView, body=request, timeout_s=None)
     plaintext.echo(_name(made))
 

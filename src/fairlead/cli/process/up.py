@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import socket
 import time
 
 import click
 
 from fairlead import __version__, errors, settings, telemetry
-from fairlead.cli.core import options, stopping
+from fairlead.cli.core import invocation, options, stopping
 from fairlead.cli.process import standalone
 from fairlead.model.gpu import Inventory
 
@@ -22,7 +24,8 @@ from fairlead.model.gpu import Inventory
     help="use simulated silicon: h100x8, a100x8, h200x8, b200x8, l40sx8, t4x4, mixed, or a profile file",
 )
 @options.settings_options()
-def up(config: settings.Settings, profile: str | None) -> None:
+@click.pass_context
+def up(ctx: click.Context, /, config: settings.Settings, profile: str | None) -> None:
     """Run Fairlead on this machine until Ctrl-C; running containers outlive it and are adopted at the next start."""
     started = time.monotonic()
     if profile:
@@ -33,17 +36,29 @@ def up(config: settings.Settings, profile: str | None) -> None:
     telemetry.configure(config.log.level, config.log.format)
     telemetry.arm_crash_point(config.debug.crash_at)
     with standalone.own_machine(config):
-        asyncio.run(_run(config, started))
+        asyncio.run(_run(config, started, invocation.current(ctx).env.get("NOTIFY_SOCKET", "")))
 
 
-async def _run(config: settings.Settings, started: float) -> None:
+async def _run(config: settings.Settings, started: float, notify: str) -> None:
     stop = stopping.stop_event()
+
+    def ready(report: standalone.Report) -> None:
+        click.echo(banner(config, report), err=True)
+        tell_manager(notify, "READY=1")
+
     try:
-        await standalone.run_service(
-            config, started=started, stop=stop, ready=lambda report: click.echo(banner(config, report), err=True)
-        )
+        await standalone.run_service(config, started=started, stop=stop, ready=ready)
     except* standalone.Stopped:
         click.echo("fairlead stopped; running containers go on and are adopted at the next start", err=True)
+
+
+def tell_manager(address: str, state: str) -> None:
+    """Tell the service manager that started us how we are, if one did.  Source: sd_notify(3)."""
+    if not address:
+        return
+    target = f"\0{address[1:]}" if address.startswith("@") else address
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel, contextlib.suppress(OSError):
+        channel.sendto(state.encode(), target)
 
 
 def banner(config: settings.Settings, report: standalone.Report) -> str:
