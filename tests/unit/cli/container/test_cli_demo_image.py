@@ -1,4 +1,4 @@
-"""`fairlead image demo`: one line makes an image that runs; a busybox that could not run in it is refused with the fix."""
+"""`fairlead image demo`: one line makes an image; a busybox that could not run in it is refused with the fix."""
 
 from __future__ import annotations
 
