@@ -153,6 +153,11 @@ DEVICES = Metric(
     text="devices told to the kubelet, by state: advertised (all), healthy",
     labels=("resource", "state"),
 )
+UNHEALTHY_DEVICES = Metric(
+    name="fairlead_devices_unhealthy",
+    text="devices told to the kubelet as not healthy, by reason: XID79, HeldByOtherResource, CDIConflict",
+    labels=("resource", "reason"),
+)
 ALLOCATE = Metric(
     name="fairlead_allocate_duration_seconds",
     text="time to answer the kubelet's Allocate",
@@ -189,6 +194,7 @@ PART_FAILURES = Metric(
 )
 METRICS: Final = (
     DEVICES,
+    UNHEALTHY_DEVICES,
     ALLOCATE,
     REGISTRATIONS,
     PART_FAILURES,

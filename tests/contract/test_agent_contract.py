@@ -19,7 +19,7 @@ import grpc.aio
 import msgspec
 import pytest
 
-from fairlead import errors, settings
+from fairlead import errors, settings, telemetry
 from fairlead.model.driver import DeviceNode, DriverFiles
 from fairlead.model.gpu import GPU, Driver, EventKind, GPUEvent, Inventory, UnreadableGPU, Vendor
 from fairlead.model.ids import GPUUUID
@@ -121,7 +121,7 @@ class Home:
             books.cancel()
 
     @contextlib.asynccontextmanager
-    async def agent(self) -> AsyncIterator[agent.AgentReport]:
+    async def agent(self, meter: telemetry.Meter = telemetry.UNMETERED) -> AsyncIterator[agent.AgentReport]:
         ready = asyncio.Event()
 
         def note(report: agent.AgentReport) -> None:
@@ -137,6 +137,7 @@ class Home:
                     ready=note,
                     is_kubelet_foreign=self.is_kubelet_foreign,
                     parts=self.parts,
+                    meter=meter,
                 )
             )
             async with asyncio.timeout(PATIENCE_S):

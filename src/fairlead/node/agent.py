@@ -18,7 +18,7 @@ import asyncio
 import dataclasses
 import functools
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, ParamSpec
 
@@ -27,8 +27,8 @@ from fairlead.model.device import Device
 from fairlead.model.ids import GPUUUID
 from fairlead.node import part
 from fairlead.node.cdi import specfile, specfiles, specguard
+from fairlead.node.deviceplugin import otherholders, podresources, registration
 from fairlead.node.deviceplugin import plugin as deviceplugin
-from fairlead.node.deviceplugin import podresources, registration
 from fairlead.node.engines import charlinks, kubeletengine, runtimecheck
 from fairlead.node.inventory import folderwatch, latest, monitor, pods
 from fairlead.node.publish import nodeevents, objects, podcondition
@@ -40,10 +40,14 @@ from fairlead.settings import Settings
 from fairlead.silicon import firmware, running
 from fairlead.silicon.port import Silicon
 from fairlead.store.port import Store
+from fairlead.wire.kubernetes import core
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 
 SPEC_RETRY_S: Final = 2.0
 HEALTH_POLICY: Final = rules.DEFAULT
+SPEC_MISSING: Final = "CDISpecMissing"
+KUBELET_PATIENCE_S: Final = 2.0
+"""How long the first advertisement waits for the kubelet's word on who holds what; without it nothing is healthy."""
 ENGINE_PATIENCE_S: Final = 10.0
 """After this without a word about the engine that serves the kubelet the agent says so."""
 _HANGING_S: Final = 60.0
@@ -155,7 +159,11 @@ class _Agent:
         self._told_problem: errors.Unavailable | None = None
         self._hardware: object = None
         self._is_spec_owed = False
+        self.holdings = podresources.Holdings(settings.pod_resources)
         self.of_store = _OfStore(self, store, is_kubelet_foreign=is_kubelet_foreign) if store is not None else None
+        self._others = otherholders.OtherHolders(self.holdings, self.of_store.pods if self.of_store else None)
+        if self.of_store is not None:
+            self.of_store.pods.listen(self._pod_changed)
 
     async def run(self, row: part.Part[_Agent]) -> None:
         """Run one part, an optional one under its guard."""
@@ -176,6 +184,7 @@ class _Agent:
                 seen = await self._next(seen)
                 snapshot = self.watch.snapshots.value
                 await self._ensure_specs(snapshot)
+                await self.holdings.until_known(KUBELET_PATIENCE_S)
                 self._advertise(snapshot)
                 self._note(self.journal.inventory_seen, snapshot.inventory)
                 if self._ready is not None and snapshot.is_scanned:
@@ -250,6 +259,23 @@ class _Agent:
                     self._advertise(self.watch.snapshots.value)
                 before = found
 
+    async def watch_holders(self) -> None:
+        """Keep devices back that another resource has, as often as the kubelet's list changes, for ever."""
+
+        async def follow(changes: AsyncIterator[object]) -> None:
+            async for _ in changes:
+                if self.advertised.value:
+                    self._advertise(self.watch.snapshots.value)
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(follow(self.holdings.latest.changes()), name="holders: list")
+            tasks.create_task(follow(self.holdings.is_absent.changes()), name="holders: kubelet")
+
+    def _pod_changed(self, pod: core.Pod, is_gone: bool) -> None:
+        is_over = is_gone or pod.status.phase in core.ENDED_PHASES
+        if is_over and self._others.concerns(pod):
+            self._advertise(self.watch.snapshots.value)
+
     async def _next(self, seen: int) -> int:
         """Wait for another snapshot; while specs could not be written, only so long: an equal scan wakes nobody."""
         try:
@@ -287,9 +313,16 @@ class _Agent:
             verdicts=snapshot.verdicts,
             known=snapshot.known,
         )
+        found = self._others.judge(offered, snapshot.known.values())
+        if found is not None:
+            self._note(self.journal.held_elsewhere, found)
         present = {ad.resource for ad in offered}
         ended = [ad for ad in self.advertised.value if ad.resource not in present]
-        offered = (*(self._resolvable(ad) for ad in offered), *(dataclasses.replace(ad, devices=()) for ad in ended))
+        withheld: dict[GPUUUID, rules.Verdict] = {}
+        offered = (
+            *(self._resolvable(ad, withheld) for ad in offered),
+            *(dataclasses.replace(ad, devices=()) for ad in ended),
+        )
         for ad in offered:
             if ad.resource not in self._plugins:
                 self._plugins[ad.resource] = deviceplugin.Plugin(
@@ -304,18 +337,7 @@ class _Agent:
             if self._plugins[ad.resource].update(ad, self._topology, nodes=nodes):
                 self._note(self.journal.advertised, self._plugins[ad.resource])
         self.advertised.set(offered)
-        self.withheld.set(self._in_conflict(offered))
-
-    def _in_conflict(self, offered: Iterable[advertise.Advertisement]) -> dict[GPUUUID, rules.Verdict]:
-        by_name = {name: one for one in self.guard.conflicts.value for name in one.devices}
-        return {
-            device.gpu: rules.Verdict(
-                state=rules.State.FAULTY, reason=conflict.REASON, message=f"{found.message}; {found.remedy}"
-            )
-            for ad in offered
-            for device in ad.devices
-            if (found := by_name.get(device.cdi_name)) is not None
-        }
+        self.withheld.set(withheld)
 
     def _allocated(self, call: attribution.Call) -> None:
         if self.of_store is not None:
@@ -325,26 +347,37 @@ class _Agent:
         plugin = self._plugins.get(grant.resource)
         return plugin.recall(grant.ids) if plugin is not None else None
 
-    def _resolvable(self, ad: advertise.Advertisement) -> advertise.Advertisement:
-        """Keep back devices that no spec on disk names, or two, and all of them while the engine would ignore names.
-
-        While the engine is not known they stay as they are, so that a pod that has them keeps them: Allocate refuses.
-        """
-        problem = self._engine_problem
-        disputed = {name for one in self.guard.conflicts.value for name in one.devices}
+    def _resolvable(
+        self, ad: advertise.Advertisement, withheld: dict[GPUUUID, rules.Verdict]
+    ) -> advertise.Advertisement:
+        """Keep devices back that are well and must not be given away; note their GPUs in `withheld`."""
+        disputed = {name: one for one in self.guard.conflicts.value for name in one.devices}
 
         def judged(device: Device) -> Device:
-            if not device.is_healthy:
+            problem = self._find_problem(ad.resource, device, disputed) if device.is_healthy else None
+            if problem is None:
                 return device
-            if problem is not None and problem.reason != answer.ENGINE_UNKNOWN:
-                return dataclasses.replace(device, is_healthy=False, reason=problem.reason)
-            if device.cdi_name in disputed:
-                return dataclasses.replace(device, is_healthy=False, reason=conflict.REASON)
-            if device.cdi_name in self.specs.names:
-                return device
-            return dataclasses.replace(device, is_healthy=False, reason="CDISpecMissing")
+            reason, message = problem
+            withheld[device.gpu] = rules.Verdict(state=rules.State.FAULTY, reason=reason, message=message)
+            return dataclasses.replace(device, is_healthy=False, reason=reason)
 
         return dataclasses.replace(ad, devices=tuple(map(judged, ad.devices)))
+
+    def _find_problem(
+        self, resource: str, device: Device, disputed: Mapping[str, conflict.Conflict]
+    ) -> tuple[str, str] | None:
+        """Return reason and message why a device that is well must not be given away, None where it may.
+
+        While the engine is not known devices stay offered, so that a pod that has them keeps them: Allocate refuses.
+        """
+        engine = self._engine_problem
+        if engine is not None and engine.reason != answer.ENGINE_UNKNOWN:
+            return engine.reason, errors.sentence(engine)
+        if (found := disputed.get(device.cdi_name)) is not None:
+            return conflict.REASON, f"{found.message}; {found.remedy}"
+        if device.cdi_name not in self.specs.names:
+            return SPEC_MISSING, f"no CDI spec in {self.settings.node.cdi_folder} names it; the agent's log says why"
+        return self._others.problem(resource, device)
 
     async def _serve(self, plugin: deviceplugin.Plugin) -> None:
         endpoint = deviceplugin.Endpoint(plugin, self.folder.folder)
@@ -377,12 +410,12 @@ class _OfStore:
             agent.node, store, snapshots=snapshots, withheld=agent.withheld, machine=machine
         )
         self.pods = pods.Pods(agent.node, store)
-        self.holdings = podresources.Holdings(settings.pod_resources)
+        self._holdings = agent.holdings
         self.conditions = podcondition.PodConditions(
             node=agent.node,
             store=store,
             pods=self.pods,
-            holdings=self.holdings,
+            holdings=agent.holdings,
             snapshots=snapshots,
             advertised=advertised,
         )
@@ -391,7 +424,7 @@ class _OfStore:
                 node=agent.node,
                 store=store,
                 pods=self.pods,
-                holdings=self.holdings,
+                holdings=agent.holdings,
                 advertised=advertised,
                 recall=agent.recall,
                 cdi_folder=settings.node.cdi_folder,
@@ -410,7 +443,7 @@ class _OfStore:
         if self.trace is not None:
             self.trace.told(call)
         else:
-            self.holdings.ask()
+            self._holdings.ask()
 
 
 def _of_store(name: str, find: Callable[[_OfStore], part.Run | None]) -> part.Part[_Agent]:
@@ -432,6 +465,8 @@ PARTS: Final[tuple[part.Part[_Agent], ...]] = (
     part.Part(name="device plugin", is_core=True, run=lambda agent, _: agent.offer()),
     part.Part(name="spec guard", is_core=True, run=lambda agent, _: agent.watch_conflicts()),
     part.Part(name="engine support", is_core=True, run=lambda agent, _: agent.watch_engine_support()),
+    part.Part(name="other holders", is_core=True, run=lambda agent, _: agent.watch_holders()),
+    part.Part(name="pod resources", run=lambda agent, meter: agent.holdings.run(meter)),
     part.Part(name="events", run=lambda agent, meter: agent.journal.run(meter)),
     part.Part(name="strategy", run=lambda agent, meter: agent.check_strategy(meter)),
     part.Part(
@@ -441,7 +476,6 @@ PARTS: Final[tuple[part.Part[_Agent], ...]] = (
     ),
     _of_store("publications", lambda found: found.publisher.run),
     _of_store("pods", lambda found: found.follow_pods),
-    _of_store("pod resources", lambda found: found.holdings.run),
     _of_store("conditions", lambda found: found.conditions.run),
     _of_store("trace", lambda found: found.trace.run if found.trace is not None else None),
 )

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,6 +67,7 @@ class Plugin:
         self._preference: attribution.Preference | None = None
         self._offer = Offer()
         self._devices: latest.Latest[tuple[Device, ...]] = latest.Latest(())
+        self._reasons: set[str] = set()
         self._streams = 0
         self.refusal: errors.Unavailable | None = None
         """Why no Allocate is answered now: the engine would, or may, start containers without their devices."""
@@ -103,7 +105,15 @@ class Plugin:
         healthy = sum(device.is_healthy for device in advertisement.devices)
         self._meter.set(telemetry.DEVICES, len(advertisement.devices), self.resource, "advertised")
         self._meter.set(telemetry.DEVICES, healthy, self.resource, "healthy")
+        self._count_reasons(advertisement.devices)
         return self._devices.set(advertisement.devices)
+
+    def _count_reasons(self, devices: Iterable[Device]) -> None:
+        """Show how many devices are kept back for each reason; a reason that has ended stays, at zero."""
+        counts = Counter(device.reason or "unknown" for device in devices if not device.is_healthy)
+        self._reasons |= counts.keys()
+        for reason in self._reasons:
+            self._meter.set(telemetry.UNHEALTHY_DEVICES, counts[reason], self.resource, reason)
 
     async def options(self) -> pb.DevicePluginOptions:
         """Preferred allocation is worth asking for; there is nothing to do before a start."""

@@ -8,12 +8,14 @@ interval. Requests that come together are one call. A kubelet that does not answ
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Final
 
 import grpc.aio
 
 from fairlead import errors, telemetry
+from fairlead.backoff import Backoff
 from fairlead.model.ids import DeviceID
 from fairlead.node.inventory import latest
 from fairlead.plan.gpu.attribution import Holding
@@ -26,7 +28,7 @@ SLOW_S: Final = 30.0
 """Longest time between looks."""
 GAP_S: Final = 0.02
 """Shortest time between looks; kubelets answer 100 a second."""
-RETRY_S: Final = 1.0
+FIRST_RETRY_S, RETRY_S = 0.05, 1.0
 _HANGING_S: Final = 60.0
 """A call that takes longer hangs: it has a limit of its own."""
 
@@ -60,13 +62,20 @@ class Client:
 
 
 def parse_holdings(answer: pb.ListPodResourcesResponse) -> tuple[Holding, ...]:
-    """Return the devices in a kubelet's list; it may name those of one resource one by one."""
+    """Return the devices in a kubelet's list; it may name those of one resource one by one.
+
+    What DRA drivers gave stands under the driver's name, by the device's name and by its CDI names.
+    """
     found: dict[tuple[str, str, str, str], list[DeviceID]] = {}
     for pod in answer.pod_resources:
         for container in pod.containers:
             for item in container.devices:
                 key = (pod.namespace, pod.name, container.name, item.resource_name)
                 found.setdefault(key, []).extend(map(DeviceID, item.device_ids))
+            for claim in (claim for item in container.dynamic_resources for claim in item.claim_resources):
+                key = (pod.namespace, pod.name, container.name, claim.driver_name)
+                names = (claim.device_name, *(cdi.name for cdi in claim.cdi_devices))
+                found.setdefault(key, []).extend(DeviceID(name) for name in names if name)
     return tuple(
         Holding(namespace=namespace, pod=pod, container=container, resource=resource, ids=tuple(ids))
         for (namespace, pod, container, resource), ids in sorted(found.items())
@@ -81,7 +90,11 @@ class Holdings:
         """Take the socket; nothing is asked before `run`."""
         self.latest: latest.Latest[tuple[Holding, ...] | None] = latest.Latest(None)
         """None: no kubelet has answered yet."""
-        self._socket = socket
+        self.is_absent: latest.Latest[bool] = latest.Latest(not socket.exists())
+        """Whether there is not even a socket of a kubelet to ask."""
+        self.socket = socket
+        self._retries = Backoff(first_s=FIRST_RETRY_S, last_s=RETRY_S, jitter=0)
+        self._settled = asyncio.Event()
         self._asked = asyncio.Event()
         self._due: float | None = None
         self._problem = ""
@@ -93,9 +106,21 @@ class Holdings:
             self._due = at
             self._asked.set()
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a kubelet is there to say who holds what, and has not said so yet."""
+        return self.latest.value is None and not self.is_absent.value
+
+    async def until_known(self, within_s: float) -> None:
+        """Return as soon as the list is known or nobody is there to ask, at the latest after a time."""
+        if self.is_awaited:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(within_s):
+                    await self._settled.wait()
+
     async def run(self, meter: telemetry.Meter = telemetry.UNMETERED) -> None:
         """Ask for ever."""
-        client = Client(self._socket)
+        client = Client(self.socket)
         try:
             while True:
                 meter.heartbeat("pod resources", SLOW_S + _HANGING_S)
@@ -110,17 +135,23 @@ class Holdings:
         self._due = None
         try:
             self.latest.set(await client.list_holdings())
+            self._settled.set()
         except errors.FairleadError as error:
             if error.reason != self._problem:
                 telemetry.log.warning(
                     "kubelet does not say who holds devices",
                     reason=error.reason,
                     error=error.message,
-                    path=str(self._socket),
+                    path=str(self.socket),
                 )
             self._problem = error.reason
-            return RETRY_S
+            self.is_absent.set(not await asyncio.to_thread(self.socket.exists))
+            if self.is_absent.value:
+                self._settled.set()
+            return self._retries.next()
         self._problem = ""
+        self._retries.reset()
+        self.is_absent.set(False)
         return SLOW_S
 
     async def _wait(self, longest_s: float) -> None:

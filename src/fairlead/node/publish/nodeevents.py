@@ -24,6 +24,7 @@ from fairlead.model.step import TraceStep
 from fairlead.node.deviceplugin import plugin as deviceplugin
 from fairlead.node.inventory import health
 from fairlead.plan.cdi import conflict
+from fairlead.plan.gpu import clash
 from fairlead.store import tracerecorder
 from fairlead.store.port import Store
 from fairlead.wire.kubelet import deviceplugin as wire
@@ -136,6 +137,21 @@ class NodeEvents:
             facts: dict[str, object] = {"spec": one.path, "other": one.other, "count": len(one.devices)}
             message = f"{one.message}; {one.remedy}"
             self._note("cdi", conflict.REASON, message, facts, is_warning=True)
+
+    def held_elsewhere(self, found: tuple[clash.Clash, ...]) -> None:
+        """Note which of our devices are kept back because another resource has them; none: nobody does any more."""
+        if not found:
+            self._note("deviceplugin", f"{clash.REASON}Ended", "no other resource has a GPU of ours any more", {})
+        for one in found:
+            held = one.holding
+            facts: dict[str, object] = {
+                "gpu": one.device,
+                "resource": one.resource,
+                "other": held.resource,
+                "pod": f"{held.namespace}/{held.pod}",
+            }
+            message = f"{one.device} is not offered: {one.message}"
+            self._note("deviceplugin", clash.REASON, message, facts, is_warning=True)
 
     def engine_judged(self, engines: tuple[str, ...], problem: errors.FairleadError | None) -> None:
         """Note that the node's engine would start containers without their devices, or no longer would."""

@@ -11,19 +11,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
 from fairlead import errors, telemetry
 from fairlead.backoff import Backoff
-from fairlead.model.device import gpus_by_device
 from fairlead.model.ids import GPUUUID
 from fairlead.model.step import TraceStep
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.inventory import latest, monitor, pods
-from fairlead.plan.gpu import advertise, attribution, podcondition
+from fairlead.plan.gpu import advertise, attribution, deviceids, podcondition
 from fairlead.store import retry, tracerecorder
 from fairlead.store.port import Store
 from fairlead.wire.kubernetes import core, gpudevice, meta
@@ -70,7 +69,7 @@ class PodConditions:
             self._look()
 
     def _pod_changed(self, pod: core.Pod, is_gone: bool) -> None:
-        if not any(attribution.requests(pod, [one.resource for one in self._advertised.value])):
+        if not attribution.asks_devices(pod):
             return
         # A kubelet takes devices back a moment after a pod has ended.
         is_over = is_gone or pod.status.phase in core.ENDED_PHASES
@@ -83,12 +82,11 @@ class PodConditions:
         about = (pod.metadata.namespace, pod.metadata.name)
         return any((one.namespace, one.pod) == about for one in self._holdings.latest.value or ())
 
-    def _gpus_by_device(self) -> Mapping[str, GPUUUID]:
-        """Return the GPU of each device that this machine has, or had: also of those that are offered no more."""
+    def _table(self) -> deviceids.Table:
+        """Return the words for each GPU that this machine has, or had: also of those that are offered no more."""
         snapshot = self._snapshots.value
-        found = gpus_by_device((*snapshot.known.values(), *snapshot.inventory.gpus))
-        advertised = ((device.name, device.gpu) for one in self._advertised.value for device in one.devices)
-        return found | dict(advertised)
+        advertised = (device for one in self._advertised.value for device in one.devices)
+        return deviceids.make_table((*snapshot.known.values(), *snapshot.inventory.gpus), advertised)
 
     def _look(self) -> None:
         """Queue what may differ; no I/O."""
@@ -122,7 +120,7 @@ class PodConditions:
         if pod is None or pod.status.phase in core.ENDED_PHASES or not self._is_listed(pod):
             return
         verdicts = self._snapshots.value.verdicts
-        ill = podcondition.find_ill(pod, holdings, gpus=self._gpus_by_device(), verdicts=verdicts)
+        ill = podcondition.find_ill(pod, holdings, table=self._table(), verdicts=verdicts)
         if podcondition.plan_condition(pod, ill, now=meta.now()) is None:
             return
         written: list[meta.Condition] = []
@@ -159,7 +157,7 @@ class PodConditions:
     # GPUs
 
     async def _name_holders(self, gpu: GPUUUID, holdings: tuple[attribution.Holding, ...]) -> float | None:
-        wanted = podcondition.plan_holders(holdings, gpus=self._gpus_by_device(), pods=self._pods.all()).get(gpu, ())
+        wanted = podcondition.plan_holders(holdings, table=self._table(), pods=self._pods.all()).get(gpu, ())
         if self._written.get(gpu) == wanted:
             return None
 

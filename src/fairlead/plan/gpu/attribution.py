@@ -44,7 +44,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """Devices of one resource that a container holds, as its kubelet says."""
+    """Devices of one resource, or of one DRA driver, that a container holds, as its kubelet says."""
 
     namespace: str
     pod: str
@@ -93,6 +93,12 @@ def requests(pod: core.Pod, resources: Iterable[str]) -> Iterator[tuple[core.Con
             for resource in wanted:
                 if resource in item.resources.limits and (count := _count(item, resource)):
                     yield item, resource, count, is_init and item.restart_policy != "Always"
+
+
+def asks_devices(pod: core.Pod) -> bool:
+    """Tell whether a pod asks any device plugin for something: ours, or another that may offer the same GPUs."""
+    items = (*pod.spec.init_containers, *pod.spec.containers)
+    return any("/" in resource for item in items for resource in item.resources.limits)
 
 
 def _count(item: core.Container, resource: str) -> int:

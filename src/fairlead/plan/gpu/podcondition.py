@@ -10,9 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from fairlead.model import replica
-from fairlead.model.ids import GPUUUID, DeviceID
-from fairlead.plan.gpu import health
+from fairlead.model.ids import GPUUUID, MIGUUID, DeviceID
+from fairlead.plan.gpu import clash, deviceids, health
 from fairlead.plan.gpu.attribution import Holding
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.gpudevice import Holder
@@ -30,25 +29,22 @@ class Ill:
     message: str
 
 
-def gpu_of(device: DeviceID, gpus: Mapping[str, GPUUUID]) -> GPUUUID | None:
-    """Return the GPU that a device is, or lives on; None: it is on none that this machine had.
-
-    Args: gpus: by UUID of the GPU or MIG device, as `model.device.gpus_by_device` gives them.
-    """
-    return gpus.get(replica.origin(device))
-
-
 def find_ill(
     pod: core.Pod,
     holdings: Iterable[Holding],
     *,
-    gpus: Mapping[str, GPUUUID],
+    table: deviceids.Table,
     verdicts: Mapping[GPUUUID, health.Verdict],
 ) -> tuple[Ill, ...]:
     """Return the GPUs a pod holds that are not offered, each once, in order of their uuid."""
     about = (pod.metadata.namespace, pod.metadata.name)
-    found = (gpu_of(name, gpus) for one in holdings if (one.namespace, one.pod) == about for name in one.ids)
-    held = {gpu for gpu in found if gpu is not None}
+    held = {
+        part.gpu
+        for one in holdings
+        if (one.namespace, one.pod) == about
+        for name in one.ids
+        for part in deviceids.find_parts(one.resource, name, table)
+    }
     judged = ((gpu, verdicts[gpu]) for gpu in sorted(held) if gpu in verdicts)
     return tuple(
         Ill(gpu=gpu, reason=verdict.reason, message=verdict.message or verdict.reason)
@@ -74,25 +70,37 @@ def plan_condition(pod: core.Pod, ill: Sequence[Ill], *, now: str) -> meta.Condi
 
 
 def plan_holders(
-    holdings: Iterable[Holding], *, gpus: Mapping[str, GPUUUID], pods: Iterable[core.Pod]
+    holdings: Iterable[Holding], *, table: deviceids.Table, pods: Sequence[core.Pod]
 ) -> dict[GPUUUID, tuple[Holder, ...]]:
     """Return who holds each GPU or a part of it, in order of namespace, pod and container; nobody: left out.
 
     Args:    pods: this node's pods, for their uids; of two with one name the one that is not being deleted counts.
+             Ended ones hold nothing.
     """
     uids: dict[tuple[str, str], str] = {}
     for pod in sorted(pods, key=lambda pod: pod.metadata.deletion_timestamp is None):
         uids[pod.metadata.namespace, pod.metadata.name] = pod.metadata.uid
-    found: dict[GPUUUID, set[tuple[str, str, str]]] = {}
-    for one in holdings:
+    found: dict[GPUUUID, dict[tuple[str, str, str, str], dict[DeviceID, MIGUUID | None]]] = {}
+    for one in clash.without_ended(holdings, pods):
         for device in one.ids:
-            gpu = gpu_of(device, gpus)
-            if gpu is not None:
-                found.setdefault(gpu, set()).add((one.namespace, one.pod, one.container))
+            for part in deviceids.find_parts(one.resource, device, table):
+                who = (one.namespace, one.pod, one.container, one.resource)
+                found.setdefault(part.gpu, {}).setdefault(who, {})[device] = part.mig
     return {
-        gpu: tuple(
-            Holder(namespace=namespace, pod=pod, container=container, pod_uid=uids.get((namespace, pod), ""))
-            for namespace, pod, container in sorted(held)
-        )
-        for gpu, held in found.items()
+        gpu: tuple(_holder(who, held, uids) for who, held in sorted(holders.items())) for gpu, holders in found.items()
     }
+
+
+def _holder(
+    who: tuple[str, str, str, str], held: Mapping[DeviceID, MIGUUID | None], uids: Mapping[tuple[str, str], str]
+) -> Holder:
+    namespace, pod, container, resource = who
+    return Holder(
+        namespace=namespace,
+        pod=pod,
+        container=container,
+        pod_uid=uids.get((namespace, pod), ""),
+        resource=resource,
+        devices=tuple(sorted(held)),
+        mig_devices=() if None in held.values() else tuple(sorted({mig for mig in held.values() if mig is not None})),
+    )

@@ -79,6 +79,12 @@ class Holder(Wire, frozen=True):
     """Name of the container in the pod."""
     pod_uid: str = msgspec.field(default="", name="podUID")
     """UID of the pod; empty while it is not known."""
+    resource: str = ""
+    """Extended resource, or DRA driver, by which it has it: nvidia.com/gpu."""
+    devices: tuple[str, ...] = ()
+    """Ids of its devices of that resource that are this GPU, or parts of it."""
+    mig_devices: tuple[str, ...] = ()
+    """UUIDs of the MIG devices on this GPU that it has; none: it has the whole GPU."""
 
 
 _CONDITIONS = msgspec.Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]})
