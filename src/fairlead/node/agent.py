@@ -407,7 +407,12 @@ class _OfStore:
         settings, snapshots, advertised = agent.settings, agent.watch.snapshots, agent.advertised
         machine = firmware.product_name(settings.silicon.root)
         self.publisher = objects.Publisher(
-            agent.node, store, snapshots=snapshots, withheld=agent.withheld, machine=machine
+            agent.node,
+            store,
+            snapshots=snapshots,
+            withheld=agent.withheld,
+            machine=machine,
+            nvidia_resource=settings.node.resource,
         )
         self.pods = pods.Pods(agent.node, store)
         self._holdings = agent.holdings

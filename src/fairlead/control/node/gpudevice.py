@@ -1,8 +1,9 @@
-"""Marks GPUDevices Unknown while their node is NotReady, and deletes them after the Node object is gone.
+"""Marks GPUDevices Unknown while their node cannot speak for them, and deletes them after the Node object is gone.
 
-A node's agent writes its GPUDevices; when the node is cut off, they would go on calling themselves healthy. This
-controller writes `Unknown` with the node's reason into the ones of a node that is not ready; the agent overwrites it
-once the node is ready again. Where the Node object itself is gone for `GONE_S`, its devices are removed: a node that
+A node's agent writes its GPUDevices; when the node is cut off or the agent ends, they would go on calling themselves
+healthy. This controller writes `Unknown` with the reason into the ones of a node that is not ready, and of one whose
+kubelet has offered none of them for `AGENT_S` (a rolling update takes less); the agent overwrites it once the node is
+ready, and offers them, again. Where the Node object itself is gone for `GONE_S`, its devices are removed: a node that
 comes back under its name in that time keeps them. (A cluster's garbage collector removes those that name their Node as
 owner at once; this one also takes those that do not.)
 """
@@ -18,14 +19,15 @@ import msgspec
 
 from fairlead import errors, telemetry
 from fairlead.control.manager import Watch
+from fairlead.plan.gpu import gpudevice as planner
 from fairlead.store import retry
 from fairlead.store.port import Change, ChangeKind, Store
 from fairlead.wire.kubernetes import core, gpudevice, meta
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
 
 GONE_S: Final = 60.0
+AGENT_S: Final = 30.0
 _NODE_GONE: Final = "NodeGone"
-_NOT_READY: Final = "NodeNotReady"
 
 
 class GPUDevices:
@@ -33,14 +35,16 @@ class GPUDevices:
 
     name = "gpudevice"
 
-    def __init__(self, store: Store, *, gone_s: float = GONE_S) -> None:
-        """Take the store, and how long a missing node's devices are kept."""
+    def __init__(self, store: Store, *, gone_s: float = GONE_S, agent_s: float = AGENT_S) -> None:
+        """Take the store, how long a missing node's devices are kept, and how long an agent may be away."""
         self._store = store
-        self._gone_s = gone_s
+        self._gone_s, self._agent_s = gone_s, agent_s
         self._nodes: dict[str, core.Node] = {}
         self._devices: dict[str, dict[str, GPUDevice]] = {}
         """By node, then by name."""
         self._missed_at: dict[str, float] = {}
+        self._unoffered_at: dict[str, float] = {}
+        """Since when a node's kubelet has offered none of the GPUs that are called healthy."""
 
     def watches(self) -> tuple[Watch, ...]:
         """Follow nodes and GPUs; both are keyed by the node."""
@@ -72,11 +76,11 @@ class GPUDevices:
         """Mark or remove the devices of one node."""
         devices = tuple(self._devices.get(key, {}).values())
         node = self._nodes.get(key)
+        if not devices or node is None:
+            self._unoffered_at.pop(key, None)
         if node is not None or not devices:
             self._missed_at.pop(key, None)
-            reason, message = _why_silent(node)
-            await self._mark(devices, reason, message)
-            return None
+            return await self._silence(node, devices) if node is not None else None
         now = asyncio.get_running_loop().time()
         left_s = self._gone_s - (now - self._missed_at.setdefault(key, now))
         if left_s > 0:
@@ -88,9 +92,22 @@ class GPUDevices:
         telemetry.log.info("gpus of a node that is gone removed", node=key, count=len(devices))
         return None
 
+    async def _silence(self, node: core.Node, devices: tuple[GPUDevice, ...]) -> float | None:
+        """Mark what nobody on the node can speak for; returns seconds until an agent has been away too long."""
+        silence, name = planner.find_silence(node, devices), node.metadata.name
+        now = asyncio.get_running_loop().time()
+        left_s = 0.0
+        if any(reason == planner.AGENT_GONE for reason, _ in silence.values()):
+            left_s = self._agent_s - (now - self._unoffered_at.setdefault(name, now))
+        else:
+            self._unoffered_at.pop(name, None)
+        for device in devices:
+            reason, message = silence.get(device.metadata.name, ("", ""))
+            if reason and (reason != planner.AGENT_GONE or left_s <= 0):
+                await self._mark((device,), reason, message)
+        return left_s if left_s > 0 else None
+
     async def _mark(self, devices: Iterable[GPUDevice], reason: str, message: str) -> None:
-        if not reason:
-            return
         for device in devices:
             if _is_marked(device, reason):
                 continue
@@ -101,24 +118,14 @@ class GPUDevices:
                 telemetry.log.info("gpu unknown", gpu=device.spec.uuid, node=device.spec.node_name, reason=reason)
 
 
-def _why_silent(node: core.Node | None) -> tuple[str, str]:
-    """Return reason and message where the node cannot speak for its GPUs, two empty texts where it can."""
-    if node is None:
-        return "", ""
-    ready = meta.find_condition(node.status.conditions, "Ready")
-    if ready is not None and ready.status == "True":
-        return "", ""
-    said = ": ".join(part for part in (ready.reason, ready.message) if part) if ready is not None else ""
-    return _NOT_READY, f"node {node.metadata.name} is not ready" + (f" ({said})" if said else "")
-
-
 def _is_marked(device: GPUDevice, reason: str) -> bool:
     return device.status.health == gpudevice.UNKNOWN and device.status.reason == reason
 
 
 def _marked(device: GPUDevice, reason: str, message: str) -> GPUDevice | None:
     """Return the device as unknown, its holders kept; None where it says so already."""
-    if _is_marked(device, reason):
+    is_outdated = reason == planner.AGENT_GONE and device.status.health != gpudevice.HEALTHY
+    if _is_marked(device, reason) or is_outdated:
         return None
     condition = meta.Condition(
         type=gpudevice.HEALTHY,

@@ -50,18 +50,21 @@ class Publisher:
         snapshots: latest.Latest[monitor.Snapshot],
         withheld: latest.Latest[Mapping[GPUUUID, rules.Verdict]] | None = None,
         machine: str = "",
+        nvidia_resource: str = "",
         drift_s: float = DRIFT_S,
     ) -> None:
         """Prepare; nothing is read or written before `run`.
 
         Args: snapshots: what is to be published.   withheld: GPUs that are well and not offered all the same; None:
               none ever.   machine: product name of the machine, for its label; empty: not known.
+              nvidia_resource: under which NVIDIA's GPUs are offered; empty: under none.
         """
         self._snapshots = snapshots
         self._withheld: latest.Latest[Mapping[GPUUUID, rules.Verdict]] = withheld or latest.Latest({})
         self._name = node
         self._store = store
         self._machine = machine
+        self._nvidia_resource = nvidia_resource
         self._drift_s = drift_s
         self._queue = workqueue.WorkQueue("publish", self._work)
         self._snapshot = monitor.Snapshot()
@@ -154,6 +157,7 @@ class Publisher:
             known=snapshot.known,
             problem=snapshot.problem,
             kept=devices.values(),
+            nvidia_resource=self._nvidia_resource,
         )
         self._labels = label.plan_labels((one.spec for one in self._wanted.values()), machine=self._machine)
         for name in self._wanted.keys() | devices.keys():
@@ -178,8 +182,16 @@ class Publisher:
         return device.spec == wanted.spec and self._node is not None and self._node.metadata.uid in owners
 
     def _is_told(self, device: GPUDevice, wanted: planner.Wanted) -> bool:
-        is_overruled = device.status.health == gpudevice.UNKNOWN and not _is_ready(self._node)
+        is_overruled = device.status.health == gpudevice.UNKNOWN and self._is_silent(device, wanted)
         return is_overruled or planner.is_current(device, wanted)
+
+    def _is_silent(self, device: GPUDevice, wanted: planner.Wanted) -> bool:
+        """Tell whether the controller's Unknown is still right: this node cannot speak, or offers nothing to pods."""
+        if self._node is None:
+            return True
+        if planner.is_silenced(device) and wanted.health != gpudevice.HEALTHY:
+            return not _is_ready(self._node)
+        return device.metadata.name in planner.find_silence(self._node, (device,))
 
     def _is_labelled(self, node: core.Node) -> bool:
         """Tell whether the labels are there, and none that we set before and want no more.

@@ -60,6 +60,12 @@ def plan_advertisements(
     return tuple(found)
 
 
+def resource_of(gpu: GPU, *, nvidia_resource: str) -> str:
+    """Return the resource under which a GPU is offered whole; empty: it is not."""
+    resources = {Vendor.NVIDIA: nvidia_resource, Vendor.AMD: AMD_RESOURCE}
+    return "" if gpu.mig_enabled else resources.get(gpu.vendor, "")
+
+
 def _is_whole(gpu: GPU, vendor: Vendor) -> bool:
     return gpu.vendor is vendor and not gpu.mig_enabled
 

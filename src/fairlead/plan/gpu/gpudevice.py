@@ -17,11 +17,14 @@ import msgspec
 
 from fairlead.model.gpu import GPU, Inventory, UnreadableGPU
 from fairlead.model.ids import GPUUUID
+from fairlead.plan.gpu import advertise
 from fairlead.plan.gpu import health as rules
-from fairlead.wire.kubernetes import gpudevice, meta, quantity
+from fairlead.wire.kubernetes import core, gpudevice, meta, quantity
 from fairlead.wire.kubernetes.gpudevice import GPUDevice, GPUDeviceSpec
 
 SILENT_REASON: Final = "DriverNotAnswering"
+NODE_NOT_READY: Final = "NodeNotReady"
+AGENT_GONE: Final = "AgentGone"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,21 +45,25 @@ def plan_devices(
     known: Mapping[GPUUUID, GPU],
     problem: str,
     kept: Iterable[GPUDevice],
+    nvidia_resource: str = "",
 ) -> dict[str, Wanted]:
     """Return the objects that the node should have, by name.
 
     Args:    known: the last good reading of GPUs, for those that do not answer now.
              problem: why no driver answers; empty while one does.   kept: the node's objects as they are.
+             nvidia_resource: under which NVIDIA's GPUs are offered.
     """
     wanted: dict[str, Wanted] = {}
     for gpu in inventory.gpus:
-        spec = plan_spec(node, gpu, inventory)
+        spec = plan_spec(node, gpu, inventory, nvidia_resource)
         wanted[_name(spec)] = _judged(spec, verdicts.get(gpu.uuid, rules.Verdict()))
     specs = {one.metadata.name: one.spec for one in kept}
     unplaced = []
     for gone in inventory.unreadable:
         earlier = known.get(gone.uuid) if gone.uuid is not None else None
-        found = plan_spec(node, earlier, inventory) if earlier is not None else _find(gone, specs.values())
+        found = (
+            plan_spec(node, earlier, inventory, nvidia_resource) if earlier is not None else _find(gone, specs.values())
+        )
         if found is None:
             unplaced.append(gone)
         else:
@@ -72,7 +79,7 @@ def plan_devices(
     return wanted
 
 
-def plan_spec(node: str, gpu: GPU, inventory: Inventory) -> GPUDeviceSpec:
+def plan_spec(node: str, gpu: GPU, inventory: Inventory, nvidia_resource: str = "") -> GPUDeviceSpec:
     """Return the facts of one GPU."""
     driver = next((one for one in inventory.drivers if one.vendor is gpu.vendor), None)
     mig = ("Enabled" if gpu.mig_enabled else "Disabled") if gpu.mig_capable else "Unsupported"
@@ -93,7 +100,37 @@ def plan_spec(node: str, gpu: GPU, inventory: Inventory) -> GPUDeviceSpec:
         cuda_version=".".join(map(str, (driver.cuda_version if driver is not None else None) or ())),
         mig_mode=mig,
         serial=gpu.serial or "",
+        resource=advertise.resource_of(gpu, nvidia_resource=nvidia_resource),
+        node_index=f"{node}/{gpu.index}",
     )
+
+
+def find_silence(node: core.Node, devices: Iterable[GPUDevice]) -> dict[str, tuple[str, str]]:
+    """Return reason and message, by name, of the objects that nobody on their node can speak for now.
+
+    A node that is not ready cannot speak for any. Where its kubelet offers nothing of a resource although GPUs of that
+    resource are called healthy, no device plugin is registered: the agent is gone, or cannot reach the kubelet. What
+    the agent last called Unhealthy or Lost stays so. Who calls this gives a node the time that an agent needs to start.
+    """
+    name = node.metadata.name
+    ready = meta.find_condition(node.status.conditions, "Ready")
+    if ready is None or ready.status != "True":
+        said = ": ".join(part for part in (ready.reason, ready.message) if part) if ready is not None else ""
+        message = f"node {name} is not ready" + (f" ({said})" if said else "")
+        return {one.metadata.name: (NODE_NOT_READY, message) for one in devices}
+    found: dict[str, tuple[str, str]] = {}
+    for one in devices:
+        resource = one.spec.resource
+        is_silent = one.status.health == gpudevice.HEALTHY or is_silenced(one)
+        if resource and is_silent and not quantity.parse_quantity(node.status.allocatable.get(resource, "0")):
+            message = f"node {name} offers no {resource}: its agent is gone, or cannot reach the kubelet"
+            found[one.metadata.name] = (AGENT_GONE, message)
+    return found
+
+
+def is_silenced(device: GPUDevice) -> bool:
+    """Tell whether the object was called Unknown because its node's agent is gone."""
+    return (device.status.health, device.status.reason) == (gpudevice.UNKNOWN, AGENT_GONE)
 
 
 def _name(spec: GPUDeviceSpec) -> str:

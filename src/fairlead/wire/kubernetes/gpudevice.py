@@ -25,7 +25,7 @@ UNHEALTHY: Final = "Unhealthy"
 LOST: Final = "Lost"
 """The GPU is part of the machine and does not answer."""
 UNKNOWN: Final = "Unknown"
-"""Nobody can say: the node is gone or not ready. Written by `control.gpudevice`; the agent overwrites it."""
+"""Nobody can say: its node is not ready or gone, or has no agent. Of `control.node`; the agent overwrites it."""
 
 _LONGEST_NODE: Final = 200
 _NOT_IN_NAMES: Final = re.compile(r"[^a-z0-9.-]+")
@@ -66,6 +66,10 @@ class GPUDeviceSpec(Wire, frozen=True):
     """Whether the GPU can be and is partitioned into MIG devices."""
     serial: str = ""
     """Serial number of the board."""
+    resource: str = ""
+    """Extended resource under which the whole GPU is offered; empty: it is not offered whole."""
+    node_index: str = ""
+    """Node and index, gpu-1/3: by this alone `kubectl get gpudevices --sort-by .spec.nodeIndex` orders a cluster."""
 
 
 class Holder(Wire, frozen=True):
@@ -95,7 +99,7 @@ class GPUDeviceStatus(Wire, frozen=True):
 
     health: Annotated[str, msgspec.Meta(extra_json_schema={"enum": [HEALTHY, UNHEALTHY, LOST, UNKNOWN]})] = ""
     """Healthy: it is offered to pods. Unhealthy: it is not. Lost: it does not even answer.
-    Unknown: its node is not ready."""
+    Unknown: its node is not ready, or has no agent that could say."""
     reason: str = ""
     """Why it is not healthy, a stable token: XID79, Lost, TemperatureHigh."""
     message: str = ""

@@ -17,6 +17,8 @@ from fairlead.store.port import Change, ChangeKind
 from fairlead.wire.kubernetes import core, gpudevice, meta
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
 
+RESOURCE = "nvidia.com/gpu"
+
 
 @pytest.fixture
 def store() -> MemoryStore:
@@ -24,20 +26,31 @@ def store() -> MemoryStore:
 
 
 @contextlib.asynccontextmanager
-async def _running(store: MemoryStore, *, gone_s: float = 0.05) -> AsyncIterator[None]:
+async def _running(store: MemoryStore, *, gone_s: float = 0.05, agent_s: float = 0.05) -> AsyncIterator[None]:
     async with asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(manager.run_controllers(store, (GPUDevices(store, gone_s=gone_s),)))
+        keeper = GPUDevices(store, gone_s=gone_s, agent_s=agent_s)
+        task = tasks.create_task(manager.run_controllers(store, (keeper,)))
         yield
         task.cancel()
 
 
-async def _add_gpu(store: MemoryStore, name: str, node: str) -> None:
+async def _add_gpu(
+    store: MemoryStore, name: str, node: str, *, resource: str = "", health: str = gpudevice.HEALTHY
+) -> None:
     spec = gpudevice.GPUDeviceSpec(
-        node_name=node, index=0, minor=0, uuid=name, vendor="nvidia", product="H100", memory="80Gi", simulated=True
+        node_name=node,
+        index=0,
+        minor=0,
+        uuid=name,
+        vendor="nvidia",
+        product="H100",
+        memory="80Gi",
+        simulated=True,
+        resource=resource,
     )
     made = await store.create(GPUDevice(metadata=meta.ObjectMeta(name=name), spec=spec))
     holder = gpudevice.Holder(namespace="default", pod="train")
-    status = gpudevice.GPUDeviceStatus(health=gpudevice.HEALTHY, holders=(holder,))
+    status = gpudevice.GPUDeviceStatus(health=health, holders=(holder,))
     await store.update_status(msgspec.structs.replace(made, status=status))
 
 
@@ -47,6 +60,16 @@ async def _set_ready(store: MemoryStore, name: str, status: str) -> None:
     node = await store.get(core.Node, name)
     ready = meta.Condition(type="Ready", status=status, reason="KubeletNotReady", message="runtime down")
     await store.update_status(msgspec.structs.replace(node, status=core.NodeStatus(conditions=(ready,))))
+
+
+async def _offer(store: MemoryStore, name: str, count: int | None) -> None:
+    """Have a ready node's kubelet offer so many GPUs; None: it knows no such resource."""
+    await _set_ready(store, name, "True")
+    node = await store.get(core.Node, name)
+    amounts = {} if count is None else {RESOURCE: str(count)}
+    await store.update_status(
+        msgspec.structs.replace(node, status=msgspec.structs.replace(node.status, allocatable=amounts))
+    )
 
 
 async def _until(store: MemoryStore, name: str, holds: Callable[[GPUDevice], bool]) -> GPUDevice:
@@ -129,3 +152,38 @@ async def test_nothing_is_written_twice(store: MemoryStore) -> None:
         await _add_gpu(store, "last", "marker")
         await _until(store, "last", _is_unknown)
     assert (await store.get(GPUDevice, "gpu")).metadata.resource_version == before.metadata.resource_version
+
+
+@pytest.mark.parametrize("count", [0, None])
+async def test_gpus_that_their_kubelet_does_not_offer_are_unknown_because_their_agent_is_gone(
+    store: MemoryStore, count: int | None
+) -> None:
+    await _offer(store, "node", 2)
+    await _add_gpu(store, "gpu", "node", resource=RESOURCE)
+    await _add_gpu(store, "ill", "node", resource=RESOURCE, health=gpudevice.UNHEALTHY)
+    await _add_gpu(store, "split", "node")  # in MIG mode: not offered whole, so nothing follows from the count
+    async with _running(store):
+        await _offer(store, "node", count)
+        device = await _until(store, "gpu", _is_unknown)
+    assert device.status.reason == "AgentGone"
+    assert device.status.message == "node node offers no nvidia.com/gpu: its agent is gone, or cannot reach the kubelet"
+    assert [item.pod for item in device.status.holders] == ["train"]
+    assert [(item.type, item.status) for item in device.status.conditions] == [("Healthy", "Unknown")]
+    for name in ("ill", "split"):
+        assert not _is_unknown(await store.get(GPUDevice, name))
+
+
+async def test_an_agent_has_time_to_start_anew(store: MemoryStore) -> None:
+    await _offer(store, "node", 0)
+    await _add_gpu(store, "gpu", "node", resource=RESOURCE)
+    keeper = GPUDevices(store, agent_s=3600)
+    node_watch, gpu_watch = keeper.watches()
+    tuple(gpu_watch.keys(Change(kind=ChangeKind.ADDED, object=await store.get(GPUDevice, "gpu"))))
+    tuple(node_watch.keys(Change(kind=ChangeKind.ADDED, object=await store.get(core.Node, "node"))))
+    left_s = await keeper.reconcile("node")
+    assert left_s is not None
+    assert 3590 < left_s <= 3600
+    await _offer(store, "node", 1)
+    tuple(node_watch.keys(Change(kind=ChangeKind.MODIFIED, object=await store.get(core.Node, "node"))))
+    assert await keeper.reconcile("node") is None
+    assert not _is_unknown(await store.get(GPUDevice, "gpu"))

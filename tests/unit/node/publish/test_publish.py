@@ -24,6 +24,7 @@ from tests.unit.store import virtualtime
 NODE = "worker-1"
 AWAY = errors.Unavailable("connection refused", reason="Refused")
 PRODUCT = "nvidia.com/gpu.product"
+RESOURCE = "nvidia.com/gpu"
 
 
 class Moody:
@@ -124,11 +125,25 @@ class World:
     @contextlib.asynccontextmanager
     async def publishing(self, first: monitor.Snapshot | None = None) -> AsyncIterator[latest.Latest[monitor.Snapshot]]:
         snapshots = latest.Latest(first or monitor.Snapshot())
-        publisher = objects.Publisher(NODE, self.store, snapshots=snapshots, machine="DGX H100")
+        publisher = objects.Publisher(
+            NODE, self.store, snapshots=snapshots, machine="DGX H100", nvidia_resource=RESOURCE
+        )
         async with asyncio.TaskGroup() as tasks:
             task = tasks.create_task(publisher.run())
             yield snapshots
             task.cancel()
+
+    async def offer(self, count: int) -> None:
+        """Have the node's kubelet offer so many GPUs."""
+        there = await self.inner.get(core.Node, NODE)
+        status = msgspec.structs.replace(there.status, allocatable={RESOURCE: str(count)})
+        await self.inner.update_status(msgspec.structs.replace(there, status=status))
+
+    async def silence(self) -> None:
+        """Say of every GPU what the controller says where the agent is gone."""
+        for device in (await self.devices()).values():
+            status = msgspec.structs.replace(device.status, health=gpudevice.UNKNOWN, reason="AgentGone")
+            await self.inner.update_status(msgspec.structs.replace(device, status=status))
 
     async def devices(self) -> dict[str, GPUDevice]:
         return {item.metadata.name: item for item in (await self.inner.list(GPUDevice)).items}
@@ -201,6 +216,38 @@ async def test_health_goes_and_comes_back(world: World) -> None:
         snapshots.set(snapshot())
         await asyncio.sleep(SETTLED_S)
         assert await world.healths() == {"gpu-0": "Healthy", "gpu-1": "Healthy"}
+
+
+@scenario
+async def test_every_object_says_by_which_name_it_is_offered_and_where_to_sort_it(world: World) -> None:
+    async with world.publishing(snapshot(2)):
+        await asyncio.sleep(SETTLED_S)
+        found = [(one.spec.resource, one.spec.node_index) for one in (await world.devices()).values()]
+        assert found == [(RESOURCE, f"{NODE}/0"), (RESOURCE, f"{NODE}/1")]
+
+
+@scenario
+async def test_unknown_stands_while_the_kubelet_offers_nothing_and_no_longer(world: World) -> None:
+    async with world.publishing(snapshot(2)):
+        await world.offer(0)  # the agent is there, and no kubelet has taken it in
+        await asyncio.sleep(SETTLED_S)
+        await world.silence()
+        await asyncio.sleep(60)
+        assert await world.healths() == {"gpu-0": "Unknown", "gpu-1": "Unknown"}
+        await world.offer(2)
+        await asyncio.sleep(60)
+        assert await world.healths() == {"gpu-0": "Healthy", "gpu-1": "Healthy"}
+
+
+@scenario
+async def test_what_is_ill_is_said_although_nothing_is_offered(world: World) -> None:
+    async with world.publishing(snapshot(1)) as snapshots:
+        await world.offer(0)
+        await asyncio.sleep(SETTLED_S)
+        await world.silence()
+        snapshots.set(snapshot(1, broken=(0,)))
+        await asyncio.sleep(60)
+        assert await world.healths() == {"gpu-0": "Unhealthy"}
 
 
 @scenario
