@@ -1,16 +1,24 @@
 #!/usr/bin/env bash
 # The journey in one command: Fairlead starts on this machine, the articles' pod asks for two GPUs, its output and its
 # trace are shown, everything is stopped. Real GPUs are used where there are any; simulated ones otherwise, said plainly.
+# Where another Fairlead has this machine's real GPUs, the demo is shown on that one; beside one that simulates, the demo
+# keeps its own simulated GPUs to itself. Settings of the caller's environment are not the demo's.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH="$PWD/.venv/bin:$PATH"
 manifest=examples/articles/gpu-pod.yaml
 image=docker.io/nvidia/cuda:11.8.0-base-ubuntu22.04
 
+unset "${!FAIRLEAD_@}"
 folder=$(mktemp -d /tmp/fairlead-demo.XXXXXX)
 export FAIRLEAD_STATE_FOLDER=$folder/state FAIRLEAD_STATE_RUN=$folder/run FAIRLEAD_LOG_LEVEL=warning
 made_image=
 service=
+guest=
+bold='' plain=''
+if [ -t 1 ] && [ -z "${NO_COLOR:-}" ] && [ "${TERM:-dumb}" != dumb ]; then
+  bold=$'\033[1m' plain=$'\033[0m'
+fi
 
 finish() {
   status=$?
@@ -19,6 +27,7 @@ finish() {
     fairlead down >/dev/null 2>&1 || kill "$service" 2>/dev/null || true
     wait "$service" 2>/dev/null || true
   fi
+  [ -z "$guest" ] || fairlead rm gpu-pod >/dev/null 2>&1 || true
   [ -z "$made_image" ] || fairlead image rm "$image" >/dev/null 2>&1 || podman rmi -f "$image" >/dev/null 2>&1 || true
   [ $status -eq 0 ] || cat "$folder/up.log" >&2 || true
   rm -rf "$folder"
@@ -26,7 +35,9 @@ finish() {
 }
 trap finish EXIT
 
-show() { printf '\n\033[1m$ %s\033[0m\n' "$*"; "$@"; }
+say() { printf '%s$ %s%s\n' "$bold" "$*" "$plain"; }
+
+show() { echo; say "$*"; "$@"; }
 
 start() {
   fairlead up "$@" >"$folder/up.log" 2>&1 &
@@ -40,14 +51,35 @@ start() {
   wait "$service" || return $?
 }
 
+simulate() {
+  echo "$1 This demo runs on SIMULATED silicon: 8 x H100, no work is done on them."
+  echo; say "fairlead up --simulate h100x8 &"
+  start --simulate h100x8
+}
+
+beside() { # the address of the other service, as the refusal names it
+  echo "Another Fairlead runs here: $(sed -n 's/.* is in use by another fairlead (\(.*\))$/\1/p' "$folder/up.log" | head -1)."
+  if [ -n "$1" ] && found=$(fairlead --url "$1" status -o json 2>/dev/null) &&
+    ! grep -q '"is_simulated": *true' <<<"$found"; then
+    echo "It has this machine's GPUs, so the demo is shown on it."
+    export FAIRLEAD_URL=$1
+    guest=yes
+  else
+    simulate "It stays as it is."
+  fi
+}
+
 code=0
-printf '\033[1m$ fairlead up &\033[0m\n'
+say "fairlead up &"
 start || code=$?
 if [ "$code" -ne 0 ]; then
-  grep -q 'no GPU was found' "$folder/up.log" || exit "$code"
-  echo "No GPU was found on this machine, so this demo runs on SIMULATED silicon: 8 x H100, no work is done on them."
-  printf '\n\033[1m$ fairlead up --simulate h100x8 &\033[0m\n'
-  start --simulate h100x8
+  if grep -q 'no GPU was found' "$folder/up.log"; then
+    simulate "No GPU was found on this machine."
+  elif [ "$code" -eq 4 ]; then
+    beside "$(sed -n 's/.*fairlead --url \(http+unix:[^ ]*\) status.*/\1/p' "$folder/up.log" | head -1)"
+  else
+    exit "$code"
+  fi
 fi
 
 if ! podman image exists "$image"; then
@@ -61,4 +93,4 @@ show fairlead gpus
 echo; echo "The articles' pod ($manifest):"; sed -n '/^apiVersion/,$p' "$manifest" | sed 's/^/    /'
 show fairlead run -f "$manifest"
 show fairlead trace gpu-pod
-show fairlead down
+[ -n "$guest" ] || show fairlead down

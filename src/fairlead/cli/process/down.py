@@ -13,6 +13,7 @@ import click
 
 from fairlead import errors, settings
 from fairlead.cli.core import client, options
+from fairlead.cli.process import owner
 
 _POLL_S = 0.05
 
@@ -56,8 +57,8 @@ def running_pid(lock: Path) -> int | None:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except OSError:
-                text = file.read().strip()
-                return int(text) if text.isdigit() else None
+                found = owner.parse(file.read())
+                return found.pid if found else None
     except FileNotFoundError:
         pass
     return None

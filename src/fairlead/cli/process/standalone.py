@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Final
 
 from fairlead import __version__, command, errors, settings, telemetry
 from fairlead.backoff import Backoff
+from fairlead.cli.process import owner
 from fairlead.control import manager
 from fairlead.control.node import podgc
 from fairlead.control.scheduler import controller
 from fairlead.engine.podman import engine as podman
+from fairlead.engine.podman import host as podman_host
 from fairlead.engine.port import EngineInfo
 from fairlead.model.gpu import Inventory, Vendor
 from fairlead.node import agent
@@ -52,58 +53,23 @@ class Report:
     """From the command to everything ready."""
 
 
-@contextlib.contextmanager
-def own_machine(config: settings.Settings) -> Iterator[None]:
-    """Hold the state folder and the folder of CDI specs for this process.
-
-    Two services on one machine would write the same spec file: the engine reads one folder, whoever runs.
-
-    Raises: Conflict: another Fairlead has one of them; Unavailable: no access.
-    """
-    with (
-        _held(config.state.folder, "lock", "state folder"),
-        _held(config.node.cdi_folder, ".fairlead.lock", "CDI folder"),
-    ):
-        yield
-
-
-@contextlib.contextmanager
-def _held(folder: Path, name: str, what: str) -> Iterator[None]:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / name).open("a+")
-    except OSError as error:
-        message = f"cannot use {what} {folder}: {error.strerror}"
-        raise errors.Unavailable(message, reason="FolderUnusable", hint="run as root, or choose another") from error
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            message = f"{what} {folder} is in use by another fairlead{_owner(file)}"
-            hint = "`fairlead status` shows it, `fairlead down` stops it"
-            raise errors.Conflict(message, reason="AlreadyRunning", hint=hint) from error
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
-        yield
-
-
-def _owner(file: TextIO) -> str:
-    file.seek(0)
-    text = file.read().strip()
-    return f" (pid {text})" if text else ""
-
-
 async def run_service(
-    config: settings.Settings, *, started: float, ready: Callable[[Report], None], stop: asyncio.Event
+    config: settings.Settings,
+    *,
+    owned: owner.Owned,
+    started: float,
+    ready: Callable[[Report], None],
+    stop: asyncio.Event,
 ) -> None:
     """Run everything until `stop` is set or a part fails.
 
-    Args:    started: monotonic time of the command's start.   ready: called once, when a container can be submitted.
+    Args:    owned: what `owner.own_machine` gave.   started: monotonic time of the command's start.
+             ready: called once, when a container can be submitted.
     """
     node = agent.node_name(config)
     engine = podman.PodmanEngine(config.engine)
     info = await engine.info()
+    podman_host.check_cdi_folder(config.node.cdi_folder, info.version, root=Path("/"))
     config.state.run.mkdir(parents=True, exist_ok=True, mode=0o755)
     config.kubelet_folder.mkdir(parents=True, exist_ok=True)
     async with _opened(config) as (store, silicon):
@@ -135,7 +101,7 @@ async def run_service(
                     drivers=lambda: reports[-1].snapshots.value.drivers,
                     faults=faults,
                 ),
-                info=_service_info(config, node),
+                info=_service_info(config, node, owned.cdi_folder),
             )
             tasks.create_task(server.serve_unix(app.create_app(door), config.api_socket, ready=serving), name="api")
             await registered.wait()
@@ -150,7 +116,7 @@ class Stopped(Exception):
     """Ends the task tree in an orderly way."""
 
 
-def _service_info(config: settings.Settings, node: str) -> dependencies.ServiceInfo:
+def _service_info(config: settings.Settings, node: str, cdi_folder: Path) -> dependencies.ServiceInfo:
     return dependencies.ServiceInfo(
         version=__version__,
         node=node,
@@ -159,7 +125,7 @@ def _service_info(config: settings.Settings, node: str) -> dependencies.ServiceI
         resource=config.node.resource,
         socket=config.api_socket,
         state_folder=config.state.folder,
-        cdi_folder=config.node.cdi_folder,
+        cdi_folder=cdi_folder,
         profile=config.silicon.simulate,
     )
 

@@ -12,7 +12,7 @@ import click
 
 from fairlead import __version__, errors, settings, telemetry
 from fairlead.cli.core import invocation, options, stopping
-from fairlead.cli.process import standalone
+from fairlead.cli.process import owner, standalone
 from fairlead.model.gpu import Inventory
 
 
@@ -35,19 +35,19 @@ def up(ctx: click.Context, /, config: settings.Settings, profile: str | None) ->
         raise errors.Denied(message, reason="NotRoot", hint="run it with sudo")
     telemetry.configure(config.log.level, config.log.format)
     telemetry.arm_crash_point(config.debug.crash_at)
-    with standalone.own_machine(config):
-        asyncio.run(_run(config, started, invocation.current(ctx).env.get("NOTIFY_SOCKET", "")))
+    with owner.own_machine(config) as owned:
+        asyncio.run(_run(config, owned, started, invocation.current(ctx).env.get("NOTIFY_SOCKET", "")))
 
 
-async def _run(config: settings.Settings, started: float, notify: str) -> None:
+async def _run(config: settings.Settings, owned: owner.Owned, started: float, notify: str) -> None:
     stop = stopping.stop_event()
 
     def ready(report: standalone.Report) -> None:
-        click.echo(banner(config, report), err=True)
+        click.echo(banner(config, report, owned), err=True)
         tell_manager(notify, "READY=1")
 
     try:
-        await standalone.run_service(config, started=started, stop=stop, ready=ready)
+        await standalone.run_service(config, owned=owned, started=started, stop=stop, ready=ready)
     except* standalone.Stopped:
         click.echo("fairlead stopped; running containers go on and are adopted at the next start", err=True)
 
@@ -61,7 +61,7 @@ def tell_manager(address: str, state: str) -> None:
         channel.sendto(state.encode(), target)
 
 
-def banner(config: settings.Settings, report: standalone.Report) -> str:
+def banner(config: settings.Settings, report: standalone.Report, owned: owner.Owned) -> str:
     """Return what a person sees once everything is ready."""
     engine = report.engine
     lines = [
@@ -71,7 +71,7 @@ def banner(config: settings.Settings, report: standalone.Report) -> str:
         f" cgroup v{engine.cgroup_version}",
         f"  API      {config.api_socket}",
         f"  state    {config.state.folder}",
-        *(f"  note     {note}" for note in engine.notes),
+        *(f"  note     {note}" for note in (owned.note, *engine.notes) if note),
         "  try      fairlead run -g 2 IMAGE -- nvidia-smi        (Ctrl-C here stops the service)",
     ]
     return "\n".join(lines)

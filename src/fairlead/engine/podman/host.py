@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 import resource
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,10 +24,12 @@ import msgspec
 
 from fairlead import command, errors
 from fairlead.engine import port
+from fairlead_cdi import directory
 
 # Newest CDI version each podman reads, measured with one minimal spec per version (docs/design/peers.md);
 # 4.1, the first with CDI at all, was not measured: 0.3.0 is what every release of its library reads.
 _CEILINGS: Final = (((5, 8), "1.0.0"), ((5, 4), "0.8.0"), ((4, 3), "0.5.0"), ((4, 1), "0.3.0"))
+_SPEC_DIRS_SINCE: Final = 5
 _CAP_SYS_RESOURCE: Final = 24  # include/uapi/linux/capability.h
 _CAP_NET_ADMIN: Final = 12
 _CAP_SYS_ADMIN: Final = 21
@@ -106,6 +109,38 @@ def check_cdi(version: str) -> str:
             return ceiling
     message = f"podman {version} does not inject CDI devices"
     raise errors.Unavailable(message, reason="CDIUnsupported", hint="install podman 4.3 or newer")
+
+
+def cdi_folders(version: str, root: Path) -> tuple[str, ...]:
+    """Return where this podman looks for CDI specs: since 5, containers.conf may say so (`engine.cdi_spec_dirs`).
+
+    Source: containers.conf(5); the last file that has the key decides.
+    """
+    found: tuple[str, ...] = directory.DEFAULT_DIRECTORIES
+    if int(version.partition(".")[0] or 0) < _SPEC_DIRS_SINCE:
+        return found
+    drop_ins = sorted((root / "etc/containers/containers.conf.d").glob("*.conf"))
+    for file in (root / "usr/share/containers/containers.conf", root / "etc/containers/containers.conf", *drop_ins):
+        try:
+            named = tomllib.loads(_read(file)).get("engine", {}).get("cdi_spec_dirs")
+        except (tomllib.TOMLDecodeError, AttributeError):
+            continue  # podman itself says what is wrong with it
+        if isinstance(named, list) and named:
+            found = tuple(str(folder) for folder in named)
+    return found
+
+
+def check_cdi_folder(folder: Path, version: str, *, root: Path) -> None:
+    """Hold the folder of our specs to those that podman reads.
+
+    Raises: Invalid (`CDIFolderUnread`): podman would start containers from somebody else's specs, or from none.
+    """
+    read = cdi_folders(version, root)
+    if folder.resolve() in {Path(one).resolve() for one in read}:
+        return
+    message = f"podman {version} reads CDI specs in {' and '.join(read)}, not in {folder} (node.cdi_folder)"
+    hint = "leave node.cdi_folder at its default; simulated services beside each other need no folder of their own"
+    raise errors.Invalid(message, reason="CDIFolderUnread", hint=hint)
 
 
 def detect(

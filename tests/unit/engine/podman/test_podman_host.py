@@ -141,3 +141,29 @@ def test_a_podman_without_cdi_is_refused(version: str) -> None:
     with pytest.raises(errors.Unavailable) as caught:
         podman_host.check_cdi(version)
     assert caught.value.reason == "CDIUnsupported"
+
+
+@pytest.mark.parametrize(
+    ("version", "files", "folder", "is_read"),
+    [
+        ("4.3.1", {}, "/etc/cdi", True),
+        ("4.3.1", {}, "/run/cdi", True),
+        ("4.3.1", {}, "/srv/cdi", False),
+        ("4.3.1", {"etc/containers/containers.conf": '[engine]\ncdi_spec_dirs = ["/srv/cdi"]\n'}, "/srv/cdi", False),
+        ("5.4.2", {"etc/containers/containers.conf": '[engine]\ncdi_spec_dirs = ["/srv/cdi"]\n'}, "/srv/cdi", True),
+        ("5.4.2", {"etc/containers/containers.conf": '[engine]\ncdi_spec_dirs = ["/srv/cdi"]\n'}, "/etc/cdi", False),
+        ("5.4.2", {"etc/containers/containers.conf.d/9.conf": "not = toml ["}, "/var/run/cdi", True),
+        ("5.4.2", {"etc/containers/containers.conf": "engine = 3\n"}, "/var/run/cdi", True),
+    ],
+)
+def test_specs_where_podman_does_not_look_are_refused(
+    tmp_path: Path, version: str, files: dict[str, str], folder: str, is_read: bool
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    if is_read:
+        podman_host.check_cdi_folder(Path(folder), version, root=tmp_path)
+        return
+    with pytest.raises(errors.Invalid, match=f"not in {folder}"):
+        podman_host.check_cdi_folder(Path(folder), version, root=tmp_path)
