@@ -171,7 +171,11 @@ class LogSettings:
     """Logs of every process, on standard error."""
 
     level: str = row("info", text="least severe level shown", choices=("debug", "info", "warning", "error"))
-    format: str = row("auto", text="console on a terminal, JSON otherwise", choices=("auto", "console", "json"))
+    format: str = row(
+        "auto",
+        text="console on a terminal, JSON otherwise; plain is console without colours, which NO_COLOR and TERM=dumb choose",
+        choices=("auto", "console", "plain", "json"),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -100,8 +100,10 @@ _MOST_WINDOWS: Final = 4096
 
 def configure(level: str, form: str) -> None:
     """Send events to standard error: console form on a terminal (or as asked), else one JSON object a line."""
-    console = form == "console" or (form == "auto" and sys.stderr.isatty())
-    renderer: Any = structlog.dev.ConsoleRenderer() if console else structlog.processors.JSONRenderer()
+    console = form in {"console", "plain"} or (form == "auto" and sys.stderr.isatty())
+    renderer: Any = (
+        structlog.dev.ConsoleRenderer(colors=form != "plain") if console else structlog.processors.JSONRenderer()
+    )
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         LineLimit(),

@@ -135,7 +135,7 @@ def test_a_toml_value_of_another_type_is_refused_and_never_bent(tmp_path: Path, 
 
 
 def test_choices_are_listed_where_none_of_them_was_given() -> None:
-    with pytest.raises(errors.Invalid, match=r"not offered \(offered: auto, console, json\)"):
+    with pytest.raises(errors.Invalid, match=r"not offered \(offered: auto, console, plain, json\)"):
         _load({"log.format": "xml"})
 
 

@@ -18,7 +18,7 @@ import click
 
 from fairlead import __version__, errors
 from fairlead.cli import verbs
-from fairlead.cli.core import invocation, lazygroup, plaintext
+from fairlead.cli.core import invocation, lazygroup, plaintext, progress
 
 _BUG: Final = 70  # EX_SOFTWARE of sysexits.h
 _INTERRUPTED: Final = 130  # 128 + SIGINT, as shells count it
@@ -46,15 +46,20 @@ def root(
 ) -> None:
     """Guide GPUs into containers, and show every step of the way."""
     env = ctx.obj if ctx.obj is not None else os.environ
-    ctx.obj = invocation.Invocation(env=env, config=config, url=url, kubeconfig=kubeconfig, context=context)
+    call = invocation.Invocation(env=env, config=config, url=url, kubeconfig=kubeconfig, context=context)
+    ctx.obj = call
+    if call.is_plain:
+        ctx.color = False
+    ctx.meta[progress.IS_DUMB] = call.is_dumb
 
 
 def invoke(argv: Sequence[str] | None = None, *, env: Mapping[str, str] | None = None) -> int:
     """Run one command line and return its exit code; errors are printed on standard error."""
+    is_plain = invocation.Invocation(env=env if env is not None else os.environ).is_plain
     try:
         result = root.main(args=argv, prog_name="fairlead", standalone_mode=False, obj=env)
     except (errors.FairleadError, BaseExceptionGroup) as error:
-        return _report(error)
+        return _report(error, is_plain=is_plain)
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -73,7 +78,7 @@ def _pipe_closed() -> int:
     return _PIPE_CLOSED
 
 
-def _report(error: BaseException) -> int:
+def _report(error: BaseException, *, is_plain: bool) -> int:
     """Print an error of ours, or those that ended a task tree; a group with any other is a bug, shown whole."""
     group = error if isinstance(error, BaseExceptionGroup) else BaseExceptionGroup("", [error])
     ours, others = group.split(errors.FairleadError)
@@ -81,7 +86,7 @@ def _report(error: BaseException) -> int:
         return _report_bug(error)
     leaves = list(_leaves(ours))
     for leaf in leaves:
-        print_error(leaf)
+        print_error(leaf, is_plain=is_plain)
     return errors.row_of(leaves[0]).exit
 
 
@@ -99,12 +104,13 @@ def _report_bug(error: BaseException) -> int:
     return _BUG
 
 
-def print_error(error: errors.FairleadError) -> None:
+def print_error(error: errors.FairleadError, *, is_plain: bool = False) -> None:
     """Print message and next step on standard error."""
-    click.secho("error: ", fg="red", err=True, nl=False)
-    plaintext.echo(error.message, err=True)
+    color = False if is_plain else None
+    click.secho("error: ", fg="red", err=True, nl=False, color=color)
+    plaintext.echo(error.message, err=True, color=color)
     if error.hint:
-        plaintext.echo(f"  hint: {error.hint}", err=True)
+        plaintext.echo(f"  hint: {error.hint}", err=True, color=color)
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ asks for them, so that verbs which need none pay for none.
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +32,16 @@ class Invocation:
     kubeconfig: Path | None = None
     context: str | None = None
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether output has no colours: NO_COLOR is set (no-color.org), or the terminal is dumb."""
+        return bool(self.env.get("NO_COLOR")) or self.is_dumb
+
+    @property
+    def is_dumb(self) -> bool:
+        """Whether the terminal can move no cursor, so that nothing on it is written over."""
+        return self.env.get("TERM") == "dumb"
+
     def file(self) -> Path:
         """Return the settings file in force."""
         from fairlead import settings
@@ -42,7 +53,9 @@ class Invocation:
         """Load the settings, flags of the verb over environment over file. Raises: Invalid."""
         from fairlead import settings
 
-        return settings.load(flags=flags or {}, env=self.env, file=self.file())
+        found = settings.load(flags=flags or {}, env=self.env, file=self.file())
+        is_console = found.log.format == "console" or (found.log.format == "auto" and sys.stderr.isatty())
+        return settings.override(found, {"log.format": "plain"}) if is_console and self.is_plain else found
 
     def target(self) -> Target:
         """Return where verbs go. Raises: UsageError: two places were named; Invalid: the settings are wrong."""

@@ -16,6 +16,8 @@ import click
 
 _FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _PLAIN: Final = "|/-\\"
+IS_DUMB: Final = "fairlead.is_dumb"
+"""Key of a command's context: its terminal can move no cursor."""
 _QUIET_S: Final = 1.0
 
 
@@ -25,7 +27,9 @@ class Progress:
     def __init__(self, stream: TextIO | None = None) -> None:
         """Write to `stream`, standard error by default."""
         self._stream = stream or sys.stderr
-        self._is_live = self._stream.isatty()
+        context = click.get_current_context(silent=True)
+        is_dumb = bool(context and context.meta.get(IS_DUMB))
+        self._is_live = self._stream.isatty() and not is_dumb
         self._frames = _FRAMES if (self._stream.encoding or "").lower().startswith("utf") else _PLAIN
         self._started = time.monotonic()
         self._shown = ""
