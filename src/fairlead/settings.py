@@ -173,7 +173,7 @@ class LogSettings:
     level: str = row("info", text="least severe level shown", choices=("debug", "info", "warning", "error"))
     format: str = row(
         "auto",
-        text="console on a terminal, JSON otherwise; plain is console without colours, which NO_COLOR and TERM=dumb choose",
+        text="console on a terminal, JSON otherwise; plain: console without colours, as NO_COLOR and TERM=dumb have it",
         choices=("auto", "console", "plain", "json"),
     )
 
