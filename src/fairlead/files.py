@@ -66,6 +66,9 @@ def read_regular(path: Path, *, limit_bytes: int) -> bytes | None:
     except OSError as error:
         message = f"cannot read {path}: {error.strerror}"
         raise errors.Unavailable(message, reason="FileUnreadable", hint="run as root", path=str(path)) from error
+    except ValueError as error:  # NUL, or what is not UTF-8
+        message = f"cannot read {str(path)!r}: {error}"
+        raise errors.Unavailable(message, reason="FileUnreadable", hint="it is not a path") from error
     with os.fdopen(handle, "rb") as file:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):

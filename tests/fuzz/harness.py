@@ -30,6 +30,8 @@ _LOST_S: Final = 20.0
 """Wall time after which whatever a document waits for does not come."""
 _FRAMES: Final = 2
 
+ANY: Final = "*"
+
 Feed = Callable[[bytes], Awaitable[None]]
 Open = Callable[[Path], AbstractAsyncContextManager[Feed]]
 
@@ -50,6 +52,8 @@ class Door:
     binary: tuple[tuple[str, bytes], ...] = ()
     """Valid documents of bytes: they are cut short at every place, and each word is replaced."""
     refusals: tuple[type[BaseException], ...]
+    programs: tuple[str, ...] = ()
+    """Programs that the door itself may start; `ANY`: it starts what the operator names."""
     sample: int = 90
     """Cases of the quick ring, beside the specimens themselves."""
 
@@ -83,13 +87,14 @@ class Host:
 
     def __init__(self) -> None:
         self._allowed: tuple[str, ...] | None = None
+        self._programs: tuple[str, ...] = ()
         self.effects: list[str] = []
         sys.addaudithook(self._hear)
 
     @contextlib.contextmanager
-    def watched(self, *folders: Path) -> Iterator[None]:
-        """Tell of every effect outside these folders for the length of a block."""
-        self._allowed = tuple(f"{os.path.realpath(folder)}/" for folder in folders)
+    def watched(self, folder: Path, programs: tuple[str, ...] = ()) -> Iterator[None]:
+        """Tell of every effect outside a folder, and of other programs, for the length of a block."""
+        self._allowed, self._programs = (f"{os.path.realpath(folder)}/",), programs
         self.effects.clear()
         try:
             yield
@@ -108,7 +113,7 @@ class Host:
                 self._judge(event, path)
         elif event == "os.symlink":
             self._judge(event, arguments[1])
-        elif event in _STARTS:
+        elif event in _STARTS and not {os.fsdecode(arguments[0]), ANY} & set(self._programs):
             self.effects.append(f"{event} {arguments[:2]!r:.200}")
 
     def _judge(self, event: str, path: Any) -> None:
@@ -136,7 +141,7 @@ _MOVES: Final = {
     "os.link": 2,
     "sqlite3.connect": 1,
 }
-_STARTS: Final = frozenset({"subprocess.Popen", "os.exec", "os.posix_spawn", "os.spawn", "os.system", "os.kill"})
+_STARTS: Final = frozenset({"subprocess.Popen", "os.exec", "os.posix_spawn", "os.spawn", "os.system"})
 HOST: Final = Host()
 
 
@@ -217,7 +222,7 @@ async def _try(door: Door, feed: Feed, case: Case, folder: Path) -> AsyncIterato
         data = case.make()
     except (TypeError, ValueError, AttributeError):
         return  # the format has no such value
-    with HOST.watched(folder):
+    with HOST.watched(folder, door.programs):
         try:
             with _limited():
                 async with asyncio.timeout(_LOST_S):

@@ -59,6 +59,8 @@ _TEXTS: Final = {
     "endless device": "/dev/zero",
     "escaped path": "%2e%2e%2f%2e%2e%2fetc%2fpasswd",
     "backslashes": "..\\..\\x",
+    "pattern": "/**/*",
+    "pattern of parents": "/*/../*/../*/../*/../*/../*",
     "shell": f"$(touch /tmp/{PLANTED}); `touch /tmp/{PLANTED}` | touch /tmp/{PLANTED} &",
     "newline": f"a\n{MARK}: true",
     "carriage return": f"a\r\nSet-Cookie: {MARK}",

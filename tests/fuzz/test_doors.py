@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz import harness
-from tests.fuzz.doors import text
+from tests.fuzz.doors import engine, shim, text
 
-DOORS = (*text.DOORS,)
+DOORS = (*text.DOORS, *engine.DOORS, *shim.DOORS)
 _BY_NAME = [pytest.param(door, id=door.name.replace(" ", "-")) for door in DOORS]
 
 

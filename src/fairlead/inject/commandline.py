@@ -11,6 +11,7 @@ from fairlead.inject import fastjson
 
 _WITH_VALUE = frozenset({"--log", "--log-format", "--root", "--criu", "--rootless", "--cgroup-manager"})
 """Options of runc and crun before the command that may take a value of their own."""
+_LONGEST = 2000
 _BUNDLE = frozenset({"-b", "--bundle", "-bundle"})
 
 
@@ -51,6 +52,8 @@ def container_id(argv: list[str]) -> str:
 
 def tell(argv: list[str], level: str, message: str) -> None:
     """Write one line to standard error, and to the runtime's log where the engine named one."""
+    if len(message) > _LONGEST:  # it names a value, and that may be megabytes
+        message = f"{message[:_LONGEST]}… ({len(message) - _LONGEST} characters left out)"
     _append(2, f"fairlead-runtime: {message}\n")
     path, form = _option(argv, "--log"), _option(argv, "--log-format")
     if not path:

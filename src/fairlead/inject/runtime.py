@@ -70,8 +70,8 @@ def _make(argv: list[str], folder: str, name: str, settings: policy.Settings) ->
         if given is not None and bundle.finish(before, given[0], asked, settings, known=given[1]) is None:
             bundle.write(made, given[0])
             return 0
-    except (OSError, ValueError):
-        pass  # whatever it is, the long way says it in words
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        pass  # whatever it is (the prepared file may say anything), the long way says it in words
     # As `cli.lazy` loads a verb: what most starts never need is imported when it is.
     module = __import__("fairlead.inject.create", fromlist=["edit"])
     code: int = module.edit(argv, folder, name, settings)

@@ -20,6 +20,7 @@ import sys
 from fairlead.inject import fastjson, rootfs
 from fairlead.inject.hook import compat, elf, linker
 
+_LONGEST = 2000
 _STATE_LIMIT_BYTES = 1 << 20
 _CONFIG_LIMIT_BYTES = 16 << 20
 _DROP_IN = "/etc/ld.so.conf.d/00-fairlead.conf"
@@ -60,6 +61,8 @@ def _stop(words: str) -> int:
 
 
 def _tell(words: str) -> None:
+    if len(words) > _LONGEST:  # they name a value, and that may be megabytes
+        words = f"{words[:_LONGEST]}… ({len(words) - _LONGEST} characters left out)"
     posix.write(2, f"fairlead-hook: {words}\n".encode("utf-8", "backslashreplace"))
 
 

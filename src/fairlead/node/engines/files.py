@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import glob
+import os
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +19,7 @@ from typing import Final
 
 from fairlead import command, errors, files
 from fairlead.node.engines import records
-from fairlead.plan.engineconfig import change, table
+from fairlead.plan.engineconfig import change, table, tree
 from fairlead.plan.engineconfig.model import HEADER, Edit, Location, Proposal, Request
 from fairlead.plan.gpu import enginesupport
 
@@ -66,7 +68,9 @@ async def ask_version(engine: str) -> tuple[int, ...] | None:
 
 
 def _read(path: str) -> bytes | None:
-    return None if Path(path).is_dir() else files.read_regular(Path(path), limit_bytes=_LARGEST_BYTES)
+    # Not pathlib's is_dir: a name too long is an error there, and here something that is not a folder.
+    is_folder = os.path.isdir(path)  # noqa: PTH112
+    return None if is_folder else files.read_regular(Path(path), limit_bytes=_LARGEST_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +92,8 @@ class _View:
         return None if entry.original is None and rest.split() in _NOTHING else rest
 
     def glob(self, pattern: str) -> Sequence[str]:
-        found = map(str, Path("/").glob(pattern.lstrip("/")))
+        # Not pathlib's: to engines `**` is one folder, not the whole disk.
+        found = glob.glob(pattern, include_hidden=True)  # noqa: PTH207
         return sorted(path for path in found if self.read(path) is not None)
 
 
@@ -107,6 +112,7 @@ def configure(
     with contextlib.nullcontext() if is_dry else books.locked():
         old = books.load(engine, place.config)
         view = _view(old)
+        tree.check_asked(place, wish)
         proposal = table.ENGINES[engine].propose(place, wish, view)
         for edit in proposal.edits:
             _refuse_somebodys(edit, view)

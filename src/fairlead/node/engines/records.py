@@ -8,7 +8,6 @@ are kept beside the record when we write over them.
 from __future__ import annotations
 
 import base64
-import binascii
 import contextlib
 import fcntl
 import hashlib
@@ -18,8 +17,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from fairlead import errors, files
+from fairlead.plan.engineconfig import tree
 from fairlead.plan.engineconfig.model import Change, Item, Location, Member, Request
+from fairlead.wire.text import typedjson
 
 _SCHEMA: Final = 1
 
@@ -85,10 +88,10 @@ class ChangeRecords:
         """
         path = self._path(engine, config)
         try:
-            return _decode(json.loads(path.read_bytes()))
+            return _decode(path.read_bytes())
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError, binascii.Error) as error:
+        except (OSError, ValueError, errors.Invalid) as error:
             hint = "take our drop-in away by hand, then the record"
             raise errors.ProtocolError(
                 f"{path} cannot be read: {error}", reason="RecordMalformed", hint=hint
@@ -130,30 +133,38 @@ def _encode(record: Record) -> dict[str, Any]:
     }
 
 
-def _decode(found: dict[str, Any]) -> Record:
-    if found["schema"] != _SCHEMA:
-        raise ValueError(f"schema {found['schema']} is not known")
-    place = found["place"]
-    version = place.pop("version")
-    entries = [
-        Entry(
-            path=entry["path"],
-            original=None if entry["original"] is None else base64.b64decode(entry["original"], validate=True),
-            digest=entry["digest"],
-            changes=tuple(_change(change) for change in entry["changes"]),
-        )
-        for entry in found["entries"]
-    ]
+class _Entry(msgspec.Struct, frozen=True, kw_only=True):
+    path: str
+    original: bytes | None
+    digest: str
+    changes: tuple[dict[str, Any], ...]
+
+
+class _Document(msgspec.Struct, frozen=True, kw_only=True):
+    schema: int
+    engine: str
+    place: Location
+    wish: Request
+    entries: tuple[_Entry, ...]
+    folders: tuple[str, ...]
+
+
+def _decode(data: bytes) -> Record:
+    """Raises: ValueError: not a record of this schema; msgspec's errors are ValueErrors."""
+    found = typedjson.decode(data, type=_Document)
+    if found.schema != _SCHEMA:
+        raise ValueError(f"schema {found.schema} is not known")
+    tree.check_asked(found.place, found.wish)
+    entries = []
+    for entry in found.entries:
+        if not entry.path.startswith("/") or not entry.path.isprintable():
+            raise ValueError(f"{entry.path!r:.200} is not an absolute path")
+        changes = tuple(_change(change) for change in entry.changes)
+        entries.append(Entry(path=entry.path, original=entry.original, digest=entry.digest, changes=changes))
     return Record(
-        engine=found["engine"],
-        place=Location(**place, version=None if version is None else tuple(version)),
-        wish=Request(**found["wish"]),
-        entries=tuple(entries),
-        folders=tuple(found["folders"]),
+        engine=found.engine, place=found.place, wish=found.wish, entries=tuple(entries), folders=found.folders
     )
 
 
 def _change(found: dict[str, Any]) -> Change:
-    if "key" in found:
-        return Item(**found)
-    return Member(path=tuple(found["path"]), value=found["value"])
+    return msgspec.convert(found, Item) if "key" in found else msgspec.convert(found, Member)

@@ -28,10 +28,10 @@ from fairlead.node.kubelet.devicemanager import Choice, DeviceManager
 from fairlead.node.trace import steps
 from fairlead.plan.cdi import requirement
 from fairlead.plan.pod import podsync
-from fairlead.plan.shim import foreignanswer
 from fairlead.settings import Settings
 from fairlead.store import tracerecorder
 from fairlead.store.port import Store
+from fairlead.wire.kubelet import deviceplugin
 from fairlead.wire.kubernetes import core, names
 
 _IMAGE_TRIES: Final = 3
@@ -106,7 +106,7 @@ class Runtime:
             container,
             choice.resource,
             answer,
-            foreignanswer.named(answer),
+            deviceplugin.cdi_names(answer),
             at=time.time(),
             duration_s=choice.allocate_s,
         )
@@ -175,7 +175,6 @@ class Runtime:
         await self._devices.pre_start(grants)
         network_of = await self._ensure_sandbox(pod)
         volumes = await asyncio.to_thread(self._ensure_volumes, pod)
-        cdi_devices = await self._cdi_names(item, grants)
         wanted = spec.container_spec(
             pod,
             item,
@@ -184,7 +183,7 @@ class Runtime:
             grants=grants,
             volumes=volumes,
             network_of=network_of,
-            cdi_devices=cdi_devices,
+            has_variants=self._settings.node.cdi_variants,
         )
         resolved = await self._resolve(pod, item, wanted)
         telemetry.crash_point("kubelet.before-create")
@@ -208,14 +207,7 @@ class Runtime:
             },
             duration_s=timing.duration_s,
         )
-        return await self._let_go(pod, item, state, resolved.beside(spec.device_paths(grants)))
-
-    async def _cdi_names(self, item: core.Container, grants: tuple[Grant, ...]) -> tuple[str, ...]:
-        """Return the names the engine is asked for; specs are read where a plugin answered without any."""
-        node = self._settings.node
-        is_needed = spec.is_word_asked(grants)
-        defined = await asyncio.to_thread(edits.list_defined, node.cdi_folder) if is_needed else frozenset()
-        return spec.cdi_names(item, grants, has_variants=node.cdi_variants, defined=defined)
+        return await self._let_go(pod, item, state, resolved)
 
     async def _resolve(self, pod: core.Pod, item: core.Container, wanted: ContainerSpec) -> edits.Resolved:
         """Look the CDI names up ourselves first: an engine must never be able to ignore one silently."""
@@ -230,28 +222,15 @@ class Runtime:
     async def resume(
         self, pod: core.Pod, item: core.Container, state: ContainerState
     ) -> podsync.Blocked | ContainerState:
-        """Let a container go that was created before we were killed, after the same read-back.
-
-        One without a process was never initialised: starting it would run its first instruction before anything could
-        be read back. It is removed and made anew.
-        """
+        """Let a container go that was created before we were killed, after the same read-back."""
         held = self._devices.held(pod.metadata.uid)
         grants = tuple(grant for grant in held if grant.container == item.name)
         try:
-            if state.pid is None:
-                return await self._remake(pod, item, state)
-            names = await self._cdi_names(item, grants)
+            names = spec.cdi_names(item, grants, has_variants=self._settings.node.cdi_variants)
             resolved = await asyncio.to_thread(edits.resolve, names, self._settings.node.cdi_folder)
-            return await self._let_go(pod, item, state, resolved.beside(spec.device_paths(grants)))
+            return await self._let_go(pod, item, state, resolved)
         except errors.FairleadError as error:
             return await self._blocked(pod, item, error)
-
-    async def _remake(self, pod: core.Pod, item: core.Container, state: ContainerState) -> ContainerState:
-        text = f"{state.name} had been created and never initialised: made anew, so that its device rules can be read"
-        facts = {"container": item.name, "name": state.name}
-        await self.record(pod, "engine", "ContainerRemade", text, facts=facts)
-        await self._engine.remove(state.name)
-        return await self._create(pod, item, spec.seen(state).attempt)
 
     async def _let_go(
         self, pod: core.Pod, item: core.Container, state: ContainerState, resolved: edits.Resolved
@@ -274,14 +253,10 @@ class Runtime:
         """Read back what the kernel enforces and, at the same time, hold driver and GPUs to what the image needs.
 
         Returns: the requirement that is not met and which side to change; None: let it go.
-        Raises:  Unavailable (`IsolationUnread`): it has devices and no process to read them back from.
         """
-        if state.pid is None and resolved.paths:
-            message = f"{state.name} has no process whose device rules can be read: it is not started"
-            raise errors.Unavailable(message, reason="IsolationUnread", hint="it is tried again")
         try:
             async with asyncio.TaskGroup() as tasks:
-                if state.pid is not None and resolved.paths:
+                if state.pid is not None and resolved.device_nodes:
                     tasks.create_task(self._read_back(pod, item, state.pid, resolved))
                 judged = tasks.create_task(self._judge(item, state, resolved.hosts()))
         except ExceptionGroup as failed:

@@ -26,6 +26,8 @@ from fairlead.wire.text import toml
 
 _DROP_IN: Final = "zz-fairlead.toml"
 """Sorts behind `99-nvidia.toml`: the last file that is read wins."""
+_MOST_STARS: Final = 2
+"""Of an import's path; more would look at the whole disk."""
 _SECTIONS: Final = {
     1: "cri",
     2: "io.containerd.grpc.v1.cri",
@@ -64,8 +66,8 @@ class _Files:
         if not self.has_main:
             return 3 if self.is_2 else 2
         found = self.documents[0][1].get("version", 1)
-        if found not in {0, *_SECTIONS} or isinstance(found, bool):
-            message = f"{self.place.config}: version {found!r} is not known (known: 1 to {max(_SECTIONS)})"
+        if not isinstance(found, int) or isinstance(found, bool) or found not in {0, *_SECTIONS}:
+            message = f"{self.place.config}: version {found!r:.200} is not known (known: 1 to {max(_SECTIONS)})"
             raise errors.ProtocolError(message, reason="VersionUnknown", hint="a newer Fairlead may know it")
         return max(int(found), 1)
 
@@ -107,13 +109,13 @@ def _load(place: Location, look: HostFiles) -> _Files:
 
 
 def _imports(document: Mapping[str, Any], path: str) -> list[str]:
-    found = document.get("imports", [])
-    if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
-        message = f"{path}: imports must be a list of paths, not {found!r}"
-        raise errors.ProtocolError(
-            message, reason="FileMalformed", hint="correct it; containerd does not start with it"
-        )
-    return [posixpath.normpath(posixpath.join(posixpath.dirname(path), item)) for item in found]
+    found = tree.texts(document, "imports", where=path)
+    paths = [posixpath.normpath(posixpath.join(posixpath.dirname(path), item)) for item in found]
+    for one in paths:
+        if sum("*" in part for part in one.split("/")) > _MOST_STARS:
+            message = f"{path}: imports {one!r:.200} has * in more than {_MOST_STARS} places of the path"
+            raise errors.ProtocolError(message, reason="FileMalformed", hint="name the folder")
+    return paths
 
 
 def propose(place: Location, wish: Request, look: HostFiles) -> Proposal:
@@ -128,7 +130,7 @@ def propose(place: Location, wish: Request, look: HostFiles) -> Proposal:
     tree.refuse_taken(runtimes, wish, place.config)
     notes = [*tree.judge_release("containerd", place, wish), *tree.taken_over(runtimes, wish)]
     source = _source(section, runtimes)
-    program, underlying = tree.program("containerd", str(source.get("options", {}).get("BinaryName", "")), wish)
+    program, underlying = tree.program("containerd", _binary(source, place.config), wish)
     ours = {} if files.is_merged else copy.deepcopy(section)
     _fill(ours, section, wish, handler=_handler(source, program, wish))
     if not files.is_merged:
@@ -137,21 +139,26 @@ def propose(place: Location, wish: Request, look: HostFiles) -> Proposal:
     is_copy = not files.is_merged and bool(section)
     edits = (_drop_in(drop_in, files.version, ours, is_copy=is_copy), *_import(files, look, drop_in))
     _refuse_undone(files, look, edits, ours)
-    if {"cri", _SECTIONS[2]} & {
-        item for _, document in files.documents for item in document.get("disabled_plugins", [])
-    }:
+    off = {item for path, one in files.documents for item in tree.texts(one, "disabled_plugins", where=path)}
+    if off & {"cri", _SECTIONS[2]}:
         notes.append(f"disabled_plugins of {place.config} has the CRI plugin: no kubelet can use this containerd")
     return Proposal(program=program, runtimes=underlying, edits=edits, notes=tuple(notes))
 
 
 def _source(section: Mapping[str, Any], runtimes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the runtime that handlers inherit from: the default one if it is of runc's kind; none: nothing."""
-    default = tree.table(section, "containerd", where="containerd").get("default_runtime_name", "runc")
+    default = tree.text(
+        tree.table(section, "containerd", where="containerd"), "default_runtime_name", "runc", where="containerd"
+    )
     for name in (default, "runc", "crun"):
-        found = tree.table(runtimes, str(name), where="containerd.runtimes")
+        found = tree.table(runtimes, name, where="containerd.runtimes")
         if found and str(found.get("runtime_type", _RUNC)).startswith(_RUNC_KINDS):
             return found
     return {}
+
+
+def _binary(source: Mapping[str, Any], where: str) -> str:
+    return tree.text(tree.table(source, "options", where=where), "BinaryName", where=where)
 
 
 def _handler(source: Mapping[str, Any], program: str, wish: Request) -> dict[str, Any]:
@@ -162,10 +169,11 @@ def _handler(source: Mapping[str, Any], program: str, wish: Request) -> dict[str
     handler["options"] = {**handler.pop("options", {}), key: program}
     if "pod_annotations" in handler:
         # A pod's author writes them, and the shim takes what asks for a device for the kubelet's word.
-        handler["pod_annotations"] = [item for item in handler["pod_annotations"] if not _asks_for_devices(item)]
+        allowed = tree.texts(handler, "pod_annotations", where="containerd.runtimes")
+        handler["pod_annotations"] = [item for item in allowed if not _asks_for_devices(item)]
     if not wish.enables_cdi:
         # What the kubelet asks for reaches the shim; what a pod's author writes (`pod_annotations`) does not.
-        wanted = handler.get("container_annotations", [])
+        wanted = tree.texts(handler, "container_annotations", where="containerd.runtimes")
         handler["container_annotations"] = [*wanted, *({"cdi.k8s.io/*"} - set(wanted))]
     return handler
 
@@ -178,7 +186,7 @@ def _asks_for_devices(pattern: str) -> bool:
 
 def _fill(ours: dict[str, Any], section: Mapping[str, Any], wish: Request, *, handler: dict[str, Any]) -> None:
     if wish.enables_cdi:
-        folders = list(section.get("cdi_spec_dirs", CDI_FOLDERS))
+        folders = tree.texts(section, "cdi_spec_dirs", CDI_FOLDERS, where="containerd")
         ours["enable_cdi"] = True
         ours["cdi_spec_dirs"] = [*folders, *(folder for folder in CDI_FOLDERS if folder not in folders)]
     containerd = ours.setdefault("containerd", {})

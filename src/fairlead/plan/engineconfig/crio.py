@@ -37,7 +37,7 @@ def propose(place: Location, wish: Request, look: HostFiles) -> Proposal:
     tree.refuse_taken(runtimes, wish, place.config)
     notes = (*tree.judge_release("crio", place, wish), *tree.taken_over(runtimes, wish))
     source = _source(section, runtimes)
-    program, underlying = tree.program("crio", str(source.get("runtime_path", "")), wish)
+    program, underlying = tree.program("crio", tree.text(source, "runtime_path", where=place.config), wish)
     ours = _section(section, wish, {**source, "runtime_path": program})
     for path, later in files.items():
         if path != place.config and path > drop_in and (key := tree.find_overruled(ours, later)):
@@ -59,9 +59,9 @@ def _joined(files: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
 
 def _source(section: dict[str, Any], runtimes: dict[str, Any]) -> dict[str, Any]:
     """Return the runtime that handlers inherit from; what has no path is found by its name, as CRI-O does."""
-    for name in (str(section.get("default_runtime", "")), "runc", "crun"):
+    for name in (tree.text(section, "default_runtime", where="crio.runtime"), "runc", "crun"):
         found = tree.table(runtimes, name, where="crio.runtime.runtimes")
-        if found and found.get("runtime_type", "oci") in {"", "oci"}:
+        if found and tree.text(found, "runtime_type", "oci", where="crio.runtime.runtimes") in {"", "oci"}:
             inherited = {key: value for key, value in found.items() if value != "" and key != _BYPASS}
             return {"runtime_path": name, "runtime_type": "oci", **inherited}
     return {"runtime_type": "oci"}
@@ -72,7 +72,7 @@ def _section(section: dict[str, Any], wish: Request, handler: dict[str, Any]) ->
     if wish.has_kata and _KATA not in section.get("runtimes", {}):
         runtimes[_KATA] = _kata(wish.kata_folder)
     ours: dict[str, Any] = {"default_runtime": wish.name} if wish.is_default else {}
-    folders = section.get("cdi_spec_dirs", CDI_FOLDERS)
+    folders = tree.texts(section, "cdi_spec_dirs", CDI_FOLDERS, where="crio.runtime")
     if wish.enables_cdi and not set(CDI_FOLDERS) <= set(folders):
         ours["cdi_spec_dirs"] = [*folders, *(folder for folder in CDI_FOLDERS if folder not in folders)]
     return {**ours, "runtimes": runtimes}

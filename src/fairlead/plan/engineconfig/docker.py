@@ -31,7 +31,9 @@ def propose(place: Location, wish: Request, look: HostFiles) -> Proposal:
     runtimes = tree.table(document, "runtimes", where=place.config)
     tree.refuse_taken(runtimes, wish, place.config)
     notes = (*tree.judge_release("docker", place, wish), *tree.taken_over(runtimes, wish))
-    program, underlying, handler = _handler(runtimes, str(document.get("default-runtime", "runc")), wish)
+    program, underlying, handler = _handler(
+        runtimes, tree.text(document, "default-runtime", "runc", where=place.config), wish
+    )
     changes = _changes(document, wish, handler)
     if before is None or not before.strip():
         made: dict[str, Any] = {}
@@ -53,9 +55,9 @@ def _handler(runtimes: dict[str, Any], default: str, wish: Request) -> tuple[str
     source = tree.table(runtimes, default, where="runtimes")
     if str(source.get("runtimeType", "")).startswith(_RUNC_KIND):
         options = tree.table(source, "options", where=f"runtimes.{default}")
-        program, underlying = tree.program("docker", str(options.get("BinaryName", "")), wish)
+        program, underlying = tree.program("docker", tree.text(options, "BinaryName", where="runtimes"), wish)
         return program, underlying, {**source, "options": {**options, "BinaryName": program}}
-    program, underlying = tree.program("docker", str(source.get("path", "")), wish)
+    program, underlying = tree.program("docker", tree.text(source, "path", where="runtimes"), wish)
     return program, underlying, {**(source if underlying else {}), "path": program}
 
 
@@ -65,8 +67,8 @@ def _changes(document: dict[str, Any], wish: Request, handler: dict[str, Any]) -
         changes.append(Member(path=("default-runtime",), value=wish.name))
     if wish.enables_cdi:
         changes.append(Member(path=("features", "cdi"), value=True))
-        folders = document.get("cdi-spec-dirs")
-        if isinstance(folders, list) and not set(CDI_FOLDERS) <= set(folders):
+        folders = tree.texts(document, "cdi-spec-dirs", CDI_FOLDERS, where="daemon.json")
+        if not set(CDI_FOLDERS) <= set(folders):
             # An empty name turns CDI off where it is alone; beside others it would be docker's own folder.
             more = [folder for folder in CDI_FOLDERS if folder not in folders]
             changes.append(Member(path=("cdi-spec-dirs",), value=[*filter(None, folders), *more]))

@@ -42,7 +42,7 @@ def propose(place: Location, wish: Request, look: HostFiles) -> Proposal:
 
 def _program(engine: dict[str, Any], runtimes: dict[str, Any], wish: Request) -> tuple[str, tuple[str, ...]]:
     """Return our program and what it becomes: every path of the runtime that was chosen, podman takes the first."""
-    default = str(engine.get("runtime", ""))
+    default = tree.text(engine, "runtime", where="engine")
     program, underlying = tree.program("podman", default, wish)
-    paths = runtimes.get(default, [])
-    return program, tuple(map(str, paths)) if underlying and paths else underlying
+    paths = tree.texts(runtimes, default, where="engine.runtimes")
+    return program, tuple(paths) if underlying and paths else underlying

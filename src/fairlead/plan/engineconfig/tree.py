@@ -5,13 +5,15 @@ from __future__ import annotations
 import copy
 import fnmatch
 import posixpath
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 from fairlead import errors
 from fairlead.plan.engineconfig.model import PROGRAM, Location, Request
 from fairlead.plan.gpu import enginesupport
 
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _OTHERS: Final = "nvidia-container-runtime"
 _USUAL: Final = frozenset({"", "runc"})
 """What the shim becomes without being told."""
@@ -27,9 +29,39 @@ def table(document: Mapping[str, Any], *keys: str, where: str) -> dict[str, Any]
         found = found.get(key, {})
         if not isinstance(found, dict):
             name = ".".join(keys[: index + 1])
-            message = f"{where}: {name} must be a table, not {found!r}"
+            message = f"{where}: {name} must be a table, not {found!r:.200}"
             raise errors.ProtocolError(message, reason="FileMalformed", hint="correct it")
     return dict(found)
+
+
+def texts(section: Mapping[str, Any], key: str, default: Sequence[str] = (), *, where: str) -> list[str]:
+    """Return a list of texts. Raises: ProtocolError (`FileMalformed`): something else stands there."""
+    found = section.get(key, default)
+    if not isinstance(found, list | tuple) or not all(isinstance(item, str) for item in found):
+        message = f"{where}: {key} must be a list of texts, not {found!r:.200}"
+        raise errors.ProtocolError(message, reason="FileMalformed", hint="correct it")
+    return list(found)
+
+
+def text(section: Mapping[str, Any], key: str, default: str = "", *, where: str) -> str:
+    """Return a text. Raises: ProtocolError (`FileMalformed`): something else stands there."""
+    found = section.get(key, default)
+    if not isinstance(found, str):
+        message = f"{where}: {key} must be a text, not {found!r:.200}"
+        raise errors.ProtocolError(message, reason="FileMalformed", hint="correct it")
+    return found
+
+
+def check_asked(place: Location, wish: Request) -> None:
+    """Refuse names that would be something else in a file, and paths that are none. Raises: Invalid."""
+    for name in wish.names:
+        if _NAME.fullmatch(name) is None:
+            message = f'"{name}" is not a name of a runtime'
+            raise errors.Invalid(message, reason="RuntimeNameInvalid", hint="letters, digits, '-', '_' and '.'")
+    for path in filter(None, (place.config, place.drop_in, wish.folder, wish.kata_folder)):
+        if not path.startswith("/") or not path.isprintable():
+            message = f"{path!r} is not an absolute path"
+            raise errors.Invalid(message, reason="PathInvalid", hint="write it from / on, in printable characters")
 
 
 def merged(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:

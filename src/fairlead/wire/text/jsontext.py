@@ -39,6 +39,7 @@ def parse(data: bytes, *, path: str) -> dict[str, Any]:
     try:
         text = data.decode()
         found = json.loads(text) if text.strip() else {}
+        json.dumps(found, ensure_ascii=False).encode()  # half a character, which only an escape can say
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         raise errors.ProtocolError(f"{path}:{line}: not UTF-8", reason="FileMalformed", hint=hint) from error
@@ -48,6 +49,8 @@ def parse(data: bytes, *, path: str) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         message = f"{path}:{error.lineno}:{error.colno}: not JSON: {error.msg.lower()}"
         raise errors.ProtocolError(message, reason="FileMalformed", hint=hint) from error
+    except ValueError as error:  # a number of 5,000 digits, or half a character
+        raise errors.ProtocolError(f"{path}: not JSON: {error}", reason="FileMalformed", hint=hint) from error
     if is_deep(found):
         message = f"{path}: nested deeper than {DEEPEST} levels"
         raise errors.ProtocolError(message, reason="FileMalformed", hint=hint)

@@ -17,6 +17,7 @@ from tomlkit import items
 from fairlead import errors
 from fairlead.wire.text import jsontext
 
+_LARGEST_BYTES = 1 << 20
 _VERSION = re.compile(r"^[ \t]*version[ \t]*=[^\n]*\n?", re.MULTILINE)
 _COMMENTS = re.compile(r"(?:^[ \t]*#[^\n]*\n){8,}", re.MULTILINE)
 _MARK = "#fairlead-comments-"
@@ -29,6 +30,9 @@ def parse(data: bytes, *, path: str) -> dict[str, Any]:
 
     Raises: ProtocolError (`FileMalformed`): not UTF-8 or not TOML; the message has `path:line:column`.
     """
+    said = sum(len(line) for line in data.splitlines() if not line.lstrip().startswith(b"#"))
+    if said > _LARGEST_BYTES:
+        raise _malformed(f"{path}: larger than {_LARGEST_BYTES} bytes, comments not counted")
     try:
         return _shallow(tomllib.loads(data.decode()), path)
     except UnicodeDecodeError as error:
@@ -40,6 +44,8 @@ def parse(data: bytes, *, path: str) -> dict[str, Any]:
         found = _PLACE.match(str(error))
         where, what = (f"{path}:{found[2]}:{found[3]}", found[1]) if found else (path, str(error))
         raise _malformed(f"{where}: not TOML: {what}") from error
+    except ValueError as error:  # a number of 5,000 digits
+        raise _malformed(f"{path}: not TOML: {error}") from error
 
 
 def _shallow(found: dict[str, Any], path: str) -> dict[str, Any]:

@@ -136,7 +136,7 @@ def test_imports_in_a_circle_end() -> None:
         ("version = 2\nversion = 2\n", f"{CONTAINERD}:2:12: not TOML"),
         ("version = 9\n", "version 9 is not known"),
         ("version = true\n", "version True is not known"),
-        ("version = 2\nimports = 3\n", "imports must be a list of paths, not 3"),
+        ("version = 2\nimports = 3\n", "imports must be a list of texts, not 3"),
         ("version = 2\nplugins = 3\n", "plugins must be a table, not 3"),
         (f'version = 2\n[plugins]\n"{CRI_2}" = 1\n', "must be a table, not 1"),
         (f'version = 2\n[plugins."{CRI_2}".containerd]\nruntimes = 1\n', "containerd.runtimes must be a table"),
