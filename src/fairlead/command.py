@@ -32,6 +32,7 @@ MERGED: Final = asyncio.subprocess.STDOUT
 OURS: Final = 2
 """Where a program's standard error goes: nowhere, where its output goes, where ours goes."""
 _TERM_S: Final = 5.0
+_REAP_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,12 +166,31 @@ async def end(process: asyncio.subprocess.Process, *, at_once: bool = False) -> 
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_TERM_S):
                     await process.wait()
-        if process.returncode is None:
-            _signal(process, signal.SIGKILL)
-            await process.wait()
     finally:
-        # Whoever is cancelled while it waits leaves before asyncio closes it: the loop may end sooner than that.
-        process._transport.close()  # type: ignore[attr-defined]
+        try:
+            if process.returncode is None:
+                _signal(process, signal.SIGKILL)
+                await _reap(process)
+        finally:
+            # A program that the kernel cannot kill yet stays: asyncio must not close it when the loop has ended.
+            process._transport.close()  # type: ignore[attr-defined]
+
+
+async def _reap(process: asyncio.subprocess.Process) -> None:
+    """Wait for a killed program through cancellations, for 2 s after the first, which is raised in the end.
+
+    One that is left before it was reaped stays a zombie, and its end is told to a loop that may be closed by then.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    with contextlib.suppress(TimeoutError):
+        while process.returncode is None:
+            try:
+                async with asyncio.timeout(None if cancelled is None else _REAP_S):
+                    await process.wait()
+            except asyncio.CancelledError as error:
+                cancelled = error
+    if cancelled is not None:
+        raise cancelled
 
 
 def dying_with_us(argv: Sequence[str]) -> list[str]:
@@ -188,15 +208,31 @@ async def _spawn(
     stderr: int,
     folder: Path = Path("/"),
 ) -> asyncio.subprocess.Process:
-    try:
-        return await asyncio.create_subprocess_exec(
+    # asyncio leaves a program unreaped whose start is cancelled twice: it is started in a task that nobody cancels.
+    starting = asyncio.ensure_future(  # noqa: TID251 - waited for right here
+        asyncio.create_subprocess_exec(
             *argv, env=dict(env), stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True, cwd=folder
         )
+    )
+    cancelled: asyncio.CancelledError | None = None
+    while not starting.done():
+        try:
+            await asyncio.wait([starting])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    try:
+        process = starting.result()
     except ValueError as error:  # a NUL, or a lone surrogate: no argument of a program holds one
         message = f'an argument or variable for "{argv[0]}" cannot be passed to a program: {error}'
         raise errors.Invalid(message, reason="ArgumentInvalid", hint="remove NUL and what is not UTF-8") from error
     except OSError as error:
         raise _refused(argv, error) from error
+    if cancelled is not None:
+        try:
+            await end(process, at_once=True)
+        finally:
+            raise cancelled
+    return process
 
 
 def _refused(argv: Sequence[str], error: OSError) -> errors.FairleadError:

@@ -55,6 +55,29 @@ async def test_a_long_program_is_killed_and_reaped_with_its_block() -> None:
 
 
 @pytest.mark.skipif(command.find_program("setpriv") is None, reason="setpriv is not installed")
+def children() -> set[str]:
+    return {pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
+
+
+async def held() -> None:
+    async with command.opened(["/bin/sleep", "100"], env={}):
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.002, 0.05])
+async def test_a_program_is_reaped_however_often_its_block_is_cancelled(after_s: float) -> None:
+    before = children()
+    async with asyncio.TaskGroup() as tasks:
+        block = tasks.create_task(held())
+        await asyncio.sleep(after_s)
+        for _ in range(5):
+            block.cancel()
+            await asyncio.sleep(0)
+        await asyncio.wait([block])
+        assert block.cancelled()
+        assert children() <= before
+
+
 async def test_a_long_program_dies_with_us() -> None:
     code = (
         "import asyncio, os, sys\n"
