@@ -97,6 +97,7 @@ def test_a_reading_becomes_the_facts_of_an_object() -> None:
         "cudaVersion": "12.4",
         "migMode": "Enabled",
         "serial": "42",
+        "nodeIndex": f"{NODE}/0",
     }
 
 
