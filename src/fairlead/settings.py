@@ -206,6 +206,11 @@ class Settings:
         return self.api.socket or self.state.run / "api.sock"
 
     @property
+    def fault_socket(self) -> Path:
+        """The unix socket on which an agent takes faults for its simulated silicon."""
+        return self.state.folder / "silicon" / "faults.sock"
+
+    @property
     def kubelet_folder(self) -> Path:
         """The folder of kubelet.sock and of the plugins' sockets."""
         return self.node.kubelet_folder or self.state.run / "device-plugins"

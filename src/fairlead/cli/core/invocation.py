@@ -68,7 +68,7 @@ class Invocation:
             kubeconfig=config.cluster.kubeconfig,
             context=config.cluster.context,
             socket=config.api_socket,
-            is_served=_is_served(config.api_socket),
+            is_served=is_served(config.api_socket),
         )
 
     def cluster_settings(self, meant: Target) -> Settings:
@@ -79,7 +79,7 @@ class Invocation:
         return settings.override(self.settings(), chosen)
 
 
-def _is_served(path: Path) -> bool:
+def is_served(path: Path) -> bool:
     """Tell whether a service listens at a socket; one that may not be opened counts, its refusal says more."""
     import socket
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Final
 
 import click
 import msgspec
 
-from fairlead.cli.core import options, output
-from fairlead.cli.core.client import Client
+from fairlead.cli.core import connection, invocation, options, output, target
 from fairlead.cli.core.output import Column
 from fairlead.serve.v1.faultview import FaultDone, FaultRequest
 from fairlead.silicon.sim import fault as faults
@@ -33,11 +33,29 @@ class ProfileView(msgspec.Struct, frozen=True, kw_only=True):
 @click.argument("fault")
 @click.argument("value", required=False)
 @click.option("-g", "--gpu", type=click.IntRange(min=0), metavar="INDEX", help="which GPU  [default: the machine]")
-@options.pass_client
-def fault(client: Client, *, fault: str, value: str | None, gpu: int | None) -> None:
-    """Break something, for example `fairlead simulate fault xid 79 -g 3`; an unknown FAULT lists those there are."""
-    request = FaultRequest(fault=fault, gpu=gpu, value=value)
-    click.echo(client.call("POST", "/v1/faults", FaultDone, body=request).message)
+@click.option("--node", metavar="NODE", help="whose GPU, on a cluster  [default: the only node that has any]")
+@options.cluster_options
+@click.pass_context
+def fault(ctx: click.Context, *, fault: str, value: str | None, gpu: int | None, node: str | None) -> None:
+    """Break something, for example `fairlead simulate fault xid 79 -g 3`; an unknown FAULT lists those there are.
+
+    On a cluster it reaches the agent of NODE by the API server's exec, so it takes the right to create pods/exec there.
+    """
+    request = FaultRequest(fault=fault, gpu=gpu, value=value, node=node)
+    with connection.opened(_meant(invocation.current(ctx))) as client:
+        click.echo(client.call("POST", "/v1/faults", FaultDone, body=request).message)
+
+
+def _meant(call: invocation.Invocation) -> invocation.Invocation:
+    """Return the call, aimed at this machine's agent where one takes faults and nothing else was named.
+
+    In an agent's container everything else would mean the cluster, which is what sent us here.
+    """
+    is_named = call.url or call.kubeconfig or call.context or call.env.get("FAIRLEAD_URL")
+    door = call.settings().fault_socket
+    if is_named or invocation.is_served(call.settings().api_socket) or not invocation.is_served(door):
+        return call
+    return dataclasses.replace(call, url=f"{target.LOCAL}{door}")
 
 
 _PROFILE_COLUMNS: Final = (

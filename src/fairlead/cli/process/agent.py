@@ -14,6 +14,7 @@ from fairlead import errors, settings, telemetry
 from fairlead.cli.core import cluster, options, stopping
 from fairlead.node import agent as node_agent
 from fairlead.silicon import machine
+from fairlead.silicon.sim.silicon import SimulatedSilicon
 from fairlead.store.port import Store
 
 KUBELET_FOLDER: Final = Path("/var/lib/kubelet/device-plugins")
@@ -57,9 +58,17 @@ async def _run(config: settings.Settings) -> None:
                     # a kubelet of a cluster records no steps of ours
                     is_kubelet_foreign=store is not None,
                 )
-                task = tasks.create_task(running, name="agent")
+                work = [tasks.create_task(running, name="agent")]
+                if isinstance(silicon, SimulatedSilicon):
+                    # Only simulated silicon costs an agent a server beside the monitor's.
+                    from fairlead.serve import server
+                    from fairlead.serve.v1 import faultdoor
+
+                    door = faultdoor.create_app(silicon, node_agent.node_name(config))
+                    work.append(tasks.create_task(server.serve_unix(door, config.fault_socket), name="faults"))
                 await stop.wait()
-                task.cancel()
+                for task in work:
+                    task.cancel()
         finally:
             await silicon.close()
 

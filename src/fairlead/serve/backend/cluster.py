@@ -15,6 +15,7 @@ from fairlead import errors
 from fairlead.model.gpu import GPU, Driver, Vendor
 from fairlead.model.ids import GPUUUID
 from fairlead.serve.backend import hardware, lifecycle, port
+from fairlead.serve.backend.faults import AgentFaults
 from fairlead.store import subresource
 from fairlead.store.port import Store
 from fairlead.wire.kubernetes import core, gpudevice, quantity
@@ -56,7 +57,7 @@ def backend(*, store: Store, server: Server, pods: Pods) -> port.Backend:
         # Only what a machine's kubelet plays is read: a cluster's server would be sent less than the manifest says.
         manifests=absent("run --file", "`kubectl apply -f FILE`, then `fairlead trace POD`"),
         devices=absent("attach", "on the node of the pod: `fairlead attach --pid PID GPU`, or `detach` as well"),
-        faults=absent("simulate", "break silicon where it is simulated, on its node"),
+        faults=AgentFaults(store=store, streams=pods),
     )
 
 

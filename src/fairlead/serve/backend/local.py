@@ -16,6 +16,7 @@ from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPU, Inventory
 from fairlead.plan.pod import podstate
 from fairlead.serve.backend import devicechange, enginepods, hardware, lifecycle, port
+from fairlead.serve.backend.faults import LocalFaults
 from fairlead.silicon.port import Faults
 from fairlead.store.port import AdmittingStore, Selector, Store
 from fairlead.wire.kubernetes import core, meta
@@ -67,7 +68,7 @@ def backend(
         image_building=images,
         manifests=living,
         devices=devicechange.LocalDeviceChanges(store=store, scan=scan),
-        faults=_REAL if faults is None else faults,
+        faults=_REAL if faults is None else LocalFaults(faults=faults, node=node),
     )
 
 

@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 from fairlead import errors
 from fairlead.serve.backend import hardware
 from fairlead.serve.backend.deviceview import DeviceChanged
-from fairlead.silicon.port import Faults
+from fairlead.serve.backend.faults import FaultInjection
 from fairlead.store import subresource
 from fairlead.wire.kubernetes import core, devicechange
 
@@ -134,4 +134,4 @@ class Backend:
     manifests: Lifecycle | Absent
     """Takes the Pods of a manifest as they were read here."""
     devices: DeviceChanges | Absent
-    faults: Faults | Absent
+    faults: FaultInjection | Absent

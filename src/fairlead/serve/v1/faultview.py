@@ -13,6 +13,7 @@ class FaultRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     fault: str
     gpu: Annotated[int | None, msgspec.Meta(description="index; empty: the machine")] = None
     value: str | None = None
+    node: Annotated[str | None, msgspec.Meta(description="whose silicon; empty: the only node there is")] = None
 
 
 class FaultDone(msgspec.Struct, frozen=True, kw_only=True):

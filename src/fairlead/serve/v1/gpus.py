@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import litestar
 from litestar import params, status_codes
 
@@ -29,16 +27,15 @@ async def show_topology(services: Dependencies) -> hardware.TopologyList:
 @litestar.post(
     "/v1/faults",
     summary="Break simulated silicon",
-    responses=documented(400, 409, 422),
+    responses=documented(400, 403, 404, 409, 422, 503),
     status_code=status_codes.HTTP_200_OK,
     tags=["machine"],
 )
 async def inject_fault(services: Dependencies, data: params.JSONBody[faultview.FaultRequest]) -> faultview.FaultDone:
-    """Apply one fault to the simulated silicon this service runs on; real silicon is refused."""
+    """Apply one fault to simulated silicon: this machine's, or a node's of the cluster; real silicon is refused."""
     faults = require(services.backend.faults)
-    return faultview.FaultDone(
-        message=await asyncio.to_thread(faults.inject, data.fault, gpu=data.gpu, value=data.value)
-    )
+    done = await faults.inject(data.fault, gpu=data.gpu, value=data.value, node=data.node)
+    return faultview.FaultDone(message=done)
 
 
 ROUTES = (list_gpus, show_topology, inject_fault)

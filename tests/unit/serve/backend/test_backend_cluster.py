@@ -304,7 +304,6 @@ async def test_removal_leaves_the_mark_of_a_stop_out(api: httpx.AsyncClient, sto
     [
         ("POST", "/v1/containers/train:attach", "--pid"),
         ("POST", "/v1/containers/train:detach", "--pid"),
-        ("POST", "/v1/faults", "on its node"),
         ("POST", "/v1/pods", "kubectl apply"),
         ("DELETE", "/v1/images?name=x", "registry"),
     ],
@@ -312,8 +311,7 @@ async def test_removal_leaves_the_mark_of_a_stop_out(api: httpx.AsyncClient, sto
 async def test_what_needs_a_machine_is_refused_with_what_does_it_on_a_cluster(
     api: httpx.AsyncClient, method: str, path: str, says: str
 ) -> None:
-    body = {"/v1/faults": {"fault": "xid"}}.get(path, {"gpu": "0"})
-    answer = await api.request(method, path, json=None if method in {"GET", "DELETE"} else body)
+    answer = await api.request(method, path, json=None if method in {"GET", "DELETE"} else {"gpu": "0"})
     assert (answer.status_code, answer.json()["reason"]) == (400, "NotOnCluster")
     assert says in answer.json()["hint"]
 
