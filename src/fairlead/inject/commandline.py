@@ -1,7 +1,9 @@
 """Parses the command line of an OCI runtime as far as a wrapper must, and finds where its errors are expected.
 
+runc reads options as Go's `flag` package does: one dash or two, a value after `=` or in the next word. crun reads them
+as `getopt_long` does: two dashes, and any beginning of a name that is the only one. Both readings are understood.
 Engines read a runtime's last error from the file of `--log`, people from standard error: `tell` writes to both.
-Source: runc(8), crun(1); containerd's shim and podman read `level` and `msg` of the JSON form.
+Source: runc(8), crun(1); Go flag, "Command line flag syntax"; containerd's shim and podman read the JSON's `msg`.
 """
 
 import posix
@@ -9,23 +11,43 @@ import time
 
 from fairlead.inject import fastjson
 
-_WITH_VALUE = frozenset({"--log", "--log-format", "--root", "--criu", "--rootless", "--cgroup-manager"})
-"""Options of runc and crun before the command that may take a value of their own."""
+_WITH_VALUE = frozenset({"log", "log-format", "log-level", "root", "criu", "rootless", "cgroup-manager"})
+"""Options of runc and crun before the command that have a value."""
+_ALONE = frozenset({"debug", "systemd-cgroup", "help", "h", "?", "usage", "version", "v", "V"})
+_COMMANDS = frozenset({
+    "checkpoint", "create", "delete", "events", "exec", "features", "init", "kill", "list", "mounts", "pause", "ps",
+    "restore", "resume", "run", "spec", "start", "state", "update",
+})  # fmt: skip
 _LONGEST = 2000
-_BUNDLE = frozenset({"-b", "--bundle", "-bundle"})
 
 
 def command_place(argv: list[str]) -> int | None:
     """Return where the command stands among the arguments; None: there is none."""
     is_value = False
     for place, word in enumerate(argv):
+        following = argv[place + 1] if place + 1 < len(argv) else ""
         if is_value:
             is_value = False
+        elif word == "--":
+            return place + 1 if following else None
         elif not word.startswith("-"):
             return place
         else:
-            is_value = word in _WITH_VALUE
+            is_value = _takes(word, following)
     return None
+
+
+def _takes(word: str, following: str) -> bool:
+    """Tell whether an option takes the next word for its value; of one not known, whether that can be the command."""
+    name, equals, _ = _named(word)
+    if equals or name in _ALONE:
+        return False
+    return name in _WITH_VALUE or not (following.startswith("-") or following in _COMMANDS)
+
+
+def _named(word: str) -> tuple[str, str, str]:
+    """Return an option's name without its dashes, `=` where it has one, and what follows that."""
+    return word[2 if word.startswith("--") else 1 :].partition("=")
 
 
 def bundle_folder(argv: list[str]) -> str:
@@ -34,10 +56,12 @@ def bundle_folder(argv: list[str]) -> str:
     for word, following in zip(argv, [*argv[1:], "."], strict=True):
         if word == "--":
             break
-        name, equals, value = word.partition("=")
-        if name in _BUNDLE:
+        if not word.startswith("-b") and not word.startswith("--b"):
+            continue
+        name, equals, value = _named(word)
+        if "bundle".startswith(name):  # `b`, and what crun takes for the beginning of it
             found = value if equals else following
-        elif word.startswith("-b") and name != "-bundle":
+        elif not word.startswith("--"):
             found = word[2:]
     return found or "."
 
@@ -55,7 +79,7 @@ def tell(argv: list[str], level: str, message: str) -> None:
     if len(message) > _LONGEST:  # it names a value, and that may be megabytes
         message = f"{message[:_LONGEST]}… ({len(message) - _LONGEST} characters left out)"
     _append(2, f"fairlead-runtime: {message}\n")
-    path, form = _option(argv, "--log"), _option(argv, "--log-format")
+    path, form = _option(argv, "log"), _option(argv, "log-format")
     if not path:
         return
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -78,7 +102,7 @@ def _append(handle: int, text: str) -> None:
 
 def _option(argv: list[str], wanted: str) -> str:
     for word, following in zip(argv, [*argv[1:], ""], strict=True):
-        name, equals, value = word.partition("=")
-        if name == wanted:
+        name, equals, value = _named(word)
+        if word.startswith("-") and name == wanted:
             return value if equals else following
     return ""

@@ -24,6 +24,13 @@ from fairlead.inject import commandline
         ("create --bundle /a --bundle /b x", "create", "/b"),
         ("create -- --bundle", "create", "."),
         ("create --bundle", "create", "."),
+        ("-root /r -log /l -log-format json create -bundle /b x", "create", "/b"),
+        ("-root=/r -systemd-cgroup create -b=/b x", "create", "/b"),
+        ("--log-level debug --root /r create --b /b x", "create", "/b"),
+        ("-debug --log-level=debug run --bundle=/b x", "run", "/b"),
+        ("--systemd create --bun /b x", "create", "/b"),
+        ("--manager cgroupfs create x", "create", "."),
+        ("--root /r -- create -b /b x", "create", "/b"),
     ],
 )
 def test_command_and_bundle_are_found_among_options(line: str, command: str, bundle: str) -> None:
@@ -54,6 +61,8 @@ def test_errors_reach_the_engines_log_in_its_form(tmp_path: Path, capfd: pytest.
     entry = json.loads(log.read_text().splitlines()[1])
     assert (entry["level"], entry["msg"]) == ("error", 'fairlead-runtime: no "x"\n')
     assert 'fairlead-runtime: no "x"' in capfd.readouterr().err
+    commandline.tell(["-log", str(log), "-log-format=json", "create"], "error", "again")
+    assert json.loads(log.read_text().splitlines()[2])["msg"] == "fairlead-runtime: again"
 
 
 def test_a_text_log_gets_one_line_and_a_missing_one_stops_nothing(tmp_path: Path) -> None:
