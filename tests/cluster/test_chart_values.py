@@ -24,7 +24,6 @@ _SWITCHES: list[tuple[dict[str, Any], set[str]]] = [
         ({"admission": {value: {"enabled": False}}}, {f"ValidatingAdmissionPolicy{end}/fairlead-{name}"})
         for value, name in (
             ("deviceAccess", "device-access"),
-            ("hostNamespaces", "host-namespaces"),
             ("visibleDevices", "visible-devices"),
             ("ownNode", "own-node"),
         )

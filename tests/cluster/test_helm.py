@@ -21,6 +21,7 @@ import pytest
 
 from fairlead.cli.admin import manifests
 from fairlead_cdi import yamlfile
+from tests import tenantpods
 from tests.cluster import charts, node, pods
 from tools.cluster import api, component, home, image
 
@@ -303,7 +304,13 @@ def applied(cluster: home.Cluster) -> Iterator[tuple[dict[str, Any], ...]]:
     spaces = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "acme", "labels": _TENANT}}]
     found = _render(namespace={"create": True})
     at_rest = [item for item in found if item["kind"] not in {"DaemonSet", "Deployment"}]
-    text = _text([*at_rest, *spaces])
+    handler = {
+        "apiVersion": "node.k8s.io/v1",
+        "kind": "RuntimeClass",
+        "metadata": {"name": "nvidia"},
+        "handler": "nvidia",
+    }
+    text = _text([*at_rest, *spaces, handler])
     tools.kubectl("apply", "-f", "-", stdin=text)
     tools.kubectl("wait", "--for=condition=Established", "crd/gpudevices.fairlead.dev", "--timeout=30s")
     tools.kubectl("get", "gpudevices")  # asks again while the kind's storage is made
@@ -432,53 +439,8 @@ def _spec(**more: Any) -> dict[str, Any]:
     return {"containers": [{"name": "main", "image": image.BUSYBOX}], **more}
 
 
-def _container(**more: Any) -> dict[str, Any]:
-    return {"containers": [{"name": "main", "image": image.BUSYBOX, **more}]}
-
-
-def _path(path: str) -> dict[str, Any]:
-    return _spec(volumes=[{"name": "v", "hostPath": {"path": path}}])
-
-
-_GPU = {"limits": {pods.RESOURCE: "1"}}
-_REFUSED: list[tuple[dict[str, Any], str]] = [
-    *((_path(path), f"hostPath {shown} leads to GPU devices") for path, shown in (
-        ("/dev/nvidia0", "/dev/nvidia0"), ("/dev/nvidia-caps/nvidia-cap1", "/dev/nvidia-caps/nvidia-cap1"),
-        ("/dev/dri/renderD128", "/dev/dri/renderD128"), ("/dev/kfd", "/dev/kfd"), ("/dev/vfio/7", "/dev/vfio/7"),
-        ("/dev", "/dev"), ("/dev/", "/dev"), ("//dev/./nvidia0", "/dev/nvidia0"), ("/", "/"), ("/.", "/"),
-        ("/dev/char/195:0", "/dev/char/195:0"), ("/proc/1/root/dev", "/proc/1/root/dev"), ("/var", "/var"),
-        ("/var/run/cdi", "/run/cdi"), ("/var/run/containerd/containerd.sock", "/run/containerd/containerd.sock"),
-        ("/var/run", "/run"), ("/var//run/./fairlead", "/run/fairlead"), ("/sys/fs/cgroup", "/sys/fs/cgroup"),
-        ("/etc/fairlead", "/etc/fairlead"), ("/usr/libexec/fairlead", "/usr/libexec/fairlead"),
-        ("/etc/containerd", "/etc/containerd"), ("/run/docker.sock", "/run/docker.sock"), ("/run/crio", "/run/crio"),
-        ("/run/k3s", "/run/k3s"), ("/usr/bin", "/usr/bin"), ("/usr", "/usr"), ("/dev/mem", "/dev/mem"),
-        ("/dev/block", "/dev/block"), ("/var/lib/kubelet/device-plugins", "/var/lib/kubelet/device-plugins"),
-        ("/var/lib/fairlead/silicon/root/dev", "/var/lib/fairlead/silicon/root/dev"),
-    )),
-    (_container(securityContext={"privileged": True}), "container main is privileged"),
-    *((_container(securityContext={"capabilities": {"add": added}}), "container main adds capabilities") for added in (
-        ["SYS_ADMIN"], ["ALL"], ["SYS_RAWIO", "BPF", "SYS_PTRACE"], ["CHOWN", "MKNOD"], ["CAP_SYS_ADMIN"],
-    )),
-    (_spec(hostPID=True), "hostPID shows the processes"),
-    (_spec(hostPID=True) | _container(resources={"limits": {"intel.com/gpu": "1"}}), "hostPID shows the processes"),
-    (_spec(initContainers=[{"name": "first", "image": "x", "securityContext": {"privileged": True}}]),
-     "container first is privileged"),
-    (_container(resources=_GPU) | {"hostPID": True}, "hostPID"),
-    (_container(resources=_GPU) | {"hostPID": True, "hostIPC": True}, "host"),
-    (_spec(hostIPC=True, initContainers=[{"name": "first", "image": "x", "resources": _GPU}]), "hostIPC beside"),
-    (_spec(hostPID=True, resourceClaims=[{"name": "gpu", "resourceClaimName": "gpu"}]), "hostPID"),
-]  # fmt: skip
-_TAKEN: list[dict[str, Any]] = [
-    _path("/var/log"),
-    _path("/devices"),
-    _path("/home/nvidia"),
-    _path("/library"),
-    _path("/run/mine"),
-    _spec(hostIPC=True),
-    _container(securityContext={"capabilities": {"add": ["NET_BIND_SERVICE"], "drop": ["ALL"]}}),
-    _container(resources=_GPU),
-    _container(resources=_GPU, env=[{"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "all"}]),
-]
+def _named(pod: tenantpods.Pod) -> tenantpods.Pod:
+    return {"apiVersion": "v1", "kind": "Pod", **pod, "metadata": {"name": "one", **pod.get("metadata", {})}}
 
 
 class Tenant:
@@ -487,48 +449,68 @@ class Tenant:
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
 
-    def tries(self, spec: dict[str, Any], namespace: str = "acme") -> tuple[bool, str]:
+    def tries(self, pod: tenantpods.Pod, namespace: str = "acme") -> tuple[bool, str]:
         """Return whether a pod is taken, and what was said."""
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one"}, "spec": spec}
+        pod = _named(pod)
         arguments = ("-n", namespace, "create", "--dry-run=server", "-f", "-")
         done = self._tools.kubectl(*arguments, stdin=json.dumps(pod), check=False)
         return done.returncode == 0, done.stderr
 
-    def until(self, check: Callable[[tuple[bool, str]], bool], spec: dict[str, Any]) -> None:
+    def until(self, check: Callable[[tuple[bool, str]], bool], pod: tenantpods.Pod) -> None:
         """Wait until policies are in force: the API server tells nobody when it has begun to use them."""
         deadline = time.monotonic() + 60
-        while not check(said := self.tries(spec)):
+        while not check(said := self.tries(pod)):
             assert time.monotonic() < deadline, said
 
 
 @pytest.fixture
 def tenant(applied: tuple[dict[str, Any], ...], tools: Tools) -> Tenant:
     one = Tenant(tools)
-    for spec in (_path("/dev"), _container(resources=_GPU) | {"hostPID": True}):
-        one.until(lambda said: not said[0], spec)
-    one.until(lambda said: "Warning" in said[1], _container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]))
+    one.until(lambda said: not said[0], tenantpods.path("/dev"))
+    one.until(lambda said: "Warning" in said[1], _ASKING)
     return one
 
 
+_ASKING: Final = tenantpods.container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}])
+
+
 def test_a_tenants_pod_gets_at_gpus_by_the_allocation_alone(tenant: Tenant) -> None:
-    for spec, words in _REFUSED:
-        is_taken, said = tenant.tries(spec)
-        assert not is_taken, (spec, said)
-        assert words in said
-        assert "fairlead-" in said
-    for spec in _TAKEN:
-        assert tenant.tries(spec) == (True, ""), spec
+    wrong = []
+    for pod, words in tenantpods.REFUSED:
+        is_taken, said = tenant.tries(pod)
+        if is_taken or words not in said or "fairlead-device-access" not in said:
+            wrong.append((pod, said))
+    assert wrong == []
+    for pod in tenantpods.TAKEN:
+        assert tenant.tries(pod) == (True, ""), pod
+
+
+def test_a_tenants_pod_gets_nothing_more_once_it_is_there(tenant: Tenant, tools: Tools) -> None:
+    stays = _named(tenantpods.annotated("example.com/note"))
+    stays["spec"]["schedulerName"] = "nobody"
+    made = json.loads(tools.kubectl("-n", "acme", "create", "-o", "json", "-f", "-", stdin=json.dumps(stays)).stdout)
+    path = "/api/v1/namespaces/acme/pods/one/ephemeralcontainers?dryRun=All"
+    try:
+        for context, words in (*tenantpods.EPHEMERAL, ({"privileged": False}, "")):
+            debug = {"name": "debug", "image": image.BUSYBOX, "securityContext": context}
+            with_it = {**made, "spec": {**made["spec"], "ephemeralContainers": [debug]}}
+            done = tools.kubectl("replace", "--raw", path, "-f", "-", stdin=json.dumps(with_it), check=False)
+            assert ((done.returncode == 0) == (not words), words in done.stderr) == (True, True), (context, done.stderr)
+        assert _patched(tools, annotations={"example.com/note": "y"})[0]
+        is_taken, said = _patched(tools, annotations={"cdi.k8s.io/gpus": "nvidia.com/gpu=all"})
+        assert (is_taken, "annotation cdi.k8s.io/gpus asks an engine for devices" in said) == (False, True), said
+    finally:
+        tools.kubectl("-n", "acme", "delete", "pod", "one", "--grace-period=0", "--force")
 
 
 def test_other_namespaces_are_left_alone(tenant: Tenant) -> None:
-    assert tenant.tries(_path("/dev"), namespace="default") == (True, "")
-    assert tenant.tries(_container(securityContext={"privileged": True}), namespace="default") == (True, "")
+    assert tenant.tries(tenantpods.path("/dev"), namespace="default") == (True, "")
+    assert tenant.tries(tenantpods.secured(privileged=True), namespace="default") == (True, "")
 
 
 @pytest.mark.parametrize("namespace", ["acme", "default"])
 def test_asking_for_gpus_by_a_variable_is_answered_with_a_warning(tenant: Tenant, namespace: str) -> None:
-    env = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
-    is_taken, said = tenant.tries(_container(env=env), namespace=namespace)
+    is_taken, said = tenant.tries(_ASKING, namespace=namespace)
     assert is_taken
     assert "NVIDIA_VISIBLE_DEVICES in the env of main gives no GPU: the allocation alone decides" in said
 

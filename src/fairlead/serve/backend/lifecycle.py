@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
 from fairlead import errors
 from fairlead.model.step import TraceStep
-from fairlead.plan.pod import admission, podstate, quota
+from fairlead.plan.pod import admission, podstate, quota, tenantrule
 from fairlead.serve.backend import pods
 from fairlead.store import retry, subresource, tracerecorder
 from fairlead.store.port import AdmittingStore, Reader, Store
@@ -26,16 +28,24 @@ class LocalLifecycle:
 
     store: AdmittingStore
 
-    async def submit(self, pod: core.Pod, *, makes_namespace: bool = False) -> core.Pod:
+    async def submit(
+        self, pod: core.Pod, *, makes_namespace: bool = False, written: Mapping[str, Any] | None = None
+    ) -> core.Pod:
         """See `port.Lifecycle.submit`; records that the pod was accepted."""
         if makes_namespace:
-            await ensure_namespace(self.store, pod.metadata.namespace)
+            name = pod.metadata.namespace
+            await ensure_namespace(self.store, name, labels={tenantrule.TENANCY: name})
         started = time.monotonic()
         admitted = admission.admit(pod)
+        rules = _Rules(
+            problems=tenantrule.problems(msgspec.to_builtins(pod) if written is None else written),
+            # Whoever asks by tenancy is a tenant, also in a namespace that a quota made before.
+            bind=makes_namespace,
+        )
         # Taken before the pod can be seen: the scheduler may be done with it before `create` returns here.
         accepted_at = time.time()
         try:
-            created = await self.store.create_checked(admitted, lambda seen: _check_quotas(seen, admitted))
+            created = await self.store.create_checked(admitted, lambda seen: _check(seen, admitted, rules))
         except errors.Conflict as error:
             raise _taken(pod, error) from error
         devices = podstate.asked_devices(created)
@@ -92,7 +102,13 @@ class ClusterLifecycle:
     store: Store
     placement: subresource.Placement
 
-    async def submit(self, pod: core.Pod, *, makes_namespace: bool = False) -> core.Pod:  # noqa: ARG002 the administrator's
+    async def submit(
+        self,
+        pod: core.Pod,
+        *,
+        makes_namespace: bool = False,  # noqa: ARG002 namespaces are the administrator's
+        written: Mapping[str, Any] | None = None,  # noqa: ARG002 its own policies judge
+    ) -> core.Pod:
         """See `port.Lifecycle.submit`; the server says where the namespace is missing."""
         admission.refuse_own_names(pod)
         try:
@@ -140,14 +156,34 @@ def _taken(pod: core.Pod, error: errors.Conflict) -> errors.Conflict:
     return errors.Conflict(message, reason=error.reason, hint=hint)
 
 
-def _check_quotas(seen: Reader, pod: core.Pod) -> None:
-    """Refuse a pod that goes beyond a quota, from inside the transaction that stores it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rules:
+    """Which rules for tenants' pods a pod breaks, and whether they bind it wherever it goes."""
+
+    problems: tuple[str, ...]
+    bind: bool
+
+
+def _check(seen: Reader, pod: core.Pod, rules: _Rules) -> None:
+    """Refuse a pod from inside the transaction that stores it: a tenant's that breaks a rule, or one beyond a quota."""
     namespace = pod.metadata.namespace
+    if rules.problems and (rules.bind or _is_tenants(seen, namespace)):
+        name = pod.metadata.name or pod.metadata.generate_name
+        raise errors.Denied(
+            f'Pod "{name}" is forbidden in the tenant\'s namespace "{namespace}": {"; ".join(rules.problems)}',
+            reason="TenantPodForbidden",
+            hint="leave it out, or have the administrator run it in a namespace that is not a tenant's",
+        )
     if quotas := seen.list(core.ResourceQuota, namespace):
         quota.check(pod, quotas, seen.list(core.Pod, namespace))
 
 
-async def ensure_namespace(store: Store, name: str) -> None:
-    """Create a namespace unless it is there."""
+def _is_tenants(seen: Reader, namespace: str) -> bool:
+    found = seen.list(core.Namespace, "")
+    return any(item.metadata.name == namespace and tenantrule.TENANCY in item.metadata.labels for item in found)
+
+
+async def ensure_namespace(store: Store, name: str, *, labels: Mapping[str, str] | None = None) -> None:
+    """Create a namespace; one that is there stays as it is, an administrator's or a tenant's."""
     with contextlib.suppress(errors.Conflict):
-        await store.create(core.Namespace(metadata=meta.ObjectMeta(name=name)))
+        await store.create(core.Namespace(metadata=meta.ObjectMeta(name=name, labels=labels or {})))

@@ -7,10 +7,10 @@ backend it is.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from fairlead import errors
 from fairlead.serve.backend import hardware
@@ -62,11 +62,15 @@ class Hardware(Protocol):
 class Lifecycle(Protocol):
     """Pods made, stopped and removed."""
 
-    async def submit(self, pod: core.Pod, *, makes_namespace: bool = False) -> core.Pod:
+    async def submit(
+        self, pod: core.Pod, *, makes_namespace: bool = False, written: Mapping[str, Any] | None = None
+    ) -> core.Pod:
         """Store a pod.
 
-        Args:    makes_namespace: its namespace is made where there is none, if that is ours to do.
-        Raises:  Invalid: a rule is broken.   Denied: a quota of its namespace.   Conflict (`AlreadyExists`): its name.
+        Args:    makes_namespace: its namespace is made where there is none, a tenant's, if that is ours to do.
+                 written: the manifest, with the fields that are not carried out; None: the pod says everything.
+        Raises:  Invalid: a rule is broken.   Denied: a quota of its namespace, or a rule for tenants' pods.
+                 Conflict (`AlreadyExists`): its name.
         """
         ...
 

@@ -85,11 +85,6 @@ def parse(data: str | bytes, *, kinds: tuple[type[meta.Object], ...] = KNOWN) ->
     return tuple(found)
 
 
-def parse_pods(data: str | bytes) -> tuple[core.Pod, ...]:
-    """Read a manifest of pods only. Raises: RequestError, Invalid."""
-    return tuple(found.item for found in parse(data, kinds=(core.Pod,)) if isinstance(found.item, core.Pod))
-
-
 def _text(data: str | bytes) -> str:
     if len(data) > LARGEST_BYTES:
         raise _unreadable(f"it has {len(data)} bytes, the limit is {LARGEST_BYTES}")

@@ -79,9 +79,9 @@ def test_dates_stay_text() -> None:
 
 
 def test_pods_only() -> None:
-    assert [item.metadata.name for item in manifest.parse_pods(POD)] == ["train"]
+    assert [found.item.metadata.name for found in manifest.parse(POD, kinds=(core.Pod,))] == ["train"]
     with pytest.raises(errors.RequestError, match="Namespace") as refused:
-        manifest.parse_pods("apiVersion: v1\nkind: Namespace\n")
+        manifest.parse("apiVersion: v1\nkind: Namespace\n", kinds=(core.Pod,))
     assert refused.value.hint == "known: v1 Pod"
 
 

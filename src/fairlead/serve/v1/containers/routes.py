@@ -48,10 +48,13 @@ async def create_pods(
 ) -> view.ContainerList:
     """Store the Pods of a Kubernetes manifest, YAML (one or more documents) or JSON, in their order."""
     lifecycle = require(services.backend.manifests)
-    wanted = manifest.parse_pods(body)
     name = services.info.scheduler_name
-    placed = [submission.from_manifest(pod, name, namespace=namespace) for pod in wanted]
-    made = [await lifecycle.submit(pod) for pod in placed]
+    placed = [
+        (submission.from_manifest(found.item, name, namespace=namespace), found.document)
+        for found in manifest.parse(body, kinds=(core.Pod,))
+        if isinstance(found.item, core.Pod)
+    ]
+    made = [await lifecycle.submit(pod, written=document) for pod, document in placed]
     return view.ContainerList(items=tuple(map(view.container_view, made)))
 
 

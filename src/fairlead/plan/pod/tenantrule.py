@@ -1,0 +1,325 @@
+"""Lists what a tenant's pod may not ask for, and judges a pod by the list.
+
+`RULES` is the only place where these rules stand. On a cluster they are CEL in the chart's policy `device-access`,
+which `tools/render_admission.py` writes from this table; standalone `problems` evaluates the same table over the pod as
+it was written. Both rings try the pods of `tests/tenantpods.py`. The label `TENANCY` makes a namespace a tenant's.
+
+The rules keep GPUs to the allocation and tenants off the node. They judge texts: where a link inside a hostPath volume
+leads is not seen. They are a net under Pod Security, whose `baseline` refuses more.
+Source: Kubernetes Pod Security Standards, "Baseline"; k8s.io/api/core/v1 types.go.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+TENANCY: Final = "fairlead.dev/tenancy"
+"""Label of a tenant's namespace; any value."""
+
+CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
+"""Lists of a pod's spec whose members every container rule judges."""
+
+ALIASES: Final = {"/var/run": "/run"}
+"""Folders that are a link on every node, and where it leads: both spellings are one path."""
+
+PATHS: Final = (
+    "/bin/", "/boot/", "/dev/", "/etc/", "/lib/", "/lib32/", "/lib64/", "/libx32/", "/opt/cni/", "/opt/fairlead/",
+    "/opt/nvidia/", "/ostree/", "/proc/", "/root/", "/run/cdi/", "/run/containerd/", "/run/crio", "/run/dbus/",
+    "/run/docker", "/run/fairlead/", "/run/k0s/", "/run/k3s/", "/run/nvidia", "/run/podman/", "/run/systemd/",
+    "/run/udev/", "/run/user/", "/sbin/", "/snap/", "/sys/", "/sysroot/", "/usr/bin/", "/usr/lib/", "/usr/lib32/",
+    "/usr/lib64/", "/usr/libexec/", "/usr/local/", "/usr/sbin/", "/var/lib/cni/", "/var/lib/containerd/",
+    "/var/lib/containers/", "/var/lib/crio/", "/var/lib/docker/", "/var/lib/fairlead/", "/var/lib/k0s/",
+    "/var/lib/kubelet/", "/var/lib/rancher/", "/var/log/containers/", "/var/log/pods/", "/var/opt/",
+    "/var/roothome/", "/var/snap/", "/var/spool/cron/", "/var/usrlocal/",
+)  # fmt: skip
+"""Beginnings of a node's paths that lead to devices, to what grants them, or to what runs as root there.
+
+One that ends with `/` is that folder and what is in it. The kubelet reads its logs as root and follows links in them.
+"""
+
+CAPABILITIES: Final = (
+    "AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETFCAP", "SETGID",
+    "SETPCAP", "SETUID", "SYS_CHROOT",
+)  # fmt: skip
+"""What every engine gives a container by itself."""
+
+RUNTIME_CLASSES: Final = ("nvidia", "nvidia-cdi", "nvidia-legacy")
+"""Classes of NVIDIA's own handlers, by the names its operator gives them: they obey the environment of any image."""
+
+SYSCTLS: Final = (
+    "kernel.shm_rmid_forced", "net.ipv4.ip_local_port_range", "net.ipv4.ip_local_reserved_ports",
+    "net.ipv4.ip_unprivileged_port_start", "net.ipv4.ping_group_range", "net.ipv4.tcp_fin_timeout",
+    "net.ipv4.tcp_keepalive_intvl", "net.ipv4.tcp_keepalive_probes", "net.ipv4.tcp_keepalive_time",
+    "net.ipv4.tcp_rmem", "net.ipv4.tcp_syncookies", "net.ipv4.tcp_wmem",
+)  # fmt: skip
+"""Those that stay inside the pod. Source: kubelet pkg/kubelet/sysctl/safe_sysctls.go."""
+
+SELINUX_TYPES: Final = ("", "container_t", "container_init_t", "container_kvm_t", "container_engine_t")
+
+ANNOTATIONS: Final = (
+    r"^(([-a-z0-9]+[.])*cdi[.]k8s[.]io/"  # containerd and CRI-O: CDI devices
+    r"|([-a-z0-9]+[.])*(noderesource[.]dev|nri[.]io)/"  # NRI's device injector
+    r"|io[.]kubernetes[.]cri-o[.]Devices"
+    r"|org[.]systemd[.]property[.]"  # runc and crun: DeviceAllow of the container's unit
+    r"|run[.]oci[.]"  # crun's handlers and hooks
+    r"|io[.]katacontainers[.]"  # a virtual machine's hypervisor and kernel
+    r"|container[.]apparmor[.]security[.]beta[.]kubernetes[.]io/)"
+)
+"""Keys by which engines take devices or rights, past every field. Read alike by RE2 and by `re`."""
+
+
+@dataclass(frozen=True, slots=True)
+class IsSet:
+    """Refuses a boolean that is true."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotIn:
+    """Refuses a text that is not among these."""
+
+    allowed: tuple[str, ...]
+    value: str = ""
+    """The chart's value below `admission.deviceAccess` that holds the list; empty: the list is fixed."""
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """Refuses a text that is among these."""
+
+    refused: tuple[str, ...]
+    value: str = ""
+    """As in `NotIn`."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeadsTo:
+    """Refuses a path that is, lies in, or lies above one of these."""
+
+    guarded: tuple[str, ...]
+    value: str = ""
+    """As in `NotIn`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """Refuses a text that matches."""
+
+    pattern: str
+
+
+Check = IsSet | NotIn | In | LeadsTo | Matches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One thing that is refused."""
+
+    name: str
+    field: str
+    """Path below the pod, or below each container; `[*]` is every member, a last `.*` every key."""
+    refuses: Check
+    message: str
+    """What is wrong and the next step; `{found}`: the values, by container; `{allowed}`: the list of the check."""
+    per_container: bool = False
+    after_creation: bool = False
+    """Whether the field can change while the pod lives, so that updates are judged as well."""
+
+
+RULES: Final = (
+    Rule(
+        name="refused",
+        field="spec.volumes[*].hostPath.path",
+        refuses=LeadsTo(PATHS, "paths"),
+        message="hostPath {found} leads to GPU devices or to what grants them; ask for GPUs in resources.limits, and "
+        "for space in an emptyDir or a persistent volume claim",
+    ),
+    Rule(
+        name="privileged",
+        field="securityContext.privileged",
+        refuses=IsSet(),
+        message="container {found} is privileged and would see every GPU of its node; ask for GPUs in resources.limits",
+        per_container=True,
+    ),
+    Rule(
+        name="capable",
+        field="securityContext.capabilities.add[*]",
+        refuses=NotIn(CAPABILITIES, "capabilities"),
+        message="container {found} adds capabilities with which it could give itself devices; allowed are {allowed}",
+        per_container=True,
+    ),
+    Rule(
+        name="unmasked",
+        field="securityContext.procMount",
+        refuses=NotIn(("", "Default")),
+        message="container {found} asks for an unmasked /proc; leave procMount out",
+        per_container=True,
+    ),
+    Rule(
+        name="unfiltered",
+        field="securityContext.seccompProfile.type",
+        refuses=In(("Unconfined",)),
+        message="container {found} turns its system call filter off; leave seccompProfile out, or ask for "
+        "RuntimeDefault",
+        per_container=True,
+    ),
+    Rule(
+        name="unfilteredPod",
+        field="spec.securityContext.seccompProfile.type",
+        refuses=In(("Unconfined",)),
+        message="the pod's seccompProfile {found} turns the system call filter off; leave it out, or ask for "
+        "RuntimeDefault",
+    ),
+    Rule(
+        name="unconfined",
+        field="securityContext.appArmorProfile.type",
+        refuses=In(("Unconfined",)),
+        message="container {found} turns AppArmor off; leave appArmorProfile out, or ask for RuntimeDefault",
+        per_container=True,
+    ),
+    Rule(
+        name="unconfinedPod",
+        field="spec.securityContext.appArmorProfile.type",
+        refuses=In(("Unconfined",)),
+        message="the pod's appArmorProfile {found} turns AppArmor off; leave it out, or ask for RuntimeDefault",
+    ),
+    Rule(
+        name="relabelled",
+        field="securityContext.seLinuxOptions.type",
+        refuses=NotIn(SELINUX_TYPES),
+        message="container {found} asks for an SELinux type that is not a container's; leave seLinuxOptions.type out",
+        per_container=True,
+    ),
+    Rule(
+        name="relabelledPod",
+        field="spec.securityContext.seLinuxOptions.type",
+        refuses=NotIn(SELINUX_TYPES),
+        message="the pod's SELinux type {found} is not a container's; leave seLinuxOptions.type out",
+    ),
+    Rule(
+        name="sysctls",
+        field="spec.securityContext.sysctls[*].name",
+        refuses=NotIn(SYSCTLS),
+        message="sysctl {found} reaches beyond the pod; leave it out",
+    ),
+    Rule(
+        name="hostPID",
+        field="spec.hostPID",
+        refuses=IsSet(),
+        message="hostPID shows the processes of every tenant and of the node; leave it out",
+    ),
+    Rule(
+        name="hostIPC",
+        field="spec.hostIPC",
+        refuses=IsSet(),
+        message="hostIPC shows the shared memory of other tenants and of the node; leave it out",
+    ),
+    Rule(
+        name="hostNetwork",
+        field="spec.hostNetwork",
+        refuses=IsSet(),
+        message="hostNetwork reaches the node's own services and sockets; leave it out, and name ports by a Service",
+    ),
+    Rule(
+        name="handlers",
+        field="spec.runtimeClassName",
+        refuses=In(RUNTIME_CLASSES, "runtimeClasses"),
+        message="runtimeClassName {found} obeys NVIDIA_VISIBLE_DEVICES of any image, past the allocation; leave it out",
+    ),
+    Rule(
+        name="annotated",
+        field="metadata.annotations.*",
+        refuses=Matches(ANNOTATIONS),
+        message="annotation {found} asks an engine for devices or rights past the allocation; leave it out, and ask "
+        "for GPUs in resources.limits",
+        after_creation=True,
+    ),
+)
+
+
+def problems(pod: Mapping[str, object]) -> tuple[str, ...]:
+    """Return what a tenant's pod asks for and may not, in the order of the rules.
+
+    Args: pod: as it was written, in JSON's values. What is not of the type that its field has is refused as well.
+    """
+    return tuple(
+        rule.message.replace("{found}", found).replace("{allowed}", ", ".join(_listed(rule.refuses)))
+        for rule in RULES
+        if (found := ", ".join(_found(rule, pod)))
+    )
+
+
+def _found(rule: Rule, pod: Mapping[str, object]) -> Iterator[str]:
+    """Yield what a rule refuses: values, or containers with their values."""
+    if not rule.per_container:
+        yield from _refused(rule, pod)
+        return
+    for kind in CONTAINERS:
+        for item in _values(pod, f"spec.{kind}[*]"):
+            values = ", ".join(_refused(rule, item))
+            name = str(item.get("name", "")) if isinstance(item, Mapping) else str(item)
+            if values:
+                yield name if isinstance(rule.refuses, IsSet) else f"{name} ({values})"
+
+
+def _refused(rule: Rule, item: object) -> Iterator[str]:
+    for value in _values(item, rule.field):
+        shown = canonical(value) if isinstance(rule.refuses, LeadsTo) and isinstance(value, str) else value
+        if _is_refused(rule.refuses, shown):
+            yield str(shown)
+
+
+def _values(item: object, path: str) -> Iterator[object]:
+    """Yield the values at a path; one that has a member too few for the path is yielded itself, to be refused."""
+    step, _, rest = path.partition(".")
+    if step == "*":
+        yield from item if isinstance(item, Mapping) else (item,)
+        return
+    name, is_each = step.removesuffix("[*]"), step.endswith("[*]")
+    if not isinstance(item, Mapping):
+        yield item
+        return
+    found = item.get(name)
+    if found is None:
+        return
+    for value in found if is_each and isinstance(found, list | tuple) else (found,):
+        if rest:
+            yield from _values(value, rest)
+        else:
+            yield value
+
+
+def _is_refused(check: Check, value: object) -> bool:
+    match check, value:
+        case IsSet(), bool():
+            return value
+        case NotIn(allowed), str():
+            return value not in allowed
+        case In(refused), str():
+            return value in refused
+        case LeadsTo(guarded), str():
+            return _leads_to(value, guarded)
+        case Matches(pattern), str():
+            return re.match(pattern, value) is not None
+        case _:
+            return True
+
+
+def _listed(check: Check) -> tuple[str, ...]:
+    return check.allowed if isinstance(check, NotIn) else ()
+
+
+def canonical(path: str) -> str:
+    """Return the one spelling of a path: without empty and `.` parts, by the folder's own name instead of a link's."""
+    plain = "/" + "/".join(part for part in path.split("/") if part not in {"", "."})
+    for link, target in ALIASES.items():
+        if plain == link or plain.startswith(f"{link}/"):
+            return target + plain.removeprefix(link)
+    return plain
+
+
+def _leads_to(path: str, guarded: tuple[str, ...]) -> bool:
+    above = path if path == "/" else f"{path}/"
+    return ".." in path.split("/") or any(f"{path}/".startswith(one) or one.startswith(above) for one in guarded)

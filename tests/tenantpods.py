@@ -1,0 +1,117 @@
+"""Pods that a tenant may try, and what is said of each: for our own admission and for a cluster's policy alike."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+Pod = dict[str, Any]
+
+
+def spec(**more: Any) -> Pod:
+    """Return a pod with one plain container, and more of its spec."""
+    return {"spec": {"containers": [{"name": "main", "image": "localhost/box:1"}], **more}}
+
+
+def container(**more: Any) -> Pod:
+    """Return a pod whose only container has these fields too."""
+    return {"spec": {"containers": [{"name": "main", "image": "localhost/box:1", **more}]}}
+
+
+def secured(**context: Any) -> Pod:
+    """Return a pod whose only container has this security context."""
+    return container(securityContext=context)
+
+
+def beside(kind: str, **context: Any) -> Pod:
+    """Return a pod that has another container, `first`, with this security context."""
+    return spec(**{kind: [{"name": "first", "image": "localhost/box:1", "securityContext": context}]})
+
+
+def path(text: str) -> Pod:
+    """Return a pod with a hostPath volume."""
+    return spec(volumes=[{"name": "v", "hostPath": {"path": text}}])
+
+
+def annotated(key: str, value: str = "x") -> Pod:
+    """Return a plain pod with an annotation."""
+    return {"metadata": {"annotations": {key: value}}, **spec()}
+
+
+_PATHS: Final = (
+    ("/", "/"), ("/.", "/"), ("//", "/"), ("/dev", "/dev"), ("/dev/", "/dev"), ("//dev/./nvidia0", "/dev/nvidia0"),
+    ("/dev/nvidia0", "/dev/nvidia0"), ("/dev/nvidia-caps/nvidia-cap1", "/dev/nvidia-caps/nvidia-cap1"),
+    ("/dev/dri/renderD128", "/dev/dri/renderD128"), ("/dev/kfd", "/dev/kfd"), ("/dev/vfio/7", "/dev/vfio/7"),
+    ("/dev/char/195:0", "/dev/char/195:0"), ("/dev/mem", "/dev/mem"), ("/dev/block", "/dev/block"),
+    ("/proc", "/proc"), ("/proc/1/root/dev", "/proc/1/root/dev"), ("/sys/fs/cgroup", "/sys/fs/cgroup"),
+    ("/sys/", "/sys"), ("/var", "/var"), ("/var/run", "/run"), ("/var/run/cdi", "/run/cdi"), ("/run/cdi", "/run/cdi"),
+    ("/etc/cdi", "/etc/cdi"), ("/etc", "/etc"), ("/etc/cron.d", "/etc/cron.d"), ("/etc/fairlead", "/etc/fairlead"),
+    ("/etc/containerd", "/etc/containerd"), ("/var//run/./fairlead", "/run/fairlead"),
+    ("/var/run/containerd/containerd.sock", "/run/containerd/containerd.sock"),
+    ("/run/docker.sock", "/run/docker.sock"), ("/var/run/docker.sock", "/run/docker.sock"), ("/run/crio", "/run/crio"),
+    ("/run/k3s", "/run/k3s"), ("/run/podman/podman.sock", "/run/podman/podman.sock"),
+    ("/run/user/1000/podman", "/run/user/1000/podman"), ("/usr", "/usr"), ("/usr/bin", "/usr/bin"),
+    ("/usr/libexec/fairlead", "/usr/libexec/fairlead"), ("/var/lib/fairlead", "/var/lib/fairlead"),
+    ("/var/lib/fairlead/silicon/root/dev", "/var/lib/fairlead/silicon/root/dev"),
+    ("/var/lib/kubelet", "/var/lib/kubelet"),
+    ("/var/lib/kubelet/device-plugins", "/var/lib/kubelet/device-plugins"), ("/var/log", "/var/log"),
+    ("/var/log/pods/acme_one", "/var/log/pods/acme_one"), ("/var/spool/cron", "/var/spool/cron"),
+    ("/sysroot/ostree", "/sysroot/ostree"),
+)  # fmt: skip
+
+_UNCONFINED: Final = {"type": "Unconfined"}
+_GPU: Final = {"limits": {"nvidia.com/gpu": "1"}}
+
+REFUSED: Final[tuple[tuple[Pod, str], ...]] = (
+    *((path(text), f"hostPath {shown} leads to GPU devices") for text, shown in _PATHS),
+    (secured(privileged=True), "container main is privileged"),
+    (beside("initContainers", privileged=True), "container first is privileged"),
+    (secured(capabilities={"add": ["SYS_ADMIN"]}), "container main (SYS_ADMIN) adds capabilities"),
+    (secured(capabilities={"add": ["ALL"]}), "container main (ALL) adds capabilities"),
+    (secured(capabilities={"add": ["CAP_SYS_ADMIN"]}), "container main (CAP_SYS_ADMIN) adds capabilities"),
+    (secured(capabilities={"add": ["SYS_RAWIO", "BPF", "CHOWN"]}), "container main (SYS_RAWIO, BPF) adds capabilities"),
+    (beside("initContainers", capabilities={"add": ["MKNOD"]}), "container first (MKNOD) adds capabilities"),
+    ({"spec": {**secured(procMount="Unmasked")["spec"], "hostUsers": False}}, "container main (Unmasked) asks"),
+    (secured(seccompProfile=_UNCONFINED), "container main (Unconfined) turns its system call filter off"),
+    (beside("initContainers", seccompProfile=_UNCONFINED), "container first (Unconfined) turns its system call"),
+    (spec(securityContext={"seccompProfile": _UNCONFINED}), "the pod's seccompProfile Unconfined"),
+    (secured(appArmorProfile=_UNCONFINED), "container main (Unconfined) turns AppArmor off"),
+    (spec(securityContext={"appArmorProfile": _UNCONFINED}), "the pod's appArmorProfile Unconfined"),
+    (secured(seLinuxOptions={"type": "spc_t"}), "container main (spc_t) asks for an SELinux type"),
+    (spec(securityContext={"seLinuxOptions": {"type": "spc_t"}}), "the pod's SELinux type spc_t"),
+    (spec(securityContext={"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}), "sysctl kernel.msgmax reaches"),
+    (spec(hostPID=True), "hostPID shows the processes"),
+    (spec(hostIPC=True), "hostIPC shows the shared memory"),
+    (spec(hostNetwork=True), "hostNetwork reaches the node's own services"),
+    (spec(runtimeClassName="nvidia"), "runtimeClassName nvidia obeys NVIDIA_VISIBLE_DEVICES"),
+    *((annotated(key), f"annotation {key} asks an engine for devices") for key in (
+        "cdi.k8s.io/gpus", "nvidia.cdi.k8s.io/gpu", "devices.noderesource.dev/container.main", "devices.nri.io/pod",
+        "io.kubernetes.cri-o.Devices", "org.systemd.property.DeviceAllow", "run.oci.handler",
+        "io.katacontainers.config.hypervisor.path",
+    )),
+)  # fmt: skip
+"""Pods, and words of their refusal."""
+
+EPHEMERAL: Final[tuple[tuple[Pod, str], ...]] = (
+    ({"privileged": True}, "container debug is privileged"),
+    ({"capabilities": {"add": ["SYS_PTRACE"]}}, "container debug (SYS_PTRACE) adds capabilities"),
+    ({"seccompProfile": _UNCONFINED}, "container debug (Unconfined) turns its system call filter off"),
+)
+"""Security contexts of an ephemeral container, and words of their refusal."""
+
+TAKEN: Final[tuple[Pod, ...]] = (
+    path("/var/log/mine"),
+    path("/devices"),
+    path("/home/nvidia"),
+    path("/library"),
+    path("/run/mine"),
+    path("/var/running"),
+    secured(capabilities={"add": ["NET_BIND_SERVICE"], "drop": ["ALL"]}),
+    secured(privileged=False, procMount="Default", seccompProfile={"type": "RuntimeDefault"}),
+    spec(hostPID=False, hostIPC=False, hostNetwork=False),
+    spec(securityContext={"sysctls": [{"name": "net.ipv4.tcp_syncookies", "value": "1"}]}),
+    container(resources=_GPU),
+    container(resources=_GPU, env=[{"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "all"}]),
+    annotated("example.com/cdi.k8s.io"),
+    annotated("mycdi.k8s.iox/gpu"),
+)
+"""Pods that nobody minds."""
