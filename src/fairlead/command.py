@@ -33,6 +33,8 @@ OURS: Final = 2
 """Where a program's standard error goes: nowhere, where its output goes, where ours goes."""
 _TERM_S: Final = 5.0
 _REAP_S: Final = 2.0
+_LARGEST: Final = 256 << 20
+"""Bytes that a short program may write, on either of its outputs, unless its caller says less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,12 +77,15 @@ async def run(
     timeout_s: float,
     stdin: int | None = None,
     folder: Path = Path("/"),
+    largest: int = _LARGEST,
 ) -> Result:
     """Run a program to its end.
 
     Args:    argv: program and arguments.   env: its whole environment.   timeout_s: seconds it may take.
              stdin: a descriptor to read from; None: nothing.   folder: where it runs.
-    Raises:  Unavailable: not installed (`ProgramMissing`), or not done in time (`ProgramTimeout`; it was ended).
+             largest: bytes that it may write to its standard output, and as many to standard error.
+    Raises:  Unavailable: not installed (`ProgramMissing`), not done in time (`ProgramTimeout`) or too much written
+             (`ProgramTooLoud`); it was ended.
     """
     where = asyncio.subprocess
     process = await _spawn(
@@ -93,13 +98,49 @@ async def run(
     )
     try:
         async with asyncio.timeout(timeout_s):
-            stdout, stderr = await process.communicate()
+            stdout, stderr = await _collect(process, largest)
+    except _TooLoud as error:
+        message = f'"{" ".join(argv[:3])}" wrote more than {largest} bytes'
+        raise errors.Unavailable(
+            message, reason="ProgramTooLoud", hint="run it by hand and look at its output"
+        ) from error
     except TimeoutError as error:
         message = f'"{" ".join(argv[:3])}" did not end within {timeout_s:g} s'
         raise errors.Unavailable(message, reason="ProgramTimeout", hint="is the machine overloaded?") from error
     finally:
         await end(process)
     return Result(code=process.returncode or 0, stdout=stdout, stderr=stderr)
+
+
+class _TooLoud(Exception):
+    """A program wrote more than it may; never leaves this module."""
+
+
+async def _collect(process: asyncio.subprocess.Process, largest: int) -> tuple[bytes, bytes]:
+    """Return both outputs once the program has ended. Raises: _TooLoud."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            outputs = [
+                group.create_task(_read(stream, largest)) for stream in (process.stdout, process.stderr) if stream
+            ]
+    except ExceptionGroup as failed:
+        if failed.subgroup(_TooLoud) is None:
+            raise
+        raise _TooLoud from failed
+    await process.wait()
+    stdout, stderr = (task.result() for task in outputs)
+    return stdout, stderr
+
+
+async def _read(stream: asyncio.StreamReader, largest: int) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    while piece := await stream.read(1 << 16):
+        size += len(piece)
+        if size > largest:
+            raise _TooLoud
+        pieces.append(piece)
+    return b"".join(pieces)
 
 
 @dataclass(slots=True)

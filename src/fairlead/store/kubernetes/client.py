@@ -31,6 +31,8 @@ from fairlead.store.kubernetes import credentials, failure, flowcontrol
 JSON: Final = "application/json"
 APPLY: Final = "application/apply-patch+yaml"
 _AGENT: Final = f"fairlead/{fairlead.__version__}"
+_MESSAGE_BYTES: Final = 16 << 20
+"""Largest message of a WebSocket; kubelets send at most 32 KiB."""
 _KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 15), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3))
 """A server that vanished without a word is noticed after 30 s."""
 
@@ -48,6 +50,8 @@ class Limits:
     connect_s: float = 5.0
     answer_s: float = 60.0
     """Longest silence of a server that owes an answer."""
+    answer_bytes: int = 64 << 20
+    """Largest answer of one piece; a page of a list has a few MB."""
 
 
 LIMITS: Final = Limits()
@@ -67,6 +71,8 @@ class Request:
     """Whether carrying it out twice leaves what once would have left."""
     permit: Callable[[], None] | None = None
     """Asked right before each sending; what it raises is raised, and nothing is sent."""
+    answer_bytes: int | None = None
+    """Largest answer; None: as the limits say."""
 
 
 @dataclass(slots=True)
@@ -118,6 +124,7 @@ class Client:
         )
         trace = aiohttp.TraceConfig()
         trace.on_request_headers_sent.append(_count)
+        trace.on_request_redirect.append(_stay)  # a WebSocket's handshake cannot be asked otherwise not to follow
         return aiohttp.ClientSession(
             connector=connector,
             trace_configs=[trace],
@@ -160,7 +167,7 @@ class Client:
             await self._gate.enter()
             async with self._open(request, _Trail(), silence_s=silence_s) as response:
                 if response.status != 200:
-                    raise _failed(response, await response.read())
+                    raise _failed(response, await self._read(response, request))
                 yield response.content.iter_any()
         except failure.Transient as failed:
             raise failed.error from failed
@@ -179,6 +186,8 @@ class Client:
             except aiohttp.WSServerHandshakeError as error:
                 if error.status != 401 or not may_renew:
                     raise await self._refused(request, error.status) from error
+            except _Redirected as error:
+                raise failure.refusal(error.status, b"") from error
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 failed = self._cut(error)
                 raise (failed.error if isinstance(failed, failure.Transient) else failed) from error
@@ -200,7 +209,7 @@ class Client:
             proxy=self._access.cluster.proxy_url,
             server_hostname=self._access.cluster.tls_server_name,
             autoping=True,
-            max_msg_size=0,
+            max_msg_size=_MESSAGE_BYTES,
         )
 
     async def _refused(self, request: Request, status: int) -> errors.FairleadError:
@@ -226,13 +235,31 @@ class Client:
         may_renew = self._credentials.can_be_renewed
         while True:
             async with self._open(request, trail, silence_s=self._limits.answer_s) as response:
-                body = await response.read()
+                body = await self._read(response, request)
                 if response.status < 300:
                     return body
                 if response.status != 401 or not may_renew:
                     raise _failed(response, body)
             may_renew = False
             await self._renew()
+
+    async def _read(self, response: aiohttp.ClientResponse, request: Request) -> bytes:
+        """Return the whole body. Raises: ProtocolError (`AnswerTooLarge`): it is larger than such an answer may be."""
+        largest = self._limits.answer_bytes if request.answer_bytes is None else request.answer_bytes
+        size = response.content_length or 0
+        pieces: list[bytes] = []
+        if size <= largest:
+            size = 0
+            async for piece in response.content.iter_any():
+                size += len(piece)
+                if size > largest:
+                    break
+                pieces.append(piece)
+        if size > largest:
+            response.close()  # what is still to come is not waited for
+            message = f"{self._access.cluster.server} answered {request.path} with more than {largest} bytes"
+            raise errors.ProtocolError(message, reason="AnswerTooLarge", hint="is it an API server?")
+        return b"".join(pieces)
 
     async def _renew(self) -> None:
         """Show other credentials from now on: connections made with an old certificate are used no more."""
@@ -326,9 +353,21 @@ async def _count(_session: object, context: types.SimpleNamespace, _facts: objec
         context.trace_request_ctx.sent += 1
 
 
+class _Redirected(Exception):
+    """A handshake was answered with a redirect; never leaves this module."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__()
+        self.status = status
+
+
+async def _stay(_session: object, _context: object, facts: aiohttp.TraceRequestRedirectParams) -> None:
+    raise _Redirected(facts.response.status)
+
+
 def _failed(response: aiohttp.ClientResponse, body: bytes) -> errors.FairleadError | failure.Transient:
     error = failure.refusal(response.status, body)
-    if not isinstance(error, errors.Unavailable):
+    if not isinstance(error, errors.Unavailable) or error.reason == failure.REDIRECTED:
         return error
     wait_s = _asked_wait_s(response)
     return failure.Transient(error, may_have_happened=response.status != 429 and wait_s is None, wait_s=wait_s)

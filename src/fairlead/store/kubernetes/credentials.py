@@ -118,10 +118,19 @@ class Credentials:
         given = [*self._authorization(), *self._impersonation()]
         for name, value in given:
             if _UNSENDABLE.search(value):  # the value is a secret: the message says where it stands only
-                message = f"what the kubeconfig or its plugin gives for the header {name} holds a control character"
+                message = f"what {self._source(name)} gives for the header {name} holds a control character"
                 hint = "a line break inside a token or a name? write it as one line"
                 raise errors.ProtocolError(message, reason="CredentialsInvalid", hint=hint)
         return given
+
+    def _source(self, header: str) -> str:
+        """Return who gave the value of a header."""
+        user = self._access.user
+        if header == "Authorization" and user.token_file is not None:
+            return user.token_file
+        if header == "Authorization" and user.exec is not None:
+            return f"exec plugin {user.exec.command}"
+        return "the kubeconfig"
 
     def expire(self) -> None:
         """Ask again before the next request: the server did not take what we showed."""
@@ -132,7 +141,7 @@ class Credentials:
         if user.client_certificate and user.client_key and self.tls is not None:
             await asyncio.to_thread(_load_files, self.tls, user.client_certificate, user.client_key)
         if user.token_file is not None:
-            self._token = (await asyncio.to_thread(_read, Path(user.token_file))).decode().strip()
+            self._token = _text(await asyncio.to_thread(_read, Path(user.token_file)), user.token_file)
         elif user.exec is not None:
             fresh_until = await self._ask(user.exec)
         # Last: until then whoever asks meanwhile waits, instead of going without.
@@ -143,7 +152,7 @@ class Credentials:
         self._token = given.token
         if self.tls is not None and given.client_certificate_data and given.client_key_data:
             _load_pair(self.tls, f"{given.client_certificate_data}\n{given.client_key_data}".encode())
-        left_s = execplugin.seconds_left(given)
+        left_s = execplugin.seconds_left(given, plugin)
         return float("inf") if left_s is None else _now() + max(1.0, left_s - _EARLY_S)
 
     def _authorization(self) -> list[tuple[str, str]]:
@@ -194,6 +203,16 @@ class Credentials:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         return context
+
+
+def _text(data: bytes, path: str) -> str:
+    try:
+        return data.decode().strip()
+    except UnicodeDecodeError as error:
+        message = f"{path} does not hold a token: byte {error.start} is not UTF-8"
+        raise errors.ProtocolError(
+            message, reason="CredentialsInvalid", hint="write the token alone into it"
+        ) from error
 
 
 def _now() -> float:

@@ -16,6 +16,8 @@ from fairlead import command, errors
 from fairlead.wire.kubernetes import kubeconfig, meta
 
 _PATIENCE_S: Final = 60.0
+_LARGEST: Final = 1 << 20
+"""Bytes that a plugin may write: a token or two certificates."""
 
 
 async def run(plugin: kubeconfig.Exec, cluster: kubeconfig.Cluster, *, env: Mapping[str, str]) -> kubeconfig.ExecStatus:
@@ -24,7 +26,7 @@ async def run(plugin: kubeconfig.Exec, cluster: kubeconfig.Cluster, *, env: Mapp
     surroundings = {**env, **given, "KUBERNETES_EXEC_INFO": kubeconfig.exec_info(plugin, cluster)}
     argv = [plugin.command, *(plugin.args or ())]
     try:
-        done = await command.run(argv, env=surroundings, timeout_s=_PATIENCE_S, folder=Path())
+        done = await command.run(argv, env=surroundings, timeout_s=_PATIENCE_S, largest=_LARGEST, folder=Path())
     except errors.Unavailable as error:
         hint = plugin.install_hint or "install it, or correct the kubeconfig"
         message = f"exec plugin {plugin.command} gave no credentials: {error.message}"
@@ -35,7 +37,11 @@ async def run(plugin: kubeconfig.Exec, cluster: kubeconfig.Cluster, *, env: Mapp
     return kubeconfig.parse_exec(done.stdout, plugin)
 
 
-def seconds_left(given: kubeconfig.ExecStatus) -> float | None:
-    """Return for how long the credentials hold, None where they do not end by themselves."""
-    until = meta.timestamp(given.expiration_timestamp)
+def seconds_left(given: kubeconfig.ExecStatus, plugin: kubeconfig.Exec) -> float | None:
+    """Return for how long credentials hold, None where they do not end. Raises: ProtocolError: until no known time."""
+    try:
+        until = meta.timestamp(given.expiration_timestamp)
+    except (ValueError, OverflowError) as error:
+        message = f'exec plugin {plugin.command} gave the expirationTimestamp "{given.expiration_timestamp}": {error}'
+        raise errors.ProtocolError(message, reason="ExecCredentialInvalid", hint="it must be RFC 3339") from error
     return None if until is None else until - time.time()

@@ -6,12 +6,16 @@ Source: Kubernetes API conventions, "HTTP status codes" and "Response status kin
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from fairlead import errors
 from fairlead.wire.kubernetes import api
 
 _LONGEST = 2000
+REDIRECTED: Final = "Redirected"
+"""Reason of an answer that sends the asker elsewhere: nothing that a later try may heal."""
 
 
 class Transient(Exception):
@@ -47,6 +51,12 @@ def from_status(code: int, found: api.Status, *, known: bool = True) -> errors.F
     reason = found.reason or f"Http{code}"
     error: errors.FairleadError
     match code:
+        case 301 | 302 | 303 | 307 | 308:
+            message = f"the API server answered with a redirect ({code}), which no API server does"
+            hint = (
+                "credentials are shown to nobody else: name the API server itself in the kubeconfig, not a login page"
+            )
+            error = errors.Unavailable(message, reason=REDIRECTED, hint=hint)
         case 409:
             error = _conflict(message, reason)
         case 410:

@@ -33,6 +33,8 @@ from fairlead.wire.kubernetes import api, coordination, meta
 T = TypeVar("T", bound=meta.Object)
 
 PAGE: Final = 500
+_WHOLE_BYTES: Final = 1 << 30
+"""Largest list in one piece: 200,000 pods."""
 """Objects asked for at once, as other clients of API servers do."""
 CONFIRMED_S: Final = 1.0
 """How long the server's word that a lease is ours is good for; every write after that asks again."""
@@ -170,7 +172,9 @@ class KubernetesStore:
         where, chosen, following = path.collection(kind, selector.namespace), path.selection(selector), ""
         while True:
             query = path.query(limit=limit, **{"continue": following, **chosen})
-            body = await self._client.request(http.Request(method="GET", path=where, query=query))
+            largest = _WHOLE_BYTES if limit is None else None
+            request = http.Request(method="GET", path=where, query=query, answer_bytes=largest)
+            body = await self._client.request(request)
             try:
                 page = api.page_decoder(kind).decode(body)
             except msgspec.MsgspecError as error:

@@ -29,6 +29,8 @@ T = TypeVar("T", bound=meta.Object)
 
 _LONGEST_S: Final = 300
 """After this a server ends a watch of ours, so that watchers spread over its replicas again."""
+_LARGEST_LINE: Final = 16 << 20
+"""An event holds one object, and an API server stores none of more than 3 MB."""
 _CALM_S: Final = 30.0
 """A stream that held for so long ended for no bad reason."""
 _FINAL = (errors.Gone, errors.ProtocolError, errors.Invalid)
@@ -118,14 +120,23 @@ class Watch(Generic[T]):
 
 
 async def lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-    """Yield the whole lines of a stream without their ends; what follows the last end was cut and is dropped."""
+    """Yield the whole lines of a stream without their ends; what follows the last end was cut and is dropped.
+
+    Raises: ProtocolError: a line is larger than any object.
+    """
     begun: list[bytes] = []
+    size = 0
     async for chunk in chunks:
         *ended, rest = chunk.split(b"\n")
         for part in ended:
             line = b"".join([*begun, part]) if begun else part
             begun.clear()
+            size = 0
             if line:
                 yield line
         if rest:
             begun.append(rest)
+            size += len(rest)
+        if size > _LARGEST_LINE:
+            message = f"a watch sent {size} bytes without an end of line"
+            raise errors.ProtocolError(message, reason="AnswerTooLarge", hint="is it an API server?")
