@@ -4,7 +4,21 @@ PY := .venv/bin/python
 # several workers share tests as tests/conftest.py says, long rings first
 IN_ORDER := --no-loadscope-reorder
 
-.PHONY: demo test test-slow test-cluster smoke coverage cluster cluster-down image check fmt bench docs lock setup setup-tests setup-bench clean
+PREFIX ?= /usr/local
+
+.PHONY: install uninstall wheel deb demo test test-slow test-cluster smoke coverage cluster cluster-down image check fmt bench docs lock setup setup-tests setup-bench clean
+
+install: setup     ## the program on PATH, with man pages and completion; PREFIX=/usr/local
+	@$(PY) -m tools.package install --prefix $(PREFIX)
+
+uninstall: setup   ## take it away again
+	@$(PY) -m tools.package uninstall --prefix $(PREFIX)
+
+wheel: setup       ## the wheels of both distributions in dist/
+	@$(PY) -m tools.package wheels
+
+deb: setup         ## a Debian package for this release of Debian, in dist/
+	@$(PY) -m tools.package deb
 
 demo: setup        ## start Fairlead on this machine, run the articles' pod, print its trace, stop everything
 	@tools/demo.sh

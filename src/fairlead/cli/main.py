@@ -55,7 +55,8 @@ def root(
 
 def invoke(argv: Sequence[str] | None = None, *, env: Mapping[str, str] | None = None) -> int:
     """Run one command line and return its exit code; errors are printed on standard error."""
-    is_plain = invocation.Invocation(env=env if env is not None else os.environ).is_plain
+    env = env if env is not None else os.environ
+    is_plain = invocation.Invocation(env=env).is_plain
     try:
         result = root.main(args=argv, prog_name="fairlead", standalone_mode=False, obj=env)
     except (errors.FairleadError, BaseExceptionGroup) as error:

@@ -21,10 +21,14 @@ Put it where your shell looks:
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
     """Print the completion script of a shell."""
+    click.echo(script(ctx.find_root().command, shell))
+
+
+def script(root: click.Command, shell: str) -> str:
+    """Return the script that completes a command in one of the shells: bash, zsh, fish."""
     kind = shell_completion.get_completion_class(shell)
     if kind is None:
-        raise click.UsageError(f'no completion for shell "{shell}"', ctx=ctx)
-    root = ctx.find_root()
-    maker = kind(root.command, {}, root.info_name or "fairlead", _VARIABLE)
+        raise click.UsageError(f'no completion for shell "{shell}"')
+    maker = kind(root, {}, "fairlead", _VARIABLE)
     # Not source(): for bash it starts one to ask for its version, and may be called where there is none.
-    click.echo(maker.source_template % maker.source_vars())
+    return str(maker.source_template % maker.source_vars())

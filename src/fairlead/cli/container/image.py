@@ -9,8 +9,7 @@ from typing import Final
 import click
 
 from fairlead import errors
-from fairlead.cli.container import demoimage
-from fairlead.cli.core import options, output, plaintext, progress
+from fairlead.cli.core import completion, options, output, plaintext, progress
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
 from fairlead.serve.backend.hardware import ImageList, ImageView
@@ -79,6 +78,9 @@ def demo_image(client: Client, *, name: str, busybox: Path | None) -> None:
 
     NAME is localhost/demo where it is left out.
     """
+    # Starting a program needs asyncio, which the other verbs of this group do without.
+    from fairlead.cli.container import demoimage
+
     with demoimage.root(busybox) as folder, progress.Progress() as waiting:
         waiting.show(f"importing {name}")
         request = ImportRequest(path=str(folder), name=name, command=("sh",))
@@ -111,7 +113,7 @@ def build_image(client: Client, *, context: Path, name: str, containerfile: Path
 
 
 @image.command("rm")
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=completion.images)
 @options.pass_client
 def remove_image(client: Client, *, names: tuple[str, ...]) -> None:
     """Remove images by name."""

@@ -97,4 +97,10 @@ def is_served(path: Path) -> bool:
 def current(ctx: click.Context) -> Invocation:
     """Return the invocation a verb belongs to."""
     found = ctx.find_object(Invocation)
-    return found if found is not None else Invocation()
+    if found is not None:
+        return found
+    # A shell that completes calls no verb and not the root either: its flags are parsed, its environment is its object.
+    root = ctx.find_root()
+    env = root.obj if isinstance(root.obj, Mapping) else {}
+    given = {name: root.params.get(name) for name in ("config", "url", "kubeconfig", "context")}
+    return Invocation(env=env, **given)

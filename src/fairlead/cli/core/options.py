@@ -6,15 +6,14 @@ import dataclasses
 import functools
 import types
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import click
-from click import shell_completion
 
-from fairlead import errors, settings
-from fairlead.cli.core import connection, invocation, output
+from fairlead import settings
+from fairlead.cli.core import completion, connection, invocation, output
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -110,24 +109,8 @@ def container_argument(name: str = "name", *, many: bool = False) -> Callable[[F
         metavar="CONTAINER..." if many else "CONTAINER",
         nargs=-1 if many else 1,
         required=True,
-        shell_complete=_complete_container,
+        shell_complete=completion.containers,
     )
-
-
-def _complete_container(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[Any]:
-    return list(_offers(ctx, incomplete))
-
-
-def _offers(ctx: click.Context, incomplete: str) -> Iterable[shell_completion.CompletionItem]:
-    # Completion must never print an error into the line being typed: no service means no offers.
-    try:
-        with connection.opened(invocation.current(ctx)) as client:
-            found = client.list_containers(show_ended=True)
-    except errors.FairleadError:
-        return
-    for item in found:
-        if item.name.startswith(incomplete):
-            yield shell_completion.CompletionItem(item.name, help=item.state)
 
 
 def pass_client(function: Callable[Concatenate[Any, P], R]) -> Callable[P, R]:

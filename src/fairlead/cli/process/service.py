@@ -19,7 +19,7 @@ from typing import Final
 import click
 
 from fairlead import command, errors, files
-from fairlead.cli.core import invocation, plaintext
+from fairlead.cli.core import completion, invocation, plaintext
 
 UNIT: Final = Path("etc/systemd/system/fairlead.service")
 _NAME: Final = "fairlead.service"
@@ -65,9 +65,9 @@ WantedBy=multi-user.target
 """
 
 
-def unit_text(argv: Sequence[str]) -> str:
-    """Return the unit that starts a command line."""
-    return _TEMPLATE.format(mark=_MARK, start=" ".join(_quoted(word) for word in argv))
+def unit_text(argv: Sequence[str], *, mark: str = _MARK) -> str:
+    """Return the unit that starts a command line; its first line says whose it is."""
+    return _TEMPLATE.format(mark=mark, start=" ".join(_quoted(word) for word in argv))
 
 
 def _quoted(word: str) -> str:
@@ -93,7 +93,13 @@ def group() -> None:
 
 
 @group.command("install")
-@click.option("--simulate", "profile", metavar="PROFILE", help="use simulated silicon, as with `fairlead up`")
+@click.option(
+    "--simulate",
+    "profile",
+    metavar="PROFILE",
+    shell_complete=completion.profiles,
+    help="use simulated silicon, as with `fairlead up`",
+)
 @click.option("--start/--no-start", "starts", default=True, show_default=True, help="start it now, and at every boot")
 @click.option("--print", "prints", is_flag=True, help="print the unit and change nothing")
 @click.option("--program", type=click.Path(path_type=Path), help="the fairlead program  [default: this one]")
