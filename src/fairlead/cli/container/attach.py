@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from fairlead.cli.core import client as api
-from fairlead.cli.core import completion, connection, invocation, options, output, plaintext
+from fairlead.cli.core import connection, invocation, options, output, plaintext
 from fairlead.serve.backend.deviceview import DeviceChanged, DeviceRequest
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -26,7 +26,7 @@ def _arguments(function: F) -> F:
             nargs=-1,
             required=True,
             metavar="CONTAINER GPU",
-            shell_complete=completion.container_then_gpu,
+            shell_complete=options.complete_container_then_gpu,
         ),
         click.option(
             "--pid", type=int, help="a process of any container; then GPU alone is named, no service is asked"

@@ -9,7 +9,7 @@ from typing import Final
 import click
 
 from fairlead import errors
-from fairlead.cli.core import completion, options, output, plaintext, progress
+from fairlead.cli.core import options, output, plaintext, progress
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
 from fairlead.serve.backend.hardware import ImageList, ImageView
@@ -113,7 +113,7 @@ def build_image(client: Client, *, context: Path, name: str, containerfile: Path
 
 
 @image.command("rm")
-@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=completion.images)
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=options.complete_images)
 @options.pass_client
 def remove_image(client: Client, *, names: tuple[str, ...]) -> None:
     """Remove images by name."""

@@ -15,7 +15,7 @@ import click
 from fairlead import errors
 from fairlead.cli.container import logs, wait
 from fairlead.cli.core import client as api
-from fairlead.cli.core import completion, options, plaintext, progress
+from fairlead.cli.core import options, plaintext, progress
 from fairlead.cli.core.client import Client
 from fairlead.serve.v1.containers import view
 from fairlead.serve.v1.containers.submission import BindRequest, ContainerRequest
@@ -74,7 +74,7 @@ Examples:
 
 
 @click.command(context_settings={"allow_interspersed_args": False}, epilog=_EXAMPLES)
-@click.argument("image", required=False, shell_complete=completion.images)
+@click.argument("image", required=False, shell_complete=options.complete_images)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
 @click.option(
     "-g",

@@ -8,7 +8,7 @@ from typing import Final
 import click
 import msgspec
 
-from fairlead.cli.core import completion, connection, invocation, options, output, target
+from fairlead.cli.core import connection, invocation, options, output, target
 from fairlead.cli.core.output import Column
 from fairlead.serve.v1.faultview import FaultDone, FaultRequest
 from fairlead.silicon.sim import fault as faults
@@ -30,14 +30,14 @@ class ProfileView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @simulate.command()
-@click.argument("fault", shell_complete=completion.faults)
+@click.argument("fault", shell_complete=options.complete_faults)
 @click.argument("value", required=False)
 @click.option(
     "-g",
     "--gpu",
     type=click.IntRange(min=0),
     metavar="INDEX",
-    shell_complete=completion.gpus,
+    shell_complete=options.complete_gpus,
     help="which GPU  [default: the machine]",
 )
 @click.option("--node", metavar="NODE", help="whose GPU, on a cluster  [default: the only node that has any]")

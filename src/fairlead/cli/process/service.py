@@ -19,7 +19,7 @@ from typing import Final
 import click
 
 from fairlead import command, errors, files
-from fairlead.cli.core import completion, invocation, plaintext
+from fairlead.cli.core import invocation, options, plaintext
 
 UNIT: Final = Path("etc/systemd/system/fairlead.service")
 _NAME: Final = "fairlead.service"
@@ -97,7 +97,7 @@ def group() -> None:
     "--simulate",
     "profile",
     metavar="PROFILE",
-    shell_complete=completion.profiles,
+    shell_complete=options.complete_profiles,
     help="use simulated silicon, as with `fairlead up`",
 )
 @click.option("--start/--no-start", "starts", default=True, show_default=True, help="start it now, and at every boot")

@@ -11,7 +11,7 @@ import time
 import click
 
 from fairlead import __version__, errors, settings, telemetry
-from fairlead.cli.core import completion, invocation, options, stopping
+from fairlead.cli.core import invocation, options, stopping
 from fairlead.cli.process import owner, standalone
 from fairlead.model.gpu import Inventory
 
@@ -21,7 +21,7 @@ from fairlead.model.gpu import Inventory
     "--simulate",
     "profile",
     metavar="PROFILE",
-    shell_complete=completion.profiles,
+    shell_complete=options.complete_profiles,
     help="use simulated silicon: h100x8, a100x8, h200x8, b200x8, l40sx8, t4x4, mixed, or a profile file",
 )
 @options.settings_options()
