@@ -30,6 +30,7 @@ VERBS: Final = {
     "up": Verb(_MACHINE, "process.up:up", "Run Fairlead on this machine until Ctrl-C."),
     "down": Verb(_MACHINE, "process.down:down", "Stop and remove all containers, then the service."),
     "service": Verb(_MACHINE, "process.service:group", "Run Fairlead from boot on, as a unit of systemd."),
+    "state": Verb(_MACHINE, "process.state:group", "Check and repair the state folder."),
     "agent": Verb(_MACHINE, "process.agent:agent", "Serve this node's GPUs to a kubelet."),
     "manifests": Verb(_MACHINE, "admin.manifests:manifests", "Print what runs on a cluster."),
     "scheduler": Verb(_MACHINE, "process.scheduler:scheduler", "Bind a cluster's pods that name this scheduler."),

@@ -75,17 +75,28 @@ def own_machine(config: settings.Settings) -> Iterator[Owned]:
 
     Raises: Conflict: another Fairlead has one of them; Unavailable: no access.
     """
-    me = Owner(
+    me = _me(config)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(own_state(config))
+        if not config.silicon.simulate:
+            stack.enter_context(_held(silicon_lock(config.silicon.root), "this machine's hardware", me))
+        yield stack.enter_context(_specs(config, me))
+
+
+@contextlib.contextmanager
+def own_state(config: settings.Settings) -> Iterator[None]:
+    """Hold the state folder alone. Raises: as `own_machine`."""
+    with _held(config.state.folder / "lock", f"state folder {config.state.folder}", _me(config)):
+        yield
+
+
+def _me(config: settings.Settings) -> Owner:
+    return Owner(
         pid=os.getpid(),
         state=str(config.state.folder.absolute()),
         socket=str(config.api_socket.absolute()),
         since=dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
     )
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(_held(config.state.folder / "lock", f"state folder {config.state.folder}", me))
-        if not config.silicon.simulate:
-            stack.enter_context(_held(silicon_lock(config.silicon.root), "this machine's hardware", me))
-        yield stack.enter_context(_specs(config, me))
 
 
 def silicon_lock(root: Path) -> Path:

@@ -22,7 +22,7 @@ from fairlead.wire.text import typedjson
 
 NAME: Final = "device-manager.json"
 VERSION: Final = 1
-_HOME: Final = "home-id"
+HOME: Final = "home-id"
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,7 +130,7 @@ def _checksum(body: bytes) -> str:
 def home_id(folder: Path) -> str:
     """Return what tells this state folder's containers from another's on the same machine; made once."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / _HOME
+    path = folder / HOME
     if not path.exists():
         files.write_atomic(path, f"{uuid.uuid4()}\n".encode())
     return read_home(folder)
@@ -138,7 +138,7 @@ def home_id(folder: Path) -> str:
 
 def read_home(folder: Path) -> str:
     """Return the id that `home_id` has made. Raises: OSError: it has made none.   ProtocolError: it is damaged."""
-    path = folder / _HOME
+    path = folder / HOME
     text = path.read_text(errors="replace").strip()
     try:
         return str(uuid.UUID(text))

@@ -25,6 +25,8 @@ from fairlead import errors, files, telemetry
 SCHEMA = 2
 APPLICATION_ID = 0x4641_4952
 """`FAIR`: tells our state from any other SQLite file."""
+DAMAGED = "StateDamaged"
+"""The reason of every error that names a state file which cannot be read."""
 BUSY_S = 5.0
 """How long a writer waits for another process's transaction."""
 
@@ -82,18 +84,30 @@ def ensure(path: Path) -> None:
              Unavailable: the folder cannot be read or written, or is full.
     """
     with translated(path):
-        try:
-            found = path.stat()
-        except FileNotFoundError:
-            _refuse_orphaned_log(path)
+        schema = _check(path)
+        if schema is None:
             _create(path)
-        else:
-            if not stat.S_ISREG(found.st_mode):
-                raise OSError(errno.EINVAL, "it is not a regular file")
-            if not found.st_size:
-                _damaged(path, "it is empty")
-            if _inspect(path) < SCHEMA:
-                _migrate(path)
+        elif schema < SCHEMA:
+            _migrate(path)
+
+
+def check(path: Path) -> int | None:
+    """Return the schema of a whole state file; None: there is none. Raises: as `ensure`; never writes."""
+    with translated(path):
+        return _check(path)
+
+
+def _check(path: Path) -> int | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        _refuse_orphaned_log(path)
+        return None
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    if not found.st_size:
+        _damaged(path, "it is empty")
+    return _inspect(path)
 
 
 def connect(path: Path, *, writes: bool) -> sqlite3.Connection:
@@ -186,11 +200,8 @@ def _check_schema(path: Path, schema: object) -> None:
 
 def _damaged(path: Path, why: str, cause: BaseException | None = None) -> NoReturn:
     message = f"state file {path} is damaged: {why}"
-    hint = (
-        f"nothing was written to it: restore it from a copy, or move {path.name}* away to start with empty state; "
-        "running containers are not touched"
-    )
-    raise errors.ProtocolError(message, reason="StateDamaged", hint=hint, path=str(path)) from cause
+    hint = "nothing was written to it: restore it from a copy, or set it aside with `fairlead state repair`"
+    raise errors.ProtocolError(message, reason=DAMAGED, hint=hint, path=str(path)) from cause
 
 
 @contextlib.contextmanager
