@@ -9,7 +9,7 @@ import sys
 import pytest
 import structlog
 
-from fairlead import telemetry
+from fairlead import loglines, telemetry
 
 _LOGS = """
 from fairlead import telemetry
@@ -81,11 +81,11 @@ def test_a_process_dies_by_sigkill_at_the_armed_point_and_at_no_other(armed: str
     assert done.stdout == ("alive\n" if status == 0 else "")
 
 
-def test_logging_brings_no_library_for_coloured_tracebacks_along_and_leaves_it_usable() -> None:
+def test_structlog_is_loaded_by_the_first_line_and_brings_no_library_for_coloured_tracebacks_along() -> None:
     check = (
-        "import sys; from fairlead import telemetry; "
-        "assert not [name for name in sys.modules if name.split('.')[0] in {'rich', 'pygments'}]; "
-        "telemetry.configure('info', 'console'); telemetry.log.info('still works'); import rich"
+        "import sys; from fairlead import telemetry; assert 'structlog' not in sys.modules; "
+        "telemetry.configure('info', 'console'); telemetry.log.info('still works'); "
+        "assert not [name for name in sys.modules if name.split('.')[0] in {'rich', 'pygments'}]; import rich"
     )
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, "still works" in done.stderr) == (0, True), done.stderr
@@ -95,14 +95,14 @@ def test_a_phrase_that_comes_too_often_is_counted_and_each_gpu_has_its_own_share
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [0.0]
-    limit = telemetry.LineLimit(lines=3, window_s=60, clock=lambda: now[0])
+    limit = loglines.LineLimit(lines=3, window_s=60, clock=lambda: now[0])
     told: list[dict[str, object]] = []
 
     class Log:
         def warning(self, event: str, **facts: object) -> None:
             told.append({"event": event, **limit(None, "warning", {"event": event, **facts})})
 
-    monkeypatch.setattr(telemetry, "log", Log())
+    monkeypatch.setattr(loglines, "log", Log())
 
     def passes(phrase: str, gpu: str) -> bool:
         try:
@@ -121,7 +121,7 @@ def test_a_phrase_that_comes_too_often_is_counted_and_each_gpu_has_its_own_share
 
 
 def test_phrases_and_gpus_without_end_take_no_memory_without_end() -> None:
-    limit = telemetry.LineLimit(clock=lambda: 0.0)
+    limit = loglines.LineLimit(clock=lambda: 0.0)
     for number in range(20_000):
         limit(None, "info", {"event": "gpu event", "gpu": f"GPU-{number}"})
-    assert len(limit._windows) <= telemetry._MOST_WINDOWS
+    assert len(limit._windows) <= loglines._MOST_WINDOWS

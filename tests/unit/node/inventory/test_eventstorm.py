@@ -12,7 +12,7 @@ import pytest
 import structlog
 import structlog.testing
 
-from fairlead import telemetry
+from fairlead import loglines
 from fairlead.model.gpu import EventKind, GPUEvent
 from fairlead.model.ids import GPUUUID
 from fairlead.node.deviceplugin import plugin
@@ -29,7 +29,7 @@ STORM = 100_000
 def logged() -> Iterator[list[MutableMapping[str, Any]]]:
     """The lines that the log would have, through the limit of every process's log."""
     capture = structlog.testing.LogCapture()
-    structlog.configure(processors=[telemetry.LineLimit(), capture], cache_logger_on_first_use=False)
+    structlog.configure(processors=[loglines.LineLimit(), capture], cache_logger_on_first_use=False)
     yield capture.entries
     structlog.reset_defaults()
 
