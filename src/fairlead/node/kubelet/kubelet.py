@@ -1,6 +1,6 @@
 """Plays the kubelet on one machine, and only its part.
 
-It serves `Registration`, keeps the device manager's books, follows the pods bound to its node and brings each, one
+It serves `Registration`, runs the device manager, follows the pods bound to its node and brings each, one
 worker a pod, to what `plan.podsync` says. What the engine has is listed once and kept up to date by the engine's
 events, with a full look at a slow interval, so that a container removed behind our back is noticed either way. It knows
 nothing of GPUs and shares nothing with the rest but the store and the plugins' sockets; it may be killed at any time.
@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import time
 from collections.abc import Callable, Iterable, Set
-from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -28,9 +26,9 @@ from fairlead.node.kubelet import (
     nodestatus,
     podresources,
     registration,
-    sandbox,
     spec,
 )
+from fairlead.node.kubelet.containercache import ContainerCache
 from fairlead.node.kubelet.devicemanager import Choice, DeviceManager, device_requests
 from fairlead.node.kubelet.runtime import Runtime
 from fairlead.plan.pod import podstate, podsync
@@ -45,25 +43,7 @@ _PLUGIN_WAIT_S: Final = 30.0
 _PLUGIN_AWAY: Final = frozenset({"Unavailable", "Cancelled", endpoint.UNREACHABLE})
 """Reasons of a call that reached no plugin."""
 _ORPHAN_WAIT_S: Final = 0.2
-_LIST_LIFE_S: Final = 120.0
-"""Longer than any listing takes."""
 _NAME_TAKEN_S: Final = 10.0
-
-
-@dataclass(slots=True)
-class _State:
-    """What is known now; the store and the engine are the truth."""
-
-    pods: dict[str, core.Pod] = field(default_factory=dict)
-    states: dict[str, ContainerState] = field(default_factory=dict)
-    """By engine name."""
-    blocked: dict[str, dict[str, podsync.Blocked]] = field(default_factory=dict)
-    unanswered: dict[str, float] = field(default_factory=dict)
-    """By pod: monotonic time of the first call for it that reached no plugin."""
-    ended: set[str] = field(default_factory=set)
-    """Engine names whose end is recorded."""
-    touched: dict[str, float] = field(default_factory=dict)
-    """Engine name to the monotonic time of our own last act on it: a list begun earlier knows less."""
 
 
 class Kubelet:
@@ -74,7 +54,15 @@ class Kubelet:
         self._store, self._engine, self._images = store, engine, images
         self._settings, self._node = settings, node
         self._folder = settings.state.folder / "kubelet"
-        self._books = _State()
+        self._pods: dict[str, core.Pod] = {}
+        """Pods of this node by uid, as the store's watch tells them; the store is the truth."""
+        self._containers = ContainerCache()
+        self._kills: dict[str, tuple[float, asyncio.Timeout]] = {}
+        """By pod: the grace of the stop that its worker waits for, and that wait."""
+        self._blocked: dict[str, dict[str, podsync.Blocked]] = {}
+        """By pod and container: what kept it from starting."""
+        self._unanswered: dict[str, float] = {}
+        """By pod: monotonic time of the first call for it that reached no plugin."""
         self._faults = fault.Faults()
         self._devices = DeviceManager(
             checkpoint.Checkpoint(self._folder),
@@ -112,7 +100,7 @@ class Kubelet:
         await self._prepare()
         async with (
             registration.serve_registration(self._devices, self._settings.kubelet_folder),
-            podresources.serve_pod_resources(self._devices, self._pods, self._settings.pod_resources),
+            podresources.serve_pod_resources(self._devices, self._known_pods, self._settings.pod_resources),
             asyncio.TaskGroup() as tasks,
         ):
             tasks.create_task(self._devices.run(), name="device manager")
@@ -127,7 +115,7 @@ class Kubelet:
             ready()
 
     async def _prepare(self) -> None:
-        """Describe the machine, see what runs, read the books; a damaged checkpoint is rebuilt from the containers."""
+        """Describe the machine, see what runs, read the checkpoint; a damaged one is rebuilt from the containers."""
         info = await self._images.info()
         root = self._settings.silicon.root
         self._machine = await asyncio.to_thread(
@@ -139,20 +127,20 @@ class Kubelet:
             await self._restore()
 
     async def _restore(self) -> None:
-        """Rebuild the books: what containers' labels say, and what their pods say of devices changed since."""
+        """Rebuild the checkpoint: what containers' labels say, and what their pods say of devices changed since."""
         listing = await self._store.list(core.Pod, Selector(fields={"spec.nodeName": self._node}))
         pods = {pod.metadata.uid: pod for pod in listing.items}
-        alive = [state for state in self._books.states.values() if state.phase is not ContainerPhase.EXITED]
+        alive = [state for state in self._containers.all() if state.phase is not ContainerPhase.EXITED]
         self._devices.restore(tuple(grant for state in alive for grant in attachment.grants_now(state, pods)))
 
     # what changes
 
-    def _pods(self) -> Iterable[core.Pod]:
-        return self._books.pods.values()
+    def _known_pods(self) -> Iterable[core.Pod]:
+        return self._pods.values()
 
     def _devices_changed(self) -> None:
         self._queue.add(_NODE_KEY)
-        for pod in self._books.pods.values():
+        for pod in self._pods.values():
             if pod.status.phase in {"", "Pending"}:
                 self._queue.add(pod.metadata.uid)
 
@@ -160,9 +148,9 @@ class Kubelet:
         selector = Selector(fields={"spec.nodeName": self._node})
         while True:
             listing = await self._store.list(core.Pod, selector)
-            self._books.pods = {pod.metadata.uid: pod for pod in listing.items}
+            self._pods = {pod.metadata.uid: pod for pod in listing.items}
             self._has_pods = True
-            for uid in {*self._books.pods, *self._uids_in_engine(), *self._devices.holders()}:
+            for uid in {*self._pods, *self._containers.uids(), *self._devices.holders()}:
                 self._queue.add(uid)
             with contextlib.suppress(errors.Gone):
                 async for change in self._store.watch(core.Pod, selector, since=listing.resource_version):
@@ -170,18 +158,16 @@ class Kubelet:
 
     def _pod_changed(self, kind: ChangeKind, pod: core.Pod) -> None:
         if kind is ChangeKind.DELETED:
-            self._books.pods.pop(pod.metadata.uid, None)
+            self._pods.pop(pod.metadata.uid, None)
         else:
-            self._books.pods[pod.metadata.uid] = pod
+            self._pods[pod.metadata.uid] = pod
+            self._hurry(pod)
         self._queue.add(pod.metadata.uid)
 
     def _change_asked(self, uid: str) -> None:
         # Every pod is looked at when it is first listed, so one that is not known yet needs no look now.
-        if uid in self._books.pods:
+        if uid in self._pods:
             self._queue.add(uid)
-
-    def _uids_in_engine(self) -> set[str]:
-        return {uid for state in self._books.states.values() if (uid := state.labels.get(names.POD_UID))}
 
     async def _follow_engine(self) -> None:
         async for _ in self._engine.watch_changes():
@@ -201,32 +187,14 @@ class Kubelet:
 
     async def _list_engine(self) -> None:
         """Take over what the engine has; every pod with a changed container is looked at again."""
-        begun = time.monotonic()
-        states = await self._engine.list_containers({names.HOME: self._home})
-        old, new = self._books.states, {state.name: state for state in states}
-        for name in [name for name, at in self._books.touched.items() if at >= begun]:
-            new.pop(name, None)
-            new |= {name: old[name]} if name in old else {}
-        # Kept by age, not by this list's start: an older list may still be on its way and must not win either.
-        self._books.touched = {name: at for name, at in self._books.touched.items() if at >= begun - _LIST_LIFE_S}
-        self._books.states = new
-        changed = {name for name in {*old, *new} if old.get(name) != new.get(name)}
-        for name in changed:
-            if uid := (new.get(name) or old[name]).labels.get(names.POD_UID):
-                self._queue.add(uid)
+        begun = self._containers.now()
+        listed = await self._engine.list_containers({names.HOME: self._home})
+        for uid in self._containers.replace(listed, begun=begun):
+            self._queue.add(uid)
         # Containers of pods that are gone are looked at after every list, changed or not, until they are gone too.
         if self._has_pods:
-            for uid in self._uids_in_engine() - self._books.pods.keys():
+            for uid in self._containers.uids() - self._pods.keys():
                 self._queue.add(uid)
-
-    def _put(self, name: str, state: ContainerState | None) -> None:
-        """Take over the outcome of an act of our own, ahead of the engine's events."""
-        self._books.touched[name] = time.monotonic()
-        if state is None:
-            self._books.states.pop(name, None)
-            self._books.ended.discard(name)
-        else:
-            self._books.states[name] = state
 
     # the node
 
@@ -260,7 +228,7 @@ class Kubelet:
         """Say in log, event and status that a pod met an error of our own; return after how long it is tried again."""
         text, is_news, wait_s = self._faults.add(uid, error)
         telemetry.log.error("pod worker failed, this is a bug", pod=uid, error=text, exc_info=error)
-        pod = self._books.pods.get(uid)
+        pod = self._pods.get(uid)
         with contextlib.suppress(errors.FairleadError):
             if pod is not None and is_news:
                 said = fault.message(text)
@@ -272,13 +240,13 @@ class Kubelet:
     # one pod
 
     async def _sync(self, uid: str) -> float | None:
-        pod = self._books.pods.get(uid)
+        pod = self._pods.get(uid)
         if pod is None:
             # Before the first list nothing is an orphan yet; the list itself asks for every uid there is.
             if self._has_pods:
                 await self._remove_orphan(uid)
             return None
-        states = self._of(uid)
+        states = self._containers.of(uid)
         await self._record_ends(pod, states)
         held_up_s = await self._attachments.carry_out(pod, states, wait_for=self._wait_for)
         plan = podsync.sync(
@@ -286,7 +254,7 @@ class Kubelet:
             tuple(spec.seen(state) for state in states),
             now=time.time(),
             backoff_s=self._settings.kubelet.backoff_s,
-            blocked=self._books.blocked.get(uid, {}),
+            blocked=self._blocked.get(uid, {}),
         )
         if any(isinstance(act, podsync.Start) for act in plan.acts):
             wait_s = self._plugin_wait(pod)
@@ -305,13 +273,6 @@ class Kubelet:
             return held_up_s
         return None if plan.wake_at is None else max(0.05, plan.wake_at - time.time())
 
-    def _of(self, uid: str) -> tuple[ContainerState, ...]:
-        return tuple(
-            state
-            for state in self._books.states.values()
-            if state.labels.get(names.POD_UID) == uid and state.labels.get(names.CONTAINER_NAME) != sandbox.CONTAINER
-        )
-
     async def _record_ends(self, pod: core.Pod, states: tuple[ContainerState, ...]) -> None:
         known = {
             union.terminated.container_id
@@ -320,10 +281,9 @@ class Kubelet:
             if union.terminated
         }
         for state in states:
-            if state.phase is ContainerPhase.EXITED and state.name not in self._books.ended:
-                self._books.ended.add(state.name)
-                if f"podman://{state.name}" not in known:
-                    await self._runtime.record_end(pod, state)
+            is_news = state.phase is ContainerPhase.EXITED and self._containers.record_end(state.name)
+            if is_news and f"podman://{state.name}" not in known:
+                await self._runtime.record_end(pod, state)
 
     def _plugin_wait(self, pod: core.Pod) -> float | None:
         """Return a short wait while plugins may be registering after our start or their own end, else None."""
@@ -355,10 +315,10 @@ class Kubelet:
             if not (isinstance(error, errors.Insufficient) and self._has_orphans()):
                 await self._reject(pod, error)
             return False
-        self._books.unanswered.pop(pod.metadata.uid, None)
+        self._unanswered.pop(pod.metadata.uid, None)
         telemetry.crash_point("kubelet.after-admit")
         # It may have been deleted while its plugin was asked: then nothing of it is to start.
-        known = self._books.pods.get(pod.metadata.uid)
+        known = self._pods.get(pod.metadata.uid)
         return known is not None and known.metadata.deletion_timestamp is None
 
     def _may_come_back(self, pod: core.Pod, error: errors.FairleadError) -> bool:
@@ -368,12 +328,12 @@ class Kubelet:
             return self._plugin_wait(pod) is not None
         if error.reason not in _PLUGIN_AWAY:
             return False
-        first = self._books.unanswered.setdefault(pod.metadata.uid, time.monotonic())
+        first = self._unanswered.setdefault(pod.metadata.uid, time.monotonic())
         return time.monotonic() - first <= _PLUGIN_WAIT_S
 
     def _has_orphans(self) -> bool:
         """Tell whether pods that are no longer in the store still hold devices."""
-        return bool(self._devices.holders() - self._books.pods.keys())
+        return bool(self._devices.holders() - self._pods.keys())
 
     async def _reject(self, pod: core.Pod, error: errors.FairleadError) -> None:
         text = errors.sentence(error)
@@ -381,27 +341,20 @@ class Kubelet:
             pod, "kubelet", "UnexpectedAdmissionError", text, is_warning=True, facts={"cause": error.reason}
         )
         # What lives keeps its devices until the ended pod is looked at again; else they are free before it is told.
-        if all(state.phase is ContainerPhase.EXITED for state in self._of(pod.metadata.uid)):
+        if all(state.phase is ContainerPhase.EXITED for state in self._containers.of(pod.metadata.uid)):
             await self._release(pod)
         status = podsync.fail(pod, "UnexpectedAdmissionError", text)
         await self._write(pod, status)
-
-    def _sandboxes(self, uid: str) -> list[ContainerState]:
-        return [
-            state
-            for state in self._books.states.values()
-            if state.labels.get(names.POD_UID) == uid and state.labels.get(names.CONTAINER_NAME) == sandbox.CONTAINER
-        ]
 
     async def _release(self, pod: core.Pod) -> None:
         """Take devices back and end the sandbox, before the store says that the pod is over.
 
         The sandbox is removed with the pod: ended containers, kept for their logs, still refer to its network.
         """
-        for state in self._sandboxes(pod.metadata.uid):
+        for state in self._containers.sandboxes(pod.metadata.uid):
             if state.phase is not ContainerPhase.EXITED:
                 await self._runtime.kill(state.name, 0.0)
-                self._put(state.name, dataclasses.replace(state, phase=ContainerPhase.EXITED))
+                self._containers.put_ended(state)
         if await self._devices.free(pod.metadata.uid):
             await self._runtime.record(
                 pod, "kubelet", "DevicesFreed", "all devices of the pod are free again", facts={}
@@ -424,7 +377,7 @@ class Kubelet:
         with contextlib.suppress(errors.NotFound):
             fresh = await self._store.get(core.Pod, pod.metadata.name, pod.metadata.namespace)
             if fresh.metadata.uid == pod.metadata.uid:
-                seen = self._books.pods.get(pod.metadata.uid)
+                seen = self._pods.get(pod.metadata.uid)
                 # The one part of the status that others write: a stop may have been asked for since `pod` was read.
                 told = msgspec.structs.replace(status, stop_request=fresh.status.stop_request)
                 self._take_over(seen, await self._store.update_status(msgspec.structs.replace(fresh, status=told)))
@@ -434,8 +387,8 @@ class Kubelet:
 
         What the watch told may be newer, even that the pod is gone: an answer that comes late must not bring it back.
         """
-        if seen is not None and self._books.pods.get(written.metadata.uid) is seen:
-            self._books.pods[written.metadata.uid] = written
+        if seen is not None and self._pods.get(written.metadata.uid) is seen:
+            self._pods[written.metadata.uid] = written
 
     async def _carry_out(self, pod: core.Pod, act: podsync.Act) -> None:
         match act:
@@ -444,18 +397,36 @@ class Kubelet:
             case podsync.Resume():
                 await self._resume(pod, act)
             case podsync.Kill():
-                await self._runtime.kill(act.engine_name, act.grace_s)
+                await self._kill(pod, act)
                 await self._list_engine()
             case podsync.Remove():
                 await self._runtime.remove(act.engine_name)
-                self._put(act.engine_name, None)
+                self._containers.discard(act.engine_name)
         self._queue.add(pod.metadata.uid)
+
+    async def _kill(self, pod: core.Pod, act: podsync.Kill) -> None:
+        """Stop one container; a shorter grace that is asked for meanwhile ends the wait, and the next sync uses it."""
+        uid = pod.metadata.uid
+        grace_s = min(act.grace_s, podsync.grace_s(self._pods.get(uid, pod)))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(None) as wait:
+                self._kills[uid] = (grace_s, wait)
+                try:
+                    await self._runtime.kill(act.engine_name, grace_s)
+                finally:
+                    del self._kills[uid]
+
+    def _hurry(self, pod: core.Pod) -> None:
+        """End the wait for a stop of this pod where its grace is shorter now."""
+        grace_s, wait = self._kills.get(pod.metadata.uid, (0.0, None))
+        if wait is not None and podsync.grace_s(pod) < grace_s:
+            wait.reschedule(asyncio.get_running_loop().time())
 
     async def _start(self, pod: core.Pod, act: podsync.Start) -> None:
         outcome = await self._runtime.start(pod, _container(pod, act.container), act.attempt)
         if outcome is None:
             await self._list_engine()
-            outcome = self._books.states.get(spec.engine_name(pod, act.container, act.attempt)) or podsync.Blocked(
+            outcome = self._containers.find(spec.engine_name(pod, act.container, act.attempt)) or podsync.Blocked(
                 reason="ContainerExists",
                 message=f"the engine has the name of {act.container} but does not list it",
                 is_final=False,
@@ -464,23 +435,23 @@ class Kubelet:
         self._take_in(pod, act.container, outcome)
 
     async def _resume(self, pod: core.Pod, act: podsync.Resume) -> None:
-        state = self._books.states.get(act.engine_name)
+        state = self._containers.find(act.engine_name)
         if state is not None:
             self._take_in(pod, act.container, await self._runtime.resume(pod, _container(pod, act.container), state))
 
     def _take_in(self, pod: core.Pod, container: str, outcome: podsync.Blocked | ContainerState) -> None:
         """Remember what is in a container's way, or that nothing is any more."""
-        known = self._books.blocked.setdefault(pod.metadata.uid, {})
+        known = self._blocked.setdefault(pod.metadata.uid, {})
         if isinstance(outcome, podsync.Blocked):
             known[container] = outcome
         else:
             known.pop(container, None)
-            self._put(outcome.name, outcome)
+            self._containers.put(outcome)
 
     async def _forget(self, pod: core.Pod) -> None:
-        for state in self._sandboxes(pod.metadata.uid):
+        for state in self._containers.sandboxes(pod.metadata.uid):
             await self._runtime.remove(state.name)
-            self._put(state.name, None)
+            self._containers.discard(state.name)
         await self._strike_out(pod.metadata.uid)
         telemetry.crash_point("kubelet.before-forget")
         with contextlib.suppress(errors.NotFound, errors.Conflict):
@@ -490,10 +461,9 @@ class Kubelet:
 
     async def _remove_orphan(self, uid: str) -> None:
         """Nothing in the store wants this pod: end its containers, then free its devices."""
-        mine = [one for one in self._books.states.values() if one.labels.get(names.POD_UID) == uid]
-        for state in sorted(mine, key=lambda one: one.labels.get(names.CONTAINER_NAME) == sandbox.CONTAINER):
+        for state in (*self._containers.of(uid), *self._containers.sandboxes(uid)):
             await self._runtime.remove(state.name)
-            self._put(state.name, None)
+            self._containers.discard(state.name)
         if await self._devices.free(uid):
             telemetry.log.info("devices of a vanished pod freed", pod=uid)
         await self._strike_out(uid)
@@ -502,8 +472,8 @@ class Kubelet:
         """Keep nothing more of a pod whose containers are gone."""
         await self._runtime.forget(uid)
         self._attachments.forget(uid)
-        self._books.blocked.pop(uid, None)
-        self._books.unanswered.pop(uid, None)
+        self._blocked.pop(uid, None)
+        self._unanswered.pop(uid, None)
         self._faults.end(uid)
 
 

@@ -371,17 +371,19 @@ def _outdated(seen: tuple[Seen, ...]) -> list[Act]:
     ]
 
 
+def grace_s(pod: core.Pod) -> float:
+    """Return the seconds between SIGTERM and SIGKILL: the shortest of a stop's and a deletion's, else the pod's own."""
+    stop = pod.status.stop_request
+    asked = (pod.metadata.deletion_grace_period_seconds, stop.grace_period_seconds if stop else None)
+    return float(min((one for one in asked if one is not None), default=pod.spec.termination_grace_period_seconds))
+
+
 def _kills(pod: core.Pod, alive: tuple[Seen, ...]) -> tuple[Act, ...]:
-    grace = pod.metadata.deletion_grace_period_seconds
-    grace_s = float(pod.spec.termination_grace_period_seconds if grace is None else grace)
-    asked = pod.status.stop_request
-    if asked is not None and asked.grace_period_seconds is not None:
-        grace_s = float(asked.grace_period_seconds)
     # An engine's stop of what was created and never started succeeds and changes nothing: only removal ends it.
     return tuple(
         Remove(engine_name=one.engine_name)
         if one.phase == "created"
-        else Kill(engine_name=one.engine_name, grace_s=grace_s)
+        else Kill(engine_name=one.engine_name, grace_s=grace_s(pod))
         for one in alive
     )
 

@@ -836,3 +836,33 @@ async def test_a_delete_that_meets_a_container_never_started_frees_its_devices(t
         async with world.kubelet():
             await world.until_gone("train")
             assert (await world.free(), await engine.list_containers({})) == (3, ())
+
+
+class _Deaf(FakeEngine):
+    """Containers that ignore SIGTERM; says which stop is under way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.graces: list[float] = []
+        self.is_stopping = asyncio.Event()
+
+    async def stop(self, name: str, *, grace_s: float) -> None:
+        self.graces.append(grace_s)
+        self.is_stopping.set()
+        await super().stop(name, grace_s=grace_s)
+
+
+async def test_a_shorter_grace_ends_a_stop_that_is_under_way_with_a_longer_one(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.engine = engine = _Deaf()
+    engine.add_image(_IMAGE, command=("true",))
+    engine.add_image(sandbox.IMAGE, command=_FOREVER)
+    async with world, world.kubelet():
+        await world.run(_pod(_container(("sleep", "600"), gpus=1), _container(("sleep", "600"), name="second")))
+        await world.until_phase("train", "Running")
+        await world.store.delete(core.Pod, "train", "default", grace_s=300)
+        async with asyncio.timeout(_PATIENCE_S):
+            await engine.is_stopping.wait()
+        await world.store.delete(core.Pod, "train", "default", grace_s=1)
+        await world.until_gone("train")
+        assert engine.graces[:3] == [300.0, 1.0, 1.0]

@@ -296,6 +296,16 @@ def test_a_stop_may_carry_its_grace_and_the_request_stays_in_the_status(asked_s:
     assert plan.status.stop_request == pod.status.stop_request
 
 
+@pytest.mark.parametrize(
+    ("stop_s", "delete_s", "grace_s"), [(300, 2, 2.0), (2, 300, 2.0), (300, None, 300.0), (None, 2, 2.0)]
+)
+def test_of_a_stop_and_a_deletion_the_shorter_grace_counts(
+    stop_s: int | None, delete_s: int | None, grace_s: float
+) -> None:
+    pod = _deleted(_asked_to_stop(_pod(), grace_s=stop_s), grace_s=delete_s)
+    assert _sync(pod, _seen("running")).acts == (Kill(engine_name="main-0", grace_s=grace_s),)
+
+
 def test_an_annotation_stops_nothing() -> None:
     pod = _pod(annotations={"fairlead.dev/stop": "1", "fairlead.dev/stop-grace": "0"})
     assert _sync(pod, _seen("running")).acts == ()

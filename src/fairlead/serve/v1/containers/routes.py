@@ -25,6 +25,10 @@ Follow = Annotated[
     bool, params.QueryParameter(description="wait for the start, go on to the end, through restarts too")
 ]
 Namespace = Annotated[str, params.QueryParameter(description="namespace of the container")]
+Grace = Annotated[
+    int | None,
+    params.QueryParameter(ge=0, description="seconds between SIGTERM and SIGKILL; empty: the container's own"),
+]
 PLAIN_BYTES = openapi.ResponseSpec(
     str, generate_examples=False, description="output as the process wrote it", media_type="text/plain"
 )
@@ -88,10 +92,7 @@ async def delete_container(
     services: Dependencies,
     name: Name,
     namespace: Namespace = "default",
-    grace: Annotated[
-        int | None,
-        params.QueryParameter(ge=0, description="seconds between SIGTERM and SIGKILL; empty: the container's own"),
-    ] = None,
+    grace: Grace = None,
 ) -> ContainerView:
     """Delete the object; a running container is stopped first, and `wait?state=gone` tells when it is over."""
     return view.container_view(await services.backend.lifecycle.remove(name, namespace, grace_s=grace))
@@ -108,10 +109,7 @@ async def stop_container(
     services: Dependencies,
     name: Name,
     namespace: Namespace = "default",
-    grace: Annotated[
-        int | None,
-        params.QueryParameter(ge=0, description="seconds between SIGTERM and SIGKILL; empty: the container's own"),
-    ] = None,
+    grace: Grace = None,
 ) -> ContainerView:
     """Ask for a stop; `wait` tells when it has ended. Asking again, or of an ended container, changes nothing.
 
