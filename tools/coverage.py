@@ -23,24 +23,24 @@ _WORST = 5
 
 
 def room_of(path: str) -> str:
-    """Return the room of a file below `src`: `plan`, `errors`, or the other distribution's name."""
+    """Return the room of a file below `src`: a folder or a module of the package, or the other distribution's name."""
     parts = Path(path).parts[1:]
-    return parts[0] if parts[0] != "fairlead" else parts[1].removesuffix(".py").replace("__init__", "errors")
+    return parts[0] if parts[0] != "fairlead" else parts[1].removesuffix(".py")
 
 
 def shares(files: dict[str, Any]) -> dict[str, tuple[int, int]]:
-    """Return branches taken and branches there are, by room."""
+    """Return branches taken and branches there are, by room; rooms without any are left out."""
     rooms: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for path, found in files.items():
         room = rooms[room_of(path)]
         room[0] += found["summary"]["covered_branches"]
         room[1] += found["summary"]["num_branches"]
-    return {room: (taken, there) for room, (taken, there) in rooms.items()}
+    return {room: (taken, there) for room, (taken, there) in rooms.items() if there}
 
 
 def percent(taken: int, there: int) -> float:
-    """Return the share in percent; a room without branches has taken all."""
-    return 100.0 * taken / there if there else 100.0
+    """Return the share in percent."""
+    return 100.0 * taken / there
 
 
 def missing(files: dict[str, Any], room: str) -> list[str]:
