@@ -78,15 +78,15 @@ def _engine(name: str) -> Callable[[bytes, Path], None]:
         base.mkdir()
         config = base / "config"
         config.write_bytes(data)
-        books = records.ChangeRecords(base / "state")
+        recorded = records.ChangeRecords(base / "state")
         place = Location(config=str(config), version=_RELEASE[name])
         wish = Request(folder=str(base / "lib"), is_default=True)
-        planned, _ = enginefiles.configure(name, place, wish, books=books, is_dry=True)
+        planned, _ = enginefiles.configure(name, place, wish, recorded=recorded, is_dry=True)
         if not all(os.path.realpath(step.path).startswith(f"{base}/") for step in planned.steps):
             return  # their file imports a folder of this host, and ours would go there
-        enginefiles.configure(name, place, wish, books=books)
-        enginefiles.check(name, str(config), books=books)
-        enginefiles.unconfigure(name, str(config), books=books)
+        enginefiles.configure(name, place, wish, recorded=recorded)
+        enginefiles.check(name, str(config), recorded=recorded)
+        enginefiles.unconfigure(name, str(config), recorded=recorded)
         if config.read_bytes() != data:
             raise AssertionError("not what it was before us")
 
@@ -114,10 +114,10 @@ def _record(data: bytes, folder: Path) -> None:
     config = str(base / "config.toml")
     path = base / f"containerd-{records.digest(config.encode())[:12]}.json"
     path.write_bytes(data.replace(b"/CONFIG", config.encode()))
-    books = records.ChangeRecords(base)
-    if books.load("containerd", config) is not None:
-        enginefiles.unconfigure("containerd", config, books=books, is_dry=True)
-        enginefiles.check("containerd", config, books=books)
+    recorded = records.ChangeRecords(base)
+    if recorded.load("containerd", config) is not None:
+        enginefiles.unconfigure("containerd", config, recorded=recorded, is_dry=True)
+        enginefiles.check("containerd", config, recorded=recorded)
 
 
 def _toml(name: str, engine: str, document: dict[str, Any]) -> Door:

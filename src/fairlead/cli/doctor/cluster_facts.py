@@ -98,14 +98,14 @@ class Facts:
     """Events of pods that could not be made."""
 
 
-async def look(config: settings.Settings, access: credentials.Access) -> Facts:
+async def collect(config: settings.Settings, access: credentials.Access) -> Facts:
     """Return what the doctor sees of a cluster. Raises: Unavailable: the kubeconfig's credentials cannot be used."""
     telemetry.configure("error", "console")
     async with store.KubernetesStore(access, limits=client.Limits(patience_s=cluster.PATIENCE_S)) as objects:
-        return await collect(objects, server.Server(objects.client, address=access.cluster.server), config)
+        return await read_facts(objects, server.Server(objects.client, address=access.cluster.server), config)
 
 
-async def collect(store: port.Store, server: Asked, config: settings.Settings) -> Facts:
+async def read_facts(store: port.Store, server: Asked, config: settings.Settings) -> Facts:
     """Read what there is. Raises nothing of the cluster's: what is wrong with it is in the answer."""
     try:
         version = await server.version()

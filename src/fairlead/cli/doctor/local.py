@@ -92,7 +92,7 @@ def _findings(call: invocation.Invocation) -> Iterator[Finding]:
     from fairlead.cli.doctor import cluster_checks, cluster_facts
 
     config = call.cluster_settings(meant)
-    return cluster_checks.check(asyncio.run(cluster_facts.look(config, cluster.access(config))))
+    return cluster_checks.check(asyncio.run(cluster_facts.collect(config, cluster.access(config))))
 
 
 def collect(call: invocation.Invocation) -> Seen:

@@ -50,7 +50,7 @@ def _absolute(_ctx: click.Context, _param: click.Parameter, value: str | None) -
 _dry_run = click.option("--dry-run", "is_dry", is_flag=True, help="print what would change, as a unified diff")
 
 
-def _books(ctx: click.Context) -> records.ChangeRecords:
+def _recorded(ctx: click.Context) -> records.ChangeRecords:
     return records.ChangeRecords(invocation.current(ctx).settings().state.folder / "engines")
 
 
@@ -74,8 +74,8 @@ def group() -> None:
 @click.option("--engine-version", metavar="VERSION", help="release of the engine  [default: it is asked]")
 @click.pass_context
 def configure_verb(ctx: click.Context, /, *, engine: str, is_dry: bool, **options: Any) -> None:
-    """Tell an engine of the runtime shim and of CDI; may be repeated, with other wishes too."""
-    wish = Request(
+    """Tell an engine of the runtime shim and of CDI; may be repeated, with other options too."""
+    request = Request(
         folder=str(Path.cwd() / options["folder"]),
         name=options["name"],
         alias="nvidia" if options["alias"] and options["name"] != "nvidia" else "",
@@ -87,13 +87,13 @@ def configure_verb(ctx: click.Context, /, *, engine: str, is_dry: bool, **option
     config = options["config"] or table.ENGINES[engine].config
     version = _version(engine, options["engine_version"])
     place = Location(config=config, drop_in=options["drop_in"] or "", version=version)
-    books = _books(ctx)
-    planned, _ = enginefiles.configure(engine, place, wish, books=books, is_dry=True)
+    recorded = _recorded(ctx)
+    planned, _ = enginefiles.configure(engine, place, request, recorded=recorded, is_dry=True)
     if is_dry:
         _show_diff(planned)
         return
     _install(Path(planned.program).parent, options["policy"], planned.runtimes)
-    done, _ = enginefiles.configure(engine, place, wish, books=books)
+    done, _ = enginefiles.configure(engine, place, request, recorded=recorded)
     _show(done, engine)
 
 
@@ -155,7 +155,9 @@ def _lines(content: bytes | None) -> list[str]:
 @click.pass_context
 def unconfigure_verb(ctx: click.Context, *, engine: str, config: str | None, is_dry: bool) -> None:
     """Take everything back: files are what they were, later changes by others stay."""
-    outcome = enginefiles.unconfigure(engine, config or table.ENGINES[engine].config, books=_books(ctx), is_dry=is_dry)
+    outcome = enginefiles.unconfigure(
+        engine, config or table.ENGINES[engine].config, recorded=_recorded(ctx), is_dry=is_dry
+    )
     if is_dry:
         _show_diff(outcome)
     else:
@@ -169,7 +171,7 @@ def check_verb(ctx: click.Context, *, engine: str, config: str | None) -> None:
     """Say whether an engine is still configured as it should be, and whether it injects CDI devices at all."""
     version = asyncio.run(enginefiles.ask_version(engine))
     place = config or table.ENGINES[engine].config
-    found = enginefiles.check(engine, place, books=_books(ctx), version=version)
+    found = enginefiles.check(engine, place, recorded=_recorded(ctx), version=version)
     for line in found:
         click.echo(line)
     if found:
@@ -193,7 +195,7 @@ def char_links_verb(*, is_watching: bool, ahead: bool, is_dry: bool, is_rule: bo
     elif is_watching:
         asyncio.run(_keep_links(root, ahead=ahead))
     else:
-        decision = charlinks.look(root, ahead=ahead)
+        decision = charlinks.inspect(root, ahead=ahead)
         if not is_dry:
             charlinks.apply(root, decision)
         _show_links(decision)

@@ -32,7 +32,7 @@ _MASK: Final = (
 ) | asyncinotify.Mask.ONLYDIR
 
 
-def look(root: Path, *, ahead: bool = False) -> charlinks.Decision:
+def inspect(root: Path, *, ahead: bool = False) -> charlinks.Decision:
     """Look at nodes and links and say what is to be done.
 
     Args: root: under which /dev, /proc and /sys are.   ahead: also for nodes that will be made later.
@@ -100,11 +100,11 @@ async def keep(
     with asyncinotify.Inotify() as inotify:
         while True:
             meter.heartbeat("char links", _RESCAN_S + _HANGING_S)
-            # Watch first, look second: what changes in between is told again, not lost.
+            # Watch first, inspect second: what changes in between is told again, not lost.
             for name in ("dev", "dev/nvidia-caps", "dev/nvidia-caps-imex-channels"):
                 with contextlib.suppress(OSError):  # not there (yet); /dev tells when it comes
                     inotify.add_watch(root / name, _MASK)
-            decision = await asyncio.to_thread(look, root, ahead=ahead)
+            decision = await asyncio.to_thread(inspect, root, ahead=ahead)
             if decision.make or decision.remove:
                 await asyncio.to_thread(apply, root, decision)
                 yield decision

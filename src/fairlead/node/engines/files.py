@@ -1,7 +1,7 @@
 """Applies what `plan.engineconfig` decides to an engine's files, and reverts it.
 
 Decisions are always made from the files as they were before us (`_View`), so configuring twice is configuring once,
-and other wishes replace earlier ones. Going back, a file that still is what we wrote gets its old bytes; one that
+and other requests replace earlier ones. Going back, a file that still is what we wrote gets its old bytes; one that
 somebody has changed since loses our part and keeps theirs. Nothing is written where nothing changes.
 """
 
@@ -102,28 +102,28 @@ def _view(record: records.Record | None) -> _View:
 
 
 def configure(
-    engine: str, place: Location, wish: Request, *, books: records.ChangeRecords, is_dry: bool = False
+    engine: str, place: Location, request: Request, *, recorded: records.ChangeRecords, is_dry: bool = False
 ) -> tuple[Outcome, Proposal]:
-    """Bring an engine's files to what is wished; idempotent.
+    """Bring an engine's files to what is requested; idempotent.
 
     Args:    is_dry: only say what would change.
     Raises:  as `propose` of the engine; Unavailable: a file cannot be read or written.
     """
-    with contextlib.nullcontext() if is_dry else books.locked():
-        old = books.load(engine, place.config)
+    with contextlib.nullcontext() if is_dry else recorded.locked():
+        old = recorded.load(engine, place.config)
         view = _view(old)
-        tree.check_asked(place, wish)
-        proposal = table.ENGINES[engine].propose(place, wish, view)
+        tree.check_asked(place, request)
+        proposal = table.ENGINES[engine].propose(place, request, view)
         for edit in proposal.edits:
             _refuse_somebodys(edit, view)
         wanted = {edit.path: edit.after for edit in proposal.edits}
-        # What an earlier wish needed and this one does not goes back.
+        # What an earlier request needed and this one does not goes back.
         left = {path: view.read(path) for path in view.entries if path not in wanted}
         steps = _steps({**wanted, **left})
         if not is_dry:
-            kept = _keep_edited(steps, view, books)
-            record = _record(engine, place, wish, proposal, old=old)
-            books.save(record)
+            kept = _keep_edited(steps, view, recorded)
+            record = _record(engine, place, request, proposal, old=old)
+            recorded.save(record)
             _write(steps)
             return _outcome(proposal, steps, kept), proposal
         return _outcome(proposal, steps, ()), proposal
@@ -144,7 +144,7 @@ def _steps(wanted: dict[str, bytes | None]) -> tuple[Step, ...]:
     return tuple(step for step in steps if step.before != step.after)
 
 
-def _keep_edited(steps: Iterable[Step], view: _View, books: records.ChangeRecords) -> tuple[str, ...]:
+def _keep_edited(steps: Iterable[Step], view: _View, recorded: records.ChangeRecords) -> tuple[str, ...]:
     """Keep what people wrote into files that are wholly ours before it goes."""
     notes = []
     for step in steps:
@@ -152,19 +152,21 @@ def _keep_edited(steps: Iterable[Step], view: _View, books: records.ChangeRecord
         if step.before is None or entry is None or entry.changes:
             continue
         if records.digest(step.before) != entry.digest:
-            notes.append(f"{step.path} was edited since; what it said is kept in {books.keep(step.path, step.before)}")
+            kept = recorded.keep(step.path, step.before)
+            notes.append(f"{step.path} was edited since; what it said is kept in {kept}")
     return tuple(notes)
 
 
 def _record(
-    engine: str, place: Location, wish: Request, proposal: Proposal, *, old: records.Record | None
+    engine: str, place: Location, request: Request, proposal: Proposal, *, old: records.Record | None
 ) -> records.Record:
     entries = tuple(
         records.Entry(path=edit.path, original=edit.before, digest=records.digest(edit.after), changes=edit.changes)
         for edit in proposal.edits
     )
     made = [*(old.folders if old else ()), *_missing_folders(proposal.edits)]
-    return records.Record(engine=engine, place=place, wish=wish, entries=entries, folders=tuple(dict.fromkeys(made)))
+    folders = tuple(dict.fromkeys(made))
+    return records.Record(engine=engine, place=place, request=request, entries=entries, folders=folders)
 
 
 def _missing_folders(edits: Iterable[Edit]) -> list[str]:
@@ -188,13 +190,13 @@ def _write(steps: Iterable[Step]) -> None:
             files.rewrite(path, step.after)
 
 
-def unconfigure(engine: str, config: str, *, books: records.ChangeRecords, is_dry: bool = False) -> Outcome:
+def unconfigure(engine: str, config: str, *, recorded: records.ChangeRecords, is_dry: bool = False) -> Outcome:
     """Bring an engine's files back to what they were before us; without a record nothing is done.
 
     Raises:  ProtocolError: the record, or a file that was changed since, cannot be read.   Unavailable: as above.
     """
-    with contextlib.nullcontext() if is_dry else books.locked():
-        record = books.load(engine, config)
+    with contextlib.nullcontext() if is_dry else recorded.locked():
+        record = recorded.load(engine, config)
         if record is None:
             return Outcome(steps=())
         view = _view(record)
@@ -202,30 +204,30 @@ def unconfigure(engine: str, config: str, *, books: records.ChangeRecords, is_dr
         steps = _steps({entry.path: view.read(entry.path) for entry in reversed(record.entries)})
         if is_dry:
             return Outcome(steps=steps)
-        kept = _keep_edited(steps, view, books)
+        kept = _keep_edited(steps, view, recorded)
         _write(steps)
         for folder in reversed(record.folders):
             with contextlib.suppress(OSError):  # somebody else's files are in it, or it is gone
                 Path(folder).rmdir()
-        books.forget(record)
+        recorded.forget(record)
         return Outcome(steps=steps, notes=kept)
 
 
 def check(
-    engine: str, config: str, *, books: records.ChangeRecords, version: tuple[int, ...] | None = None
+    engine: str, config: str, *, recorded: records.ChangeRecords, version: tuple[int, ...] | None = None
 ) -> tuple[str, ...]:
     """Return what is not as `configure` would leave it now; nothing: all is.
 
     Args:    version: the engine's release now; None: what it was when it was configured.
     Raises:  NotFound (`EngineUnconfigured`): we never configured it.   Others as `configure`.
     """
-    record = books.load(engine, config)
+    record = recorded.load(engine, config)
     if record is None:
         message = f"{engine} is not configured by fairlead ({config})"
         hint = f"fairlead runtime configure --engine {engine}"
         raise errors.NotFound(message, reason="EngineUnconfigured", hint=hint)
     place = dataclasses.replace(record.place, version=version or record.place.version)
-    outcome, proposal = configure(engine, place, record.wish, books=books, is_dry=True)
+    outcome, proposal = configure(engine, place, record.request, recorded=recorded, is_dry=True)
     digests = {entry.path: entry.digest for entry in record.entries}
     found = []
     for step in outcome.steps:

@@ -46,7 +46,7 @@ class Record:
 
     engine: str
     place: Location
-    wish: Request
+    request: Request
     entries: tuple[Entry, ...]
     folders: tuple[str, ...]
     """Folders we made, outermost first."""
@@ -127,7 +127,7 @@ def _encode(record: Record) -> dict[str, Any]:
         "schema": _SCHEMA,
         "engine": record.engine,
         "place": asdict(record.place),
-        "wish": asdict(record.wish),
+        "request": asdict(record.request),
         "entries": entries,
         "folders": record.folders,
     }
@@ -144,7 +144,7 @@ class _Document(msgspec.Struct, frozen=True, kw_only=True):
     schema: int
     engine: str
     place: Location
-    wish: Request
+    request: Request
     entries: tuple[_Entry, ...]
     folders: tuple[str, ...]
 
@@ -154,7 +154,7 @@ def _decode(data: bytes) -> Record:
     found = typedjson.decode(data, type=_Document)
     if found.schema != _SCHEMA:
         raise ValueError(f"schema {found.schema} is not known")
-    tree.check_asked(found.place, found.wish)
+    tree.check_asked(found.place, found.request)
     entries = []
     for entry in found.entries:
         if not entry.path.startswith("/") or not entry.path.isprintable():
@@ -162,7 +162,7 @@ def _decode(data: bytes) -> Record:
         changes = tuple(_change(change) for change in entry.changes)
         entries.append(Entry(path=entry.path, original=entry.original, digest=entry.digest, changes=changes))
     return Record(
-        engine=found.engine, place=found.place, wish=found.wish, entries=tuple(entries), folders=found.folders
+        engine=found.engine, place=found.place, request=found.request, entries=tuple(entries), folders=found.folders
     )
 
 

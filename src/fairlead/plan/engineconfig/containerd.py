@@ -92,19 +92,19 @@ class _Files:
         return [pattern for path, document in self.documents for pattern in _imports(document, path)]
 
 
-def _load(place: Location, look: HostFiles) -> _Files:
+def _load(place: Location, host: HostFiles) -> _Files:
     seen: set[str] = set()
     pending, found = [place.config], []
     while pending:
         path = pending.pop(0)
-        data = None if path in seen else look.read(path)
+        data = None if path in seen else host.read(path)
         if data is None:
             continue
         seen.add(path)
         document = toml.parse(data, path=path)
         found.append((path, document))
         for pattern in _imports(document, path):
-            pending += look.glob(pattern) if "*" in pattern else [pattern]
+            pending += host.glob(pattern) if "*" in pattern else [pattern]
     return _Files(place, tuple(found))
 
 
@@ -118,27 +118,27 @@ def _imports(document: Mapping[str, Any], path: str) -> list[str]:
     return paths
 
 
-def propose(place: Location, wish: Request, look: HostFiles) -> Proposal:
+def propose(place: Location, request: Request, host: HostFiles) -> Proposal:
     """Decide the drop-in and the import.
 
     Raises:  ProtocolError: a file cannot be read, or says what cannot be meant.   Unavailable: it would ignore CDI.
              Conflict: the handler's name is taken, or a file that is read later would undo ours.
     """
-    files = _load(place, look)
+    files = _load(place, host)
     section = files.section
     runtimes = tree.table(section, "containerd", "runtimes", where=place.config)
-    tree.refuse_taken(runtimes, wish, place.config)
-    notes = [*tree.judge_release("containerd", place, wish), *tree.taken_over(runtimes, wish)]
+    tree.refuse_taken(runtimes, request, place.config)
+    notes = [*tree.judge_release("containerd", place, request), *tree.taken_over(runtimes, request)]
     source = _source(section, runtimes)
-    program, underlying = tree.program("containerd", _binary(source, place.config), wish)
+    program, underlying = tree.program("containerd", _binary(source, place.config), request)
     ours = {} if files.is_merged else copy.deepcopy(section)
-    _fill(ours, section, wish, handler=_handler(source, program, wish))
+    _fill(ours, section, request, handler=_handler(source, program, request))
     if not files.is_merged:
         ours["containerd"]["runtimes"].setdefault("runc", {"runtime_type": _RUNC})
     drop_in = place.drop_in or _place_drop_in(files)
     is_copy = not files.is_merged and bool(section)
-    edits = (_drop_in(drop_in, files.version, ours, is_copy=is_copy), *_import(files, look, drop_in))
-    _refuse_undone(files, look, edits, ours)
+    edits = (_drop_in(drop_in, files.version, ours, is_copy=is_copy), *_import(files, host, drop_in))
+    _refuse_undone(files, host, edits, ours)
     off = {item for path, one in files.documents for item in tree.texts(one, "disabled_plugins", where=path)}
     if off & {"cri", _SECTIONS[2]}:
         notes.append(f"disabled_plugins of {place.config} has the CRI plugin: no kubelet can use this containerd")
@@ -161,7 +161,7 @@ def _binary(source: Mapping[str, Any], where: str) -> str:
     return tree.text(tree.table(source, "options", where=where), "BinaryName", where=where)
 
 
-def _handler(source: Mapping[str, Any], program: str, wish: Request) -> dict[str, Any]:
+def _handler(source: Mapping[str, Any], program: str, request: Request) -> dict[str, Any]:
     handler = copy.deepcopy(dict(source))
     kind = str(handler.setdefault("runtime_type", _RUNC))
     # The first shim of all knew its program by another name.
@@ -171,7 +171,7 @@ def _handler(source: Mapping[str, Any], program: str, wish: Request) -> dict[str
         # A pod's author writes them, and the shim takes what asks for a device for the kubelet's word.
         allowed = tree.texts(handler, "pod_annotations", where="containerd.runtimes")
         handler["pod_annotations"] = [item for item in allowed if not _asks_for_devices(item)]
-    if not wish.enables_cdi:
+    if not request.enables_cdi:
         # What the kubelet asks for reaches the shim; what a pod's author writes (`pod_annotations`) does not.
         wanted = tree.texts(handler, "container_annotations", where="containerd.runtimes")
         handler["container_annotations"] = [*wanted, *({"cdi.k8s.io/*"} - set(wanted))]
@@ -184,19 +184,19 @@ def _asks_for_devices(pattern: str) -> bool:
     return bool(slash) and fnmatch.fnmatchcase("cdi.k8s.io", domain)
 
 
-def _fill(ours: dict[str, Any], section: Mapping[str, Any], wish: Request, *, handler: dict[str, Any]) -> None:
-    if wish.enables_cdi:
+def _fill(ours: dict[str, Any], section: Mapping[str, Any], request: Request, *, handler: dict[str, Any]) -> None:
+    if request.enables_cdi:
         folders = tree.texts(section, "cdi_spec_dirs", CDI_FOLDERS, where="containerd")
         ours["enable_cdi"] = True
         ours["cdi_spec_dirs"] = [*folders, *(folder for folder in CDI_FOLDERS if folder not in folders)]
     containerd = ours.setdefault("containerd", {})
-    if wish.is_default:
-        containerd["default_runtime_name"] = wish.name
+    if request.is_default:
+        containerd["default_runtime_name"] = request.name
     runtimes = containerd.setdefault("runtimes", {})
-    for name in wish.names:
+    for name in request.names:
         runtimes[name] = copy.deepcopy(handler)
-    if wish.has_kata and _KATA not in tree.table(section, "containerd", "runtimes", where="containerd"):
-        runtimes[_KATA] = _kata(wish.kata_folder)
+    if request.has_kata and _KATA not in tree.table(section, "containerd", "runtimes", where="containerd"):
+        runtimes[_KATA] = _kata(request.kata_folder)
 
 
 def _kata(folder: str) -> dict[str, Any]:
@@ -227,13 +227,13 @@ def _drop_in(path: str, version: int, section: dict[str, Any], *, is_copy: bool)
     return Edit(path=path, before=None, after=head.encode() + body)
 
 
-def _import(files: _Files, look: HostFiles, drop_in: str) -> tuple[Edit, ...]:
+def _import(files: _Files, host: HostFiles, drop_in: str) -> tuple[Edit, ...]:
     """Return the edit of the main file, if it needs one."""
     config = files.place.config
     # A pattern, because a path without a file keeps containerd from starting.
     pattern = f"{drop_in.removesuffix('.toml')}*.toml"
     item = Item(key="imports", value=pattern)
-    before = look.read(config)
+    before = host.read(config)
     if before is None:
         body = toml.emit({"version": files.version, "imports": [pattern]})
         return (Edit(path=config, before=None, after=_MADE.encode() + body, changes=(item,)),)
@@ -247,24 +247,24 @@ def _import(files: _Files, look: HostFiles, drop_in: str) -> tuple[Edit, ...]:
 class _Edited:
     """The host with our edits made."""
 
-    look: HostFiles
+    host: HostFiles
     edits: tuple[Edit, ...]
 
     def read(self, path: str) -> bytes | None:
-        return next((edit.after for edit in self.edits if edit.path == path), None) or self.look.read(path)
+        return next((edit.after for edit in self.edits if edit.path == path), None) or self.host.read(path)
 
     def glob(self, pattern: str) -> Sequence[str]:
         ours = {edit.path for edit in self.edits if tree.matches(edit.path, pattern)}
-        return sorted({*self.look.glob(pattern), *ours})
+        return sorted({*self.host.glob(pattern), *ours})
 
 
-def _refuse_undone(files: _Files, look: HostFiles, edits: tuple[Edit, ...], ours: Mapping[str, Any]) -> None:
+def _refuse_undone(files: _Files, host: HostFiles, edits: tuple[Edit, ...], ours: Mapping[str, Any]) -> None:
     """Refuse when a file that is read after ours takes back what ours says.
 
     Raises: Conflict (`DropInUndone`).
     """
     name, drop_in = _SECTIONS[files.version], edits[0].path
-    after = _load(files.place, _Edited(look, edits)).documents
+    after = _load(files.place, _Edited(host, edits)).documents
     place = [path for path, _ in after].index(drop_in)
     for path, document in after[place + 1 :]:
         if name not in tree.table(document, "plugins", where=path):

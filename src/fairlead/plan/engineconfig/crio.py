@@ -20,7 +20,7 @@ _BYPASS: Final = "inherit_default_runtime"
 """Would start the default runtime's program instead of ours."""
 
 
-def propose(place: Location, wish: Request, look: HostFiles) -> Proposal:
+def propose(place: Location, request: Request, host: HostFiles) -> Proposal:
     """Decide the drop-in.
 
     Raises:  ProtocolError: a file cannot be read.   Unavailable: this CRI-O ignores CDI.
@@ -28,17 +28,17 @@ def propose(place: Location, wish: Request, look: HostFiles) -> Proposal:
     """
     drop_in = place.drop_in or posixpath.join(f"{place.config}.d", _DROP_IN)
     files = {}
-    for path in (place.config, *look.glob(posixpath.join(posixpath.dirname(drop_in), "*"))):
-        data = look.read(path)
+    for path in (place.config, *host.glob(posixpath.join(posixpath.dirname(drop_in), "*"))):
+        data = host.read(path)
         if data is not None:
             files[path] = tree.table(toml.parse(data, path=path), "crio", "runtime", where=path)
     section = _joined(files)
     runtimes = tree.table(section, "runtimes", where=place.config)
-    tree.refuse_taken(runtimes, wish, place.config)
-    notes = (*tree.judge_release("crio", place, wish), *tree.taken_over(runtimes, wish))
+    tree.refuse_taken(runtimes, request, place.config)
+    notes = (*tree.judge_release("crio", place, request), *tree.taken_over(runtimes, request))
     source = _source(section, runtimes)
-    program, underlying = tree.program("crio", tree.text(source, "runtime_path", where=place.config), wish)
-    ours = _section(section, wish, {**source, "runtime_path": program})
+    program, underlying = tree.program("crio", tree.text(source, "runtime_path", where=place.config), request)
+    ours = _section(section, request, {**source, "runtime_path": program})
     for path, later in files.items():
         if path != place.config and path > drop_in and (key := tree.find_overruled(ours, later)):
             tree.refuse_undone(path, drop_in, f"says otherwise about {key}")
@@ -67,13 +67,13 @@ def _source(section: dict[str, Any], runtimes: dict[str, Any]) -> dict[str, Any]
     return {"runtime_type": "oci"}
 
 
-def _section(section: dict[str, Any], wish: Request, handler: dict[str, Any]) -> dict[str, Any]:
-    runtimes = {name: dict(handler) for name in wish.names}
-    if wish.has_kata and _KATA not in section.get("runtimes", {}):
-        runtimes[_KATA] = _kata(wish.kata_folder)
-    ours: dict[str, Any] = {"default_runtime": wish.name} if wish.is_default else {}
+def _section(section: dict[str, Any], request: Request, handler: dict[str, Any]) -> dict[str, Any]:
+    runtimes = {name: dict(handler) for name in request.names}
+    if request.has_kata and _KATA not in section.get("runtimes", {}):
+        runtimes[_KATA] = _kata(request.kata_folder)
+    ours: dict[str, Any] = {"default_runtime": request.name} if request.is_default else {}
     folders = tree.texts(section, "cdi_spec_dirs", CDI_FOLDERS, where="crio.runtime")
-    if wish.enables_cdi and not set(CDI_FOLDERS) <= set(folders):
+    if request.enables_cdi and not set(CDI_FOLDERS) <= set(folders):
         ours["cdi_spec_dirs"] = [*folders, *(folder for folder in CDI_FOLDERS if folder not in folders)]
     return {**ours, "runtimes": runtimes}
 

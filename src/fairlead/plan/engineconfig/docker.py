@@ -17,24 +17,24 @@ from fairlead.wire.text import jsontext
 _RUNC_KIND: Final = "io.containerd.runc."
 
 
-def propose(place: Location, wish: Request, look: HostFiles) -> Proposal:
+def propose(place: Location, request: Request, host: HostFiles) -> Proposal:
     """Decide the members.
 
     Raises:  ProtocolError: the file cannot be read.   Conflict: the handler's name is taken.
              Unavailable: this docker does not know CDI.   Invalid: docker has no drop-ins, and no Kata handlers.
     """
-    tree.refuse_kata("docker", wish)
+    tree.refuse_kata("docker", request)
     if place.drop_in:
         raise errors.Invalid("docker reads no drop-ins", reason="DropInUnsupported", hint="leave --drop-in out")
-    before = look.read(place.config)
+    before = host.read(place.config)
     document = jsontext.parse(before or b"", path=place.config)
     runtimes = tree.table(document, "runtimes", where=place.config)
-    tree.refuse_taken(runtimes, wish, place.config)
-    notes = (*tree.judge_release("docker", place, wish), *tree.taken_over(runtimes, wish))
+    tree.refuse_taken(runtimes, request, place.config)
+    notes = (*tree.judge_release("docker", place, request), *tree.taken_over(runtimes, request))
     program, underlying, handler = _handler(
-        runtimes, tree.text(document, "default-runtime", "runc", where=place.config), wish
+        runtimes, tree.text(document, "default-runtime", "runc", where=place.config), request
     )
-    changes = _changes(document, wish, handler)
+    changes = _changes(document, request, handler)
     if before is None or not before.strip():
         made: dict[str, Any] = {}
         for one in changes:
@@ -47,7 +47,7 @@ def propose(place: Location, wish: Request, look: HostFiles) -> Proposal:
     return Proposal(program=program, runtimes=underlying, edits=edits, notes=notes)
 
 
-def _handler(runtimes: dict[str, Any], default: str, wish: Request) -> tuple[str, tuple[str, ...], dict[str, Any]]:
+def _handler(runtimes: dict[str, Any], default: str, request: Request) -> tuple[str, tuple[str, ...], dict[str, Any]]:
     """Return our program, what it becomes, and the handler, which inherits from the default runtime if that is runc's.
 
     A runtime is a `path` with arguments or, from 23.0 on, a `runtimeType` with options; docker refuses both at once.
@@ -55,17 +55,17 @@ def _handler(runtimes: dict[str, Any], default: str, wish: Request) -> tuple[str
     source = tree.table(runtimes, default, where="runtimes")
     if str(source.get("runtimeType", "")).startswith(_RUNC_KIND):
         options = tree.table(source, "options", where=f"runtimes.{default}")
-        program, underlying = tree.program("docker", tree.text(options, "BinaryName", where="runtimes"), wish)
+        program, underlying = tree.program("docker", tree.text(options, "BinaryName", where="runtimes"), request)
         return program, underlying, {**source, "options": {**options, "BinaryName": program}}
-    program, underlying = tree.program("docker", tree.text(source, "path", where="runtimes"), wish)
+    program, underlying = tree.program("docker", tree.text(source, "path", where="runtimes"), request)
     return program, underlying, {**(source if underlying else {}), "path": program}
 
 
-def _changes(document: dict[str, Any], wish: Request, handler: dict[str, Any]) -> list[Member]:
-    changes = [Member(path=("runtimes", name), value=handler) for name in wish.names]
-    if wish.is_default:
-        changes.append(Member(path=("default-runtime",), value=wish.name))
-    if wish.enables_cdi:
+def _changes(document: dict[str, Any], request: Request, handler: dict[str, Any]) -> list[Member]:
+    changes = [Member(path=("runtimes", name), value=handler) for name in request.names]
+    if request.is_default:
+        changes.append(Member(path=("default-runtime",), value=request.name))
+    if request.enables_cdi:
         changes.append(Member(path=("features", "cdi"), value=True))
         folders = tree.texts(document, "cdi-spec-dirs", CDI_FOLDERS, where="daemon.json")
         if not set(CDI_FOLDERS) <= set(folders):

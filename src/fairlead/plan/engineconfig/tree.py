@@ -52,13 +52,13 @@ def text(section: Mapping[str, Any], key: str, default: str = "", *, where: str)
     return found
 
 
-def check_asked(place: Location, wish: Request) -> None:
+def check_asked(place: Location, request: Request) -> None:
     """Refuse names that would be something else in a file, and paths that are none. Raises: Invalid."""
-    for name in wish.names:
+    for name in request.names:
         if _NAME.fullmatch(name) is None:
             message = f'"{name}" is not a name of a runtime'
             raise errors.Invalid(message, reason="RuntimeNameInvalid", hint="letters, digits, '-', '_' and '.'")
-    for path in filter(None, (place.config, place.drop_in, wish.folder, wish.kata_folder)):
+    for path in filter(None, (place.config, place.drop_in, request.folder, request.kata_folder)):
         if not path.startswith("/") or not path.isprintable():
             message = f"{path!r} is not an absolute path"
             raise errors.Invalid(message, reason="PathInvalid", hint="write it from / on, in printable characters")
@@ -100,41 +100,42 @@ def matches(path: str, pattern: str) -> bool:
     return path.count("/") == pattern.count("/") and fnmatch.fnmatchcase(path, pattern)
 
 
-def refuse_taken(runtimes: Mapping[str, Any], wish: Request, where: str) -> None:
+def refuse_taken(runtimes: Mapping[str, Any], request: Request, where: str) -> None:
     """Refuse a handler's name that means something already; the alias may: taking it over is what it is for.
 
     Raises: Conflict (`RuntimeNameTaken`).
     """
-    if wish.name in runtimes:
-        message = f'{where} defines a runtime "{wish.name}" already'
+    if request.name in runtimes:
+        message = f'{where} defines a runtime "{request.name}" already'
         raise errors.Conflict(message, reason="RuntimeNameTaken", hint="choose another with --runtime-name")
 
 
-def program(engine: str, named: str, wish: Request) -> tuple[str, tuple[str, ...]]:
+def program(engine: str, named: str, request: Request) -> tuple[str, tuple[str, ...]]:
     """Return the handler's program, and what it becomes where that is not the shim's own choice.
 
     Args: named: the program of the runtime that is inherited from, a path or a name; empty: the engine's own.
     """
     base = posixpath.basename(named)
     if (base in _USUAL and not named.startswith("/")) or base.startswith((_OTHERS, PROGRAM)):
-        return f"{wish.folder}/{PROGRAM}", ()
+        return f"{request.folder}/{PROGRAM}", ()
     # A launcher of its own: another engine of this host may stand on another runtime.
-    return f"{wish.folder}/{engine}/{PROGRAM}", (named,)
+    return f"{request.folder}/{engine}/{PROGRAM}", (named,)
 
 
-def taken_over(runtimes: Mapping[str, Any], wish: Request) -> tuple[str, ...]:
+def taken_over(runtimes: Mapping[str, Any], request: Request) -> tuple[str, ...]:
     """Return the note that an alias of somebody else's now leads to us."""
-    if wish.alias and wish.alias in runtimes:
-        return (f'the handler "{wish.alias}" was there already: it starts fairlead now; `unconfigure` gives it back',)
+    if request.alias and request.alias in runtimes:
+        taken = f'the handler "{request.alias}" was there already: it starts fairlead now; `unconfigure` gives it back'
+        return (taken,)
     return ()
 
 
-def judge_release(engine: str, place: Location, wish: Request) -> tuple[str, ...]:
+def judge_release(engine: str, place: Location, request: Request) -> tuple[str, ...]:
     """Refuse an engine that ignores CDI, if it is to inject; return the note of one whose release nobody knows.
 
     Raises: Unavailable (`CDIUnsupported`).
     """
-    if not wish.enables_cdi:
+    if not request.enables_cdi:
         return ()
     enginesupport.check_cdi(engine, place.version)
     if place.version is not None:
@@ -143,9 +144,9 @@ def judge_release(engine: str, place: Location, wish: Request) -> tuple[str, ...
     return (f"the release of {engine} is not known: before {first} it ignores CDI devices (--engine-version)",)
 
 
-def refuse_kata(engine: str, wish: Request) -> None:
+def refuse_kata(engine: str, request: Request) -> None:
     """Refuse Kata where the engine has no such handlers. Raises: Invalid (`KataUnsupported`)."""
-    if wish.has_kata:
+    if request.has_kata:
         message = f"{engine} has no handlers for virtual machines"
         raise errors.Invalid(message, reason="KataUnsupported", hint="--kata is for containerd and crio")
 

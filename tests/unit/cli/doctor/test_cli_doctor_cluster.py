@@ -208,7 +208,7 @@ async def test_everything_is_read_through_the_store() -> None:
         made = await store.create(item)
         if hasattr(item, "status"):
             await store.update_status(msgspec.structs.replace(item, metadata=made.metadata))
-    seen = await cluster_facts.collect(store, Server(denied="nodes"), settings.Settings())
+    seen = await cluster_facts.read_facts(store, Server(denied="nodes"), settings.Settings())
     assert abs(seen.now - time.time()) < 60
     assert seen.has_definition is True
     assert [need.text for need in seen.lacking] == ["list nodes"]
@@ -217,5 +217,5 @@ async def test_everything_is_read_through_the_store() -> None:
 
 
 async def test_a_silent_server_is_all_that_is_said() -> None:
-    seen = await cluster_facts.collect(memory.MemoryStore(), Server(silent=True), settings.Settings())
+    seen = await cluster_facts.read_facts(memory.MemoryStore(), Server(silent=True), settings.Settings())
     assert seen.problem == "no answer (start it)"

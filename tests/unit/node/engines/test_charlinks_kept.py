@@ -39,7 +39,7 @@ def links(root: Path) -> dict[str, str]:
 
 
 def mend(root: Path, *, ahead: bool = False) -> None:
-    charlinks.apply(root, charlinks.look(root, ahead=ahead))
+    charlinks.apply(root, charlinks.inspect(root, ahead=ahead))
 
 
 EXPECTED = {"195:0": "../nvidia0", "195:255": "../nvidiactl", "236:2": "../nvidia-caps/nvidia-cap2"}
@@ -51,7 +51,7 @@ def test_each_node_has_its_link_and_the_link_leads_to_it(root: Path) -> None:
     for name in EXPECTED:
         status = (root / "dev" / "char" / name).stat()
         assert f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}" == name
-    assert charlinks.look(root) == charlinks.look(root).__class__()
+    assert charlinks.inspect(root) == charlinks.inspect(root).__class__()
 
 
 def test_a_driver_that_came_back_under_other_numbers_is_followed(root: Path) -> None:
@@ -72,7 +72,7 @@ def test_links_of_others_stay(root: Path) -> None:
     (folder / "1:3").symlink_to("../null")
     (folder / "195:0").symlink_to("/dev/nvidia0")  # absolute, as the old toolkit writes it: leads out of this root
     (folder / "195:255").write_text("no link")
-    decision = charlinks.look(root)
+    decision = charlinks.inspect(root)
     assert decision.blocked == ("195:255",)
     charlinks.apply(root, decision)
     assert (folder / "1:3").readlink() == Path("../null")
@@ -95,7 +95,7 @@ def test_links_ahead_of_the_nodes_need_only_the_bus(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_is_told(root: Path) -> None:
     (root / "dev" / "char").write_text("a file")
     with pytest.raises(errors.Unavailable, match="cannot write links"):
-        charlinks.apply(root, charlinks.look(root))
+        charlinks.apply(root, charlinks.inspect(root))
 
 
 async def test_watching_follows_nodes_as_they_come_and_go(root: Path) -> None:

@@ -38,24 +38,28 @@ class Host:
         self.folder, self.engine = folder, engine
         self.main = folder / ("daemon.json" if engine == "docker" else "config.toml")
         self.drop_in = folder / "conf.d" / "zz-fairlead.toml"
-        self.books = records.ChangeRecords(folder / "state" / "engines")
+        self.recorded = records.ChangeRecords(folder / "state" / "engines")
 
     def place(self, **more: Any) -> Location:
         version = {"containerd": (1, 7), "docker": (26, 0), "crio": (1, 30), "podman": (5, 4)}[self.engine]
         return Location(**{"config": str(self.main), "version": version, **more})
 
-    def configure(self, *, is_dry: bool = False, version: tuple[int, ...] = (), **wish: Any) -> enginefiles.Outcome:
+    def configure(self, *, is_dry: bool = False, version: tuple[int, ...] = (), **request: Any) -> enginefiles.Outcome:
         place = self.place(**({"version": version} if version else {}))
         outcome, _ = enginefiles.configure(
-            self.engine, place, Request(folder=str(self.folder / "lib"), **wish), books=self.books, is_dry=is_dry
+            self.engine,
+            place,
+            Request(folder=str(self.folder / "lib"), **request),
+            recorded=self.recorded,
+            is_dry=is_dry,
         )
         return outcome
 
     def unconfigure(self, *, is_dry: bool = False) -> enginefiles.Outcome:
-        return enginefiles.unconfigure(self.engine, str(self.main), books=self.books, is_dry=is_dry)
+        return enginefiles.unconfigure(self.engine, str(self.main), recorded=self.recorded, is_dry=is_dry)
 
     def check(self, **more: Any) -> tuple[str, ...]:
-        return enginefiles.check(self.engine, str(self.main), books=self.books, **more)
+        return enginefiles.check(self.engine, str(self.main), recorded=self.recorded, **more)
 
     def tree(self) -> dict[str, bytes]:
         state = self.folder / "state"
@@ -101,7 +105,7 @@ def test_a_second_time_changes_nothing(tmp_path: Path, engine: str) -> None:
     assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.*")} == times
 
 
-def test_other_wishes_replace_earlier_ones(host: Host) -> None:
+def test_other_requests_replace_earlier_ones(host: Host) -> None:
     host.configure(is_default=True, name="gpu", has_kata=True)
     host.configure()
     other = Host(host.folder)
@@ -111,10 +115,10 @@ def test_other_wishes_replace_earlier_ones(host: Host) -> None:
     assert "default_runtime_name" not in text
 
 
-def test_a_wish_for_another_drop_in_moves_it(host: Host, tmp_path: Path) -> None:
+def test_a_request_for_another_drop_in_moves_it(host: Host, tmp_path: Path) -> None:
     host.configure()
-    wish = Request(folder="/lib")
-    enginefiles.configure("containerd", host.place(drop_in=str(tmp_path / "own.toml")), wish, books=host.books)
+    request = Request(folder="/lib")
+    enginefiles.configure("containerd", host.place(drop_in=str(tmp_path / "own.toml")), request, recorded=host.recorded)
     assert not host.drop_in.exists()
     assert "zz-fairlead" not in host.main.read_text()
     assert f'imports = ["{tmp_path}/own*.toml"]' in host.main.read_text()

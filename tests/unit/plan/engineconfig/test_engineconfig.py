@@ -1,7 +1,7 @@
 """What each engine is told: whole host trees before and after, and what is refused.
 
-A case is a folder of `enginegolden`: `case.json` is the wish, `before` and `after` are trees of files as they stand on
-a host, `outcome.json` is what the operator is told.
+A case is a folder of `enginegolden`: `case.json` is the request, `before` and `after` are trees of files as they stand
+on a host, `outcome.json` is what the operator is told.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def propose(case: Mapping[str, Any], host: Host) -> Proposal:
     engine = table.ENGINES[case["engine"]]
     version = tuple(case["version"]) if case.get("version") else None
     place = Location(config=engine.config, drop_in=case.get("drop_in", ""), version=version)
-    return engine.propose(place, Request(folder="/usr/libexec/fairlead", **case.get("wish", {})), host)
+    return engine.propose(place, Request(folder="/usr/libexec/fairlead", **case.get("request", {})), host)
 
 
 def after(host: Host, proposal: Proposal) -> dict[str, bytes]:
@@ -76,8 +76,8 @@ def test_nobody_s_file_loses_a_line(name: str) -> None:
         assert [line for line in data.decode().splitlines() if line not in mine] == []
 
 
-def containerd(files: Mapping[str, str], *, version: tuple[int, ...] | None = (1, 7), **wish: Any) -> Proposal:
-    case = {"engine": "containerd", "version": version, "wish": wish}
+def containerd(files: Mapping[str, str], *, version: tuple[int, ...] | None = (1, 7), **request: Any) -> Proposal:
+    case = {"engine": "containerd", "version": version, "request": request}
     return propose(case, Host({path: text.encode() for path, text in files.items()}))
 
 
@@ -176,7 +176,7 @@ def test_a_release_that_ignores_cdi_is_refused_unless_the_shim_injects(engine: s
     with pytest.raises(errors.Unavailable) as caught:
         propose({"engine": engine, "version": version}, Host({}))
     assert caught.value.reason == "CDIUnsupported"
-    assert propose({"engine": engine, "version": version, "wish": {"enables_cdi": False}}, Host({})).edits
+    assert propose({"engine": engine, "version": version, "request": {"enables_cdi": False}}, Host({})).edits
 
 
 def test_an_unknown_release_is_told() -> None:
@@ -195,15 +195,15 @@ def test_an_unknown_release_is_told() -> None:
 def test_a_name_that_means_something_already_is_refused_but_the_alias_taken_over(engine: str, text: str) -> None:
     host = Host({table.ENGINES[engine].config: text.encode()})
     with pytest.raises(errors.Conflict, match='defines a runtime "mine" already'):
-        propose({"engine": engine, "wish": {"name": "mine"}}, host)
-    notes = propose({"engine": engine, "wish": {"alias": "mine"}}, host).notes
+        propose({"engine": engine, "request": {"name": "mine"}}, host)
+    notes = propose({"engine": engine, "request": {"alias": "mine"}}, host).notes
     assert any('"mine"' in note for note in notes)
 
 
 @pytest.mark.parametrize("engine", ["docker", "podman"])
 def test_kata_is_for_engines_of_kubernetes(engine: str) -> None:
     with pytest.raises(errors.Invalid, match="no handlers for virtual machines"):
-        propose({"engine": engine, "wish": {"has_kata": True}}, Host({}))
+        propose({"engine": engine, "request": {"has_kata": True}}, Host({}))
 
 
 def test_a_kata_handler_that_is_there_stays_as_it_is() -> None:
@@ -253,9 +253,11 @@ def test_a_docker_without_folders_for_cdi_gets_them_and_no_empty_one() -> None:
     assert docker_members({"cdi-spec-dirs": [""]})["cdi-spec-dirs"] == ["/etc/cdi", "/var/run/cdi"]
 
 
-def crio(files: Mapping[str, str], **wish: Any) -> dict[str, Any]:
+def crio(files: Mapping[str, str], **request: Any) -> dict[str, Any]:
     """Return our drop-in's section."""
-    proposal = propose({"engine": "crio", "wish": wish}, Host({name: text.encode() for name, text in files.items()}))
+    proposal = propose(
+        {"engine": "crio", "request": request}, Host({name: text.encode() for name, text in files.items()})
+    )
     found: dict[str, Any] = tomllib.loads(proposal.edits[0].after.decode())["crio"]["runtime"]
     return found
 
@@ -282,7 +284,7 @@ def test_a_file_that_crio_reads_later_may_add_but_not_take_back() -> None:
     with pytest.raises(errors.Conflict, match=r"zzz\.conf is read after .*, and says otherwise about default_runtime"):
         crio({late: '[crio.runtime]\ndefault_runtime = "runc"\n'}, is_default=True)
     # The main file is read first, wherever ours goes.
-    case = {"engine": "crio", "drop_in": "/a/b.conf", "wish": {"is_default": True}}
+    case = {"engine": "crio", "drop_in": "/a/b.conf", "request": {"is_default": True}}
     main = b'[crio.runtime]\ndefault_runtime = "runc"\n'
     assert propose(case, Host({table.ENGINES["crio"].config: main})).edits
 
