@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The journey in one command: Fairlead starts on this machine, the articles' pod asks for two GPUs, its output and its
+# The whole path in one command: Fairlead starts on this machine, the articles' pod asks for two GPUs, its output and its
 # trace are shown, everything is stopped. Real GPUs are used where there are any; simulated ones otherwise, said plainly.
 # Where another Fairlead has this machine's real GPUs, the demo is shown on that one; beside one that simulates, the demo
 # keeps its own simulated GPUs to itself. Settings of the caller's environment are not the demo's.

@@ -1,7 +1,7 @@
 """Every device-list strategy on a real kubelet and containerd: the pod sees its devices, opens them, and no other.
 
 `envvar` and `volume-mounts` say nothing to containerd itself: they are read by the runtime that a RuntimeClass names,
-here ours, under the default policy: what the kubelet's books say was given counts, and nothing else does.
+here ours, under the default policy: what the kubelet's checkpoint says was given counts, and nothing else does.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class BenchSilicon:
 
 
 class Home:
-    """One machine: folders, store, silicon and the kubelet's books."""
+    """One machine: folders, store, silicon and the kubelet's checkpoint."""
 
     def __init__(self, root: Path, count: int) -> None:
         self.settings = settings.Settings(

@@ -31,7 +31,7 @@ def pod(name: str, resource: str) -> core.Pod:
 
 
 class Kubelet:
-    """The embedded kubelet's books over this node's pods, and what it says of them."""
+    """The embedded kubelet's checkpoint over this node's pods, and what it says of them."""
 
     def __init__(self, home: Home) -> None:
         self.home = home

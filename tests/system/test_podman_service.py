@@ -129,7 +129,7 @@ class CutShort:
 
 
 def create(wanted: port.ContainerSpec, runtime: Path) -> None:
-    """Do the first of the engine's two steps: podman's books."""
+    """Do the first of the engine's two steps: podman's database."""
     options = ["--name", wanted.name, *(f"--label={key}={value}" for key, value in wanted.labels.items())]
     options += ["--network=none", "--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024"]
     line = ["podman", f"--runtime={runtime}", "create", *options, wanted.image, *wanted.command, *wanted.args]

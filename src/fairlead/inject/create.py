@@ -36,8 +36,8 @@ def edit(argv: list[str], folder: str, name: str, settings: policy.Settings) -> 
 @translate.cdi_errors
 def _edit(folder: str, name: str, settings: policy.Settings) -> None:
     made = _read(folder)
-    books = allocations.KubeletCheckpoint(settings.allocations)
-    asked = request.decide(request.read(made.config, name), settings.request, books)
+    kept = allocations.KubeletCheckpoint(settings.allocations)
+    asked = request.decide(request.read(made.config, name), settings.request, kept)
     _raise(asked.refusal)
     if asked.is_empty:
         return

@@ -59,8 +59,8 @@ def _make(argv: list[str], folder: str, name: str, settings: policy.Settings) ->
         made = bundle.read(folder, marks)
         if made is None:
             return 0
-        books = allocations.KubeletCheckpoint(settings.allocations)
-        asked = request.decide(request.read(made.config, name), rules, books)
+        kept = allocations.KubeletCheckpoint(settings.allocations)
+        asked = request.decide(request.read(made.config, name), rules, kept)
         if asked.note:
             commandline.tell(argv, "warning", asked.note)
         if asked.is_empty:

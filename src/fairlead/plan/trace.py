@@ -1,6 +1,6 @@
 """Orders the steps that a container's layers recorded, and names what is missing as missing.
 
-Pure. The stages of a journey are a table; a recorded step is matched to its stage by layer and reason, a step of no
+Pure. The stages of a trace are a table; a recorded step is matched to its stage by layer and reason, a step of no
 known stage is kept where its time puts it, and a stage without a step becomes an entry that says so. Nothing is ever
 inferred: an entry either carries the step that a layer recorded, or is empty. Reading the steps is left to the caller,
 drawing them to `cli.trace`.
@@ -21,7 +21,7 @@ from fairlead.wire.kubernetes import core, meta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """One place every journey should pass."""
+    """One place every trace should pass."""
 
     key: str
     layer: str
@@ -76,14 +76,14 @@ class Record(enum.Enum):
 
     RECORDED = "recorded"
     MISSING = "not recorded"
-    """The journey went past this stage, or ended, and no layer recorded it."""
+    """The container went past this stage, or ended, and no layer recorded it."""
     AHEAD = "not yet"
-    """The journey has not come this far."""
+    """The container has not come this far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One line of a journey."""
+    """One line of a trace."""
 
     stage: str
     """Key of the stage; empty for a step of no known stage."""

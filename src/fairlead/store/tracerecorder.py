@@ -2,7 +2,7 @@
 
 One step is one Event of its object, its facts as JSON in the annotation `fairlead.dev/step`. Recording never fails the
 act that it describes: a step that cannot be stored is logged and lost. What others say in events of their own counts
-as theirs (`TraceStep.teller`); docs/design/journey.md says who can write which.
+as theirs (`TraceStep.teller`); docs/design/trace.md says who can write which.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Doors of the runtime shim and the hook: config.json, the operator's file, the kubelet's books, caches, the state."""
+"""Doors of the runtime shim and the hook: config.json, policy, the kubelet's checkpoint, caches, the state."""
 
 from __future__ import annotations
 

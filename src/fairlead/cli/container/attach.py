@@ -1,6 +1,6 @@
 """`fairlead attach` and `detach`: give a running container a GPU, or take one from it.
 
-By name the service is asked, whose kubelet keeps the books. With `--pid` one layer works by itself, on any OCI
+By name the service is asked, whose kubelet keeps the checkpoint. With `--pid` one layer works by itself, on any OCI
 container of this machine: rules and nodes are changed here, from CDI specs, as root; what the kubelet of the node
 and the other containers say is asked first, but nobody writes it down.
 """

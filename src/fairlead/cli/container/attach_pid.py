@@ -74,7 +74,7 @@ async def _assert_free(config: Settings, registry: directory.Registry, name: str
         with contextlib.suppress(errors.NotFound):  # a device of another kind, without a CDI spec
             for held in entitlement.cdi_names({one.resource: one.ids}, registry):
                 if numbers & {node.number for node in _own_nodes(registry, held)}:
-                    raise _held(name, f"pod {one.namespace}/{one.pod} by the kubelet's books")
+                    raise _held(name, f"pod {one.namespace}/{one.pod} by the kubelet's checkpoint")
     for item in await asyncio.to_thread(ocistate.list_running):
         if item.pid != pid and await asyncio.to_thread(_may_open, item, own):
             raise _held(name, f"container {item.id[:12]} (pid {item.pid}) by the rules in force")

@@ -36,16 +36,16 @@ _INDENT: Final = 35
 @options.pass_client
 def trace(client: Client, *, name: str, namespace: str, container: str, form: str, no_output: bool) -> None:
     """Show every step from the silicon to the process."""
-    journey = client.trace(name, namespace, container=container)
+    found = client.trace(name, namespace, container=container)
     if form != "text":
-        output.show_value(journey, form=form)
+        output.show_value(found, form=form)
         return
     shown = client.container(name, namespace)
     plaintext.echo(_headline(shown), bold=True)
     wrote = [] if no_output else first_lines(client, name, namespace, container)
-    for line in tree_lines(journey, wrote):
+    for line in tree_lines(found, wrote):
         plaintext.echo(line)
-    if client.cluster and any(entry.record is Record.MISSING for entry in journey.entries):
+    if client.cluster and any(entry.record is Record.MISSING for entry in found.entries):
         click.echo(_FORGOTTEN, err=True)
 
 
@@ -77,15 +77,15 @@ def first_lines(client: Client, name: str, namespace: str, container: str = "") 
     return [*lines[:_LINES], "…"] if len(lines) > _LINES else lines
 
 
-def tree_lines(journey: Trace, wrote: Sequence[str] = ()) -> Iterator[str]:
-    """Yield the journey as lines.
+def tree_lines(found: Trace, wrote: Sequence[str] = ()) -> Iterator[str]:
+    """Yield the trace as lines.
 
     Args:    wrote: first lines of the process's output, shown below the last entry.
     """
-    groups = _names(journey)
-    short = _short_names(journey)
-    last = len(journey.entries) - 1
-    for index, entry in enumerate(journey.entries):
+    groups = _names(found)
+    short = _short_names(found)
+    last = len(found.entries) - 1
+    for index, entry in enumerate(found.entries):
         is_last = index == last and not wrote
         yield f"{'└─' if is_last else '├─'} {_line(entry, groups)}"
         stem = "   " if is_last else "│  "
@@ -97,15 +97,15 @@ def tree_lines(journey: Trace, wrote: Sequence[str] = ()) -> Iterator[str]:
             yield f"   {' ' * _INDENT}{line}".rstrip()
 
 
-def _names(journey: Trace) -> bool:
+def _names(found: Trace) -> bool:
     """Tell whether steps of more than one container are in it, so that each line must name its own."""
-    names = {entry.step.facts.get("container") for entry in journey.entries if entry.step is not None}
+    names = {entry.step.facts.get("container") for entry in found.entries if entry.step is not None}
     return len(names - {None}) > 1
 
 
-def _short_names(journey: Trace) -> dict[str, str]:
+def _short_names(found: Trace) -> dict[str, str]:
     """Return short names of the GPUs that the silicon's step lists, by uuid: `GPU 3 (GPU-0f04cc99)`."""
-    lists = [entry.step.facts.get("gpus") for entry in journey.entries if entry.step is not None]
+    lists = [entry.step.facts.get("gpus") for entry in found.entries if entry.step is not None]
     rows = [gpu for found in lists if isinstance(found, list | tuple) for gpu in found]
     known = [gpu for gpu in rows if isinstance(gpu, Mapping) and {"uuid", "index"} <= set(gpu)]
     return {str(gpu["uuid"]): f"GPU {gpu['index']} ({str(gpu['uuid'])[:12]})" for gpu in known}

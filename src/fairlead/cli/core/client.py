@@ -198,7 +198,7 @@ class Client:
         return self.call("GET", f"{container_path(name)}/explain", view.Explanation, params={"namespace": namespace})
 
     def trace(self, name: str, namespace: str, *, container: str = "") -> Trace:
-        """Return its journey, or (by name) that of one container of a group."""
+        """Return its trace, or (by name) that of one container of a group."""
         params = {"namespace": namespace, "container": container or None}
         return self.call("GET", f"{container_path(name)}/trace", Trace, params=params)
 

@@ -38,7 +38,11 @@ def group() -> None:
     help="cgroup folder of any container, repeatable",
 )
 @click.option(
-    "--device", "devices", multiple=True, metavar="CDI_NAME", help="what it should have, instead of any books"
+    "--device",
+    "devices",
+    multiple=True,
+    metavar="CDI_NAME",
+    help="what it should have, instead of what kubelet and engine say",
 )
 @click.option("--spec-dir", "spec_dirs", multiple=True, metavar="DIR", help="folder of CDI specs, repeatable")
 @click.option("--repair", "repairs", is_flag=True, help="make it as it should be")
@@ -66,7 +70,7 @@ async def _audit(
     config: Settings, *, folders: Sequence[str], devices: Sequence[str], repairs: bool, asked: dict[str, Any]
 ) -> list[tuple[str, audit.Report]]:
     registry = await asyncio.to_thread(attach.scan, folders)
-    books = entitlement.AllocationSources(
+    sources = entitlement.AllocationSources(
         registry=registry,
         holdings=await localcontainer.ask_kubelet(config.pod_resources),
         written=await asyncio.to_thread(localcontainer.read_books, config.state.folder / "kubelet"),
@@ -77,8 +81,8 @@ async def _audit(
     for target in targets:
         # Of all containers, one that ends meanwhile is not an error.
         with contextlib.suppress(*(() if is_chosen else (errors.NotFound,))):
-            found = await asyncio.to_thread(entitlement.find, target.subject, books, asked=devices)
-            reports.append((target.name, await audit.audit(target.pid, found, books, repairs=repairs)))
+            found = await asyncio.to_thread(entitlement.find, target.subject, sources, asked=devices)
+            reports.append((target.name, await audit.audit(target.pid, found, sources, repairs=repairs)))
     return reports
 
 

@@ -43,7 +43,7 @@ def _unquoted(text: str) -> str:
 
 
 def create(spec: port.ContainerSpec, host: podman_host.Host, *, network: str, log_max_mib: int) -> list[str]:
-    """Return the arguments of `podman` that create the container, held in podman's books only.
+    """Return the arguments of `podman` that create the container, held in podman's database only.
 
     Args:    host: this machine's oddities.   network: podman network mode where `spec.network_of` is None.
              log_max_mib: where a log begins anew, so that one container cannot fill the disk; 0: nowhere.

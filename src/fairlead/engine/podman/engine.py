@@ -1,6 +1,6 @@
 """Implements `engine.port` with podman.
 
-`create` is `podman create` and `podman init`: podman's books first, then the OCI runtime's create, which leaves the
+`create` is `podman create` and `podman init`: podman's database first, then the OCI runtime's create, which leaves the
 process held before its first instruction with namespaces, mounts and device rules in force. `start` lets it go. A death
 of ours in between leaves a container that `list_containers` shows as created without a pid; `start` finishes it.
 
@@ -30,7 +30,7 @@ from fairlead.engine.podman import json as podman_json
 
 _RETRIES: Final = 3
 _UNKNOWN: Final = frozenset({"created", "configured"})
-"""Podman's words for containers that its books do not have initialised, whatever the OCI runtime has."""
+"""Podman's words for containers that its database does not have initialised, whatever the OCI runtime has."""
 _UNSTARTED: Final = _UNKNOWN | {"initialized"}
 """Podman's words for containers that never ran."""
 _MARGIN_S: Final = 60.0
@@ -126,7 +126,7 @@ class PodmanEngine(images.PodmanImages):
         if brief.status not in _UNSTARTED:
             return True
         if brief.status in _UNKNOWN:
-            # It may have died between the runtime's create and its own books: the runtime would refuse the id.
+            # It may have died between the runtime's create and its own database: the runtime would refuse the id.
             await leftover.discard(self._podman, name)
             return False
         return act == "init"

@@ -2,7 +2,7 @@
 
 One child process streams events of containers. It is asked for everything since the moment the watch began, so nothing
 falls between our start and its own; when it ends (a log rotated away, podman upgraded) another is started from the
-moment of the last event, after a wait that doubles to 5 s. Podman's books may still lose an event (its log is a file
+moment of the last event, after a wait that doubles to 5 s. Podman's database may still lose an event (its log is a file
 with a size limit), and a clock set back hides some: callers list again from time to time.
 """
 

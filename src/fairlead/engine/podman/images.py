@@ -63,7 +63,7 @@ class PodmanImages:
 
     async def import_root(self, source: Path, name: str, *, command: tuple[str, ...] = ()) -> port.Image:
         """See `port.Images.import_root`."""
-        folder, source = await asyncio.to_thread(_look, source)
+        folder, source = await asyncio.to_thread(_source_kind, source)
         arguments = ["import", "--quiet", *([f"--change=CMD {json.dumps(list(command))}"] if command else []), "--"]
         if folder:
             result = await self._import_folder(source, [*arguments, "-", name])
@@ -133,7 +133,7 @@ class PodmanImages:
             raise error
 
 
-def _look(source: Path) -> tuple[bool, Path]:
+def _source_kind(source: Path) -> tuple[bool, Path]:
     """Return whether it is a folder (else a tar), and its absolute path; or raise Invalid (`ImageSourceInvalid`)."""
     if source.is_dir():
         return True, source.absolute()

@@ -1,6 +1,6 @@
-"""Takes from the OCI runtime what podman's books do not know of: containers whose init was cut short.
+"""Takes from the OCI runtime what podman's database does not know of: containers whose init was cut short.
 
-`podman init` writes its books after the runtime's create. A podman that is killed in between leaves a process held
+`podman init` writes its database after the runtime's create. A podman that is killed in between leaves a process held
 before its first instruction, with its devices, and the conmon that watches it; podman calls the container created, and
 `podman rm --force` removes nothing but its own entry. conmon is started before the runtime and ends after it, so that a
 conmon with this container's bundle says that there is something to take, or will be in a moment.

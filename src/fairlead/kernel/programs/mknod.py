@@ -75,7 +75,7 @@ def make(root: int, node: dict[str, Any]) -> str:
         if os.fstatvfs(folder).f_flag & os.ST_NODEV:
             raise Refused("its file system is mounted nodev: no node there can be opened")
         wanted = (FORMATS[node["kind"]], os.makedev(node["major"], node["minor"]))
-        found = _look(folder, name)
+        found = _existing(folder, name)
         if found == wanted:
             return "kept"
         if found is not None and found[0] not in FORMATS.values():
@@ -94,7 +94,7 @@ def make(root: int, node: dict[str, Any]) -> str:
         os.close(folder)
 
 
-def _look(folder: int, name: str) -> tuple[int, int] | None:
+def _existing(folder: int, name: str) -> tuple[int, int] | None:
     try:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -109,7 +109,7 @@ def remove(root: int, node: dict[str, Any]) -> str:
     except FileNotFoundError:
         return "absent"
     try:
-        found = _look(folder, name)
+        found = _existing(folder, name)
         if found is None:
             return "absent"
         if found != (FORMATS[node["kind"]], os.makedev(node["major"], node["minor"])):

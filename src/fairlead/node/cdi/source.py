@@ -28,7 +28,7 @@ class Source:
     """Keys of `mode.MODES`, as `mode.chosen` gives them."""
     recipe: generate.Recipe
 
-    async def look(self) -> specfile.Look:
+    async def collect(self) -> specfile.Findings:
         """Read everything now.
 
         Raises: Unavailable: a driver is loaded but does not answer.   NotFound: the recipe names an unknown device.
@@ -39,7 +39,7 @@ class Source:
         found = {name: await asyncio.to_thread(modefiles.scan, name, self.place) for name in files}
         made = source.describe(inventory, drivers, found, modes=self.modes, recipe=self.recipe)
         versions = await asyncio.to_thread(specfile.all_versions, self.place.root, drivers)
-        return specfile.Look(made=made, stamps=specfile.stamps_of(inventory, versions))
+        return specfile.Findings(made=made, stamps=specfile.stamps_of(inventory, versions))
 
     async def _gpus(self) -> tuple[Inventory, tuple[DriverFiles, ...]]:
         try:

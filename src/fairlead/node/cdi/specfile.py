@@ -26,8 +26,8 @@ from fairlead_cdi import spec as cdi
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """What one look at the machine found."""
+class Findings:
+    """What one reading of the machine found."""
 
     made: generate.Generation
     stamps: dict[Vendor, stamp.Stamp]

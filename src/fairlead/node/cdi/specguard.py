@@ -44,14 +44,14 @@ class SpecGuard:
         while True:
             seen = await self._watch.ticks.wait(seen)
             try:
-                await self._look()
+                await self._check()
             except errors.FairleadError as error:
                 telemetry.log.warning("cdi spec not written again", reason=error.reason, error=errors.sentence(error))
                 await asyncio.sleep(RETRY_S)
                 self._watch.tick()
             await asyncio.sleep(SETTLE_S)
 
-    async def _look(self) -> None:
+    async def _check(self) -> None:
         if self._is_serving():
             for path in await self._specs.restore():
                 telemetry.log.warning("cdi spec was removed or changed by somebody, written again", path=path)

@@ -52,7 +52,7 @@ class Watcher:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._listen())
             group.create_task(self._compare())
-            group.create_task(self._look())
+            group.create_task(self._follow())
 
     def _tell_stale(self) -> None:
         now = running.read_running(self._source.place.root)
@@ -74,13 +74,13 @@ class Watcher:
         place = self._source.place
         return await asyncio.to_thread(running.fingerprint, place.root, place.driver_root, place.search)
 
-    async def _look(self) -> None:
+    async def _follow(self) -> None:
         while True:
             await self._asked.wait()
             self._asked.clear()
             try:
                 before, first = self._specs.written, await self._fingerprint()
-                found = await self._source.look()
+                found = await self._source.collect()
                 self._seen = await self._fingerprint()
                 if self._seen != first:  # it may have seen either, and what it saw may be gone before the next
                     self._asked.set()

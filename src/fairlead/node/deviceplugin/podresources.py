@@ -1,7 +1,7 @@
 """Follows the kubelet's PodResources: which container holds which device.
 
 A kubelet tells nobody when it hands a device out or takes one back, so it is asked: when something happened that may
-have changed its books (`ask`), again soon where the caller expects a change that is not there yet, and at a slow
+have changed its list (`ask`), again soon where the caller expects a change that is not there yet, and at a slow
 interval. Requests that come together are one call. A kubelet that does not answer leaves the last list as it was.
 """
 
@@ -100,7 +100,7 @@ class Holdings:
         self._problem = ""
 
     def ask(self, *, after_s: float = 0.0) -> None:
-        """Have the list read at the latest after a time; an earlier wish stands."""
+        """Have the list read at the latest after a time; an earlier request stands."""
         at = asyncio.get_running_loop().time() + after_s
         if self._due is None or at < self._due:
             self._due = at
@@ -124,13 +124,13 @@ class Holdings:
         try:
             while True:
                 meter.heartbeat("pod resources", SLOW_S + _HANGING_S)
-                wait_s = await self._look(client)
+                wait_s = await self._read(client)
                 await asyncio.sleep(GAP_S)
                 await self._wait(wait_s)
         finally:
             await client.close()
 
-    async def _look(self, client: Client) -> float:
+    async def _read(self, client: Client) -> float:
         """Ask once; returns the longest time until the next look."""
         self._due = None
         try:
@@ -155,7 +155,7 @@ class Holdings:
         return SLOW_S
 
     async def _wait(self, longest_s: float) -> None:
-        """Wait until asked, a wish is due, or the time is over."""
+        """Wait until asked, a request is due, or the time is over."""
         loop = asyncio.get_running_loop()
         end = loop.time() + longest_s
         while (until := end if self._due is None else min(end, self._due)) > loop.time():

@@ -47,13 +47,13 @@ class Report:
         return not self.doubt and all(finding.is_told_only for finding in self.findings)
 
 
-async def audit(pid: int, found: entitlement.Found, books: entitlement.AllocationSources, *, repairs: bool) -> Report:
+async def audit(pid: int, found: entitlement.Found, sources: entitlement.AllocationSources, *, repairs: bool) -> Report:
     """Audit one container.
 
     Args:    pid: host pid of its first process.
     Raises:  NotFound (`ProcessGone`); with `repairs` Unavailable, Conflict: what was to be changed is refused.
     """
-    known = await asyncio.to_thread(attach.known_nodes, books.registry)
+    known = await asyncio.to_thread(attach.known_nodes, sources.registry)
     done: list[str] = []
     for _ in range(_ROUNDS):
         seen = await readback.read_back(pid, paths=tuple(node.path for node in found.entitlement.granted), numbers=())

@@ -3,8 +3,9 @@
 Devices come from, in this order: CDI names the asker gave; the kubelet of this node, asked over PodResources (the
 embedded one and a real one alike); the embedded kubelet's checkpoint on disk, for its own containers; the runtime spec,
 for everybody else's, which says what the runtime was told and not who allowed it. The source is named in every report.
-A device of the node that the runtime spec allows and the books do not is not an entitlement. A container that the
-embedded kubelet made is judged by its allocation alone: its runtime spec grants nothing. What no books say is a doubt.
+A device of the node that the runtime spec allows and no source names is not an entitlement. A container that the
+embedded kubelet made is judged by its allocation alone: its runtime spec grants nothing. What no source says is a
+doubt.
 
 No label and no annotation says what a container holds. Podman copies those of an image, so they do not even say who it
 is, but for those of the embedded kubelet's own containers: it writes them over the image's.
@@ -34,10 +35,10 @@ _IDENTITIES: Final = (
 )
 """Labels or annotations that name pod and container: of the embedded kubelet and cri-o, and of containerd."""
 SPEC: Final = "runtime spec"
-"""Source of an entitlement that no books know."""
+"""Source of an entitlement that no source knows."""
 CHECKPOINT: Final = "checkpoint"
 """Source of what the embedded kubelet has written down."""
-NOTHING: Final = "no books"
+NOTHING: Final = "no source"
 """Source for a container of ours of which neither kubelet nor checkpoint says anything: it cannot be judged."""
 _MANAGER: Final = "io.container.manager"
 _CRIO_ID: Final = "io.kubernetes.cri-o.ContainerID"
@@ -91,22 +92,22 @@ class Found:
 
 
 @translate.cdi_errors
-def find(subject: Subject, books: AllocationSources, *, asked: Sequence[str] = ()) -> Found:
+def find(subject: Subject, sources: AllocationSources, *, asked: Sequence[str] = ()) -> Found:
     """Return what a container is entitled to.
 
-    Args:    asked: CDI names that count instead of any books.
+    Args:    asked: CDI names that count instead of any source.
     Raises:  RequestError, Unavailable, ProtocolError: a name that no spec defines, or whose node is not on this host.
     """
     home = _mark(subject, names.HOME)
-    source, held = _held(subject, books, asked, home=home)
+    source, held = _held(subject, sources, asked, home=home)
     if held is None and home:
         return Found(source=NOTHING, doubt=source)
     if held is None:
         return Found(entitlement=by_spec(subject.config), source=SPEC)
-    granted = attach.nodes_of(held, books.registry)
+    granted = attach.nodes_of(held, sources.registry)
     if home:
         return Found(entitlement=Entitlement(granted=granted), source=source, names=tuple(held))
-    base = _rules(subject.config).changed(deny=[_whole(node) for node in attach.known_nodes(books.registry)])
+    base = _rules(subject.config).changed(deny=[_whole(node) for node in attach.known_nodes(sources.registry)])
     return Found(entitlement=Entitlement(granted=granted, base=base), source=source, names=tuple(held))
 
 
@@ -115,31 +116,31 @@ def _whole(node: GrantedNode) -> DeviceRule:
 
 
 def _held(
-    subject: Subject, books: AllocationSources, asked: Sequence[str], *, home: str | None
+    subject: Subject, sources: AllocationSources, asked: Sequence[str], *, home: str | None
 ) -> tuple[str, list[str] | None]:
     """Return who was asked, and the CDI names that they say; None: nobody knows, and the first is why."""
     if asked:
         return "--device", list(asked)
-    if home and home != books.written.home:
+    if home and home != sources.written.home:
         # No image knows the id of a home, so what names another may be anybody's word.
-        known = books.written.home or books.written.problem or "not known"
+        known = sources.written.home or sources.written.problem or "not known"
         return f"it is of home {home}, and this machine's is {known}", None
     who = identity(subject)
-    if who is not None and books.holdings is not None:
-        mine = [one for one in books.holdings if (one.namespace, one.pod, one.container) == who]
-        return "kubelet", cdi_names({one.resource: one.ids for one in mine}, books.registry)
-    return _written(subject, books) if home else ("", None)
+    if who is not None and sources.holdings is not None:
+        mine = [one for one in sources.holdings if (one.namespace, one.pod, one.container) == who]
+        return "kubelet", cdi_names({one.resource: one.ids for one in mine}, sources.registry)
+    return _written(subject, sources) if home else ("", None)
 
 
-def _written(subject: Subject, books: AllocationSources) -> tuple[str, list[str] | None]:
+def _written(subject: Subject, sources: AllocationSources) -> tuple[str, list[str] | None]:
     """Return what the checkpoint says of a container of ours; as `_held`."""
-    doubt = "no kubelet answers" if books.holdings is None else "nothing says which container of which pod it is"
-    if books.written.problem:
-        return f"{doubt}, and {books.written.problem}", None
+    doubt = "no kubelet answers" if sources.holdings is None else "nothing says which container of which pod it is"
+    if sources.written.problem:
+        return f"{doubt}, and {sources.written.problem}", None
     place = (_mark(subject, names.POD_UID) or "", _mark(subject, names.CONTAINER_NAME) or "")
     if not all(place):
         return f"{doubt}, and nothing says which entry of the checkpoint is its own", None
-    return CHECKPOINT, cdi_names(books.written.held.get(place, {}), books.registry)
+    return CHECKPOINT, cdi_names(sources.written.held.get(place, {}), sources.registry)
 
 
 def _mark(subject: Subject, key: str) -> str | None:

@@ -1,10 +1,10 @@
 """Attaches devices to running containers and detaches them as `DeviceChange` objects ask, which no real kubelet does.
 
 The device plugin API knows no such thing, so this is the embedded kubelet's alone. Only its own device manager decides
-what is free, and its books are written before the kernel is told of a device that comes, and after it has let go of one
-that goes: a kill between the two leaves the device held, never in two hands, and the request, still without an answer,
-is carried out again. A device given this way stays the container's through restarts; one that was taken does not come
-back with them.
+what is free, and its checkpoint is written before the kernel is told of a device that comes, and after it has let go of
+one that goes: a kill between the two leaves the device held, never in two hands, and the request, still without an
+answer, is carried out again. A device given this way stays the container's through restarts; one that was taken does
+not come back with them.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class Attachments:
             raise
 
     async def _detach(self, pod: core.Pod, change: DeviceChangeSpec, state: _Running) -> Outcome:
-        # Every answer is needed: what the books cannot name, the kernel would not be told to take.
+        # Every answer is needed: what the checkpoint cannot name, the kernel would not be told to take.
         held = await self._devices.answered(pod.metadata.uid, change.container)
         if not any(grant.resource == change.resource and change.device in grant.device_ids for grant in held):
             message = f'device "{change.device}" of {change.resource} is not held by {pod.metadata.name}'

@@ -1,7 +1,7 @@
 """Keeps the device manager's checkpoint: which devices each container holds and what the plugin answered.
 
 Written whole (temporary file, fsync, rename) before a container is created, so that a kill between any two steps leaves
-either no allocation or a complete one. A file that cannot be read is set aside, never overwritten; the books are then
+either no allocation or a complete one. A file that cannot be read is set aside, never overwritten; the grants are then
 rebuilt from the labels of the containers that exist. A file from a newer version is left alone and refused.
 """
 

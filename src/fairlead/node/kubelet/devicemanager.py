@@ -6,7 +6,7 @@ again when a container restarts. A plugin whose stream ends leaves its devices u
 grace time. Devices an init container held are used again by the containers after it.
 
 Allocation is one at a time for each resource, so a plugin that hangs delays no other resource's pods. Every change of
-the books is written to the checkpoint, in a thread, before anybody is told of it.
+the grants is written to the checkpoint, in a thread, before anybody is told of it.
 Source: Kubernetes pkg/kubelet/cm/devicemanager (manager.go, endpoint.go).
 """
 
@@ -32,7 +32,7 @@ from fairlead.wire.kubernetes import core, quantity
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 
 PLUGIN_TIMEOUT_S: Final = 30.0
-Books = Mapping[tuple[str, str, str], Grant]
+Grants = Mapping[tuple[str, str, str], Grant]
 """By pod uid, container and resource."""
 
 
@@ -50,7 +50,7 @@ class Choice:
 
 
 class DeviceManager:
-    """The books of one node. All methods run on the event loop; allocation is one at a time for each resource."""
+    """The grants of one node. All methods run on the event loop; allocation is one at a time for each resource."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class DeviceManager:
         changed: Callable[[], None],
         plugin_timeout_s: float = PLUGIN_TIMEOUT_S,
     ) -> None:
-        """Take the durable books.
+        """Take the durable grants.
 
         Args: grace_s: how long a vanished plugin's capacity is kept.   changed: called whenever capacity may differ.
               plugin_timeout_s: how long one call of a plugin may take.
@@ -70,14 +70,14 @@ class DeviceManager:
         self._changed = changed
         self._timeout_s = plugin_timeout_s
         self._endpoints: dict[str, plugin.Endpoint] = {}
-        self._grants: Books = {}
+        self._grants: Grants = {}
         # By name and not by endpoint: nobody asks the plugin that comes anew while a call of the old one is under way.
         self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._writing = asyncio.Lock()
         self._new: asyncio.Queue[plugin.Endpoint] = asyncio.Queue()
 
     def load(self) -> bool:
-        """Read the checkpoint; returns False where it was damaged and the books must be rebuilt by `restore`."""
+        """Read the checkpoint; returns False where it was damaged and the grants must be rebuilt by `restore`."""
         grants = self._checkpoint.load()
         self._grants = {(g.pod_uid, g.container, g.resource): g for g in grants or ()}
         return grants is not None
@@ -151,7 +151,7 @@ class DeviceManager:
             if old:
                 self._changed()
 
-    # books
+    # grants
 
     def capacity(self) -> dict[str, tuple[int, int]]:
         """Return capacity and allocatable (healthy) counts by resource."""
@@ -225,7 +225,7 @@ class DeviceManager:
         """Give a running container one more device; idempotent. Returns all it then holds of the resource.
 
         Raises: NotFound: no such device; Conflict (`DeviceHeld`): another container has it; DeviceFault: it is not
-                healthy; Unavailable: no plugin, or the books cannot be written.
+                healthy; Unavailable: no plugin, or the checkpoint cannot be written.
         """
         async with self._turn(resource):
             old = self._grant(pod_uid, container, resource)
@@ -250,7 +250,7 @@ class DeviceManager:
 
         A container that is left with none keeps an entry that says so: its restart is not given another one. Where no
         plugin is there to answer for the rest, the device is free nevertheless and the answer is fetched when needed.
-        Raises: Unavailable: the books cannot be written.
+        Raises: Unavailable: the checkpoint cannot be written.
         """
         async with self._turn(resource, is_asking=False):
             old = self._grant(pod_uid, container, resource)
@@ -268,15 +268,15 @@ class DeviceManager:
             return rest
 
     async def answered(self, pod_uid: str, container: str) -> tuple[Grant, ...]:
-        """Return what a container holds, each with its plugin's answer; one that the books have lost is fetched.
+        """Return what a container holds, each with its plugin's answer; one that the checkpoint has lost is fetched.
 
-        Raises: Unavailable: no plugin to ask, or the books cannot be written.
+        Raises: Unavailable: no plugin to ask, or the checkpoint cannot be written.
         """
         held = [grant for grant in self.held(pod_uid) if grant.container == container]
         return tuple([one if one.response or not one.device_ids else await self._fetch(one) for one in held])
 
     async def answer_without(self, pod_uid: str, container: str, resource: str, device: str) -> Grant:
-        """Return what a container would hold of a resource without one device; the books stay. Raises: Unavailable."""
+        """Return what a container would hold of a resource without one device; changes nothing. Raises: Unavailable."""
         old = self._grant(pod_uid, container, resource)
         left = tuple(name for name in old.device_ids if name != device)
         response = await self._alive(resource, device).allocate(left) if left else b""
@@ -299,7 +299,7 @@ class DeviceManager:
             return await self._ask_again(grant)
 
     async def _ask_again(self, grant: Grant) -> Grant:
-        """Fetch the plugin's answer for devices whose number has changed, or whose answer the books have lost."""
+        """Fetch the plugin's answer for devices whose number has changed, or whose answer the checkpoint has lost."""
         endpoint = self._alive(grant.resource, ", ".join(grant.device_ids))
         response = await endpoint.allocate(grant.device_ids)
         full = msgspec.structs.replace(grant, response=response, must_pre_start=endpoint.options.pre_start_required)
@@ -307,13 +307,13 @@ class DeviceManager:
         return full
 
     async def _keep(self, grant: Grant) -> None:
-        """Write the grant down before anybody is told of it; a refused write leaves the books as they were."""
+        """Write the grant down before anybody is told of it; a refused write leaves the checkpoint as it was."""
         telemetry.crash_point("devicemanager.before-checkpoint")
         await self._write(lambda grants: {**grants, (grant.pod_uid, grant.container, grant.resource): grant})
         telemetry.crash_point("devicemanager.after-checkpoint")
 
-    async def _write(self, change: Callable[[Books], Books]) -> None:
-        """Change the books as one step: on disk, in a thread because that takes an fsync, then in memory."""
+    async def _write(self, change: Callable[[Grants], Grants]) -> None:
+        """Change the grants as one step: on disk, in a thread because that takes an fsync, then in memory."""
         async with self._writing:
             grants = change(self._grants)
             await asyncio.to_thread(self._checkpoint.save, grants)

@@ -2,7 +2,7 @@
 
 It serves `Registration`, runs the device manager, follows the pods bound to its node and brings each, one
 worker a pod, to what `plan.podsync` says. What the engine has is listed once and kept up to date by the engine's
-events, with a full look at a slow interval, so that a container removed behind our back is noticed either way. It knows
+events, with a full list at a slow interval, so that a container removed behind our back is noticed either way. It knows
 nothing of GPUs and shares nothing with the rest but the store and the plugins' sockets; it may be killed at any time.
 """
 
@@ -105,11 +105,11 @@ class Kubelet:
         ):
             tasks.create_task(self._devices.run(), name="device manager")
             tasks.create_task(self._queue.run(), name="workers")
-            # Through the queue like every later look: two at once could each take the other's half for the truth.
+            # Through the queue like every later one: two publications at once could each undo half of the other.
             self._queue.add(_NODE_KEY)
             await self._published.wait()
             tasks.create_task(self._follow_engine(), name="engine events")
-            tasks.create_task(self._look(), name="engine look")
+            tasks.create_task(self._follow_lists(), name="engine lists")
             tasks.create_task(self._follow_pods(), name="pods")
             tasks.create_task(self._attachments.follow(self._change_asked), name="device changes")
             ready()
@@ -173,7 +173,7 @@ class Kubelet:
         async for _ in self._engine.watch_changes():
             self._relist.set()
 
-    async def _look(self) -> None:
+    async def _follow_lists(self) -> None:
         """List the engine after every event (those that arrive together count once) and at the slow interval."""
         while True:
             with contextlib.suppress(TimeoutError):

@@ -71,7 +71,7 @@ class Runtime:
         duration_s: float | None = None,
         is_warning: bool = False,
     ) -> None:
-        """Keep one step of the pod's journey."""
+        """Keep one step of the pod's trace."""
         step = TraceStep(
             layer=layer,
             reason=reason,
@@ -84,7 +84,7 @@ class Runtime:
         await self.keep(pod, step)
 
     async def keep(self, pod: core.Pod, step: TraceStep) -> None:
-        """Keep one step of the pod's journey as it is."""
+        """Keep one step of the pod's trace as it is."""
         await tracerecorder.record(self._store, tracerecorder.reference(pod), step, host=self._identity.node)
 
     async def record_choice(self, pod: core.Pod, container: str, choice: Choice) -> None:

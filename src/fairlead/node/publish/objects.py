@@ -98,11 +98,11 @@ class Publisher:
     async def _follow_snapshots(self) -> None:
         async for snapshot in self._snapshots.changes():
             self._snapshot = snapshot
-            self._look()
+            self._check()
 
     async def _follow_withheld(self) -> None:
         async for _ in self._withheld.changes():
-            self._look()
+            self._check()
 
     def _verdicts(self) -> Mapping[GPUUUID, rules.Verdict]:
         ill = {gpu: verdict for gpu, verdict in self._snapshot.verdicts.items() if not verdict.is_healthy}
@@ -122,7 +122,7 @@ class Publisher:
         self._node = node
         if node is not None and node.status.node_info is not None:
             self.runtime.set(node.status.node_info.container_runtime_version)
-        self._look()
+        self._check()
 
     async def _follow_devices(self) -> None:
         selector = Selector(fields={"spec.nodeName": self._name})
@@ -132,7 +132,7 @@ class Publisher:
 
     def _devices_listed(self, devices: tuple[GPUDevice, ...]) -> None:
         self._devices = {device.metadata.name: device for device in devices}
-        self._look()
+        self._check()
 
     def _device_changed(self, change: Change[GPUDevice]) -> None:
         if self._devices is None:
@@ -141,11 +141,11 @@ class Publisher:
             self._devices.pop(change.object.metadata.name, None)
         else:
             self._devices[change.object.metadata.name] = change.object
-        self._look()
+        self._check()
 
     # what should be
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         """Plan anew and queue what differs; no I/O."""
         snapshot, devices = self._snapshot, self._devices
         if not snapshot.is_scanned or self._node is None or devices is None:

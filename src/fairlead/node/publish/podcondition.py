@@ -62,11 +62,11 @@ class PodConditions:
             tasks.create_task(self._queue.run(meter), name="marking")
             tasks.create_task(self._follow_health(), name="marking: health")
             async for _ in self._holdings.latest.changes():
-                self._look()
+                self._check()
 
     async def _follow_health(self) -> None:
         async for _ in self._snapshots.changes():
-            self._look()
+            self._check()
 
     def _pod_changed(self, pod: core.Pod, is_gone: bool) -> None:
         if not attribution.asks_devices(pod):
@@ -88,7 +88,7 @@ class PodConditions:
         advertised = (device for one in self._advertised.value for device in one.devices)
         return deviceids.make_table((*snapshot.known.values(), *snapshot.inventory.gpus), advertised)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         """Queue what may differ; no I/O."""
         holdings = self._holdings.latest.value
         if holdings is None or not self._pods.is_listed or not self._snapshots.value.is_scanned:

@@ -119,7 +119,7 @@ class ContainerWatch(Generic[P]):
         if uid not in self._pods:
             self._pods[uid] = None
             self._spare.keep(True)
-            self._look(uid)
+            self._find_folders(uid)
             if self._pods[uid] is None:
                 self._lost.set()
 
@@ -152,7 +152,7 @@ class ContainerWatch(Generic[P]):
             for parent in await asyncio.to_thread(_parents, self._root):
                 self._watch(parent)
             for uid in [uid for uid, folder in self._pods.items() if folder is None]:
-                self._look(uid)
+                self._find_folders(uid)
             is_complete = self._parents and None not in self._pods.values()
             try:
                 async with asyncio.timeout(None if is_complete else waits.next()):
@@ -188,7 +188,7 @@ class ContainerWatch(Generic[P]):
                 self._enter(uid, folder)
                 return
 
-    def _look(self, uid: str) -> None:
+    def _find_folders(self, uid: str) -> None:
         for parent in self._parents:
             for folder in _folders(parent):
                 if _is_of_pod(folder.name, uid):

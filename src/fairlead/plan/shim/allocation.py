@@ -3,8 +3,8 @@
 A device plugin may answer with environment or mounts, and they reach a container mixed with what its image and its
 pod's author wrote. What tells them apart is in the kubelet's checkpoint: every answer with the pod's uid and the
 container's name, on disk before a container of that pod is made. Which pod and container it makes, the engine says in
-annotations that it sets over everybody else's. So a request is an allocation when the kubelet's books say the same of
-this very container. Nothing here is a secret: what is copied from another pod is still said of that other one.
+annotations that it sets over everybody else's. So a request is an allocation when the kubelet's checkpoint says the
+same of this very container. Nothing here is a secret: what is copied from another pod is still said of that other one.
 
 A device id means something for its own resource only: "0" of a network plugin is not a GPU. Ids count for resources of
 the GPU vendors' domains; for any other resource, what its plugin answered counts.
@@ -75,18 +75,18 @@ class Reading:
 
 
 class View:
-    """The books as they concern one container."""
+    """The allocations as they concern one container."""
 
     __slots__ = ("_reading", "_strangers", "given", "is_kept", "is_known", "problem")
 
-    def __init__(self, books: Allocations, identity: tuple[str, str], reading: Reading) -> None:
+    def __init__(self, allocations: Allocations, identity: tuple[str, str], reading: Reading) -> None:
         """Take who it is, as `identify` says."""
-        entries = books.entries()
+        entries = allocations.entries()
         own = [entry for entry in entries if identity[0] and (entry.pod_uid, entry.container) == identity]
         self.is_known = bool(identity[0])
         self.is_kept = bool(entries)
-        """Whether a kubelet keeps books here."""
-        self.problem = books.problem
+        """Whether a kubelet keeps a checkpoint here."""
+        self.problem = allocations.problem
         self._reading = reading
         try:
             self.given = frozenset(word for entry in own for word in _names(entry, reading))

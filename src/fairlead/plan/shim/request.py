@@ -2,11 +2,11 @@
 
 Three sources, the first that asks wins: CDI annotations, volume mounts, the environment. Each may come from a device
 plugin, from the image (podman copies an image's annotations) or from the pod's author, and they cannot be told apart by
-themselves. What the kubelet's books (`allocation`) say was given to this very container always counts; annotations that
-its books contradict are refused; for the rest `Policy.image_requests` decides, and even then not over another pod's
-devices. Everything ends as fully qualified CDI names, in the order asked, each once (`0,0` is one GPU). A refusal is a
-value here, with who must change what; the shim makes an error of it. Only tables of `plan` are imported: this runs on
-every container's start.
+themselves. What the kubelet's checkpoint (`allocation`) say was given to this very container always counts; annotations
+that its checkpoint contradicts are refused; for the rest `Policy.image_requests` decides, and even then not over
+another pod's devices. Everything ends as fully qualified CDI names, in the order asked, each once (`0,0` is one GPU). A
+refusal is a value here, with who must change what; the shim makes an error of it. Only tables of `plan` are imported:
+this runs on every container's start.
 Source: NVIDIA container toolkit documentation, "Environment variables"; CDI SPEC.md, "Container annotations".
 """
 
@@ -25,7 +25,7 @@ _EXTRAS = {
     "NVIDIA_NVSWITCH": cdikind.class_of(cdikind.MODES["nvswitch"]),
 }
 _IMEX = "NVIDIA_IMEX_CHANNELS"
-NO_BOOKS = allocation.Allocations()
+NO_ALLOCATIONS = allocation.Allocations()
 _ALLOCATED = cdikind.ALLOCATED["nvidia"]
 _IMEX_CLASS = cdikind.class_of(cdikind.MODES["imex"])
 _CRIO = "io.kubernetes.cri-o."
@@ -106,7 +106,7 @@ class Request:
         self.words: dict[str, str] = {}
         """Devices that were asked for without a kind, by the name that `names` has for them."""
         self.is_given = False
-        """All that is asked for is what the kubelet's books say was given to this container."""
+        """All that is asked for is what the kubelet's checkpoint says was given to this container."""
         self.is_bare = False
         """Driver files and control nodes without any GPU (`none`)."""
         self.source = ""
@@ -157,26 +157,26 @@ def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
-def decide(container: Container, policy: Policy, books: allocation.Allocations = NO_BOOKS) -> Request:
+def decide(container: Container, policy: Policy, allocations: allocation.Allocations = NO_ALLOCATIONS) -> Request:
     """Say what the container gets; every refusal and everything ignored is in the value.
 
-    Args: books: what was given to whom; they are opened only where an answer depends on them.
+    Args: allocations: what was given to whom; the checkpoint is read only where an answer depends on them.
     """
     request = Request()
     if policy.mode != "env":
-        _from_annotations(container, policy, request, books)
+        _from_annotations(container, policy, request, allocations)
     if request.is_empty:
-        _from_mounts(container, policy, request, books)
+        _from_mounts(container, policy, request, allocations)
     if request.is_empty and not request.source and policy.mode != "cdi":
-        _from_environment(container, policy, request, books)
+        _from_environment(container, policy, request, allocations)
     if not request.is_empty and request.refusal is None:
         _qualify(container, policy, request)
     return request
 
 
-def _view(container: Container, policy: Policy, books: allocation.Allocations) -> allocation.View:
+def _view(container: Container, policy: Policy, allocations: allocation.Allocations) -> allocation.View:
     reading = allocation.Reading(policy.variables, policy.annotation_prefixes, _vendor(policy))
-    return allocation.View(books, container.identity, reading)
+    return allocation.View(allocations, container.identity, reading)
 
 
 def _is_allowed(container: Container, policy: Policy) -> bool:
@@ -184,14 +184,16 @@ def _is_allowed(container: Container, policy: Policy) -> bool:
     return policy.image_requests == "honour" or (policy.image_requests == "privileged" and container.is_privileged)
 
 
-def _from_annotations(container: Container, policy: Policy, request: Request, books: allocation.Allocations) -> None:
+def _from_annotations(
+    container: Container, policy: Policy, request: Request, allocations: allocation.Allocations
+) -> None:
     if any(key.startswith(_CRIO) for key in container.annotations):
         return
     keys = sorted(key for key in container.annotations if key.startswith(policy.annotation_prefixes))
     names = [name for key in keys for name in container.annotations[key].split(",")]
     if not names:
         return
-    view = _view(container, policy, books)
+    view = _view(container, policy, allocations)
     shown = f"annotation {keys[0]} asks for {', '.join(names)}"
     counts = view.covers(names) or not (policy.checks_allocations and (view.is_kept or view.problem))
     if view.is_known and not counts:
@@ -228,12 +230,12 @@ def _pass_over(request: Request, shown: str, by: str, doubt: str, *, policy: Pol
         request.note = f"{shown}: ignored, {doubt or 'devices come from the allocation only'} (imageRequests)"
 
 
-def _from_mounts(container: Container, policy: Policy, request: Request, books: allocation.Allocations) -> None:
+def _from_mounts(container: Container, policy: Policy, request: Request, allocations: allocation.Allocations) -> None:
     places = [place for place in container.mounts if place.startswith(VOLUME_ROOT)]
     asked = [rest for rest in (place[len(VOLUME_ROOT) :].strip("/") for place in places) if rest]
     if not asked:
         return
-    view = _view(container, policy, books)
+    view = _view(container, policy, allocations)
     is_given = view.covers(asked)
     if not (is_given or policy.accepts_volume_mounts):
         return
@@ -280,7 +282,9 @@ def is_volume_request(mount: object) -> bool:
     return entry.get("source") == "/dev/null" and str(entry.get("destination")).startswith(VOLUME_ROOT)
 
 
-def _from_environment(container: Container, policy: Policy, request: Request, books: allocation.Allocations) -> None:
+def _from_environment(
+    container: Container, policy: Policy, request: Request, allocations: allocation.Allocations
+) -> None:
     env = container.env
     name = next((name for name in policy.variables if name in env), "")
     value = env[name] if name else "all" if is_legacy(env) else ""
@@ -290,7 +294,7 @@ def _from_environment(container: Container, policy: Policy, request: Request, bo
     if wanted.is_empty:
         return
     counts = _is_allowed(container, policy)
-    view = _view(container, policy, books if wanted.names else NO_BOOKS)
+    view = _view(container, policy, allocations if wanted.names else NO_ALLOCATIONS)
     is_given = view.covers(words)
     shown = f"{name or 'an image without NVIDIA_REQUIRE_CUDA'} asks for {value}"
     if is_given or counts:

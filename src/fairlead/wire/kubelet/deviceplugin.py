@@ -3,8 +3,8 @@
 Both sides live here, so that the plugin and the embedded kubelet cannot drift apart. A servicer is a plain object with
 one coroutine a method, messages in and out; it raises `FairleadError` and the handler answers with the gRPC status of
 the error table. A stub does the reverse: whatever status a foreign plugin or kubelet answers comes back as the class of
-the table that has it. The reason token travels in the trailing metadata `fairlead-reason`. Sockets, retries and books
-belong to `node`.
+the table that has it. The reason token travels in the trailing metadata `fairlead-reason`. Sockets, retries and
+checkpoints belong to `node`.
 
 Source: k8s.io/kubelet pkg/apis/deviceplugin/v1beta1 api.proto and constants.go.
 """

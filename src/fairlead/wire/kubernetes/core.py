@@ -343,7 +343,7 @@ class EventSource(Wire, frozen=True):
 
 
 class Event(Wire, frozen=True):
-    """Something that happened to an object; a step of the journey carries its record in an annotation."""
+    """Something that happened to an object; a step of a trace carries its record in an annotation."""
 
     API_VERSION: ClassVar[str] = "v1"
     KIND: ClassVar[str] = "Event"

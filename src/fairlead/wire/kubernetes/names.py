@@ -34,4 +34,4 @@ DEVICES: Final = "fairlead.dev/devices"
 
 # annotations of an event
 STEP: Final = "fairlead.dev/step"
-"""JSON, one step of a journey."""
+"""JSON, one step of a trace."""

@@ -42,7 +42,7 @@ CONFIG: Mapping[str, Any] = {
 
 
 @pytest.fixture
-def books(tmp_path: Path) -> AllocationSources:
+def sources(tmp_path: Path) -> AllocationSources:
     if os.geteuid() != 0:
         pytest.skip("device nodes need root")
     devices = []
@@ -58,8 +58,8 @@ def books(tmp_path: Path) -> AllocationSources:
     return AllocationSources(registry=attach.scan([tmp_path / "cdi"]))
 
 
-def with_holdings(books: AllocationSources, *holdings: Holding) -> AllocationSources:
-    return AllocationSources(registry=books.registry, holdings=holdings)
+def with_holdings(sources: AllocationSources, *holdings: Holding) -> AllocationSources:
+    return AllocationSources(registry=sources.registry, holdings=holdings)
 
 
 def holding(container: str, *ids: str, resource: str = KIND) -> Holding:
@@ -83,8 +83,8 @@ CONFIG_OF_CRIO: Mapping[str, Any] = {
 }
 
 
-def test_the_kubelets_books_go_before_label_and_runtime_spec(books: AllocationSources) -> None:
-    asked = with_holdings(books, holding("main", "GPU-1::2", "GPU-1::3"), holding("other", "GPU-0"))
+def test_the_kubelets_books_go_before_label_and_runtime_spec(sources: AllocationSources) -> None:
+    asked = with_holdings(sources, holding("main", "GPU-1::2", "GPU-1::3"), holding("other", "GPU-0"))
     found = entitlement.find(Subject(config=CONFIG_OF_CRIO, id="c1"), asked)
     assert (found.source, found.names) == ("kubelet", (f"{KIND}=GPU-1",))
     assert [node.path for node in found.entitlement.granted] == ["/dev/nvidiactl", "/dev/nvidia1"]
@@ -93,26 +93,26 @@ def test_the_kubelets_books_go_before_label_and_runtime_spec(books: AllocationSo
     assert found.entitlement.base.access("c", 10, 229) == "rwm"
 
 
-def test_a_kubelet_that_says_nothing_of_it_means_none(books: AllocationSources) -> None:
-    found = entitlement.find(Subject(config=CONFIG_OF_CRIO, id="c1"), with_holdings(books))
+def test_a_kubelet_that_says_nothing_of_it_means_none(sources: AllocationSources) -> None:
+    found = entitlement.find(Subject(config=CONFIG_OF_CRIO, id="c1"), with_holdings(sources))
     assert (found.source, found.names, found.entitlement.granted) == ("kubelet", (), ())
 
 
 @pytest.mark.parametrize("place", ["labels", "annotations"])
-def test_a_label_that_an_image_can_carry_says_nothing_of_devices(books: AllocationSources, place: str) -> None:
+def test_a_label_that_an_image_can_carry_says_nothing_of_devices(sources: AllocationSources, place: str) -> None:
     forged = {**LABELS, names.DEVICES: json.dumps({KIND: ["GPU-1"]})}
     subject = (
         Subject(config=CONFIG, labels=forged)
         if place == "labels"
         else Subject(config={**CONFIG, "annotations": forged})
     )
-    found = entitlement.find(subject, books)
+    found = entitlement.find(subject, sources)
     assert found.source == entitlement.SPEC
     assert [node.path for node in found.entitlement.granted] == ["/dev/nvidia0"]
 
 
-def test_an_images_labels_do_not_make_a_container_another_pods(books: AllocationSources) -> None:
-    asked = with_holdings(books, holding("main", "GPU-1"))
+def test_an_images_labels_do_not_make_a_container_another_pods(sources: AllocationSources) -> None:
+    asked = with_holdings(sources, holding("main", "GPU-1"))
     poses = {key: text for key, text in LABELS.items() if key != names.HOME}
     podman = {"io.container.manager": "libpod", "io.kubernetes.cri-o.ContainerID": "forged"}
     cri = {"io.kubernetes.cri.sandbox-namespace": "default", "io.kubernetes.cri.sandbox-name": "train"}
@@ -130,8 +130,8 @@ def test_an_images_labels_do_not_make_a_container_another_pods(books: Allocation
         assert (found.source, found.names) == ("kubelet", (f"{KIND}=GPU-1",))
 
 
-def test_without_any_books_the_runtime_spec_counts(books: AllocationSources) -> None:
-    found = entitlement.find(Subject(config=CONFIG), books)
+def test_without_any_source_the_runtime_spec_counts(sources: AllocationSources) -> None:
+    found = entitlement.find(Subject(config=CONFIG), sources)
     assert found.source == entitlement.SPEC
     (node,) = found.entitlement.granted  # a node without a rule that opens it is no grant, and a pipe is no device
     assert (node.path, node.mode) == ("/dev/nvidia0", 0o640)
@@ -150,16 +150,16 @@ OURS = {names.HOME: "home-1", **LABELS, names.DEVICES: json.dumps({KIND: ["GPU-1
 WRITTEN = WrittenBooks(home="home-1", held={("uid-1", "main"): {KIND: ("GPU-0",)}})
 
 
-def with_checkpoint(books: AllocationSources, written: WrittenBooks, *holdings: Holding) -> AllocationSources:
-    return AllocationSources(registry=books.registry, holdings=holdings or None, written=written)
+def with_checkpoint(sources: AllocationSources, written: WrittenBooks, *holdings: Holding) -> AllocationSources:
+    return AllocationSources(registry=sources.registry, holdings=holdings or None, written=written)
 
 
 @pytest.mark.parametrize("config", [CONFIG, WIDE, None])
 @pytest.mark.parametrize("has_kubelet", [True, False])
 def test_a_container_of_ours_is_entitled_to_its_allocation_alone_whatever_its_runtime_spec_says(
-    books: AllocationSources, config: Mapping[str, Any] | None, has_kubelet: bool
+    sources: AllocationSources, config: Mapping[str, Any] | None, has_kubelet: bool
 ) -> None:
-    asked = with_checkpoint(books, WRITTEN, *([holding("main", "GPU-0")] if has_kubelet else []))
+    asked = with_checkpoint(sources, WRITTEN, *([holding("main", "GPU-0")] if has_kubelet else []))
     found = entitlement.find(Subject(config=config, labels=OURS), asked)
     assert (found.source, found.doubt) == ("kubelet" if has_kubelet else "checkpoint", "")
     assert found.names == (f"{KIND}=GPU-0",)
@@ -169,9 +169,9 @@ def test_a_container_of_ours_is_entitled_to_its_allocation_alone_whatever_its_ru
 
 @pytest.mark.parametrize("changed", [{names.POD_UID: "uid-2"}, {names.CONTAINER_NAME: "other"}])
 def test_a_container_of_ours_of_which_the_checkpoint_says_nothing_has_no_devices(
-    books: AllocationSources, changed: dict[str, str]
+    sources: AllocationSources, changed: dict[str, str]
 ) -> None:
-    found = entitlement.find(Subject(config=CONFIG, labels=OURS | changed), with_checkpoint(books, WRITTEN))
+    found = entitlement.find(Subject(config=CONFIG, labels=OURS | changed), with_checkpoint(sources, WRITTEN))
     assert (found.source, found.names, found.doubt) == ("checkpoint", (), "")
 
 
@@ -184,33 +184,33 @@ def test_a_container_of_ours_of_which_the_checkpoint_says_nothing_has_no_devices
         (WRITTEN, OURS | {names.POD_UID: ""}, "which entry"),
     ],
 )
-def test_a_container_that_says_it_is_ours_and_no_books_know_cannot_be_judged(
-    books: AllocationSources, written: WrittenBooks, labels: dict[str, str], why: str
+def test_a_container_that_says_it_is_ours_and_no_source_knows_cannot_be_judged(
+    sources: AllocationSources, written: WrittenBooks, labels: dict[str, str], why: str
 ) -> None:
-    found = entitlement.find(Subject(config=WIDE, labels=labels), with_checkpoint(books, written))
-    assert (found.source, found.names, found.entitlement.granted) == ("no books", (), ())
+    found = entitlement.find(Subject(config=WIDE, labels=labels), with_checkpoint(sources, written))
+    assert (found.source, found.names, found.entitlement.granted) == ("no source", (), ())
     assert found.entitlement.base.rules == ()
     assert why in found.doubt
 
 
-def test_an_image_that_names_a_home_poses_as_nobody(books: AllocationSources) -> None:
-    asked = with_checkpoint(books, WRITTEN, holding("main", "GPU-1"))
+def test_an_image_that_names_a_home_poses_as_nobody(sources: AllocationSources) -> None:
+    asked = with_checkpoint(sources, WRITTEN, holding("main", "GPU-1"))
     found = entitlement.find(Subject(config=WIDE, labels=OURS | {names.HOME: "forged"}), asked)
-    assert found.source == "no books"
+    assert found.source == "no source"
     assert found.doubt
 
 
 @pytest.mark.parametrize("written", [str, parse.quote])
 def test_the_runtime_spec_says_whose_a_container_is_where_its_engine_is_not_asked(
-    books: AllocationSources, written: Callable[[str], str]
+    sources: AllocationSources, written: Callable[[str], str]
 ) -> None:
     notes = {key: written(text) for key, text in OURS.items()}
-    found = entitlement.find(Subject(config={**WIDE, "annotations": notes}), with_checkpoint(books, WRITTEN))
+    found = entitlement.find(Subject(config={**WIDE, "annotations": notes}), with_checkpoint(sources, WRITTEN))
     assert (found.source, found.names, found.entitlement.is_unconfined) == ("checkpoint", (f"{KIND}=GPU-0",), False)
 
 
-def test_what_the_asker_names_counts_before_all(books: AllocationSources) -> None:
-    found = entitlement.find(Subject(config=CONFIG, labels=LABELS), books, asked=[f"{KIND}=GPU-1"])
+def test_what_the_asker_names_counts_before_all(sources: AllocationSources) -> None:
+    found = entitlement.find(Subject(config=CONFIG, labels=LABELS), sources, asked=[f"{KIND}=GPU-1"])
     assert (found.source, found.names) == ("--device", (f"{KIND}=GPU-1",))
 
 
@@ -224,10 +224,10 @@ def test_a_pod_is_known_by_what_containerd_writes_into_the_runtime_spec() -> Non
     assert entitlement.identity(Subject()) is None
 
 
-def test_a_device_of_another_kind_is_found_by_its_id_alone(books: AllocationSources) -> None:
-    assert entitlement.cdi_names({"nvidia.com/gpu.shared": ["GPU-1::0"]}, books.registry) == [f"{KIND}=GPU-1"]
+def test_a_device_of_another_kind_is_found_by_its_id_alone(sources: AllocationSources) -> None:
+    assert entitlement.cdi_names({"nvidia.com/gpu.shared": ["GPU-1::0"]}, sources.registry) == [f"{KIND}=GPU-1"]
     with pytest.raises(errors.NotFound, match="GPU-9"):
-        entitlement.cdi_names({KIND: ["GPU-9"]}, books.registry)
+        entitlement.cdi_names({KIND: ["GPU-9"]}, sources.registry)
 
 
 def test_nothing_known_is_entitled_to_what_every_container_has() -> None:

@@ -1,4 +1,4 @@
-"""What a container was given and what it says it was given: the kubelet's books against everybody else's word."""
+"""What a container was given and what it says it was given: the kubelet's checkpoint against everybody else's word."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MINE, THEIRS = "0b1c-mine", "9f8e-theirs"
 BOTH = (kubelet.by_environment(MINE, "GPU-a", "GPU-b"), kubelet.by_environment(THEIRS, "GPU-c"))
 
 
-class Books(allocation.Allocations):
+class Fixed(allocation.Allocations):
     def __init__(self, *entries: kubelet.Given, problem: str = "") -> None:
         document = json.loads(json.dumps(kubelet.document(*entries)))
         self.found, self.problem, self.asked = allocation.parse(document), problem, 0
@@ -30,7 +30,7 @@ class Books(allocation.Allocations):
 def asked(
     value: str | None,
     *more: str,
-    books: allocation.Allocations,
+    allocations: allocation.Allocations,
     pod: str = MINE,
     container: str = "main",
     mounts: tuple[str, ...] = (),
@@ -48,7 +48,7 @@ def asked(
         "annotations": {**(kubelet.identity(pod, container) if pod else {}), **(marks or {})},
         "mounts": [{"destination": f"{kubelet.ROOT}/{name}", "source": "/dev/null"} for name in mounts],
     }
-    return request.decide(request.read(document, container_id), rules, books)
+    return request.decide(request.read(document, container_id), rules, allocations)
 
 
 def names(*words: str) -> tuple[str, ...]:
@@ -57,12 +57,12 @@ def names(*words: str) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("mode", ["ignore", "refuse", "privileged", "honour"])
 def test_what_was_allocated_counts_whatever_the_operator_says_of_images(mode: str) -> None:
-    found = asked("GPU-a,GPU-b", books=Books(*BOTH), image_requests=mode)
+    found = asked("GPU-a,GPU-b", allocations=Fixed(*BOTH), image_requests=mode)
     assert (found.names, found.source, found.refusal, found.note) == (names("GPU-a", "GPU-b"), "allocation", None, "")
 
 
 def test_a_part_of_the_allocation_is_the_allocation_too() -> None:
-    assert asked("GPU-b", books=Books(*BOTH)).names == names("GPU-b")
+    assert asked("GPU-b", allocations=Fixed(*BOTH)).names == names("GPU-b")
 
 
 @pytest.mark.parametrize(
@@ -77,10 +77,10 @@ def test_a_part_of_the_allocation_is_the_allocation_too() -> None:
     ],
 )
 def test_anything_more_is_ignored_as_a_whole_and_named(value: str, missing: str) -> None:
-    found = asked(value, books=Books(*BOTH))
+    found = asked(value, allocations=Fixed(*BOTH))
     assert found.is_empty
     assert f"ignored, {missing} was not allocated to this container" in found.note
-    refused = asked(value, books=Books(*BOTH), image_requests="refuse").refusal
+    refused = asked(value, allocations=Fixed(*BOTH), image_requests="refuse").refusal
     assert refused is not None
     assert (refused.kind, refused.reason) == ("Denied", "ImageRequestRefused")
     assert f": {missing} was not allocated to this container" in refused.message
@@ -92,48 +92,50 @@ def test_anything_more_is_ignored_as_a_whole_and_named(value: str, missing: str)
     ids=["nobody says who", "no pod of the books", "another container of the pod", "the neighbour"],
 )
 def test_an_allocation_is_one_container_s_alone(pod: str, container: str) -> None:
-    assert asked("GPU-a", books=Books(*BOTH), pod=pod, container=container).is_empty
+    assert asked("GPU-a", allocations=Fixed(*BOTH), pod=pod, container=container).is_empty
 
 
 def test_given_anew_the_earlier_holder_has_nothing() -> None:
-    assert asked("GPU-a", books=Books(*BOTH)).names == names("GPU-a")
-    assert asked("GPU-a", books=Books(kubelet.by_environment(THEIRS, "GPU-a"))).is_empty
+    assert asked("GPU-a", allocations=Fixed(*BOTH)).names == names("GPU-a")
+    assert asked("GPU-a", allocations=Fixed(kubelet.by_environment(THEIRS, "GPU-a"))).is_empty
 
 
 def test_an_init_container_and_the_one_after_it_may_hold_the_same_gpu() -> None:
-    books = Books(kubelet.by_environment(MINE, "GPU-a", container="before"), kubelet.by_environment(MINE, "GPU-a"))
-    assert asked("GPU-a", books=books, container="before").names == names("GPU-a")
-    assert asked("GPU-a", books=books).names == names("GPU-a")
+    allocations = Fixed(
+        kubelet.by_environment(MINE, "GPU-a", container="before"), kubelet.by_environment(MINE, "GPU-a")
+    )
+    assert asked("GPU-a", allocations=allocations, container="before").names == names("GPU-a")
+    assert asked("GPU-a", allocations=allocations).names == names("GPU-a")
 
 
 def test_indexes_count_where_the_plugin_answered_with_them() -> None:
     by_index = kubelet.Given(MINE, ["GPU-a", "GPU-b"], envs={"NVIDIA_VISIBLE_DEVICES": "1,3"})
-    assert asked("1,3", books=Books(by_index)).names == names("1", "3")
-    assert asked("1,2", books=Books(by_index)).is_empty
+    assert asked("1,3", allocations=Fixed(by_index)).names == names("1", "3")
+    assert asked("1,2", allocations=Fixed(by_index)).is_empty
 
 
 def test_shared_devices_are_known_without_their_number() -> None:
-    assert asked("GPU-a", books=Books(kubelet.Given(MINE, ["GPU-a::0", "GPU-a::3"]))).names == names("GPU-a")
+    assert asked("GPU-a", allocations=Fixed(kubelet.Given(MINE, ["GPU-a::0", "GPU-a::3"]))).names == names("GPU-a")
 
 
 def test_mounts_count_without_the_operator_where_they_are_the_allocation() -> None:
     given = kubelet.Given(MINE, ["GPU-a"], envs={"NVIDIA_VISIBLE_DEVICES": kubelet.ROOT}, mounts=["GPU-a"])
-    found = asked(kubelet.ROOT, books=Books(given), mounts=("GPU-a",))
+    found = asked(kubelet.ROOT, allocations=Fixed(given), mounts=("GPU-a",))
     assert (found.names, found.source) == (names("GPU-a"), "volume mounts")
-    assert asked(None, books=Books(given), mounts=("GPU-a", "GPU-c")).is_empty
+    assert asked(None, allocations=Fixed(given), mounts=("GPU-a", "GPU-c")).is_empty
     # Where they are mounted is no device.
-    assert asked(kubelet.ROOT, books=Books(given)).is_empty
+    assert asked(kubelet.ROOT, allocations=Fixed(given)).is_empty
 
 
 @pytest.mark.parametrize("mode", ["ignore", "honour"])
 def test_what_nobody_allocates_comes_with_it_only_where_images_may_ask(mode: str) -> None:
-    found = asked("GPU-a", "NVIDIA_GDS=enabled", books=Books(*BOTH), image_requests=mode)
+    found = asked("GPU-a", "NVIDIA_GDS=enabled", allocations=Fixed(*BOTH), image_requests=mode)
     assert found.names == (*names("GPU-a"), *(("nvidia.com/gds=all",) if mode == "honour" else ()))
 
 
 def test_the_whole_driver_is_shown_as_for_every_allocation() -> None:
-    assert asked("GPU-a", books=Books(*BOTH)).capabilities is None
-    assert asked("GPU-a", "NVIDIA_DRIVER_CAPABILITIES=utility", books=Books(*BOTH)).capabilities == frozenset(
+    assert asked("GPU-a", allocations=Fixed(*BOTH)).capabilities is None
+    assert asked("GPU-a", "NVIDIA_DRIVER_CAPABILITIES=utility", allocations=Fixed(*BOTH)).capabilities == frozenset(
         {"utility"}
     )
 
@@ -141,52 +143,52 @@ def test_the_whole_driver_is_shown_as_for_every_allocation() -> None:
 @pytest.mark.parametrize("value", ["GPU-c", "GPU-d,GPU-c", "all", "2", "nvidia.com/gpu=GPU-c", "vendor.com/x=all"])
 def test_an_operator_who_honours_images_gives_nobody_another_pods_gpu(value: str) -> None:
     for pod in (MINE, ""):
-        refused = asked(value, books=Books(*BOTH), image_requests="honour", pod=pod).refusal
+        refused = asked(value, allocations=Fixed(*BOTH), image_requests="honour", pod=pod).refusal
         assert refused is not None
         assert (refused.kind, refused.reason) == ("Denied", "AllocatedToAnother")
         assert "is, or may be, what another pod was given" in refused.message
 
 
 def test_an_operator_who_honours_images_gives_what_nobody_holds() -> None:
-    assert asked("GPU-d", books=Books(*BOTH), image_requests="honour").names == names("GPU-d")
-    alone = Books(kubelet.by_environment(MINE, "GPU-a"))
-    assert asked("all", books=alone, image_requests="honour").names == names("all")
-    assert asked("0", books=Books(), image_requests="honour", pod="").names == names("0")
-    assert asked("none", books=Books(*BOTH), image_requests="honour").is_bare
+    assert asked("GPU-d", allocations=Fixed(*BOTH), image_requests="honour").names == names("GPU-d")
+    alone = Fixed(kubelet.by_environment(MINE, "GPU-a"))
+    assert asked("all", allocations=alone, image_requests="honour").names == names("all")
+    assert asked("0", allocations=Fixed(), image_requests="honour", pod="").names == names("0")
+    assert asked("none", allocations=Fixed(*BOTH), image_requests="honour").is_bare
 
 
 def test_a_whole_gpu_may_hold_the_parts_of_others() -> None:
-    books = Books(kubelet.by_environment(THEIRS, "MIG-1"))
-    assert asked("MIG-2", books=books, image_requests="honour").refusal is None
-    assert asked("GPU-a", books=books, image_requests="honour").refusal is not None
+    allocations = Fixed(kubelet.by_environment(THEIRS, "MIG-1"))
+    assert asked("MIG-2", allocations=allocations, image_requests="honour").refusal is None
+    assert asked("GPU-a", allocations=allocations, image_requests="honour").refusal is not None
 
 
 def test_mounts_that_the_operator_accepts_are_held_to_it_too() -> None:
-    found = asked(None, books=Books(*BOTH), mounts=("GPU-c",), accepts_volume_mounts=True)
+    found = asked(None, allocations=Fixed(*BOTH), mounts=("GPU-c",), accepts_volume_mounts=True)
     assert found.refusal is not None
     assert found.refusal.reason == "AllocatedToAnother"
-    assert asked(None, books=Books(*BOTH), mounts=("GPU-d",), accepts_volume_mounts=True).names == names("GPU-d")
+    assert asked(None, allocations=Fixed(*BOTH), mounts=("GPU-d",), accepts_volume_mounts=True).names == names("GPU-d")
 
 
 def test_monitors_and_operators_may_go_without_the_check() -> None:
-    privileged = asked("all", books=Books(*BOTH), image_requests="privileged", caps=("CAP_SYS_ADMIN",))
-    unchecked = asked("all", books=Books(*BOTH), image_requests="honour", checks_allocations=False)
+    privileged = asked("all", allocations=Fixed(*BOTH), image_requests="privileged", caps=("CAP_SYS_ADMIN",))
+    unchecked = asked("all", allocations=Fixed(*BOTH), image_requests="honour", checks_allocations=False)
     assert privileged.names == unchecked.names == names("all")
 
 
 def test_books_that_cannot_be_read_give_nothing_and_stop_who_needs_them() -> None:
-    books = Books(*BOTH, problem="/books can be written by others than root")
-    assert "ignored, /books can be written by others than root" in asked("GPU-a", books=books).note
-    refused = asked("GPU-a", books=books, image_requests="honour").refusal
+    allocations = Fixed(*BOTH, problem="/allocations can be written by others than root")
+    assert "ignored, /allocations can be written by others than root" in asked("GPU-a", allocations=allocations).note
+    refused = asked("GPU-a", allocations=allocations, image_requests="honour").refusal
     assert refused is not None
     assert (refused.kind, refused.reason) == ("Unavailable", "AllocationsUnreadable")
 
 
 @pytest.mark.parametrize("value", [None, "void", "", "none"])
 def test_who_asks_for_no_gpu_opens_no_books(value: str | None) -> None:
-    books = Books(*BOTH)
-    assert asked(value, books=books, image_requests="honour").refusal is None
-    assert books.asked == 0
+    allocations = Fixed(*BOTH)
+    assert asked(value, allocations=allocations, image_requests="honour").refusal is None
+    assert allocations.asked == 0
 
 
 def test_an_engine_says_who_it_is_in_its_own_words_and_nobody_contradicts_it() -> None:
@@ -215,9 +217,9 @@ def test_what_is_no_checkpoint_is_refused(document: object) -> None:
 @pytest.mark.parametrize("answer", [b"\xff", b"\x0a\x05ab", b"\x0b", b"\x0a" + b"\x80" * 11, b"\x09\x01"])
 def test_an_answer_that_is_no_message_gives_nothing(answer: bytes) -> None:
     entry = allocation.Entry((MINE, "main", "nvidia.com/gpu"), frozenset({"GPU-a"}), base64.b64encode(answer).decode())
-    books = Books()
-    books.found = [entry]
-    assert "the kubelet's entry of this container has an answer" in asked("GPU-a", books=books).note
+    allocations = Fixed()
+    allocations.found = [entry]
+    assert "the kubelet's entry of this container has an answer" in asked("GPU-a", allocations=allocations).note
 
 
 @given(
@@ -226,7 +228,7 @@ def test_an_answer_that_is_no_message_gives_nothing(answer: bytes) -> None:
     pod=st.sampled_from([MINE, THEIRS, "another", ""]),
 )
 def test_no_words_ever_lead_to_another_pods_gpu(value: list[str], mode: str, pod: str) -> None:
-    found = asked(",".join(value), books=Books(*BOTH), image_requests=mode, pod=pod)
+    found = asked(",".join(value), allocations=Fixed(*BOTH), image_requests=mode, pod=pod)
     held = {MINE: {"GPU-a", "GPU-b"}, THEIRS: {"GPU-c"}}
     others = {f"{GPU}{name}" for owner, theirs in held.items() if owner != pod for name in theirs}
     assert found.refusal is not None or not {*others, f"{GPU}all", f"{GPU}0"} & {*found.names}
@@ -235,22 +237,22 @@ def test_no_words_ever_lead_to_another_pods_gpu(value: list[str], mode: str, pod
 @pytest.mark.parametrize("word", ["0", "1", "all", "3::9", "shim.fairlead.dev/gpu=2"])
 def test_an_id_of_another_plugins_resource_is_not_a_gpu(word: str) -> None:
     widget = kubelet.Given(MINE, ["0", "1", "all", "3::9", "shim.fairlead.dev/gpu=2"], resource="example.com/widget")
-    found = asked(word.partition("::")[0], books=Books(widget))
+    found = asked(word.partition("::")[0], allocations=Fixed(widget))
     assert found.is_empty
     assert "was not allocated to this container" in found.note
 
 
 def test_a_gpu_under_another_resources_name_counts_by_what_its_plugin_answered() -> None:
-    books = Books(
+    allocations = Fixed(
         kubelet.Given(MINE, ["h100-0"], envs={"NVIDIA_VISIBLE_DEVICES": "GPU-a"}, resource="example.com/h100")
     )
-    assert asked("GPU-a", books=books).names == names("GPU-a")
-    assert asked("h100-0", books=books).is_empty
+    assert asked("GPU-a", allocations=allocations).names == names("GPU-a")
+    assert asked("h100-0", allocations=allocations).is_empty
 
 
 @pytest.mark.parametrize("word", ["all", "none"])
 def test_an_id_that_is_a_word_of_the_grammar_gives_nothing(word: str) -> None:
-    assert not asked(word, books=Books(kubelet.Given(MINE, [word]))).names
+    assert not asked(word, allocations=Fixed(kubelet.Given(MINE, [word]))).names
 
 
 @pytest.mark.parametrize(
@@ -266,17 +268,17 @@ def test_an_id_that_is_a_word_of_the_grammar_gives_nothing(word: str) -> None:
 def test_where_others_hold_gpus_by_names_that_tell_nothing_nobody_is_given_any(
     theirs: kubelet.Given, word: str
 ) -> None:
-    refused = asked(word, books=Books(theirs), image_requests="honour").refusal
+    refused = asked(word, allocations=Fixed(theirs), image_requests="honour").refusal
     assert refused is not None
     assert refused.reason == "AllocatedToAnother"
 
 
 def test_other_plugins_ids_are_nobodys_gpus() -> None:
-    books = Books(kubelet.Given(THEIRS, ["0", "nic-1"], resource="example.com/nic"))
-    assert asked("0", books=books, image_requests="honour").names == names("0")
+    allocations = Fixed(kubelet.Given(THEIRS, ["0", "nic-1"], resource="example.com/nic"))
+    assert asked("0", allocations=allocations, image_requests="honour").names == names("0")
 
 
-# annotations: whoever may have written them, the books or the operator decide
+# annotations: whoever may have written them, the allocations or the operator decide
 
 _MARK = "cdi.k8s.io/plugin_pod"
 
@@ -290,33 +292,33 @@ _MARK = "cdi.k8s.io/plugin_pod"
     ids=["annotations", "names"],
 )
 def test_annotations_count_as_the_plugin_answered_them(given: kubelet.Given) -> None:
-    found = asked(None, books=Books(given), marks={_MARK: f"{GPU}GPU-a"})
+    found = asked(None, allocations=Fixed(given), marks={_MARK: f"{GPU}GPU-a"})
     assert (found.names, found.source, found.refusal) == (names("GPU-a"), "annotations", None)
 
 
 def test_annotations_of_a_pod_in_the_books_that_say_more_are_refused() -> None:
-    books = Books(kubelet.Given(MINE, ["GPU-a"], annotations={_MARK: f"{GPU}GPU-a"}), BOTH[1])
+    allocations = Fixed(kubelet.Given(MINE, ["GPU-a"], annotations={_MARK: f"{GPU}GPU-a"}), BOTH[1])
     for names_asked in (f"{GPU}GPU-a,{GPU}GPU-c", f"{GPU}all"):
-        refused = asked(None, books=books, marks={_MARK: names_asked}).refusal
+        refused = asked(None, allocations=allocations, marks={_MARK: names_asked}).refusal
         assert refused is not None
         assert (refused.kind, refused.reason) == ("Denied", "AnnotationNotAllocated")
-    other = asked(None, books=books, marks={"cdi.k8s.io/more": f"{GPU}all"}, pod="not in the books").refusal
+    other = asked(None, allocations=allocations, marks={"cdi.k8s.io/more": f"{GPU}all"}, pod="not in the books").refusal
     assert other is not None
 
 
 def test_annotations_nobody_can_be_held_to_count_as_an_images_request_does() -> None:
     marks = {_MARK: f"{GPU}all"}
-    ignored = asked(None, books=Books(), pod="", marks=marks)
+    ignored = asked(None, allocations=Fixed(), pod="", marks=marks)
     assert ignored.is_empty
     assert "ignored" in ignored.note
-    refused = asked(None, books=Books(), pod="", marks=marks, image_requests="refuse").refusal
+    refused = asked(None, allocations=Fixed(), pod="", marks=marks, image_requests="refuse").refusal
     assert refused is not None
-    assert asked(None, books=Books(), pod="", marks=marks, image_requests="honour").names == names("all")
+    assert asked(None, allocations=Fixed(), pod="", marks=marks, image_requests="honour").names == names("all")
 
 
 def test_podman_copies_annotations_of_an_image_so_its_own_mark_makes_an_identity_nobodys() -> None:
     marks = {_MARK: f"{GPU}all", "io.container.manager": "libpod"}
-    assert asked(None, books=Books(), marks=marks).is_empty
+    assert asked(None, allocations=Fixed(), marks=marks).is_empty
 
 
 CRIO = {"io.container.manager": "cri-o", "io.kubernetes.cri-o.ContainerID": "c0ffee"}
@@ -328,7 +330,7 @@ def crio(pod: str) -> dict[str, str]:
 
 
 def test_a_container_of_crio_is_given_its_allocation() -> None:
-    found = asked("GPU-a", books=Books(*BOTH), pod="", marks=crio(MINE), container_id="c0ffee")
+    found = asked("GPU-a", allocations=Fixed(*BOTH), pod="", marks=crio(MINE), container_id="c0ffee")
     assert (found.names, found.source) == (names("GPU-a"), "allocation")
 
 
@@ -342,8 +344,8 @@ def test_a_container_of_crio_is_given_its_allocation() -> None:
     ],
 )
 def test_a_container_of_crio_is_given_nobody_elses(value: str, marks: dict[str, str]) -> None:
-    books = Books(*BOTH, kubelet.Given(MINE, ["nic-1"], resource="example.com/nic"))
-    assert asked(value, books=books, pod="", marks=marks, container_id="c0ffee").is_empty
+    allocations = Fixed(*BOTH, kubelet.Given(MINE, ["nic-1"], resource="example.com/nic"))
+    assert asked(value, allocations=allocations, pod="", marks=marks, container_id="c0ffee").is_empty
 
 
 @pytest.mark.parametrize("container_id", ["", "beef"])
@@ -354,14 +356,14 @@ def test_an_image_under_podman_that_writes_crios_marks_does_not_know_its_contain
 ) -> None:
     who = kubelet.identity(MINE) if engine == "io.kubernetes.cri" else crio(MINE)
     forged = {**{key: text for key, text in who.items() if key not in CRIO}, **marks}
-    assert asked("GPU-a", books=Books(*BOTH), pod="", marks=forged, container_id=container_id).is_empty
+    assert asked("GPU-a", allocations=Fixed(*BOTH), pod="", marks=forged, container_id=container_id).is_empty
 
 
 def test_an_engines_identity_is_enough_where_no_kubelet_keeps_books() -> None:
-    assert asked(None, books=Books(), marks={_MARK: f"{GPU}GPU-a"}).names == names("GPU-a")
+    assert asked(None, allocations=Fixed(), marks={_MARK: f"{GPU}GPU-a"}).names == names("GPU-a")
 
 
 def test_books_that_cannot_be_read_stop_a_pod_that_asks_by_annotation() -> None:
-    refused = asked(None, books=Books(problem="/books is torn"), marks={_MARK: f"{GPU}GPU-a"}).refusal
+    refused = asked(None, allocations=Fixed(problem="/allocations is torn"), marks={_MARK: f"{GPU}GPU-a"}).refusal
     assert refused is not None
     assert (refused.kind, refused.reason) == ("Unavailable", "AllocationsUnreadable")

@@ -117,7 +117,7 @@ def _shared(function: Callable[..., Any]) -> Callable[..., Any]:
 def generate_verb(ctx: click.Context, /, **options: Any) -> None:
     """Write the CDI specs of this machine; without devices nothing is written."""
     config = _settings(ctx, options)
-    found = _look(config, options)
+    found = _collect(config, options)
     for problem in found.made.problems:
         click.echo(f"warning: {problem}", err=True)
     specs = found.made.specs
@@ -259,7 +259,7 @@ def _hook(hook: generate.Hook | None, options: Mapping[str, Any]) -> generate.Ho
     return dataclasses.replace(hook, ldconfig=options["ldconfig"], without=frozenset(options["without"]))
 
 
-def _look(config: Settings, options: Mapping[str, Any]) -> specfile.Look:
+def _collect(config: Settings, options: Mapping[str, Any]) -> specfile.Findings:
     """Look at the machine once: without an event loop and silicon where files tell everything."""
     chosen = config.silicon
     if not chosen.simulate:
@@ -269,14 +269,14 @@ def _look(config: Settings, options: Mapping[str, Any]) -> specfile.Look:
             found = {name: modefiles.scan(name, place) for name in modes}
             made = mode.describe(Inventory(), (), found, modes=modes, recipe=_recipe(config, options))
             versions = specfile.all_versions(place.root, ())
-            return specfile.Look(made=made, stamps=specfile.stamps_of(Inventory(), versions))
+            return specfile.Findings(made=made, stamps=specfile.stamps_of(Inventory(), versions))
     import asyncio
 
-    async def look() -> specfile.Look:
+    async def collect() -> specfile.Findings:
         async with _source(config, options) as source:
-            return await source.look()
+            return await source.collect()
 
-    return asyncio.run(look())
+    return asyncio.run(collect())
 
 
 def _place(config: Settings, options: Mapping[str, Any], root: Path) -> modefiles.Place:

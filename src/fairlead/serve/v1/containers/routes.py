@@ -184,7 +184,7 @@ async def list_container_events(
 
 @litestar.get(
     "/v1/containers/{name:str}/trace",
-    summary="Trace a container's journey",
+    summary="Trace a container",
     responses=documented(404),
     tags=["container"],
 )
