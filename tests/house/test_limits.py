@@ -158,6 +158,17 @@ def test_ports_are_narrow(name: str) -> None:
         assert len(methods) <= _LARGEST_PORT, kind
 
 
+def test_verbs_print_through_the_one_function_that_escapes_text_from_outside(root: Path) -> None:
+    found = [
+        f"{path.relative_to(root)}:{node.lineno}"
+        for path in _python(root, "src/fairlead/cli")
+        if path.name != "plaintext.py"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in {"click.echo", "click.secho", "print"}
+    ]
+    assert found == []  # plaintext.echo, or plaintext.write for the bytes of a document
+
+
 def test_test_modules_have_unique_names(root: Path) -> None:
     names = [path.name for path in _python(root, "tests") if path.name.startswith("test_")]
     assert len(names) == len(set(names)), sorted(name for name in set(names) if names.count(name) > 1)

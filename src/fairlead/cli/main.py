@@ -101,14 +101,14 @@ def _leaves(group: BaseExceptionGroup[errors.FairleadError]) -> Iterator[errors.
 
 def _report_bug(error: BaseException) -> int:
     traceback.print_exception(error)
-    click.echo("error: this is a bug in fairlead; please report it with the lines above", err=True)
+    plaintext.echo("error: this is a bug in fairlead; please report it with the lines above", err=True)
     return _BUG
 
 
 def print_error(error: errors.FairleadError, *, is_plain: bool = False) -> None:
     """Print message and next step on standard error."""
     color = False if is_plain else None
-    click.secho("error: ", fg="red", err=True, nl=False, color=color)
+    plaintext.echo("error: ", fg="red", err=True, nl=False, color=color)
     plaintext.echo(error.message, err=True, color=color)
     if error.hint:
         plaintext.echo(f"  hint: {error.hint}", err=True, color=color)

@@ -7,6 +7,8 @@ from typing import Final
 import click
 from click import shell_completion
 
+from fairlead.cli.core import plaintext
+
 _VARIABLE: Final = "_FAIRLEAD_COMPLETE"
 _EXAMPLES: Final = """\b
 Put it where your shell looks:
@@ -21,7 +23,7 @@ Put it where your shell looks:
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
     """Print the completion script of a shell."""
-    click.echo(script(ctx.find_root().command, shell))
+    plaintext.echo(script(ctx.find_root().command, shell))
 
 
 def script(root: click.Command, shell: str) -> str:

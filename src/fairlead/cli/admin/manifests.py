@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from fairlead import errors
+from fairlead.cli.core import plaintext
 from fairlead.silicon.sim import profile
 from fairlead.wire.cdi import translate
 from fairlead_cdi import yamlfile
@@ -81,7 +82,7 @@ def manifests(
     found = load("simulated" if simulate else "hardware")
     left_out = {kind for kind, wanted in (("CustomResourceDefinition", crds), ("Namespace", creates)) if not wanted}
     kept = (item for item in found if item["kind"] not in left_out)
-    click.echo(emit(_edit(item, namespace=namespace, image=image, profile=simulate) for item in kept), nl=False)
+    plaintext.echo(emit(_edit(item, namespace=namespace, image=image, profile=simulate) for item in kept), nl=False)
 
 
 def load(folder: str) -> tuple[dict[str, Any], ...]:
@@ -150,8 +151,10 @@ def _write(folder: Path) -> None:
         except OSError as error:
             hint = "name a folder that you may write"
             raise errors.Unavailable(f"cannot write {target}: {error}", reason="FolderUnwritable", hint=hint) from error
-    click.echo(f"{folder / 'chart'}: helm install fairlead {folder / 'chart'} -n fairlead --create-namespace", err=True)
-    click.echo(f"{folder / 'kustomize'}: kubectl apply -k {folder / 'kustomize' / 'hardware'}", err=True)
+    plaintext.echo(
+        f"{folder / 'chart'}: helm install fairlead {folder / 'chart'} -n fairlead --create-namespace", err=True
+    )
+    plaintext.echo(f"{folder / 'kustomize'}: kubectl apply -k {folder / 'kustomize' / 'hardware'}", err=True)
 
 
 def _assert_name(name: str) -> None:

@@ -7,7 +7,7 @@ import asyncio
 import click
 
 from fairlead import settings, telemetry
-from fairlead.cli.core import cluster, options
+from fairlead.cli.core import cluster, options, plaintext
 
 
 @click.command()
@@ -34,4 +34,4 @@ def withdraw(config: settings.Settings, *, label: str | None, within_s: float) -
 
     telemetry.configure(config.log.level, config.log.format)
     done = asyncio.run(work())
-    click.echo(f"removed {len(done.devices)} GPUDevice objects; gave up labels of {len(done.nodes)} nodes")
+    plaintext.echo(f"removed {len(done.devices)} GPUDevice objects; gave up labels of {len(done.nodes)} nodes")

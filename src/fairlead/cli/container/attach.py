@@ -98,10 +98,10 @@ def _run(ctx: click.Context, action: str, *, is_forced: bool, form: str, **asked
 
 
 def _show(done: DeviceChanged, action: str) -> None:
-    click.echo(f"{done.device} {'attached to' if action == 'attach' else 'detached from'} {done.container}")
+    plaintext.echo(f"{done.device} {'attached to' if action == 'attach' else 'detached from'} {done.container}")
     for node in done.nodes:
         said = done.opens.get(node.path)
-        click.echo(f"  {node.path}: {node.done}{f', open() says {said}' if said else ''}")
+        plaintext.echo(f"  {node.path}: {node.done}{f', open() says {said}' if said else ''}")
     for process in done.ended:
         plaintext.echo(f"  ended: {process.name} (pid {process.pid})")
     for text in done.unread:

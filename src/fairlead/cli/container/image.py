@@ -105,7 +105,7 @@ def build_image(client: Client, *, context: Path, name: str, containerfile: Path
     request = BuildRequest(context=str(context.resolve()), name=name, containerfile=file)
     made = ""
     for line in client.lines("POST", "/v1/images:build", body=request):
-        click.echo(line.get("output", ""), nl=False, err=True)
+        plaintext.echo(line.get("output", ""), nl=False, err=True)
         made = line.get("image", made)
     if not made:
         raise errors.Unavailable("the build broke off", reason="ServiceBrokeOff", hint="the service's log says why")

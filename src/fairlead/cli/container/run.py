@@ -119,7 +119,7 @@ def run(
     )
     if detach or len(shown) != 1:
         for item in shown:
-            click.echo(item.name)
+            plaintext.echo(item.name)
         return
     code = follow(client, shown[0].name, shown[0].namespace)
     if remove:
@@ -195,7 +195,7 @@ def _report(shown: ContainerView) -> int:
     if shown.state not in view.ENDED:
         last = shown.containers[-1].last_exit_code
         plaintext.echo(f"{shown.name} ended with {last} and is started again, as its restart policy says", err=True)
-        click.echo(f"  hint: `fairlead stop {shown.name}` ends it", err=True)
+        plaintext.echo(f"  hint: `fairlead stop {shown.name}` ends it", err=True)
         return last or 0
     if shown.state == "succeeded" or (shown.exit_code and shown.reason in {"", "Error", "Completed"}):
         return code
@@ -205,11 +205,11 @@ def _report(shown: ContainerView) -> int:
 
 
 def _detach(client: Client, name: str, namespace: str) -> int:
-    click.echo(f"\n{name} keeps running; `fairlead logs -f {name}` comes back to it", err=True)
-    click.echo("press Ctrl-C again to stop it", err=True)
+    plaintext.echo(f"\n{name} keeps running; `fairlead logs -f {name}` comes back to it", err=True)
+    plaintext.echo("press Ctrl-C again to stop it", err=True)
     try:
         time.sleep(_SECOND_CHANCE_S)
     except KeyboardInterrupt:
         client.stop(name, namespace)
-        click.echo(f"{name} {client.wait_for_end(name, namespace)}", err=True)
+        plaintext.echo(f"{name} {client.wait_for_end(name, namespace)}", err=True)
     return _INTERRUPTED

@@ -7,7 +7,7 @@ import contextlib
 import click
 
 from fairlead import errors
-from fairlead.cli.core import options, progress
+from fairlead.cli.core import options, plaintext, progress
 from fairlead.cli.core.client import Client
 
 _GRACE = click.option("--grace", type=click.IntRange(min=0), help="seconds between SIGTERM and SIGKILL")
@@ -34,8 +34,10 @@ def stop(client: Client, *, names: tuple[str, ...], namespace: str, grace: int |
                 client.wait_for_end(name, namespace)
                 waiting.clear()
                 if client.cluster:
-                    click.echo(f"{name} is removed as well: a cluster keeps no record of what was stopped", err=True)
-            click.echo(name)
+                    plaintext.echo(
+                        f"{name} is removed as well: a cluster keeps no record of what was stopped", err=True
+                    )
+            plaintext.echo(name)
 
 
 @click.command()
@@ -54,7 +56,7 @@ def rm(client: Client, *, names: tuple[str, ...], namespace: str, grace: int | N
                 waiting.show(f"removing {name}")
                 await_gone(client, name, namespace)
                 waiting.clear()
-            click.echo(name)
+            plaintext.echo(name)
 
 
 def await_gone(client: Client, name: str, namespace: str) -> None:

@@ -46,7 +46,7 @@ def trace(client: Client, *, name: str, namespace: str, container: str, form: st
     for line in tree_lines(found, wrote):
         plaintext.echo(line)
     if client.cluster and any(entry.record is Record.MISSING for entry in found.entries):
-        click.echo(_FORGOTTEN, err=True)
+        plaintext.echo(_FORGOTTEN, err=True)
 
 
 _FORGOTTEN: Final = (

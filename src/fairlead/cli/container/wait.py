@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from fairlead import errors
-from fairlead.cli.core import options
+from fairlead.cli.core import options, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.serve.v1.containers import view
 from fairlead.serve.v1.containers.view import ContainerView
@@ -34,7 +34,7 @@ def wait(ctx: click.Context, client: Client, *, name: str, namespace: str, state
         if shown.state not in reached:
             message = f"{name} is {shown.state} after {timeout:g} s, not {state}"
             raise errors.Insufficient(message, reason="WaitTimedOut", hint=f"`fairlead explain {name}` says why")
-    click.echo(shown.state)
+    plaintext.echo(shown.state)
     ctx.exit(exit_code_of(shown) if state == "ended" else 0)
 
 

@@ -6,12 +6,10 @@ Columns are as wide as their longest value and are never cut: a pipe reads the s
 from __future__ import annotations
 
 import datetime as dt
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-import click
 import msgspec
 
 from fairlead.cli.core import plaintext
@@ -47,7 +45,7 @@ def show_listing(items: Sequence[T], columns: Sequence[Column[T]], *, form: str,
     chosen = [column for column in columns if form == "wide" or not column.is_wide]
     rows = [[column.text(item) for column in chosen] for item in items]
     for line in lines_of([[column.title for column in chosen], *rows]):
-        click.echo(line)
+        plaintext.echo(line)
 
 
 def lines_of(rows: Sequence[Sequence[str]], *, gap: str = _GAP) -> Iterable[str]:
@@ -64,9 +62,10 @@ def show_value(value: Any, *, form: str) -> None:
     if form == "yaml":
         import yaml
 
-        click.echo(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), nl=False)
+        # Escapes in YAML need quotes: where one is needed, its emitter writes all but ASCII so.
+        plaintext.echo(yaml.safe_dump(plain, sort_keys=False, allow_unicode=not plaintext.is_hidden(plain)), nl=False)
     else:
-        click.echo(json.dumps(plain, indent=2, ensure_ascii=False))
+        plaintext.echo(plaintext.as_json(plain, indent=2))
 
 
 def age(text: str | None, *, now: dt.datetime | None = None) -> str:

@@ -8,13 +8,17 @@ Source: ECMA-48, 5.2 to 5.6 (control functions); Unicode UAX #9, explicit direct
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any, Final
 
 import click
 
 _COLOUR: Final = re.compile(r"(\x1b\[[0-9;]{0,24}m)")
-_CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069]")
+_HIDDEN: Final = "\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069\ud800-\udfff"
+"""DEL, C1, marks that turn text round, line ends that are not, and halves of characters, which no stream takes."""
+_CONTROL: Final = re.compile(f"[\x00-\x08\x0b-\x1f{_HIDDEN}]")
+_RAW_IN_JSON: Final = re.compile(f"[{_HIDDEN}]")
 
 
 def shown(text: str) -> str:
@@ -28,6 +32,18 @@ def cell(text: str) -> str:
     return shown(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
+def as_json(value: Any, *, indent: int | None = None) -> str:
+    """Return plain values as JSON that no terminal obeys: what JSON leaves raw of control characters is escaped too."""
+    separators = (",", ":") if indent is None else None
+    text = json.dumps(value, indent=indent, separators=separators, ensure_ascii=False)
+    return _RAW_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def is_hidden(value: Any) -> bool:
+    """Tell whether any text in plain values holds what `as_json` escapes beyond JSON's own rules."""
+    return _RAW_IN_JSON.search(json.dumps(value, ensure_ascii=False)) is not None
+
+
 def _escape(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape").decode()
 
@@ -35,3 +51,8 @@ def _escape(found: re.Match[str]) -> str:
 def echo(text: str, **options: Any) -> None:
     """Print a line that may hold text from outside; options as of `click.secho`."""
     click.secho(shown(text), **options)
+
+
+def write(data: bytes) -> None:
+    """Write a document to standard output, byte for byte."""
+    click.echo(data, nl=False)

@@ -14,6 +14,8 @@ from typing import Final, Self, TextIO
 
 import click
 
+from fairlead.cli.core import plaintext
+
 _FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _PLAIN: Final = "|/-\\"
 IS_DUMB: Final = "fairlead.is_dumb"
@@ -44,7 +46,7 @@ class Progress:
             self._tick += 1
             self._rewrite(f"{frame} {text} ({elapsed:.0f} s)" if elapsed >= _QUIET_S else f"{frame} {text}")
         elif text != self._shown and elapsed >= _QUIET_S:
-            click.echo(f"{text} ({elapsed:.0f} s)", file=self._stream)
+            plaintext.echo(f"{text} ({elapsed:.0f} s)", file=self._stream)
             self._shown = text
 
     def clear(self) -> None:
@@ -55,8 +57,9 @@ class Progress:
 
     def _rewrite(self, text: str) -> None:
         columns = max(20, _columns(self._stream))
+        text = plaintext.cell(text)
         text = text if len(text) < columns else text[: columns - 2] + "…"
-        click.echo(f"\r{text}{' ' * max(0, self._width - len(text))}\r{text}", file=self._stream, nl=False)
+        self._stream.write(f"\r{text}{' ' * max(0, self._width - len(text))}\r{text}")
         self._stream.flush()
         self._width = len(text)
 

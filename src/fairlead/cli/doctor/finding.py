@@ -7,6 +7,8 @@ from typing import Final
 import click
 import msgspec
 
+from fairlead.cli.core import plaintext
+
 _MARK: Final = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "red")}
 
 
@@ -24,7 +26,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def show(finding: Finding) -> None:
     """Print a finding: its mark, check and words, then why it matters and how to mend it."""
     mark, color = _MARK[finding.level]
-    click.echo(f"{click.style(f'{mark:<4}', fg=color)}  {finding.check:<10}  {finding.what}")
+    plaintext.echo(f"{click.style(f'{mark:<4}', fg=color)}  {finding.check:<10}  {finding.what}")
     for label, text in (("why", finding.why), ("fix", finding.fix)):
         if text:
-            click.echo(f"{'':18}{label}: {text}")
+            plaintext.echo(f"{'':18}{label}: {text}")

@@ -19,7 +19,7 @@ from typing import Any, Final
 import click
 
 from fairlead import errors
-from fairlead.cli.core import invocation, stopping
+from fairlead.cli.core import invocation, plaintext, stopping
 from fairlead.inject import launcher, policy
 from fairlead.node.engines import charlinks, records
 from fairlead.node.engines import files as enginefiles
@@ -121,25 +121,25 @@ def _install(folder: Path, rules: Path, runtimes: tuple[str, ...]) -> None:
 def _show(outcome: enginefiles.Outcome, engine: str) -> None:
     for step in outcome.steps:
         verb = "removed" if step.after is None else "written" if step.before is None else "changed"
-        click.echo(f"{step.path}: {verb}")
+        plaintext.echo(f"{step.path}: {verb}")
     for note in outcome.notes:
-        click.echo(f"note: {note}", err=True)
+        plaintext.echo(f"note: {note}", err=True)
     restart = table.ENGINES[engine].restart
     if not outcome.steps:
-        click.echo("nothing to change")
+        plaintext.echo("nothing to change")
     elif restart:
-        click.echo(f"next: {restart}")
+        plaintext.echo(f"next: {restart}")
 
 
 def _show_diff(outcome: enginefiles.Outcome) -> None:
     for step in outcome.steps:
         old, new = ("/dev/null" if content is None else step.path for content in (step.before, step.after))
         difference = difflib.unified_diff(_lines(step.before), _lines(step.after), fromfile=old, tofile=new)
-        click.echo("".join(difference), nl=False)
+        plaintext.echo("".join(difference), nl=False)
     for note in outcome.notes:
-        click.echo(f"note: {note}", err=True)
+        plaintext.echo(f"note: {note}", err=True)
     if not outcome.steps:
-        click.echo("nothing to change", err=True)
+        plaintext.echo("nothing to change", err=True)
 
 
 def _lines(content: bytes | None) -> list[str]:
@@ -173,12 +173,12 @@ def check_verb(ctx: click.Context, *, engine: str, config: str | None) -> None:
     place = config or table.ENGINES[engine].config
     found = enginefiles.check(engine, place, recorded=_recorded(ctx), version=version)
     for line in found:
-        click.echo(line)
+        plaintext.echo(line)
     if found:
         message = f"{engine} is not configured as it should be ({len(found)} findings)"
         hint = f"fairlead runtime configure --engine {engine}, with the options as before"
         raise errors.Conflict(message, reason="EngineConfigStale", hint=hint)
-    click.echo(f"{engine} is configured ({place})")
+    plaintext.echo(f"{engine} is configured ({place})")
 
 
 @group.command("char-links")
@@ -191,7 +191,7 @@ def char_links_verb(*, is_watching: bool, ahead: bool, is_dry: bool, is_rule: bo
     """Make the links in /dev/char that containers under systemd's cgroup driver need to keep their GPUs."""
     if is_rule:
         found = shutil.which(sys.argv[0] if Path(sys.argv[0]).name == "fairlead" else "fairlead")
-        click.echo(charlinks_plan.udev_rule(str(Path(found or "/usr/bin/fairlead").absolute())), nl=False)
+        plaintext.echo(charlinks_plan.udev_rule(str(Path(found or "/usr/bin/fairlead").absolute())), nl=False)
     elif is_watching:
         asyncio.run(_keep_links(root, ahead=ahead))
     else:
@@ -217,8 +217,8 @@ async def _follow_links(root: Path, *, ahead: bool) -> None:
 
 def _show_links(decision: charlinks_plan.Decision) -> None:
     for name, target in decision.make.items():
-        click.echo(f"/dev/char/{name} -> {target}")
+        plaintext.echo(f"/dev/char/{name} -> {target}")
     for name in decision.remove:
-        click.echo(f"/dev/char/{name} removed")
+        plaintext.echo(f"/dev/char/{name} removed")
     for name in decision.blocked:
-        click.echo(f"warning: /dev/char/{name} is not a link and is left alone", err=True)
+        plaintext.echo(f"warning: /dev/char/{name} is not a link and is left alone", err=True)

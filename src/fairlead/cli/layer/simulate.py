@@ -8,7 +8,7 @@ from typing import Final
 import click
 import msgspec
 
-from fairlead.cli.core import connection, invocation, options, output, target
+from fairlead.cli.core import connection, invocation, options, output, plaintext, target
 from fairlead.cli.core.output import Column
 from fairlead.serve.v1.faultview import FaultDone, FaultRequest
 from fairlead.silicon.sim import fault as faults
@@ -50,7 +50,7 @@ def fault(ctx: click.Context, *, fault: str, value: str | None, gpu: int | None,
     """
     request = FaultRequest(fault=fault, gpu=gpu, value=value, node=node)
     with connection.opened(_meant(invocation.current(ctx))) as client:
-        click.echo(client.call("POST", "/v1/faults", FaultDone, body=request).message)
+        plaintext.echo(client.call("POST", "/v1/faults", FaultDone, body=request).message)
 
 
 def _meant(call: invocation.Invocation) -> invocation.Invocation:

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from fairlead import errors, settings
-from fairlead.cli.core import client, options
+from fairlead.cli.core import client, options, plaintext
 from fairlead.cli.process import owner
 
 _POLL_S = 0.05
@@ -36,7 +36,7 @@ def down(config: settings.Settings, keep: bool, timeout_s: float, grace_s: int) 
     lock = config.state.folder / "lock"
     pid = running_pid(lock)
     if pid is None:
-        click.echo(f"nothing runs with state folder {config.state.folder}")
+        plaintext.echo(f"nothing runs with state folder {config.state.folder}")
         return
     if not keep:
         _remove_containers(client.at(str(config.api_socket)), grace_s, deadline)
@@ -47,7 +47,7 @@ def down(config: settings.Settings, keep: bool, timeout_s: float, grace_s: int) 
             message = f"fairlead (pid {pid}) did not end within {timeout_s:.0f} s"
             raise errors.Unavailable(message, reason="StopTimeout", hint=f"look at its log, or end it: kill -9 {pid}")
         time.sleep(_POLL_S)
-    click.echo("fairlead is down")
+    plaintext.echo("fairlead is down")
 
 
 def running_pid(lock: Path) -> int | None:

@@ -10,7 +10,7 @@ import signal
 import click
 
 from fairlead import errors, settings, telemetry
-from fairlead.cli.core import options, stopping
+from fairlead.cli.core import options, plaintext, stopping
 from fairlead.engine.podman import engine as podman
 from fairlead.node import agent
 from fairlead.node.kubelet.kubelet import Kubelet
@@ -44,6 +44,6 @@ async def _run(config: settings.Settings) -> None:
     with sqlite.SQLiteStore(config.state.folder / "state.db") as store:
         async with podman.PodmanEngine(config.engine).served() as engine, asyncio.TaskGroup() as tasks:
             node = Kubelet(store=store, engine=engine, images=engine, settings=config, node=agent.node_name(config))
-            task = tasks.create_task(node.run(lambda: click.echo("ready")), name="kubelet")
+            task = tasks.create_task(node.run(lambda: plaintext.echo("ready")), name="kubelet")
             await stop.wait()
             task.cancel()

@@ -126,7 +126,7 @@ def repair(config: settings.Settings, *, removes: bool) -> None:
     folder = _existing(config.state.folder)
     with owner.own_state(config):
         if not _is_damaged(folder / _DATABASE):
-            click.echo(f"{folder / _DATABASE} can be read: nothing was changed")
+            plaintext.echo(f"{folder / _DATABASE} can be read: nothing was changed")
             return
         home = _known_home(folder)
         # The identity goes first: were this interrupted after the database went, the next start would find no pods
@@ -135,12 +135,12 @@ def repair(config: settings.Settings, *, removes: bool) -> None:
         moved += databases.set_state_aside(folder / _DATABASE)
     for path in moved:
         plaintext.echo(f"set aside: {path}")
-    click.echo("the next start begins with an empty database")
+    plaintext.echo("the next start begins with an empty database")
     if removes:
-        click.echo("it removes the containers that the lost database listed")
+        plaintext.echo("it removes the containers that the lost database listed")
     elif home:
-        click.echo("containers of the old state run on and keep their GPUs, which the next start hands out again;")
-        click.echo(f"list them: podman ps --filter label={names.HOME}={home}")
+        plaintext.echo("containers of the old state run on and keep their GPUs, which the next start hands out again;")
+        plaintext.echo(f"list them: podman ps --filter label={names.HOME}={home}")
 
 
 def _is_damaged(path: Path) -> bool:

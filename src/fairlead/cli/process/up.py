@@ -11,7 +11,7 @@ import time
 import click
 
 from fairlead import __version__, errors, settings, telemetry
-from fairlead.cli.core import invocation, options, stopping
+from fairlead.cli.core import invocation, options, plaintext, stopping
 from fairlead.cli.process import owner, standalone
 from fairlead.model.gpu import Inventory
 
@@ -44,13 +44,13 @@ async def _run(config: settings.Settings, owned: owner.Owned, started: float, no
     stop = stopping.stop_event()
 
     def ready(report: standalone.Report) -> None:
-        click.echo(banner(config, report, owned), err=True)
+        plaintext.echo(banner(config, report, owned), err=True)
         tell_manager(notify, "READY=1")
 
     try:
         await standalone.run_service(config, owned=owned, started=started, stop=stop, ready=ready)
     except* standalone.Stopped:
-        click.echo("fairlead stopped; running containers go on and are adopted at the next start", err=True)
+        plaintext.echo("fairlead stopped; running containers go on and are adopted at the next start", err=True)
 
 
 def tell_manager(address: str, state: str) -> None:

@@ -41,7 +41,7 @@ def events(client: Client, *, object_: str, follow: bool, form: str) -> None:
 
 def _show_event(item: EventView, form: str) -> None:
     if form in {"json", "yaml"}:
-        click.echo(msgspec.json.encode(item).decode())
+        plaintext.echo(plaintext.as_json(msgspec.to_builtins(item)))
         return
     at = dt.datetime.fromisoformat(item.at).astimezone().strftime("%H:%M:%S.%f")[:-3] if item.at else "-"
     plaintext.echo(

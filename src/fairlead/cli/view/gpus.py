@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from fairlead.cli.core import options, output
+from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
 from fairlead.model.gpu import UnreadableGPU
@@ -65,11 +65,11 @@ def gpus(client: Client, *, form: str) -> None:
         return
     output.show_listing(found.gpus, _GPU_COLUMNS, form=form, name=lambda item: item.gpu.uuid)
     for lost in found.unreadable:
-        click.echo(_lost(lost), err=True)
+        plaintext.echo(_lost(lost), err=True)
     if found.is_simulated and form != "name":
-        click.echo("these GPUs are SIMULATED", err=True)
+        plaintext.echo("these GPUs are SIMULATED", err=True)
     if not found.gpus and form == "table":
-        click.echo(_NO_GPU if client.cluster else "no GPU answers; `fairlead doctor` says more", err=True)
+        plaintext.echo(_NO_GPU if client.cluster else "no GPU answers; `fairlead doctor` says more", err=True)
 
 
 _NO_GPU: Final = "no node publishes GPUs; `fairlead doctor` says whether the agent runs"

@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from fairlead.cli.core import options, output
+from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.model.gpu import GPU, LinkKind
 from fairlead.serve.backend.hardware import Topology, TopologyList
@@ -23,18 +23,18 @@ def topology(client: Client, *, form: str) -> None:
         return
     if form == "name":
         for gpu in (gpu for node in found.items for gpu in node.gpus):
-            click.echo(gpu.uuid)
+            plaintext.echo(gpu.uuid)
         return
     for node in found.items:
         if client.cluster:
-            click.secho(node.node, bold=True)
+            plaintext.echo(node.node, bold=True)
         for line in output.lines_of(matrix(node) if node.links is not None else places(node)):
-            click.echo(line)
+            plaintext.echo(line)
     kinds = dict.fromkeys(link.kind for node in found.items for link in node.links or ())
     for kind in kinds:
-        click.echo(f"{kind.value}: {_LEGEND[kind]}")
+        plaintext.echo(f"{kind.value}: {_LEGEND[kind]}")
     if any(node.links is None for node in found.items):
-        click.echo("links between GPUs are not published to the cluster; on a node `nvidia-smi topo -m` shows them")
+        plaintext.echo("links between GPUs are not published to the cluster; on a node `nvidia-smi topo -m` shows them")
 
 
 _LEGEND: Final = {

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from fairlead import errors
-from fairlead.cli.core import invocation
+from fairlead.cli.core import invocation, plaintext
 from fairlead.inject import policy
 from fairlead.model.gpu import Inventory
 from fairlead.node.cdi import specfile
@@ -119,21 +119,21 @@ def generate_verb(ctx: click.Context, /, **options: Any) -> None:
     config = _settings(ctx, options)
     found = _collect(config, options)
     for problem in found.made.problems:
-        click.echo(f"warning: {problem}", err=True)
+        plaintext.echo(f"warning: {problem}", err=True)
     specs = found.made.specs
     if not specs:
-        click.echo("no devices found: nothing is written", err=True)
+        plaintext.echo("no devices found: nothing is written", err=True)
         return
     target, form = options["target"], options["form"]
     if target is None:
-        click.echo(b"".join(_encode(spec, form or "yaml") for spec in specs), nl=False)
+        plaintext.write(b"".join(_encode(spec, form or "yaml") for spec in specs))
         return
     boot_id = running.read_running(config.silicon.root).boot_id
     for path, spec in _targets(target, specs, form):
         mark = specfile.stamp_for(spec.kind, _recipe(config, options), found.stamps, boot_id=boot_id)
         shown = stamp.annotate(spec, mark) if config.node.cdi_stamp == "annotations" else spec
         specfile.write_bytes(path, _encode(shown, form or path.suffix[1:]), mark, stamping=config.node.cdi_stamp)
-        click.echo(f"{path}: {len(spec.devices)} devices, CDI {spec_types.minimum_version(shown)}", err=True)
+        plaintext.echo(f"{path}: {len(spec.devices)} devices, CDI {spec_types.minimum_version(shown)}", err=True)
     folder = target if target.is_dir() else target.parent
     _warn_of_conflicts(folder)
     _renew_shim(options["runtime_config"], folder)
@@ -313,14 +313,14 @@ def _renew_shim(config: Path, folder: Path) -> None:
         if folder.resolve() in [Path(item).resolve() for item in speccache.folders(config)]:
             speccache.renew(config)
     except errors.FairleadError as error:
-        click.echo(f"warning: the runtime shim's files are not renewed: {errors.sentence(error)}", err=True)
+        plaintext.echo(f"warning: the runtime shim's files are not renewed: {errors.sentence(error)}", err=True)
 
 
 def _warn_of_conflicts(folder: Path) -> None:
     from fairlead_cdi import directory
 
     for name, paths in directory.scan([str(folder)]).conflicts.items():
-        click.echo(f"warning: {name} is defined in {' and '.join(paths)}: engines will find neither", err=True)
+        plaintext.echo(f"warning: {name} is defined in {' and '.join(paths)}: engines will find neither", err=True)
 
 
 def _targets(target: Path, specs: Sequence[spec_types.Spec], form: str | None) -> list[tuple[Path, spec_types.Spec]]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 
 from fairlead import errors
-from fairlead.cli.core import invocation, output
+from fairlead.cli.core import invocation, output, plaintext
 from fairlead.silicon import running
 from fairlead.wire.cdi import stamp, translate
 from fairlead_cdi import difference, directory, inject, oci, parse, validate
@@ -66,7 +66,7 @@ def _load(path: Path) -> spec_types.Spec:
 
 def _table(title: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for line in output.lines_of([title, *rows]):
-        click.echo(line)
+        plaintext.echo(line)
 
 
 @click.command("list")
@@ -82,7 +82,7 @@ def list_verb(spec_dirs: tuple[str, ...], form: str) -> None:
     _table(("DEVICE", "SPEC", "VERSION"), rows)
     for path, found in registry.problems.items():
         for error in found:
-            click.echo(f"warning: {path}: {error}", err=True)
+            plaintext.echo(f"warning: {path}: {error}", err=True)
 
 
 def _listing(registry: directory.Registry) -> dict[str, Any]:
@@ -282,4 +282,6 @@ def prepare_verb(runtime_config: Path) -> None:
     from fairlead.cli.layer.cdi import speccache
 
     made = speccache.renew(runtime_config)
-    click.echo(f"{made.conversions} YAML specs converted; prepared: {made.prepared or 'not now, a spec is changing'}")
+    plaintext.echo(
+        f"{made.conversions} YAML specs converted; prepared: {made.prepared or 'not now, a spec is changing'}"
+    )
