@@ -1,7 +1,8 @@
 """Run benchmarks and print their rows.
 
 `python -m benchmarks` runs all, `python -m benchmarks NAME…` those whose name starts so, `--list` only names them,
-`--json` prints one JSON list, `--write FILE` makes the page of the docs. The exit code is 1 when a bar does not hold.
+`--json` prints one JSON list, `--write FILE` makes the page of the docs. A row that cannot run says why, and the others
+run. The exit code is 1 when a bar does not hold or a benchmark failed.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ def main(arguments: Sequence[str]) -> int:
     if given.list:
         print("\n".join(chosen))
         return 0
-    rows = []
+    rows: list[frame.Row | frame.Unmeasured] = []
     for name in chosen:
-        for row in frame.REGISTRY[name]():
+        for row in frame.rows_of(name):
             rows.append(row)
             if not given.json:
                 print(line(row), flush=True)

@@ -62,11 +62,13 @@ class Unmeasured:
 
     name: str
     why: str
+    has_failed: bool = False
+    """It could have been measured and broke."""
 
     @property
     def holds(self) -> bool | None:
-        """Nothing was measured, so nothing holds and nothing fails."""
-        return None
+        """Nothing was measured, so no bar holds; a benchmark that broke fails."""
+        return False if self.has_failed else None
 
     def document(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -92,6 +94,15 @@ def benchmark(name: str) -> Callable[[Benchmark], Benchmark]:
         return run
 
     return add
+
+
+def rows_of(name: str) -> Iterable[Row | Unmeasured]:
+    """Yield a benchmark's rows; one that breaks ends in a row that says why, so that the others still run."""
+    try:
+        yield from REGISTRY[name]()
+    except Exception as error:  # noqa: BLE001  (the edge of one benchmark)
+        text = " ".join(str(error).split()) or type(error).__name__
+        yield Unmeasured(name=name, why=f"failed: {text.replace('|', '/')}", has_failed=True)
 
 
 def percentile(samples: Sequence[float], share: float) -> float:

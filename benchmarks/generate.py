@@ -42,7 +42,8 @@ def generate_rows() -> Iterator[frame.Row | frame.Unmeasured]:
         root = machine(Path(name))
         program = ctk.build()
         theirs = None if program is None else _cpu_ms(ctk.arguments(program, "management", root, []))
-        peer = {"peer": theirs, "peer_name": ctk.NAME if theirs else "", "peer_source": "this run" if theirs else ""}
+        source = "this run" if theirs else f"{ctk.NAME} not run: needs go, cc and its module"
+        peer = {"peer": theirs, "peer_name": ctk.NAME, "peer_source": source}
         ours = _own_cpu_ms(lambda: _make(root))
         yield frame.Row(name="cdi spec made by a running agent, CPU", ours=ours, unit="ms", bar=theirs, **peer)  # type: ignore[arg-type]
         command = [sys.executable, "-m", "fairlead.cli.main", "cdi", "generate", "--mode=management", f"--root={root}"]
