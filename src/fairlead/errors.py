@@ -10,7 +10,7 @@
     ├── Insufficient    nobody: wait for capacity
     ├── Unavailable     the operator of a dependency: it does not answer
     ├── DeviceFault     the hardware's owner: this device, no other
-    └── ProtocolError   whoever wrote the bytes
+    └── ProtocolError   the writer of the bytes
 
 How each class answers over gRPC, HTTP and as an exit code is data: `TABLE`, one row a class, looked up by the nearest
 ancestor. Servers and the command line read the row; none branches on a class. Foreign exceptions are translated at the
@@ -93,7 +93,7 @@ class DeviceFault(FairleadError):
 
 
 class ProtocolError(FairleadError):
-    """The bytes are malformed; whoever wrote them acts."""
+    """The bytes are malformed; their writer acts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +118,7 @@ TABLE: dict[type[FairleadError], Row] = {
     Insufficient: Row(who="wait for capacity", retry="on change", grpc="RESOURCE_EXHAUSTED", http=409, exit=5),
     Unavailable: Row(who="operator of a dependency", retry="back-off", grpc="UNAVAILABLE", http=503, exit=6),
     DeviceFault: Row(who="hardware owner", retry="never here; taint", grpc="FAILED_PRECONDITION", http=409, exit=7),
-    ProtocolError: Row(who="whoever wrote the bytes", retry="never", grpc="INTERNAL", http=502, exit=8),
+    ProtocolError: Row(who="the writer of the bytes", retry="never", grpc="INTERNAL", http=502, exit=8),
 }
 
 

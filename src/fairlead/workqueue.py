@@ -5,8 +5,8 @@ equal keys waiting together are one. No more than `workers` keys are worked on a
 key that is asked for again goes to its end, so one that never rests starves nobody. A worker may ask to be called again
 after some seconds. An error of the house is retried with exponential back-off (0.1 s doubling to 30 s), and so is a
 call that ends cancelled though nobody cancelled it (a future was, that it shared): a task group would bury it and its
-key for ever. Anything else is a bug and ends the run. Whoever runs the queue again (the guard of an optional part) goes
-on with the keys that are left; the one with the bug is asked for again by the next change of its object.
+key for ever. Anything else is a bug and ends the run. A caller that runs the queue again (the guard of an optional
+part) goes on with the keys that are left; the one with the bug is asked for again by the next change of its object.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import sys
 from pathlib import Path
 
@@ -167,3 +168,15 @@ async def test_a_file_that_is_no_program_is_named(tmp_path: Path) -> None:
     with pytest.raises(errors.Unavailable) as caught:
         await command.run([str(tmp_path / "x")], env=ENV, timeout_s=10)
     assert caught.value.reason == "ProgramMissing"
+
+
+async def test_a_machine_short_of_descriptors_is_not_a_missing_program() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = len(list(Path("/proc/self/fd").iterdir()))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used, hard))
+    try:
+        with pytest.raises(errors.Unavailable) as refused:
+            await command.run(["true"], env=ENV, timeout_s=5)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert refused.value.reason == "ProgramNotStarted"

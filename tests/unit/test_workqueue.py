@@ -194,6 +194,18 @@ async def test_a_bug_ends_the_queue_and_is_not_hidden() -> None:
     assert caught.group_contains(ZeroDivisionError)
 
 
+async def test_a_bug_takes_the_later_time_of_its_key_with_it() -> None:
+    async def work(key: str) -> float | None:
+        queue.add(key, after_s=3600)
+        raise ZeroDivisionError
+
+    queue = WorkQueue("test", work)
+    queue.add("a")
+    with pytest.raises(ExceptionGroup):
+        await queue.run()
+    assert not queue._entries
+
+
 async def test_a_cancelled_queue_cancels_its_work_and_fires_no_timer_afterwards() -> None:
     worker = _Recorder()
     async with _running(worker.work) as queue:

@@ -1,7 +1,7 @@
 """Reads the shim's file, `/etc/fairlead/runtime.json`: which runtime, which specs, whose requests count.
 
 Every key is optional and an unknown one is an error: a typing mistake must not widen what images may do. The file and
-its folder must belong to root and be closed to others, because whoever writes it decides what runs as root.
+its folder must belong to root and be closed to others, because its writer decides what runs as root.
 """
 
 import posix

@@ -1,7 +1,7 @@
 """Lists the containers of OCI runtimes from the state they keep: id, first process, bundle.
 
-runc and crun write a file a container below /run, whoever called them (podman, containerd, a shell). Nothing is asked
-of an engine. What cannot be read is passed over: a state may vanish while it is looked at.
+runc and crun write a file a container below /run, no matter who called them (podman, containerd, a shell). Nothing is
+asked of an engine. What cannot be read is passed over: a state may vanish while it is looked at.
 Source: runc libcontainer/container_linux.go, State (`state.json`); crun libcrun/status.c (`status`).
 """
 

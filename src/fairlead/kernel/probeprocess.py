@@ -5,7 +5,7 @@ for its orders on standard input, and is put into the container's device cgroups
 a process in it a cgroup cannot be removed, and its rules stay to be asked. A runtime waits a moment for a cgroup to
 become empty (runc a second), or ends what is in it; a probe with its orders needs a few milliseconds.
 
-A probe that waits is one idle process of 9 MB. It ends with its standard input, so with whoever started it.
+A probe that waits is one idle process of 9 MB. It ends with its standard input, so with the process that started it.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ on disk first, then advertisements; a device that no spec names is advertised Un
 what an engine cannot resolve. Verdicts need no new spec and go straight through. Each resource has its own socket and
 its own task, started when the resource first has a device and kept from then on.
 
-These are the core: an error there ends the agent, and whoever runs it starts it again. Everything that only tells
+These are the core: an error there ends the agent, and its supervisor starts it again. Everything that only tells
 others (events, objects and labels, conditions, traces) is optional: it runs under a guard (`node.part`) that starts it
 again, reads the core's `Latest` values or queues what the core tells it, and delays nothing. The agent stops by
 cancellation and leaves neither sockets nor specs behind; but for the specs where a newer agent has taken over, which
@@ -232,7 +232,7 @@ class _Agent:
                 self._advertise(self.watch.snapshots.value)
 
     async def _tell_unknown_engine(self) -> None:
-        """Say that nobody knows the engine; whoever can say so has a moment for it after the agent's start."""
+        """Say that the engine is not known; the publisher has a moment for it after the agent's start."""
         await asyncio.sleep(ENGINE_PATIENCE_S)
         if not self._engine.engines.value:
             self._tell_engine()

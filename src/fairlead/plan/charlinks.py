@@ -50,7 +50,7 @@ class Decision:
 
 
 def decide(nodes: Iterable[Node], links: Mapping[str, Link]) -> Decision:
-    """Decide the links of these nodes; a link that leads to a device of its number is right, whoever made it.
+    """Decide the links of these nodes; a link that leads to a device of its number is right, no matter who made it.
 
     Args:    nodes: those that are there, or will be.   links: what is in /dev/char, by name.
     Returns: links of NVIDIA's nodes that lead nowhere, or to another number, are removed when no node wants them.

@@ -1,7 +1,7 @@
 """Answers those who watch a long-lived process: `/healthz`, `/readyz`, `/metrics`.
 
 `/healthz` answers whether the process should be left alone: it answers at all, and no loop that promised to turn again
-is late (`Meter.heartbeat`). `/readyz` is asked of whoever composed the process. `/metrics` has the rows of
+is late (`Meter.heartbeat`). `/readyz` is asked of the process, as its composition says. `/metrics` has the rows of
 `telemetry.METRICS` and the process's own figures. The application is three paths of bare ASGI: the framework of the
 API would double the agent's memory for them.
 

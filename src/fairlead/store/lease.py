@@ -216,7 +216,7 @@ class Election:
         return True
 
     async def _release(self) -> None:
-        """Let go, so that nobody has to wait; whoever took it meanwhile keeps it."""
+        """Let go, so that nobody has to wait; a holder that took it meanwhile keeps it."""
         lease = self._held
         spec = msgspec.structs.replace(lease.spec, holder_identity="", lease_duration_seconds=1, renew_time=meta.now())
         with contextlib.suppress(errors.FairleadError, TimeoutError):

@@ -188,6 +188,13 @@ def test_mounts_replace_their_namesakes_and_parents_come_first() -> None:
     assert found[3] == {"destination": "/a/b", "source": "/h", "options": ["rbind"]}
 
 
+def test_a_mount_keeps_its_type() -> None:
+    wanted = {"hostPath": "tmpfs", "containerPath": "/scratch", "type": "tmpfs", "options": ["size=1m"]}
+    assert injected({}, {"mounts": [wanted]})["mounts"] == [
+        {"destination": "/scratch", "source": "tmpfs", "type": "tmpfs", "options": ["size=1m"]}
+    ]
+
+
 def test_hooks_go_to_their_stages_once() -> None:
     hook = {"hookName": "createContainer", "path": "/h", "args": ["h", "x"], "env": ["A=b"], "timeout": 3}
     found = injected({"hooks": {"poststop": [{"path": "/p"}]}}, {"hooks": [hook]}, {"hooks": [hook]})

@@ -202,6 +202,12 @@ def test_an_error_names_place_and_value() -> None:
     assert "-1" in caught.value.message
 
 
+def test_annotations_are_an_object_and_an_absent_number_is_null() -> None:
+    with pytest.raises(errors.DocumentError, match="annotations must be an object"):
+        parse.parse_spec(spec_with(("annotations",), ["a", "b"]))
+    assert parse.parse_spec(node(minor=None)) == parse.parse_spec(node())
+
+
 def test_a_huge_value_is_cut_in_the_error() -> None:
     with pytest.raises(errors.DocumentError) as caught:
         parse.parse_spec(spec_with(("devices",), "x" * 100_000))

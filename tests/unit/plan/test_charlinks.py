@@ -57,6 +57,7 @@ def test_links_ahead_are_for_what_the_driver_will_make() -> None:
         "508:1": "../nvidia-uvm-tools",
     }
     assert charlinks.expected(0, {"nvidia-uvm": 508}) == ()
+    assert "nvidia-uvm" not in [node.name for node in charlinks.expected(1, {"nvidia": 195})]
 
 
 def test_a_link_ahead_is_right_while_its_node_is_not_there() -> None:

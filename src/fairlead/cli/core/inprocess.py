@@ -190,7 +190,7 @@ class _Exchange:
         return message
 
     def leave(self, last: Message) -> None:
-        """Tell the application that its caller is gone, and whoever waits for its next message as well."""
+        """Tell the application that its caller is gone, and the reader of its next message as well."""
         self._last = last
         self._left.set()
         while self._outbox.full():
@@ -254,7 +254,7 @@ class _Answer:
 
 
 class _Session:
-    """See `transport.Session`: whoever reads the frames turns the loop; what others send is handed to it."""
+    """See `transport.Session`: the reader of the frames turns the loop; what others send is handed to it."""
 
     def __init__(self, carrier: InProcessTransport, exchange: _Exchange) -> None:
         self._carrier, self._exchange = carrier, exchange

@@ -69,7 +69,7 @@ class Asked(Protocol):
         ...
 
     async def may(self, verb: str, resource: str, *, group: str = "", part: str = "", namespace: str = "") -> bool:
-        """Return whether whoever asks may do this. Raises: Denied, Unavailable."""
+        """Return whether the caller may do this. Raises: Denied, Unavailable."""
         ...
 
 

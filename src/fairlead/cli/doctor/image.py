@@ -36,7 +36,7 @@ class Seen:
 
 
 def collect(call: Invocation, image: str) -> Seen:
-    """Ask the engine for the image, and whoever knows them for the drivers.
+    """Ask the engine for the image, and the service or the silicon for the drivers.
 
     Raises: NotFound (`ImageNotFound`): not on this machine.   Unavailable: no engine, or hardware that does not answer.
     """

@@ -1,7 +1,7 @@
 """Takes back what agents published in a cluster: GPUDevice objects, and the labels that they set on Nodes.
 
 An agent that ends leaves its publications: it cannot tell a rolling update from the end of Fairlead on its cluster.
-Whoever removes Fairlead runs this afterwards. Labels are given up as their field manager, so that a label which
+An operator who removes Fairlead runs this afterwards. Labels are given up as their field manager, so that a label which
 somebody else set as well stays.
 """
 

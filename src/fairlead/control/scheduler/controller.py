@@ -1,9 +1,9 @@
 """Binds waiting pods: decisions come from `plan.schedule`, and every refusal is kept with its reasons.
 
 One key stands for the whole queue, so decisions are made one after another from one cache (`control.scheduler.cache`).
-A binding is written with the pod's version: whoever changed the pod meanwhile wins and the pod is looked at again. What
-was bound counts as taken at once, before the watch echoes it. A binding whose answer was lost may have happened:
-nothing more is decided until the store has said whether it did.
+A binding is written with the pod's version: a writer that changed the pod meanwhile wins and the pod is looked at
+again. What was bound counts as taken at once, before the watch echoes it. A binding whose answer was lost may have
+happened: nothing more is decided until the store has said whether it did.
 """
 
 from __future__ import annotations

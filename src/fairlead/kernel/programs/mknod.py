@@ -2,7 +2,7 @@
 
     python -I -S mknod.py PID STARTED {"make": [{"path", "kind", "major", "minor", "mode", "uid", "gid"}], "remove": …}
 
-It opens /proc/PID once, which stays this process's whoever gets its pid later, and refuses a process that was not
+It opens /proc/PID once, which stays this process's even where its pid is used again, and refuses a process that was not
 started at STARTED (clock ticks since boot) or whose mounts are this host's own. It opens the container's root, joins
 its mount namespace, and reaches every path by `openat2` in that root with no link followed: what the image or a
 tenant's process puts in the way makes it refuse, never go elsewhere.

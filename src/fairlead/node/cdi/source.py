@@ -1,6 +1,6 @@
 """Collects everything this machine's CDI specs are made from: GPUs, driver files, other modes' findings.
 
-Used by whoever writes specs once and by the watcher alike, so that the two cannot disagree. GPUs come from the silicon
+Used by the verb that writes specs once and by the watcher, so that the two cannot disagree. GPUs come from the silicon
 port; everything else from files, read in a thread. A driver that is not loaded has no GPUs and is not an error here.
 """
 

@@ -2,8 +2,8 @@
 
 A mode is a row: its kind, what finds it, and how much its containers are shown. Every mode has a class of its own, so
 that specs of several modes lie in one folder without their devices `all` cancelling each other. The three ways of
-finding NVIDIA's GPUs (`nvml`, `wsl`, `csv`) share `nvidia.com/gpu`: no machine has two of them, and whoever asks for a
-GPU must not have to know which it is.
+finding NVIDIA's GPUs (`nvml`, `wsl`, `csv`) share `nvidia.com/gpu`: no machine has two of them, and a user who asks for
+a GPU must not have to know which it is.
 """
 
 from __future__ import annotations

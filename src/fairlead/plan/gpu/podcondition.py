@@ -1,7 +1,7 @@
 """Decides what a pod says about the health of its GPUs, and what a GPU says about its holders. Pure.
 
 A pod is told only what concerns it: the condition appears when a GPU it holds falls ill, and stays, as True again, once
-all of them are well. Whoever runs the pod decides what follows from it; nothing is ended here.
+all of them are well. The owner of the pod decides what follows from it; nothing is ended here.
 """
 
 from __future__ import annotations

@@ -370,7 +370,7 @@ def _add_extras(request: Request, env: dict[str, str], policy: Policy) -> None:
 
 
 def _qualify(container: Container, policy: Policy, request: Request) -> None:
-    """Add what the environment says about the driver; it only narrows, so it counts whoever asked for the devices."""
+    """Add what the environment says about the driver; it only narrows, no matter who asked for the devices."""
     env = container.env
     admin = next((name for name in _MIG_ADMIN if env.get(name)), "")
     if admin and not container.is_privileged:

@@ -23,7 +23,7 @@ from fairlead.wire.kubernetes import core, devicechange
 from fairlead.wire.kubernetes.devicechange import DeviceChange, DeviceChangeSpec
 
 ANSWER_S: Final = 45.0
-"""Longer than a kubelet takes to ask a plugin and to end whoever has the device open."""
+"""Longer than a kubelet takes to ask a plugin and to end the processes that have the device open."""
 _TRIES: Final = 8
 
 

@@ -39,7 +39,7 @@ class LocalLifecycle:
         admitted = admission.admit(pod)
         rules = _Rules(
             problems=tenantrule.problems(msgspec.to_builtins(pod) if written is None else written),
-            # Whoever asks by tenancy is a tenant, also in a namespace that a quota made before.
+            # A request by tenancy comes from a tenant, also in a namespace that a quota made before.
             bind=makes_namespace,
         )
         # Taken before the pod can be seen: the scheduler may be done with it before `create` returns here.

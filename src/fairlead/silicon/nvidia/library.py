@@ -1,8 +1,8 @@
 """Finds the driver's libraries below a driver root; `userspace` finds the rest.
 
-Directories come from a fixed list, from the linker's cache and from whoever names more; a library belongs to the driver
-when its name ends in the driver's version, or when it is one of the few with versions of their own. Symbolic links are
-followed only inside their own folder, so no link leads out of the root.
+Directories come from a fixed list, from the linker's cache and from callers that name more; a library belongs to the
+driver when its name ends in the driver's version, or when it is one of the few with versions of their own. Symbolic
+links are followed only inside their own folder, so no link leads out of the root.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ class Credentials:
             self._token = _text(await asyncio.to_thread(_read, Path(user.token_file)), user.token_file)
         elif user.exec is not None:
             fresh_until = await self._ask(user.exec)
-        # Last: until then whoever asks meanwhile waits, instead of going without.
+        # Last: until then other callers wait, instead of going without.
         self._fresh_until = fresh_until
 
     async def _ask(self, plugin: kubeconfig.Exec) -> float:

@@ -35,7 +35,7 @@ class Server:
             raise errors.ProtocolError(message, reason="VersionUnreadable", hint="is it an API server?") from error
 
     async def may(self, verb: str, resource: str, *, group: str = "", part: str = "", namespace: str = "") -> bool:
-        """Return whether whoever asks may do this.
+        """Return whether the caller may do this.
 
         Args:    part: subresource, `log`.   namespace: empty: in all of them.
         Raises:  Unavailable, ProtocolError; Denied: even the question is forbidden.

@@ -2,7 +2,7 @@
 
 Typed objects are subsets of what the server keeps, so `update` and `update_status` read the object, merge three ways as
 the embedded stores do (`store/embedded/document.py`) and replace it at the version that was read: nothing unseen is
-dropped, and whoever wrote in between wins or is retried for, as the port says. A pod's first `spec.nodeName` travels as
+dropped, and a writer in between wins or is retried for, as the port says. A pod's first `spec.nodeName` travels as
 a binding, the only way a server takes it. `apply` is server-side apply, forced. Garbage collection and the end of
 namespaces are the cluster's own business. Lists are read in pages of one moment and decoded into typed objects without
 a detour.

@@ -1,6 +1,6 @@
 """Wakes watchers when another process commits to the SQLite file, by inotify instead of polling.
 
-Whoever commits touches the database's timestamps afterwards (`notify`); everybody who watches hears it through inotify.
+A process that commits touches the database's timestamps afterwards (`notify`); every watcher hears it through inotify.
 The log's own writes would come too early: SQLite shows a commit only after it has flushed the log. A writer that is
 killed between commit and touch is heard too, because the kernel then closes its descriptors of the file. Where inotify
 has no room for us, a slow timer asks instead.

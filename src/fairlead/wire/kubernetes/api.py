@@ -130,7 +130,7 @@ class _AccessReview(Wire, frozen=True):
 
 
 def access_review(verb: str, resource: str, *, group: str, part: str, namespace: str) -> bytes:
-    """Return the question whether whoever asks may do this. Source: authorization.k8s.io/v1 types.go."""
+    """Return the question whether the caller may do this. Source: authorization.k8s.io/v1 types.go."""
     asked = {"verb": verb, "resource": resource, "group": group, "subresource": part, "namespace": namespace}
     return msgspec.json.encode(
         {

@@ -149,7 +149,7 @@ class Affinity(Wire, frozen=True):
 
 
 class SchedulingGate(Wire, frozen=True):
-    """Keeps a pod from being placed until whoever set it takes it away."""
+    """Keeps a pod from being placed until the controller that set it takes it away."""
 
     name: str
 
@@ -355,7 +355,7 @@ class Event(Wire, frozen=True):
     reason: str = ""
     message: str = ""
     type: str = ""
-    """`Normal` or `Warning`; a server supplies no default, so whoever writes one says it."""
+    """`Normal` or `Warning`; a server supplies no default, so the writer names one."""
     source: EventSource = EventSource()
     first_timestamp: str | None = None
     last_timestamp: str | None = None

@@ -129,12 +129,21 @@ END = (Instruction(0xB7, R0, 0, 0, 1), Instruction(0x95, 0, 0, 0, 0))
         ([Instruction(0x05, 0, 0, -1, 0)], "steps"),
         ([Instruction(0xB7, R0, 0, 0, 1)], "jumps to instruction 1 of 1"),
         ([Instruction(0x7B, 10, 1, -8, 0), *END], "uses opcode 0x7b"),
+        ([Instruction(0xD4, R1, 0, 0, 16), *END], "uses opcode 0xd4"),
+        ([Instruction(0x37, R0, 0, 1, 3), *END], "uses opcode 0x37"),  # a division with signs, of newer kernels
+        ([load(R4, 4), Instruction(0xE5, R4, 0, 0, 1), *END], "uses opcode 0xe5"),
     ],
 )
 def test_what_only_a_kernel_can_do_is_refused_by_name(program: list[Instruction], why: str) -> None:
     with pytest.raises(errors.ProtocolError, match=why) as caught:
         deviceprogram.decode([bpfprogram.emit_program(program)])
     assert caught.value.reason == "ProgramUndecodable"
+
+
+def test_a_wide_constant_and_what_stops_speculation_are_read() -> None:
+    wide = [Instruction(0x18, R0, 0, 0, 1), Instruction(0, 0, 0, 0, 0)]
+    program = [*wide, Instruction(0xC2, 0, 0, 0, 0), Instruction(0x95, 0, 0, 0, 0)]
+    assert deviceprogram.decode([bpfprogram.emit_program(program)]).lines() == ("a *:* rwm",)
 
 
 def test_a_mask_that_leaves_a_number_whole_is_no_change() -> None:

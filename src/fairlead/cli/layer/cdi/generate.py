@@ -2,7 +2,7 @@
 
 Both take the same options and look with the same `node.cdisource`; `watch` keeps one file a kind in a folder, as the
 agent does, and is for machines without it. Options named as NVIDIA's toolkit names them mean what they mean there.
-What only some calls need is imported by those: whoever wants one spec as JSON waits for nothing else.
+What only some calls need is imported by those: a user who wants one spec as JSON waits for nothing else.
 """
 
 from __future__ import annotations
