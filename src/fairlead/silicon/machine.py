@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fairlead import settings
-from fairlead.silicon import amd, composite, intel, port
-from fairlead.silicon.nvidia import driver, nvml
+from fairlead.silicon import hardware, port
 from fairlead.silicon.sim import silicon
 
 
@@ -20,15 +19,7 @@ def open_silicon(chosen: settings.SiliconSettings, folder: Path) -> port.Silicon
     """
     if chosen.simulate:
         return silicon.SimulatedSilicon(folder, chosen.simulate, call_timeout_s=chosen.call_timeout_s)
-    return composite.CompositeSilicon(
-        [
-            nvml.NVMLSilicon(
-                chosen.root, chosen.driver_root, call_timeout_s=chosen.call_timeout_s, search=driver.search_of(chosen)
-            ),
-            amd.AMDSilicon(chosen.root),
-            intel.IntelSilicon(chosen.root),
-        ]
-    )
+    return hardware.open_hardware(chosen)
 
 
 def root_of(chosen: settings.SiliconSettings, folder: Path) -> Path:

@@ -84,7 +84,7 @@ def find_condition(conditions: Iterable[Condition], name: str) -> Condition | No
 
 
 class Object(Protocol):
-    """Any top-level kind: a frozen struct with `metadata`, and class facts from `KINDS`."""
+    """Any top-level kind: a frozen struct with `metadata`, and what its class says of the kind."""
 
     API_VERSION: ClassVar[str]
     KIND: ClassVar[str]

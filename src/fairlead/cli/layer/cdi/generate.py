@@ -32,6 +32,7 @@ from fairlead_cdi import spec as spec_types
 
 if TYPE_CHECKING:
     from fairlead.node.cdi import source as cdisource
+    from fairlead.silicon import port
 
 _FLAGS: Final = {
     "simulate": "silicon.simulate",
@@ -292,17 +293,27 @@ def _place(config: Settings, options: Mapping[str, Any], root: Path) -> modefile
 @contextlib.asynccontextmanager
 async def _source(config: Settings, options: Mapping[str, Any]) -> AsyncIterator[cdisource.Source]:
     from fairlead.node.cdi import source as cdisource
-    from fairlead.silicon import machine
 
-    # Simulated silicon of a running service is that service's own: its tree is never touched from here.
-    folder = config.state.folder / "cdi"
-    silicon = machine.open_silicon(config.silicon, folder)
+    silicon, root = _silicon(config)
     try:
-        place = _place(config, options, machine.root_of(config.silicon, folder))
+        place = _place(config, options, root)
         modes = mode.chosen(options["modes"], modefiles.detect_platform(place.root, place.driver_root))
         yield cdisource.Source(silicon=silicon, place=place, modes=modes, recipe=_recipe(config, options))
     finally:
         await silicon.close()
+
+
+def _silicon(config: Settings) -> tuple[port.Silicon, Path]:
+    """Return the silicon and the root that it reads; hardware without the modules of the simulation."""
+    if not config.silicon.simulate:
+        from fairlead.silicon import hardware
+
+        return hardware.open_hardware(config.silicon), config.silicon.root
+    from fairlead.silicon import machine
+
+    # Simulated silicon of a running service is that service's own: its tree is never touched from here.
+    folder = config.state.folder / "cdi"
+    return machine.open_silicon(config.silicon, folder), machine.root_of(config.silicon, folder)
 
 
 def _renew_shim(config: Path, folder: Path) -> None:
