@@ -82,7 +82,7 @@ if [ "$code" -ne 0 ]; then
   fi
 fi
 
-if ! podman image exists "$image"; then
+if ! podman image exists "$image" >/dev/null 2>&1; then
   # No registry is needed: a stand-in of some two megabytes under the name the article uses, removed at the end.
   echo "(image $image is not here: a local stand-in is imported under its name)"
   fairlead image demo "$image" >/dev/null

@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
-# What the slow ring's virtual machine needs beside tools/setup.sh: an emulator and a compiler from Debian, a Debian
-# kernel and Debian's systemd, which are unpacked and never installed. Does nothing in a few milliseconds once that
-# has been done.
+# What the slow ring needs beside tools/setup.sh. For its virtual machine: an emulator and a compiler from Debian, a
+# Debian kernel and Debian's systemd, which are unpacked and never installed. For a stranger's first hour: bare roots of
+# Debian 12 and 13. Does nothing in a few milliseconds once that has been done.
 set -euo pipefail
 
 say() { echo "system setup: $*" >&2; }
 
 # what shows it is there : package that brings it
-needs="/usr/bin/qemu-system-x86_64:qemu-system-x86 /usr/bin/busybox:busybox-static /usr/sbin/runc:runc /usr/bin/crun:crun
+needs="/usr/bin/mmdebstrap:mmdebstrap /usr/bin/qemu-system-x86_64:qemu-system-x86 /usr/bin/busybox:busybox-static /usr/sbin/runc:runc /usr/bin/crun:crun
   /usr/bin/gcc:gcc /usr/lib/x86_64-linux-gnu/libc.a:libc6-dev"
 kernel="$HOME/.cache/fairlead/debian/linux-cloud"
 # Process 1 of the virtual machine that is reloaded, where this machine has no systemd of its own; with its libraries.
 systemd="$HOME/.cache/fairlead/debian/systemd"
+roots="$HOME/.cache/fairlead/debian/root"
 systemd_packages="systemd libsystemd-shared libacl1 libapparmor1 libaudit1 libblkid1 libcap-ng0 libcap2 libcrypt1
   libgcrypt20 libgpg-error0 libip4tc2 libkmod2 liblz4-1 liblzma5 libmount1 libpam0g libpcre2-8-0 libseccomp2 libselinux1
   libssl3 libzstd1"
@@ -22,7 +23,8 @@ for need in $needs; do
   [ -e "${need%%:*}" ] || missing+=("${need##*:}")
 done
 has_systemd() { [ -e /lib/systemd/systemd ] || [ -d "$systemd" ]; }
-[ ${#missing[@]} -eq 0 ] && [ -d "$kernel" ] && has_systemd && exit 0
+has_roots() { [ -d "$roots-bookworm" ] && [ -d "$roots-trixie" ]; }
+[ ${#missing[@]} -eq 0 ] && [ -d "$kernel" ] && has_systemd && has_roots && exit 0
 if [ "$(id -u)" -ne 0 ]; then
   say "missing: ${missing[*]}, a kernel in $kernel or systemd in $systemd. Run as root: their tests will be skipped"
   exit 0
@@ -54,3 +56,22 @@ if [ ! -d "$kernel" ]; then
 fi
 # shellcheck disable=SC2086  # a list of packages
 has_systemd || unpack "$systemd" $systemd_packages
+# Bare roots: Debian's own mirror as apt has it here, and nothing more than a checkout's README asks for.
+mirror="$(apt-get indextargets --format '$(ORIGIN) $(RELEASE) $(SITE)' |
+  awk '$1 == "Debian" && $2 !~ /-/ {print $3; exit}')"
+for suite in bookworm trixie; do
+  [ ! -d "$roots-$suite" ] || continue
+  [ -n "$mirror" ] || { say "apt has no mirror of Debian here: the tests of bare roots will be skipped"; break; }
+  say "making a bare root of Debian $suite"
+  mkdir -p "${roots%/*}"
+  part="$(mktemp -d "$roots-$suite.XXXX")"
+  trap 'rm -rf "$part"' EXIT
+  if ! mmdebstrap --quiet --variant=minbase --include=ca-certificates,make \
+    --aptopt='Acquire::Check-Valid-Until "false"' "$suite" "$part" "deb $mirror $suite main"; then
+    say "no root of $suite to be had: its tests will be skipped"
+    rm -rf "$part"
+    continue
+  fi
+  chmod 755 "$part"
+  mv -T "$part" "$roots-$suite" 2>/dev/null || [ -d "$roots-$suite" ]
+done

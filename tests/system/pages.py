@@ -1,0 +1,213 @@
+"""Runs the commands of a page as printed: `python3 pages.py PAGE…`, standard library only, so any machine can.
+
+A block of ```console holds commands (lines that begin with `$ `) and what they print. Each command runs in bash, on a
+terminal of 80 columns, in the folder where the one before it left off. It must succeed, unless the page prints an
+`error:` for it; each line that the page prints must be printed, up to an `…`. `fairlead up` is what the reader leaves
+running in another terminal: it goes on until the page ends.
+
+What cannot run here is marked on the page, on the line before its block: `<!-- not run: why -->`. A command with an `…`
+is one that the reader completes.
+"""
+
+# ruff: noqa: T201, S606  a program: it prints, and starts bash
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import pty
+import re
+import signal
+import struct
+import sys
+import termios
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_MARK = r"(?:^<!-- not run: (?P<why>[^\n]+?) -->\n)?"
+_BLOCK = re.compile(_MARK + r"^```console\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
+_ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_SERVICE = re.compile(r"(sudo )?fairlead up\b")
+_COLUMNS = 80
+
+
+@dataclass
+class Step:
+    """One command of a page."""
+
+    command: str
+    printed: list[str] = field(default_factory=list)
+
+    @property
+    def is_service(self) -> bool:
+        return _SERVICE.match(self.command) is not None
+
+    @property
+    def must_fail(self) -> bool:
+        return any(line.startswith("error:") for line in self.printed)
+
+
+@dataclass
+class Block:
+    """One block of commands; `why` says why it is not run, empty where it is."""
+
+    steps: list[Step]
+    why: str = ""
+
+
+def read(text: str) -> list[Block]:
+    """Return a page's blocks of commands."""
+    return [Block(list(_steps(found["text"])), found["why"] or "") for found in _BLOCK.finditer(text)]
+
+
+def _steps(text: str) -> Iterator[Step]:
+    step: Step | None = None
+    for line in text.splitlines():
+        if line.startswith("$ "):
+            if step is not None:
+                yield step
+            step = Step(line[2:])
+        elif step is not None and step.command.endswith("\\"):
+            step.command += "\n" + line
+        elif step is not None and line.strip():
+            step.printed.append(line)
+    if step is not None:
+        yield step
+
+
+def missing(step: Step, output: str) -> list[str]:
+    """Return the lines that the page prints and the command did not; an `…` stands for anything."""
+    lines = [" ".join(line.split()) for line in output.splitlines()]
+    absent = []
+    for wanted in step.printed:
+        parts = [" ".join(part.split()) for part in wanted.partition("  #")[0].split("…")]
+        pattern = re.compile(".*".join(re.escape(part) for part in parts))
+        if not any(pattern.search(line) for line in lines):
+            absent.append(wanted)
+    return absent
+
+
+class Terminal:
+    """A program on a terminal of its own."""
+
+    def __init__(self, command: str, folder: Path, notes: Path) -> None:
+        script = f"cd {_quoted(folder)}\n{command}\ncode=$?\npwd > {_quoted(notes)}\nexit $code"
+        self.output = b""
+        self.pid, self._handle = pty.fork()
+        if self.pid == 0:
+            os.execvp("bash", ["bash", "-c", script])
+        fcntl.ioctl(self._handle, termios.TIOCSWINSZ, struct.pack("HHHH", 24, _COLUMNS, 0, 0))
+        # Whoever is not read stops at a full terminal, and a service goes on while other commands run.
+        self._reading = threading.Thread(target=self._read, daemon=True)
+        self._reading.start()
+
+    def _read(self) -> None:
+        while True:
+            try:
+                chunk = os.read(self._handle, 1 << 16)
+            except OSError:  # EIO: nobody has the other end any more
+                return
+            if not chunk:
+                return
+            self.output += chunk
+
+    @property
+    def text(self) -> str:
+        return self.output.decode(errors="replace").replace("\r\n", "\n")
+
+    def wait(self, timeout_s: float) -> int:
+        """Read to the end and return the exit code, 124 where it took too long."""
+        self._reading.join(timeout_s)
+        if self._reading.is_alive():
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+            return 124
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+    def until(self, word: str, timeout_s: float) -> bool:
+        """Wait until the program has printed a word."""
+        deadline = time.monotonic() + timeout_s
+        while word not in self.text and self._reading.is_alive() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return word in self.text
+
+
+def _quoted(path: Path) -> str:
+    return "'" + str(path).replace("'", "'\\''") + "'"
+
+
+class Runner:
+    """One reader: a folder, and the services left running."""
+
+    def __init__(self, folder: Path, *, timeout_s: float, plain: bool) -> None:
+        self.folder, self._timeout_s, self._plain = folder, timeout_s, plain
+        self._notes = Path(f"/tmp/fairlead-pages-{os.getpid()}")
+        self._services: list[Terminal] = []
+        self.problems: list[str] = []
+
+    def page(self, path: Path, skipped: list[str]) -> None:
+        """Run a page's blocks in order."""
+        for block in read(path.read_text()):
+            for step in block.steps:
+                why = block.why or ("to be completed" if "…" in step.command else "")
+                why = why or next(("left out here" for part in skipped if part in step.command), "")
+                if why:
+                    print(f"--- {step.command}\n    not run: {why}", flush=True)
+                else:
+                    self.step(step, path.name)
+
+    def step(self, step: Step, page: str) -> None:
+        """Run one command and hold it to what is printed."""
+        print(f"$ {step.command}", flush=True)
+        terminal = Terminal(step.command, self.folder, self._notes)
+        if step.is_service:
+            self._services.append(terminal)
+            is_up = terminal.until(" is up on ", self._timeout_s)
+            print(terminal.text, flush=True)
+            if not is_up:
+                self.problems.append(f"{page}: {step.command}: did not come up")
+            return
+        code = terminal.wait(self._timeout_s)
+        print(terminal.text, end="", flush=True)
+        self.folder = Path(self._notes.read_text().strip()) if self._notes.exists() else self.folder
+        if (code != 0) != step.must_fail:
+            self.problems.append(f"{page}: {step.command}: ended with {code}")
+        self.problems += [f"{page}: {step.command}: did not print {line!r}" for line in missing(step, terminal.text)]
+        if self._plain and _ESCAPE.search(terminal.text):
+            self.problems.append(f"{page}: {step.command}: printed escapes")
+
+    def close(self) -> None:
+        """End what the page left running."""
+        for terminal in self._services:
+            try:
+                os.kill(terminal.pid, signal.SIGTERM)
+            except ProcessLookupError:
+                continue
+            terminal.wait(20)
+        self._notes.unlink(missing_ok=True)
+
+
+def main() -> int:
+    """Run pages; 1 where one is not as printed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("pages", nargs="+", type=Path)
+    parser.add_argument("--skip", action="append", default=[], help="leave out commands with this in them")
+    parser.add_argument("--timeout", type=float, default=300.0, help="seconds for one command")
+    parser.add_argument("--plain", action="store_true", help="no escape may be printed")
+    asked = parser.parse_args()
+    runner = Runner(Path.cwd(), timeout_s=asked.timeout, plain=asked.plain)
+    try:
+        for page in asked.pages:
+            runner.page(page, asked.skip)
+    finally:
+        runner.close()
+    for problem in runner.problems:
+        print(f"NOT AS PRINTED: {problem}")
+    return 1 if runner.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
