@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import litestar
 from litestar import params
 
@@ -12,11 +10,9 @@ from fairlead.serve.api.failure import documented
 from fairlead.serve.backend import pods
 from fairlead.serve.backend.deviceview import DeviceChanged, DeviceRequest
 from fairlead.serve.backend.port import require
+from fairlead.serve.v1.containers.parameters import Name, Namespace
 from fairlead.serve.v1.dependencies import Dependencies, Services
 from fairlead.wire.kubernetes import devicechange
-
-Name = Annotated[str, params.PathParameter(description="name of the container")]
-Namespace = Annotated[str, params.QueryParameter(description="namespace of the container")]
 
 
 @litestar.post(

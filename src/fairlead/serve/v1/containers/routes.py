@@ -14,21 +14,13 @@ from fairlead.serve.backend.pods import container_name, find_pod
 from fairlead.serve.backend.port import require
 from fairlead.serve.v1 import eventview
 from fairlead.serve.v1.containers import logs, pods, submission, view
+from fairlead.serve.v1.containers.parameters import Grace, Name, Namespace
 from fairlead.serve.v1.containers.view import ContainerView
 from fairlead.serve.v1.dependencies import Dependencies
 from fairlead.store import tracerecorder
 from fairlead.store.port import Selector
 from fairlead.wire.kubernetes import core, manifest
 
-Name = Annotated[str, params.PathParameter(description="name of the container")]
-Follow = Annotated[
-    bool, params.QueryParameter(description="wait for the start, go on to the end, through restarts too")
-]
-Namespace = Annotated[str, params.QueryParameter(description="namespace of the container")]
-Grace = Annotated[
-    int | None,
-    params.QueryParameter(ge=0, description="seconds between SIGTERM and SIGKILL; empty: the container's own"),
-]
 PLAIN_BYTES = openapi.ResponseSpec(
     str, generate_examples=False, description="output as the process wrote it", media_type="text/plain"
 )

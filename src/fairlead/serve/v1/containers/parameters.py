@@ -1,0 +1,17 @@
+"""Declares the parameters that routes of one container share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from litestar import params
+
+Name = Annotated[str, params.PathParameter(description="name of the container")]
+Follow = Annotated[
+    bool, params.QueryParameter(description="wait for the start, go on to the end, through restarts too")
+]
+Namespace = Annotated[str, params.QueryParameter(description="namespace of the container")]
+Grace = Annotated[
+    int | None,
+    params.QueryParameter(ge=0, description="seconds between SIGTERM and SIGKILL; empty: the container's own"),
+]
