@@ -32,6 +32,25 @@ def write_atomic(path: Path, data: bytes, *, mode: int = 0o644, durable: bool = 
         raise errors.Unavailable(message, reason="StateWriteFailed", hint=hint, path=str(path)) from error
 
 
+def check_room(folder: Path, least_bytes: int = 1 << 20) -> None:
+    """Return if files can be written below a folder. Raises: Unavailable: its disk is full or read-only, or gone."""
+    try:
+        disk = os.statvfs(folder)
+    except OSError as error:
+        message = f"cannot look at {folder}: {error.strerror}"
+        raise errors.Unavailable(message, reason="StateUnwritable", hint="is its disk mounted?") from error
+    free_bytes = disk.f_bavail * disk.f_frsize
+    if disk.f_flag & os.ST_RDONLY:
+        message = f"{folder} lies on a disk that is mounted read-only"
+        raise errors.Unavailable(message, reason="StateUnwritable", hint="look at the kernel's log, then remount it")
+    if free_bytes < least_bytes or (disk.f_files and not disk.f_favail):
+        what = f"{free_bytes >> 10} KiB" if free_bytes < least_bytes else "no file"
+        message = f"{folder} lies on a disk that is full: {what} left"
+        raise errors.Unavailable(
+            message, reason="StateDiskFull", hint="free some space; nothing that is stored is lost"
+        )
+
+
 def rewrite(path: Path, data: bytes) -> None:
     """Replace the content of somebody's file in one step: mode, owner and attributes stay, a link is followed.
 

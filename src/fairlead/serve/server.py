@@ -2,7 +2,8 @@
 
 The unix socket is made beside its final name, given its mode and renamed into place, so that nobody can connect to it
 before it is 0600, and a socket that a dead service left behind is replaced in the same step. Signals are left to the
-caller: cancelling the task ends the service, open requests get two seconds.
+caller: cancelling the task ends the service, open requests get two seconds. Who connects and does not ask, or asks byte
+by byte, is hung up on (`Limits`).
 """
 
 from __future__ import annotations
@@ -12,16 +13,95 @@ import contextlib
 import socket
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import h11
 import uvicorn
+from uvicorn.protocols.http import h11_impl
 
 from fairlead import errors
 
 _LONGEST: Final = 107  # sun_path holds 108 bytes with its closing NUL (unix(7))
 _BESIDE: Final = len("/.s12345678/s")
 _GRACE_S: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How long and how often clients may keep a server waiting."""
+
+    head_s: float = 10.0
+    """From the connection, or from the first byte of a later request, to the end of the request's headers."""
+    body_s: float = 60.0
+    """From there to the end of its body, which has a few MB at most."""
+    connections: int = 2048
+    """Open at once; each open stream is one."""
+
+
+LIMITS: Final = Limits()
+
+
+class _Connection(h11_impl.H11Protocol):
+    """One connection: hung up on if a request does not come to its end in time, refused if there are too many.
+
+    The server's own timeouts begin after an answer. A client that sends a byte now and then would keep a connection,
+    and a file descriptor, for ever.
+    """
+
+    limits = LIMITS
+    _waits_for: Any = None
+    """The state of the client's side that the timer was set for."""
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > self.limits.connections:
+            self._refuse(b"503 Service Unavailable")
+        else:
+            self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._unwatch()  # the server's own timeout has begun
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._unwatch()
+        super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        """Set the timer for what the client owes now; what it owes already goes on counting."""
+        owed = self.conn.their_state
+        given_s = {h11.IDLE: self.limits.head_s, h11.SEND_BODY: self.limits.body_s}.get(owed)
+        if given_s is None or self.transport.is_closing() or self.transport.get_protocol() is not self:
+            self._unwatch()
+        elif owed is not self._waits_for:
+            self._unwatch()
+            self._waits_for = owed
+            self._timer = self.loop.call_later(given_s, self._late)
+
+    def _unwatch(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._waits_for = None
+
+    def _late(self) -> None:
+        self._timer = None
+        if self._waits_for is h11.IDLE:
+            self._refuse(b"408 Request Timeout")
+        else:
+            self.transport.close()
+
+    def _refuse(self, status: bytes) -> None:
+        self.transport.write(b"HTTP/1.1 " + status + b"\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+        self.transport.close()
 
 
 class _Server(uvicorn.Server):
@@ -73,17 +153,17 @@ def _refuse_living(path: Path) -> None:
             )
 
 
-async def serve_unix(app: Any, path: Path, *, ready: asyncio.Event | None = None) -> None:
+async def serve_unix(app: Any, path: Path, *, ready: asyncio.Event | None = None, limits: Limits = LIMITS) -> None:
     """Serve an ASGI application at `path` until cancelled, then remove the socket.
 
-    Args:    ready: set as soon as clients can connect.   Raises: as `listen`.
+    Args:    ready: set as soon as clients can connect.   limits: on its clients.   Raises: as `listen`.
     """
     listener = listen(path)
     mine = _inode(path)
     try:
         if ready is not None:
             ready.set()
-        await _serve(app, listener, ws="websockets-sansio")
+        await _serve(app, listener, ws="websockets-sansio", limits=limits)
     finally:
         _remove(path, mine)
 
@@ -116,9 +196,12 @@ async def serve_at(app: Any, listener: socket.socket) -> None:
         await _serve(app, listener, ws="none")
 
 
-async def _serve(app: Any, listener: socket.socket, *, ws: Literal["none", "websockets-sansio"]) -> None:
+async def _serve(
+    app: Any, listener: socket.socket, *, ws: Literal["none", "websockets-sansio"], limits: Limits = LIMITS
+) -> None:
     config = uvicorn.Config(
         app,
+        http=type("Connection", (_Connection,), {"limits": limits}),
         lifespan="off",
         log_config=None,
         log_level="warning",

@@ -94,6 +94,7 @@ class World:
             scan=inventory,
             drivers=tuple,
             faults=self.faults,
+            state_folder=folder,
             dial=self.engine.dial,
         )
         self.services = dependencies.Services(

@@ -100,6 +100,7 @@ async def run_service(
                     scan=lambda: reports[-1].snapshots.value.inventory,
                     drivers=lambda: reports[-1].snapshots.value.drivers,
                     faults=faults,
+                    state_folder=config.state.folder,
                 ),
                 info=_service_info(config, node, owned.cdi_folder),
             )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from fairlead import errors
+from fairlead import errors, files
 from fairlead.engine.port import ContainerState, Engine, Image, Images
 from fairlead.kernel import netns
 from fairlead.model import replica
@@ -50,17 +50,20 @@ def backend(
     scan: Callable[[], Inventory],
     drivers: Callable[[], tuple[DriverFiles, ...]],
     faults: Faults | None,
+    state_folder: Path,
     dial: enginepods.Dial = dial,
 ) -> port.Backend:
     """Compose the backend of one machine.
 
     Args:    scan: returns the latest scan.   faults: None where the silicon is real.
-             dial: how a container's port is reached.
+             state_folder: where the store keeps its file.   dial: how a container's port is reached.
     """
     living = lifecycle.LocalLifecycle(store=store)
     images = LocalImages(engine=engine)
     return port.Backend(
-        hardware=LocalHardware(store=store, images=engine, node=node, scan=scan, drivers=drivers),
+        hardware=LocalHardware(
+            store=store, images=engine, node=node, scan=scan, drivers=drivers, state_folder=state_folder
+        ),
         lifecycle=living,
         logs=enginepods.EngineLogs(engine=engine),
         streams=enginepods.EngineStreams(engine=engine, dial=dial),
@@ -108,6 +111,7 @@ class LocalHardware:
     node: str
     scan: Callable[[], Inventory]
     drivers: Callable[[], tuple[DriverFiles, ...]]
+    state_folder: Path
 
     async def list_gpus(self) -> hardware.GPUListing:
         """See `port.Hardware.list_gpus`."""
@@ -184,7 +188,8 @@ class LocalHardware:
         )
 
     async def check_ready(self) -> None:
-        """See `port.Hardware.check_ready`: its node has registered and is ready."""
+        """See `port.Hardware.check_ready`: its node has registered and is ready, and its state can be written."""
+        files.check_room(self.state_folder)
         try:
             node = await self.store.get(core.Node, self.node)
         except errors.NotFound as error:

@@ -118,6 +118,7 @@ async def test_real_silicon_is_not_broken_on_command(world: World) -> None:
         scan=inventory,
         drivers=tuple,
         faults=None,
+        state_folder=world.services.info.state_folder,
         dial=world.engine.dial,
     )
     real = app.create_app(dataclasses.replace(world.services, backend=backend))
@@ -132,6 +133,14 @@ async def test_health_and_readiness(api: httpx.AsyncClient, world: World) -> Non
     await world.store.delete(core.Node, NODE)
     answer = await api.get("/readyz")
     assert (answer.status_code, answer.json()["reason"]) == (503, "NodeNotReady")
+
+
+async def test_without_its_state_folder_a_machine_is_not_ready(api: httpx.AsyncClient, world: World) -> None:
+    folder = world.services.info.state_folder
+    folder.rename(folder.with_name("elsewhere"))
+    answer = await api.get("/readyz")
+    folder.with_name("elsewhere").rename(folder)
+    assert (answer.status_code, answer.json()["reason"]) == (503, "StateUnwritable")
 
 
 class _Broken:
