@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import secrets
 import shutil
 import signal
 import subprocess
+import sys
 import tarfile
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import doomedstart
 import pytest
 
 from fairlead import settings
@@ -81,8 +84,6 @@ async def test_a_service_killed_between_create_and_start_loses_nothing(
     assert service_pid(engine) not in {None, pid}
 
 
-# In the slow ring: where the service dies between the runtime's start and podman's own books, podman refuses to start
-# what runs (docs/design/engine.md, known flaws).
 @pytest.mark.slow
 @pytest.mark.parametrize("after_s", [0.0, 0.02, 0.04, 0.06, 0.08, 0.1])
 async def test_a_service_killed_while_it_works_leaves_a_container_that_runs_once(
@@ -173,6 +174,95 @@ async def test_what_an_init_cut_short_left_does_not_keep_its_container_from_runn
     pieces = cut_short.engine.logs(cut_short.name, follow=True, tail=None, timestamps=False)
     async with contextlib.aclosing(pieces), asyncio.timeout(10):
         assert await anext(pieces) == b"once\n"
+
+
+MOMENTS = {
+    "before the runtime's start": "kill -9 $victims; exit 1",
+    "while the runtime starts": 'kill -9 $victims; sleep 0.4; {real} "$@"',
+    "after the runtime's start": '{real} "$@"; kill -9 $victims',
+    "after the container's end": '{real} "$@"; sleep 1; kill -9 $victims',
+}
+SHORT = "after the container's end"
+
+
+def killing_runtime(folder: Path, moment: str) -> tuple[Path, Path]:
+    """Write an OCI runtime that once, at a start, kills the processes in a file."""
+    runtime, victims, real = folder / "runc", folder / "victims", shutil.which("runc")
+    lines = (
+        "#!/bin/sh",
+        f'case " $* " in *" start "*) if [ -f {victims} ]; then victims=$(cat {victims}); rm {victims}',
+        MOMENTS[moment].format(real=real),
+        "exit; fi ;; esac",
+        f'exec {real} "$@"',
+    )
+    runtime.write_text("\n".join([*lines, ""]))
+    runtime.chmod(0o755)
+    return runtime, victims
+
+
+async def check_ran_once(engine: podman.PodmanEngine, tag: str, name: str, moment: str) -> None:
+    (found,) = await engine.list_containers({"fairlead.test": tag})
+    if moment == SHORT:  # podman lost its exit code
+        assert (found.phase, found.exit_code) == (port.ContainerPhase.EXITED, 137)
+    else:
+        assert found.phase is port.ContainerPhase.RUNNING
+    pieces = engine.logs(name, follow=False, tail=None, timestamps=False)
+    assert b"".join([piece async for piece in pieces]) == b"once\n"
+    await engine.start(name)
+    await engine.remove(name)
+    for _ in range(100):  # conmon ends after podman's clean-up
+        if not (left := mentions(name)):
+            break
+        await asyncio.sleep(0.1)
+    assert left == []
+
+
+def mentions(name: str) -> list[bytes]:
+    """Return the command lines with a container's name: its conmon's."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found.append(path.read_bytes())
+    return [words for words in found if f"\0{name}\0".encode() in words]
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_a_start_that_the_service_did_not_outlive_is_in_podmans_books(
+    image: str, tag: str, tmp_path: Path, moment: str
+) -> None:
+    runtime, victims = killing_runtime(tmp_path, moment)
+    group = settings.EngineSettings(network="none", runtime=str(runtime))
+    wanted = spec(image, tag, script="echo once" if moment == SHORT else "echo once; sleep 60")
+    async with podman.PodmanEngine(group).served() as engine:
+        await engine.create(wanted)
+        victims.write_text(str(service_pid(engine)))
+
+        await engine.start(wanted.name)
+
+        assert not victims.exists()
+        await check_ran_once(engine, tag, wanted.name, moment)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_a_start_that_we_did_not_outlive_is_in_podmans_books(
+    image: str, tag: str, tmp_path: Path, moment: str
+) -> None:
+    runtime, victims = killing_runtime(tmp_path, moment)
+    script = "echo once" if moment == SHORT else "echo once; sleep 60"
+    words = json.dumps([spec(image, tag).name, image, tag, script])
+    line = (sys.executable, doomedstart.__file__, str(runtime), str(victims), words)
+    done = await asyncio.to_thread(subprocess.run, line, check=False)
+    assert done.returncode == -signal.SIGKILL
+    group = settings.EngineSettings(network="none", runtime=str(runtime))
+
+    async with podman.PodmanEngine(group).served() as engine:
+        await asyncio.sleep(1)
+        for state in await engine.list_containers({"fairlead.test": tag}):
+            if state.phase is port.ContainerPhase.CREATED:
+                await engine.start(state.name)
+
+        await check_ran_once(engine, tag, spec(image, tag).name, moment)
 
 
 async def test_a_podman_without_the_service_is_used_by_command(tmp_path: Path, image: str, tag: str) -> None:

@@ -22,7 +22,7 @@ from typing import Final, Self
 
 from fairlead import command, errors, settings, telemetry
 from fairlead.engine import port
-from fairlead.engine.podman import args, events, images, leftover, service
+from fairlead.engine.podman import args, events, images, leftover, service, startrecord
 from fairlead.engine.podman import errors as podman_errors
 from fairlead.engine.podman import exec as podman_exec
 from fairlead.engine.podman import host as podman_host
@@ -30,9 +30,13 @@ from fairlead.engine.podman import json as podman_json
 
 _RETRIES: Final = 3
 _UNKNOWN: Final = frozenset({"created", "configured"})
-"""Podman's words for containers that its database does not have initialised, whatever the OCI runtime has."""
-_UNSTARTED: Final = _UNKNOWN | {"initialized"}
+"""Podman's words for containers that its books do not have initialised, whatever the OCI runtime has."""
+_INITIALISED: Final = "initialized"
+_UNSTARTED: Final = _UNKNOWN | {_INITIALISED}
 """Podman's words for containers that never ran."""
+_CLEANUP_S: Final = 20.0
+"""What conmon's clean-up after an ended container may take."""
+_POLL_S: Final = 0.1
 _MARGIN_S: Final = 60.0
 """What podman may take to stop a container over the grace it was given."""
 
@@ -92,7 +96,7 @@ class PodmanEngine(images.PodmanImages):
         telemetry.crash_point("engine.created")
         try:
             with telemetry.timed("podman initialised", container=spec.name):
-                await self._act(spec.name, identity, "init")
+                await self._initialise(spec.name, identity)
         except errors.FairleadError:
             await self.remove(spec.name)
             raise
@@ -106,30 +110,69 @@ class PodmanEngine(images.PodmanImages):
             env=await self._environment(identity, host),
         )
 
-    async def _act(self, name: str, identity: str, act: str) -> None:
-        """Have a container initialised (`init`) or started (`start`): by the service if one answers, or by command."""
-        subject = f'container "{name}"'
-        answer = None
-        if self.service is not None:
-            answer = await self.service.ask(name, act)
-            if answer is None and await self._is_done(name, act):
-                return
+    async def _initialise(self, name: str, identity: str) -> None:
+        """Have the OCI runtime make the container, its process held."""
+        answer = await self._ask_service(name, "init")
         if answer is None:
-            folder = await self._bundle(identity, await self._podman.host())
-            answer = await self._podman.run(act, "--", name, folder=folder)
+            if self.service is not None and await self._is_initialised(name):
+                return
+            answer = await self._command(name, identity, "init")
         if answer.code != 0:
-            raise podman_errors.translate(subject, "start", answer)
+            raise podman_errors.translate(f'container "{name}"', "start", answer)
 
-    async def _is_done(self, name: str, act: str) -> bool:
-        """Return whether a service that broke off did it all the same: what ran must not run again."""
-        brief = await self._inspect(name)
-        if brief.status not in _UNSTARTED:
+    async def _let_go(self, name: str, identity: str) -> None:
+        """Start an initialised container, once, whatever became of an earlier request."""
+        bundle = await self._bundle(identity, await self._podman.host())
+        in_doubt = await asyncio.to_thread(startrecord.is_noted, bundle)
+        if in_doubt and await self._has_run(name):
+            return
+        await asyncio.to_thread(startrecord.note, bundle)
+        answer = await self._ask_service(name, "start")
+        if answer is None:
+            in_doubt = in_doubt or self.service is not None
+            if in_doubt and await self._has_run(name):
+                return
+            answer = await self._command(name, identity, "start")
+        if answer.code != 0:
+            # A runtime that a dead service called may have been under way until now.
+            if in_doubt and await self._has_run(name):
+                return
+            await asyncio.to_thread(startrecord.forget, bundle)
+            raise podman_errors.translate(f'container "{name}"', "start", answer)
+
+    async def _ask_service(self, name: str, act: str) -> command.Result | None:
+        """Return the service's answer; None: there is no service, or it did not answer and may have done it or not."""
+        return None if self.service is None else await self.service.ask(name, act)
+
+    async def _command(self, name: str, identity: str, act: str) -> command.Result:
+        folder = await self._bundle(identity, await self._podman.host())
+        return await self._podman.run(act, "--", name, folder=folder)
+
+    async def _is_initialised(self, name: str) -> bool:
+        """Return whether a service that broke off initialised the container all the same."""
+        if (await self._inspect(name)).status not in _UNKNOWN:
             return True
-        if brief.status in _UNKNOWN:
-            # It may have died between the runtime's create and its own database: the runtime would refuse the id.
-            await leftover.discard(self._podman, name)
-            return False
-        return act == "init"
+        # It may have died between the runtime's create and its own books: the runtime would refuse the id.
+        await leftover.discard(self._podman, name)
+        return False
+
+    async def _has_run(self, name: str) -> bool:
+        """Return whether an initialised container whose start was asked for has started, podman's books put right."""
+        patience = time.monotonic() + _CLEANUP_S
+        while (brief := await self._inspect(name)).status == _INITIALISED:
+            match await startrecord.read_status(self._podman, brief.id):
+                case "created":
+                    return False
+                case "running" | "paused":
+                    await startrecord.complete(self._podman, name)
+                    return True
+            if time.monotonic() > patience:
+                message = f'container "{name}" has ended, and podman does not take it for started'
+                hint = "remove it with podman rm --force; the next attempt is made anew"
+                raise errors.Unavailable(message, reason="StartUnrecorded", hint=hint)
+            # It has ended, and conmon's `podman container cleanup` is on its way: podman will call it created again.
+            await asyncio.sleep(_POLL_S)
+        return True
 
     async def _discard_unknown(self, name: str) -> None:
         """Take what podman's own removal would leave: a held process of an init that was cut short, and its conmon."""
@@ -147,6 +190,11 @@ class PodmanEngine(images.PodmanImages):
         # conmon notes an OOM kill as a file in the folder podman was started in; podman 4.3 looks for it in the bundle.
         folder = host.bundle_folder / identity / "userdata"
         return folder if await asyncio.to_thread(folder.is_dir) else Path("/")
+
+    async def _is_noted(self, identity: str) -> bool:
+        """Return whether the container's start was asked for."""
+        bundle = await self._bundle(identity, await self._podman.host())
+        return await asyncio.to_thread(startrecord.is_noted, bundle)
 
     async def _pid(self, name: str, identity: str, host: podman_host.Host) -> int:
         # conmon's own file spares an inspect of 30 ms on the way to every start.
@@ -182,10 +230,11 @@ class PodmanEngine(images.PodmanImages):
             brief = await self._inspect(name)
             if brief.status not in _UNSTARTED:
                 return
-            if brief.status in _UNKNOWN:
-                await leftover.discard(self._podman, name)
             identity = brief.id
-        await self._act(name, identity, "start")
+            if brief.status in _UNKNOWN and not await self._is_noted(identity):
+                await leftover.discard(self._podman, name)
+                await self._initialise(name, identity)
+        await self._let_go(name, identity)
         self._held.pop(name, None)
 
     async def stop(self, name: str, *, grace_s: float) -> None:
@@ -209,8 +258,12 @@ class PodmanEngine(images.PodmanImages):
         rows = await self._rows(labels)
         ended = [row for row in rows if row.phase is port.ContainerPhase.EXITED]
         await self._learn_oom([row for row in ended if (row.id, row.exited_at) not in self._oom])
+        lost = {row.id for row in rows if row.state in _UNKNOWN and await self._is_noted(row.id)}
         return tuple(
-            podman_json.container_state(row, oom_killed=self._oom.get((row.id, row.exited_at), False)) for row in rows
+            podman_json.container_state(
+                row, oom_killed=self._oom.get((row.id, row.exited_at), False), has_run=row.id in lost
+            )
+            for row in rows
         )
 
     async def _rows(self, labels: Mapping[str, str]) -> list[podman_json.Container]:

@@ -30,6 +30,8 @@ _PHASES: Final = {
     "exited": port.ContainerPhase.EXITED,
     "removing": port.ContainerPhase.EXITED,
 }
+_LOST_EXIT: Final = 137
+"""Where podman does not know the exit code (its -1), as the kubelet has it for containers that it lost."""
 
 
 class Container(msgspec.Struct, rename="pascal"):
@@ -98,10 +100,14 @@ def variables(lines: Sequence[str]) -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines if "=" in line)
 
 
-def container_state(row: Container, *, oom_killed: bool) -> port.ContainerState:
-    """Return what one row says."""
-    phase = row.phase
+def container_state(row: Container, *, oom_killed: bool, has_run: bool = False) -> port.ContainerState:
+    """Return what one row says.
+
+    Args: has_run: podman has it as created, and it was started and is gone; see `startrecord`.
+    """
+    phase = port.ContainerPhase.EXITED if has_run else row.phase
     ended = phase is port.ContainerPhase.EXITED
+    code = _LOST_EXIT if has_run or row.exit_code < 0 else row.exit_code
     return port.ContainerState(
         id=row.id,
         name=row.names[0] if row.names else row.id,
@@ -109,7 +115,7 @@ def container_state(row: Container, *, oom_killed: bool) -> port.ContainerState:
         labels=row.labels or {},
         image=row.image,
         pid=row.pid if row.pid > 0 and not ended else None,
-        exit_code=row.exit_code if ended else None,
+        exit_code=code if ended else None,
         oom_killed=oom_killed,
         # Go's zero time is long before 1970.
         started_at=float(row.started_at) if row.started_at > 0 else None,

@@ -36,6 +36,16 @@ def test_an_ended_container_has_code_and_times() -> None:
     assert (state.started_at, state.finished_at, state.oom_killed) == (10.0, 20.0, True)
 
 
+def test_a_created_container_that_was_started_has_ended_and_podman_lost_its_code() -> None:
+    state = podman_json.container_state(row(state="created"), oom_killed=False, has_run=True)
+    assert (state.phase, state.pid, state.exit_code) == (port.ContainerPhase.EXITED, None, 137)
+
+
+def test_an_exit_code_that_podman_does_not_know_is_not_a_code() -> None:
+    state = podman_json.container_state(row(state="exited", exit_code=-1), oom_killed=False)
+    assert state.exit_code == 137
+
+
 @pytest.mark.parametrize(("pid", "phase"), [(7, port.ContainerPhase.RUNNING), (0, port.ContainerPhase.EXITED)])
 def test_a_state_podman_adds_later_counts_by_its_process(pid: int, phase: port.ContainerPhase) -> None:
     assert row(state="hibernating", pid=pid).phase is phase

@@ -1,0 +1,67 @@
+"""Records that a container's start was asked for, and completes podman's books after a start that they do not have.
+
+podman writes down that a container runs after the OCI runtime has started it. A podman that is killed in between leaves
+a container that runs and is initialised in podman's books: `podman start` fails. If it has ended since, conmon's
+clean-up leaves it as created: `podman start` would run it a second time. A file in the container's bundle, written
+before the start is asked for, tells such a container from one that never ran. podman removes the file with the
+container.
+
+Leaves to `engine` when a start is in doubt.
+
+Source: podman 4.3 `libpod/oci_conmon_common.go` (StartContainer, runtime flags), runc(8) and crun(1) (`state`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from fairlead import command, errors, telemetry
+from fairlead.engine.podman import cli
+
+_FILE: Final = "fairlead-start"
+
+
+class _State(msgspec.Struct):
+    status: str = ""
+
+
+def is_noted(bundle: Path) -> bool:
+    """Return whether a start was asked for and not refused."""
+    return (bundle / _FILE).exists()
+
+
+def note(bundle: Path) -> None:
+    """Record that a start is asked for. Raises: Unavailable (`StartUnrecorded`)."""
+    try:
+        (bundle / _FILE).touch()
+    except OSError as error:
+        message = f"cannot record in {bundle} that a container is started: {error.strerror}"
+        raise errors.Unavailable(message, reason="StartUnrecorded", hint="is podman's storage full?") from error
+
+
+def forget(bundle: Path) -> None:
+    """Record that podman refused the start."""
+    (bundle / _FILE).unlink(missing_ok=True)
+
+
+async def read_status(podman: cli.Podman, identity: str) -> str:
+    """Return the OCI runtime's word for a container; "": it does not know the container."""
+    runtime = (await podman.host()).info.runtime
+    result = await command.run((runtime, "state", identity), env=podman.env, timeout_s=cli.SHORT_S)
+    try:
+        return msgspec.json.decode(result.stdout, type=_State).status if result.code == 0 else ""
+    except msgspec.MsgspecError:
+        return ""
+
+
+async def complete(podman: cli.Podman, name: str) -> None:
+    """Have podman write down that a container runs which the OCI runtime started. Raises: as `podman start`.
+
+    podman is asked to start it with a flag for the runtime, so that it calls `runc --version start ID`: that prints the
+    version and touches no container, and podman takes the start for done.
+    """
+    await podman.checked(f'container "{name}"', "start", "--runtime-flag=version", "start", "--", name)
+    telemetry.log.warning("container start completed in podman's books", container=name)
