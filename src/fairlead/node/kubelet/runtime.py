@@ -222,15 +222,28 @@ class Runtime:
     async def resume(
         self, pod: core.Pod, item: core.Container, state: ContainerState
     ) -> podsync.Blocked | ContainerState:
-        """Let a container go that was created before we were killed, after the same read-back."""
+        """Let a container go that was created before we were killed, after the same read-back.
+
+        One without a process was never initialised: starting it would run its first instruction before anything could
+        be read back. It is removed and made anew.
+        """
         held = self._devices.held(pod.metadata.uid)
         grants = tuple(grant for grant in held if grant.container == item.name)
         try:
+            if state.pid is None:
+                return await self._remake(pod, item, state)
             names = spec.cdi_names(item, grants, has_variants=self._settings.node.cdi_variants)
             resolved = await asyncio.to_thread(edits.resolve, names, self._settings.node.cdi_folder)
             return await self._let_go(pod, item, state, resolved)
         except errors.FairleadError as error:
             return await self._blocked(pod, item, error)
+
+    async def _remake(self, pod: core.Pod, item: core.Container, state: ContainerState) -> ContainerState:
+        text = f"{state.name} had been created and never initialised: made anew, so that its device rules can be read"
+        facts = {"container": item.name, "name": state.name}
+        await self.record(pod, "engine", "ContainerRemade", text, facts=facts)
+        await self._engine.remove(state.name)
+        return await self._create(pod, item, spec.seen(state).attempt)
 
     async def _let_go(
         self, pod: core.Pod, item: core.Container, state: ContainerState, resolved: edits.Resolved
@@ -253,7 +266,11 @@ class Runtime:
         """Read back what the kernel enforces and, at the same time, hold driver and GPUs to what the image needs.
 
         Returns: the requirement that is not met and which side to change; None: let it go.
+        Raises:  Unavailable (`IsolationUnread`): it has devices and no process to read them back from.
         """
+        if state.pid is None and resolved.device_nodes:
+            message = f"{state.name} has no process whose device rules can be read: it is not started"
+            raise errors.Unavailable(message, reason="IsolationUnread", hint="it is tried again")
         try:
             async with asyncio.TaskGroup() as tasks:
                 if state.pid is not None and resolved.device_nodes:

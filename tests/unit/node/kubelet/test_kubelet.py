@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -717,6 +717,36 @@ async def test_a_created_container_is_let_go_after_a_crash(world: World) -> None
     async with world.kubelet():
         await world.until_phase("train", "Succeeded")
         assert await _output(world, name) == b"late\n"
+
+
+class _Uninitialised(FakeEngine):
+    """Podman after a kill between its books and the OCI runtime's create: containers without a process."""
+
+    lost: str | None = None
+    """The id of the one container that is listed so."""
+
+    async def list_containers(self, labels: Mapping[str, str]) -> tuple[ContainerState, ...]:
+        found = await super().list_containers(labels)
+        return tuple(dataclasses.replace(state, pid=None) if state.id == self.lost else state for state in found)
+
+
+async def test_a_container_without_a_process_is_made_anew_instead_of_started_unread(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.engine = engine = _Uninitialised()
+    engine.add_image(_IMAGE, command=("true",))
+    async with world:
+        async with world.kubelet():
+            pod = await world.run(_pod(_container(_FOREVER, gpus=1)))
+            await world.until_phase("train", "Running")
+        (state,) = await engine.list_containers({})
+        await engine.remove(state.name)
+        late = ContainerSpec(name=state.name, image=_IMAGE, command=("echo", "late"), labels=dict(state.labels))
+        engine.lost = (await engine.create(late)).id
+        async with world.kubelet():
+            (found,) = await world.until_engine(lambda all_: [one.phase for one in all_] == [ContainerPhase.RUNNING])
+        assert found.id != engine.lost
+        assert "ContainerRemade" in await world.reasons(pod)
+        assert await _output(world, state.name) == b""
 
 
 async def test_a_damaged_checkpoint_is_rebuilt_from_the_containers_that_live(world: World) -> None:
