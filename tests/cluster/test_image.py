@@ -31,11 +31,12 @@ _RESTRICTED = {"metadata": {"name": "locked", "labels": {"pod-security.kubernete
 _IMPORT_ALL = """
 import importlib, json, pkgutil, sys
 import fairlead
-from fairlead.serve.v1 import app
+from fairlead.serve.api import app
+from fairlead.serve.v1 import app as v1
 names = [item.name for item in pkgutil.walk_packages(fairlead.__path__, "fairlead.")]
 for name in names:
     importlib.import_module(name)
-print(json.dumps({"modules": names, "paths": sorted(app.describe(app.create_app(None))["paths"])}))
+print(json.dumps({"modules": names, "paths": sorted(app.describe(v1.create_app(None))["paths"])}))
 """
 
 _LOOK = """

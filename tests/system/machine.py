@@ -25,6 +25,7 @@ import onboard
 import pytest
 
 import fairlead
+import fairlead_cdi
 
 KERNEL = Path.home() / ".cache/fairlead/debian/linux-cloud"
 QEMU = "qemu-system-x86_64"
@@ -117,7 +118,7 @@ def pack(target: Path, contents: Contents) -> Path:
     """Write an initramfs."""
     python = Path(sys.executable).resolve()
     library = Path(sysconfig.get_path("stdlib"))
-    source = Path(fairlead.__file__).parent
+    sources = [Path(str(package.__file__)).parent for package in (fairlead, fairlead_cdi)]
     packages = [SITE / name for name in (*PACKAGES, *contents.packages)]
     native = [path for top in (library / "lib-dynload", *packages) for path in top.rglob("*.so")]
     programs = [python, *native, *map(Path, contents.programs)]
@@ -130,7 +131,7 @@ def pack(target: Path, contents: Contents) -> Path:
         for path in (*programs, *_libraries(programs, contents.tree)):
             below = path.relative_to(contents.tree) if path.is_relative_to(contents.tree) else path
             archive.add_file(path, str(below))
-        for top in (library, source, *packages):
+        for top in (library, *sources, *packages):
             archive.add_tree(top)
         archive.add_file(SITE / "typing_extensions.py")
         _add_modules(archive, contents.modules)
@@ -139,7 +140,8 @@ def pack(target: Path, contents: Contents) -> Path:
         for name, data in contents.files.items():
             archive.add(name, data)
         archive.add("init", _INIT.format(first=contents.first).encode())
-        archive.add("start", _START.format(path=f"{SITE}:{source.parent}", python=python).encode())
+        where = [SITE, *(source.parent for source in sources)]
+        archive.add("start", _START.format(path=":".join(map(str, where)), python=python).encode())
         archive.close()
     return target
 
