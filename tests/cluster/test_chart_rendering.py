@@ -56,6 +56,19 @@ def test_an_option_of_the_verb_does_what_the_value_does(options: tuple[str, ...]
     assert _keyed(ours.stdout) == _keyed(theirs)
 
 
+# kustomize moves the accounts, and not what names them inside a policy: docs/how-to/kubernetes.md has this patch
+_POLICY = {"kind": "ValidatingAdmissionPolicy", "name": "fairlead-reserved-names"}
+_PARTS = ("agent", "scheduler", "controller")
+_NAMES = ", ".join(f"'system:serviceaccount:elsewhere:fairlead-{name}'" for name in _PARTS)
+_ACCOUNTS = [
+    {
+        "op": "replace",
+        "path": "/spec/matchConditions/0/expression",
+        "value": f"!(request.userInfo.username in [{_NAMES}])",
+    }
+]
+
+
 @pytest.mark.parametrize("folder", ["hardware", "simulated"])
 def test_kustomize_makes_the_same_of_a_folder_and_moves_it(tmp_path: Path, folder: str) -> None:
     assert fairlead("manifests", "--write", str(tmp_path / "out")).exit_code == 0
@@ -64,6 +77,7 @@ def test_kustomize_makes_the_same_of_a_folder_and_moves_it(tmp_path: Path, folde
         "resources": [f"../out/kustomize/{folder}"],
         "namespace": "elsewhere",
         "images": [{"name": "fairlead/fairlead", "newName": "host:5000/team/fairlead", "newTag": "2"}],
+        "patches": [{"target": _POLICY, "patch": yaml.safe_dump(_ACCOUNTS)}],
     }
     (tmp_path / "own" / "kustomization.yaml").write_text(yaml.safe_dump(own))
     kubectl = build.folder_of(build.modules(build.DEFAULT_VERSION)[0]) / "kubectl"

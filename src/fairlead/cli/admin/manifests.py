@@ -27,6 +27,7 @@ FOLDER: Final = Path(__file__).parents[2] / "manifests"
 """What helm made of it: a folder for kustomize each, `hardware` and `simulated` over `common`."""
 NAMESPACE: Final = "fairlead"
 """Namespace of the shipped objects, and name of their release."""
+_ACCOUNTS: Final = f"'system:serviceaccount:{NAMESPACE}:"
 
 _SEPARATOR: Final = re.compile(r"^---\s*$", re.MULTILINE)
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -118,6 +119,9 @@ def _edit(item: dict[str, Any], *, namespace: str, image: str, profile: str) -> 
     for one in (about, *item.get("subjects", ())):
         if "namespace" in one:
             one["namespace"] = namespace
+    for condition in item.get("spec", {}).get("matchConditions", ()):
+        # Policies name our accounts, whose namespace is part of a user's name.
+        condition["expression"] = condition["expression"].replace(_ACCOUNTS, f"'system:serviceaccount:{namespace}:")
     if item["kind"] not in {"DaemonSet", "Deployment"}:
         return item
     for container in item["spec"]["template"]["spec"]["containers"]:

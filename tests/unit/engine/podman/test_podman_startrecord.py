@@ -21,5 +21,5 @@ def test_a_start_is_noted_until_podman_refused_it(tmp_path: Path) -> None:
 
 
 def test_a_start_that_cannot_be_noted_is_not_asked_for(tmp_path: Path) -> None:
-    with pytest.raises(errors.Unavailable, match="cannot record in .*gone"):
+    with pytest.raises(errors.Unavailable, match=r"cannot record in .*gone"):
         startrecord.note(tmp_path / "gone")
