@@ -117,8 +117,18 @@ def stated(env: dict[str, str]) -> tuple[tuple[str, str], ...]:
     """
     if env.get(SWITCH) in _TRUE:
         return ()
-    names = sorted(name for name in env if name.startswith(VARIABLES) and name != _NOT_OURS)
-    return tuple((name, env[name]) for name in names if env[name].strip())
+    names = sorted(name for name in env if name.startswith(VARIABLES) and not name.startswith(_NOT_OURS))
+    found = tuple((name, env[name]) for name in names if env[name].strip())
+    legacy = _legacy_cuda(env)
+    return (("CUDA_VERSION", f"cuda>={legacy}"), *found) if legacy else found
+
+
+def _legacy_cuda(env: dict[str, str]) -> str:
+    """Return the CUDA version, major and minor, that an image from before NVIDIA_REQUIRE_CUDA needs; else empty."""
+    if env.get(f"{VARIABLES}CUDA"):
+        return ""
+    parts = env.get("CUDA_VERSION", "").split(".")[:2]
+    return ".".join(parts) if len(parts) == 2 and all(_is_version(part) for part in parts) else ""  # noqa: PLR2004
 
 
 def driver_of(paths: list[str]) -> str:
@@ -154,6 +164,7 @@ def problem(variable: str, text: str, facts: Facts) -> tuple[str, str] | None:
     failed: list[tuple[str, str, str]] = []
     for alternative in text.split():
         met: bool | None = True
+        is_about_host = False
         for condition in alternative.split(","):
             if not condition:
                 continue
@@ -161,11 +172,14 @@ def problem(variable: str, text: str, facts: Facts) -> tuple[str, str] | None:
             if parsed is None:
                 hint = "write PROPERTY OPERATOR VALUE, as in cuda>=12.4, in the image's environment"
                 return f'{variable}: "{condition}" is not a condition', hint
+            if parsed[0] not in _PROPERTIES:
+                continue  # the peers drop what they do not know: it neither meets its alternative nor fails it
+            is_about_host = True
             verdict = _verdict(*parsed, facts)
             if verdict is False:
                 failed.append(parsed)
             met = _and(met, verdict)
-        verdicts.append(met)
+        verdicts += [met] if is_about_host else []
     if not verdicts or any(verdict is not False for verdict in verdicts):
         return None
     return _refusal(variable, text, failed, facts)
@@ -223,6 +237,8 @@ def _parse(condition: str) -> tuple[str, str, str] | None:
     # At one place the longest operator counts: `>=` and not `>`.
     place, operator = min(found, key=lambda item: (item[0], -len(item[1])))
     name, value = condition[:place], condition[place + len(operator) :]
+    if name in _PROPERTIES[:3] and value[:1] == "v":
+        value = value[1:]
     if not name or not value or (name in _PROPERTIES[:3] and not _is_version(value)):
         return None
     return name, operator, value
@@ -230,8 +246,6 @@ def _parse(condition: str) -> tuple[str, str, str] | None:
 
 def _verdict(name: str, operator: str, value: str, facts: Facts) -> bool | None:
     """Return None where it cannot be decided."""
-    if name not in _PROPERTIES:
-        return True  # the peers skip what they do not know
     fact = getattr(facts, name)
     if not fact:
         return None

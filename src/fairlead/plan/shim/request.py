@@ -47,7 +47,8 @@ class Policy:
     with CAP_SYS_ADMIN, which monitors have, may ask for anything then."""
     annotation_prefixes: tuple[str, ...] = ("cdi.k8s.io/",)
     variables: tuple[str, ...] = (VARIABLE,)
-    """Names that may hold the request; the first one that is set counts."""
+    """Names that may hold the request. Of those that the operator added, every one that is set counts, as Swarm sets
+    one a resource; NVIDIA_VISIBLE_DEVICES counts where none of them is set."""
     capabilities = capability.ALL
     """What a container may ask for in NVIDIA_DRIVER_CAPABILITIES."""
     checks_requirements = True
@@ -166,15 +167,24 @@ def decide(container: Container, policy: Policy, allocations: allocation.Allocat
     if policy.mode != "env":
         _from_annotations(container, policy, request, allocations)
     if request.is_empty:
-        _from_mounts(container, policy, request, allocations)
-    if request.is_empty and not request.source and policy.mode != "cdi":
-        _from_environment(container, policy, request, allocations)
+        _from_mounts(container, policy, request, books)
+    if _leaves_gpus_open(request, policy) and policy.mode != "cdi":
+        _from_environment(container, policy, request, books)
     if not request.is_empty and request.refusal is None:
         _qualify(container, policy, request)
     return request
 
 
-def _view(container: Container, policy: Policy, allocations: allocation.Allocations) -> allocation.View:
+def _leaves_gpus_open(request: Request, policy: Policy) -> bool:
+    """Whether no GPU has been asked for: nothing at all, or channels by mounts, which come beside GPUs."""
+    if request.source != "volume mounts":
+        return request.is_empty and not request.source
+    channels = f"{_vendor(policy)}/{_IMEX_CLASS}="
+    names = request.names
+    return request.refusal is None and bool(names) and all(name.startswith(channels) for name in names)
+
+
+def _view(container: Container, policy: Policy, books: allocation.Allocations) -> allocation.View:
     reading = allocation.Reading(policy.variables, policy.annotation_prefixes, _vendor(policy))
     return allocation.View(allocations, container.identity, reading)
 
@@ -230,15 +240,26 @@ def _pass_over(request: Request, shown: str, by: str, doubt: str, *, policy: Pol
         request.note = f"{shown}: ignored, {doubt or 'devices come from the allocation only'} (imageRequests)"
 
 
-def _from_mounts(container: Container, policy: Policy, request: Request, allocations: allocation.Allocations) -> None:
-    places = [place for place in container.mounts if place.startswith(VOLUME_ROOT)]
-    asked = [rest for rest in (place[len(VOLUME_ROOT) :].strip("/") for place in places) if rest]
+def _from_mounts(container: Container, policy: Policy, request: Request, books: allocation.Allocations) -> None:
+    asked = _requests_of(container.mounts)
     if not asked:
         return
     view = _view(container, policy, allocations)
     is_given = view.covers(asked)
     if not (is_given or policy.accepts_volume_mounts):
         return
+    words, names = _mounted(asked, policy)
+    request.source = "volume mounts"
+    request.is_given = is_given
+    _set_words(request, words, policy)
+    request.names = tuple(dict.fromkeys([*request.names, *names]))
+    if request.names and not is_given:
+        shown = f"a mount at {VOLUME_ROOT}{asked[0]}"
+        request.refusal = _find_clash(shown, [*words, *names], view=view, container=container, policy=policy)
+
+
+def _mounted(asked: list[str], policy: Policy) -> tuple[list[str], list[str]]:
+    """Return the devices that mounts name by their places below the root: words, and fully qualified names."""
     words, names = [], []
     for rest in asked:
         family, _, tail = rest.partition("/")
@@ -250,13 +271,28 @@ def _from_mounts(container: Container, policy: Policy, request: Request, allocat
             names.append(f"{_vendor(policy)}/{_IMEX_CLASS}={tail}")
         else:
             words.append(rest)
-    request.source = "volume mounts"
-    request.is_given = is_given
-    _set_words(request, words, policy)
+    return words, names
+
+
+def read_answer(env: dict[str, str], mounts: list[str], policy: Policy) -> Request:
+    """Read what a device plugin's answer asks a runtime for by variables and mounts; both say the same devices.
+
+    Args: mounts: destinations of mounts whose source is /dev/null.
+    """
+    request = Request()
+    request.is_given = True
+    words, names = _mounted(_requests_of(mounts), policy)
+    # With mounts, the variable says only where they are.
+    told = [word for word in env.get(VARIABLE, "").split(",") if not word.strip().startswith("/")]
+    _set_words(request, [*words, *told], policy)
+    _add_extras(request, env, policy)
     request.names = tuple(dict.fromkeys([*request.names, *names]))
-    if request.names and not is_given:
-        shown = f"a mount at {VOLUME_ROOT}{asked[0]}"
-        request.refusal = _find_clash(shown, [*words, *names], view=view, container=container, policy=policy)
+    return request
+
+
+def _requests_of(mounts: list[str]) -> list[str]:
+    places = [place for place in mounts if place.startswith(VOLUME_ROOT)]
+    return [rest for rest in (place[len(VOLUME_ROOT) :].strip("/") for place in places) if rest]
 
 
 def _find_clash(
@@ -286,8 +322,10 @@ def _from_environment(
     container: Container, policy: Policy, request: Request, allocations: allocation.Allocations
 ) -> None:
     env = container.env
-    name = next((name for name in policy.variables if name in env), "")
-    value = env[name] if name else "all" if is_legacy(env) else ""
+    set_names = [name for name in policy.variables if name in env]
+    used = [name for name in set_names if name != VARIABLE] or set_names
+    name = ", ".join(used)
+    value = ",".join(env[one] for one in used) if used else "all" if is_legacy(env) else ""
     words = [word for word in (word.strip() for word in value.split(",")) if word]
     wanted = Request()
     _set_words(wanted, words, policy)
@@ -301,9 +339,10 @@ def _from_environment(
         if counts:  # nobody allocates these
             _add_extras(wanted, env, policy)
         request.source = "allocation" if is_given else "environment"
-        request.names, request.words, request.is_bare = wanted.names, wanted.words, wanted.is_bare
+        request.names = tuple(dict.fromkeys([*wanted.names, *request.names]))
+        request.words, request.is_bare = wanted.words, wanted.is_bare
         request.is_given = is_given
-        if request.names and not is_given:
+        if wanted.names and not is_given:
             request.refusal = _find_clash(shown, words, view=view, container=container, policy=policy)
         return
     _pass_over(request, shown, "environment", view.find_doubt(words) if wanted.names else "", policy=policy)

@@ -40,6 +40,11 @@ def is_met(text: str, facts: requirement.Facts = HOST) -> bool:
         ("brand=Tesla", True),
         ("brand!=tesla", False),
         ("brand=geforce", False),
+        ("cuda>=13.0 moonphase=full", False),  # nor does it meet an alternative by itself
+        ("cuda>=12.4,moonphase=full", True),
+        ("cuda>=13.0,moonphase=full", False),
+        ("cuda>=v12.4", True),
+        ("driver>=v999", False),
         ("moonphase=full", True),  # what the peers do not know they skip
         ("", True),
         (TYPICAL, False),
@@ -241,3 +246,29 @@ def test_opposite_conditions_are_never_both_met_nor_both_refused(host: str, want
 @given(st.text(max_size=40))
 def test_any_text_gets_a_verdict(text: str) -> None:
     assert isinstance(is_met(text), bool)
+
+
+@pytest.mark.parametrize(
+    ("env", "needs"),
+    [
+        ({"CUDA_VERSION": "12.4.1"}, (("CUDA_VERSION", "cuda>=12.4"),)),
+        ({"CUDA_VERSION": "8.0", "NVIDIA_REQUIRE_CUDA": ""}, (("CUDA_VERSION", "cuda>=8.0"),)),
+        ({"CUDA_VERSION": "8.0", "NVIDIA_REQUIRE_CUDA": "cuda>=7"}, (("NVIDIA_REQUIRE_CUDA", "cuda>=7"),)),
+        (
+            {"CUDA_VERSION": "8.0", "NVIDIA_REQUIRE_DRIVER": "driver>=1"},
+            (("CUDA_VERSION", "cuda>=8.0"), ("NVIDIA_REQUIRE_DRIVER", "driver>=1")),
+        ),
+        ({"CUDA_VERSION": "twelve"}, ()),
+        ({"CUDA_VERSION": "12"}, ()),
+        ({"CUDA_VERSION": "8.0", "NVIDIA_DISABLE_REQUIRE": "1"}, ()),
+    ],
+)
+def test_an_image_from_before_requirements_needs_the_cuda_it_was_made_for(
+    env: dict[str, str], needs: tuple[tuple[str, str], ...]
+) -> None:
+    assert requirement.stated(env) == needs
+
+
+@pytest.mark.parametrize("name", ["NVIDIA_REQUIRE_JETPACK", "NVIDIA_REQUIRE_JETPACK_HOST_MOUNTS"])
+def test_what_jetpack_asks_for_is_not_a_requirement(name: str) -> None:
+    assert requirement.stated({name: "base-only"}) == ()

@@ -90,6 +90,28 @@ def test_a_swarm_variable_replaces_the_usual_one_where_it_is_set() -> None:
     assert request.decide(both, rules).names == (f"{GPU}3",)
 
 
+def test_variables_of_several_swarm_resources_are_joined() -> None:
+    rules = policy(variables=("DOCKER_RESOURCE_A", "DOCKER_RESOURCE_B", "NVIDIA_VISIBLE_DEVICES"))
+    both = container("NVIDIA_VISIBLE_DEVICES=all", "DOCKER_RESOURCE_A=3", "DOCKER_RESOURCE_B=1,3")
+    assert request.decide(both, rules).names == (f"{GPU}3", f"{GPU}1")
+
+
+def test_a_channel_by_mount_comes_beside_the_gpus_of_the_environment() -> None:
+    mounts = ("/var/run/nvidia-container-devices/imex/5",)
+    asking = container("NVIDIA_VISIBLE_DEVICES=0", mounts=mounts)
+    found = request.decide(asking, policy(accepts_volume_mounts=True))
+    assert found.names == (f"{GPU}0", "nvidia.com/imex-channel=5")
+    alone = request.decide(container(mounts=mounts), policy(accepts_volume_mounts=True))
+    assert alone.names == ("nvidia.com/imex-channel=5",)
+
+
+def test_gpus_by_mount_win_over_those_of_the_environment() -> None:
+    mounts = ("/var/run/nvidia-container-devices/imex/5", "/var/run/nvidia-container-devices/1")
+    asking = container("NVIDIA_VISIBLE_DEVICES=0", mounts=mounts)
+    found = request.decide(asking, policy(accepts_volume_mounts=True))
+    assert found.names == (f"{GPU}1", "nvidia.com/imex-channel=5")
+
+
 def test_what_else_can_be_asked_for_comes_with_gpus_only() -> None:
     more = ("NVIDIA_GDS=enabled", "NVIDIA_MOFED=disabled", "NVIDIA_IMEX_CHANNELS=0, 7,all")
     assert asked("0", *more).names == (
