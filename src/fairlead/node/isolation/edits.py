@@ -7,6 +7,7 @@ result also says which device numbers of the same specs were *not* granted, so t
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,6 +43,10 @@ class Resolved:
         """Return what the container's requirements are held to."""
         return requirement.hosts(dict(self.known), list(self.paths), self.driver)
 
+    def beside(self, paths: tuple[str, ...]) -> Resolved:
+        """Return the same with device nodes that are granted by themselves and not by a spec: container paths."""
+        return dataclasses.replace(self, paths=tuple(dict.fromkeys([*self.paths, *paths])))
+
 
 @translate.cdi_errors
 def resolve(names: tuple[str, ...], folder: Path) -> Resolved:
@@ -51,9 +56,7 @@ def resolve(names: tuple[str, ...], folder: Path) -> Resolved:
     """
     if not names:
         return Resolved()
-    folders = dict.fromkeys((*directory.DEFAULT_DIRECTORIES, str(folder)))
-    registry = directory.scan(folders)
-    found = registry.resolve(names)
+    found = _scan(folder).resolve(names)
     used = {item.file.path: item.spec for item in found}
     edits = [*(spec.edits for spec in used.values()), *(item.device.edits for item in found)]
     nodes = {node.path: node for edit in edits for node in edit.device_nodes}
@@ -69,6 +72,16 @@ def resolve(names: tuple[str, ...], folder: Path) -> Resolved:
         driver=requirement.driver_of([mount.host_path for edit in edits for mount in edit.mounts]),
         known={key: told for path, spec in used.items() for key, told in _facts(path, spec).items()},
     )
+
+
+@translate.cdi_errors
+def list_defined(folder: Path) -> frozenset[str]:
+    """Return the fully qualified names that this node's specs define; folders as `resolve`."""
+    return frozenset(_scan(folder).devices)
+
+
+def _scan(folder: Path) -> directory.Registry:
+    return directory.scan(dict.fromkeys((*directory.DEFAULT_DIRECTORIES, str(folder))))
 
 
 def _facts(path: str, spec: cdi.Spec) -> dict[str, list[str]]:

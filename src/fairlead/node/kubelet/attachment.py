@@ -32,7 +32,6 @@ from fairlead.plan.audit import GrantedNode
 from fairlead.plan.pod import podstate
 from fairlead.store import reflector, retry
 from fairlead.store.port import EVERYTHING, Change, ChangeKind, Store
-from fairlead.wire.kubelet import deviceplugin
 from fairlead.wire.kubernetes import core, devicechange, names
 from fairlead.wire.kubernetes.devicechange import DeviceChange, DeviceChangeSpec, DeviceChangeStatus
 from fairlead_cdi import directory
@@ -244,7 +243,7 @@ def _running(container: str, states: Sequence[ContainerState]) -> _Running:
 
 def _nodes(grants: Sequence[Grant], registry: directory.Registry) -> tuple[GrantedNode, ...]:
     answer = spec.merged_answer(tuple(grants))
-    by_name = attach.nodes_of(deviceplugin.cdi_names(answer), registry)
+    by_name = attach.nodes_of(spec.allocated_names(tuple(grants), registry.devices), registry)
     by_path = [attach.host_node(one.host_path, one.container_path, one.permissions) for one in answer.devices]
     return (*by_name, *by_path)
 

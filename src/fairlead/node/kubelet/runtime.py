@@ -28,10 +28,10 @@ from fairlead.node.kubelet.devicemanager import Choice, DeviceManager
 from fairlead.node.trace import steps
 from fairlead.plan.cdi import requirement
 from fairlead.plan.pod import podsync
+from fairlead.plan.shim import foreignanswer
 from fairlead.settings import Settings
 from fairlead.store import tracerecorder
 from fairlead.store.port import Store
-from fairlead.wire.kubelet import deviceplugin
 from fairlead.wire.kubernetes import core, names
 
 _IMAGE_TRIES: Final = 3
@@ -106,7 +106,7 @@ class Runtime:
             container,
             choice.resource,
             answer,
-            deviceplugin.cdi_names(answer),
+            foreignanswer.named(answer),
             at=time.time(),
             duration_s=choice.allocate_s,
         )
@@ -175,6 +175,7 @@ class Runtime:
         await self._devices.pre_start(grants)
         network_of = await self._ensure_sandbox(pod)
         volumes = await asyncio.to_thread(self._ensure_volumes, pod)
+        cdi_devices = await self._cdi_names(item, grants)
         wanted = spec.container_spec(
             pod,
             item,
@@ -183,7 +184,7 @@ class Runtime:
             grants=grants,
             volumes=volumes,
             network_of=network_of,
-            has_variants=self._settings.node.cdi_variants,
+            cdi_devices=cdi_devices,
         )
         resolved = await self._resolve(pod, item, wanted)
         telemetry.crash_point("kubelet.before-create")
@@ -207,7 +208,14 @@ class Runtime:
             },
             duration_s=timing.duration_s,
         )
-        return await self._let_go(pod, item, state, resolved)
+        return await self._let_go(pod, item, state, resolved.beside(spec.device_paths(grants)))
+
+    async def _cdi_names(self, item: core.Container, grants: tuple[Grant, ...]) -> tuple[str, ...]:
+        """Return the names the engine is asked for; specs are read where a plugin answered without any."""
+        node = self._settings.node
+        is_needed = spec.is_word_asked(grants)
+        defined = await asyncio.to_thread(edits.list_defined, node.cdi_folder) if is_needed else frozenset()
+        return spec.cdi_names(item, grants, has_variants=node.cdi_variants, defined=defined)
 
     async def _resolve(self, pod: core.Pod, item: core.Container, wanted: ContainerSpec) -> edits.Resolved:
         """Look the CDI names up ourselves first: an engine must never be able to ignore one silently."""
@@ -232,9 +240,9 @@ class Runtime:
         try:
             if state.pid is None:
                 return await self._remake(pod, item, state)
-            names = spec.cdi_names(item, grants, has_variants=self._settings.node.cdi_variants)
+            names = await self._cdi_names(item, grants)
             resolved = await asyncio.to_thread(edits.resolve, names, self._settings.node.cdi_folder)
-            return await self._let_go(pod, item, state, resolved)
+            return await self._let_go(pod, item, state, resolved.beside(spec.device_paths(grants)))
         except errors.FairleadError as error:
             return await self._blocked(pod, item, error)
 
@@ -268,12 +276,12 @@ class Runtime:
         Returns: the requirement that is not met and which side to change; None: let it go.
         Raises:  Unavailable (`IsolationUnread`): it has devices and no process to read them back from.
         """
-        if state.pid is None and resolved.device_nodes:
+        if state.pid is None and resolved.paths:
             message = f"{state.name} has no process whose device rules can be read: it is not started"
             raise errors.Unavailable(message, reason="IsolationUnread", hint="it is tried again")
         try:
             async with asyncio.TaskGroup() as tasks:
-                if state.pid is not None and resolved.device_nodes:
+                if state.pid is not None and resolved.paths:
                     tasks.create_task(self._read_back(pod, item, state.pid, resolved))
                 judged = tasks.create_task(self._judge(item, state, resolved.hosts()))
         except ExceptionGroup as failed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypedDict
@@ -15,7 +15,7 @@ from fairlead.model.gpu import Vendor
 from fairlead.node.kubelet.checkpoint import Grant
 from fairlead.plan.cdi import capability, generate
 from fairlead.plan.pod import podsync
-from fairlead.wire.kubelet import deviceplugin
+from fairlead.plan.shim import foreignanswer
 from fairlead.wire.kubernetes import core, names, quantity
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 
@@ -62,14 +62,36 @@ def merged_answer(grants: tuple[Grant, ...]) -> pb.ContainerAllocateResponse:
     return merged
 
 
-def cdi_names(item: core.Container, grants: tuple[Grant, ...], *, has_variants: bool) -> tuple[str, ...]:
+def is_word_asked(grants: tuple[Grant, ...]) -> bool:
+    """Tell whether a plugin answered by variables or mounts, so that its devices are looked up in this node's specs."""
+    return any(foreignanswer.asked(_answer(grant)).names for grant in grants)
+
+
+def allocated_names(grants: tuple[Grant, ...], defined: Collection[str] = ()) -> tuple[str, ...]:
+    """Return the CDI names that stand for the plugins' answers, each answer read for itself.
+
+    Args:   defined: fully qualified names in this node's specs; needed where `is_word_asked`.
+    Raises: Unavailable (`AnswerUntranslatable`).
+    """
+    found = (foreignanswer.translate(_answer(one), one.resource, one.device_ids, defined) for one in grants)
+    return tuple(dict.fromkeys(name for names in found for name in names))
+
+
+def _answer(grant: Grant) -> pb.ContainerAllocateResponse:
+    return pb.ContainerAllocateResponse.FromString(grant.response)
+
+
+def cdi_names(
+    item: core.Container, grants: tuple[Grant, ...], *, has_variants: bool, defined: Collection[str] = ()
+) -> tuple[str, ...]:
     """Return the qualified names the engine is asked for.
 
     Where this node's specs have a class for each capability, a container that sets NVIDIA_DRIVER_CAPABILITIES gets the
     classes it names. Only the pod's own word counts: an image may not widen what its pod was given.
-    Raises: Invalid (`CapabilityUnknown`).
+    Args:   defined: as `allocated_names`.
+    Raises: Invalid (`CapabilityUnknown`); Unavailable (`AnswerUntranslatable`).
     """
-    names = deviceplugin.cdi_names(merged_answer(grants))
+    names = allocated_names(grants, defined)
     text = next((one.value for one in item.env if one.name == capability.VARIABLE), None) if has_variants else None
     if text is None:
         return names
@@ -78,6 +100,11 @@ def cdi_names(item: core.Container, grants: tuple[Grant, ...], *, has_variants: 
         kind, _, device = name.partition("=")
         found += generate.variant_names(kind, (device,), text) if kind == _VARIED else (name,)
     return tuple(found)
+
+
+def device_paths(grants: tuple[Grant, ...]) -> tuple[str, ...]:
+    """Return the container paths of device nodes that the plugins' answers list themselves."""
+    return tuple(dict.fromkeys(one.container_path for one in merged_answer(grants).devices))
 
 
 def container_spec(
@@ -89,14 +116,13 @@ def container_spec(
     grants: tuple[Grant, ...],
     volumes: Mapping[str, Path],
     network_of: str | None,
-    has_variants: bool = False,
+    cdi_devices: tuple[str, ...] = (),
 ) -> ContainerSpec:
     """Return what the engine is to create.
 
     Args:    grants: what this container holds.   volumes: host path by volume name.
              network_of: engine name of the sandbox, None where the container owns its namespace.
-             has_variants: this node's specs have a class for each capability.
-    Raises:  Invalid (`CapabilityUnknown`).
+             cdi_devices: what `cdi_names` made of the grants.
     """
     answer = merged_answer(grants)
     # The allocation alone decides about devices: what plugins say overrides what the pod's author wrote.
@@ -112,7 +138,7 @@ def container_spec(
         working_dir=item.working_dir or None,
         user=_user(pod, item),
         **_rights(pod, item),
-        cdi_devices=cdi_names(item, grants, has_variants=has_variants),
+        cdi_devices=cdi_devices,
         binds=(*_volume_binds(item, volumes), *_answer_binds(answer)),
         device_nodes=tuple((one.host_path, one.container_path, one.permissions) for one in answer.devices),
         cpu_limit=float(quantity.parse_quantity(limits["cpu"])) if "cpu" in limits else None,
@@ -174,6 +200,7 @@ def _answer_binds(answer: pb.ContainerAllocateResponse) -> tuple[Bind, ...]:
     return tuple(
         Bind(host_path=one.host_path, container_path=one.container_path, is_read_only=one.read_only)
         for one in answer.mounts
+        if not foreignanswer.is_request(one)
     )
 
 

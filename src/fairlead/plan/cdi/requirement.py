@@ -128,7 +128,7 @@ def _legacy_cuda(env: dict[str, str]) -> str:
     if env.get(f"{VARIABLES}CUDA"):
         return ""
     parts = env.get("CUDA_VERSION", "").split(".")[:2]
-    return ".".join(parts) if len(parts) == 2 and all(_is_version(part) for part in parts) else ""  # noqa: PLR2004
+    return ".".join(parts) if len(parts) == 2 and all(_is_version(part) for part in parts) else ""
 
 
 def driver_of(paths: list[str]) -> str:

@@ -131,8 +131,11 @@ class Plugin:
             raise self.refuses
         if "Allocate" in self.garbles:
             return cast(pb.AllocateResponse, _Garbled())
-        answer = pb.ContainerAllocateResponse(envs={"DEVICES": ",".join(ids), "ASKED": str(len(self.asked))})
-        return pb.AllocateResponse(container_responses=[answer] * self.answers_for)
+        return pb.AllocateResponse(container_responses=[self.answer(ids)] * self.answers_for)
+
+    def answer(self, ids: tuple[str, ...]) -> pb.ContainerAllocateResponse:
+        """Return what is answered for some devices."""
+        return pb.ContainerAllocateResponse(envs={"DEVICES": ",".join(ids), "ASKED": str(len(self.asked))})
 
     async def pre_start_container(self, request: pb.PreStartContainerRequest) -> pb.PreStartContainerResponse:
         await self._hang("PreStartContainer")

@@ -35,8 +35,10 @@ def _grant(resource: str = "nvidia.com/gpu", ids: tuple[str, ...] = ("g0",), **a
 
 
 def _made(pod: core.Pod, *grants: Grant, network_of: str | None = None, **volumes: Path) -> ContainerSpec:
+    item = pod.spec.containers[0]
+    names = spec.cdi_names(item, grants, has_variants=False)
     return spec.container_spec(
-        pod, pod.spec.containers[0], 2, identity=_WHO, grants=grants, volumes=volumes, network_of=network_of
+        pod, item, 2, identity=_WHO, grants=grants, volumes=volumes, network_of=network_of, cdi_devices=names
     )
 
 
@@ -54,11 +56,11 @@ def test_names_stay_within_what_engines_take_and_differ_by_attempt() -> None:
 
 
 def test_labels_say_whose_it_is_and_what_it_holds_even_without_any_checkpoint() -> None:
-    labels = _made(_pod(), _grant(ids=("g1", "g0")), _grant("example.com/nic", ("n0",))).labels
+    labels = _made(_pod(), _grant("example.com/gpu", ("g1", "g0")), _grant("example.com/nic", ("n0",))).labels
     assert (labels[names.POD_UID], labels[names.POD_NAME], labels[names.POD_NAMESPACE]) == (_UID, "train", "team")
     assert (labels[names.CONTAINER_NAME], labels[names.ATTEMPT]) == ("main", "2")
     assert (labels[names.NODE], labels[names.HOME]) == ("here", "home-1")
-    assert json.loads(labels[names.DEVICES]) == {"nvidia.com/gpu": ["g1", "g0"], "example.com/nic": ["n0"]}
+    assert json.loads(labels[names.DEVICES]) == {"example.com/gpu": ["g1", "g0"], "example.com/nic": ["n0"]}
 
 
 def test_the_plugins_answer_becomes_devices_mounts_and_variables() -> None:
@@ -85,7 +87,8 @@ def test_cdi_names_come_by_field_and_by_annotation_each_once() -> None:
 
 def test_the_allocation_overrides_what_the_pods_author_wrote() -> None:
     env = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}, {"name": "MODE", "value": "fast"}]
-    made = _made(_pod({"env": env}), _grant(envs={"NVIDIA_VISIBLE_DEVICES": "void"}))
+    grant = _grant(envs={"NVIDIA_VISIBLE_DEVICES": "void"}, cdi_devices=[pb.CDIDevice(name="nvidia.com/gpu=0")])
+    made = _made(_pod({"env": env}), grant)
     assert made.env == {"NVIDIA_VISIBLE_DEVICES": "void", "MODE": "fast"}
 
 
