@@ -88,7 +88,7 @@ def journey_of(server: api.API, cluster: home.Cluster, pod: api.Object, steps: l
     whole = wire.object_decoder(core.Pod).decode(json.dumps(pod))
     uid = server.get(f"/api/v1/nodes/{cluster.node}")["metadata"]["uid"]
     before = steps_of(server, uid)
-    return trace.order_trace(trace.with_acceptance(steps, whole), before, is_final=True, has_devices=True)
+    return trace.order_trace(trace.with_acceptance(steps, whole), before, is_final=True, resources=("nvidia.com/gpu",))
 
 
 def shown(told: Trace) -> str:

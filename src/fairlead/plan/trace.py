@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -106,13 +106,17 @@ class Trace:
     is_final: bool
 
 
-def order_trace(pod: Sequence[TraceStep], node: Sequence[TraceStep], *, is_final: bool, has_devices: bool) -> Trace:
+def order_trace(
+    pod: Sequence[TraceStep], node: Sequence[TraceStep], *, is_final: bool, resources: Collection[str]
+) -> Trace:
     """Put a pod's steps and those of its node in order.
 
     Args:    pod: steps of the pod, any order.   node: steps of the node it runs on; empty while it has none.
              is_final: the pod has ended, so that nothing more is to come.
-             has_devices: the pod asks for devices; without them the stages of devices are left out.
+             resources: of the devices that the pod asks for; without any the stages of devices are left out, and a
+             node's step about another resource is not its journey's.
     """
+    has_devices = bool(resources)
     begun = min((step.at for step in pod if step.layer not in _BEFORE_THE_NODE), default=math.inf)
 
     def turn(step: TraceStep) -> tuple[float, int]:
@@ -121,7 +125,7 @@ def order_trace(pod: Sequence[TraceStep], node: Sequence[TraceStep], *, is_final
 
     steps = sorted(pod, key=turn)
     started_at = steps[0].at if steps else None
-    front = list(_before(node, started_at)) if has_devices else []
+    front = list(_before(node, started_at, resources)) if has_devices else []
     wanted = [rank for rank, stage in enumerate(STAGES) if has_devices or not stage.needs_devices]
     entries = [_recorded(step, count, started_at) for step, count in _runs([*front, *steps])]
     return Trace(
@@ -190,13 +194,16 @@ def _rank(step: TraceStep) -> int:
     return _RANK.get((step.layer, step.reason), len(STAGES))
 
 
-def _before(node: Sequence[TraceStep], started_at: float | None) -> Iterator[TraceStep]:
-    """Yield, for each stage of the node, the latest step taken before the pod's first."""
+def _before(node: Sequence[TraceStep], started_at: float | None, resources: Collection[str]) -> Iterator[TraceStep]:
+    """Yield the latest step before the pod's first of each stage of the node: of each resource, where it names one."""
     for rank, stage in enumerate(STAGES):
-        if stage.is_node:
-            past = [step for step in node if _rank(step) == rank and (started_at is None or step.at <= started_at)]
-            if past:
-                yield max(past, key=lambda step: step.at)
+        latest: dict[object, TraceStep] = {}
+        for step in sorted(node, key=lambda one: one.at):
+            about = step.facts.get("resource")
+            is_past = started_at is None or step.at <= started_at
+            if stage.is_node and _rank(step) == rank and is_past and (about is None or about in resources):
+                latest[about] = step
+        yield from latest.values()
 
 
 def _runs(steps: Sequence[TraceStep]) -> Iterator[tuple[TraceStep, int]]:

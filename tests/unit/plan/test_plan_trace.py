@@ -20,19 +20,19 @@ _NODE, _POD = _FULL[:2], _FULL[2:]
 
 
 def test_a_full_journey_has_every_stage_once_in_the_tables_order() -> None:
-    result = trace.order_trace(_POD, _NODE, is_final=True, has_devices=True)
+    result = trace.order_trace(_POD, _NODE, is_final=True, resources=("nvidia.com/gpu",))
     assert [entry.stage for entry in result.entries] == [stage.key for stage in STAGES]
     assert {entry.record for entry in result.entries} == {Record.RECORDED}
 
 
 def test_offsets_count_from_the_pods_first_step_and_are_negative_for_the_node() -> None:
-    result = trace.order_trace(_POD, _NODE, is_final=True, has_devices=True)
+    result = trace.order_trace(_POD, _NODE, is_final=True, resources=("nvidia.com/gpu",))
     assert [entry.offset_s for entry in result.entries[:4]] == [-2.0, -1.0, 0.0, 1.0]
 
 
 def test_a_missing_stage_is_named_where_it_belongs_and_never_filled() -> None:
     steps = [step for step in _POD if step.reason != "IsolationRead"]
-    result = trace.order_trace(steps, _NODE, is_final=True, has_devices=True)
+    result = trace.order_trace(steps, _NODE, is_final=True, resources=("nvidia.com/gpu",))
     gap = next(entry for entry in result.entries if entry.stage == "isolated")
     assert (gap.record, gap.step, gap.offset_s) == (Record.MISSING, None, None)
     keys = [entry.stage for entry in result.entries]
@@ -40,27 +40,43 @@ def test_a_missing_stage_is_named_where_it_belongs_and_never_filled() -> None:
 
 
 def test_stages_ahead_of_a_living_pod_are_not_yet_rather_than_missing() -> None:
-    result = trace.order_trace(_POD[:2], _NODE, is_final=False, has_devices=True)
+    result = trace.order_trace(_POD[:2], _NODE, is_final=False, resources=("nvidia.com/gpu",))
     assert {entry.record for entry in result.entries[4:]} == {Record.AHEAD}
 
 
 def test_a_pod_without_devices_has_no_device_stages() -> None:
-    result = trace.order_trace([_POD[0]], _NODE, is_final=False, has_devices=False)
+    result = trace.order_trace([_POD[0]], _NODE, is_final=False, resources=())
     assert not {"found", "advertised", "chosen", "allocated", "edits"} & {entry.stage for entry in result.entries}
 
 
 def test_only_the_nodes_latest_step_before_the_pod_counts() -> None:
     found = [_step("silicon", "GPUsFound", at, run=at) for at in (1.0, 5.0, 20.0)]
     accepted = _step("api", "Accepted", 10.0)
-    result = trace.order_trace([accepted], found, is_final=False, has_devices=True)
+    result = trace.order_trace([accepted], found, is_final=False, resources=("nvidia.com/gpu",))
     first = result.entries[0].step
     assert first is not None
     assert first.at == 5.0
 
 
+def test_only_the_plugins_of_the_pods_resources_are_in_its_journey() -> None:
+    def listed(resource: str, at: float, socket: str) -> TraceStep:
+        facts = {"resource": resource, "socket": socket}
+        return TraceStep(layer="deviceplugin", reason="DevicesAdvertised", message=resource, at=at, facts=facts)
+
+    found = [
+        listed("nvidia.com/gpu", 1.0, "nvidia-gpu.sock"),
+        listed("fairlead.dev/gpu", 2.0, "fairlead-gpu.sock"),
+        listed("example.com/nic", 3.0, "nic.sock"),
+    ]
+    accepted = _step("api", "Accepted", 10.0)
+    result = trace.order_trace([accepted], found, is_final=False, resources={"nvidia.com/gpu": 1, "example.com/nic": 1})
+    shown = [entry.step.facts["socket"] for entry in result.entries if entry.stage == "advertised" and entry.step]
+    assert shown == ["nvidia-gpu.sock", "nic.sock"]
+
+
 def test_repeated_refusals_are_folded_into_the_last_with_their_number() -> None:
     refused = [_step("scheduler", "FailedScheduling", at) for at in (1.0, 2.0, 3.0)]
-    result = trace.order_trace([_step("api", "Accepted", 0.0), *refused], [], is_final=False, has_devices=False)
+    result = trace.order_trace([_step("api", "Accepted", 0.0), *refused], [], is_final=False, resources=())
     entry = next(entry for entry in result.entries if entry.stage == "scheduled")
     assert entry.count == 3
     assert entry.step == refused[-1]
@@ -72,14 +88,14 @@ def test_a_step_of_no_known_stage_is_kept_at_its_time() -> None:
         [_step("api", "Accepted", 0.0), pulled, _step("engine", "ContainerCreated", 1.0)],
         [],
         is_final=False,
-        has_devices=False,
+        resources=(),
     )
     recorded = [entry.step.reason for entry in result.entries if entry.step]
     assert recorded == ["Accepted", "ImagePulled", "ContainerCreated"]
 
 
 def test_no_steps_at_all_is_a_journey_of_gaps() -> None:
-    result = trace.order_trace([], [], is_final=False, has_devices=True)
+    result = trace.order_trace([], [], is_final=False, resources=("nvidia.com/gpu",))
     assert result.started_at is None
     assert {entry.record for entry in result.entries} == {Record.AHEAD}
 
@@ -94,7 +110,7 @@ def test_why_is_the_latest_warning_or_schedulers_step() -> None:
 
 def test_the_choice_of_a_node_comes_before_what_the_node_did_whenever_it_was_told() -> None:
     told = [_step("api", "Accepted", 1.0), _step("kubelet", "DevicesChosen", 2.0), _step("scheduler", "Scheduled", 2.1)]
-    result = trace.order_trace(told, [], is_final=False, has_devices=False)
+    result = trace.order_trace(told, [], is_final=False, resources=())
     recorded = [entry for entry in result.entries if entry.step is not None]
     assert [entry.stage for entry in recorded] == ["accepted", "scheduled", "chosen"]
     assert recorded[1].offset_s is not None
@@ -138,7 +154,7 @@ _SOME = st.lists(
 def test_every_pod_step_is_kept_and_no_step_is_made_up(
     pod: list[TraceStep], node: list[TraceStep], is_final: bool, has_devices: bool
 ) -> None:
-    result = trace.order_trace(pod, node, is_final=is_final, has_devices=has_devices)
+    result = trace.order_trace(pod, node, is_final=is_final, resources=("nvidia.com/gpu",) if has_devices else ())
     shown = [entry.step for entry in result.entries if entry.step is not None]
     assert all(step in pod or step in node for step in shown)
     from_pod = sum(entry.count for entry in result.entries if entry.step is not None and entry.step in pod)

@@ -34,6 +34,8 @@ from fairlead.wire.kubelet import deviceplugin as wire
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 
 DIAL_TIMEOUT_S: Final = 5.0
+SOCKET_START: Final = "fairlead-"
+"""How the names of our plugins' sockets begin."""
 LONGEST_SOCKET_PATH: Final = 107
 """Bytes. Source: unix(7), sun_path without its final NUL."""
 
@@ -246,7 +248,7 @@ class Endpoint:
 
     def __init__(self, plugin: Plugin, folder: Path) -> None:
         self.plugin = plugin
-        self.path = folder / f"fairlead-{plugin.resource.replace('/', '_')}.sock"
+        self.path = folder / f"{SOCKET_START}{plugin.resource.replace('/', '_')}.sock"
         self._server: grpc.aio.Server | None = None
         self._identity: Identity | None = None
 

@@ -3,7 +3,8 @@
 Follows the real one: a resource's devices are the full list last sent by its newest plugin; free devices are the
 healthy ones nobody holds; the plugin is asked for a preference, then for the allocation; the answer is kept and used
 again when a container restarts. A plugin whose stream ends leaves its devices unhealthy at once and its capacity for a
-grace time. Devices an init container held are used again by the containers after it.
+grace time; where the plugin that it displaced still lives, that one serves again at once. Devices an init container
+held are used again by the containers after it.
 
 Allocation is one at a time for each resource, so a plugin that hangs delays no other resource's pods. Every change of
 the grants is written to the checkpoint, in a thread, before anybody is told of it.
@@ -59,18 +60,23 @@ class DeviceManager:
         grace_s: float,
         changed: Callable[[], None],
         plugin_timeout_s: float = PLUGIN_TIMEOUT_S,
+        listed: Callable[[str, Mapping[str, bool], Path], None] = lambda *_: None,
     ) -> None:
         """Take the durable grants.
 
         Args: grace_s: how long a vanished plugin's capacity is kept.   changed: called whenever capacity may differ.
               plugin_timeout_s: how long one call of a plugin may take.
+              listed: called with the resource, devices and socket of the plugin in use whenever they may differ.
         """
         self._checkpoint = checkpoint
         self._grace_s = grace_s
         self._changed = changed
         self._timeout_s = plugin_timeout_s
+        self._listed = listed
         self._endpoints: dict[str, plugin.Endpoint] = {}
-        self._grants: Grants = {}
+        self._displaced: dict[str, list[plugin.Endpoint]] = {}
+        """By resource: plugins that live and that newer ones took it from, the newest last."""
+        self._grants: Books = {}
         # By name and not by endpoint: nobody asks the plugin that comes anew while a call of the old one is under way.
         self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._writing = asyncio.Lock()
@@ -103,8 +109,8 @@ class DeviceManager:
         if not request.endpoint or Path(request.endpoint).name != request.endpoint:
             message = f'device plugin endpoint "{request.endpoint}" is not the name of a file in {folder}'
             raise errors.Invalid(message, reason="EndpointInvalid")
-        address = deviceplugin.target(folder / request.endpoint)
-        endpoint = await plugin.Endpoint.dial(request.resource_name, address, timeout_s=self._timeout_s)
+        socket = folder / request.endpoint
+        endpoint = await plugin.Endpoint.dial(request.resource_name, socket, timeout_s=self._timeout_s)
         await self._new.put(endpoint)
         telemetry.log.info("device plugin registered", resource=request.resource_name, path=request.endpoint)
         return pb.Empty()
@@ -116,14 +122,24 @@ class DeviceManager:
             while True:
                 endpoint = await self._new.get()
                 self._adopt(endpoint)
-                tasks.create_task(self._follow(endpoint), name=f"plugin {endpoint.resource}")
+                endpoint.follower = tasks.create_task(self._follow(endpoint), name=f"plugin {endpoint.resource}")
 
     def _adopt(self, endpoint: plugin.Endpoint) -> None:
-        """Make the newest plugin of a resource the one in use; the list of the last one stands until it speaks."""
+        """Make the newest plugin of a resource the one in use; the list of the last one stands until it speaks.
+
+        The last one is followed on where it lives: it may be another program, which would not learn that the newest
+        ended. One that registers again at the same socket is the same program: its earlier connection is given up.
+        """
         old = self._endpoints.get(endpoint.resource)
         if old is not None:
             endpoint.devices = dict.fromkeys(old.devices, False)
+        others = [*self._displaced.get(endpoint.resource, ()), *([old] if old is not None else [])]
+        kept = [other for other in others if other.gone_at is None and other.socket != endpoint.socket]
+        self._displaced[endpoint.resource] = kept
         self._endpoints[endpoint.resource] = endpoint
+        for other in others:
+            if other.socket == endpoint.socket and other.follower is not None:
+                other.follower.cancel()
 
     async def _follow(self, endpoint: plugin.Endpoint) -> None:
         try:
@@ -131,15 +147,31 @@ class DeviceManager:
                 endpoint.devices = {item.ID: item.health == deviceplugin.HEALTHY for item in answer.devices}
                 endpoint.has_listed = True
                 if self._endpoints.get(endpoint.resource) is endpoint:
-                    self._changed()
+                    self._use(endpoint)
         except errors.FairleadError as error:
             telemetry.log.info("device plugin gone", resource=endpoint.resource, reason=error.reason)
         finally:
             endpoint.devices = dict.fromkeys(endpoint.devices, False)
             endpoint.gone_at = time.monotonic()
-            if self._endpoints.get(endpoint.resource) is endpoint:
-                self._changed()
+            self._leave(endpoint)
             await endpoint.channel.close()
+
+    def _use(self, endpoint: plugin.Endpoint) -> None:
+        self._listed(endpoint.resource, endpoint.devices, endpoint.socket)
+        self._changed()
+
+    def _leave(self, endpoint: plugin.Endpoint) -> None:
+        """Fall back to the plugin that this one displaced, if it lives."""
+        waiting = [one for one in self._displaced.get(endpoint.resource, ()) if one.gone_at is None]
+        self._displaced[endpoint.resource] = waiting
+        if self._endpoints.get(endpoint.resource) is not endpoint:
+            return
+        if not waiting:
+            self._changed()
+            return
+        heir = self._endpoints[endpoint.resource] = waiting.pop()
+        telemetry.log.info("displaced device plugin serves again", resource=heir.resource, path=str(heir.socket))
+        self._use(heir)
 
     async def _expire(self) -> None:
         while True:
@@ -176,6 +208,13 @@ class DeviceManager:
     def held(self, pod_uid: str) -> tuple[Grant, ...]:
         """Return what a pod holds."""
         return tuple(grant for key, grant in sorted(self._grants.items()) if key[0] == pod_uid)
+
+    def held_by_container(self, pod_uid: str) -> dict[str, dict[str, tuple[str, ...]]]:
+        """Return what a pod's containers hold, by container and resource."""
+        found: dict[str, dict[str, tuple[str, ...]]] = {}
+        for grant in self.held(pod_uid):
+            found.setdefault(grant.container, {})[grant.resource] = grant.device_ids
+        return found
 
     def holders(self) -> frozenset[str]:
         """Return the uids of pods that hold anything."""

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, Self, TypeVar
 
 import grpc.aio
@@ -37,6 +38,7 @@ class Endpoint:
     options: pb.DevicePluginOptions
     timeout_s: float
     """How long one of its calls may take."""
+    socket: Path
     devices: dict[str, bool] = field(default_factory=dict)
     """Device id to healthy, in advertised order."""
     has_listed: bool = False
@@ -46,10 +48,13 @@ class Endpoint:
     """Set before its channel is closed: while it is None the channel takes calls."""
     silent_at: float = float("-inf")
     """Monotonic time at which a call was last given up."""
+    follower: asyncio.Task[None] | None = None
+    """Reads its list; None before anybody does."""
 
     @classmethod
-    async def dial(cls, resource: str, address: str, *, timeout_s: float) -> Self:
+    async def dial(cls, resource: str, socket: Path, *, timeout_s: float) -> Self:
         """Connect to a plugin and read its options. Raises: Unavailable (`PluginUnreachable`): not within 10 s."""
+        address = deviceplugin.target(socket)
         channel = grpc.aio.insecure_channel(address, options=deviceplugin.CHANNEL_OPTIONS)
         stub = deviceplugin.DevicePluginStub(channel)
         try:
@@ -60,7 +65,7 @@ class Endpoint:
             await channel.close()
             message = f"the device plugin of {resource} does not answer at {address}"
             raise errors.Unavailable(message, reason=UNREACHABLE) from error
-        return cls(resource=resource, channel=channel, stub=stub, options=options, timeout_s=timeout_s)
+        return cls(resource=resource, channel=channel, stub=stub, options=options, timeout_s=timeout_s, socket=socket)
 
     async def allocate(self, device_ids: tuple[str, ...]) -> bytes:
         """Return the plugin's answer for one container. Raises: as `_ask`; ProtocolError: not one answer."""

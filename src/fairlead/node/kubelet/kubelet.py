@@ -31,6 +31,7 @@ from fairlead.node.kubelet import (
 from fairlead.node.kubelet.containercache import ContainerCache
 from fairlead.node.kubelet.devicemanager import Choice, DeviceManager, device_requests
 from fairlead.node.kubelet.runtime import Runtime
+from fairlead.node.publish import nodeevents
 from fairlead.plan.pod import podstate, podsync
 from fairlead.settings import Settings
 from fairlead.store.port import ChangeKind, Selector, Store
@@ -64,11 +65,13 @@ class Kubelet:
         self._unanswered: dict[str, float] = {}
         """By pod: monotonic time of the first call for it that reached no plugin."""
         self._faults = fault.Faults()
+        self._events = nodeevents.NodeEvents(node, store)
         self._devices = DeviceManager(
             checkpoint.Checkpoint(self._folder),
             grace_s=settings.kubelet.endpoint_grace_s,
             changed=self._devices_changed,
             plugin_timeout_s=settings.kubelet.plugin_timeout_s,
+            listed=self._events.plugin_listed,
         )
         self._home = checkpoint.home_id(self._folder)
         self._runtime = Runtime(
@@ -105,7 +108,8 @@ class Kubelet:
         ):
             tasks.create_task(self._devices.run(), name="device manager")
             tasks.create_task(self._queue.run(), name="workers")
-            # Through the queue like every later one: two publications at once could each undo half of the other.
+            tasks.create_task(self._events.run(), name="node events")
+            # Through the queue like every later look: two at once could each take the other's half for the truth.
             self._queue.add(_NODE_KEY)
             await self._published.wait()
             tasks.create_task(self._follow_engine(), name="engine events")
@@ -361,17 +365,10 @@ class Kubelet:
             )
 
     async def _report(self, pod: core.Pod, plan: podsync.Plan) -> None:
-        held = None if plan.is_over else self._held(pod.metadata.uid)
+        held = None if plan.is_over else self._devices.held_by_container(pod.metadata.uid)
         status = self._faults.marked(pod.metadata.uid, podstate.with_devices(plan.status, pod.status, held))
         if status != pod.status and not plan.forget:
             await self._write(pod, status)
-
-    def _held(self, uid: str) -> dict[str, dict[str, tuple[str, ...]]]:
-        """Return what a pod's containers hold, by container and resource."""
-        held: dict[str, dict[str, tuple[str, ...]]] = {}
-        for grant in self._devices.held(uid):
-            held.setdefault(grant.container, {})[grant.resource] = grant.device_ids
-        return held
 
     async def _write(self, pod: core.Pod, status: core.PodStatus) -> None:
         with contextlib.suppress(errors.NotFound):

@@ -13,7 +13,7 @@ import random
 import time
 import uuid
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -107,17 +107,32 @@ class NodeEvents:
         path, ids = self._sockets.get(plugin.resource), tuple(device.id for device in plugin.devices)
         if path is None or ids == self._ids.get(plugin.resource):
             return
-        self._ids[plugin.resource] = ids
-        healthy = sum(device.is_healthy for device in plugin.devices)
+        healthy = {str(device.id): device.is_healthy for device in plugin.devices}
+        self._note_list(plugin.resource, healthy, path)
+
+    def plugin_listed(self, resource: str, devices: Mapping[str, bool], path: Path) -> None:
+        """Note which plugin serves a resource, when another one does or it lists other devices; the kubelet's view.
+
+        Our own agent notes its registration itself, so ours is noted only after another's.
+        """
+        if resource not in self._sockets and path.name.startswith(deviceplugin.SOCKET_START):
+            return
+        if (path, tuple(devices)) != (self._sockets.get(resource), self._ids.get(resource)):
+            self._sockets[resource] = path
+            self._note_list(resource, devices, path)
+
+    def _note_list(self, resource: str, devices: Mapping[str, bool], path: Path) -> None:
+        ids = self._ids[resource] = tuple(devices)
+        healthy = sum(devices.values())
         facts: dict[str, object] = {
-            "resource": plugin.resource,
+            "resource": resource,
             "count": len(ids),
             "healthy": healthy,
             "ids": list(ids),
             "socket": str(path),
             "kubelet": str(path.with_name(wire.KUBELET_SOCKET)),
         }
-        message = f"{len(ids)} {plugin.resource} advertised, {healthy} healthy; registered with the kubelet"
+        message = f"{len(ids)} {resource} advertised, {healthy} healthy; registered with the kubelet"
         self._note("deviceplugin", "DevicesAdvertised", message, facts)
 
     def health_changed(self, change: health.Change) -> None:

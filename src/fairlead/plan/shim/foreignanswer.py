@@ -16,9 +16,8 @@ from fairlead import errors
 from fairlead.model import cdikind
 from fairlead.model.visibledevices import VARIABLE, VOLUME_ROOT
 from fairlead.plan.shim import request
-from fairlead.wire.kubelet import deviceplugin
 from fairlead.wire.proto import deviceplugin_pb2 as pb
-from fairlead_cdi import names
+from fairlead_cdi import annotation, names
 
 UNTRANSLATABLE: Final = "AnswerUntranslatable"
 _EMPTY: Final = "/dev/null"
@@ -31,13 +30,17 @@ _POLICY: Final = request.Policy()
 
 def named(answer: pb.ContainerAllocateResponse) -> tuple[str, ...]:
     """Return the CDI names that an answer says itself: by field, and by annotations of any prefix."""
-    other = (
+    noted = [
         part.strip()
         for key in sorted(answer.annotations)
-        if all(names.is_qualified(part.strip()) for part in answer.annotations[key].split(","))
+        if key.startswith(annotation.PREFIX) or _is_qualified(answer.annotations[key])
         for part in answer.annotations[key].split(",")
-    )
-    return tuple(dict.fromkeys([*deviceplugin.cdi_names(answer), *other]))
+    ]
+    return tuple(dict.fromkeys([*(item.name for item in answer.cdi_devices), *noted]))
+
+
+def _is_qualified(value: str) -> bool:
+    return all(names.is_qualified(part.strip()) for part in value.split(","))
 
 
 def asked(answer: pb.ContainerAllocateResponse) -> request.Request:

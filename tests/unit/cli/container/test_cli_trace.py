@@ -56,7 +56,7 @@ _POD = [
 
 
 def _lines(pod: list[TraceStep], wrote: tuple[str, ...] = ()) -> list[str]:
-    found = journey.order_trace(pod, _NODE, is_final=True, has_devices=True)
+    found = journey.order_trace(pod, _NODE, is_final=True, resources=("nvidia.com/gpu",))
     return list(trace.tree_lines(found, wrote))
 
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,11 @@ _SOCKETS = itertools.count()
 class Books:
     """A device manager with its registration socket, as the kubelet runs it."""
 
-    def __init__(self, folder: Path, *, grace_s: float = 60.0) -> None:
+    def __init__(self, folder: Path, *, grace_s: float = 60.0, **more: Any) -> None:
         self.state, self.sockets = folder / "state", folder / "sockets"
         self.state.mkdir(exist_ok=True)
         self._changed = asyncio.Event()
-        self.manager = DeviceManager(Checkpoint(self.state), grace_s=grace_s, changed=self._changed.set)
+        self.manager = DeviceManager(Checkpoint(self.state), grace_s=grace_s, changed=self._changed.set, **more)
         self.choices: dict[str, Choice] = {}
 
     async def until(self, holds: Callable[[], bool]) -> None:
@@ -216,12 +216,67 @@ async def test_a_plugin_that_comes_back_in_time_keeps_its_capacity(tmp_path: Pat
 
 async def test_the_newest_plugin_of_a_resource_is_the_one_in_use(tmp_path: Path) -> None:
     old, new = Plugin("old"), Plugin("new0", "new1")
+    async with _books(tmp_path) as books, books.plugged(old), books.plugged(new):
+        await old.change({"old": True, "older": True})
+        assert await books.allocate(_pod()) == {"main0": ("new0",)}
+        assert old.asked == []
+
+
+async def test_a_displaced_plugin_that_lives_serves_again_when_the_newer_one_ends(tmp_path: Path) -> None:
+    old, new = Plugin("g0", "g1"), Plugin("g0", "g1", "g2")
     async with _books(tmp_path) as books, books.plugged(old):
         async with books.plugged(new):
-            await old.change({"old": True, "older": True})
-            assert await books.allocate(_pod()) == {"main0": ("new0",)}
-            assert old.asked == []
+            assert await books.allocate(_pod()) == {"main0": ("g0",)}
+        await books.until_capacity(2, 2)
+        assert books.manager.is_registered(RESOURCE)
+        assert await books.allocate(_pod(uid="uid-2")) == {"main0": ("g1",)}
+        await old.change({"g0": True, "g1": False})
+        await books.until_capacity(2, 1)
+
+
+async def test_a_displaced_plugin_that_ended_first_is_not_fallen_back_to(tmp_path: Path) -> None:
+    old, new = Plugin("old"), Plugin("new0", "new1")
+    async with _books(tmp_path) as books:
+        async with contextlib.AsyncExitStack() as newer:
+            async with books.plugged(old):
+                await newer.enter_async_context(books.plugged(new))
+            assert books.manager.capacity() == {RESOURCE: (2, 2)}
         await books.until_capacity(2, 0)
+
+
+async def test_the_newest_of_several_displaced_plugins_serves_again(tmp_path: Path) -> None:
+    first, second, third = Plugin("a"), Plugin("b0", "b1"), Plugin("c0", "c1", "c2")
+    async with _books(tmp_path) as books, books.plugged(first):
+        async with books.plugged(second):
+            async with books.plugged(third):
+                pass
+            await books.until_capacity(2, 2)
+        await books.until_capacity(1, 1)
+
+
+async def test_a_plugin_that_registers_again_is_not_its_own_predecessor(tmp_path: Path) -> None:
+    plugin = Plugin("g0")
+    async with _books(tmp_path) as books:
+        async with books.plugged(plugin):
+            (socket,) = (path.name for path in books.sockets.iterdir() if path.name != deviceplugin.KUBELET_SOCKET)
+            for _ in range(3):
+                await books.register(plugin.request(socket))
+            await plugin.change({"g0": True, "g1": True})
+            await books.until_capacity(2, 2)
+            assert books.manager._displaced[RESOURCE] == []
+        await books.until_capacity(2, 0)
+
+
+async def test_whose_list_counts_is_told_whenever_it_changes(tmp_path: Path) -> None:
+    told: list[tuple[str, tuple[str, ...]]] = []
+
+    def listed(resource: str, devices: Mapping[str, bool], socket: Path) -> None:
+        told.append((resource, tuple(devices)))
+
+    async with _books(tmp_path, listed=listed) as books, books.plugged(Plugin("a")):
+        async with books.plugged(Plugin("b")):
+            assert told == [(RESOURCE, ("a",)), (RESOURCE, ("b",))]
+        await books.until(lambda: told[2:] == [(RESOURCE, ("a",))])
 
 
 async def test_a_plugin_whose_list_cannot_be_read_is_gone_and_takes_nobody_along(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
@@ -27,14 +28,15 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         yield one
 
 
-def _asking(count: int = 1, **more: str) -> core.Pod:
-    return _pod(_container(("true",), gpus=count, of=_GPU), **more)
+def _asking(count: int = 1) -> core.Pod:
+    return _pod(_container(("true",), gpus=count, of=_GPU))
 
 
 async def _given(world: World, pod: core.Pod) -> list[str]:
     """Return the CDI names that the engine was asked for, as the trace has them."""
     steps = await tracerecorder.list_steps(world.store, tracerecorder.reference(pod))
-    return [str(name) for step in steps if step.reason == "EditsResolved" for name in step.facts["names"]]
+    found = [step.facts["names"] for step in steps if step.reason == "EditsResolved"]
+    return [str(name) for names in found if isinstance(names, list) for name in names]
 
 
 @pytest.mark.parametrize(
@@ -104,3 +106,18 @@ async def test_a_gpu_that_no_spec_defines_refuses_the_start_with_the_reason(worl
 def _waiting(pod: core.Pod) -> str:
     told = [one.state.waiting.message for one in pod.status.container_statuses if one.state.waiting]
     return " ".join([*told, pod.status.message])
+
+
+async def test_the_kubelet_notes_the_foreign_plugin_that_it_took_in(world: World) -> None:
+    plugin = vendorplugin.VendorPlugin(_ONE, _TWO)
+    async with world.kubelet(plugged=False), world.plug(plugin, _GPU):
+        about = core.ObjectReference(kind="Node", name="here")
+        async with asyncio.timeout(50):
+            async for change in world.store.watch(core.Event):
+                if change.object.involved_object.kind == "Node":
+                    break
+        steps = await tracerecorder.list_steps(world.store, about)
+        (step,) = steps
+        assert (step.reason, step.facts["resource"]) == ("DevicesAdvertised", _GPU)
+        assert (step.facts["ids"], step.facts["healthy"]) == ([_ONE, _TWO], 2)
+        assert str(step.facts["socket"]).endswith(".sock")

@@ -142,7 +142,7 @@ def ended(container: str, code: int = 0) -> dict[str, Any]:
 
 
 def in_order(steps: Sequence[TraceStep]) -> list[TraceStep]:
-    told = trace.order_trace(steps, [], is_final=False, has_devices=True)
+    told = trace.order_trace(steps, [], is_final=False, resources=("nvidia.com/gpu",))
     return [entry.step for entry in told.entries if entry.step is not None]
 
 

@@ -196,10 +196,10 @@ async def trace_container(
     node = pod.spec.node_name
     about = core.ObjectReference(kind="Node", name=node)
     before = await tracerecorder.list_steps(services.store, about) if node else ()
-    has_devices = bool(podstate.asked_devices(pod, wanted))
+    asked = podstate.asked_devices(pod, wanted)
     if wanted:
         steps = tuple(step for step in steps if step.facts.get("container", wanted) == wanted)
-    return trace.order_trace(steps, before, is_final=podstate.is_final(pod), has_devices=has_devices)
+    return trace.order_trace(steps, before, is_final=podstate.is_final(pod), resources=asked)
 
 
 @litestar.get(
