@@ -154,8 +154,6 @@ class _Linter:
             yield _warning("node-no-access", where, message)
         elif "m" in (node.permissions or "rwm"):
             yield _warning("node-mknod", where, "permissions include m: the container may create further nodes of it")
-        if node.major and not node.type:
-            yield _error("node-untyped", where, f"major {node.major} without a type is trusted unchecked by engines")
         if host_path in _RAW_NODES or node.type == "b":
             yield _error("node-raw", where, f"{host_path} opens the host's memory, disks or kernel to the container")
         found = self.stat_node(host_path) if self.stat_node else None

@@ -51,7 +51,6 @@ DANGERS: dict[str, list[dict[str, Any]]] = {
     "env-path": [{"env": ["PATH=/x"]}],
     "node-no-access": [node(permissions="none")],
     "node-mknod": [node(permissions="rwm"), node(permissions=None)],
-    "node-untyped": [node(type=None)],
     "node-raw": [node(path="/dev/mem"), node(hostPath="/dev/mem"), node(type="b")],
     "mount-not-bind": [mount(options=["ro", "nosuid", "nodev"])],
     "mount-options": [mount(options=["ro", "bind"])],

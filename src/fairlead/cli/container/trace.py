@@ -25,6 +25,8 @@ Facts = Mapping[str, Any]
 _LINES: Final = 12
 _LISTED: Final = 8
 _INDENT: Final = 35
+_SHORT: Final = (12, 17, 22, 27)
+"""Ends of the parts of `GPU-01234567-0123-0123-0123-…`."""
 
 
 @click.command()
@@ -103,18 +105,27 @@ def _names(found: Trace) -> bool:
     return len(names - {None}) > 1
 
 
-def _short_names(found: Trace) -> dict[str, str]:
-    """Return short names of the GPUs that the silicon's step lists, by uuid: `GPU 3 (GPU-0f04cc99)`."""
-    lists = [entry.step.facts.get("gpus") for entry in found.entries if entry.step is not None]
+def _short_names(journey: Trace) -> dict[str, str]:
+    """Return short names of the GPUs that the silicon's step lists, by uuid: `GPU 3 (GPU-0f04cc99)`.
+
+    As many characters as tell them apart, in steps of a uuid's parts; all of them where only its end does.
+    """
+    lists = [entry.step.facts.get("gpus") for entry in journey.entries if entry.step is not None]
     rows = [gpu for found in lists if isinstance(found, list | tuple) for gpu in found]
-    known = [gpu for gpu in rows if isinstance(gpu, Mapping) and {"uuid", "index"} <= set(gpu)]
-    return {str(gpu["uuid"]): f"GPU {gpu['index']} ({str(gpu['uuid'])[:12]})" for gpu in known}
+    known = {
+        str(gpu["uuid"]): gpu["index"] for gpu in rows if isinstance(gpu, Mapping) and {"uuid", "index"} <= set(gpu)
+    }
+    size = next((end for end in _SHORT if len({uuid[:end] for uuid in known}) == len(known)), None)
+    return {uuid: f"GPU {index} ({uuid[:size]})" for uuid, index in known.items()}
 
 
 def _shortened(fact: str, names: Mapping[str, str]) -> str:
+    # In a qualified name or a variable the uuid is the name itself: shortened there, it could no longer be looked up,
+    # and a list of which some are short reads as two kinds of things.
+    if any(f"={uuid}" in fact for uuid in names):
+        return fact
     for uuid, name in names.items():
-        # In a qualified name the uuid is the name itself: shortened there, it could no longer be looked up.
-        fact = fact if f"={uuid}" in fact else fact.replace(uuid, name)
+        fact = fact.replace(uuid, name)
     return fact
 
 
@@ -227,6 +238,7 @@ def _allocated(facts: Facts) -> Iterator[str]:
 def _edits(facts: Facts) -> Iterator[str]:
     yield from _aligned(
         (
+            ("devices", _listed(facts.get("names", []))),
             ("specs", _listed(facts.get("specs", []))),
             ("device nodes", _listed(facts.get("device_nodes", []), limit=12)),
             ("mounts", _listed(facts.get("mounts", []), limit=4)),

@@ -26,7 +26,8 @@ from fairlead.cli.doctor import image as imageneeds
 from fairlead.cli.doctor.finding import Finding
 from fairlead.model import cdikind
 from fairlead.plan.cdi import conflict
-from fairlead.serve.backend.hardware import EngineView
+from fairlead.plan.pod import admission
+from fairlead.serve.backend.hardware import EngineView, GPUListing, GPUView
 from fairlead.serve.v1.nodeview import NodeView
 from fairlead.serve.v1.statusview import STARTING_S
 from fairlead.settings import Settings
@@ -35,6 +36,8 @@ from fairlead.wire.cdi import stamp
 from fairlead_cdi import directory, emit
 
 _CDI_WANTED: Final = (0, 5, 0)
+_WELL: Final = frozenset({"", "Healthy"})
+"""Words of a GPU's health that need no finding; empty: not judged yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +63,8 @@ class Seen:
     """Names of the spec files in the CDI folder; the folder missing counts as none."""
     stale: tuple[str, ...] = ()
     """Which of them are of another boot or driver, one line each."""
+    unhealthy: tuple[str, ...] = ()
+    """GPUs that are there and not given to containers, one line each with the reason."""
     conflicts: tuple[conflict.Conflict, ...] = ()
     """Devices that two files of a folder define, in the folders that engines read."""
     age_s: float = math.inf
@@ -101,6 +106,7 @@ def collect(call: invocation.Invocation) -> Seen:
     try:
         with connection.opened(call) as client:
             status = client.status()
+            gpus = client.call("GET", "/v1/gpus", GPUListing).gpus
     except (errors.Unavailable, errors.ProtocolError) as error:
         return asyncio.run(_collect_below(config, errors.sentence(error)))
     folder = Path(status.cdi_folder)
@@ -121,9 +127,15 @@ def collect(call: invocation.Invocation) -> Seen:
         resource=status.resource,
         cdi_folder=folder,
         specs=_specs(folder),
+        unhealthy=tuple(_told(one) for one in gpus if one.health not in _WELL),
         stale=_stale(folder, config.silicon.root),
         conflicts=_conflicts(folder),
     )
+
+
+def _told(one: GPUView) -> str:
+    why = ": ".join(part for part in (one.reason, one.message) if part)
+    return f"GPU {one.gpu.index} ({one.gpu.uuid}) is {one.health}" + (f": {why}" if why else "")
 
 
 def _specs(folder: Path) -> tuple[str, ...]:
@@ -226,6 +238,10 @@ def _silicon(seen: Seen) -> Iterator[Finding]:
     else:
         simulated = f", SIMULATED by profile {seen.profile}" if seen.profile else ""
         yield Finding(check="silicon", level="ok", what=f"{seen.found} GPUs answered{simulated}")
+    for text in seen.unhealthy:
+        why = "it is not given to containers; the others work"
+        fix = "`fairlead events` has what was seen; a reset of the GPU or a reboot brings most back"
+        yield Finding(check="silicon", level="warn", what=text, why=why, fix=fix)
     if seen.unreadable:
         yield Finding(
             check="silicon",
@@ -323,8 +339,13 @@ def _node(seen: Seen) -> Iterator[Finding]:
         yield _late(seen, Finding(check="kubelet", level="fail", what=what, why=why, fix=fix))
         return
     yield Finding(check="kubelet", level="ok", what=f"node {node.name} is ready")
-    advertised = node.allocatable.get(seen.resource)
-    if advertised is None and seen.found:
+    yield from _plugins(seen, node)
+
+
+def _plugins(seen: Seen, node: NodeView) -> Iterator[Finding]:
+    """Judge every resource of a device plugin by how many of its devices are healthy."""
+    every = sorted(name for name in {*node.capacity, *node.allocatable} if admission.is_extended(name))
+    if seen.resource not in every and seen.found:
         missing = Finding(
             check="plugin",
             level="fail",
@@ -333,8 +354,21 @@ def _node(seen: Seen) -> Iterator[Finding]:
             fix="see the service's log, role agent; it registers again by itself",
         )
         yield _late(seen, missing)
-    elif advertised is not None:
-        yield Finding(check="plugin", level="ok", what=f"{advertised} healthy {seen.resource} advertised")
+    for name in every:
+        healthy = int(node.allocatable.get(name, "0"))
+        total = max(healthy, int(node.capacity.get(name, "0")))
+        if total and healthy == total:
+            yield Finding(check="plugin", level="ok", what=f"{healthy} healthy {name} advertised")
+            continue
+        is_none = healthy == 0
+        short = Finding(
+            check="plugin",
+            level="fail" if is_none else "warn",
+            what=f"{healthy} of {total} {name} healthy",
+            why=f"no container that asks for {name} starts" if is_none else "the others are not given to containers",
+            fix="`fairlead events` says why; a plugin that has ended must be started again, its log tells more",
+        )
+        yield _late(seen, short) if is_none else short
 
 
 def _late(seen: Seen, finding: Finding) -> Finding:

@@ -17,10 +17,32 @@ from fairlead.wire.kubernetes import core, meta
 
 
 def machine_capacity(root: Path, *, max_pods: int) -> dict[str, str]:
-    """Return cpu, memory and pods as quantities. Source: /proc/meminfo; sched_getaffinity."""
-    lines = (root / "proc/meminfo").read_text().splitlines()
-    total = next(line.split()[1] for line in lines if line.startswith("MemTotal:"))
+    """Return cpu, memory and pods as quantities. Raises: Unavailable (`MachineUnreadable`).
+
+    Source: /proc/meminfo; sched_getaffinity.
+    """
+    lines = _read(root, "proc/meminfo").splitlines()
+    words = next((line.split() for line in lines if line.startswith("MemTotal:")), [])
+    total = next(iter(words[1:2]), "")
+    if not total.isdecimal():
+        raise _unreadable(f"{root / 'proc/meminfo'} does not say MemTotal")
     return {"cpu": str(len(os.sched_getaffinity(0))), "memory": f"{total}Ki", "pods": str(max_pods)}
+
+
+def _read(root: Path, place: str) -> str:
+    """Read a file of the kernel's; a root that has GPUs only leaves it to the machine we run on."""
+    problem: OSError | None = None
+    for base in dict.fromkeys((root, Path("/"))):
+        try:
+            return (base / place).read_text()
+        except OSError as error:
+            problem = error
+    raise _unreadable(f"/{place} cannot be read: {problem.strerror if problem else ''}") from problem
+
+
+def _unreadable(message: str) -> errors.Unavailable:
+    hint = "mount /proc, or set silicon.root to a root that has it"
+    return errors.Unavailable(message, reason="MachineUnreadable", hint=hint)
 
 
 def node_labels(name: str) -> dict[str, str]:
@@ -30,7 +52,7 @@ def node_labels(name: str) -> dict[str, str]:
 
 
 def describe(root: Path, engine: EngineInfo) -> core.NodeSystemInfo:
-    """Return the machine's own description."""
+    """Return the machine's own description. Raises: Unavailable (`MachineUnreadable`)."""
     release = root / "etc/os-release"
     pretty = ""
     with contextlib.suppress(OSError):
@@ -43,7 +65,7 @@ def describe(root: Path, engine: EngineInfo) -> core.NodeSystemInfo:
             "",
         )
     return core.NodeSystemInfo(
-        boot_id=(root / "proc/sys/kernel/random/boot_id").read_text().strip(),
+        boot_id=_read(root, "proc/sys/kernel/random/boot_id").strip(),
         kernel_version=platform.release(),
         os_image=pretty,
         container_runtime_version=f"{engine.name}://{engine.version}",

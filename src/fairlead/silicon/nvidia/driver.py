@@ -98,10 +98,9 @@ def scan(root: Path, driver_root: Path, search: Search = EVERYWHERE_USUAL) -> Dr
     return dataclasses.replace(found, problems=problems)
 
 
-def find_nvml(root: Path, driver_root: Path) -> Path | None:
+def find_nvml(root: Path, driver_root: Path, search: Search = EVERYWHERE_USUAL) -> Path | None:
     """Return the path of NVML's library below the roots; None where it is the linker's to find (both are `/`)."""
-    base = library.base_of(root, driver_root)
-    return None if base == Path("/") else library.find_nvml(base)
+    return library.find_nvml(library.base_of(root, driver_root), search.libraries)
 
 
 def kernel_version(root: Path) -> str | None:

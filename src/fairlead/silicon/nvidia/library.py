@@ -18,6 +18,7 @@ from fairlead import errors
 from fairlead.model.driver import HostFile
 from fairlead.wire.text import ldcache
 
+_NVML: Final = "libnvidia-ml.so.1"
 LIBRARY_FOLDERS: Final = (
     "usr/lib64",
     "usr/lib/x86_64-linux-gnu",
@@ -65,9 +66,9 @@ def base_of(root: Path, driver_root: Path) -> Path:
 def list_folders(base: Path, more: Iterable[Path] = ()) -> list[Path]:
     """Return the folders that may hold libraries, each real folder once, all inside `base`.
 
-    Args: more: folders to look in first, as they are called below `base`.
+    Args: more: folders to look in first, as they are called below `base`, or in full as nvidia-ctk takes them.
     """
-    named = [base / PurePosixPath(name).relative_to("/") for name in more]
+    named = [place for name in more for place in _places(base, name)]
     named += [base / name for name in LIBRARY_FOLDERS]
     named += [base / PurePosixPath(entry.path).parent.relative_to("/") for entry in _read_cache(base)]
     inside, seen, found = base.resolve(), set(), []
@@ -77,6 +78,11 @@ def list_folders(base: Path, more: Iterable[Path] = ()) -> list[Path]:
             seen.add(real)
             found.append(folder)
     return found
+
+
+def _places(base: Path, name: Path) -> list[Path]:
+    below = base / PurePosixPath(name).relative_to("/")
+    return [below, name] if name.is_relative_to(base) else [below]
 
 
 def _read_cache(base: Path) -> list[ldcache.Entry]:
@@ -169,10 +175,15 @@ def _is_32_bit(path: Path) -> bool:
         return file.read(5) == _ELF_32
 
 
-def find_nvml(base: Path) -> Path:
-    """Return libnvidia-ml.so.1 of a driver root that is not the host's own; a path that is absent if there is none."""
-    found = next((f / "libnvidia-ml.so.1" for f in list_folders(base) if (f / "libnvidia-ml.so.1").exists()), None)
-    return found or base / "usr/lib/libnvidia-ml.so.1"
+def find_nvml(base: Path, more: Iterable[Path] = ()) -> Path | None:
+    """Return NVML's library: of the folders given first, else of the usual ones below a root of its own.
+
+    Returns: None where the linker finds it, since the base is the host's own; else a path, absent if there is none.
+    """
+    own = base != Path("/")
+    folders = list_folders(base, more) if own else [place for name in more for place in _places(base, name)]
+    found = next((folder / _NVML for folder in folders if (folder / _NVML).exists()), None)
+    return found or (base / "usr/lib" / _NVML if own else None)
 
 
 def inside(base: Path, path: Path) -> str:

@@ -121,7 +121,7 @@ class NVMLSilicon:
         """Open the library if it is not open; blocking."""
         with self._opening:
             if self._binding is None:
-                library = self._library or driver.find_nvml(self._root, self._driver_root)
+                library = self._library or driver.find_nvml(self._root, self._driver_root, self._search)
                 self._binding = binding.Binding(library)
             return self._binding
 

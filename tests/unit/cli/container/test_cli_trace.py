@@ -111,3 +111,28 @@ def test_lines_name_their_container_where_there_are_several() -> None:
     other = _step("engine", "ContainerStarted", 10.75, container="side")
     assert "[side] ContainerStarted." in _text([*_POD, other])
     assert "[main]" not in _text(_POD)
+
+
+def _named(uuids: list[str], env: str) -> str:
+    gpus = [{"index": index, "uuid": uuid} for index, uuid in enumerate(uuids)]
+    found = _step("silicon", "GPUsFound", 1.0, gpus=gpus)
+    answer = {"envs": {"NVIDIA_VISIBLE_DEVICES": env}}
+    pod = [
+        _step("api", "Accepted", 10.0),
+        _step("kubelet", "DevicesChosen", 10.2, container="main", chosen=uuids),
+        _step("deviceplugin", "DevicesAllocated", 10.3, container="main", answer=answer),
+    ]
+    whole = journey.order_trace(pod, [found], is_final=True, resources=("nvidia.com/gpu",))
+    return " ".join(" ".join(trace.tree_lines(whole)).split())
+
+
+def test_a_list_in_a_variable_is_left_as_it_was_said() -> None:
+    one, two = "GPU-aaaaaaaa-0000-1111-2222-000000000001", "GPU-bbbbbbbb-0000-1111-2222-000000000002"
+    assert f"env NVIDIA_VISIBLE_DEVICES={one},{two} " in _named([one, two], f"{one},{two}") + " "
+
+
+def test_short_names_are_as_long_as_tells_gpus_apart() -> None:
+    alike = ["GPU-01000100-0000-1111-2222-000000000001", "GPU-01000100-0000-1111-3333-000000000002"]
+    assert "GPU 1 (GPU-01000100-0000-1111-3333)" in _named(alike, "x")
+    same = ["GPU-01000100-0000-1111-2222-000000000001", "GPU-01000100-0000-1111-2222-000000000002"]
+    assert "GPU 1 (GPU-01000100-0000-1111-2222-000000000002)" in _named(same, "x")

@@ -41,6 +41,15 @@ _GOOD = local.Seen(
     cdi_folder=Path("/cdi"),
     specs=("nvidia.json",),
 )
+
+
+def _with(healthy: str, *, total: str = "8", nic: str = "") -> NodeView:
+    more = {"example.com/nic": "2"} if nic else {}
+    own = {"example.com/nic": nic} if nic else {}
+    capacity = {"cpu": "4", "nvidia.com/gpu": total, **more}
+    return msgspec.structs.replace(_NODE, capacity=capacity, allocatable={"nvidia.com/gpu": healthy, **own})
+
+
 _OLD = msgspec.structs.replace(_GOOD.engine, cdi_ceiling="0.3.0")
 
 
@@ -75,6 +84,12 @@ def test_a_good_machine_has_one_good_word_for_every_layer() -> None:
         ({"nodes": ()}, "kubelet", "fail"),
         ({"nodes": (msgspec.structs.replace(_NODE, state="notready"),)}, "kubelet", "fail"),
         ({"nodes": (msgspec.structs.replace(_NODE, allocatable={}),)}, "plugin", "fail"),
+        ({"nodes": (_with("0"),)}, "plugin", "fail"),
+        ({"nodes": (_with("7"),)}, "plugin", "warn"),
+        ({"nodes": (_with("0", total="0"),)}, "plugin", "fail"),
+        ({"nodes": (_with("8", nic="0"),)}, "plugin", "fail"),
+        ({"nodes": (_with("8", nic="1"),)}, "plugin", "warn"),
+        ({"unhealthy": ("GPU 6 (GPU-06) is Unhealthy: XID79: fell off the bus",)}, "silicon", "warn"),
     ],
 )
 def test_each_fault_is_found_and_says_why_it_matters(changes: dict[str, object], check: str, level: str) -> None:
@@ -94,6 +109,18 @@ def test_a_service_that_is_starting_is_not_failing(nodes: tuple[NodeView, ...], 
 
     assert found(1.0) == [(check, "warn")]
     assert found(60.0) == [(check, "fail")]
+
+
+def test_every_resource_is_named_with_its_numbers() -> None:
+    seen = dataclasses.replace(_GOOD, nodes=(_with("6", nic="2"),))
+    found = {item.what: item.level for item in local.check(seen) if item.check == "plugin"}
+    assert found == {"2 healthy example.com/nic advertised": "ok", "6 of 8 nvidia.com/gpu healthy": "warn"}
+
+
+def test_each_gpu_that_is_not_given_out_has_a_finding_of_its_own() -> None:
+    lines = ("GPU 1 (GPU-1) is Unhealthy: XID79", "GPU 6 (GPU-6) is Lost")
+    found = [item for item in local.check(dataclasses.replace(_GOOD, unhealthy=lines)) if item.level == "warn"]
+    assert [item.what for item in found] == list(lines)
 
 
 def test_without_a_service_a_missing_spec_is_no_fault() -> None:

@@ -238,7 +238,15 @@ def test_several_modes_need_a_folder_and_kinds_of_their_own(tmp_path: Path) -> N
 def test_a_second_spec_of_the_same_devices_in_one_folder_is_warned_of(tmp_path: Path) -> None:
     generated(tmp_path=tmp_path)
     again = ("generate", "--simulate", "t4x4", "--output", tmp_path / "b.yaml")
-    assert "engines will find neither" in run(*again, env=simulated(tmp_path)).stderr
+    read = {**simulated(tmp_path), "FAIRLEAD_NODE_CDI_FOLDER": str(tmp_path)}
+    (line,) = (line for line in run(*again, env=read).stderr.splitlines() if "engines will find neither" in line)
+    assert "and 8 more are defined in" in line
+
+
+def test_a_folder_that_nothing_reads_holds_no_conflict(tmp_path: Path) -> None:
+    generated(tmp_path=tmp_path)
+    again = ("generate", "--simulate", "t4x4", "--output", tmp_path / "b.yaml")
+    assert "warning" not in run(*again, env=simulated(tmp_path)).stderr
 
 
 def test_a_spec_of_another_boot_is_told_by_validate_and_lint(tmp_path: Path) -> None:

@@ -139,6 +139,21 @@ def test_a_driver_in_a_container_is_read_below_its_root(tmp_path: Path) -> None:
     assert found == tmp_path / "run/nvidia/driver/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"
 
 
+@pytest.mark.parametrize("is_full", [False, True])
+def test_nvml_is_found_in_the_folders_that_are_searched_too(tmp_path: Path, is_full: bool) -> None:
+    kept = tmp_path / "opt/nvidia/lib"
+    write(kept / "libnvidia-ml.so.1")
+    search = driver.Search(libraries=(kept if is_full else Path("/opt/nvidia/lib"),))
+    assert driver.find_nvml(tmp_path, Path("/"), search) == kept / "libnvidia-ml.so.1"
+
+
+def test_beside_the_linkers_own_folders_those_that_are_searched_count_on_the_host(tmp_path: Path) -> None:
+    assert driver.find_nvml(Path("/"), Path("/"), driver.Search(libraries=(tmp_path,))) is None
+    write(tmp_path / "libnvidia-ml.so.1")
+    found = driver.find_nvml(Path("/"), Path("/"), driver.Search(libraries=(tmp_path,)))
+    assert found == tmp_path / "libnvidia-ml.so.1"
+
+
 def test_another_root_never_falls_back_to_the_hosts_library(tmp_path: Path) -> None:
     assert driver.find_nvml(Path("/"), Path("/")) is None
     found = driver.find_nvml(tmp_path, Path("/"))

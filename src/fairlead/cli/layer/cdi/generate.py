@@ -136,7 +136,7 @@ def generate_verb(ctx: click.Context, /, **options: Any) -> None:
         specfile.write_bytes(path, _encode(shown, form or path.suffix[1:]), mark, stamping=config.node.cdi_stamp)
         plaintext.echo(f"{path}: {len(spec.devices)} devices, CDI {spec_types.minimum_version(shown)}", err=True)
     folder = target if target.is_dir() else target.parent
-    _warn_of_conflicts(folder)
+    _warn_of_conflicts(folder, config.node.cdi_folder)
     _renew_shim(options["runtime_config"], folder)
 
 
@@ -327,11 +327,19 @@ def _renew_shim(config: Path, folder: Path) -> None:
         plaintext.echo(f"warning: the runtime shim's files are not renewed: {errors.sentence(error)}", err=True)
 
 
-def _warn_of_conflicts(folder: Path) -> None:
+def _warn_of_conflicts(folder: Path, read: Path) -> None:
+    """Say which devices another file of the folder defines too, where engines or our kubelet (`read`) look there."""
     from fairlead_cdi import directory
 
+    places = {Path(name).resolve() for name in (*directory.DEFAULT_DIRECTORIES, read)}
+    if folder.resolve() not in places:
+        return
+    by_files: dict[tuple[str, ...], list[str]] = {}
     for name, paths in directory.scan([str(folder)]).conflicts.items():
-        plaintext.echo(f"warning: {name} is defined in {' and '.join(paths)}: engines will find neither", err=True)
+        by_files.setdefault(paths, []).append(name)
+    for paths, names in by_files.items():
+        more = f" and {len(names) - 1} more are" if len(names) > 1 else " is"
+        click.echo(f"warning: {names[0]}{more} defined in {' and '.join(paths)}: engines will find neither", err=True)
 
 
 def _targets(target: Path, specs: Sequence[spec_types.Spec], form: str | None) -> list[tuple[Path, spec_types.Spec]]:

@@ -1,0 +1,36 @@
+"""What a node says of its machine, where the silicon's root has only some of the kernel's files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fairlead import errors
+from fairlead.engine.port import EngineInfo
+from fairlead.node.kubelet import nodestatus
+
+_ENGINE = EngineInfo(name="podman", version="5.4.2", runtime="crun", cdi_ceiling="0.8.0", cgroup_version=2)
+
+
+def test_a_root_with_gpus_alone_leaves_memory_and_boot_to_the_machine(tmp_path: Path) -> None:
+    host = nodestatus.machine_capacity(Path("/"), max_pods=110)
+    assert nodestatus.machine_capacity(tmp_path, max_pods=110) == host
+    found = nodestatus.describe(tmp_path, _ENGINE)
+    assert found.boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def test_a_root_that_has_them_is_believed(tmp_path: Path) -> None:
+    (tmp_path / "proc/sys/kernel/random").mkdir(parents=True)
+    (tmp_path / "proc/meminfo").write_text("MemFree: 1 kB\nMemTotal:       42 kB\n")
+    (tmp_path / "proc/sys/kernel/random/boot_id").write_text("boot-1\n")
+    assert nodestatus.machine_capacity(tmp_path, max_pods=1)["memory"] == "42Ki"
+    assert nodestatus.describe(tmp_path, _ENGINE).boot_id == "boot-1"
+
+
+@pytest.mark.parametrize("text", ["", "MemTotal:\n", "MemTotal: lots kB\n"])
+def test_memory_that_is_not_told_is_an_error_with_the_file(tmp_path: Path, text: str) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text(text)
+    with pytest.raises(errors.Unavailable, match="proc/meminfo does not say MemTotal"):
+        nodestatus.machine_capacity(tmp_path, max_pods=1)
