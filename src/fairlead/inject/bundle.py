@@ -82,7 +82,7 @@ def strip(config: dict[str, object], asked: request.Request, rules: request.Poli
         starts = tuple(f"{name}=" for name in rules.variables)
         kept = [item for item in process["env"] if not (isinstance(item, str) and item.startswith(starts))]
         edited["process"] = {**process, "env": kept}
-    if asked.source == "volume mounts" and isinstance(mounts, list):
+    if asked.source.startswith("volume mounts") and isinstance(mounts, list):
         edited["mounts"] = [item for item in mounts if not request.is_volume_request(item)]
     return edited
 

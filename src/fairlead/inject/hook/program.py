@@ -1,15 +1,17 @@
 """`fairlead-hook`: runs as root before a container's process exists, as its one createContainer hook.
 
 It makes the driver's libraries findable: links by SONAME, the CUDA compatibility libraries of the image where the
-driver is too old, the linker's cache (glibc) or path file (musl); and it tells the driver's programs inside not to
-make device nodes. The image is hostile: its environment and working folder may be ours, its files may be anything and
-may change while we look. So the hook refuses loader variables, leaves the folder it was started in, goes to files of
-the image through `rooted` alone and runs nothing of it (`linker`).
+driver is too old, the linker's cache (glibc) or path file (musl). It tells the driver's programs inside not to make
+device nodes, and its graphics libraries which GPUs are the container's. The image is hostile: its environment and
+working folder may be ours, its files may be anything and may change while we look. So the hook refuses loader
+variables, leaves the folder it was started in, goes to files of the image through `rooted` alone and runs nothing of it
+(`linker`).
 
 A file system that cannot be written, an image without a linker, a link that leads out: the step is refused and told
 on standard error, and the container starts without it. A hook started in the wrong way, and a host that is out of
 space or memory, stop it.
-Source: OCI runtime-spec config.md, "POSIX-platform Hooks"; runtime.md, "State".
+Source: OCI runtime-spec config.md, "POSIX-platform Hooks"; runtime.md, "State"; NVIDIA driver README, "Application
+profiles", EGLVisibleDGPUDevices.
 """
 
 import _signal  # type: ignore[import-not-found]  # `signal` alone would cost 3 ms, for its enums
@@ -33,7 +35,9 @@ _LEFT_OUT = frozenset({1, 2, 6, 13, 16, 17, 18, 20, 21, 22, 27, 30, 36, 38, 39, 
 EOPNOTSUPP: the image or the system is so that the step cannot be done, and it was not done."""
 _EROFS = 30
 _REPEATED = ("--folder", "--link")
-_SINGLE = ("--driver", "--ldconfig", "--compat-folder", "--parameters")
+_SINGLE = ("--driver", "--ldconfig", "--compat-folder", "--parameters", "--application-profile")
+_GPU_NODE = "/dev/nvidia"
+_MASK_BITS = 64
 
 
 class HookError(Exception):
@@ -92,9 +96,13 @@ def parse(arguments: list[str]) -> dict[str, list[str]]:
         if name not in found or place + 1 == len(arguments):
             raise HookError(f'option "{name}" is unknown or has no value (known: {", ".join(found)})')
         found[name].append(arguments[place + 1])
-    relative = [path for path in found["--folder"] if not path.startswith("/") or "/../" in f"{path}/"]
+    relative = [
+        path
+        for path in (*found["--folder"], *found["--application-profile"])
+        if not path.startswith("/") or "/../" in f"{path}/"
+    ]
     if relative:
-        raise HookError(f'folder "{relative[0]}" is not an absolute path')
+        raise HookError(f'"{relative[0]}" is not an absolute path')
     return found
 
 
@@ -167,6 +175,9 @@ class Hook:
                 self._find_libraries(folders)
         with _Step("device node modification"):
             self._stop_modification()
+        for place in self._options["--application-profile"][-1:]:
+            with _Step("application profile"):
+                self._write_profile(place)
 
     def _make_links(self) -> None:
         """Make the links asked for, and one by SONAME for each mounted library that has none."""
@@ -258,6 +269,31 @@ class Hook:
             posix.close(handle)
         data = b"".join(b"ModifyDeviceFiles: 0\n" if line.startswith(b"ModifyDeviceFiles:") else line for line in lines)
         self._root.cover(_PARAMETERS, data)
+
+    def _write_profile(self, place: str) -> None:
+        """Have EGL and Vulkan look at the container's GPUs only: bit N of the mask is /dev/nvidiaN.
+
+        The driver enumerates every GPU of the machine, and a library that opens one without its node may give up.
+        """
+        mask = 0
+        for minor in _gpu_minors(self._config):
+            mask |= 1 << minor
+        if mask:
+            rule = f'{{"pattern": [], "profile": ["EGLVisibleDGPUDevices", {mask:#x}]}}'
+            self._root.write(place, f'{{"rules": [{rule}]}}\n'.encode())
+
+
+def _gpu_minors(config: dict[str, object]) -> list[int]:
+    """Return the minors of the GPUs whose nodes the runtime makes in the container."""
+    linux = config.get("linux")
+    held = linux.get("devices") if isinstance(linux, dict) else None
+    nodes = [item for item in held if isinstance(item, dict)] if isinstance(held, list) else []
+    found = [
+        item.get("minor")
+        for item in nodes
+        if str(item.get("path"))[len(_GPU_NODE) :].isdecimal() and str(item.get("path")).startswith(_GPU_NODE)
+    ]
+    return [minor for minor in found if isinstance(minor, int) and 0 <= minor < _MASK_BITS]
 
 
 def _soname(root: rootfs.Root, place: str) -> str | None:

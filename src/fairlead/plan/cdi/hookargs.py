@@ -8,7 +8,11 @@ LINKS = "create-symlinks"
 CACHE = "update-ldcache"
 COMPAT = "enable-cuda-compat"
 NO_NODES = "disable-device-node-modification"
-STEPS = (LINKS, CACHE, COMPAT, NO_NODES)
+PROFILE = "update-application-profile"
+STEPS = (LINKS, CACHE, COMPAT, NO_NODES, PROFILE)
+PROFILE_FILE = "/etc/nvidia/nvidia-application-profiles-rc.d/10-container.conf"
+"""Read by the driver's graphics libraries. Source: NVIDIA driver README, "Application profiles"."""
+_GRAPHICS = ("libEGL_nvidia.so.", "libGLX_nvidia.so.", "libnvidia-eglcore.so.", "libnvidia-glcore.so.")
 NAME = "fairlead-hook"
 ENV = ("PATH=/usr/sbin:/usr/bin:/sbin:/bin",)
 """Not empty, so that no runtime lets the image's environment reach the hook (CVE-2025-23266)."""
@@ -30,6 +34,9 @@ def arguments(
             args += ["--folder", folder]
     if driver and COMPAT not in without:
         args += ["--driver", driver]
+    names = [place[place.rfind("/") + 1 :] for place in places]
+    if PROFILE not in without and any(name.startswith(_GRAPHICS) for name in names):
+        args += ["--application-profile", PROFILE_FILE]
     if ldconfig:
         args += ["--ldconfig", ldconfig]
     if NO_NODES in without:

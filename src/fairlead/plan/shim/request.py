@@ -111,8 +111,8 @@ class Request:
         self.is_bare = False
         """Driver files and control nodes without any GPU (`none`)."""
         self.source = ""
-        """`annotations`, `volume mounts`, `allocation` (the environment says what was given), `environment`; empty:
-        nothing is asked for."""
+        """`annotations`, `volume mounts`, `allocation` (the environment says what was given), `environment`; two of
+        them where channels came by mounts beside GPUs; empty: nothing is asked for."""
         self.note = ""
         """A request that was not honoured, for the log."""
         self.refusal: Refusal | None = None
@@ -338,7 +338,8 @@ def _from_environment(
     if is_given or counts:
         if counts:  # nobody allocates these
             _add_extras(wanted, env, policy)
-        request.source = "allocation" if is_given else "environment"
+        by = "allocation" if is_given else "environment"
+        request.source = f"{request.source}, {by}" if request.source else by
         request.names = tuple(dict.fromkeys([*wanted.names, *request.names]))
         request.words, request.is_bare = wanted.words, wanted.is_bare
         request.is_given = is_given
@@ -421,7 +422,7 @@ def _qualify(container: Container, policy: Policy, request: Request) -> None:
         )
         return
     text = env.get(capability.VARIABLE)
-    if text is None and request.source == "environment":
+    if text is None and request.source.endswith("environment"):
         text = "all" if is_legacy(env) else ""
     if text is not None:
         request.capabilities, wrong = capability.parse_capabilities(text, policy.capabilities)

@@ -101,6 +101,7 @@ def test_a_channel_by_mount_comes_beside_the_gpus_of_the_environment() -> None:
     asking = container("NVIDIA_VISIBLE_DEVICES=0", mounts=mounts)
     found = request.decide(asking, policy(accepts_volume_mounts=True))
     assert found.names == (f"{GPU}0", "nvidia.com/imex-channel=5")
+    assert found.source == "volume mounts, environment"
     alone = request.decide(container(mounts=mounts), policy(accepts_volume_mounts=True))
     assert alone.names == ("nvidia.com/imex-channel=5",)
 
