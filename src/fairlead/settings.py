@@ -26,7 +26,9 @@ _LARGEST_BYTES: Final = 1 << 20
 PREFIX: Final = "FAIRLEAD_"
 DEFAULT_FILE: Final = Path("/etc/fairlead/config.toml")
 # Read by the client, the shell or the test suite, not by a group of settings.
-RESERVED: Final = frozenset({"FAIRLEAD_URL", "FAIRLEAD_CONFIG", "FAIRLEAD_COMPLETE", "FAIRLEAD_TEST_NVML"})
+RESERVED: Final = frozenset(
+    {"FAIRLEAD_URL", "FAIRLEAD_CONFIG", "FAIRLEAD_COMPLETE", "FAIRLEAD_TEST_NVML", "FAIRLEAD_TEST_NVML_ROOT"}
+)
 
 
 def row(default: Any, *, text: str, unit: str | None = None, choices: tuple[str, ...] = ()) -> Any:

@@ -1,6 +1,7 @@
 """What every silicon must do: simulated machines, fake sysfs trees, all of them joined, and any real NVML.
 
-`FAIRLEAD_TEST_NVML` names a libnvidia-ml.so.1 to be held to the same suite (a GPU machine's own, or another build).
+`FAIRLEAD_TEST_NVML` names a libnvidia-ml.so.1 to be held to the same suite (a GPU machine's own, or another build), and
+`FAIRLEAD_TEST_NVML_ROOT` the root under which its /dev, /proc and /sys lie, where that is not `/`.
 """
 
 from __future__ import annotations
@@ -59,6 +60,9 @@ def intel_tree(folder: Path) -> Subject:
     return Subject(intel.IntelSilicon(folder / "intel"))
 
 
+REAL_ROOT = Path(os.environ.get("FAIRLEAD_TEST_NVML_ROOT", "/"))  # noqa: TID251 - as above
+
+
 def joined(*, call_timeout_s: float = 10.0) -> Callable[[Path], Subject]:
     def build(folder: Path) -> Subject:
         one = simulated("mixed", call_timeout_s=call_timeout_s)(folder)
@@ -71,7 +75,7 @@ def joined(*, call_timeout_s: float = 10.0) -> Callable[[Path], Subject]:
 def real(_folder: Path) -> Subject:
     if not REAL:
         pytest.skip("FAIRLEAD_TEST_NVML names no libnvidia-ml.so.1")
-    return Subject(nvml.NVMLSilicon(Path("/"), Path("/"), call_timeout_s=30.0, library=Path(REAL)))
+    return Subject(nvml.NVMLSilicon(REAL_ROOT, Path("/"), call_timeout_s=30.0, library=Path(REAL)))
 
 
 BUILDERS = {

@@ -75,22 +75,30 @@ def container_id(argv: list[str]) -> str:
 
 
 def tell(argv: list[str], level: str, message: str) -> None:
-    """Write one line to standard error, and to the runtime's log where the engine named one."""
-    if len(message) > _LONGEST:  # it names a value, and that may be megabytes
-        message = f"{message[:_LONGEST]}… ({len(message) - _LONGEST} characters left out)"
-    _append(2, f"fairlead-runtime: {message}\n")
-    path, form = _option(argv, "log"), _option(argv, "log-format")
+    """Write one line to the runtime's log where the engine named one, and to standard error.
+
+    A warning is the operator's: standard error of a container that starts is the tenant's log, so it goes there only
+    where there is no runtime's log.
+    """
+    path, form = _option(argv, "--log"), _option(argv, "--log-format")
+    if not (_is_logged(path, form, level, message) and level == "warning"):
+        _append(2, f"fairlead-runtime: {message}\n")
+
+
+def _is_logged(path: str, form: str, level: str, message: str) -> bool:
+    """Write to the runtime's log; returns whether there is one that can be written."""
     if not path:
-        return
+        return False
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     entry = {"level": level, "msg": f"fairlead-runtime: {message}", "time": stamp}
     line = fastjson.encode(entry).decode() if form == "json" else f'time="{stamp}" level={level} msg={message!r}'
     try:
         handle = posix.open(path, posix.O_WRONLY | posix.O_APPEND | posix.O_CREAT | posix.O_CLOEXEC, 0o600)
     except OSError:
-        return  # standard error has it
+        return False  # standard error has it
     _append(handle, f"{line}\n")
     posix.close(handle)
+    return True
 
 
 def _append(handle: int, text: str) -> None:

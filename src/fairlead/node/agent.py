@@ -30,7 +30,7 @@ from fairlead.node.cdi import specfile, specfiles, specguard
 from fairlead.node.deviceplugin import otherholders, podresources, registration
 from fairlead.node.deviceplugin import plugin as deviceplugin
 from fairlead.node.engines import charlinks, kubeletengine, runtimecheck
-from fairlead.node.inventory import folderwatch, latest, monitor, pods
+from fairlead.node.inventory import folderwatch, healthmemory, latest, monitor, pods
 from fairlead.node.publish import nodeevents, objects, podcondition
 from fairlead.node.trace import foreignkubelet, watchclient
 from fairlead.plan.cdi import conflict
@@ -123,18 +123,20 @@ class _Agent:
         self.settings = settings
         self.node = node_name(settings)
         self.journal = nodeevents.NodeEvents(self.node, store)
+        boot_id = running.read_running(settings.silicon.root).boot_id
         self.watch = monitor.InventoryMonitor(
             silicon,
             rescan_s=settings.silicon.rescan_s,
             policy=HEALTH_POLICY,
             on_change=lambda change: self._note(self.journal.health_changed, change),
             turned=lambda within_s: meter.heartbeat("inventory", within_s),
+            memory=healthmemory.HealthMemory(settings.state.folder / "agent", boot_id=boot_id) if boot_id else None,
         )
         self.folder = folderwatch.FolderWatch(settings.kubelet_folder)
         self.specs = specfiles.SpecFiles(
             settings.node.cdi_folder,
             recipe=specfile.allocation_recipe_of(settings.node),
-            boot_id=running.read_running(settings.silicon.root).boot_id,
+            boot_id=boot_id,
             stamping=settings.node.cdi_stamp,
             host_mount=settings.node.host_mount,
         )

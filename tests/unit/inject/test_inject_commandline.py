@@ -72,3 +72,15 @@ def test_a_text_log_gets_one_line_and_a_missing_one_stops_nothing(tmp_path: Path
     assert "level=warning" in log.read_text()
     commandline.tell(["--log", str(tmp_path / "no" / "log"), "create"], "error", "lost")
     assert not (tmp_path / "no").exists()
+
+
+def test_a_warning_is_the_operators_and_not_in_the_tenants_log(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "log"
+    commandline.tell(["--log", str(log), "create"], "warning", "NVIDIA_VISIBLE_DEVICES asks for all: ignored")
+    assert "asks for all" in log.read_text()
+    assert capfd.readouterr().err == ""
+    commandline.tell(["--log", str(tmp_path / "no" / "log"), "create"], "warning", "nobody else has it")
+    commandline.tell(["create"], "warning", "no log is named")
+    assert capfd.readouterr().err.count("fairlead-runtime: ") == 2

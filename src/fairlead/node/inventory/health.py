@@ -28,13 +28,22 @@ class Change:
 class HealthTracker:
     """One verdict a GPU."""
 
-    def __init__(self, policy: health.Policy = health.DEFAULT) -> None:
+    def __init__(
+        self, policy: health.Policy = health.DEFAULT, *, remembered: Mapping[GPUUUID, health.Verdict] | None = None
+    ) -> None:
+        """Take the rules, and the verdicts that GPUs begin with where they are seen."""
         self._policy = policy
         self._verdicts: dict[GPUUUID, health.Verdict] = {}
+        self._remembered = dict(remembered or {})
 
     def verdicts(self) -> Mapping[GPUUUID, health.Verdict]:
         """Return a copy that stays as it is."""
         return dict(self._verdicts)
+
+    def latched(self) -> dict[GPUUUID, health.Verdict]:
+        """Return the verdicts that only a reset ends, of GPUs that have not been seen yet too."""
+        every = {**self._remembered, **self._verdicts}
+        return {uuid: one for uuid, one in every.items() if one.is_latched and not one.is_healthy}
 
     def observe_event(self, event: GPUEvent, *, now: float) -> tuple[Change, ...]:
         """Judge one event; events of no GPU in particular change nothing."""
@@ -63,11 +72,12 @@ class HealthTracker:
         return min((wait for wait in waits if wait is not None), default=None)
 
     def _of(self, uuid: GPUUUID) -> health.Verdict:
-        return self._verdicts.get(uuid, health.Verdict())
+        return self._verdicts.get(uuid) or self._remembered.get(uuid, health.Verdict())
 
     def _keep(self, uuid: GPUUUID, verdict: health.Verdict) -> tuple[Change, ...]:
         before = self._of(uuid)
         self._verdicts[uuid] = verdict
+        self._remembered.pop(uuid, None)
         if before.is_healthy == verdict.is_healthy:
             return ()
         cause = before if verdict.is_healthy else verdict

@@ -20,7 +20,7 @@ from fairlead.backoff import Backoff
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPU, GPUHealth, Inventory, UnreadableGPU
 from fairlead.model.ids import GPUUUID
-from fairlead.node.inventory import health, latest
+from fairlead.node.inventory import health, healthmemory, latest
 from fairlead.plan.gpu import health as rules
 from fairlead.silicon import port
 
@@ -60,12 +60,14 @@ class InventoryMonitor:
         clock: Callable[[], float] = time.monotonic,
         on_change: Callable[[health.Change], None] | None = None,
         turned: Callable[[float], None] = lambda _: None,
+        memory: healthmemory.HealthMemory | None = None,
     ) -> None:
         """Prepare; nothing is read before `run`.
 
         Args:    rescan_s: longest time between scans.   clock: monotonic seconds.
                  on_change: told of every GPU that begins or ceases to be offered, right after it is published.
                  turned: told before each scan within how many seconds the next one will begin.
+                 memory: keeps what only a reset ends over restarts; read here.
         """
         self.snapshots: latest.Latest[Snapshot] = latest.Latest(Snapshot())
         self._silicon = silicon
@@ -73,7 +75,8 @@ class InventoryMonitor:
         self._clock = clock
         self._on_change = on_change
         self._turned = turned
-        self._book = health.HealthTracker(policy)
+        self._memory = memory
+        self._book = health.HealthTracker(policy, remembered=memory.load(now=clock()) if memory else {})
         self._asked = asyncio.Event()
 
     def ask_scan(self) -> None:
@@ -85,6 +88,8 @@ class InventoryMonitor:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._listen())
             group.create_task(self._scan_for_ever())
+            if self._memory is not None:
+                group.create_task(self._memory.run())
 
     async def _listen(self) -> None:
         """Judge every event; in a storm only so many a second, while the source coalesces what waits."""
@@ -158,6 +163,8 @@ class InventoryMonitor:
 
     def _publish(self, snapshot: Snapshot, changes: tuple[health.Change, ...]) -> None:
         self.snapshots.set(dataclasses.replace(snapshot, verdicts=self._book.verdicts()))
+        if self._memory is not None:
+            self._memory.keep(self._book.latched())
         for change in changes:
             log = telemetry.log.info if change.is_healthy else telemetry.log.warning
             log("gpu health changed", gpu=change.uuid, state=change.is_healthy, reason=change.reason)

@@ -51,6 +51,7 @@ def test_a_node_of_one_model() -> None:
         "nvidia.com/gpu.compute.minor": "0",
         "nvidia.com/mig.capable": "true",
         "nvidia.com/mig.strategy": "none",
+        "nvidia.com/mps.capable": "false",
         "nvidia.com/cuda.driver-version.full": "550.163.01",
         "nvidia.com/cuda.driver-version.major": "550",
         "nvidia.com/cuda.driver-version.minor": "163",
