@@ -80,7 +80,9 @@ def tell(argv: list[str], level: str, message: str) -> None:
     A warning is the operator's: standard error of a container that starts is the tenant's log, so it goes there only
     where there is no runtime's log.
     """
-    path, form = _option(argv, "--log"), _option(argv, "--log-format")
+    if len(message) > _LONGEST:  # it names a value, and that may be megabytes
+        message = f"{message[:_LONGEST]}… ({len(message) - _LONGEST} characters left out)"
+    path, form = _option(argv, "log"), _option(argv, "log-format")
     if not (_is_logged(path, form, level, message) and level == "warning"):
         _append(2, f"fairlead-runtime: {message}\n")
 

@@ -30,7 +30,7 @@ from fairlead.engine.podman import json as podman_json
 
 _RETRIES: Final = 3
 _UNKNOWN: Final = frozenset({"created", "configured"})
-"""Podman's words for containers that its books do not have initialised, whatever the OCI runtime has."""
+"""Podman's words for containers that its database does not have initialised, whatever the OCI runtime has."""
 _INITIALISED: Final = "initialized"
 _UNSTARTED: Final = _UNKNOWN | {_INITIALISED}
 """Podman's words for containers that never ran."""
@@ -152,12 +152,12 @@ class PodmanEngine(images.PodmanImages):
         """Return whether a service that broke off initialised the container all the same."""
         if (await self._inspect(name)).status not in _UNKNOWN:
             return True
-        # It may have died between the runtime's create and its own books: the runtime would refuse the id.
+        # It may have died between the runtime's create and its own database: the runtime would refuse the id.
         await leftover.discard(self._podman, name)
         return False
 
     async def _has_run(self, name: str) -> bool:
-        """Return whether an initialised container whose start was asked for has started, podman's books put right."""
+        """Return whether an initialised container whose start was asked for has started, podman's database put right."""
         patience = time.monotonic() + _CLEANUP_S
         while (brief := await self._inspect(name)).status == _INITIALISED:
             match await startrecord.read_status(self._podman, brief.id):

@@ -76,7 +76,7 @@ class DeviceManager:
         self._endpoints: dict[str, plugin.Endpoint] = {}
         self._displaced: dict[str, list[plugin.Endpoint]] = {}
         """By resource: plugins that live and that newer ones took it from, the newest last."""
-        self._grants: Books = {}
+        self._grants: Grants = {}
         # By name and not by endpoint: nobody asks the plugin that comes anew while a call of the old one is under way.
         self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._writing = asyncio.Lock()

@@ -167,9 +167,9 @@ def decide(container: Container, policy: Policy, allocations: allocation.Allocat
     if policy.mode != "env":
         _from_annotations(container, policy, request, allocations)
     if request.is_empty:
-        _from_mounts(container, policy, request, books)
+        _from_mounts(container, policy, request, allocations)
     if _leaves_gpus_open(request, policy) and policy.mode != "cdi":
-        _from_environment(container, policy, request, books)
+        _from_environment(container, policy, request, allocations)
     if not request.is_empty and request.refusal is None:
         _qualify(container, policy, request)
     return request
@@ -184,7 +184,7 @@ def _leaves_gpus_open(request: Request, policy: Policy) -> bool:
     return request.refusal is None and bool(names) and all(name.startswith(channels) for name in names)
 
 
-def _view(container: Container, policy: Policy, books: allocation.Allocations) -> allocation.View:
+def _view(container: Container, policy: Policy, allocations: allocation.Allocations) -> allocation.View:
     reading = allocation.Reading(policy.variables, policy.annotation_prefixes, _vendor(policy))
     return allocation.View(allocations, container.identity, reading)
 
@@ -240,7 +240,7 @@ def _pass_over(request: Request, shown: str, by: str, doubt: str, *, policy: Pol
         request.note = f"{shown}: ignored, {doubt or 'devices come from the allocation only'} (imageRequests)"
 
 
-def _from_mounts(container: Container, policy: Policy, request: Request, books: allocation.Allocations) -> None:
+def _from_mounts(container: Container, policy: Policy, request: Request, allocations: allocation.Allocations) -> None:
     asked = _requests_of(container.mounts)
     if not asked:
         return
