@@ -114,7 +114,7 @@ def order_trace(
     Args:    pod: steps of the pod, any order.   node: steps of the node it runs on; empty while it has none.
              is_final: the pod has ended, so that nothing more is to come.
              resources: of the devices that the pod asks for; without any the stages of devices are left out, and a
-             node's step about another resource is not its journey's.
+             node's step about another resource is not in its trace.
     """
     has_devices = bool(resources)
     begun = min((step.at for step in pod if step.layer not in _BEFORE_THE_NODE), default=math.inf)

@@ -105,12 +105,12 @@ def _names(found: Trace) -> bool:
     return len(names - {None}) > 1
 
 
-def _short_names(journey: Trace) -> dict[str, str]:
+def _short_names(shown: Trace) -> dict[str, str]:
     """Return short names of the GPUs that the silicon's step lists, by uuid: `GPU 3 (GPU-0f04cc99)`.
 
     As many characters as tell them apart, in steps of a uuid's parts; all of them where only its end does.
     """
-    lists = [entry.step.facts.get("gpus") for entry in journey.entries if entry.step is not None]
+    lists = [entry.step.facts.get("gpus") for entry in shown.entries if entry.step is not None]
     rows = [gpu for found in lists if isinstance(found, list | tuple) for gpu in found]
     known = {
         str(gpu["uuid"]): gpu["index"] for gpu in rows if isinstance(gpu, Mapping) and {"uuid", "index"} <= set(gpu)

@@ -157,7 +157,7 @@ class PodmanEngine(images.PodmanImages):
         return False
 
     async def _has_run(self, name: str) -> bool:
-        """Return whether an initialised container whose start was asked for has started, podman's database put right."""
+        """Return whether an initialised container whose start was asked for has started; mends podman's database."""
         patience = time.monotonic() + _CLEANUP_S
         while (brief := await self._inspect(name)).status == _INITIALISED:
             match await startrecord.read_status(self._podman, brief.id):

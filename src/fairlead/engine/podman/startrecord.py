@@ -1,7 +1,7 @@
-"""Records that a container's start was asked for, and completes podman's books after a start that they do not have.
+"""Records that a container's start was asked for, and completes podman's database after a start that it lacks.
 
 podman writes down that a container runs after the OCI runtime has started it. A podman that is killed in between leaves
-a container that runs and is initialised in podman's books: `podman start` fails. If it has ended since, conmon's
+a container that runs and is initialised in podman's database: `podman start` fails. If it has ended since, conmon's
 clean-up leaves it as created: `podman start` would run it a second time. A file in the container's bundle, written
 before the start is asked for, tells such a container from one that never ran. podman removes the file with the
 container.
@@ -64,4 +64,4 @@ async def complete(podman: cli.Podman, name: str) -> None:
     version and touches no container, and podman takes the start for done.
     """
     await podman.checked(f'container "{name}"', "start", "--runtime-flag=version", "start", "--", name)
-    telemetry.log.warning("container start completed in podman's books", container=name)
+    telemetry.log.warning("container start completed in podman's database", container=name)

@@ -339,7 +339,9 @@ def _warn_of_conflicts(folder: Path, read: Path) -> None:
         by_files.setdefault(paths, []).append(name)
     for paths, names in by_files.items():
         more = f" and {len(names) - 1} more are" if len(names) > 1 else " is"
-        click.echo(f"warning: {names[0]}{more} defined in {' and '.join(paths)}: engines will find neither", err=True)
+        plaintext.echo(
+            f"warning: {names[0]}{more} defined in {' and '.join(paths)}: engines will find neither", err=True
+        )
 
 
 def _targets(target: Path, specs: Sequence[spec_types.Spec], form: str | None) -> list[tuple[Path, spec_types.Spec]]:
