@@ -3,7 +3,8 @@
 A block of ```console holds commands (lines that begin with `$ `) and what they print. Each command runs in bash, on a
 terminal of 80 columns, in the folder where the one before it left off. It must succeed, unless the page prints an
 `error:` for it; each line that the page prints must be printed, up to an `…`. `fairlead up` is what the reader leaves
-running in another terminal: it goes on until the page ends.
+running in another terminal: it goes on until the page ends. What follows or watches until it is stopped gets Ctrl-C
+after some seconds, and a shell (`-it`) is left with `exit`.
 
 What cannot run here is marked on the page, on the line before its block: `<!-- not run: why -->`. A command with an `…`
 is one that the reader completes.
@@ -31,6 +32,8 @@ _MARK = r"(?:^<!-- not run: (?P<why>[^\n]+?) -->\n)?"
 _BLOCK = re.compile(_MARK + r"^```console\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _SERVICE = re.compile(r"(sudo )?fairlead up\b")
+_ENDLESS = re.compile(r"fairlead (logs|events)\b.* -f\b|fairlead cdi watch\b| --watch\b")
+_FOLLOWED_S = 4.0
 _COLUMNS = 80
 
 
@@ -44,6 +47,10 @@ class Step:
     @property
     def is_service(self) -> bool:
         return _SERVICE.match(self.command) is not None
+
+    @property
+    def is_endless(self) -> bool:
+        return _ENDLESS.search(self.command) is not None
 
     @property
     def must_fail(self) -> bool:
@@ -127,6 +134,15 @@ class Terminal:
             return 124
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
+    def type(self, keys: bytes) -> None:
+        """Press keys."""
+        os.write(self._handle, keys)
+
+    def is_alive_after(self, seconds: float) -> bool:
+        """Wait so long, at most, for the end."""
+        self._reading.join(seconds)
+        return self._reading.is_alive()
+
     def until(self, word: str, timeout_s: float) -> bool:
         """Wait until the program has printed a word."""
         deadline = time.monotonic() + timeout_s
@@ -170,7 +186,14 @@ class Runner:
             if not is_up:
                 self.problems.append(f"{page}: {step.command}: did not come up")
             return
-        code = terminal.wait(self._timeout_s)
+        if " -it " in step.command:
+            terminal.type(b"exit\n")
+        if step.is_endless and terminal.is_alive_after(_FOLLOWED_S):
+            terminal.type(b"\x03")
+            terminal.wait(self._timeout_s)
+            code = 0
+        else:
+            code = terminal.wait(self._timeout_s)
         print(terminal.text, end="", flush=True)
         self.folder = Path(self._notes.read_text().strip()) if self._notes.exists() else self.folder
         if (code != 0) != step.must_fail:

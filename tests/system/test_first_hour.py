@@ -15,7 +15,8 @@ pytestmark = [pytest.mark.podman, pytest.mark.slow, pytest.mark.timeout(1200)]
 CHECKOUT = Path(__file__).parents[2]
 CACHE = Path.home() / ".cache/fairlead/debian"
 _ENTER = str(Path(__file__).parent / "debianroot.sh")
-_PAGES = "python3 tests/system/pages.py --plain --timeout 120"
+_RUNNER = "/root/fairlead/tests/system/pages.py --plain --timeout 120"
+_PAGES = f"python3 {_RUNNER}"
 _FIRST = "make install\nfairlead --version\n"
 _ALONE = f"""
 offline {_PAGES} --skip 'make install' --skip 'make test' README.md docs/tutorial/first-container.md
@@ -59,6 +60,35 @@ tools/setup.sh tests
 """
 
 
+# What each page takes for granted.
+_SERVICE = """
+fairlead up --simulate h100x8 > /tmp/up.log 2>&1 &
+for _ in $(seq 300); do grep -q ' is up on ' /tmp/up.log && break; sleep 0.1; done
+fairlead image demo
+"""
+_CONTAINERS = """
+fairlead run -d --name train localhost/demo -- sleep 25
+mkdir root context
+tar -cf rootfs.tar -C root .
+printf 'FROM localhost/demo\\nCMD ["true"]\\n' > context/Containerfile
+printf '%s\\n' 'apiVersion: v1' 'kind: ResourceQuota' 'metadata: {name: gpu-quota, namespace: red}' \\
+  'spec: {hard: {requests.nvidia.com/gpu: 2}}' > gpu-quota.yaml
+"""
+_SPECS = """
+mkdir -p /etc/cdi
+fairlead cdi generate --simulate h100x8 --output /etc/cdi/
+fairlead cdi generate --simulate h100x8 > old.yaml
+cp old.yaml new.yaml
+printf '{"ociVersion": "1.0.2", "process": {"env": []}, "linux": {}}' > config.json
+"""
+PAGES_READ = {
+    "how-to/run-containers.md": _SERVICE + _CONTAINERS,
+    "how-to/simulate-faults.md": _SERVICE,
+    "how-to/cdi.md": _SPECS,
+    "how-to/generate-cdi.md": "",
+}
+
+
 def enter(suite: str, script: str) -> str:
     """Run a script in the bare root of a suite and return what it printed."""
     root = CACHE / f"root-{suite}"
@@ -76,6 +106,13 @@ def test_a_stranger_installs_and_follows_the_pages_as_printed(suite: str) -> Non
     assert "first lines of its output" in printed
     # podman's own warnings are never the container's output
     assert "cgroups-v1" not in printed
+
+
+@pytest.mark.parametrize("page", sorted(PAGES_READ))
+def test_a_how_to_page_works_as_printed(page: str) -> None:
+    commands = f"cd /tmp/reader\n{PAGES_READ[page]}\npython3 {_RUNNER} /root/fairlead/docs/{page}\n"
+    script = f"mkdir /tmp/reader\ncat > /tmp/page <<'END'\n{commands}END\noffline bash -ex /tmp/page\n"
+    enter("bookworm", _FIRST + script)
 
 
 @pytest.mark.parametrize("suite", ["bookworm", "trixie"])
