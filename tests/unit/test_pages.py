@@ -72,7 +72,7 @@ def test_the_tutorial_is_run_whole() -> None:
 
 # Pages whose commands the runner does not run yet, and what does run of them.
 _ELSEWHERE = {
-    "how-to/audit-isolation.md": "its containers are made by tests/system/test_attach.py and test_isolation_runtimes.py",
+    "how-to/audit-isolation.md": "what it shows is made by tests/system/test_attach.py, test_isolation_runtimes.py",
     "how-to/configure-an-engine.md": "the engines are those of tests/cluster/test_runtime_containerd.py and others",
     "how-to/install.md": "test_first_hour.py installs in each of its ways; `service` needs systemd as process 1",
     "how-to/kubernetes.md": "needs a cluster: tests/cluster",
