@@ -10,7 +10,7 @@ shift 2
 exec unshare --mount --pid --fork --kill-child --uts --propagation private bash -euc '
 root=$1 checkout=$2
 shift 2
-t=$(mktemp -d /tmp/fairlead-root.XXXXXX)
+t=/mnt # in a mount namespace of our own: nothing is left of it
 mount -t tmpfs tmpfs "$t"
 mkdir "$t/upper" "$t/work" "$t/new"
 mount -t overlay overlay -o "lowerdir=$root,upperdir=$t/upper,workdir=$t/work" "$t/new"
