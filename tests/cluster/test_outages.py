@@ -290,4 +290,6 @@ def test_nobody_asked_for_more_than_the_page_of_accesses_says(plane: Plane) -> N
     rows = _ROW.findall(_ACCESS.read_text())
     stated = {(who, verb, kind) for who, verbs, kind in rows for verb in verbs.split(", ")}
     assert {who for who, _, _ in stated} >= set(_WHO)
-    assert plane.line.used() <= stated, sorted(plane.line.used() - stated)
+    # what it may do, everybody who is known may ask
+    used = {one for one in plane.line.used() if one[1:] != ("create", "selfsubjectrulesreviews")}
+    assert used <= stated, sorted(used - stated)

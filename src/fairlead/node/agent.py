@@ -67,6 +67,8 @@ class AgentReport:
     """Resources that a kubelet has taken in since the agent began."""
     cdi_names: frozenset[str]
     """Qualified names in the specs on disk when the agent became ready."""
+    holders_problem: Callable[[], str]
+    """Says why it is not known who holds what, "" where it is; then nothing, or not everything, is offered."""
 
 
 def node_name(settings: Settings) -> str:
@@ -293,6 +295,7 @@ class _Agent:
             advertised=self.advertised,
             registered=self.registered,
             cdi_names=self.specs.names,
+            holders_problem=self._others.silence,
         )
 
     async def _ensure_specs(self, snapshot: monitor.Snapshot) -> None:

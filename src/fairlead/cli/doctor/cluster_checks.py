@@ -11,9 +11,12 @@ from fractions import Fraction
 from typing import Final
 
 from fairlead.cli.core import output
+from fairlead.cli.doctor import cluster_safety
 from fairlead.cli.doctor.cluster_facts import LEADERS, Facts
 from fairlead.cli.doctor.finding import Finding
 from fairlead.plan.cdi import conflict
+from fairlead.plan.gpu import clash
+from fairlead.plan.gpu import gpudevice as planner
 from fairlead.plan.pod import admission, podstate
 from fairlead.serve.v1 import nodeview
 from fairlead.wire.kubernetes import coordination, core, gpudevice, meta, quantity, workload
@@ -42,7 +45,14 @@ def check(seen: Facts) -> Iterator[Finding]:
     yield from _rights(seen)
     yield from _definition(seen)
     yield from _agent(seen)
+    if seen.agents:
+        yield from cluster_safety.check_rights(seen.agent_lacks or {})
+        if seen.policies is not None:
+            yield from cluster_safety.check_policies(seen.policies)
+        if seen.gpus is not None and seen.pods is not None:
+            yield from cluster_safety.check_agents(seen.gpus, seen.pods)
     yield from _nodes(seen)
+    yield from cluster_safety.check_rivals(seen.gpus or ())
     yield from _gpus(seen)
     yield from _leaders(seen)
     yield from _runtime_class(seen)
@@ -177,7 +187,7 @@ def _node(seen: Facts, node: core.Node, gpus: Sequence[gpudevice.GPUDevice]) -> 
         return
     capacity, allocatable = (_count(one, seen.resource) for one in (node.status.capacity, node.status.allocatable))
     whole = [gpu for gpu in gpus if gpu.spec.mig_mode != "Enabled" and gpu.spec.vendor == "nvidia"]
-    healthy = [gpu for gpu in whole if gpu.status.health == gpudevice.HEALTHY]
+    healthy = [gpu for gpu in whole if gpu.status.health == gpudevice.HEALTHY or planner.is_silenced(gpu)]
     fix = f"see the agent of {name}: `kubectl get pods -A -o wide -l app.kubernetes.io/component=agent`, and its log"
     if whole and not capacity:
         what = f"{len(whole)} GPUs are published of node {name}, and its kubelet knows no {seen.resource}"
@@ -204,6 +214,9 @@ def _count(amounts: Mapping[str, str], resource: str) -> int:
 _MENDING: Final = {
     gpudevice.LOST: "look for its Xid in the node's `dmesg`; a reset or a reboot brings most back, else replace it",
     conflict.REASON: "run the commands named there on that node; until then engines refuse what both files define",
+    clash.REASON: "wait until that pod has ended, or end it; one name a GPU: change `resource` on drained nodes",
+    clash.UNKNOWN: "see whether the kubelet runs, and whether `paths.podResources` is where it has its socket",
+    planner.AGENT_GONE: "bring its agent back: `kubectl get pods -A -o wide -l app.kubernetes.io/component=agent`",
     gpudevice.UNKNOWN: "bring its node back; the agent there says anew how it is",
 }
 
@@ -317,6 +330,7 @@ def _pods(seen: Facts) -> Iterator[Finding]:
     if seen.pods is None:
         return
     asking = [pod for pod in seen.pods if _asks(pod, seen.resource)]
+    yield from cluster_safety.check_starts(asking)
     refused = [pod for pod in asking if pod.status.reason == "UnexpectedAdmissionError"]
     waiting = [pod for pod in asking if not pod.spec.node_name and not podstate.is_final(pod)]
     for pod in refused[:_LISTED]:

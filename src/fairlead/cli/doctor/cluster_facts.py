@@ -15,8 +15,9 @@ from typing import Final, Protocol, TypeVar
 from fairlead import errors, settings, telemetry
 from fairlead.cli.core import cluster
 from fairlead.store import port
-from fairlead.store.kubernetes import client, credentials, server, store
-from fairlead.wire.kubernetes import coordination, core, gpudevice, meta, workload
+from fairlead.store.kubernetes import client, credentials, rights, server, store
+from fairlead.store.kubernetes.rights import Right
+from fairlead.wire.kubernetes import api, coordination, core, gpudevice, meta, workload
 
 T = TypeVar("T")
 O = TypeVar("O", bound=meta.Object)  # noqa: E741 beside T
@@ -24,21 +25,6 @@ O = TypeVar("O", bound=meta.Object)  # noqa: E741 beside T
 DEFINITION: Final = f"{gpudevice.GPUDevice.PLURAL}.{gpudevice.API_VERSION.partition('/')[0]}"
 LEADERS: Final = ("fairlead-scheduler", "fairlead-controller")
 _OURS: Final = {"app.kubernetes.io/part-of": "fairlead"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Right:
-    """One right that the viewing verbs need."""
-
-    verb: str
-    resource: str
-    group: str = ""
-    part: str = ""
-
-    @property
-    def text(self) -> str:
-        """Return it as a person says it."""
-        return f"{self.verb} {self.resource}{f'/{self.part}' if self.part else ''}"
 
 
 NEEDS: Final = (
@@ -53,6 +39,8 @@ NEEDS: Final = (
     Right(verb="list", resource="leases", group="coordination.k8s.io"),
     Right(verb="list", resource="runtimeclasses", group="node.k8s.io"),
     Right(verb="get", resource="customresourcedefinitions", group="apiextensions.k8s.io"),
+    Right(verb="list", resource="validatingadmissionpolicies", group="admissionregistration.k8s.io"),
+    Right(verb="list", resource="validatingadmissionpolicybindings", group="admissionregistration.k8s.io"),
 )
 
 
@@ -68,8 +56,14 @@ class Asked(Protocol):
         """Return its version. Raises: Unavailable, Denied."""
         ...
 
-    async def may(self, verb: str, resource: str, *, group: str = "", part: str = "", namespace: str = "") -> bool:
-        """Return whether the caller may do this. Raises: Denied, Unavailable."""
+    async def list_rules(self, namespace: str = "default") -> tuple[api.Rule, ...]:
+        """Return what the caller may do in a namespace. Raises: Denied, Unavailable."""
+        ...
+
+    async def may(
+        self, verb: str, resource: str, *, group: str = "", part: str = "", namespace: str = "", user: str = ""
+    ) -> bool:
+        """Return whether the caller, or a user, may do this. Raises: Denied, Unavailable."""
         ...
 
 
@@ -94,6 +88,10 @@ class Facts:
     pods: tuple[core.Pod, ...] | None = None
     leases: tuple[coordination.Lease, ...] | None = None
     runtime_classes: frozenset[str] | None = None
+    policies: frozenset[str] | None = None
+    """Admission policies of Fairlead that are bound and deny."""
+    agent_lacks: dict[str, tuple[Right, ...]] | None = None
+    """Rights that accounts of agents do not have, by account; None: only an administrator may ask."""
     refusals: tuple[core.Event, ...] | None = None
     """Events of pods that could not be made."""
 
@@ -133,6 +131,8 @@ async def read_facts(store: port.Store, server: Asked, config: settings.Settings
         pods=await _items(store, core.Pod),
         leases=await _leases(store, homes),
         runtime_classes=None if classes is None else frozenset(item.metadata.name for item in classes),
+        policies=await _policies(store),
+        agent_lacks=await _agent_lacks(server, agents or ()),
         refusals=await _items(store, core.Event, fields={"reason": "FailedCreate"}),
     )
 
@@ -173,6 +173,29 @@ async def _leases(store: port.Store, namespaces: set[str]) -> tuple[coordination
         return None
     items = (item for one in found if one is not None for item in one.items)
     return tuple(item for item in items if item.metadata.name in LEADERS)
+
+
+async def _policies(store: port.Store) -> frozenset[str] | None:
+    policies = await _items(store, workload.ValidatingAdmissionPolicy, labels=_OURS)
+    bindings = await _items(store, workload.ValidatingAdmissionPolicyBinding)
+    if policies is None or bindings is None:
+        return None
+    bound = {one.spec.policy_name for one in bindings if "Deny" in one.spec.validation_actions}
+    return frozenset(one.metadata.name for one in policies) & bound
+
+
+async def _agent_lacks(server: Asked, agents: tuple[workload.DaemonSet, ...]) -> dict[str, tuple[Right, ...]] | None:
+    found: dict[str, tuple[Right, ...]] = {}
+    for one in agents:
+        account = one.spec.template.spec.service_account_name
+        if not account or one.metadata.labels.get("app.kubernetes.io/component", "agent") != "agent":
+            continue
+        user = f"system:serviceaccount:{one.metadata.namespace}:{account}"
+        try:
+            found[user] = await rights.find_lacking(server, rights.AGENT, user=user)
+        except errors.FairleadError:
+            return None
+    return found
 
 
 async def _lacking(server: Asked) -> tuple[Right, ...]:

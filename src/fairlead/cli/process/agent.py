@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -15,7 +15,11 @@ from fairlead.cli.core import cluster, options, stopping
 from fairlead.node import agent as node_agent
 from fairlead.silicon import machine
 from fairlead.silicon.sim.silicon import SimulatedSilicon
-from fairlead.store.port import Store
+from fairlead.store.kubernetes import rights
+
+if TYPE_CHECKING:
+    from fairlead.store.kubernetes.server import Server
+    from fairlead.store.kubernetes.store import KubernetesStore
 
 KUBELET_FOLDER: Final = Path("/var/lib/kubelet/device-plugins")
 """Source: kubelet deviceplugin/v1beta1 constants.go, DevicePluginPath; no flag of a kubelet moves it."""
@@ -43,8 +47,10 @@ async def _run(config: settings.Settings) -> None:
     async with cluster.monitored(config) as monitor, _store(config, monitor.meter) as store:
         silicon = machine.open_silicon(config.silicon, folder)
 
+        granted = None if store is None else rights.Watched(_asked(store, config), rights.AGENT)
+
         def ready(report: node_agent.AgentReport) -> None:
-            monitor.check = lambda: _unregistered(report)
+            monitor.check = lambda: _problem(report, granted)
 
         monitor.check = lambda: "the first scan has not ended"
         try:
@@ -59,13 +65,15 @@ async def _run(config: settings.Settings) -> None:
                     is_kubelet_foreign=store is not None,
                 )
                 work = [tasks.create_task(running, name="agent")]
+                if granted is not None:
+                    work.append(tasks.create_task(granted.run(), name="rights"))
                 if isinstance(silicon, SimulatedSilicon):
                     # Only simulated silicon costs an agent a server beside the monitor's.
-                    from fairlead.serve import server
+                    from fairlead.serve import server as unix_server
                     from fairlead.serve.v1 import faultdoor
 
                     door = faultdoor.create_app(silicon, node_agent.node_name(config))
-                    work.append(tasks.create_task(server.serve_unix(door, config.fault_socket), name="faults"))
+                    work.append(tasks.create_task(unix_server.serve_unix(door, config.fault_socket), name="faults"))
                 await stop.wait()
                 for task in work:
                     task.cancel()
@@ -73,15 +81,31 @@ async def _run(config: settings.Settings) -> None:
             await silicon.close()
 
 
-def _unregistered(report: node_agent.AgentReport) -> str:
-    """Say which resources no kubelet has taken in yet, "" where there are none such."""
+def _problem(report: node_agent.AgentReport, granted: rights.Watched | None) -> str:
+    """Say what keeps the agent from its work, "" where nothing does: the kubelet first, then the API server.
+
+    Named are resources that no kubelet has taken in yet, a kubelet that does not say who holds what, and rights that
+    the API server does not grant.
+    """
     offered = {ad.resource for ad in report.advertised.value if ad.devices}
-    missing = sorted(offered - report.registered.value)
-    return f"not registered with a kubelet: {', '.join(missing)}" if missing else ""
+    missing = ", ".join(sorted(offered - report.registered.value))
+    found = (
+        f"not registered with a kubelet: {missing}" if missing else "",
+        report.holders_problem(),
+        granted.problem() if granted is not None else "",
+    )
+    return "; ".join(one for one in found if one)
+
+
+def _asked(store: KubernetesStore, config: settings.Settings) -> Server:
+    # Without a cluster nothing of its client is loaded.
+    from fairlead.store.kubernetes import server
+
+    return server.Server(store.client, address=cluster.access(config).cluster.server)
 
 
 @contextlib.asynccontextmanager
-async def _store(config: settings.Settings, meter: telemetry.Meter) -> AsyncIterator[Store | None]:
+async def _store(config: settings.Settings, meter: telemetry.Meter) -> AsyncIterator[KubernetesStore | None]:
     """Give the cluster's store, None where nothing names a cluster: a kubelet's devices need none."""
     try:
         cluster.access(config)

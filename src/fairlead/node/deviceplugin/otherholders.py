@@ -38,7 +38,7 @@ class OtherHolders:
         if self._pods is not None and self._pods.is_listed:
             seen = self._pods.all()
             listed = clash.without_ended(listed, seen)
-        found = clash.find_clashes(offered, listed, deviceids.make_table(gpus))
+        found = clash.find_clashes(offered, listed, deviceids.make_table(gpus), seen or ())
         before, self._clashes = self._clashes, clash.plan_kept(found, self._clashes, seen)
         if before == self._clashes:
             return None
@@ -55,6 +55,13 @@ class OtherHolders:
             return clash.UNKNOWN, _SILENT.format(path=self._holdings.socket)
         found = self._clashes.get((resource, device.id))
         return (clash.REASON, found.message) if found is not None else None
+
+    def silence(self) -> str:
+        """Return why it is not known who holds what, "" where it is."""
+        path = self._holdings.socket
+        if self._holdings.is_absent.value:
+            return f"no kubelet says who holds what: there is no socket {path}"
+        return _SILENT.format(path=path) if self._holdings.is_awaited else ""
 
     def concerns(self, pod: core.Pod) -> bool:
         """Tell whether a clash that stands is this pod's."""

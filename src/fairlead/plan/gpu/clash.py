@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
 
-from fairlead.model.ids import DeviceID
+from fairlead.model.ids import GPUUUID, DeviceID
 from fairlead.plan.gpu import deviceids
 from fairlead.plan.gpu.advertise import Advertisement
 from fairlead.plan.gpu.attribution import Holding
@@ -34,6 +34,8 @@ class Clash:
     resource: str
     device: DeviceID
     holding: Holding
+    pod_uid: str = ""
+    """Of the pod that holds it; empty: the API server did not know it."""
 
     @property
     def message(self) -> str:
@@ -46,22 +48,33 @@ class Clash:
 
 
 def find_clashes(
-    advertised: Iterable[Advertisement], holdings: Iterable[Holding], table: deviceids.Table
+    advertised: Iterable[Advertisement],
+    holdings: Iterable[Holding],
+    table: deviceids.Table,
+    pods: Iterable[core.Pod] = (),
 ) -> dict[Key, Clash]:
-    """Return the devices that overlap a holding of another resource; of several holdings one is named."""
-    parts = [
-        (one, part)
-        for one in holdings
-        for device in one.ids
-        for part in deviceids.find_parts(one.resource, device, table)
-    ]
-    return {
-        (ad.resource, device.id): Clash(resource=ad.resource, device=device.id, holding=holding)
-        for ad in advertised
-        for device in ad.devices
-        for holding, part in reversed(parts)
-        if holding.resource != ad.resource and part.overlaps(deviceids.Part(gpu=device.gpu, mig=device.mig))
-    }
+    """Return the devices that overlap a holding of another resource; of several holdings one is named.
+
+    Args: pods: this node's pods, for the uids of the holders.
+    """
+    uids = {_name(pod): pod.metadata.uid for pod in pods if pod.status.phase not in core.ENDED_PHASES}
+    listed, found = tuple(holdings), dict[Key, Clash]()
+    for ad in advertised:
+        foreign: dict[GPUUUID, list[tuple[deviceids.Part, Holding]]] = {}
+        for one in listed:
+            if one.resource == ad.resource:
+                continue
+            for part in (part for name in one.ids for part in deviceids.find_parts(one.resource, name, table)):
+                foreign.setdefault(part.gpu, []).append((part, one))
+        for device in ad.devices:
+            own = deviceids.Part(gpu=device.gpu, mig=device.mig)
+            holding = next((one for part, one in foreign.get(device.gpu, ()) if part.overlaps(own)), None)
+            if holding is not None:
+                uid = uids.get((holding.namespace, holding.pod), "")
+                found[ad.resource, device.id] = Clash(
+                    resource=ad.resource, device=device.id, holding=holding, pod_uid=uid
+                )
+    return found
 
 
 def without_ended(holdings: Iterable[Holding], pods: Iterable[core.Pod]) -> tuple[Holding, ...]:
@@ -79,16 +92,25 @@ def plan_kept(
 
     Args: pods: this node's pods; None: nobody knows them, then the kubelet's list alone counts.
     """
-    by_name = _living(pods or ())
-    living = {key: one for key, one in before.items() if by_name.get((one.holding.namespace, one.holding.pod)) is True}
-    return {**living, **found}
+    alive = [pod for pod in pods or () if pod.status.phase not in core.ENDED_PHASES]
+    uids, names = {pod.metadata.uid for pod in alive}, {_name(pod) for pod in alive}
+
+    def lives(one: Clash) -> bool:
+        # By uid, because a new pod may have the name; a pod that the API server did not know by name alone.
+        return one.pod_uid in uids if one.pod_uid else (one.holding.namespace, one.holding.pod) in names
+
+    return {**{key: one for key, one in before.items() if lives(one)}, **found}
+
+
+def _name(pod: core.Pod) -> tuple[str, str]:
+    return pod.metadata.namespace, pod.metadata.name
 
 
 def _living(pods: Iterable[core.Pod]) -> dict[tuple[str, str], bool]:
     """Return whether the pods of a name are alive: one of them at least."""
     alive: dict[tuple[str, str], bool] = {}
     for pod in pods:
-        name = (pod.metadata.namespace, pod.metadata.name)
+        name = _name(pod)
         alive[name] = alive.get(name, False) or pod.status.phase not in core.ENDED_PHASES
     return alive
 

@@ -34,15 +34,27 @@ class Server:
             message = f"{self.address} says no version: {error}"
             raise errors.ProtocolError(message, reason="VersionUnreadable", hint="is it an API server?") from error
 
-    async def may(self, verb: str, resource: str, *, group: str = "", part: str = "", namespace: str = "") -> bool:
-        """Return whether the caller may do this.
+    async def may(
+        self, verb: str, resource: str, *, group: str = "", part: str = "", namespace: str = "", user: str = ""
+    ) -> bool:
+        """Return whether the caller, or a user, may do this.
 
-        Args:    part: subresource, `log`.   namespace: empty: in all of them.
+        Args:    part: subresource, `log`.   namespace: empty: in all of them.   user: empty: the asker.
         Raises:  Unavailable, ProtocolError; Denied: even the question is forbidden.
         """
+        kind = "subjectaccessreviews" if user else "selfsubjectaccessreviews"
         request = http.Request(
             method="POST",
-            path="/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
-            body=api.access_review(verb, resource, group=group, part=part, namespace=namespace),
+            path=f"/apis/authorization.k8s.io/v1/{kind}",
+            body=api.access_review(verb, resource, group=group, part=part, namespace=namespace, user=user),
         )
         return api.is_allowed(await self._client.request(request))
+
+    async def list_rules(self, namespace: str = "default") -> tuple[api.Rule, ...]:
+        """Return what the caller may do in a namespace, as far as the authorizers list it. Raises: as `may`."""
+        request = http.Request(
+            method="POST",
+            path="/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
+            body=api.rules_review(namespace),
+        )
+        return api.parse_rules(await self._client.request(request))

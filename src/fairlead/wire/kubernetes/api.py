@@ -129,16 +129,59 @@ class _AccessReview(Wire, frozen=True):
     status: _AccessStatus = _AccessStatus()
 
 
-def access_review(verb: str, resource: str, *, group: str, part: str, namespace: str) -> bytes:
-    """Return the question whether the caller may do this. Source: authorization.k8s.io/v1 types.go."""
+def access_review(verb: str, resource: str, *, group: str, part: str, namespace: str, user: str = "") -> bytes:
+    """Return the question whether the caller, or a user, may do this. Source: authorization.k8s.io/v1 types.go."""
     asked = {"verb": verb, "resource": resource, "group": group, "subresource": part, "namespace": namespace}
+    spec: dict[str, Any] = {"resourceAttributes": {name: value for name, value in asked.items() if value}}
+    if user:
+        spec["user"] = user
+    kind = "SubjectAccessReview" if user else "SelfSubjectAccessReview"
+    return msgspec.json.encode({"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec})
+
+
+def rules_review(namespace: str) -> bytes:
+    """Return the question what the caller may do in a namespace. Source: authorization.k8s.io/v1 types.go."""
+    spec = {"namespace": namespace}
     return msgspec.json.encode(
-        {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": {name: value for name, value in asked.items() if value}},
-        }
+        {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": spec}
     )
+
+
+class Rule(Wire, frozen=True):
+    """What may be done with some resources."""
+
+    verbs: tuple[str, ...] = ()
+    api_groups: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
+    resource_names: tuple[str, ...] = ()
+
+    def allows(self, verb: str, resource: str, group: str) -> bool:
+        """Tell whether it covers every object of a resource, or of a subresource `pods/status`."""
+        part = resource.partition("/")[2]
+        names = {resource, "*"} | ({f"*/{part}"} if part else set())
+        return (
+            not self.resource_names
+            and bool({verb, "*"} & set(self.verbs))
+            and bool({group, "*"} & set(self.api_groups))
+            and bool(names & set(self.resources))
+        )
+
+
+class _RulesStatus(Wire, frozen=True):
+    resource_rules: tuple[Rule, ...] = ()
+
+
+class _RulesReview(Wire, frozen=True):
+    status: _RulesStatus = _RulesStatus()
+
+
+def parse_rules(body: bytes) -> tuple[Rule, ...]:
+    """Return the answer to `rules_review`. Raises: ProtocolError."""
+    try:
+        return typedjson.decode(body, type=_RulesReview).status.resource_rules
+    except msgspec.MsgspecError as error:
+        message = f"answer about permissions cannot be read: {error}"
+        raise errors.ProtocolError(message, reason="ObjectUnreadable") from error
 
 
 def is_allowed(body: bytes) -> bool:

@@ -1,6 +1,7 @@
 """Declares the workloads that run Fairlead on a cluster, and the kinds it relies on there.
 
-Source: k8s.io/api/apps/v1, node/v1 types.go; apiextensions-apiserver pkg/apis/apiextensions/v1 types.go.
+Source: k8s.io/api/apps/v1, node/v1 types.go; apiextensions-apiserver pkg/apis/apiextensions/v1 types.go;
+k8s.io/api/admissionregistration/v1 types.go.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ class TemplateSpec(Wire, frozen=True):
     """What is read of a pod template."""
 
     runtime_class_name: str = ""
+    service_account_name: str = ""
 
 
 class Template(Wire, frozen=True):
@@ -108,3 +110,33 @@ class RuntimeClass(Wire, frozen=True):
 
     metadata: ObjectMeta = ObjectMeta()
     handler: str = ""
+
+
+class ValidatingAdmissionPolicy(Wire, frozen=True):
+    """A rule about objects, by name; it does nothing before it is bound."""
+
+    API_VERSION: ClassVar[str] = "admissionregistration.k8s.io/v1"
+    KIND: ClassVar[str] = "ValidatingAdmissionPolicy"
+    PLURAL: ClassVar[str] = "validatingadmissionpolicies"
+    NAMESPACED: ClassVar[bool] = False
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class PolicyBindingSpec(Wire, frozen=True):
+    """Which policy, and what follows from it."""
+
+    policy_name: str = ""
+    validation_actions: tuple[str, ...] = ()
+
+
+class ValidatingAdmissionPolicyBinding(Wire, frozen=True):
+    """What puts a policy in force."""
+
+    API_VERSION: ClassVar[str] = "admissionregistration.k8s.io/v1"
+    KIND: ClassVar[str] = "ValidatingAdmissionPolicyBinding"
+    PLURAL: ClassVar[str] = "validatingadmissionpolicybindings"
+    NAMESPACED: ClassVar[bool] = False
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PolicyBindingSpec = PolicyBindingSpec()

@@ -13,7 +13,8 @@ from fairlead import errors, settings
 from fairlead.cli.doctor import cluster_checks, cluster_facts
 from fairlead.cli.doctor.cluster_facts import Facts
 from fairlead.store.embedded import memory
-from fairlead.wire.kubernetes import coordination, core, gpudevice, meta, workload
+from fairlead.store.kubernetes import rights
+from fairlead.wire.kubernetes import api, coordination, core, gpudevice, meta, workload
 
 NOW: Final = 1_800_000_000.0
 RESOURCE: Final = "nvidia.com/gpu"
@@ -36,11 +37,18 @@ def node(name: str = "a", *, capacity: str = "2", allocatable: str = "2", ready:
     )
 
 
-def gpu(index: int, health: str = gpudevice.HEALTHY, reason: str = "") -> gpudevice.GPUDevice:
+def gpu(
+    index: int,
+    health: str = gpudevice.HEALTHY,
+    reason: str = "",
+    *,
+    where: str = "a",
+    holders: tuple[gpudevice.Holder, ...] = (),
+) -> gpudevice.GPUDevice:
     return gpudevice.GPUDevice(
-        metadata=meta.ObjectMeta(name=f"a.gpu-{index}"),
+        metadata=meta.ObjectMeta(name=f"{where}.gpu-{index}"),
         spec=gpudevice.GPUDeviceSpec(
-            node_name="a",
+            node_name=where,
             index=index,
             minor=index,
             uuid=f"GPU-{index}",
@@ -49,7 +57,9 @@ def gpu(index: int, health: str = gpudevice.HEALTHY, reason: str = "") -> gpudev
             memory="80Gi",
             simulated=False,
         ),
-        status=gpudevice.GPUDeviceStatus(health=health, reason=reason, message="it fell off" if reason else ""),
+        status=gpudevice.GPUDeviceStatus(
+            health=health, reason=reason, message="it fell off" if reason else "", holders=holders
+        ),
     )
 
 
@@ -58,7 +68,9 @@ def agent(*, wanted: int = 1, ready: int = 1, runtime_class: str = "") -> worklo
         metadata=about("fairlead-agent", "agent"),
         spec=workload.WorkloadSpec(
             selector=workload.LabelSelector(match_labels={"app.kubernetes.io/component": "agent"}),
-            template=workload.Template(spec=workload.TemplateSpec(runtime_class_name=runtime_class)),
+            template=workload.Template(
+                spec=workload.TemplateSpec(runtime_class_name=runtime_class, service_account_name="fairlead-agent")
+            ),
         ),
         status=workload.DaemonSetStatus(desired_number_scheduled=wanted, number_ready=ready),
     )
@@ -82,6 +94,21 @@ def pod(name: str, *, gpus: str = "1", status: core.PodStatus | None = None, whe
     return core.Pod(metadata=about(name, namespace="team"), spec=spec, status=status or core.PodStatus(phase="Pending"))
 
 
+def holder(name: str, resource: str) -> gpudevice.Holder:
+    return gpudevice.Holder(namespace="team", pod=name, container="main", resource=resource, devices=("GPU-0",))
+
+
+def unmade(reason: str, message: str = "") -> core.PodStatus:
+    waiting = core.ContainerStateUnion(waiting=core.ContainerStateWaiting(reason=reason, message=message))
+    return core.PodStatus(phase="Pending", container_statuses=(core.ContainerStatus(name="main", state=waiting),))
+
+
+AGENT_POD: Final = core.Pod(
+    metadata=about("fairlead-agent-a", "agent"),
+    spec=core.PodSpec(node_name="a"),
+    status=core.PodStatus(phase="Running", conditions=(meta.Condition(type="Ready", status="True"),)),
+)
+RUNS: Final = pod("runs", where="a", status=core.PodStatus(phase="Running"))
 REFUSED: Final = core.PodStatus(
     phase="Pending",
     conditions=(meta.Condition(type="PodScheduled", status="False", reason="Unschedulable", message="0/1 nodes fit"),),
@@ -106,10 +133,12 @@ GOOD: Final = Facts(
     deployments=(deployment("scheduler"), deployment("controller")),
     nodes=(node(), node("b", capacity="")),
     gpus=(gpu(0), gpu(1)),
-    pods=(pod("runs", where="a", status=core.PodStatus(phase="Running")),),
+    pods=(RUNS, AGENT_POD),
     leases=(lease("scheduler"), lease("controller")),
     runtime_classes=frozenset(),
     refusals=(),
+    policies=frozenset({"fairlead-reserved-names", "fairlead-own-node"}),
+    agent_lacks={"system:serviceaccount:fairlead:fairlead-agent": ()},
 )
 NO_CLASS: Final = 'pods "x" is forbidden: pod rejected: RuntimeClass "fairlead" not found'
 
@@ -147,9 +176,46 @@ def test_a_good_cluster_has_one_good_word_for_every_layer() -> None:
         ({"leases": (lease("controller"),)}, "scheduler", "fail", "nobody has ever led"),
         ({"agents": (agent(runtime_class="nvidia"),)}, "runtime", "fail", 'RuntimeClass "nvidia" does not exist'),
         ({"refusals": (core.Event(message=NO_CLASS),)}, "runtime", "fail", 'RuntimeClass "fairlead"'),
-        ({"pods": (pod("waits", gpus="9", status=REFUSED),)}, "pods", "warn", "waits for 9 nvidia.com/gpu: 0/1 nodes"),
-        ({"pods": (pod("unseen"),)}, "pods", "fail", 'no scheduler named "fairlead"'),
-        ({"pods": (pod("no", where="a", status=ADMISSION),)}, "pods", "warn", "refused by a: GPU-0 is not healthy"),
+        (
+            {"pods": (pod("waits", gpus="9", status=REFUSED), AGENT_POD)},
+            "pods",
+            "warn",
+            "waits for 9 nvidia.com/gpu: 0/1 nodes",
+        ),
+        ({"pods": (pod("unseen"), AGENT_POD)}, "pods", "fail", 'no scheduler named "fairlead"'),
+        (
+            {"pods": (pod("no", where="a", status=ADMISSION), AGENT_POD)},
+            "pods",
+            "warn",
+            "refused by a: GPU-0 is not healthy",
+        ),
+        (
+            {"pods": (pod("cdi", where="a", status=unmade("CreateContainerError", "unresolvable CDI")), AGENT_POD)},
+            "pods",
+            "fail",
+            "team/cdi does not start on a: container main is in CreateContainerError (unresolvable CDI)",
+        ),
+        (
+            {"pods": (pod("cm", where="a", status=unmade("CreateContainerConfigError")), AGENT_POD)},
+            "pods",
+            "fail",
+            "container main is in CreateContainerConfigError",
+        ),
+        (
+            {"gpus": (gpu(0, holders=(holder("keep", RESOURCE), holder("new", "fairlead.dev/gpu"))), gpu(1))},
+            "gpus",
+            "fail",
+            "GPU 0 of node a is in two pods: team/keep (as nvidia.com/gpu) and team/new (as fairlead.dev/gpu)",
+        ),
+        ({"gpus": (gpu(0), gpu(1, gpudevice.UNHEALTHY, "HeldByOtherResource"))}, "gpus", "warn", "HeldByOtherResource"),
+        ({"gpus": (gpu(0), gpu(1), gpu(0, where="b"))}, "agent", "fail", "node b has GPUs and no agent"),
+        ({"policies": frozenset({"fairlead-own-node"})}, "policies", "warn", "no admission policy keeps labels"),
+        (
+            {"agent_lacks": {"system:serviceaccount:fairlead:fairlead-agent": rights.AGENT[-1:]}},
+            "agent rights",
+            "fail",
+            "fairlead-agent may not update gpudevices/status",
+        ),
     ],
 )
 def test_each_fault_is_found_and_says_why_and_what_next(
@@ -172,7 +238,10 @@ def test_pods_of_the_agent_that_are_not_ready_are_named_with_their_reason() -> N
 
 
 def test_what_may_not_be_read_is_not_judged() -> None:
-    blind = ("agents", "nodes", "gpus", "pods", "leases", "runtime_classes", "has_definition")
+    blind = (
+        *("agents", "nodes", "gpus", "pods", "leases", "runtime_classes", "has_definition"),
+        *("policies", "agent_lacks"),
+    )
     seen = changed(**dict.fromkeys(blind), lacking=cluster_facts.NEEDS)
     assert [item.check for item in cluster_checks.check(seen)] == ["api", "rights"]
 
@@ -193,8 +262,15 @@ class Server:
             raise errors.Unavailable("no answer", reason="APIServerUnreachable", hint="start it")
         return "v1.36.2"
 
-    async def may(self, verb: str, resource: str, *, group: str = "", part: str = "", namespace: str = "") -> bool:
+    async def may(
+        self, verb: str, resource: str, *, group: str = "", part: str = "", namespace: str = "", user: str = ""
+    ) -> bool:
+        if user:
+            return user == "system:serviceaccount:fairlead:fairlead-agent" and part != "status"
         return resource != self._denied
+
+    async def list_rules(self, namespace: str = "default") -> tuple[api.Rule, ...]:
+        return ()
 
 
 async def test_everything_is_read_through_the_store() -> None:
@@ -204,6 +280,21 @@ async def test_everything_is_read_through_the_store() -> None:
         status=workload.DefinitionStatus(conditions=(meta.Condition(type="Established", status="True"),)),
     )
     old = lease("scheduler", age_s=0)
+    policies: list[workload.ValidatingAdmissionPolicy] = [
+        workload.ValidatingAdmissionPolicy(metadata=about(f"fairlead-{name}", "admission", namespace=""))
+        for name in ("reserved-names", "visible-devices", "own-node")  # the first alone is bound and denies
+    ]
+    bindings = [
+        workload.ValidatingAdmissionPolicyBinding(
+            metadata=about(f"fairlead-{name}", "admission", namespace=""),
+            spec=workload.PolicyBindingSpec(policy_name=f"fairlead-{name}", validation_actions=actions),
+        )
+        for name, actions in (("reserved-names", ("Deny",)), ("visible-devices", ("Warn",)))
+    ]
+    for policy in policies:
+        await store.create(policy)
+    for binding in bindings:
+        await store.create(binding)
     for item in (agent(), deployment("scheduler"), old, definition, node(), gpu(0), pod("waits")):
         made = await store.create(item)
         if hasattr(item, "status"):
@@ -212,6 +303,10 @@ async def test_everything_is_read_through_the_store() -> None:
     assert abs(seen.now - time.time()) < 60
     assert seen.has_definition is True
     assert [need.text for need in seen.lacking] == ["list nodes"]
+    assert seen.agent_lacks is not None
+    lacks = seen.agent_lacks["system:serviceaccount:fairlead:fairlead-agent"]
+    assert [need.text for need in lacks] == ["update pods/status", "update gpudevices/status"]
+    assert seen.policies == frozenset({"fairlead-reserved-names"})
     counts = [len(found or ()) for found in (seen.agents, seen.deployments, seen.leases, seen.gpus, seen.pods)]
     assert counts == [1] * 5
 

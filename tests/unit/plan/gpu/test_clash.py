@@ -25,8 +25,9 @@ def held(*ids: str, resource: str = OTHER, pod: str = "keep") -> Holding:
     return Holding(namespace="team", pod=pod, container="main", resource=resource, ids=tuple(map(DeviceID, ids)))
 
 
-def pod(name: str = "keep", phase: str = "Running") -> core.Pod:
-    return core.Pod(metadata=meta.ObjectMeta(name=name, namespace="team"), status=core.PodStatus(phase=phase))
+def pod(name: str = "keep", phase: str = "Running", uid: str = "u1") -> core.Pod:
+    about = meta.ObjectMeta(name=name, namespace="team", uid=uid)
+    return core.Pod(metadata=about, status=core.PodStatus(phase=phase))
 
 
 def clashing(ads: advertise.Advertisement, *holdings: Holding) -> list[str]:
@@ -68,6 +69,12 @@ def test_a_kubelet_that_lists_nobody_for_a_moment_frees_nothing() -> None:
     assert clash.plan_kept({}, before, [pod(phase="Succeeded")]) == {}
     assert clash.plan_kept({}, before, []) == {}
     assert clash.plan_kept({}, before, None) == {}
+
+
+def test_a_new_pod_with_the_name_of_the_one_that_held_it_keeps_nothing_back() -> None:
+    before = clash.find_clashes([offered(*GPUS)], [held("GPU-a")], TABLE, [pod()])
+    assert clash.plan_kept({}, before, [pod(uid="u2")]) == {}
+    assert clash.plan_kept({}, before, [pod(uid="u2"), pod()]) == before
 
 
 def holder(pod: str, resource: str, *ids: str, mig: str = "", container: str = "main") -> Holder:

@@ -1,0 +1,106 @@
+"""Checks a cluster's promises: no GPU twice, rights and policies in force, agents where GPUs are, pods that start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from fairlead.cli.doctor.finding import Finding
+from fairlead.plan.gpu import clash
+from fairlead.store.kubernetes.rights import Right
+from fairlead.wire.kubernetes import core, gpudevice
+
+RESERVED: Final = "reserved-names"
+_NOT_MADE: Final = frozenset({"CreateContainerError", "CreateContainerConfigError", "RunContainerError"})
+_LISTED: Final = 10
+
+
+def check_rivals(gpus: Iterable[gpudevice.GPUDevice]) -> Iterator[Finding]:
+    """Fail for every GPU that two pods have the same part of."""
+    for gpu in gpus:
+        found = clash.find_rivals(gpu.status.holders)
+        if found is None:
+            continue
+        who = " and ".join(f"{one.namespace}/{one.pod} (as {one.resource or 'it is not known what'})" for one in found)
+        _, second = found
+        yield Finding(
+            check="gpus",
+            level="fail",
+            what=f"GPU {gpu.spec.index} of node {gpu.spec.node_name} is in two pods: {who}",
+            why="neither is isolated from the other; kubelets count by resource name, so two names give one GPU twice",
+            fix=f"end one, `kubectl delete pod -n {second.namespace} {second.pod}`; then offer each GPU under one name:"
+            " one device plugin a node, and change `resource` on drained nodes",
+        )
+
+
+def check_rights(lacking: Mapping[str, tuple[Right, ...]]) -> Iterator[Finding]:
+    """Fail for every right that an agent's account does not have."""
+    for user, missing in lacking.items():
+        if missing:
+            yield Finding(
+                check="agent rights",
+                level="fail",
+                what=f"{user} may not {', '.join(one.text for one in missing)}",
+                why="its agents serve GPUs and cannot tell the cluster of them: not Ready, and what is shown is old",
+                fix="`helm upgrade` with rbac.create=true, or bind the chart's role of the agent again",
+            )
+
+
+def check_policies(policies: frozenset[str]) -> Iterator[Finding]:
+    """Warn where names of Fairlead's are anybody's to set."""
+    if any(name.endswith(f"-{RESERVED}") for name in policies):
+        return
+    yield Finding(
+        check="policies",
+        level="warn",
+        what="no admission policy keeps labels and annotations under fairlead.dev/ for Fairlead",
+        why="a tenant can write events and marks that look like Fairlead's; no GPU is given away by them",
+        fix="`helm upgrade --set admission.reservedNames.enabled=true`; its binding must be there and deny",
+    )
+
+
+def check_agents(gpus: Iterable[gpudevice.GPUDevice], pods: Iterable[core.Pod]) -> Iterator[Finding]:
+    """Fail for every node whose GPUs are published and that has no agent at all; those not ready are told by name."""
+    labels = {"app.kubernetes.io/part-of": "fairlead", "app.kubernetes.io/component": "agent"}
+    there = {pod.spec.node_name for pod in pods if labels.items() <= pod.metadata.labels.items()}
+    for name in sorted({gpu.spec.node_name for gpu in gpus} - there):
+        yield Finding(
+            check="agent",
+            level="fail",
+            what=f"node {name} has GPUs and no agent",
+            why="the agent is the device plugin: pods get no GPU there, and nobody sees a fault",
+            fix=f"let the DaemonSet select it: `kubectl label node {name} accelerator=nvidia` (amd, intel), its taints"
+            " into agent.tolerations; or `kubectl delete gpudevices --field-selector"
+            f" spec.nodeName={name}`, where it is to have none",
+        )
+
+
+def check_starts(asking: Sequence[core.Pod]) -> Iterator[Finding]:
+    """Fail for pods with GPUs whose containers their engine cannot make."""
+    found = [(pod, *stuck) for pod in asking if (stuck := _find_stuck(pod)) is not None]
+    for pod, container, reason, message in found[:_LISTED]:
+        about = pod.metadata
+        yield Finding(
+            check="pods",
+            level="fail",
+            what=f"{about.namespace}/{about.name} does not start on {pod.spec.node_name}: container {container} is in"
+            f" {reason}" + (f" ({message})" if message else ""),
+            why="it holds its GPUs meanwhile, and nobody else gets them",
+            fix=f"`fairlead trace -n {about.namespace} {about.name}`; unresolvable CDI devices: `fairlead cdi list` on"
+            " its node; a missing ConfigMap or Secret: `kubectl describe pod`",
+        )
+    if len(found) > _LISTED:
+        yield Finding(
+            check="pods",
+            level="fail",
+            what=f"{len(found) - _LISTED} more pods do not start",
+            fix="`fairlead ps -o wide`",
+        )
+
+
+def _find_stuck(pod: core.Pod) -> tuple[str, str, str] | None:
+    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        waiting = status.state.waiting
+        if waiting is not None and waiting.reason in _NOT_MADE:
+            return status.name, waiting.reason, waiting.message
+    return None

@@ -1,0 +1,114 @@
+"""Lists the rights that components need of an API server, and finds those that they lack.
+
+One table a component, held by a test to the roles of the chart. An agent asks for itself what it may, with one request
+that lists everything; authorizers that decide by themselves (webhooks) need not be in that list, so what is missing
+there is asked for one by one before it is called lacking. `doctor` asks for an agent's account instead.
+
+Source: authorization.k8s.io/v1 types.go, SelfSubjectRulesReview ("should NOT Be used to drive authorization
+decisions … incomplete"), SubjectAccessReview.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from fairlead import errors, telemetry
+from fairlead.wire.kubernetes import api
+
+CHECK_S: Final = 300.0
+RECHECK_S: Final = 10.0
+"""While some are lacking; also after the API server did not answer."""
+_GPUS: Final = "fairlead.dev"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Right:
+    """One verb on one resource."""
+
+    verb: str
+    resource: str
+    group: str = ""
+    part: str = ""
+
+    @property
+    def text(self) -> str:
+        """Return it as a person says it."""
+        return f"{self.verb} {self.full}"
+
+    @property
+    def full(self) -> str:
+        """Return the resource as roles name it, `pods/status`."""
+        return f"{self.resource}/{self.part}" if self.part else self.resource
+
+
+def _verbs(verbs: str, resource: str, *, group: str = "", part: str = "") -> tuple[Right, ...]:
+    return tuple(Right(verb=verb, resource=resource, group=group, part=part) for verb in verbs.split())
+
+
+AGENT: Final = (
+    *_verbs("get list watch patch", "nodes"),
+    *_verbs("get list watch", "pods"),
+    *_verbs("update", "pods", part="status"),
+    *_verbs("get create", "events"),
+    *_verbs("get list watch create patch delete", "gpudevices", group=_GPUS),
+    *_verbs("update", "gpudevices", group=_GPUS, part="status"),
+)
+"""What an agent tells the cluster with; to serve a kubelet it needs none of them."""
+
+
+class Server(Protocol):
+    """An API server that says who may do what."""
+
+    async def list_rules(self, namespace: str = "default") -> tuple[api.Rule, ...]:
+        """Return what the asker surely may do in a namespace. Raises: Denied, Unavailable."""
+        ...
+
+    async def may(
+        self, verb: str, resource: str, *, group: str = "", part: str = "", namespace: str = "", user: str = ""
+    ) -> bool:
+        """Return whether the asker, or a user, may do this in every namespace. Raises: Denied, Unavailable."""
+        ...
+
+
+async def find_lacking(server: Server, needed: tuple[Right, ...], *, user: str = "") -> tuple[Right, ...]:
+    """Return the rights that the asker, or a user, does not have. Raises: Denied, Unavailable, ProtocolError."""
+    rules = () if user else await server.list_rules()
+    doubtful = [one for one in needed if not any(rule.allows(one.verb, one.full, one.group) for rule in rules)]
+    answers = await asyncio.gather(
+        *(server.may(one.verb, one.resource, group=one.group, part=one.part, user=user) for one in doubtful)
+    )
+    return tuple(right for right, may in zip(doubtful, answers, strict=True) if not may)
+
+
+class Watched:
+    """Whether this process has the rights it needs, asked again now and then."""
+
+    def __init__(self, server: Server, needed: tuple[Right, ...]) -> None:
+        """Take whom to ask and for what; nothing is asked before `run`."""
+        self._server, self._needed = server, needed
+        self._lacking: tuple[Right, ...] = ()
+
+    def problem(self) -> str:
+        """Return which rights are lacking, "" where none is, or nobody has answered yet."""
+        if not self._lacking:
+            return ""
+        return f"the service account may not {', '.join(one.text for one in self._lacking)}"
+
+    async def run(self) -> None:
+        """Ask for ever. An API server that is away takes nothing back that it has said."""
+        while True:
+            try:
+                lacking = await find_lacking(self._server, self._needed)
+            except errors.FairleadError as error:
+                telemetry.log.debug("rights not read", reason=error.reason, error=errors.sentence(error))
+                await asyncio.sleep(RECHECK_S)
+                continue
+            if lacking != self._lacking:
+                self._lacking = lacking
+                if lacking:
+                    telemetry.log.warning("rights are lacking", reason="RightsLacking", error=self.problem())
+                else:
+                    telemetry.log.info("rights are there")
+            await asyncio.sleep(RECHECK_S if lacking else CHECK_S)
