@@ -146,6 +146,26 @@ async def test_nothing_is_given_away_before_the_kubelet_has_said_who_holds_what(
             await home.until_capacity(2, 2)
 
 
+async def test_a_kubelet_that_is_only_starting_takes_back_nothing_that_was_offered(
+    home_folder: Path,  # noqa: F811
+) -> None:
+    home = Home(home_folder, 2)
+    async with home.kubelet(), home.agent() as report:
+        await home.until_capacity(2, 2)
+        assert "there is no socket" in report.holders_problem()
+        home.settings.pod_resources.parent.mkdir(parents=True)
+        home.settings.pod_resources.touch()  # bound, and nobody answers yet
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(3):
+                await home.until_capacity(2, 0)
+        assert "has not said yet" in report.holders_problem()
+        async with served.serve_pod_resources(home.devices, lambda: [], home.settings.pod_resources):
+            async with asyncio.timeout(PATIENCE_S):
+                while report.holders_problem():  # noqa: ASYNC110 (nobody tells)
+                    await asyncio.sleep(0.02)
+        assert home.devices.capacity()[NVIDIA] == (2, 2)
+
+
 async def test_a_plugin_beside_ours_takes_its_gpus_from_our_offer(home_folder: Path) -> None:  # noqa: F811
     home = Home(home_folder, 3)
     kubelet = Kubelet(home)

@@ -59,9 +59,11 @@ class OtherHolders:
     def silence(self) -> str:
         """Return why it is not known who holds what, "" where it is."""
         path = self._holdings.socket
+        if self._holdings.latest.value is not None:
+            return ""
         if self._holdings.is_absent.value:
             return f"no kubelet says who holds what: there is no socket {path}"
-        return _SILENT.format(path=path) if self._holdings.is_awaited else ""
+        return _SILENT.format(path=path)
 
     def concerns(self, pod: core.Pod) -> bool:
         """Tell whether a clash that stands is this pod's."""

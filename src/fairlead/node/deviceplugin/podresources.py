@@ -95,6 +95,8 @@ class Holdings:
         self.socket = socket
         self._retries = Backoff(first_s=FIRST_RETRY_S, last_s=RETRY_S, jitter=0)
         self._settled = asyncio.Event()
+        if self.is_absent.value:
+            self._settled.set()
         self._asked = asyncio.Event()
         self._due: float | None = None
         self._problem = ""
@@ -108,8 +110,11 @@ class Holdings:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a kubelet is there to say who holds what, and has not said so yet."""
-        return self.latest.value is None and not self.is_absent.value
+        """Whether a kubelet was there from the beginning to say who holds what, and has not said so yet.
+
+        Where none was, devices are offered; they stay so while one starts, or its first pod would be refused.
+        """
+        return not self._settled.is_set()
 
     async def until_known(self, within_s: float) -> None:
         """Return as soon as the list is known or nobody is there to ask, at the latest after a time."""
