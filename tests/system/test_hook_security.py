@@ -331,6 +331,24 @@ def test_an_image_that_holds_ldconfig_up_does_not_hold_the_host_up(lab: oci_bund
     assert time.monotonic() - started < 30
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("runtime", ["runc", "crun"])
+def test_a_runtime_that_blocks_signals_starts_a_container_whose_image_holds_ldconfig_up(
+    tmp_path: Path, runtime: str
+) -> None:
+    # crun runs hooks with every signal blocked: the alarm never came, and after 30 s crun refused the start
+    with contextlib.contextmanager(oci_bundle.make_lab)(tmp_path, runtime) as lab:
+        lab.spec(mounts=[lab.mount(lab.library())])
+        bundle = lab.bundle("true", env=["NVIDIA_VISIBLE_DEVICES=0"])
+        (bundle / "rootfs/etc").mkdir()
+        os.mkfifo(bundle / "rootfs/etc/pipe")
+        (bundle / "rootfs/etc/ld.so.conf").write_text("include /etc/pipe\n")
+        started = time.monotonic()
+        done = lab.run(bundle, f"fl-{os.getpid()}-held-{runtime}")
+        assert done.returncode == 0, done.stderr
+        assert time.monotonic() - started > 10, "ldconfig was not held up, so this shows nothing"
+
+
 _EXCHANGE = 2
 
 
