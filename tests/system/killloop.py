@@ -1,9 +1,10 @@
 """Kills the service, its kubelet or the whole tree at random under churning clients, and counts what is wrong.
 
 A program of its own: what containers hold it reads from the kernel (the device nodes in their mount namespaces, and
-their cgroup's device list where cgroup v1 has one), and what there is from podman. Our API only gives it work to do.
+their cgroup's device list where cgroup v1 has one), as well as what is left of containers in the end (processes in
+their cgroups, conmons, OCI runtimes); which containers there are it asks podman. Our API only gives it work to do.
 
-    python tests/system/killloop.py --state FOLDER --image IMAGE --kills 100 [--clients 8] [--seed N]
+    python tests/system/killloop.py --state FOLDER --image IMAGE --kills 100 [--clients 8] [--pause 4] [--seed N]
 
 Prints one JSON object: kills by kind, containers asked for, GPUs held twice, lost, orphans, whether the database is
 whole. Exit code 1 where any of them is wrong.
@@ -32,6 +33,10 @@ from typing import Any
 GPUS = 8
 PATIENCE_S = 180.0
 _NODE = re.compile(r"nvidia([0-9]+)\Z")
+_CONTAINER = re.compile(r"/libpod-([0-9a-f]{64})")
+_KEEPERS = ("conmon", "runc", "crun")
+_START = 18
+"""Index of the start time among what follows a process's state in /proc/PID/stat (proc(5): field 22)."""
 _RULE = re.compile(r"c 195:([0-9]+) [rwm]*r")
 
 
@@ -59,6 +64,8 @@ class Loop:
         self.seen: list[str] = []
         """What was there instead of a container with every GPU."""
         self.over = threading.Event()
+        self.before = remains()
+        """Others' containers on this machine."""
         self.process: subprocess.Popen[bytes] | None = None
 
     # the service
@@ -187,17 +194,17 @@ class Loop:
         return whole
 
     def orphans(self) -> list[str]:
-        """Return containers, and monitors of containers, that nobody asked to keep."""
+        """Return what is left of containers that nobody asks for: podman's entries and the kernel's processes."""
         names = [item["Names"][0] for item in self.containers()]
-        return [*names, *(str(pid) for pid in pids() if b"conmon" in words(pid) and b"-kl-" in words(pid))]
+        return [*names, *(what for key, what in remains().items() if key not in self.before)]
 
-    def run(self, kills: int, clients: int) -> dict[str, Any]:
+    def run(self, kills: int, clients: int, pause_s: float) -> dict[str, Any]:
         self.up()
         threads = [threading.Thread(target=self.churn, args=(number,), daemon=True) for number in range(clients)]
         for thread in threads:
             thread.start()
         while self.kills.total() < kills:
-            time.sleep(self.random.uniform(0.3, 4.0))
+            time.sleep(self.random.uniform(0.3, pause_s))
             self.strike()
             self.look()
         self.over.set()
@@ -213,6 +220,7 @@ class Loop:
         self.process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(30)
+        self.until(lambda: not self.orphans(), 30)
         return {
             "kills": dict(self.kills),
             "asked": self.asked,
@@ -235,6 +243,24 @@ def words(pid: int) -> bytes:
     return b""
 
 
+def remains() -> dict[tuple[int, str], str]:
+    """Return what each process of containers is, by pid and start time, whatever podman knows of it.
+
+    Conmons, OCI runtimes at work (`runc init` is a container that was never let go), and what is in a container's
+    cgroup. A zombie holds nothing.
+    """
+    found = {}
+    for pid in pids():
+        with contextlib.suppress(OSError):
+            state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            program = words(pid).split(b"\0")[0].rpartition(b"/")[2].decode(errors="replace")
+            inside = _CONTAINER.search(Path(f"/proc/{pid}/cgroup").read_text())
+            what = f"container {inside[1][:12]}" if inside else program if program in _KEEPERS else ""
+            if what and state != "Z":
+                found[pid, fields[_START]] = f"{what}: process {pid} {words(pid)[:200]!r}"
+    return found
+
+
 def gpus_of(pid: int) -> set[str]:
     """Return the GPUs a process could open: nodes in its /dev, as far as its cgroup's list (v1) lets it."""
     found = set()
@@ -254,11 +280,12 @@ def main() -> int:
     asked.add_argument("--image", required=True)
     asked.add_argument("--kills", type=int, default=100)
     asked.add_argument("--clients", type=int, default=8)
+    asked.add_argument("--pause", type=float, default=4.0, help="longest seconds between two kills")
     asked.add_argument("--seed", type=int, default=int(time.time()))
     given = asked.parse_args()
     loop = Loop(given.state, given.image, seed=given.seed)
     try:
-        found = {"seed": given.seed, **loop.run(given.kills, given.clients)}
+        found = {"seed": given.seed, **loop.run(given.kills, given.clients, given.pause)}
     finally:
         if loop.process is not None and loop.process.poll() is None:
             loop.process.kill()

@@ -138,6 +138,22 @@ def test_a_delete_that_meets_a_container_that_never_started_frees_its_gpus(home:
     assert home.containers() == []
 
 
+@pytest.mark.slow
+def test_a_container_that_was_never_initialised_is_read_back_before_its_start(home: Home) -> None:
+    home.up(FAIRLEAD_DEBUG_CRASH_AT="engine.created")
+    home("run", "-d", "-g", "2", "--name", "victim", home.image, "--", "sleep", "1000")
+    home.until(lambda: died(home), what="it dies between podman's books and the runtime's create")
+    home.kill()
+    [lost] = home.containers()
+    home.up()
+    home.until_state("victim", "running")
+    [made] = home.containers()
+    assert made["Id"] != lost["Id"]
+    entries = home.ok("trace", "victim", "-o", "json").data["entries"]
+    reasons = [entry["step"]["reason"] for entry in entries if entry["step"]]
+    assert reasons.index("ContainerRemade") < reasons.index("IsolationRead") < reasons.index("ContainerStarted")
+
+
 def is_ending(point: str) -> bool:
     """Whether the point lies on the way down."""
     return POINTS.index(point) >= POINTS.index("kubelet.before-stop")
