@@ -98,7 +98,7 @@ def _record_document() -> dict[str, Any]:
         "schema": 1,
         "engine": "containerd",
         "place": {"config": "/CONFIG", "drop_in": "", "version": [1, 7]},
-        "wish": {"folder": "/usr/lib/x", "name": "fairlead", "alias": "nvidia", "is_default": False},
+        "request": {"folder": "/usr/lib/x", "name": "fairlead", "alias": "nvidia", "is_default": False},
         "entries": [
             {"path": "/CONFIG", "original": "eA==", "digest": "0" * 64, "changes": [{"key": "imports", "value": "x"}]},
             {"path": "/CONFIG.d", "original": None, "digest": "0" * 64, "changes": [{"path": ["a"], "value": "x"}]},

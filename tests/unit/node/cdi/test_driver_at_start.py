@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
@@ -32,10 +33,10 @@ _WHO: Final = spec.Identity(node="here", home="home-1")
 
 
 class Engine(FakeEngine):
-    """The fake engine, whose containers have no process in which to read back what the kernel enforces."""
+    """The fake engine, whose containers have a process in which something can be read back: this one."""
 
     async def create(self, wanted: ContainerSpec) -> ContainerState:
-        return dataclasses.replace(await super().create(wanted), pid=None)
+        return dataclasses.replace(await super().create(wanted), pid=os.getpid())
 
 
 class World:
