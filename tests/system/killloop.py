@@ -134,9 +134,8 @@ class Loop:
                 time.sleep(0.2)
             self.asked += 1
             time.sleep(chance.uniform(0.0, 2.5))
-            for _ in range(600):
-                if self.call("DELETE", f"/v1/containers/{name}?grace=0") in {200, 202, 204, 404}:
-                    break
+            # A client that gave up during a long outage would leave what nobody deletes.
+            while self.call("DELETE", f"/v1/containers/{name}?grace=0") not in {200, 202, 204, 404}:
                 time.sleep(0.1)
 
     # what is so, by podman and the kernel
