@@ -59,9 +59,10 @@ def invoke(argv: Sequence[str] | None = None, *, env: Mapping[str, str] | None =
     is_plain = invocation.Invocation(env=env).is_plain
     try:
         result = root.main(args=argv, prog_name="fairlead", standalone_mode=False, obj=env)
-    except (errors.FairleadError, BaseExceptionGroup) as error:
-        return _report(error, is_plain=is_plain)
+    except (errors.FairleadError, BaseExceptionGroup, UnicodeEncodeError) as error:
+        return _report(_blamed(error, sys.argv[1:] if argv is None else argv), is_plain=is_plain)
     except click.ClickException as error:
+        error.message = plaintext.shown(errors.readable(error.message))  # type: ignore[misc]  # it names what was typed
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
@@ -71,6 +72,22 @@ def invoke(argv: Sequence[str] | None = None, *, env: Mapping[str, str] | None =
     except Exception as error:  # noqa: BLE001 the edge of the process: a bug is shown whole and ends it
         return _report_bug(error)
     return result if isinstance(result, int) else 0
+
+
+def _blamed(error: BaseException, argv: Sequence[str]) -> BaseException:
+    """Return what to report: of a word that cannot be sent or written, the word; else the error itself."""
+    word = next((word for word in argv if not _is_utf8(word)), None)
+    if word is None or not isinstance(error, UnicodeEncodeError):
+        return error
+    message = f"{word!r} on the command line is not UTF-8, which every name here is"
+    refusal = errors.Invalid(message, reason="WordNotUTF8", hint="write it in UTF-8")
+    refusal.__cause__ = error
+    return refusal
+
+
+def _is_utf8(word: str) -> bool:
+    """Tell whether a word of the command line holds no bytes that Python could not read."""
+    return not any("\ud800" <= character <= "\udfff" for character in word)
 
 
 def _pipe_closed() -> int:

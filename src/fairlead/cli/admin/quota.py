@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import urllib.parse
 from pathlib import Path
 from typing import Final
 
@@ -61,7 +62,9 @@ def list_verb(client: Client, *, namespace: str | None, form: str) -> None:
 @options.pass_client
 def rm_verb(client: Client, *, name: str, namespace: str) -> None:
     """Remove a quota."""
-    client.call("DELETE", f"/v1/quotas/{name}", type(None), params={"namespace": namespace})
+    client.call(
+        "DELETE", f"/v1/quotas/{urllib.parse.quote(name, safe='')}", type(None), params={"namespace": namespace}
+    )
 
 
 def _show(found: QuotaList, form: str) -> None:

@@ -136,10 +136,17 @@ class Client:
             for piece in pieces:
                 *whole, rest = (rest + piece).split(b"\n")
                 for line in whole:
-                    value = typedjson.decode(line, type=dict[str, Any])
+                    value = self._line(line)
                     if "problem" in value:
                         raise problem.error_of(msgspec.convert(value["problem"], problem.Problem))
                     yield value
+
+    def _line(self, line: bytes) -> dict[str, Any]:
+        try:
+            return typedjson.decode(line, type=dict[str, Any])
+        except msgspec.MsgspecError as error:
+            message = f"{self._transport.address} sent a line that is not ours: {error}"
+            raise errors.ProtocolError(message, reason="AnswerUnreadable", hint="is it a fairlead service?") from error
 
     def connect(self, path: str, params: Sequence[tuple[str, str]]) -> AbstractContextManager[transport.Session]:
         """Open a WebSocket. Raises: Unavailable: the service does not answer, or refuses the upgrade."""

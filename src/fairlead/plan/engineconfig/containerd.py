@@ -265,8 +265,11 @@ def _refuse_undone(files: _Files, host: HostFiles, edits: tuple[Edit, ...], ours
     """
     name, drop_in = _SECTIONS[files.version], edits[0].path
     after = _load(files.place, _Edited(host, edits)).documents
-    place = [path for path, _ in after].index(drop_in)
-    for path, document in after[place + 1 :]:
+    paths = [path for path, _ in after]
+    if drop_in not in paths:
+        message = f"{drop_in} would not be read: no pattern of imports finds that name"
+        raise errors.Invalid(message, reason="DropInUnread", hint="let it end in .toml, without *, ? and brackets")
+    for path, document in after[paths.index(drop_in) + 1 :]:
         if name not in tree.table(document, "plugins", where=path):
             continue
         what = "containerd 1.x takes its cri section instead of ours"

@@ -33,6 +33,7 @@ def create_app(routes: Sequence[types.ControllerRouterHandler], services: object
             errors.FairleadError: failure.on_error,
             exceptions.HTTPException: failure.on_http_error,
             RecursionError: failure.on_nesting,
+            UnicodeDecodeError: failure.on_encoding,
             Exception: failure.on_bug,
         },
         openapi_config=openapi.OpenAPIConfig(

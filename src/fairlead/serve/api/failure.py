@@ -43,7 +43,7 @@ def on_http_error(
             type=problem.TYPE_PREFIX + kind.__name__,
             title=HTTPStatus(status).phrase,
             status=status,
-            detail=details or _lower(error.detail),
+            detail=errors.readable(details or _lower(error.detail)),
             reason=_ROUTING.get(status, "RequestInvalid"),
             hint="GET /v1/openapi.json describes every route",
         )
@@ -66,6 +66,16 @@ def on_nesting(request: litestar.Request[Any, Any, Any], error: RecursionError) 
     """Answer a body that is nested more deeply than it can be read: the asker's doing, not a bug."""
     message = "the body is nested too deeply"
     refusal = errors.RequestError(message, reason="BodyUnreadable", hint="no request needs more than a few levels")
+    refusal.__cause__ = error
+    return on_error(request, refusal)
+
+
+def on_encoding(
+    request: litestar.Request[Any, Any, Any], error: UnicodeDecodeError
+) -> litestar.Response[problem.Problem]:
+    """Answer a body or a query that is not UTF-8, which the decoders tell by an error of Python's own."""
+    message = f"the request is not UTF-8: byte {error.object[error.start]:#04x} at {error.start}"
+    refusal = errors.RequestError(message, reason="BodyUnreadable", hint="send UTF-8")
     refusal.__cause__ = error
     return on_error(request, refusal)
 

@@ -18,6 +18,10 @@ from fairlead import errors
 MEDIA_TYPE: Final = "application/problem+json"
 TYPE_PREFIX: Final = "urn:fairlead:error:"
 
+_LONGEST: Final = 500
+_MOST: Final = 20
+"""Characters of a text, and items of a list, that are told beside the message."""
+
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """Why a request was not carried out."""
@@ -55,12 +59,23 @@ def error_of(problem: Problem) -> errors.FairleadError:
 
 
 def _keywords(context: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in context.items() if key not in {"message", "reason", "hint"}}
+    return {key: value for key, value in context.items() if key not in {"self", "message", "reason", "hint"}}
 
 
 def _plain(value: object) -> object:
     """Return a JSON value; what has no JSON form is shown as text."""
     try:
-        return msgspec.to_builtins(value)
+        return _brief(msgspec.to_builtins(value))
     except TypeError:
-        return str(value)
+        return errors.readable(str(value))
+
+
+def _brief(value: Any) -> object:
+    """Shorten texts and lists: they may hold whatever was asked, and that may be megabytes."""
+    if isinstance(value, str):
+        return value if len(value) <= _LONGEST else f"{value[:_LONGEST]}…"
+    if isinstance(value, list | tuple):
+        return [_brief(item) for item in value[:_MOST]]
+    if isinstance(value, dict):
+        return {str(key)[:_LONGEST]: _brief(item) for key, item in list(value.items())[:_MOST]}
+    return value

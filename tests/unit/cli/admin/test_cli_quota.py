@@ -24,3 +24,9 @@ def test_a_quota_is_set_shown_enforced_and_removed(service: Service, tmp_path: P
 def test_a_file_that_is_not_there_is_told(service: Service) -> None:
     answer = service.fairlead("quota", "apply", "-f", "/nowhere/quota.yaml")
     assert (answer.exit_code, "cannot read /nowhere/quota.yaml" in answer.stderr) == (2, True)
+
+
+def test_a_name_is_never_a_part_of_the_path(service: Service) -> None:
+    done = service.fairlead("quota", "rm", "é?x#y")
+    assert done.exit_code == 2
+    assert "é?x#y" in done.stderr

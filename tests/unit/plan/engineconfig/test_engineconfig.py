@@ -334,3 +334,14 @@ def test_a_node_whose_engine_ignores_cdi_is_refused(runtime: str) -> None:
 @pytest.mark.parametrize("runtime", ["containerd://1.7.0", "containerd://2.2.1", "cri-o://1.30.1", "other://1.0", ""])
 def test_a_node_whose_engine_injects_or_is_unknown_passes(runtime: str) -> None:
     enginesupport.check_node(runtime)
+
+
+@pytest.mark.parametrize("drop_in", ["/etc/containerd/conf.d/-0", "/etc/containerd/conf.d/[a].toml"])
+def test_a_drop_in_that_no_import_finds_is_refused(drop_in: str) -> None:
+    with pytest.raises(errors.Invalid, match="would not be read"):
+        propose({"engine": "containerd", "version": (1, 7), "drop_in": drop_in}, Host({CONTAINERD: b"version = 2\n"}))
+
+
+def test_an_import_cannot_look_at_the_whole_disk() -> None:
+    with pytest.raises(errors.ProtocolError, match="in more than 2 places"):
+        containerd({CONTAINERD: 'version = 2\nimports = ["/*/*/*/*.toml"]\n'})

@@ -23,3 +23,17 @@ def test_a_terminals_size_that_no_terminal_has_is_skipped(rows: int) -> None:
     text = json.dumps({"resize": {"rows": rows, "columns": 80}})
     with pytest.raises(msgspec.MsgspecError):
         msgspec.json.decode(text, type=exec_route.Control)
+
+
+@pytest.mark.parametrize("path", ["/v1/containers", "/v1/faults"])
+async def test_a_body_that_is_not_utf8_is_a_bad_request(api: httpx.AsyncClient, path: str) -> None:
+    answer = await api.post(path, content=b'{"image":"\xff"}', headers={"Content-Type": "application/json"})
+    assert answer.status_code == 400
+    assert answer.json()["reason"] in {"BodyUnreadable", "RequestInvalid"}
+
+
+async def test_a_refusal_can_be_read_whatever_it_names(api: httpx.AsyncClient) -> None:
+    for body in ({"image": "demo", "x" * 9000: 1}, {"image": "demo", "cpu": "x" * 9000}):
+        answer = await api.post("/v1/containers", json=body)
+        assert answer.status_code in {400, 422}
+        assert len(answer.content) < 4000

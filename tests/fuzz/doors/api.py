@@ -1,0 +1,246 @@
+"""The HTTP API, called in this loop over a small machine: bodies, names in paths and queries of every route."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+from urllib import parse
+
+import httpx
+import msgspec
+
+from fairlead import errors
+from fairlead.serve.v1 import app
+from fairlead.store.port import ChangeKind
+from fairlead.wire.kubernetes import core, devicechange
+from fairlead.wire.kubernetes.devicechange import DeviceChange, DeviceChangeStatus
+from tests.fuzz import hostile
+from tests.fuzz.doors.text import POD, QUOTA
+from tests.fuzz.harness import Door, Feed
+from tests.unit.serve.world import World, in_process
+
+_BUG: Final = 500
+_REFUSED: Final = 400
+_PARTS: Final = 3
+_LONGEST: Final = 1 << 14
+_JSON: Final = {"Content-Type": "application/json"}
+
+CONTAINER: Final = {
+    "image": "demo",
+    "namespace": "default",
+    "name": "box",
+    "gpus": 1,
+    "resources": {"nvidia.com/gpu": "1"},
+    "command": ["echo"],
+    "args": ["x"],
+    "env": {"A": "b"},
+    "cpu": "1",
+    "memory": "1Gi",
+    "restart": "Never",
+    "labels": {"app": "x"},
+    "tty": False,
+    "stdin": False,
+    "user": "1:1",
+    "workdir": "/srv",
+    "binds": [{"host_path": "/srv", "container_path": "/v", "read_only": True}],
+}
+OLD_NAMES: Final = {"container-url": "demo", "tenancy": "team"}
+BODIES: Final = (
+    ("POST", "/v1/containers", (("container", CONTAINER), ("old names", OLD_NAMES))),
+    ("POST", "/v1/pods", (("pod", POD),)),
+    ("PUT", "/v1/quotas", (("quota", QUOTA),)),
+    ("POST", "/v1/faults", (("fault", {"fault": "xid", "gpu": 0, "value": "79"}),)),
+    ("POST", "/v1/images:import", (("import", {"path": "/nonexistent", "name": "x", "command": ["true"]}),)),
+    ("POST", "/v1/images:build", (("build", {"context": "/nonexistent", "name": "x", "containerfile": "/no"}),)),
+    (
+        "POST",
+        "/v1/containers/held:attach",
+        (("attach", {"gpu": "1", "resource": "nvidia.com/gpu", "container": "demo", "force": False}),),
+    ),
+    (
+        "POST",
+        "/v1/containers/held:detach",
+        (("detach", {"gpu": "1", "resource": "nvidia.com/gpu", "container": "demo", "force": True}),),
+    ),
+)
+PATHS: Final = (
+    ("GET", "/v1/containers/{}"),
+    ("DELETE", "/v1/containers/{}"),
+    ("POST", "/v1/containers/{}:stop"),
+    ("GET", "/v1/containers/{}/wait"),
+    ("GET", "/v1/containers/{}/logs"),
+    ("GET", "/v1/containers/{}/events"),
+    ("GET", "/v1/containers/{}/trace"),
+    ("GET", "/v1/containers/{}/explain"),
+    ("DELETE", "/v1/quotas/{}"),
+    ("GET", "/v1/{}"),
+)
+QUERIES: Final = (
+    ("GET", "/v1/containers", ("namespace", "labels", "label", "all", "limit")),
+    ("GET", "/v1/containers/held", ("namespace",)),
+    ("GET", "/v1/containers/held/logs", ("namespace", "container", "tail", "timestamps", "previous")),
+    ("GET", "/v1/containers/held/trace", ("namespace", "container")),
+    ("GET", "/v1/containers/held/explain", ("namespace",)),
+    ("GET", "/v1/events", ("object",)),
+    ("GET", "/v1/quotas", ("namespace",)),
+    ("DELETE", "/v1/quotas/x", ("namespace",)),
+    ("DELETE", "/v1/images", ("name",)),
+    ("DELETE", "/v1/containers/none", ("namespace", "grace")),
+    ("POST", "/v1/containers/held:stop", ("namespace", "grace")),
+)
+
+
+class Refused(Exception):
+    """A status from 400 on, with a problem document."""
+
+
+class _Service:
+    """The application, and a container that runs."""
+
+    def __init__(self, world: World, client: httpx.AsyncClient) -> None:
+        self.world = world
+        self.client = client
+
+    async def send(self, method: str, target: str, data: bytes = b"", headers: dict[str, str] | None = None) -> Any:
+        """Call a route, and tidy up what it made. Raises: Refused; AssertionError: an answer that none should be."""
+        try:
+            answer = await self.client.request(method, target, content=data, headers=headers)
+        except (httpx.InvalidURL, UnicodeEncodeError) as error:
+            raise Refused("no client can send it") from error
+        if answer.status_code == _BUG:
+            raise AssertionError(answer.text[:200])
+        if len(answer.content) > _LONGEST and answer.status_code >= _REFUSED:
+            raise AssertionError(f"a refusal of {len(answer.content)} bytes")
+        if answer.status_code >= _REFUSED:
+            kind = answer.headers.get("content-type", "")
+            if not kind.startswith("application/problem+json"):
+                raise AssertionError(f"{answer.status_code} {kind}: {answer.text[:200]}")
+            raise Refused(answer.text)
+        return answer.json() if answer.headers.get("content-type") == "application/json" else None
+
+    async def refuse_changes(self) -> None:
+        """Answer requests for devices as a node does that has none to give."""
+        store = self.world.store
+        async for change in store.watch(DeviceChange):
+            if change.kind is ChangeKind.ADDED:
+                problem = devicechange.problem_of(errors.Conflict("no", reason="NothingToAttach"))
+                status = DeviceChangeStatus(phase="Refused", problem=problem)
+                with contextlib.suppress(errors.NotFound, errors.Conflict):
+                    await store.update_status(msgspec.structs.replace(change.object, status=status))
+
+    async def tidy(self) -> None:
+        """Remove pods and quotas that a case has made."""
+        store = self.world.store
+        for pod in (await store.list(core.Pod)).items:
+            if pod.metadata.name != "held":
+                with contextlib.suppress(errors.NotFound, errors.Conflict):
+                    await store.delete(core.Pod, pod.metadata.name, pod.metadata.namespace, grace_s=0)
+        for quota in (await store.list(core.ResourceQuota)).items:
+            with contextlib.suppress(errors.NotFound):
+                await store.delete(core.ResourceQuota, quota.metadata.name, quota.metadata.namespace)
+
+
+@contextlib.asynccontextmanager
+async def _service(folder: Path) -> AsyncIterator[_Service]:
+    world = World(folder)
+    async with world.running():
+        transport = in_process(app.create_app(world.services), raises=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            made = _Service(world, client)
+            body = {"image": "demo", "name": "held", "command": ["sleep"], "args": ["1000"], "gpus": 1}
+            await made.send("POST", "/v1/containers", json.dumps(body).encode(), _JSON)
+            async with asyncio.timeout(20):
+                async for change in world.store.watch(core.Pod):
+                    if change.object.status.phase == "Running":
+                        break
+            async with asyncio.TaskGroup() as group:
+                node = group.create_task(made.refuse_changes())
+                yield made
+                node.cancel()
+
+
+@contextlib.asynccontextmanager
+async def _body(folder: Path, method: str, target: str) -> AsyncIterator[Feed]:
+    async with _service(folder) as service:
+
+        async def feed(data: bytes) -> None:
+            try:
+                said = await service.send(method, target, data, _JSON)
+                _assert_faithful(json.loads(data), said)
+            finally:
+                await service.tidy()
+
+        yield feed
+
+
+def _assert_faithful(asked: Any, said: Any) -> None:
+    """What was taken is shown as it was sent."""
+    if isinstance(said, dict) and isinstance(asked, dict):
+        for key in ("name", "labels", "image"):
+            if isinstance(asked.get(key), str | dict) and asked[key] and key in said and said[key] != asked[key]:
+                raise AssertionError(f"{key} was changed: {said[key]!r:.200}")
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+@contextlib.asynccontextmanager
+async def _words(folder: Path) -> AsyncIterator[Feed]:
+    async with _service(folder) as service:
+
+        async def feed(data: bytes) -> None:
+            try:
+                found = json.loads(data)
+                if len(found) != _PARTS or not isinstance(found[2], dict) or not all(map(_is_text, found[2].values())):
+                    raise Refused("not a request")
+                method, path, names = found
+                quoted = {key: parse.quote(value, safe="", errors="surrogatepass") for key, value in names.items()}
+                if "path" in quoted:
+                    await service.send(method, path.replace("{}", quoted["path"]))
+                else:
+                    query = "&".join(f"{key}={value}" for key, value in quoted.items())
+                    await service.send(method, f"{path}?{query}")
+            finally:
+                await service.tidy()
+
+        yield feed
+
+
+_VALID: Final = {"tail": "1", "all": "true", "timestamps": "true", "previous": "false", "grace": "0", "limit": "1"}
+
+
+def _requests() -> tuple[tuple[str, Any], ...]:
+    named = [(f"{method} {path}", [method, path, {"path": "none"}]) for method, path in PATHS]
+    asked = [(f"{m} {path}?{key}", [m, path, {key: _VALID.get(key, "x")}]) for m, path, keys in QUERIES for key in keys]
+    return (*named, *asked)
+
+
+def _door(method: str, target: str, specimens: tuple[tuple[str, Any], ...]) -> Door:
+    return Door(
+        name=f"API, {method} {target}",
+        opened=lambda folder: _body(folder, method, target),
+        specimens=specimens,
+        refusals=(Refused,),
+        refuses_specimens=target not in {"/v1/containers", "/v1/pods", "/v1/quotas", "/v1/faults"},
+        sample=120 if target in {"/v1/containers", "/v1/pods"} else 40,
+    )
+
+
+DOORS: Final = (
+    *(_door(method, target, specimens) for method, target, specimens in BODIES),
+    Door(
+        name="API, names and queries",
+        opened=_words,
+        specimens=_requests(),
+        values=tuple(one for one in hostile.TEXTS),
+        documents=False,
+        refusals=(Refused,),
+        refuses_specimens=True,
+        sample=120,
+    ),
+)

@@ -1,0 +1,163 @@
+"""The command line: every word that a user writes, against a live service, in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+from fairlead import errors
+from tests.fuzz import hostile
+from tests.fuzz.doors.text import SPEC
+from tests.fuzz.harness import Door, Feed
+from tests.unit.cli.liveservice import Service, serving
+
+_BUG: Final = 70
+_LONGEST_WORD: Final = 100_000
+"""What a kernel takes as one argument is 128 KiB."""
+_PASSED: Final = frozenset({0, 1, 127})
+"""Done; what was looked at is wrong; the container's command is not found."""
+_REFUSED: Final = frozenset({row.exit for row in errors.TABLE.values()}) | {1, 2}
+_WORDS: Final = 6000
+_SERVICE: Final = (
+    ["run", "-d", "-g", "1", "--name", "box", "-n", "default", "-e", "A=b", "-l", "a=b", "demo", "--", "echo", "x"],
+    ["run", "-d", "-v", "/srv:/v:ro", "--cpus", "1", "--memory", "1Gi", "-w", "/srv", "-u", "1:1", "demo"],
+    ["run", "-d", "--entrypoint", "echo", "--restart", "never", "-g", "nvidia.com/gpu=1", "demo"],
+    ["run", "-d", "-f", "/FOLDER/pod.yaml"],
+    ["ps", "-a", "-l", "app=x", "-n", "default", "-o", "wide"],
+    ["ps", "-o", "yaml"],
+    ["logs", "--tail", "1", "-c", "demo", "-n", "default", "held"],
+    ["exec", "-c", "demo", "held", "--", "echo", "x"],
+    ["stop", "none"],
+    ["rm", "none"],
+    ["wait", "--timeout", "0.01", "--state", "started", "held"],
+    ["trace", "-n", "default", "-o", "text", "held"],
+    ["explain", "-o", "json", "held"],
+    ["events", "pod/held", "-o", "wide"],
+    ["gpus", "-o", "name"],
+    ["quota", "apply", "-f", "/FOLDER/quota.yaml"],
+    ["quota", "rm", "-n", "default", "x"],
+    ["image", "rm", "x"],
+    ["simulate", "fault", "xid", "79", "--gpu", "0"],
+)
+_LAYERS: Final = (
+    ["cdi", "lint", "--spec-dir", "/FOLDER/cdi", "/FOLDER/cdi/a.json"],
+    ["cdi", "validate", "--strict", "/FOLDER/cdi/a.json"],
+    ["cdi", "list", "--spec-dir", "/FOLDER/cdi", "-o", "json"],
+    ["cdi", "explain", "--spec-dir", "/FOLDER/cdi", "vendor.example/gpu=gpu0"],
+    ["cdi", "inject", "--spec-dir", "/FOLDER/cdi", "/FOLDER/config.json", "vendor.example/gpu=gpu0"],
+    ["cdi", "diff", "/FOLDER/cdi/a.json", "/FOLDER/cdi/a.json"],
+    [
+        *("runtime", "configure", "--engine", "containerd", "--config", "/FOLDER/engine/config.toml", "--dry-run"),
+        *("--runtime-name", "x", "--drop-in", "/FOLDER/engine/x.toml", "--kata-folder", "/opt/kata"),
+        *("--engine-version", "1.7.0", "--folder", "/FOLDER/lib"),
+    ],
+    ["runtime", "check", "--engine", "containerd", "--config", "/FOLDER/engine/config.toml"],
+    ["manifests", "--image", "localhost/x:1", "-n", "fairlead", "--simulate", "h100x8"],
+    ["settings", "-o", "json"],
+    ["completion", "bash"],
+    ["--config", "/FOLDER/config.toml", "--url", "http+unix:///nonexistent", "status"],
+    ["--kubeconfig", "/FOLDER/kubeconfig", "--context", "x", "ps"],
+)
+
+
+class Refused(Exception):
+    """An exit code of the table, with words."""
+
+
+@contextlib.asynccontextmanager
+async def _command_line(folder: Path) -> AsyncIterator[Feed]:
+    for name in ("cdi", "engine", "service"):
+        (folder / name).mkdir()
+    (folder / "cdi" / "a.json").write_text(json.dumps(SPEC))
+    (folder / "config.json").write_text("{}")
+    with serving(folder / "service") as service:
+        service.env["FAIRLEAD_STATE_FOLDER"] = str(folder / "state")
+        service.env["HOME"] = str(folder)
+        held = ("run", "-d", "-g", "1", "--name", "held", "demo", "--", "sleep", "1000")
+        assert service.fairlead(*held).exit_code == 0
+        assert service.fairlead("wait", "--state", "started", "held").exit_code == 0
+
+        async def feed(data: bytes) -> None:
+            words = [word.replace("/FOLDER", str(folder)) for word in _argv(data)]
+            try:
+                await asyncio.to_thread(_run, service, words)  # some verbs have an event loop of their own
+            finally:
+                await asyncio.to_thread(_tidy, service)
+
+        yield feed
+
+
+def _argv(data: bytes) -> list[str]:
+    """Return what a kernel can hand to a program. Raises: Refused."""
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise Refused("not words") from error
+    if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
+        raise Refused("not words")
+    for word in found:
+        try:
+            word.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError as error:
+            raise Refused("no program can be told") from error
+        if "\0" in word or len(word) > _LONGEST_WORD:
+            raise Refused("no program can be told")
+    return found
+
+
+def _run(service: Service, words: list[str]) -> None:
+    answer = service.fairlead(*words)
+    if answer.exit_code == _BUG or "Traceback" in answer.output or "this is a bug" in answer.output:
+        raise AssertionError(answer.output[-600:])
+    if answer.exception is not None and not isinstance(answer.exception, SystemExit):
+        raise answer.exception
+    if len(answer.stderr) > _WORDS:
+        raise AssertionError(f"{len(answer.stderr)} characters of errors: {answer.stderr[:100]!r}")
+    if set(answer.output) & _CONTROLS:
+        raise AssertionError(f"a control character reached the terminal: {answer.output[:200]!r}")
+    if answer.exit_code in _REFUSED and answer.stderr:
+        raise Refused(answer.stderr[:300])
+    if answer.exit_code not in _PASSED:
+        raise AssertionError(f"exit code {answer.exit_code}: {answer.output[:300]!r}")
+
+
+_CONTROLS: Final = frozenset(map(chr, (*range(8), *range(11, 27), *range(28, 32), *range(127, 160)))) | {
+    "\u202e",
+    "\u2066",
+}
+
+
+def _tidy(service: Service) -> None:
+    for name in service.fairlead("ps", "-a", "-o", "name").stdout.split():
+        if not name.endswith("held"):
+            namespace, _, rest = name.rpartition("/")
+            service.fairlead("rm", *(("-n", namespace) if namespace else ()), "--", rest or name)
+
+
+DOORS: Final = (
+    Door(
+        name="command line of verbs of the service",
+        opened=_command_line,
+        specimens=tuple((" ".join(words[:2]), words) for words in _SERVICE),
+        values=hostile.TEXTS,
+        documents=False,
+        refusals=(Refused,),
+        refuses_specimens=True,
+        sample=140,
+    ),
+    Door(
+        name="command line of single layers",
+        opened=_command_line,
+        specimens=tuple((" ".join(words[:2]), words) for words in _LAYERS),
+        values=hostile.TEXTS,
+        documents=False,
+        refusals=(Refused,),
+        refuses_specimens=True,
+        programs=("containerd",),  # asked for its release
+        sample=100,
+    ),
+)

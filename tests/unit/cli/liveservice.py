@@ -1,0 +1,74 @@
+"""A live service in a thread of its own, and the command line in this process, pointed at it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click.testing
+
+from fairlead.cli import main
+from fairlead.serve import server
+from fairlead.serve.v1 import app
+from tests.unit.serve.world import World
+
+
+@dataclass(slots=True)
+class Service:
+    """A live service in a thread of its own, and the command line pointed at it."""
+
+    world: World
+    loop: asyncio.AbstractEventLoop
+    env: dict[str, str]
+
+    def fairlead(self, *argv: str, stdin: str | bytes | None = None) -> click.testing.Result:
+        """Run one command line in this process, on the real socket."""
+        return fairlead(*argv, env=self.env, stdin=stdin)
+
+
+def fairlead(*argv: str, env: dict[str, str] | None = None, stdin: str | bytes | None = None) -> click.testing.Result:
+    """Run one command line in this process, errors and exit codes as the program gives them."""
+
+    @click.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []})
+    @click.pass_context
+    def program(ctx: click.Context) -> None:
+        ctx.exit(main.invoke(list(argv), env=env or {}))
+
+    return click.testing.CliRunner().invoke(program, [], input=stdin)
+
+
+@contextlib.contextmanager
+def serving(folder: Path) -> Iterator[Service]:
+    """Serve for the length of a block."""
+    ready = threading.Event()
+    holder: list[Service] = []
+    stop: list[Callable[[], object]] = []
+
+    async def serve() -> None:
+        world = World(folder)
+        path = world.services.info.socket
+        listening, ending = asyncio.Event(), asyncio.Event()
+        loop = asyncio.get_running_loop()
+        async with world.running(), asyncio.TaskGroup() as group:
+            task = group.create_task(server.serve_unix(app.create_app(world.services), path, ready=listening))
+            await listening.wait()
+            holder.append(Service(world, loop, {"FAIRLEAD_URL": f"http+unix://{path}"}))
+            stop.append(lambda: loop.call_soon_threadsafe(ending.set))
+            ready.set()
+            await ending.wait()
+            task.cancel()
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    try:
+        assert ready.wait(10)
+        yield holder[0]
+    finally:
+        for one in stop:
+            one()
+        thread.join(10)
+    assert not thread.is_alive()
