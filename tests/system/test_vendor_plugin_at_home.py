@@ -27,7 +27,8 @@ _PROBE: Final = ("sh", "-c", "ls /dev | grep -E '^nvidia[0-9]+$'; ls /var/run/nv
 def plugged(service: Home, plugin: vendorplugin.VendorPlugin, resource: str = RESOURCE) -> Iterator[None]:
     """Serve a plugin and register it with the service's kubelet, from a thread with a loop of its own."""
     folder = service.folder / "run/device-plugins"
-    service.until((folder / deviceplugin.KUBELET_SOCKET).exists, what="the kubelet serves", timeout_s=30)
+    # The newest registration serves: ours must have come first.
+    service.until(lambda: allocatable(service) == "8", what="our own plugin has registered", timeout_s=30)
     ready, loop = threading.Event(), asyncio.new_event_loop()
     over = asyncio.Event()
 
