@@ -88,14 +88,19 @@ def read_regular(path: Path, *, limit_bytes: int) -> bytes | None:
     except ValueError as error:  # NUL, or what is not UTF-8
         message = f"cannot read {str(path)!r}: {error}"
         raise errors.Unavailable(message, reason="FileUnreadable", hint="it is not a path") from error
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(handle)
+        raise _not_regular(path)
     with os.fdopen(handle, "rb") as file:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode):
-            raise _not_regular(path)
         if status.st_size > limit_bytes:
             message = f"{path} has {status.st_size} bytes, at most {limit_bytes} are read"
             raise errors.Unavailable(message, reason="FileUnreadable", hint="is that the right file?")
-        return file.read()
+        try:
+            return file.read()
+        except OSError as error:  # what the kernel shows as a file, and gives to nobody
+            message = f"cannot read {path}: {error.strerror}"
+            raise errors.Unavailable(message, reason="FileUnreadable", path=str(path)) from error
 
 
 def _not_regular(path: Path) -> errors.Unavailable:

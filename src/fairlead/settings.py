@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from fairlead import errors
 
-_LARGEST_BYTES: Final = 1 << 20
+_LARGEST_BYTES: Final = 1 << 17
 PREFIX: Final = "FAIRLEAD_"
 DEFAULT_FILE: Final = Path("/etc/fairlead/config.toml")
 # Read by the client, the shell or the test suite, not by a group of settings.
@@ -379,7 +379,7 @@ def _coerce(item: Row, value: Any) -> Any:
     kinds = typing.get_args(item.type) if isinstance(item.type, types.UnionType) else (item.type,)
     try:
         result = _convert(kinds, value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         wanted = " or ".join(kind.__name__ for kind in kinds if kind is not types.NoneType)
         message = f'setting {item.key} = "{value}" is not a {wanted}'
         raise errors.Invalid(message, reason="SettingInvalid", hint=f"set {item.env} or {item.flag}") from error

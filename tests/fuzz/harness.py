@@ -184,6 +184,13 @@ def _key_case(door: Door, title: str, document: Any, path: specimen.Path, key: s
     return Case(f"{title}: key {name} in {specimen.label(path)}", make)
 
 
+def larger(door: Door, size: int) -> list[Case]:
+    """Choose that many cases of the product, the same at every run; all of them where there are fewer."""
+    every = list(cases(door))
+    random.Random(door.name).shuffle(every)
+    return every[:size]
+
+
 def sampled(door: Door) -> list[Case]:
     """Choose cases: each value and each place at least once, large values once in all; the same at every run."""
     every = list(cases(door))

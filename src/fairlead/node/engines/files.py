@@ -25,7 +25,7 @@ from fairlead.plan.gpu import enginesupport
 
 _ASK_S: Final = 20
 _NEW_MODE: Final = 0o644
-_LARGEST_BYTES: Final = 16 << 20
+_LARGEST_BYTES: Final = 4 << 20
 _NOTHING: Final[tuple[list[bytes], ...]] = ([], [b"{}"], [b"{", b"}"])
 
 

@@ -23,7 +23,7 @@ _PARTS: Final = FOLDER / "parts.toml"
 _NAMESPACE: Final = uuid.UUID("6f1c5a0e-2b7d-5f0a-9d53-fa1e1ead0001")
 _BRAND_NVIDIA: Final = 14
 """What today's drivers report of data centre GPUs, a Tesla T4 among them; 460 and older said 2, `tesla`."""
-_LARGEST_BYTES: Final = 1 << 20
+_LARGEST_BYTES: Final = 1 << 17
 _ADDRESS: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _VERSION: Final = re.compile(r"[0-9]{1,5}(\.[0-9]{1,5}){1,3}")
 _MOST_GPUS: Final = 64

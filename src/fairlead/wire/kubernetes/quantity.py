@@ -50,6 +50,10 @@ class Quantity:
         return emit_quantity(self.value, self.form)
 
 
+_MOST_DIGITS = 1000
+"""Python reads 4,300 at most, and no quantity needs a hundred."""
+
+
 def parse(text: str | float) -> Quantity:
     """Read a quantity; numbers from JSON or YAML are read as their text. Raises: Invalid (`QuantityInvalid`)."""
     shape = _SHAPE.fullmatch(str(text))
@@ -57,7 +61,7 @@ def parse(text: str | float) -> Quantity:
         raise _invalid(text, _FORMAT_WRONG)
     sign, whole, fraction, suffix = shape.groups(default="")
     scale, form = _interpret(suffix, text)
-    if not whole and not fraction:
+    if not 0 < len(whole) + len(fraction) <= _MOST_DIGITS:
         raise _invalid(text, _NUMERIC_WRONG)
     digits = Fraction(int(whole + fraction), 10 ** len(fraction))
     value = _bounded(digits * scale)

@@ -17,7 +17,7 @@ from tomlkit import items
 from fairlead import errors
 from fairlead.wire.text import jsontext
 
-_LARGEST_BYTES = 1 << 20
+_LARGEST_BYTES = 1 << 17
 _VERSION = re.compile(r"^[ \t]*version[ \t]*=[^\n]*\n?", re.MULTILINE)
 _COMMENTS = re.compile(r"(?:^[ \t]*#[^\n]*\n){8,}", re.MULTILINE)
 _MARK = "#fairlead-comments-"

@@ -155,3 +155,8 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         return
     assert abs(found.value) <= quantity.LARGEST
     assert (found.value * 10**9).denominator == 1
+
+
+def test_more_digits_than_python_reads_are_no_quantity() -> None:
+    with pytest.raises(errors.Invalid):
+        quantity.parse("9" * 5000)
