@@ -189,7 +189,7 @@ def test_a_container_is_run_on_the_cluster_and_removed(
 ) -> None:
     ran = program.run("run", "--name", "asked", "--entrypoint", "sh", image.BUSYBOX, "--", "-c", "echo ran; exit 3")
     assert (ran.returncode, ran.stdout) == (3, "ran\n"), ran.stderr
-    assert program.show("rm", "asked") == "asked\n"
+    assert program.show("rm", "-f", "asked") == "asked\n"
     space.until_gone("asked")
 
 
@@ -275,7 +275,7 @@ def test_a_cluster_that_nobody_named_is_looked_at_only(
     space.start("stays", "exec sleep 3600")
     space.until_phase("stays", "Running")
     env = {"KUBECONFIG": str(program.kubeconfig)}
-    for words in (("rm", "stays"), ("exec", "stays", "--", "true")):
+    for words in (("rm", "-f", "stays"), ("exec", "stays", "--", "true")):
         implied = program.plain(*words, env=env)
         assert (implied.returncode, "was not named" in implied.stderr) == (2, True)
     assert space.get("stays")["status"]["phase"] == "Running"
@@ -395,7 +395,7 @@ def test_the_viewers_role_suffices_and_without_it_the_doctor_names_it(
         assert len(looker.rows("gpus")) == 8
         agent = json.loads(looker.show("ps", "-n", _SPACE, "-l", "app.kubernetes.io/component=agent", "-o", "json"))
         assert looker.show("logs", "-n", _SPACE, agent[0]["name"])
-        refused = looker.run("rm", "-n", _SPACE, agent[0]["name"])
+        refused = looker.run("rm", "-f", "-n", _SPACE, agent[0]["name"])
         assert refused.returncode == 3
     finally:
         server.delete(f"{accounts}/looker")

@@ -115,7 +115,7 @@ class Home:
 
     def rm(self, *names: str) -> None:
         """Remove containers at once; returns when they are gone."""
-        self.ok("rm", "--grace", "0", *names)
+        self.ok("rm", "-f", "--grace", "0", *names)
 
     def show(self, name: str) -> dict[str, Any]:
         items: list[dict[str, Any]] = self.ok("ps", "-a", "-o", "json").data

@@ -116,5 +116,5 @@ def test_a_quota_lets_in_as_many_and_refuses_in_the_same_words_as_on_a_cluster(
     refused = run(home, eight_gpus(let_in), "-d", "-n", "ml-workloads")
     assert refused.code == 3
     assert f"exceeded quota: gpu-quota, {words}" in " ".join(refused.err.split())
-    home.ok("rm", "-n", "ml-workloads", "--grace", "0", *(f"training-{number}" for number in range(let_in)))
+    home.ok("rm", "-f", "-n", "ml-workloads", "--grace", "0", *(f"training-{number}" for number in range(let_in)))
     home.ok("quota", "rm", "-n", "ml-workloads", "gpu-quota")

@@ -102,7 +102,7 @@ def test_killed_between_any_two_steps(home: Home, point: str) -> None:
     home("run", "-d", "-g", "2", "--name", "victim", home.image, "--", "sleep", "1000")
     if is_ending(point):
         home.until_state("victim", "running")
-        home("rm", "--grace", "0", "--no-wait", "victim")
+        home("rm", "-f", "--grace", "0", "--no-wait", "victim")
     home.until(lambda: died(home), what=f"it dies at {point}")
     if home.process is not None and home.process.poll() is None:
         home.kill()
@@ -110,7 +110,7 @@ def test_killed_between_any_two_steps(home: Home, point: str) -> None:
     home.up()
     home.until(lambda: home.allocatable() == 8, what="the plugin registered")
     if is_ending(point):
-        home("rm", "--grace", "0", "victim")
+        home("rm", "-f", "--grace", "0", "victim")
         home.until(lambda: "victim" not in home.ok("ps", "-a", "-o", "name").out, what="the victim is gone")
     elif "victim" in home.ok("ps", "-a", "-o", "name").out:
         home.until_state("victim", "running")
@@ -131,7 +131,7 @@ def test_a_delete_that_meets_a_container_that_never_started_frees_its_gpus(home:
     home.up(FAIRLEAD_DEBUG_CRASH_AT=point)
     home("run", "-d", "-g", "8", "--name", "victim", home.image, "--", "sleep", "1000")
     home.until(lambda: died(home), what=f"it dies at {point}")
-    home("rm", "--grace", "0", "--no-wait", "victim")
+    home("rm", "-f", "--grace", "0", "--no-wait", "victim")
     home.kill()
     home.up()
     home.until(lambda: home.allocatable() == 8 and home.free_gpus() == 8, what="all GPUs are free")

@@ -79,7 +79,7 @@ def test_the_articles_pod_runs_as_it_is_written(service: Home) -> None:
         assert result.code == 0, result.err
         assert len(re.findall("H100", result.out)) == 2
     finally:
-        service("rm", "--grace", "0", "gpu-pod")
+        service("rm", "-f", "--grace", "0", "gpu-pod")
         service.podman("untag", service.image, name)
 
 

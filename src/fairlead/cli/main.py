@@ -17,7 +17,7 @@ from typing import Final
 import click
 
 from fairlead import __version__, errors
-from fairlead.cli import verbs
+from fairlead.cli import foreign, verbs
 from fairlead.cli.core import invocation, lazygroup, plaintext, progress
 
 _BUG: Final = 70  # EX_SOFTWARE of sysexits.h
@@ -62,8 +62,7 @@ def invoke(argv: Sequence[str] | None = None, *, env: Mapping[str, str] | None =
     except (errors.FairleadError, BaseExceptionGroup, UnicodeEncodeError) as error:
         return _report(_blamed(error, sys.argv[1:] if argv is None else argv), is_plain=is_plain)
     except click.ClickException as error:
-        error.message = plaintext.shown(errors.readable(error.message))  # type: ignore[misc]  # it names what was typed
-        error.show()
+        _show(error)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return _INTERRUPTED
@@ -88,6 +87,17 @@ def _blamed(error: BaseException, argv: Sequence[str]) -> BaseException:
 def _is_utf8(word: str) -> bool:
     """Tell whether a word of the command line holds no bytes that Python could not read."""
     return not any("\ud800" <= character <= "\udfff" for character in word)
+
+
+def _show(error: click.ClickException) -> None:
+    """Print what click refuses; a word of another program is answered with ours, not with what is spelled alike."""
+    word = foreign.word_for(error) if isinstance(error, click.UsageError) else ""
+    if word and isinstance(error, click.NoSuchCommand | click.NoSuchOption) and error.possibilities:
+        error.possibilities.clear()
+    error.message = plaintext.shown(errors.readable(error.message))  # type: ignore[misc]  # it names what was typed
+    error.show()
+    if word:
+        plaintext.echo(f"  hint: {word}", err=True)
 
 
 def _pipe_closed() -> int:

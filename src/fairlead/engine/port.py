@@ -24,6 +24,18 @@ class Bind:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Port:
+    """One port of the host that leads into a container."""
+
+    host_port: int
+    container_port: int
+    protocol: str = "tcp"
+    """`tcp`, `udp` or `sctp`."""
+    host_ip: str = ""
+    """Address of the host that listens; empty: all of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerSpec:
     """What to create."""
 
@@ -53,6 +65,10 @@ class ContainerSpec:
     network_of: str | None = None
     """Name of the container whose network namespace is joined; None: a namespace of its own."""
     hostname: str | None = None
+    ports: tuple[Port, ...] = ()
+    """Only of a container that owns its network namespace."""
+    shm_bytes: int | None = None
+    """Size of /dev/shm; None: the engine's own, 64 MB."""
     tty: bool = False
     stdin: bool = False
 

@@ -18,7 +18,7 @@ from fairlead.serve.v1.containers import view
 @options.container_argument()
 @options.namespace_option
 @click.option("-f", "--follow", is_flag=True, help="wait for the start and go on to the end")
-@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="only the last N lines of what is there")
+@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="only the last N lines; also -n N")
 @click.option("-t", "--timestamps", is_flag=True, help="put the time before each line")
 @click.option("-c", "--container", default="", help="which container of a group  [default: the first]")
 @options.pass_client
@@ -26,6 +26,8 @@ def logs(
     client: Client, *, name: str, namespace: str, follow: bool, tail: int | None, timestamps: bool, container: str
 ) -> None:
     """Show what a container wrote."""
+    if tail is None and namespace.isdecimal():  # docker's -n is a number of lines, ours the namespace
+        tail, namespace = int(namespace), client.namespace
     params = {
         "namespace": namespace,
         "follow": str(follow).lower(),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import click
 
+from fairlead import errors
 from fairlead.cli.core import options, output
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
@@ -39,20 +41,78 @@ _COLUMNS: Final = (
     Column[ContainerView]("RESTARTS", lambda item: str(item.restarts)),
     Column[ContainerView]("AGE", lambda item: output.age(item.created_at)),
     Column[ContainerView]("IMAGE", lambda item: item.image),
+    Column[ContainerView]("PORTS", lambda item: ",".join(item.ports), is_wide=True),
     Column[ContainerView]("DEVICES", _devices, is_wide=True),
     Column[ContainerView]("MESSAGE", lambda item: item.message, is_wide=True),
 )
 
 
 @click.command()
+@click.argument("names", nargs=-1, metavar="[NAME...]")
 @click.option("-a", "--all", "show_ended", is_flag=True, help="ended ones too")
+@click.option("-q", "--quiet", is_flag=True, help="names only, one a line")
+@click.option(
+    "--filter", "filters", multiple=True, metavar="KEY=VALUE", help="only those with this name, status, label or node"
+)
+@click.option("-w", "--watch", is_flag=True, help="show it anew until Ctrl-C")
 @click.option("-l", "--label", "labels", multiple=True, metavar="KEY=VALUE", help="only those with this label")
 @click.option("-n", "--namespace", default=None, help="only this namespace  [default: all]")
 @options.output_option
 @options.pass_client
-def ps(client: Client, *, show_ended: bool, labels: tuple[str, ...], namespace: str | None, form: str) -> None:
+def ps(
+    client: Client,
+    /,
+    *,
+    names: tuple[str, ...],
+    labels: tuple[str, ...],
+    filters: tuple[str, ...],
+    form: str,
+    **given: Any,
+) -> None:
     """List containers."""
-    found = client.list_containers(show_ended=show_ended, labels=labels, namespace=namespace)
+    wanted = [_filter(item) for item in filters]
+    labels = (*labels, *(value for key, value in wanted if key == "label"))
+    # What was asked for by name or by state is shown whether it has ended or not.
+    every = given["show_ended"] or bool(names) or any(key == "status" for key, _ in wanted)
+
+    def show() -> None:
+        found = client.list_containers(show_ended=every, labels=labels, namespace=given["namespace"])
+        kept = [item for item in found if _is_kept(item, names, wanted)]
+        _show(kept, form="name" if given["quiet"] else form)
+
+    if given["watch"]:
+        output.repeat(show)
+    else:
+        show()
+
+
+_FILTERS: Final[Mapping[str, Callable[[ContainerView, str], bool]]] = {
+    "label": lambda _item, _value: True,  # the service looks at labels
+    "name": lambda item, value: value in item.name,
+    "node": lambda item, value: item.node == value,
+    "status": lambda item, value: item.state in _STATES.get(value, (value,)),
+}
+_STATES: Final[Mapping[str, tuple[str, ...]]] = {
+    "created": ("pending", "creating"),
+    "exited": ("succeeded", "failed", "stopped"),
+    "restarting": ("crashed",),
+}
+"""Our words for docker's states."""
+
+
+def _filter(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or key not in _FILTERS:
+        message = f'filter "{text}" is not of the form KEY=VALUE with one of the keys {", ".join(_FILTERS)}'
+        raise errors.Invalid(message, reason="FilterInvalid", hint="--filter status=running")
+    return key, value
+
+
+def _is_kept(item: ContainerView, names: tuple[str, ...], wanted: Sequence[tuple[str, str]]) -> bool:
+    return (not names or item.name in names) and all(_FILTERS[key](item, value) for key, value in wanted)
+
+
+def _show(found: Sequence[ContainerView], *, form: str) -> None:
     columns: tuple[Column[ContainerView], ...] = _COLUMNS
     if len({item.namespace for item in found}) > 1:  # names alone would not say which is meant
         shown = dataclasses.replace(_NAMESPACE, is_wide=False)

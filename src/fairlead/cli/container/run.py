@@ -8,61 +8,23 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from fairlead import errors
-from fairlead.cli.container import logs, wait
+from fairlead.cli.container import logs, runflags, wait
 from fairlead.cli.core import client as api
-from fairlead.cli.core import options, plaintext, progress
+from fairlead.cli.core import invocation, options, plaintext, progress
 from fairlead.cli.core.client import Client
 from fairlead.serve.v1.containers import view
-from fairlead.serve.v1.containers.submission import BindRequest, ContainerRequest
+from fairlead.serve.v1.containers.submission import ContainerRequest
 from fairlead.serve.v1.containers.view import ContainerList, ContainerView
 
 _INTERRUPTED: Final = 130
 _SECOND_CHANCE_S: Final = 2.0
 _EXPLAIN_AFTER_S: Final = 0.5
-
-
-def _pairs(values: tuple[str, ...], flag: str) -> dict[str, str]:
-    result: dict[str, str] = {}
-    for item in values:
-        key, equals, value = item.partition("=")
-        if not key or not equals:
-            raise errors.Invalid(f'{flag} "{item}" is not of the form KEY=VALUE', reason="PairInvalid")
-        result[key] = value
-    return result
-
-
-def _number(text: str) -> int | str:
-    """Return a whole number as one; anything else goes to the service as text, which knows the rule it breaks."""
-    return int(text) if text.lstrip("-").isdecimal() else text
-
-
-def _devices(values: tuple[str, ...]) -> dict[str, Any]:
-    """Return the fields `gpus` and `resources` of `-g 2` and `-g nvidia.com/mig-1g.10gb=1`."""
-    fields: dict[str, Any] = {"gpus": 0, "resources": {}}
-    for item in values:
-        resource, equals, count = item.partition("=")
-        if equals:
-            fields["resources"][resource] = _number(count)
-        else:
-            fields["gpus"] = _number(item)
-    return fields
-
-
-def _binds(values: tuple[str, ...]) -> tuple[BindRequest, ...]:
-    return tuple(_bind(item) for item in values)
-
-
-def _bind(text: str) -> BindRequest:
-    source, *rest = text.split(":")
-    if not 1 <= len(rest) <= 2 or not source.startswith("/") or rest[1:] not in ([], ["ro"], ["rw"]):
-        message = f'volume "{text}" is not of the form /HOST:/CONTAINER[:ro]'
-        raise errors.Invalid(message, reason="VolumeInvalid", hint="the host path is absolute")
-    return BindRequest(host_path=source, container_path=rest[0], read_only=rest[1:] == ["ro"])
 
 
 _EXAMPLES: Final = """\b
@@ -80,8 +42,8 @@ Examples:
     "-g",
     "--gpus",
     multiple=True,
-    metavar="N|RESOURCE=N",
-    help="whole GPUs, or devices of a resource (nvidia.com/mig-1g.10gb=1)",
+    metavar="N|all|RESOURCE=N",
+    help="whole GPUs, all, or devices of a resource (nvidia.com/mig-1g.10gb=1)",
 )
 @click.option("-d", "--detach", is_flag=True, help="print the name and return")
 @click.option(
@@ -89,20 +51,41 @@ Examples:
 )
 @click.option("--name", default="", help="name of the container  [default: made from the image's]")
 @click.option("-n", "--namespace", default="", help="namespace to run in  [default: default, or the context's]")
-@click.option("-e", "--env", multiple=True, metavar="KEY=VALUE", help="environment variable")
-@click.option("-v", "--volume", multiple=True, metavar="/HOST:/CONTAINER[:ro]", help="bind mount from the host")
+@click.option("-e", "--env", multiple=True, metavar="KEY[=VALUE]", help="environment variable; KEY: as it is here")
+@click.option("--env-file", "env_files", multiple=True, type=click.Path(path_type=Path), help="file of KEY=VALUE lines")
+@click.option("-v", "--volume", multiple=True, metavar="HOST:/CONTAINER[:ro]", help="bind mount from the host")
+@click.option("--mount", multiple=True, metavar="type=bind,...", help="the same in docker's long notation")
+@click.option("-p", "--publish", multiple=True, metavar="[IP:]HOST:CONTAINER", help="port of the host that leads in")
+@click.option("--shm-size", metavar="SIZE", help="of /dev/shm  [default: half the memory with GPUs, else 64m]")
+@click.option("--tmpfs", multiple=True, metavar="/PATH[:size=SIZE]", help="file system in memory")
 @click.option("-l", "--label", multiple=True, metavar="KEY=VALUE", help="label")
 @click.option("--cpus", help="CPUs at most, 1.5 or 500m")
-@click.option("--memory", help="memory at most, 4Gi")
+@click.option("-m", "--memory", metavar="SIZE", help="memory at most, 512m or 4Gi")
 @click.option("--entrypoint", help="replaces the image's entrypoint")
+@click.option("--hostname", default="", metavar="NAME", help="name the container sees as its own  [default: its name]")
 @click.option("-w", "--workdir", default="", help="working folder in the container")
 @click.option("-u", "--user", default="", help="numeric uid[:gid]")
 @click.option(
+    "--pull",
+    type=click.Choice(runflags.PULLS, case_sensitive=False),
+    default=None,
+    help="when the image is fetched  [default: missing]",
+)
+@click.option(
     "--restart",
-    type=click.Choice(("Never", "OnFailure", "Always"), case_sensitive=False),
-    default="Never",
+    type=click.Choice(runflags.RESTARTS, case_sensitive=False),
+    default="never",
     show_default=True,
     help="when it is started again",
+)
+@click.option("--timeout", type=click.IntRange(min=1), metavar="SECONDS", help="end it after that time")
+@click.option(
+    "--stop-timeout",
+    type=click.IntRange(min=0),
+    default=10,
+    show_default=True,
+    metavar="SECONDS",
+    help="between SIGTERM and SIGKILL at a stop",
 )
 @click.option("-t", "--tty", is_flag=True, help="give the process a terminal")
 @click.option("--rm", "remove", is_flag=True, help="remove the container once it has ended")
@@ -114,9 +97,10 @@ def run(
     """Run a container, follow its output, exit with its code."""
     if (image is None) == (file is None):
         raise click.UsageError("give an IMAGE or --file, one of them", ctx=ctx)
-    shown = (
-        _submit_manifest(client, file, given["namespace"]) if file is not None else [_submit(client, str(image), given)]
-    )
+    if file is not None:
+        shown = _submit_manifest(client, file, given["namespace"])
+    else:
+        shown = [_submit(client, str(image), given, invocation.current(ctx).env)]
     if detach or len(shown) != 1:
         for item in shown:
             plaintext.echo(item.name)
@@ -127,7 +111,7 @@ def run(
     ctx.exit(code)
 
 
-def _submit(client: Client, image: str, given: dict[str, Any]) -> ContainerView:
+def _submit(client: Client, image: str, given: dict[str, Any], own: Mapping[str, str]) -> ContainerView:
     entrypoint: str | None = given["entrypoint"]
     request = ContainerRequest(
         image=image,
@@ -135,23 +119,32 @@ def _submit(client: Client, image: str, given: dict[str, Any]) -> ContainerView:
         namespace=given["namespace"],
         command=(entrypoint,) if entrypoint else (),
         args=options.words(given["command"]),
-        env=_pairs(given["env"], "--env"),
-        labels=_pairs(given["label"], "--label"),
-        binds=_binds(given["volume"]),
+        env=runflags.environment(given["env"], given["env_files"], own),
+        labels=runflags.pairs(given["label"], "--label"),
+        binds=runflags.binds(given["volume"], given["mount"], cluster=bool(client.cluster)),
+        memory_mounts=runflags.memory_mounts(given["tmpfs"], given["shm_size"]),
+        ports=runflags.ports(given["publish"]),
+        hostname=given["hostname"],
+        pull=runflags.pull(given["pull"] or ""),
+        time_limit_s=given["timeout"],
+        grace_s=given["stop_timeout"],
         cpu=given["cpus"],
-        memory=given["memory"],
+        memory=runflags.memory(given["memory"]),
         workdir=given["workdir"],
         user=given["user"],
-        restart={"never": "Never", "onfailure": "OnFailure", "always": "Always"}[given["restart"].lower()],
+        restart=runflags.restart(given["restart"]),
         tty=given["tty"],
-        **_devices(given["gpus"]),
+        **runflags.devices(given["gpus"], client),
     )
     return client.call("POST", "/v1/containers", ContainerView, body=request)
 
 
 def _submit_manifest(client: Client, file: Any, namespace: str) -> list[ContainerView]:
     params = {"namespace": namespace or None}
-    return list(client.call("POST", "/v1/pods", ContainerList, params=params, content=file.read()).items)
+    made = client.call("POST", "/v1/pods", ContainerList, params=params, content=file.read())
+    for warning in made.warnings:
+        plaintext.echo(f"warning: {warning}", err=True)
+    return list(made.items)
 
 
 def follow(client: Client, name: str, namespace: str) -> int:

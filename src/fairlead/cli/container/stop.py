@@ -1,16 +1,33 @@
-"""`fairlead stop` and `rm`: end containers, keeping their records or not."""
+"""`fairlead stop` and `rm`: end containers, keeping their records or not.
+
+Nothing runs for less than a name typed wrongly: `rm` takes a container that runs only with `--force`.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import time
+from collections.abc import Sequence
+from typing import Final
 
 import click
 
 from fairlead import errors
 from fairlead.cli.core import options, plaintext, progress
 from fairlead.cli.core.client import Client
+from fairlead.serve.v1.containers import view
+from fairlead.serve.v1.containers.view import ContainerView
 
-_GRACE = click.option("--grace", type=click.IntRange(min=0), help="seconds between SIGTERM and SIGKILL")
+_GRACE = click.option(
+    "-t",
+    "--time",
+    "--grace",
+    "grace",
+    type=click.IntRange(min=0),
+    metavar="SECONDS",
+    help="between SIGTERM and SIGKILL  [default: the container's own]",
+)
+_RUNNING: Final = frozenset({"creating", "running", "crashed", "stopping"})
 _NO_WAIT = click.option("--no-wait", is_flag=True, help="return at once")
 
 
@@ -30,8 +47,7 @@ def stop(client: Client, *, names: tuple[str, ...], namespace: str, grace: int |
     with progress.Progress() as waiting:
         for name in names:
             if not no_wait:
-                waiting.show(f"stopping {name}")
-                client.wait_for_end(name, namespace)
+                _await_end(client, name, namespace, grace, waiting)
                 waiting.clear()
                 if client.cluster:
                     plaintext.echo(
@@ -40,14 +56,45 @@ def stop(client: Client, *, names: tuple[str, ...], namespace: str, grace: int |
             plaintext.echo(name)
 
 
+def _await_end(client: Client, name: str, namespace: str, grace_s: int | None, waiting: progress.Progress) -> None:
+    """Return once it has ended, counting down to the moment at which it is killed."""
+    started = time.monotonic()
+    with contextlib.suppress(errors.NotFound):
+        while True:
+            shown = client.wait(name, namespace, state="ended", timeout_s=0.5)
+            if shown.state in view.ENDED:
+                return
+            left = (shown.grace_s if grace_s is None else grace_s) - (time.monotonic() - started)
+            waiting.show(f"stopping {name}" + (f", killed in {left:.0f} s" if left > 0 else ""))
+
+
 @click.command()
-@options.container_argument("names", many=True)
+@options.container_argument("names", many=True, required=False)
 @options.namespace_option
+@click.option("-f", "--force", is_flag=True, help="also those that run or wait: they are stopped first")
+@click.option("-a", "--all", "all_ended", is_flag=True, help="all of the namespace that have ended")
 @_GRACE
 @_NO_WAIT
 @options.pass_client
-def rm(client: Client, *, names: tuple[str, ...], namespace: str, grace: int | None, no_wait: bool) -> None:
-    """Stop and remove containers."""
+def rm(
+    client: Client,
+    *,
+    names: tuple[str, ...],
+    namespace: str,
+    force: bool,
+    all_ended: bool,
+    grace: int | None,
+    no_wait: bool,
+) -> None:
+    """Remove containers; -f: running ones too."""
+    if bool(names) == all_ended:
+        raise click.UsageError("give names of containers or --all, one of them")
+    if all_ended:
+        found = client.list_containers(show_ended=True, namespace=namespace)
+        names = tuple(item.name for item in found if force or item.state in view.ENDED)
+    elif not force:
+        client.check_named()
+        _check_ended([client.container(name, namespace) for name in names])
     for name in names:
         client.delete(name, namespace, grace_s=grace)
     with progress.Progress() as waiting:
@@ -57,6 +104,15 @@ def rm(client: Client, *, names: tuple[str, ...], namespace: str, grace: int | N
                 await_gone(client, name, namespace)
                 waiting.clear()
             plaintext.echo(name)
+
+
+def _check_ended(found: Sequence[ContainerView]) -> None:
+    """Refuse all where one has not ended yet, so that a wrong name costs nothing. Raises: Conflict."""
+    for item in found:
+        if item.state in _RUNNING:
+            message = f"{item.name} is {item.state}; nothing was removed"
+            hint = f"`fairlead rm -f {' '.join(one.name for one in found)}` stops it first"
+            raise errors.Conflict(message, reason="ContainerNotEnded", hint=hint)
 
 
 def await_gone(client: Client, name: str, namespace: str) -> None:

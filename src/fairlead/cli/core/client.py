@@ -103,7 +103,7 @@ class Client:
     ) -> Iterator[transport.Answer]:
         """Send one request and give its answer, which is not an error."""
         if method != "GET":
-            self._check_named()
+            self.check_named()
         request = transport.Request(
             method=method,
             target=_target(path, params or {}),
@@ -115,7 +115,8 @@ class Client:
                 raise self._error(answer)
             yield answer
 
-    def _check_named(self) -> None:
+    def check_named(self) -> None:
+        """Raises RequestError (`ClusterNotNamed`) where nothing may be changed through this client."""
         if self.refusal:
             hint = "name it: `fairlead --kubeconfig FILE …` or `fairlead --context NAME …`"
             raise errors.RequestError(self.refusal, reason="ClusterNotNamed", hint=hint)
@@ -150,7 +151,7 @@ class Client:
 
     def connect(self, path: str, params: Sequence[tuple[str, str]]) -> AbstractContextManager[transport.Session]:
         """Open a WebSocket. Raises: Unavailable: the service does not answer, or refuses the upgrade."""
-        self._check_named()  # a process in a container changes things as well
+        self.check_named()  # a process in a container changes things as well
         return self._transport.connect(f"{path}?{urllib.parse.urlencode(params)}")
 
     def get(self, path: str, *, params: Mapping[str, Any] | None = None) -> Any:

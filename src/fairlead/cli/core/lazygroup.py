@@ -9,9 +9,11 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import click
+
+_LONGEST: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,17 @@ class LazyGroup(click.Group):
         if verb is None:
             return None
         return load(verb.target)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the verb; for a name that is not in the table, offer those that are spelled alike."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.NoSuchCommand as error:
+            is_short = len(error.command_name) <= _LONGEST  # likeness costs the product of the lengths
+            offered = [name for name, verb in self._verbs.items() if is_short and not verb.is_hidden]
+            raise click.NoSuchCommand(error.command_name, possibilities=offered, ctx=ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 as above
         """Write the table, section by section, without importing a verb."""

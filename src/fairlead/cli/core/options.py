@@ -173,13 +173,13 @@ def complete_faults(_ctx: click.Context, _param: click.Parameter, incomplete: st
     return _items(((name, item.text) for name, item in known.FAULTS.items()), incomplete)
 
 
-def container_argument(name: str = "name", *, many: bool = False) -> Callable[[F], F]:
+def container_argument(name: str = "name", *, many: bool = False, required: bool = True) -> Callable[[F], F]:
     """Add an argument that names a container, or several, and completes to those that exist."""
     return click.argument(
         name,
         metavar="CONTAINER..." if many else "CONTAINER",
         nargs=-1 if many else 1,
-        required=True,
+        required=required,
         shell_complete=complete_containers,
     )
 

@@ -6,10 +6,13 @@ Columns are as wide as their longest value and are never cut: a pipe reads the s
 from __future__ import annotations
 
 import datetime as dt
+import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
+import click
 import msgspec
 
 from fairlead.cli.core import plaintext
@@ -17,6 +20,7 @@ from fairlead.cli.core import plaintext
 T = TypeVar("T")
 
 FORMS: Final = ("table", "wide", "json", "yaml", "name")
+_EVERY_S: Final = 2.0
 _GAP: Final = "   "
 
 
@@ -66,6 +70,19 @@ def show_value(value: Any, *, form: str) -> None:
         plaintext.echo(yaml.safe_dump(plain, sort_keys=False, allow_unicode=not plaintext.is_hidden(plain)), nl=False)
     else:
         plaintext.echo(plaintext.as_json(plain, indent=2))
+
+
+def repeat(show: Callable[[], None]) -> None:
+    """Call `show` every two seconds until Ctrl-C, which is not an error; a terminal is cleared before each."""
+    try:
+        while True:
+            if sys.stdout.isatty():
+                click.clear()
+            show()
+            sys.stdout.flush()
+            time.sleep(_EVERY_S)
+    except KeyboardInterrupt:
+        return
 
 
 def age(text: str | None, *, now: dt.datetime | None = None) -> str:

@@ -114,7 +114,15 @@ def _network(spec: port.ContainerSpec, network: str) -> list[str]:
     if spec.network_of is not None:
         check_name(spec.network_of)
         return [f"--network=container:{spec.network_of}"]
-    return [f"--network={network}", *([f"--hostname={spec.hostname}"] if spec.hostname else [])]
+    hostname = [f"--hostname={spec.hostname}"] if spec.hostname else []
+    return [f"--network={network}", *hostname, *(f"--publish={_published(port)}" for port in spec.ports)]
+
+
+def _published(one: port.Port) -> str:
+    # An IPv6 address stands in brackets, or its colons would part it from the ports.
+    address = f"[{one.host_ip}]" if ":" in one.host_ip else one.host_ip
+    listens = f"{address}:{one.host_port}" if address else str(one.host_port)
+    return f"{listens}:{one.container_port}/{one.protocol}"
 
 
 def _env(env: Mapping[str, str]) -> list[str]:
@@ -155,6 +163,8 @@ def _limits(spec: port.ContainerSpec) -> list[str]:
     if spec.memory_limit_bytes is not None:
         # Equal to the memory limit: no swap, as Kubernetes has it.
         found += [f"--memory={spec.memory_limit_bytes}b", f"--memory-swap={spec.memory_limit_bytes}b"]
+    if spec.shm_bytes is not None:
+        found.append(f"--shm-size={spec.shm_bytes}b")
     return found
 
 

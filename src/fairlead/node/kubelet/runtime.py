@@ -11,7 +11,6 @@ import asyncio
 import dataclasses
 import json
 import platform
-import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,7 +21,7 @@ from fairlead.engine.port import ContainerPhase, ContainerSpec, ContainerState, 
 from fairlead.kernel import readback
 from fairlead.model.step import TraceStep
 from fairlead.node.isolation import edits
-from fairlead.node.kubelet import sandbox, spec
+from fairlead.node.kubelet import sandbox, spec, volumes
 from fairlead.node.kubelet.checkpoint import Grant
 from fairlead.node.kubelet.devicemanager import Choice, DeviceManager
 from fairlead.node.trace import steps
@@ -174,7 +173,7 @@ class Runtime:
         grants = tuple(grant for grant in self._devices.held(pod.metadata.uid) if grant.container == item.name)
         await self._devices.pre_start(grants)
         network_of = await self._ensure_sandbox(pod)
-        volumes = await asyncio.to_thread(self._ensure_volumes, pod)
+        folders = await asyncio.to_thread(volumes.ensure, self._pod_folder(pod.metadata.uid), pod)
         cdi_devices = await self._cdi_names(item, grants)
         wanted = spec.container_spec(
             pod,
@@ -182,7 +181,7 @@ class Runtime:
             attempt,
             identity=self._identity,
             grants=grants,
-            volumes=volumes,
+            volumes=folders,
             network_of=network_of,
             cdi_devices=cdi_devices,
         )
@@ -322,22 +321,13 @@ class Runtime:
                 await self._engine.remove(state.name)
         image = await sandbox.ensure_image(self._images, platform.machine())
         labels = spec.labels(pod, sandbox.CONTAINER, 0, self._identity, ())
-        await self._engine.create(ContainerSpec(name=name, image=image, labels=labels, hostname=spec.hostname(pod)))
+        listens = spec.ports(pod.spec.containers)
+        await self._engine.create(
+            ContainerSpec(name=name, image=image, labels=labels, hostname=spec.hostname(pod), ports=listens)
+        )
         telemetry.crash_point("kubelet.after-sandbox")
         await self._engine.start(name)
         return name
-
-    def _ensure_volumes(self, pod: core.Pod) -> dict[str, Path]:
-        paths: dict[str, Path] = {}
-        for volume in pod.spec.volumes:
-            if volume.host_path is not None:
-                paths[volume.name] = Path(volume.host_path.path)
-            else:
-                path = self._pod_folder(pod.metadata.uid) / "volumes" / volume.name
-                path.mkdir(parents=True, exist_ok=True)
-                path.chmod(0o777)
-                paths[volume.name] = path
-        return paths
 
     def _pod_folder(self, uid: str) -> Path:
         return self._settings.state.folder / "pods" / uid
@@ -368,7 +358,7 @@ class Runtime:
     async def forget(self, uid: str) -> None:
         """Remove the pod's folder and what is remembered of its failures."""
         self._failures = {key: value for key, value in self._failures.items() if key[0] != uid}
-        await asyncio.to_thread(shutil.rmtree, self._pod_folder(uid), ignore_errors=True)
+        await asyncio.to_thread(volumes.discard, self._pod_folder(uid))
 
 
 def grants_of(state: ContainerState) -> tuple[Grant, ...]:

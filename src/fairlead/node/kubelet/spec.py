@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+import os
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypedDict
 
 from fairlead import errors
-from fairlead.engine.port import Bind, ContainerSpec, ContainerState
+from fairlead.engine.port import Bind, ContainerSpec, ContainerState, Port
 from fairlead.model import cdikind
 from fairlead.model.gpu import Vendor
 from fairlead.node.kubelet.checkpoint import Grant
@@ -145,14 +146,43 @@ def container_spec(
         memory_limit_bytes=quantity.parse_whole(limits["memory"]) if "memory" in limits else None,
         network_of=network_of,
         hostname=None if network_of else hostname(pod),
+        ports=() if network_of else ports((item,)),
+        shm_bytes=_shared_memory(limits, has_devices=bool(grants)),
         tty=item.tty,
         stdin=item.stdin,
     )
 
 
 def hostname(pod: core.Pod) -> str:
-    """Return the name a pod sees as its own: the pod's, cut to a valid host name."""
-    return pod.metadata.name[:63].rstrip("-.")
+    """Return the name a pod sees as its own: the one it asks for, else the pod's, cut to a valid host name."""
+    return pod.spec.hostname or pod.metadata.name[:63].rstrip("-.")
+
+
+def ports(containers: Sequence[core.Container]) -> tuple[Port, ...]:
+    """Return the ports of the node that lead into these containers."""
+    return tuple(
+        Port(
+            host_port=one.host_port,
+            container_port=one.container_port,
+            protocol=one.protocol.lower(),
+            host_ip=one.host_ip,
+        )
+        for item in containers
+        for one in item.ports
+        if one.host_port
+    )
+
+
+def _shared_memory(limits: Mapping[str, str | int | float], *, has_devices: bool) -> int | None:
+    """Return the size of /dev/shm: generous with devices, since data loaders and NCCL pass tensors through it.
+
+    It is a ceiling: pages count to the container's memory once they are written.
+    """
+    if not has_devices:
+        return None
+    if "memory" in limits:
+        return max(1, quantity.parse_whole(limits["memory"]) // 2)
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
 def _user(pod: core.Pod, item: core.Container) -> str | None:

@@ -15,15 +15,16 @@ from typing import Final
 import msgspec
 
 from fairlead import errors
-from fairlead.plan.pod import affinity
-from fairlead.wire.kubernetes import core, meta, names, quantity
+from fairlead.plan.pod import affinity, port, volume
+from fairlead.wire.kubernetes import core, dnslabel, meta, names, quantity
 from fairlead.wire.oci import imageref
 
-_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _QUALIFIED: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _ENV: Final = re.compile(r"[ -<>-~]+")
+_PULLS: Final = ("", "Always", "IfNotPresent", "Never")
 _RESTART: Final = ("Always", "OnFailure", "Never")
+_LONGEST_S: Final = 2**31 - 1
 _NATIVE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 _NOT_NEGATIVE: Final = "must be greater than or equal to 0"
 
@@ -115,21 +116,27 @@ def _spec(spec: core.PodSpec) -> Iterator[str]:
     if spec.restart_policy not in _RESTART:
         offered = ", ".join(f'"{item}"' for item in _RESTART)
         yield f'spec.restartPolicy: Unsupported value: "{spec.restart_policy}": supported values: {offered}'
-    grace_s = spec.termination_grace_period_seconds
-    if grace_s < 0:
-        yield f"spec.terminationGracePeriodSeconds: Invalid value: {grace_s}: {_NOT_NEGATIVE}"
-    paths = [(f"spec.volumes[{index}]", volume) for index, volume in enumerate(spec.volumes)]
-    for path, volume in paths:
-        if volume.host_path is None and volume.empty_dir is None:
-            yield f"{path}: Required value: must specify a volume type we offer (hostPath, emptyDir)"
-    yield from _duplicates((path, volume.name) for path, volume in paths)
+    yield from _times(spec)
+    if spec.hostname and not dnslabel.is_label(spec.hostname):
+        yield f'spec.hostname: Invalid value: "{spec.hostname}": {dnslabel.RULE}'
+    yield from volume.problems(spec)
+    yield from _duplicates((f"spec.volumes[{index}]", one.name) for index, one in enumerate(spec.volumes))
     for path, item in containers_by_path(spec):
-        yield from _container(path, item, {volume.name for volume in spec.volumes})
+        yield from _container(path, item, {one.name for one in spec.volumes})
     yield from _duplicates((path, item.name) for path, item in containers_by_path(spec))
     for path, item in containers_by_path(spec):
         if item.restart_policy:
             yield f'{path}.restartPolicy: Unsupported value: "{item.restart_policy}": sidecars are not offered here'
+    yield from port.problems(containers_by_path(spec))
     yield from affinity.problems(spec)
+
+
+def _times(spec: core.PodSpec) -> Iterator[str]:
+    grace_s, limit_s = spec.termination_grace_period_seconds, spec.active_deadline_seconds
+    if grace_s < 0:
+        yield f"spec.terminationGracePeriodSeconds: Invalid value: {grace_s}: {_NOT_NEGATIVE}"
+    if limit_s is not None and not 1 <= limit_s <= _LONGEST_S:
+        yield f"spec.activeDeadlineSeconds: Invalid value: {limit_s}: must be between 1 and {_LONGEST_S}, inclusive"
 
 
 def _duplicates(named: Iterable[tuple[str, str]]) -> Iterator[str]:
@@ -152,12 +159,12 @@ def _container(path: str, item: core.Container, volumes: set[str]) -> Iterator[s
         yield f"{path}.name: Required value"
     elif len(item.name) > 63:
         yield f'{path}.name: Invalid value: "{item.name}": must be no more than 63 characters'
-    elif not _LABEL.fullmatch(item.name):
-        yield (
-            f'{path}.name: Invalid value: "{item.name}": a lowercase RFC 1123 label must consist of lower case '
-            "alphanumeric characters or '-', and must start and end with an alphanumeric character"
-        )
+    elif not dnslabel.is_label(item.name):
+        yield f'{path}.name: Invalid value: "{item.name}": {dnslabel.RULE}'
     yield from _image(f"{path}.image", item.image)
+    if item.image_pull_policy not in _PULLS:
+        offered = ", ".join(f'"{one}"' for one in _PULLS if one)
+        yield f'{path}.imagePullPolicy: Unsupported value: "{item.image_pull_policy}": supported values: {offered}'
     for index, one in enumerate(item.env):
         if not one.name:
             yield f"{path}.env[{index}].name: Required value"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
@@ -83,6 +83,13 @@ class Remove:
 
     engine_name: str
 
+
+_LATE: Final = Blocked(
+    reason="DeadlineExceeded",
+    message="Pod was active on the node longer than the specified deadline",
+    is_final=True,
+)
+"""What ends a pod that ran for longer than its activeDeadlineSeconds, in the kubelet's words."""
 
 Act = Start | Resume | Kill | Remove
 
@@ -169,7 +176,21 @@ def sync(
     if pod.status.stop_request is not None:
         return _stop(look)
     final = next((block for block in blocked.values() if block.is_final), None)
-    return _advance(look) if final is None else _fail(look, final)
+    if final is not None:
+        return _fail(look, final)
+    deadline = _deadline(pod)
+    if deadline is None:
+        return _advance(look)
+    if now >= deadline:
+        return _fail(look, _LATE)
+    plan = _advance(look)
+    return plan if plan.is_over else replace(plan, wake_at=min(plan.wake_at or deadline, deadline))
+
+
+def _deadline(pod: core.Pod) -> float | None:
+    """Return when the pod's time is up, counted from its node's first look at it; None: it has no limit."""
+    limit_s, started = pod.spec.active_deadline_seconds, meta.timestamp(pod.status.start_time)
+    return None if limit_s is None or started is None else started + limit_s
 
 
 def fail(pod: core.Pod, reason: str, message: str) -> core.PodStatus:

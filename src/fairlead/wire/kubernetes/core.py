@@ -49,6 +49,9 @@ class EmptyDirVolume(Wire, frozen=True):
     """A folder that lives as long as the pod."""
 
     medium: str = ""
+    """`Memory`: a file system in memory; empty: a folder on the node's disk."""
+    size_limit: str | int | None = None
+    """Quantity of bytes it may hold; None: as much as there is."""
 
 
 class Volume(Wire, frozen=True):
@@ -76,6 +79,19 @@ class SecurityContext(Wire, frozen=True):
     capabilities: Capabilities = Capabilities()
 
 
+class ContainerPort(Wire, frozen=True):
+    """One port of a container, and where on its node it is reached."""
+
+    container_port: int
+    host_port: int = 0
+    """0: not reached on the node."""
+    host_ip: str = msgspec.field(default="", name="hostIP")
+    """Address of the node that listens; empty: all of them."""
+    protocol: str = "TCP"
+    """`TCP`, `UDP` or `SCTP`."""
+    name: str = ""
+
+
 class Container(Wire, frozen=True):
     """One container of a pod."""
 
@@ -84,6 +100,7 @@ class Container(Wire, frozen=True):
     command: tuple[str, ...] = ()
     args: tuple[str, ...] = ()
     env: tuple[EnvVar, ...] = ()
+    ports: tuple[ContainerPort, ...] = ()
     working_dir: str = ""
     resources: ResourceRequirements = ResourceRequirements()
     volume_mounts: tuple[VolumeMount, ...] = ()
@@ -167,6 +184,8 @@ class PodSpec(Wire, frozen=True):
     scheduler_name: str = ""
     termination_grace_period_seconds: int = 30
     volumes: tuple[Volume, ...] = ()
+    hostname: str = ""
+    """Name the pod sees as its own; empty: the pod's."""
     security_context: SecurityContext | None = None
     priority: int | None = None
     priority_class_name: str = ""

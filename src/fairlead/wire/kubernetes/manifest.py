@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ import msgspec
 import yaml
 
 from fairlead import errors
-from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes import core, meta, unread
 from fairlead_cdi import yamlfile
 
 LARGEST_BYTES: Final = 3 * 1024 * 1024
@@ -51,6 +51,8 @@ class Manifest:
     """As written, without nulls."""
     ignored: tuple[str, ...]
     """Paths of fields that nothing here reads, in the order written."""
+    wrong: tuple[str, ...] = ()
+    """Those of them that may not be left out, or that Kubernetes does not have, each with what is wrong."""
 
 
 class _Loader(yaml.CSafeLoader):
@@ -83,6 +85,18 @@ def parse(data: str | bytes, *, kinds: tuple[type[meta.Object], ...] = KNOWN) ->
     if not found:
         raise errors.RequestError("the manifest holds no object", reason="ManifestEmpty", hint=_example(kinds))
     return tuple(found)
+
+
+def check_carried_out(found: Sequence[Manifest]) -> tuple[str, ...]:
+    """Refuse fields that may not be left out, or that Kubernetes does not have.
+
+    Returns: the paths of fields that are left out, each with its object's name where there are more.
+    Raises:  Invalid.
+    """
+    if wrong := [problem for one in found for problem in one.wrong]:
+        raise errors.Invalid("; ".join(wrong), reason="ManifestInvalid", problems=wrong)
+    several = len(found) > 1
+    return tuple((f"{one.item.metadata.name}: " if several else "") + path for one in found for path in one.ignored)
 
 
 def _text(data: str | bytes) -> str:
@@ -184,9 +198,9 @@ def _parse_one(document: Any, place: str, kinds: tuple[type[meta.Object], ...]) 
         item = msgspec.convert(document, kind)
     except msgspec.ValidationError as error:
         raise _translated(error, place, document, kind) from error
-    return Manifest(
-        item=item, document=document, ignored=tuple(_ignored(document, msgspec.inspect.type_info(kind), ""))
-    )
+    found = list(_ignored(document, msgspec.inspect.type_info(kind), ""))
+    wrong = tuple(f"{place}{path}: {problem}" for path, problem in found if problem)
+    return Manifest(item=item, document=document, ignored=tuple(path for path, _ in found), wrong=wrong)
 
 
 def _kind(document: Any, place: str, kinds: tuple[type[meta.Object], ...]) -> type[meta.Object]:
@@ -246,7 +260,8 @@ def _culprit(document: dict[str, Any], kind: type[meta.Object], owner: dict[str,
     return next(iter(everything))
 
 
-def _ignored(value: Any, known: msgspec.inspect.Type, path: str) -> Iterator[str]:
+def _ignored(value: Any, known: msgspec.inspect.Type, path: str) -> Iterator[tuple[str, str | None]]:
+    """Yield the fields that nothing reads, each with what is wrong with leaving it out."""
     if isinstance(known, msgspec.inspect.UnionType):
         known = next((kind for kind in known.types if isinstance(kind, msgspec.inspect.StructType)), known)
     if isinstance(known, msgspec.inspect.VarTupleType) and isinstance(value, list):
@@ -258,7 +273,7 @@ def _ignored(value: Any, known: msgspec.inspect.Type, path: str) -> Iterator[str
             if key in fields:
                 yield from _ignored(child, fields[key], _below(path, key))
             elif path or key not in {"apiVersion", "kind"}:
-                yield _below(path, key)
+                yield _below(path, key), unread.problem(known.cls.__name__, key, fields)
 
 
 def _kind_of(value: object) -> str:

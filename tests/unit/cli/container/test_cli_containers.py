@@ -192,3 +192,56 @@ def test_events_of_one_container(service: Service) -> None:
     found = json.loads(service.fairlead("events", "pod/a", "-o", "json").stdout)
     assert {item["object"] for item in found} == {"pod/a"}
     assert "Accepted" in {item["reason"] for item in found}
+
+
+def test_rm_spares_what_runs_unless_it_is_forced(service: Service) -> None:
+    service.fairlead("run", "-d", "--name", "a", "demo", "sleep", "60")
+    service.fairlead("run", "--name", "b", "demo")
+    service.fairlead("wait", "a", "--state", "started")
+    refused = service.fairlead("rm", "b", "a")
+    assert refused.exit_code == 4
+    assert "a is running; nothing was removed" in refused.stderr
+    assert "fairlead rm -f b a" in refused.stderr
+    assert service.fairlead("ps", "-aq").stdout == "a\nb\n"
+    assert service.fairlead("rm", "-a").stdout == "b\n"
+    assert service.fairlead("rm", "-f", "-t", "0", "a").stdout == "a\n"
+    assert service.fairlead("rm").exit_code == 2
+
+
+def test_ps_keeps_what_is_asked_for(service: Service) -> None:
+    service.fairlead("run", "-d", "--name", "train", "demo", "sleep", "60")
+    service.fairlead("run", "--name", "ended", "demo")
+    service.fairlead("wait", "train", "--state", "started")
+    assert service.fairlead("ps", "-q").stdout == "train\n"
+    assert service.fairlead("ps", "-q", "ended").stdout == "ended\n"
+    assert service.fairlead("ps", "-q", "--filter", "status=exited").stdout == "ended\n"
+    assert service.fairlead("ps", "-aq", "--filter", "name=rai").stdout == "train\n"
+    refused = service.fairlead("ps", "--filter", "size=1")
+    assert refused.exit_code == 2
+    assert "name, node, status" in refused.stderr
+
+
+def test_all_gpus_are_those_of_the_node_with_the_most(service: Service) -> None:
+    service.fairlead("run", "-d", "--name", "a", "-g", "all", "demo")
+    assert json.loads(service.fairlead("inspect", "a").stdout)[0]["gpus"] == 4
+
+
+@pytest.mark.parametrize("typed", ["0,1", "device=0,1", "GPU-1,GPU-2"])
+def test_gpus_are_asked_for_by_number(service: Service, typed: str) -> None:
+    refused = service.fairlead("run", "-g", typed, "demo")
+    assert refused.exit_code == 2
+    assert "by number, not by name" in refused.stderr
+    assert "-g 2" in refused.stderr
+
+
+def test_a_number_after_n_of_logs_is_a_number_of_lines(service: Service) -> None:
+    service.fairlead("run", "-d", "--name", "a", "--entrypoint", "sh", "demo", "-c", "echo 1; echo 2")
+    service.fairlead("wait", "a")
+    assert service.fairlead("logs", "-n", "1", "a").stdout == "2\n"
+
+
+def test_a_manifest_s_vain_fields_are_told(service: Service) -> None:
+    text = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  hostPID: true\n"
+    text += "  restartPolicy: Never\n  containers: [{name: main, image: demo}]\n"
+    result = service.fairlead("run", "-d", "-f", "-", stdin=text)
+    assert result.stderr == "warning: spec.hostPID is not carried out on one machine\n"

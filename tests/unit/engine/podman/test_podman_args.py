@@ -161,3 +161,20 @@ def test_marks_in_the_runtime_spec_are_words_that_no_podman_reads_otherwise() ->
     notes = [flag for flag in found if flag.startswith("--annotation=")]
     assert len(notes) == 2
     assert not [flag for flag in notes if '"' in flag or "," in flag]
+
+
+def test_ports_lead_in_where_the_network_is_the_container_s_own() -> None:
+    ports = (
+        port.Port(host_port=8080, container_port=80),
+        port.Port(host_port=53, container_port=53, protocol="udp", host_ip="::1"),
+    )
+    found = arguments(ports=ports)
+    assert [word for word in found if word.startswith("--publish")] == [
+        "--publish=8080:80/tcp",
+        "--publish=[::1]:53:53/udp",
+    ]
+
+
+def test_shared_memory_has_the_size_that_is_asked_for() -> None:
+    assert "--shm-size=1024b" in arguments(shm_bytes=1024)
+    assert not [word for word in arguments() if "shm" in word]

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from fairlead import errors
-from fairlead.engine.port import Bind, ContainerSpec
+from fairlead.engine.port import Bind, ContainerSpec, Port
 from fairlead.node.kubelet import spec
 from fairlead.node.kubelet.checkpoint import Grant
 from fairlead.wire.kubelet import deviceplugin
@@ -185,3 +185,23 @@ def test_a_shared_network_namespace_has_a_hostname_already() -> None:
 def test_a_hostname_is_a_label_whatever_the_pod_is_called() -> None:
     pod = msgspec.structs.replace(_pod(), metadata=meta.ObjectMeta(name=f"{'a' * 62}.b", uid=_UID))
     assert _made(pod).hostname == "a" * 62
+
+
+def test_a_hostname_that_is_asked_for_is_given() -> None:
+    assert _made(_pod(hostname="trainer")).hostname == "trainer"
+
+
+def test_ports_of_the_node_lead_into_the_owner_of_the_network_alone() -> None:
+    ports = (core.ContainerPort(container_port=80, host_port=8080), core.ContainerPort(container_port=81))
+    pod = _pod({"ports": ports})
+    assert _made(pod).ports == (Port(host_port=8080, container_port=80),)
+    assert _made(pod, network_of="fl-train-sandbox").ports == ()
+    assert spec.ports(pod.spec.containers) == (Port(host_port=8080, container_port=80),)
+
+
+def test_shared_memory_is_generous_with_devices() -> None:
+    grant = _grant(cdi_devices=[pb.CDIDevice(name="nvidia.com/gpu=0")])
+    assert _made(_pod()).shm_bytes is None
+    assert (_made(_pod(), grant).shm_bytes or 0) > 64 << 20
+    limited = _pod({"resources": core.ResourceRequirements(limits={"memory": "4Gi"})})
+    assert _made(limited, grant).shm_bytes == 2 << 30

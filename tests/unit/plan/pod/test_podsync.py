@@ -481,3 +481,34 @@ class PodLife(RuleBasedStateMachine):
 
 TestPodLife = PodLife.TestCase
 TestPodLife.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+def _limited(started: float | None, limit_s: int) -> core.Pod:
+    begun = None if started is None else dt.datetime.fromtimestamp(started, dt.UTC).isoformat()
+    pod = _pod("main", status=core.PodStatus(phase="Running", start_time=begun))
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, active_deadline_seconds=limit_s))
+
+
+def test_a_pod_is_looked_at_again_when_its_time_is_up() -> None:
+    plan = _sync(_limited(_NOW - 10, 60), _seen("running"))
+    assert (plan.acts, plan.wake_at, plan.is_over) == ((), _NOW + 50, False)
+
+
+def test_a_pod_that_ran_for_too_long_is_stopped_and_failed() -> None:
+    pod = _limited(_NOW - 60, 60)
+    killed = _sync(pod, _seen("running"))
+    assert killed.acts == (Kill(engine_name="main-0", grace_s=30.0),)
+    ended = _sync(_with(pod, killed), _seen("exited", code=137))
+    assert (ended.acts, ended.is_over) == ((), True)
+    assert (ended.status.phase, ended.status.reason) == ("Failed", "DeadlineExceeded")
+
+
+def test_time_counts_from_the_first_look_of_the_node() -> None:
+    assert _sync(_limited(None, 1)).acts == (Start(container="main", attempt=0),)
+
+
+def test_a_pod_that_ended_in_time_stays_as_it_ended() -> None:
+    pod = _limited(_NOW - 10, 60)
+    once = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, restart_policy="Never"))
+    plan = _sync(once, _seen("exited"))
+    assert (plan.status.phase, plan.is_over, plan.wake_at) == ("Succeeded", True, None)

@@ -112,6 +112,36 @@ async def test_requests_become_limits_mounts_and_users_of_the_pod(api: httpx.Asy
     assert pod.spec.volumes[0].host_path == core.HostPathVolume(path="/data")
 
 
+async def test_ports_memory_and_times_become_fields_of_the_pod(api: httpx.AsyncClient, world: World) -> None:
+    name = await _run(
+        api,
+        ports=[{"host_port": 8080, "container_port": 80, "host_ip": "127.0.0.1"}],
+        memory_mounts=[{"container_path": "/dev/shm", "size": "1Gi"}],
+        hostname="trainer",
+        pull="Never",
+        time_limit_s=60,
+        grace_s=3,
+    )
+    pod = await world.pod(name)
+    item = pod.spec.containers[0]
+    assert item.ports == (core.ContainerPort(container_port=80, host_port=8080, host_ip="127.0.0.1"),)
+    assert pod.spec.volumes[0].empty_dir == core.EmptyDirVolume(medium="Memory", size_limit="1Gi")
+    assert item.volume_mounts[0].mount_path == "/dev/shm"
+    assert (pod.spec.hostname, item.image_pull_policy) == ("trainer", "Never")
+    assert (pod.spec.active_deadline_seconds, pod.spec.termination_grace_period_seconds) == (60, 3)
+    shown = (await api.get(f"/v1/containers/{name}")).json()
+    assert (shown["ports"], shown["grace_s"]) == (["127.0.0.1:8080->80/tcp"], 3)
+
+
+async def test_what_a_manifest_asks_for_in_vain_is_said(api: httpx.AsyncClient) -> None:
+    text = _MANIFEST.partition("---")[0].replace("spec:", "spec:\n  hostNetwork: true", 1)
+    answer = await api.post("/v1/pods", content=text)
+    assert answer.json()["warnings"] == ["spec.hostNetwork is not carried out on one machine"]
+    wrong = await api.post("/v1/pods", content=text.replace("name: one", "name: two").replace("image:", "imgae:"))
+    assert wrong.status_code == 422
+    assert 'imgae: unknown field, did you mean "image"?' in wrong.json()["detail"]
+
+
 _MANIFEST = """
 apiVersion: v1
 kind: Pod

@@ -45,13 +45,15 @@ async def create_pods(
     """Store the Pods of a Kubernetes manifest, YAML (one or more documents) or JSON, in their order."""
     lifecycle = require(services.backend.manifests)
     name = services.info.scheduler_name
+    wanted = manifest.parse(body, kinds=(core.Pod,))
+    warnings = tuple(f"{path} is not carried out on one machine" for path in manifest.check_carried_out(wanted))
     placed = [
         (submission.from_manifest(found.item, name, namespace=namespace), found.document)
-        for found in manifest.parse(body, kinds=(core.Pod,))
+        for found in wanted
         if isinstance(found.item, core.Pod)
     ]
     made = [await lifecycle.submit(pod, written=document) for pod, document in placed]
-    return view.ContainerList(items=tuple(map(view.container_view, made)))
+    return view.ContainerList(items=tuple(map(view.container_view, made)), warnings=warnings)
 
 
 @litestar.get("/v1/containers", summary="List containers", responses=documented(400, 422), tags=["container"])

@@ -29,6 +29,22 @@ class BindRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     read_only: bool = False
 
 
+class PortRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One port of the host that leads into the container."""
+
+    host_port: int
+    container_port: int
+    protocol: Annotated[str, msgspec.Meta(description="TCP, UDP or SCTP")] = "TCP"
+    host_ip: Annotated[str, msgspec.Meta(description="address that listens; empty: all of the host")] = ""
+
+
+class MemoryMount(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One file system in memory, which ends with the container."""
+
+    container_path: str
+    size: Annotated[Quantity | None, msgspec.Meta(description="bytes at most, `1Gi`; null: half the memory")] = None
+
+
 class ContainerRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A container to run; `image` (or its older name `container-url`) is the only field that must be there."""
 
@@ -55,6 +71,12 @@ class ContainerRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     user: Annotated[str, msgspec.Meta(description="numeric `uid` or `uid:gid`; empty: the image's")] = ""
     workdir: str = ""
     binds: tuple[BindRequest, ...] = ()
+    ports: tuple[PortRequest, ...] = ()
+    memory_mounts: tuple[MemoryMount, ...] = ()
+    hostname: Annotated[str, msgspec.Meta(description="empty: the container's name")] = ""
+    pull: Annotated[str, msgspec.Meta(description="Always, IfNotPresent or Never; empty: IfNotPresent")] = ""
+    time_limit_s: Annotated[int | None, msgspec.Meta(description="stopped after that many seconds")] = None
+    grace_s: Annotated[int, msgspec.Meta(description="seconds between SIGTERM and SIGKILL")] = 10
 
 
 def namespace_of(request: ContainerRequest) -> str:
@@ -81,10 +103,10 @@ def pod_of(request: ContainerRequest, *, resource: str, scheduler_name: str) -> 
             containers=(_container(request, base, image, resource),),
             restart_policy=request.restart,
             scheduler_name=scheduler_name,
-            volumes=tuple(
-                core.Volume(name=f"bind-{number}", host_path=core.HostPathVolume(path=bind.host_path))
-                for number, bind in enumerate(request.binds)
-            ),
+            hostname=request.hostname,
+            termination_grace_period_seconds=request.grace_s,
+            active_deadline_seconds=request.time_limit_s,
+            volumes=tuple(volume for volume, _ in _volumes(request)),
         ),
     )
 
@@ -113,14 +135,33 @@ def _container(request: ContainerRequest, base: str, image: str, resource: str) 
         env=tuple(core.EnvVar(name=name, value=value) for name, value in request.env.items()),
         working_dir=request.workdir,
         resources=core.ResourceRequirements(limits=dict(_limits(request, resource))),
-        volume_mounts=tuple(
-            core.VolumeMount(name=f"bind-{number}", mount_path=bind.container_path, read_only=bind.read_only)
-            for number, bind in enumerate(request.binds)
+        volume_mounts=tuple(mount for _, mount in _volumes(request)),
+        ports=tuple(
+            core.ContainerPort(
+                container_port=one.container_port,
+                host_port=one.host_port,
+                protocol=one.protocol,
+                host_ip=one.host_ip,
+            )
+            for one in request.ports
         ),
+        image_pull_policy=request.pull,
         security_context=_user(request.user),
         stdin=request.stdin,
         tty=request.tty,
     )
+
+
+def _volumes(request: ContainerRequest) -> Iterator[tuple[core.Volume, core.VolumeMount]]:
+    for number, bind in enumerate(request.binds):
+        name = f"bind-{number}"
+        source = core.HostPathVolume(path=bind.host_path)
+        mount = core.VolumeMount(name=name, mount_path=bind.container_path, read_only=bind.read_only)
+        yield core.Volume(name=name, host_path=source), mount
+    for number, one in enumerate(request.memory_mounts):
+        name = f"memory-{number}"
+        memory = core.EmptyDirVolume(medium="Memory", size_limit=None if one.size is None else str(one.size))
+        yield core.Volume(name=name, empty_dir=memory), core.VolumeMount(name=name, mount_path=one.container_path)
 
 
 def _image(request: ContainerRequest) -> str:

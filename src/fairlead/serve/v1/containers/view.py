@@ -54,6 +54,8 @@ class ContainerView(msgspec.Struct, frozen=True, kw_only=True):
     gpus: Annotated[int, msgspec.Meta(description="devices asked for, of all resources")]
     resources: Annotated[dict[str, int], msgspec.Meta(description="devices asked for, by resource")]
     devices: Annotated[dict[str, tuple[str, ...]], msgspec.Meta(description="ids granted, by resource")]
+    ports: Annotated[tuple[str, ...], msgspec.Meta(description="`ADDRESS:HOST->CONTAINER/tcp`, all of the group")]
+    grace_s: Annotated[int, msgspec.Meta(description="seconds between SIGTERM and SIGKILL at a stop")]
     node: str
     restarts: int
     labels: Mapping[str, str]
@@ -78,6 +80,7 @@ class ContainerList(msgspec.Struct, frozen=True, kw_only=True):
     """Containers."""
 
     items: tuple[ContainerView, ...]
+    warnings: Annotated[tuple[str, ...], msgspec.Meta(description="what was asked for and is not carried out")] = ()
 
 
 def container_view(pod: core.Pod) -> ContainerView:
@@ -98,6 +101,8 @@ def container_view(pod: core.Pod) -> ContainerView:
         gpus=sum(resources.values()),
         resources=resources,
         devices=podstate.granted_devices(pod),
+        ports=tuple(_port(one) for item in pod.spec.containers for one in item.ports if one.host_port),
+        grace_s=pod.spec.termination_grace_period_seconds,
         node=pod.spec.node_name,
         restarts=sum(part.restarts for part in parts),
         labels=pod.metadata.labels,
@@ -108,6 +113,11 @@ def container_view(pod: core.Pod) -> ContainerView:
         else None,
         containers=parts,
     )
+
+
+def _port(one: core.ContainerPort) -> str:
+    address = f"[{one.host_ip}]:" if ":" in one.host_ip else f"{one.host_ip}:" if one.host_ip else ""
+    return f"{address}{one.host_port}->{one.container_port}/{one.protocol.lower()}"
 
 
 def _parts(pod: core.Pod) -> Iterator[ContainerPart]:

@@ -1,0 +1,219 @@
+"""Reads the options of `fairlead run` in the notations that docker, podman and Kubernetes users type.
+
+Each function turns the words of one option into fields of the request and refuses what it cannot carry out by naming
+the word and the one to use instead. What Kubernetes judges (quantities, names) goes on as it came.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from fairlead import errors
+from fairlead.cli.core.client import Client
+from fairlead.serve.v1.containers.submission import BindRequest, MemoryMount, PortRequest
+
+_DOCKER_SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([bkmg])b?")
+_DOCKER_UNITS: Final = {"b": "", "k": "Ki", "m": "Mi", "g": "Gi"}
+_PORT: Final = re.compile(
+    r"(?:(?P<ip>\[[0-9a-fA-F:]+\]|[0-9]+(?:\.[0-9]+){3}):)?(?:(?P<host>[0-9]{1,5}):)?(?P<container>[0-9]{1,5})(?:/(?P<protocol>\w+))?"
+)
+_RESTARTS: Final[Mapping[str, str]] = {
+    "no": "Never",
+    "never": "Never",
+    "on-failure": "OnFailure",
+    "onfailure": "OnFailure",
+    "always": "Always",
+    "unless-stopped": "Always",  # a stop asked for holds here whatever the policy is
+}
+_PULLS: Final[Mapping[str, str]] = {
+    "always": "Always",
+    "missing": "IfNotPresent",
+    "ifnotpresent": "IfNotPresent",
+    "never": "Never",
+}
+RESTARTS: Final = tuple(_RESTARTS)
+PULLS: Final = tuple(_PULLS)
+SHM: Final = "/dev/shm"  # noqa: S108 a path of the container, not of this machine
+
+
+def restart(word: str) -> str:
+    """Return Kubernetes' name of a restart policy."""
+    return _RESTARTS[word]
+
+
+def pull(word: str) -> str:
+    """Return Kubernetes' name of a pull policy; empty for an empty word."""
+    return _PULLS[word] if word else ""
+
+
+def pairs(values: Iterable[str], flag: str) -> dict[str, str]:
+    """Return `KEY=VALUE` words as a map. Raises: Invalid (`PairInvalid`)."""
+    result: dict[str, str] = {}
+    for item in values:
+        key, equals, value = item.partition("=")
+        if not key or not equals:
+            raise errors.Invalid(f'{flag} "{item}" is not of the form KEY=VALUE', reason="PairInvalid")
+        result[key] = value
+    return result
+
+
+def environment(values: Sequence[str], files: Sequence[Path], own: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of files and of the command line, which goes last.
+
+    Args:    values: `KEY=VALUE`, or `KEY` for our own value of it.   own: our environment.
+    Raises:  Invalid: a word that is neither, a variable that we do not have, or a file that cannot be read.
+    """
+    words = [word for file in files for word in _lines(file)]
+    return pairs([_with_value(word, own) for word in (*words, *values)], "--env")
+
+
+def _lines(file: Path) -> Iterator[str]:
+    try:
+        text = file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        message = f'cannot read --env-file "{file}": {error}'
+        raise errors.Invalid(
+            message, reason="EnvFileUnreadable", hint="a line is KEY=VALUE, KEY or # a remark"
+        ) from error
+    for line in text.splitlines():
+        if (word := line.lstrip()) and not word.startswith("#"):
+            yield word
+
+
+def _with_value(word: str, own: Mapping[str, str]) -> str:
+    if "=" in word or not word:
+        return word
+    if word not in own:
+        message = f'--env "{word}" has no value, and no variable of that name is set here'
+        raise errors.Invalid(message, reason="PairInvalid", hint=f"--env {word}=VALUE")
+    return f"{word}={own[word]}"
+
+
+def memory(text: str | None) -> str | None:
+    """Return a size as a quantity: docker's `512m` and `4g` are binary, everything else is Kubernetes' notation."""
+    found = _DOCKER_SIZE.fullmatch(text or "")
+    return text if found is None else f"{found[1]}{_DOCKER_UNITS[found[2]]}"
+
+
+def devices(values: Sequence[str], client: Client) -> dict[str, Any]:
+    """Return the fields `gpus` and `resources` of `-g 2`, `-g all` and `-g nvidia.com/mig-1g.10gb=1`.
+
+    Raises: Invalid (`GPUsByName`): GPUs are asked for by name.
+    """
+    fields: dict[str, Any] = {"gpus": 0, "resources": {}}
+    for item in values:
+        resource, equals, count = item.partition("=")
+        if item == "all":
+            fields["gpus"] = _every_gpu(client)
+        elif "," in item or resource.strip("\"'") == "device" or item.startswith("GPU-"):
+            wanted = len(count.split(",")) if equals else len(item.split(","))
+            message = f'GPUs are asked for by number, not by name: "{item}"'
+            raise errors.Invalid(message, reason="GPUsByName", hint=f"-g {wanted}")
+        elif equals:
+            fields["resources"][resource] = _number(count)
+        else:
+            fields["gpus"] = _number(item)
+    return fields
+
+
+def _every_gpu(client: Client) -> int:
+    """Return how many GPUs the node with the most of them offers."""
+    found = client.status()
+    offered = [int(node.allocatable.get(found.resource, "0")) for node in found.nodes]
+    if not (most := max(offered, default=0)):
+        message = f'"all" GPUs were asked for, and no node offers {found.resource}'
+        raise errors.Insufficient(message, reason="NoGPU", hint="`fairlead doctor` says why")
+    return most
+
+
+def _number(text: str) -> int | str:
+    """Return a whole number as one; anything else goes to the service as text, which knows the rule it breaks."""
+    return int(text) if text.lstrip("-").isdecimal() else text
+
+
+def binds(values: Sequence[str], mounts: Sequence[str], *, cluster: bool) -> tuple[BindRequest, ...]:
+    """Return the bind mounts of `--volume` and `--mount`.
+
+    Args:    cluster: the containers run on other machines than this one, where a relative path means nothing.
+    Raises:  Invalid (`VolumeInvalid`).
+    """
+    found = [_bind(item, cluster=cluster) for item in values]
+    return (*found, *(_mount(item, cluster=cluster) for item in mounts))
+
+
+def _bind(text: str, *, cluster: bool) -> BindRequest:
+    source, *rest = text.split(":")
+    options = set(rest[1].split(",")) if len(rest) == 2 else set()
+    if not 1 <= len(rest) <= 2 or not rest[0].startswith("/") or options - {"ro", "rw", "z", "Z"}:
+        message = f'volume "{text}" is not of the form /HOST:/CONTAINER[:ro]'
+        raise errors.Invalid(message, reason="VolumeInvalid", hint="the paths are parted by one colon")
+    return BindRequest(host_path=_host(source, cluster=cluster), container_path=rest[0], read_only="ro" in options)
+
+
+def _host(source: str, *, cluster: bool) -> str:
+    """Return the path of the host that a source names; `.` and `..` are those of the folder we are in."""
+    if source.startswith("/"):
+        return source
+    if source.startswith("~/"):
+        return str(Path(source).expanduser())
+    if source in {".", ".."} or source.startswith(("./", "../")):
+        if cluster:
+            message = f'volume "{source}" is relative, and the container runs on another machine'
+            raise errors.Invalid(message, reason="VolumeInvalid", hint="name a path of the node, from / on")
+        return str(Path(os.path.abspath(source)))  # noqa: PTH100 resolve() would follow links that the engine should
+    message = f'volume "{source}" is a name, and named volumes are not kept here'
+    raise errors.Invalid(message, reason="VolumeInvalid", hint=f"mount a folder: -v ./{source}:/CONTAINER")
+
+
+def _mount(text: str, *, cluster: bool) -> BindRequest:
+    """Return a bind mount in docker's long notation, `type=bind,source=/a,target=/b,readonly`."""
+    given = dict(part.partition("=")[::2] for part in text.split(","))
+    kind = given.pop("type", "")
+    source = given.pop("source", given.pop("src", ""))
+    target = given.pop("target", given.pop("destination", given.pop("dst", "")))
+    read_only = given.pop("readonly", given.pop("ro", "false")) in {"", "true"}
+    if kind != "bind" or not source or not target or given:
+        message = f'mount "{text}" is not of the form type=bind,source=/HOST,target=/CONTAINER[,readonly]'
+        raise errors.Invalid(message, reason="VolumeInvalid", hint="memory is --tmpfs /CONTAINER:size=1g")
+    return BindRequest(host_path=_host(source, cluster=cluster), container_path=target, read_only=read_only)
+
+
+def memory_mounts(values: Sequence[str], shm_size: str | None) -> tuple[MemoryMount, ...]:
+    """Return the mounts of `--tmpfs /PATH[:size=N]`, and that of `--shm-size`. Raises: Invalid (`TmpfsInvalid`)."""
+    found = [_tmpfs(item) for item in values]
+    if shm_size is not None:
+        found.append(MemoryMount(container_path=SHM, size=memory(shm_size)))
+    return tuple(found)
+
+
+def _tmpfs(text: str) -> MemoryMount:
+    path, _, options = text.partition(":")
+    given = dict(part.partition("=")[::2] for part in options.split(",") if part)
+    size = given.pop("size", None)
+    if not path.startswith("/") or set(given) - {"rw", "nosuid", "nodev"}:
+        message = f'tmpfs "{text}" is not of the form /CONTAINER[:size=N]'
+        raise errors.Invalid(message, reason="TmpfsInvalid", hint="--tmpfs /scratch:size=1g")
+    return MemoryMount(container_path=path, size=memory(size))
+
+
+def ports(values: Sequence[str]) -> tuple[PortRequest, ...]:
+    """Return the ports of `-p [IP:]HOST:CONTAINER[/udp]`. Raises: Invalid (`PortInvalid`)."""
+    return tuple(_port(item) for item in values)
+
+
+def _port(text: str) -> PortRequest:
+    found = _PORT.fullmatch(text)
+    if found is None or not found["host"]:
+        message = f'port "{text}" is not of the form [ADDRESS:]HOST:CONTAINER[/udp]'
+        hint = f"-p {found['container']}:{found['container']}" if found else "-p 8080:80"
+        raise errors.Invalid(message, reason="PortInvalid", hint=hint)
+    return PortRequest(
+        host_port=int(found["host"]),
+        container_port=int(found["container"]),
+        protocol=(found["protocol"] or "tcp").upper(),
+        host_ip=(found["ip"] or "").strip("[]"),
+    )

@@ -1,0 +1,50 @@
+"""Makes the folders of a pod's volumes on the host, and removes them with the pod.
+
+Memory volumes are file systems of their own, mounted on the host and bound into each container that has them, so that
+containers of one pod share one. A reboot takes them away; the next container's start makes them anew, empty, as the
+kubelet does.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from fairlead.kernel import tmpfs
+from fairlead.wire.kubernetes import core, quantity
+
+
+def ensure(folder: Path, pod: core.Pod) -> dict[str, Path]:
+    """Make what is missing and return the host path of each volume by name.
+
+    Args:    folder: the pod's own.
+    Raises:  Unavailable (`MemoryVolumeFailed`).
+    """
+    paths: dict[str, Path] = {}
+    for volume in pod.spec.volumes:
+        if volume.host_path is not None:
+            paths[volume.name] = Path(volume.host_path.path)
+            continue
+        path = folder / "volumes" / volume.name
+        path.mkdir(parents=True, exist_ok=True)
+        source = volume.empty_dir or core.EmptyDirVolume()
+        if source.medium == "Memory" and not path.is_mount():
+            tmpfs.mount(path, size_bytes=_size(source))
+        elif source.medium != "Memory":
+            path.chmod(0o777)
+        paths[volume.name] = path
+    return paths
+
+
+def _size(source: core.EmptyDirVolume) -> int | None:
+    return None if source.size_limit is None else quantity.parse_whole(source.size_limit)
+
+
+def discard(folder: Path) -> None:
+    """Remove a pod's folder with everything in it; memory volumes first, so that nothing below them is walked."""
+    volumes = folder / "volumes"
+    if volumes.is_dir():
+        for path in volumes.iterdir():
+            if path.is_mount():
+                tmpfs.unmount(path)
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fairlead import errors
+from fairlead.cli.container import runflags
+from fairlead.serve.v1.containers.submission import BindRequest, MemoryMount, PortRequest
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("512m", "512Mi"),
+        ("4g", "4Gi"),
+        ("1.5g", "1.5Gi"),
+        ("64k", "64Ki"),
+        ("100b", "100"),
+        ("64mb", "64Mi"),
+        ("4Gi", "4Gi"),
+        ("2G", "2G"),
+        ("lots", "lots"),
+        (None, None),
+    ],
+)
+def test_sizes_mean_what_docker_users_mean(typed: str | None, meant: str | None) -> None:
+    assert runflags.memory(typed) == meant
+
+
+def test_variables_come_from_files_then_the_command_line_then_ours(tmp_path: Path) -> None:
+    file = tmp_path / "env"
+    file.write_text("# a remark\n\nA=1\nB=from file \nHOME\n")
+    found = runflags.environment(("B=2", "TERM"), (file,), {"HOME": "/root", "TERM": "dumb"})
+    assert found == {"A": "1", "B": "2", "HOME": "/root", "TERM": "dumb"}
+    assert runflags.environment((), (file,), {"HOME": "/"})["B"] == "from file "
+
+
+@pytest.mark.parametrize("word", ["NOWHERE", "", "=x"])
+def test_a_variable_without_value_is_refused_by_name(word: str) -> None:
+    with pytest.raises(errors.Invalid, match=f'--env "{word}"'):
+        runflags.environment((word,), (), {})
+
+
+def test_a_file_of_variables_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    for name in ("none", "binary"):
+        with pytest.raises(errors.Invalid, match=name):
+            runflags.environment((), (tmp_path / name,), {})
+
+
+def test_volumes_are_read_in_both_notations(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = runflags.binds(
+        ("/a:/b", "/a:/b:ro", "./data:/d", ".:/e"), ("type=bind,src=/a,dst=/b,readonly",), cluster=False
+    )
+    here = os.fspath(tmp_path)
+    assert found == (
+        BindRequest(host_path="/a", container_path="/b"),
+        BindRequest(host_path="/a", container_path="/b", read_only=True),
+        BindRequest(host_path=f"{here}/data", container_path="/d"),
+        BindRequest(host_path=here, container_path="/e"),
+        BindRequest(host_path="/a", container_path="/b", read_only=True),
+    )
+
+
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [
+        ("data:/d", "named volumes are not kept here"),
+        ("/a", "not of the form"),
+        ("/a:b", "not of the form"),
+        ("/a:/b:rx", "not of the form"),
+        ("/a:/b:ro:z", "not of the form"),
+    ],
+)
+def test_a_volume_that_cannot_be_mounted_is_refused(typed: str, says: str) -> None:
+    with pytest.raises(errors.Invalid, match=says):
+        runflags.binds((typed,), (), cluster=False)
+
+
+@pytest.mark.parametrize(
+    "typed", ["type=volume,src=a,dst=/b", "type=bind,src=/a", "src=/a,dst=/b", "type=bind,src=/a,dst=/b,x=1"]
+)
+def test_a_mount_with_a_part_that_is_not_carried_out_is_refused(typed: str) -> None:
+    with pytest.raises(errors.Invalid, match="type=bind,source="):
+        runflags.binds((), (typed,), cluster=False)
+
+
+def test_a_relative_path_means_nothing_on_another_machine() -> None:
+    with pytest.raises(errors.Invalid, match="another machine"):
+        runflags.binds(("./a:/b",), (), cluster=True)
+
+
+def test_ports_are_read_with_address_and_protocol() -> None:
+    assert runflags.ports(("8080:80", "127.0.0.1:53:53/udp", "[::1]:1:2")) == (
+        PortRequest(host_port=8080, container_port=80),
+        PortRequest(host_port=53, container_port=53, protocol="UDP", host_ip="127.0.0.1"),
+        PortRequest(host_port=1, container_port=2, host_ip="::1"),
+    )
+
+
+@pytest.mark.parametrize("typed", ["80", "a:b", "1-2:3-4", "8080:80/", "", "1.2.3.4::80", "--privileged:80"])
+def test_a_port_that_cannot_be_read_is_refused(typed: str) -> None:
+    with pytest.raises(errors.Invalid, match="is not of the form"):
+        runflags.ports((typed,))
+
+
+def test_memory_is_mounted_with_its_size() -> None:
+    assert runflags.memory_mounts(("/scratch", "/t:rw,size=64m"), "2g") == (
+        MemoryMount(container_path="/scratch"),
+        MemoryMount(container_path="/t", size="64Mi"),
+        MemoryMount(container_path="/dev/shm", size="2Gi"),
+    )
+
+
+@pytest.mark.parametrize("typed", ["scratch", "/t:uid=0", "/t:exec"])
+def test_memory_with_options_that_are_not_carried_out_is_refused(typed: str) -> None:
+    with pytest.raises(errors.Invalid, match="size=N"):
+        runflags.memory_mounts((typed,), None)

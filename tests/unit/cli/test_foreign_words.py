@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import click
+import pytest
+
+from fairlead.cli import foreign, main, verbs
+from fairlead.cli.core import lazygroup
+from tests.unit.cli.conftest import fairlead
+
+
+@pytest.mark.parametrize("verb", foreign.VERBS)
+def test_a_verb_of_another_program_is_answered_with_ours(verb: str) -> None:
+    result = fairlead(verb, "x")
+    assert result.exit_code == 2
+    assert f"  hint: {foreign.VERBS[verb]}" in result.stderr
+    assert "Did you mean" not in result.stderr
+
+
+def test_the_commonest_verbs_of_three_programs_are_known() -> None:
+    of_docker = {"build", "create", "images", "info", "inspect", "kill", "network", "pause", "port", "push"}
+    more = {"rename", "restart", "rmi", "search", "start", "system", "tag", "update", "version", "volume"}
+    of_kubectl = {"apply", "config", "cordon", "create", "delete", "describe", "drain", "edit", "get", "label", "scale"}
+    of_slurm = {"sbatch", "scancel", "sinfo", "squeue", "srun"}
+    assert of_docker | more | of_kubectl | of_slurm <= foreign.VERBS.keys() | verbs.VERBS.keys()
+
+
+def test_every_line_that_is_offered_instead_begins_with_a_verb_that_is_there() -> None:
+    for verb, words in foreign.VERBS.items():
+        assert verb not in verbs.VERBS
+        for line in words.replace(";", ",").split("fairlead ")[1:]:
+            name = line.split()[0].strip(",:;")
+            assert name in verbs.VERBS or name.startswith("--") or name == "VERB", (verb, line)
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("rn", "run"), ("lgos", "logs"), ("statsu", "status"), ("exce", "exec")])
+def test_a_slip_of_the_pen_is_answered_with_what_is_spelled_alike(typed: str, meant: str) -> None:
+    result = fairlead(typed)
+    assert result.exit_code == 2
+    assert f"'{meant}'" in result.stderr
+
+
+def test_a_verb_of_which_nothing_is_known_is_only_refused() -> None:
+    result = fairlead("zzzzzz")
+    assert (result.exit_code, "hint" in result.stderr) == (2, False)
+
+
+@pytest.mark.parametrize(
+    ("verb", "option"), [(verb, option) for verb, table in foreign.OPTIONS.items() for option in table]
+)
+def test_an_option_of_another_program_is_answered_with_ours(verb: str, option: str) -> None:
+    command = lazygroup.load(verbs.VERBS[verb].target)
+    own = {name for param in command.params if isinstance(param, click.Option) for name in param.opts}
+    assert option not in own
+    result = fairlead(verb, option, "x", "y")
+    assert result.exit_code == 2
+    assert f"  hint: {foreign.OPTIONS[verb][option]}" in result.stderr
+
+
+@pytest.mark.parametrize("alias", ["images", "rmi"])
+def test_docker_s_names_of_image_verbs_work(alias: str) -> None:
+    command = main.root.get_command(click.Context(main.root), alias)
+    assert command is not None
+    assert verbs.VERBS[alias].is_hidden
