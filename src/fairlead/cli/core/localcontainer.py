@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairlead import errors
-from fairlead.engine.podman import engine
+from fairlead.engine import machine as engines
 from fairlead.engine.port import ContainerState
 from fairlead.kernel import ocistate, readback
 from fairlead.node.deviceplugin import podresources
@@ -84,7 +84,7 @@ async def find(config: Settings, wanted: Sequence[str], pids: Sequence[int]) -> 
 async def _states(config: Settings) -> dict[str, ContainerState]:
     """Return podman's containers by id; none where there is no podman."""
     with contextlib.suppress(errors.FairleadError):
-        return {state.id: state for state in await engine.PodmanEngine(config.engine).list_containers({})}
+        return {state.id: state for state in await engines.open_engine(config.engine).list_containers({})}
     return {}
 
 

@@ -53,9 +53,9 @@ def collect(call: Invocation, image: str) -> Seen:
 
 async def _environment(config: Settings, image: str) -> Mapping[str, str]:
     # The engine is imported here: a doctor who is not asked about an image does not pay for it.
-    from fairlead.engine.podman import engine
+    from fairlead.engine import machine as engines
 
-    return await engine.PodmanEngine(config.engine).environment(image)
+    return await engines.open_engine(config.engine).environment(image)
 
 
 async def _scan(config: Settings) -> tuple[tuple[GPU, ...], tuple[Driver, ...]]:

@@ -165,13 +165,13 @@ def _conflicts(folder: Path) -> tuple[conflict.Conflict, ...]:
 
 async def _collect_below(config: Settings, service_error: str) -> Seen:
     # Hardware and engines are imported where no service could be asked: the usual call does not pay for them.
-    from fairlead.engine.podman import engine as podman
+    from fairlead.engine import machine as engines
     from fairlead.silicon import machine
 
     engine, silicon_error, found, unreadable = EngineView(), "", 0, 0
     problems: tuple[str, ...] = ()
     try:
-        info = await podman.PodmanEngine(config.engine).info()
+        info = await engines.open_engine(config.engine).info()
         engine = msgspec.convert(info, EngineView, from_attributes=True)
     except errors.FairleadError as error:
         engine = EngineView(problem=error.message, hint=error.hint)

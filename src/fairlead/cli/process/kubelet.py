@@ -11,7 +11,7 @@ import click
 
 from fairlead import errors, settings, telemetry
 from fairlead.cli.core import options, plaintext, stopping
-from fairlead.engine.podman import engine as podman
+from fairlead.engine import machine as engines
 from fairlead.node import agent
 from fairlead.node.kubelet.kubelet import Kubelet
 from fairlead.store.sqlite import store as sqlite
@@ -42,7 +42,7 @@ def _die_with(parent: int) -> None:
 async def _run(config: settings.Settings) -> None:
     stop = stopping.stop_event()
     with sqlite.SQLiteStore(config.state.folder / "state.db") as store:
-        async with podman.PodmanEngine(config.engine).served() as engine, asyncio.TaskGroup() as tasks:
+        async with engines.open_engine(config.engine).served() as engine, asyncio.TaskGroup() as tasks:
             node = Kubelet(store=store, engine=engine, images=engine, settings=config, node=agent.node_name(config))
             task = tasks.create_task(node.run(lambda: plaintext.echo("ready")), name="kubelet")
             await stop.wait()

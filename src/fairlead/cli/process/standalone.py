@@ -23,7 +23,7 @@ from fairlead.cli.process import owner
 from fairlead.control import manager
 from fairlead.control.node import podgc
 from fairlead.control.scheduler import controller
-from fairlead.engine.podman import engine as podman
+from fairlead.engine import machine as engines
 from fairlead.engine.podman import host as podman_host
 from fairlead.engine.port import EngineInfo
 from fairlead.model.gpu import Inventory, Vendor
@@ -67,7 +67,7 @@ async def run_service(
              ready: called once, when a container can be submitted.
     """
     node = agent.node_name(config)
-    engine = podman.PodmanEngine(config.engine)
+    engine = engines.open_engine(config.engine)
     info = await engine.info()
     podman_host.check_cdi_folder(config.node.cdi_folder, info.version, root=Path("/"))
     config.state.run.mkdir(parents=True, exist_ok=True, mode=0o755)
