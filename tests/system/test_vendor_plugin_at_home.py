@@ -58,9 +58,8 @@ def plugged(service: Home, plugin: vendorplugin.VendorPlugin, resource: str = RE
 
 
 def allocatable(service: Home, resource: str = RESOURCE) -> str | None:
-    (node,) = service.ok("nodes", "-o", "json").data
-    found = node["allocatable"].get(resource)
-    return None if found is None else str(found)
+    nodes = service.ok("nodes", "-o", "json").data  # none right after the start
+    return next((str(node["allocatable"][resource]) for node in nodes if resource in node["allocatable"]), None)
 
 
 def uuids(service: Home) -> list[str]:
