@@ -31,7 +31,7 @@ from tests.unit.node.kubelet.test_devicemanager import Books, _books, _pod
 
 _JOINED: Final = re.compile(
     r"--(?:name|log-driver|log-opt|pull|http-proxy|ulimit|network|hostname|label|annotation|env|device|volume|mount"
-    r"|cpus|memory|memory-swap|read-only-tmpfs|security-opt|cap-drop|entrypoint|workdir|user|tail|log-level)=.*",
+    r"|cpus|memory|memory-swap|publish|shm-size|read-only-tmpfs|security-opt|cap-drop|entrypoint|workdir|user|tail|log-level)=.*",
     re.DOTALL,
 )
 _FLAGS: Final = frozenset(

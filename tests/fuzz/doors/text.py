@@ -153,7 +153,11 @@ POD: Final = {
             }
         },
         "securityContext": {"runAsUser": 1, "runAsGroup": 1},
-        "volumes": [{"name": "v", "hostPath": {"path": "/srv", "type": "Directory"}}, {"name": "e", "emptyDir": {}}],
+        "activeDeadlineSeconds": 60,
+        "volumes": [
+            {"name": "v", "hostPath": {"path": "/srv", "type": "Directory"}},
+            {"name": "e", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
+        ],
         "initContainers": [{"name": "i", "image": "localhost/box:1", "command": ["true"]}],
         "containers": [
             {
@@ -164,11 +168,12 @@ POD: Final = {
                 "args": ["echo"],
                 "workingDir": "/srv",
                 "env": [{"name": "A", "value": "b"}],
+                "ports": [{"name": "web", "containerPort": 80, "hostPort": 8080, "hostIP": "::1", "protocol": "TCP"}],
                 "resources": {
                     "limits": {"nvidia.com/gpu": "1", "cpu": "1", "memory": "1Gi"},
                     "requests": {"cpu": "500m"},
                 },
-                "volumeMounts": [{"name": "v", "mountPath": "/v", "readOnly": True, "subPath": ""}],
+                "volumeMounts": [{"name": "v", "mountPath": "/v", "readOnly": True}],
                 "securityContext": {
                     "runAsUser": 1,
                     "privileged": False,
