@@ -14,7 +14,7 @@ _WORDS = {
     "journey": "trace",
     "whoever": "name the process or the person: the caller, a user who, the kubelet",
 }
-_FOUND = re.compile(rf"\b({'|'.join(_WORDS)})\b(?!\"\])", re.IGNORECASE)  # but for a key of old files: found["wish"]
+_FOUND = re.compile(rf"\b({'|'.join(_WORDS)})\b(?!\"[\])])", re.IGNORECASE)  # but for a key of old files: found["wish"]
 
 
 def _finds(text: str) -> list[str]:

@@ -144,9 +144,11 @@ class _Document(msgspec.Struct, frozen=True, kw_only=True):
     schema: int
     engine: str
     place: Location
-    request: Request
     entries: tuple[_Entry, ...]
     folders: tuple[str, ...]
+    request: Request | None = None
+    earlier: Request | None = msgspec.field(default=None, name="wish")
+    """The request, as records of November 2026 name it."""
 
 
 def _decode(data: bytes) -> Record:
@@ -154,7 +156,10 @@ def _decode(data: bytes) -> Record:
     found = typedjson.decode(data, type=_Document)
     if found.schema != _SCHEMA:
         raise ValueError(f"schema {found.schema} is not known")
-    tree.check_asked(found.place, found.request)
+    request = found.request or found.earlier
+    if request is None:
+        raise ValueError("it has no request")
+    tree.check_asked(found.place, request)
     entries = []
     for entry in found.entries:
         if not entry.path.startswith("/") or not entry.path.isprintable():
@@ -162,7 +167,7 @@ def _decode(data: bytes) -> Record:
         changes = tuple(_change(change) for change in entry.changes)
         entries.append(Entry(path=entry.path, original=entry.original, digest=entry.digest, changes=changes))
     return Record(
-        engine=found.engine, place=found.place, request=found.request, entries=tuple(entries), folders=found.folders
+        engine=found.engine, place=found.place, request=request, entries=tuple(entries), folders=found.folders
     )
 
 

@@ -301,6 +301,14 @@ def test_a_check_tells_what_went_stale_and_who_did_it(host: Host) -> None:
         host.check(version=(1, 6))
 
 
+def test_a_record_of_before_the_request_had_its_name_is_read(host: Host) -> None:
+    host.configure()
+    (path,) = host.recorded.folder.glob("*.json")
+    path.write_text(path.read_text().replace('"request"', '"wish"'))
+    host.unconfigure()
+    assert host.main.read_text() == MAIN
+
+
 def test_a_record_that_cannot_be_read_stops_everything(host: Host) -> None:
     host.configure()
     after = host.tree()
