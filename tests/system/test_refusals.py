@@ -131,7 +131,9 @@ def test_removal_behind_our_back_is_noticed_and_frees_the_gpus(service: Home) ->
     service.start("gone", "-g", "4")
     victim = next(item for item in service.containers() if item["Labels"]["io.kubernetes.pod.name"] == "gone")
     service.podman("rm", "-f", "-t", "0", victim["Id"])
-    assert service.until_state("gone", "failed")["reason"] == "ContainerStatusUnknown"
+    shown = service.until_state("gone", "failed")
+    # podman kills before it removes: a kubelet that looks in between sees an end like any other.
+    assert (shown["exit_code"], shown["reason"] in {"ContainerStatusUnknown", ""}) == (137, True)
     assert service.free_gpus() == 8
     service.rm("gone")
 
