@@ -48,6 +48,8 @@ class Leadership:
 
     token: int
     """Higher than every earlier holder's."""
+    fence: fence.Fence
+    """What proves it; whoever opens another view of the store fences it with this."""
     store: port.Store
     """Refuses writes (`LeaseLost`) once the lease is another's. Work must write through nothing else."""
 
@@ -113,7 +115,7 @@ class Election:
             token=token,
             is_fresh=lambda: self._awake_clock() - self._renewed_awake < self._terms.renew_within_s,
         )
-        return Leadership(token=token, store=self._store.fenced(mark))
+        return Leadership(token=token, fence=mark, store=self._store.fenced(mark))
 
     async def _acquire(self) -> int:
         waits_for = ""

@@ -170,7 +170,7 @@ class World:
         if wanted > len(free):
             if not pod.status.conditions:
                 why = f"0/1 nodes are available: {wanted} {RESOURCE} wanted, {len(free)} free"
-                facts = {"nodes": [{"name": NODE, "fits": False, "score": 0, "why": [f"{len(free)} free"]}]}
+                facts = {"nodes": 1, "refused": [{"why": f"{len(free)} free", "nodes": 1, "example": NODE}]}
                 await tracerecorder.record(
                     self.store, about, _step("scheduler", "FailedScheduling", why, facts, warns=True)
                 )
@@ -181,7 +181,7 @@ class World:
         self._granted[pod.metadata.uid] = free[:wanted]
         bound = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=NODE))
         await self.store.update(bound)
-        facts = {"nodes": [{"name": NODE, "fits": True, "score": 10, "why": []}]}
+        facts = {"nodes": 1, "fitting": 1, "best": [{"name": NODE, "score": 10}]}
         await tracerecorder.record(self.store, about, _step("scheduler", "Scheduled", f"placed on {NODE}", facts))
 
     async def _start(self, pod: core.Pod) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import click
 
 from fairlead.cli.core import options, output, plaintext
@@ -25,23 +27,24 @@ def explain(client: Client, *, name: str, namespace: str, form: str) -> None:
 
 
 def explanation_lines(found: Explanation) -> list[str]:
-    """Return an explanation as lines: the state and why, then each node and why it did or did not fit."""
+    """Return an explanation as lines: the state and why, then the best nodes, and why the others did not fit."""
     lines = [f"{found.name} is {found.state}: {found.summary}"]
-    nodes = found.facts.get("nodes")
-    if isinstance(nodes, list):
-        rows = [node_row(node) for node in nodes if isinstance(node, dict)]
-        lines += [f"  {line}" for line in output.lines_of(rows)]
-    return lines
+    return lines + [f"  {line}" for line in output.lines_of(decision_rows(found.facts))]
 
 
-def node_row(node: dict[str, object]) -> list[str]:
-    """Return one node of a scheduler's step as columns: name, whether it fits, score, why."""
-    why = node.get("why")
-    reasons = "; ".join(str(item) for item in why) if isinstance(why, (list, tuple)) else str(why or "")
-    score = node.get("score")
-    return [
-        str(node.get("name", "?")),
-        "fits" if node.get("fits") else "does not fit",
-        f"score {score:g}" if isinstance(score, int | float) else "",
-        reasons,
-    ]
+def decision_rows(facts: Mapping[str, object]) -> list[list[str]]:
+    """Return what a scheduler's step keeps of the nodes as columns: those that fit best, then reasons with counts."""
+    rows = []
+    for node in _mappings(facts.get("best")):
+        score = node.get("score")
+        told = f"score {score:g}" if isinstance(score, int | float) else ""
+        rows.append([str(node.get("name", "?")), "fits", told])
+    for reason in _mappings(facts.get("refused")):
+        count, example = reason.get("nodes", "?"), reason.get("example", "?")
+        which = str(example) if count == 1 else f"{count} nodes, such as {example}"
+        rows.append([which, "does not fit" if count == 1 else "do not fit", str(reason.get("why", ""))])
+    return rows
+
+
+def _mappings(found: object) -> list[Mapping[str, object]]:
+    return [item for item in found if isinstance(item, Mapping)] if isinstance(found, list | tuple) else []

@@ -205,10 +205,14 @@ def _advertised(facts: Facts) -> Iterator[str]:
     yield from _aligned((("plugin", str(facts.get("socket", ""))), ("kubelet", str(facts.get("kubelet", "")))))
 
 
+_DECISION: Final = frozenset({"nodes", "fitting", "best", "refused"})
+
+
 def _scheduled(facts: Facts) -> Iterator[str]:
-    nodes = [node for node in facts.get("nodes", []) if isinstance(node, dict)]
-    yield from output.lines_of([explain.node_row(node) for node in nodes], gap="  ")
-    yield from _plain({key: value for key, value in facts.items() if key != "nodes"})
+    yield from output.lines_of(explain.decision_rows(facts), gap="  ")
+    left = {key: value for key, value in facts.items() if key not in _DECISION}
+    rest = facts.get("fitting", 0) - len(facts.get("best", ()))
+    yield from _plain({**left, **({"nodes that fit as well": rest} if rest > 0 else {})})
 
 
 def _chosen(facts: Facts) -> Iterator[str]:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from fairlead.control.manager import Controller
     from fairlead.store.kubernetes.credentials import Access
     from fairlead.store.kubernetes.store import KubernetesStore
-    from fairlead.store.port import Store
 
 MISSING: Final = "KubeconfigMissing"
 PATIENCE_S: Final = 3.0
@@ -106,7 +105,7 @@ async def monitored(config: settings.Settings) -> AsyncIterator[Monitor]:
 async def lead(
     config: settings.Settings,
     lease_name: str,
-    make: Callable[[Store, telemetry.Meter], tuple[Controller, ...]],
+    make: Callable[[KubernetesStore, telemetry.Meter], tuple[Controller, ...]],
 ) -> None:
     """Run controllers over the cluster until asked to stop, one process at a time.
 
@@ -123,14 +122,14 @@ async def lead(
     async with monitored(config) as monitor, opened(config, meter=monitor.meter) as store:
         meter = monitor.meter
 
-        async def work(writing: Store) -> None:
+        async def work(writing: KubernetesStore) -> None:
             await manager.run_controllers(writing, make(writing, meter), meter=meter)
 
         if config.control.leader_elect:
             who, where = identity(config), config.cluster.namespace
             election = lease.Election(store, name=lease_name, namespace=where, identity=who, meter=meter)
             monitor.check = lambda: "" if election.was_answered else f"lease {where}/{lease_name} was not read yet"
-            working = election.run(lambda leading: work(leading.store))
+            working = election.run(lambda leading: work(store.fenced(leading.fence)))
         else:
             monitor.check = lambda: ""
             working = work(store)

@@ -25,7 +25,7 @@ from fairlead.cli.core import transport
 from fairlead.serve.backend import cluster
 from fairlead.serve.v1 import app, dependencies
 from fairlead.store.kubernetes import client as http
-from fairlead.store.kubernetes import credentials, store, subresource
+from fairlead.store.kubernetes import credentials, store
 from fairlead.store.kubernetes import server as api_server
 
 T = TypeVar("T")
@@ -67,7 +67,7 @@ async def services_over(config: settings.Settings, access: credentials.Access) -
         backend = cluster.backend(
             store=objects,
             server=api_server.Server(objects.client, address=access.cluster.server),
-            pods=subresource.KubernetesPods(objects.client, objects),
+            pods=objects.pods,
         )
         yield dependencies.Services(
             store=objects,

@@ -12,7 +12,7 @@ from fairlead.cli.core import cluster, options
 
 if TYPE_CHECKING:
     from fairlead.control.manager import Controller
-    from fairlead.store.port import Store
+    from fairlead.store.kubernetes.store import KubernetesStore
 
 
 @click.command()
@@ -21,7 +21,7 @@ def scheduler(config: settings.Settings) -> None:
     """Bind a cluster's pods that name this scheduler (spec.schedulerName: fairlead)."""
     from fairlead.control.scheduler.controller import Scheduler
 
-    def make(store: Store, meter: telemetry.Meter) -> tuple[Controller, ...]:
-        return (Scheduler(store, config.control, meter=meter),)
+    def make(store: KubernetesStore, meter: telemetry.Meter) -> tuple[Controller, ...]:
+        return (Scheduler(store, store.pods, config.control, meter=meter),)
 
     asyncio.run(cluster.lead(config, "fairlead-scheduler", make))

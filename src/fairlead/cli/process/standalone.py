@@ -34,6 +34,7 @@ from fairlead.serve.v1 import app, dependencies
 from fairlead.silicon import machine
 from fairlead.silicon.port import Faults, Silicon
 from fairlead.silicon.sim.silicon import SimulatedSilicon
+from fairlead.store.embedded import placement
 from fairlead.store.sqlite import store as sqlite
 from fairlead.wire.kubernetes import core, meta
 
@@ -87,7 +88,10 @@ async def run_service(
             running = agent.run_agent(config, silicon, store, ready=agent_ready, engine=serving_engine)
             tasks.create_task(running, name="agent")
             tasks.create_task(_supervise_kubelet(config, registered), name="kubelet")
-            controllers = (controller.Scheduler(store, config.control), podgc.PodGC(store, config.control))
+            controllers = (
+                controller.Scheduler(store, placement.EmbeddedPlacement(store), config.control),
+                podgc.PodGC(store, config.control),
+            )
             tasks.create_task(manager.run_controllers(store, controllers), name="controllers")
             await watching.wait()
             faults: Faults | None = silicon if isinstance(silicon, SimulatedSilicon) else None

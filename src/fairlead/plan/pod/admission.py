@@ -7,6 +7,7 @@ Source: kubernetes pkg/apis/core/validation and pkg/apis/core/v1/defaults.go (be
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
@@ -29,6 +30,7 @@ _NATIVE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 _NOT_NEGATIVE: Final = "must be greater than or equal to 0"
 
 
+@functools.lru_cache(maxsize=1024)
 def is_extended(resource: str) -> bool:
     """Tell whether a resource is an extended one: a domain of its own, counted in whole devices.
 

@@ -1,21 +1,31 @@
 """Places a pod: filters say why a node cannot, scores say which of the rest is best. Pure and deterministic.
 
-Filters are a table of small functions from (need, node) to reasons, worded as kube-scheduler words them. The score
-packs GPUs: pods go to the node whose GPUs are most taken, so that whole nodes stay free for large pods; among equal
-nodes the one with the most free cpu and memory wins, then the name. Later policies are rows of `POLICIES`. What the pod
-would rather have is weighed against that, where it tells the nodes apart: rows of `SCORES`, with kube-scheduler's
-weights and its scale from 0 to 100.
+Filters are a table of small functions from (need, node) to reasons, worded as kube-scheduler words
+them. The score packs GPUs: pods go to the node whose GPUs are most taken, so that whole nodes stay free for large pods;
+among equal nodes the one with the most free cpu and memory wins, then the name. Later policies are rows of `POLICIES`.
+What the pod would rather have is weighed against that, where it tells the nodes apart: rows of `SCORES`, with
+kube-scheduler's weights and its scale from 0 to 100.
+
+Amounts are whole thousandths (of a core, a byte, a device): requests rounded up, what a node offers rounded down.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Final
 
 from fairlead.plan.pod import admission, affinity
+from fairlead.plan.schedule.summary import Reason, Summary
 from fairlead.wire.kubernetes import core, meta, quantity, selector
+
+UNIT: Final = 1000
+"""One of anything, in thousandths."""
+
+HostPort = tuple[str, str, int]
+"""Address, protocol and number; the address 0.0.0.0 is all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,96 +36,83 @@ class NodeInfo:
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[core.Taint, ...] = ()
     is_ready: bool = True
-    not_ready_reason: str = ""
     is_unschedulable: bool = False
-    allocatable: Mapping[str, Fraction] = field(default_factory=dict)
-    taken: Mapping[str, Fraction] = field(default_factory=dict)
+    allocatable: Mapping[str, int] = field(default_factory=dict)
+    taken: Mapping[str, int] = field(default_factory=dict)
+    ports: frozenset[HostPort] = frozenset()
+    """Ports of the node that its pods have."""
 
-    def free(self, resource: str) -> Fraction:
-        """Return what is left of a resource; 0 where the node does not offer it."""
-        return self.allocatable.get(resource, Fraction(0)) - self.taken.get(resource, Fraction(0))
+    def free(self, resource: str) -> int:
+        """Return what is left of a resource, in thousandths; 0 where the node does not offer it."""
+        return self.allocatable.get(resource, 0) - self.taken.get(resource, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodInfo:
     """A pod as the scheduler sees it."""
 
-    requests: Mapping[str, Fraction]
+    requests: Mapping[str, int]
     node_selector: Mapping[str, str] = field(default_factory=dict)
     affinity: core.NodeAffinity = field(default_factory=core.NodeAffinity)
     tolerations: tuple[core.Toleration, ...] = ()
+    ports: frozenset[HostPort] = frozenset()
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeResult:
-    """What was found for one node."""
-
-    node: str
-    why_not: tuple[str, ...] = ()
-    first: tuple[str, ...] = ()
-    """Of `why_not` what the first filter said that refused the node."""
-    score: float | None = None
-    """0 to 100; None where the node was filtered out."""
-
-    @property
-    def fits(self) -> bool:
-        """Whether nothing speaks against the node."""
-        return not self.why_not
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """The node chosen, or None, with the verdict on every node."""
-
-    node: str | None
-    verdicts: tuple[NodeResult, ...]
-
-    @property
-    def message(self) -> str:
-        """One line as kube-scheduler writes it: it asks no further filter about a node that one has refused."""
-        if self.node is not None:
-            return f"assigned to {self.node}"
-        counts: dict[str, int] = {}
-        for verdict in self.verdicts:
-            for reason in verdict.first:
-                counts[reason] = counts.get(reason, 0) + 1
-        reasons = ", ".join(sorted(f"{number} {reason}" for reason, number in counts.items()))
-        return f"0/{len(self.verdicts)} nodes are available: {reasons or 'no nodes are known'}."
+    def key(self) -> tuple[object, ...]:
+        """Return what equal needs have in common, as a value that can be looked up."""
+        amounts, labels = frozenset(self.requests.items()), frozenset(self.node_selector.items())
+        return (amounts, labels, self.affinity, self.tolerations, self.ports)
 
 
 def pod_info(pod: core.Pod) -> PodInfo:
-    """Return what a pod asks of a node; every pod takes one of the node's `pods`."""
-    requests = {**admission.effective_requests(pod.spec), "pods": Fraction(1)}
+    """Return what a pod asks of a node; every pod takes one of the node's `pods`. Raises: Invalid: a bad quantity."""
+    asked = admission.effective_requests(pod.spec)
     return PodInfo(
-        requests=requests,
+        requests={**{name: math.ceil(value * UNIT) for name, value in asked.items()}, "pods": UNIT},
         node_selector=pod.spec.node_selector,
         affinity=affinity.of_pod(pod.spec),
         tolerations=pod.spec.tolerations,
+        ports=frozenset(_host_ports(pod.spec)),
     )
 
 
-def node_info(node: core.Node, pods: tuple[core.Pod, ...]) -> NodeInfo:
+def _host_ports(spec: core.PodSpec) -> Iterable[HostPort]:
+    running = (*spec.containers, *(one for one in spec.init_containers if one.restart_policy == "Always"))
+    ports = (port for container in running for port in container.ports)
+    return ((one.host_ip or _ANY_ADDRESS, one.protocol or "TCP", one.host_port) for one in ports if one.host_port > 0)
+
+
+def node_info(node: core.Node, pods: Iterable[core.Pod]) -> NodeInfo:
     """Return a node with the requests of the pods bound to it; ended pods take nothing."""
-    taken: dict[str, Fraction] = {}
-    for pod in pods:
-        if pod.status.phase in core.ENDED_PHASES:
-            continue
-        for resource, value in pod_info(pod).requests.items():
-            taken[resource] = taken.get(resource, Fraction(0)) + value
+    return occupied(offered(node), (pod_info(pod) for pod in pods if pod.status.phase not in core.ENDED_PHASES))
+
+
+def offered(node: core.Node) -> NodeInfo:
+    """Return a node with nothing on it."""
     ready = meta.find_condition(node.status.conditions, "Ready")
     return NodeInfo(
         name=node.metadata.name,
         labels=node.metadata.labels,
         taints=node.spec.taints,
         is_ready=ready is not None and ready.status == "True",
-        not_ready_reason=ready.reason if ready else "",
         is_unschedulable=node.spec.unschedulable,
-        allocatable={name: quantity.parse_quantity(text) for name, text in node.status.allocatable.items()},
-        taken=taken,
+        allocatable={
+            name: math.floor(quantity.parse_quantity(text) * UNIT) for name, text in node.status.allocatable.items()
+        },
     )
 
 
+def occupied(node: NodeInfo, pods: Iterable[PodInfo]) -> NodeInfo:
+    """Return an empty node with what pods take of it."""
+    taken, ports = dict[str, int](), set[HostPort]()
+    for pod in pods:
+        ports |= pod.ports
+        for resource, value in pod.requests.items():
+            taken[resource] = taken.get(resource, 0) + value
+    return dataclasses.replace(node, taken=taken, ports=frozenset(ports))
+
+
 _NOT_READY: Final = core.Taint(key="node.kubernetes.io/not-ready")
+_ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 what pods ask for, not where we listen
 _UNSCHEDULABLE: Final = core.Taint(key="node.kubernetes.io/unschedulable")
 
 
@@ -140,9 +137,18 @@ def _taints(need: PodInfo, node: NodeInfo) -> tuple[str, ...]:
     return () if taint is None else (f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}",)
 
 
+def _ports(need: PodInfo, node: NodeInfo) -> tuple[str, ...]:
+    taken = bool(need.ports) and any(_collide(wanted, other) for wanted in need.ports for other in node.ports)
+    return ("node(s) didn't have free ports for the requested pod ports",) if taken else ()
+
+
+def _collide(one: HostPort, other: HostPort) -> bool:
+    return one[1:] == other[1:] and (one[0] == other[0] or _ANY_ADDRESS in {one[0], other[0]})
+
+
 def _resources(need: PodInfo, node: NodeInfo) -> tuple[str, ...]:
-    short = [name for name, value in sorted(need.requests.items()) if value > node.free(name)]
-    return tuple("Too many pods" if name == "pods" else f"Insufficient {name}" for name in short)
+    short = [name for name, value in need.requests.items() if value > node.free(name)]
+    return tuple("Too many pods" if name == "pods" else f"Insufficient {name}" for name in sorted(short))
 
 
 FILTERS: Final[Mapping[str, Callable[[PodInfo, NodeInfo], tuple[str, ...]]]] = {
@@ -150,17 +156,26 @@ FILTERS: Final[Mapping[str, Callable[[PodInfo, NodeInfo], tuple[str, ...]]]] = {
     "NodeUnschedulable": _schedulable,
     "TaintToleration": _taints,
     "NodeAffinity": _affinity,
+    "NodePorts": _ports,
     "NodeResourcesFit": _resources,
 }
 """In kube-scheduler's order."""
 
 
-def _share(need: PodInfo, node: NodeInfo, resource: str) -> Fraction:
+def first_refusal(need: PodInfo, node: NodeInfo) -> tuple[str, tuple[str, ...]] | None:
+    """Return the first filter that refuses the node and what it says; None: the node fits."""
+    for name, check in FILTERS.items():
+        if why := check(need, node):
+            return name, why
+    return None
+
+
+def _share(need: PodInfo, node: NodeInfo, resource: str) -> float:
     """Return the taken share of a resource once the pod is there, 0 to 1."""
-    offered = node.allocatable.get(resource, Fraction(0))
+    offered = node.allocatable.get(resource, 0)
     if offered <= 0:
-        return Fraction(0)
-    return (node.taken.get(resource, Fraction(0)) + need.requests.get(resource, Fraction(0))) / offered
+        return 0.0
+    return (node.taken.get(resource, 0) + need.requests.get(resource, 0)) / offered
 
 
 def score_packed(need: PodInfo, node: NodeInfo) -> float:
@@ -171,12 +186,12 @@ def score_packed(need: PodInfo, node: NodeInfo) -> float:
     devices = [name for name in need.requests if admission.is_extended(name)]
     spread = sum(1 - _share(need, node, name) for name in ("cpu", "memory")) / 2
     if devices:
-        packed = sum((_share(need, node, name) for name in devices), Fraction(0)) / len(devices)
+        packed = sum(_share(need, node, name) for name in sorted(devices)) / len(devices)
     else:
-        packed = Fraction(
-            0 if any(admission.is_extended(name) and value > 0 for name, value in node.allocatable.items()) else 1
+        packed = (
+            0.0 if any(value > 0 and admission.is_extended(name) for name, value in node.allocatable.items()) else 1.0
         )
-    return round(float(90 * packed + 10 * spread), 2)
+    return round(90 * packed + 10 * spread, 2)
 
 
 POLICIES: Final[Mapping[str, Callable[[PodInfo, NodeInfo], float]]] = {"packed": score_packed}
@@ -199,40 +214,47 @@ SCORES: Final[Mapping[str, tuple[int, Callable[[PodInfo, NodeInfo], int]]]] = {
 """Weight beside the policy's 1, and what a node is worth to the pod. Source: kube-scheduler's default plugins."""
 
 
-def place(need: PodInfo, nodes: Iterable[NodeInfo], *, policy: str = "packed") -> Decision:
+def place(need: PodInfo, nodes: Iterable[NodeInfo], *, policy: str = "packed") -> Summary:
     """Choose a node for one pod.
 
     Args:    nodes: all nodes, any order.   policy: a row of `POLICIES`.
-    Returns: the best node (ties: first by name) and a verdict on every node, in name order.
+    Returns: the best node (ties: first by name), and what spoke for and against the others.
     """
     ordered = sorted(nodes, key=lambda node: node.name)
-    refusals = {node.name: [why for check in FILTERS.values() if (why := check(need, node))] for node in ordered}
-    scores = _scores(need, [node for node in ordered if not refusals[node.name]], POLICIES[policy])
-    verdicts = tuple(
-        NodeResult(
-            node=name,
-            why_not=tuple(why for refusal in found for why in refusal),
-            first=found[0] if found else (),
-            score=scores.get(name),
-        )
-        for name, found in refusals.items()
+    fitting, names, filters = list[NodeInfo](), dict[str, list[str]](), set[str]()
+    for node in ordered:
+        refusal = first_refusal(need, node)
+        if refusal is None:
+            fitting.append(node)
+            continue
+        filters.add(refusal[0])
+        for reason in refusal[1]:
+            names.setdefault(reason, []).append(node.name)
+    best = sorted(_scores(need, fitting, POLICIES[policy]).items(), key=lambda item: (-item[1], item[0]))
+    return Summary(
+        nodes=len(ordered),
+        fitting=len(best),
+        best=tuple(best[: Summary.BEST]),
+        reasons=tuple(Reason(why=why, nodes=len(found), example=found[0]) for why, found in names.items()),
+        filters=frozenset(filters),
     )
-    best = max(scores, key=lambda name: scores[name], default=None)
-    return Decision(node=best, verdicts=verdicts)
 
 
 def _scores(need: PodInfo, nodes: Sequence[NodeInfo], scorer: Callable[[PodInfo, NodeInfo], float]) -> dict[str, float]:
-    """Return the nodes' scores, 0 to 100: the policy's, and every preference that tells them apart, by weight."""
-    parts = [(1, [scorer(need, node) for node in nodes])]
-    for weight, worth in SCORES.values():
-        values = [worth(need, node) for node in nodes]
-        if len(set(values)) > 1:
-            parts.append((weight, _scaled(values)))
+    names = [node.name for node in nodes]
+    worths = {name: [worth(need, node) for node in nodes] for name, (_, worth) in SCORES.items()}
+    return dict(zip(names, combined([scorer(need, node) for node in nodes], worths), strict=True))
+
+
+def combined(base: Sequence[float], worths: Mapping[str, Sequence[int]]) -> list[float]:
+    """Return the nodes' scores, 0 to 100: the policy's, and every preference that tells them apart, by weight.
+
+    Args: base: the policy's score of each node.   worths: of each row of `SCORES` what each node is worth, as `base`.
+    """
+    parts = [(1, base)]
+    parts += [(SCORES[name][0], _scaled(values)) for name, values in worths.items() if len(set(values)) > 1]
     whole = sum(weight for weight, _ in parts)
-    return {
-        node.name: round(sum(weight * values[at] for weight, values in parts) / whole, 2)
-        for at, node in enumerate(nodes)
-    }
+    return [round(sum(weight * values[at] for weight, values in parts) / whole, 2) for at in range(len(base))]
 
 
 def _scaled(values: Sequence[int]) -> list[float]:

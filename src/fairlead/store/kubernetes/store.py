@@ -27,7 +27,7 @@ from fairlead.store.embedded import match, semantics
 from fairlead.store.embedded.document import Document
 from fairlead.store.fence import Fence, awake_clock
 from fairlead.store.kubernetes import client as http
-from fairlead.store.kubernetes import credentials, path, watch
+from fairlead.store.kubernetes import credentials, path, subresource, watch
 from fairlead.wire.kubernetes import api, coordination, meta
 
 T = TypeVar("T", bound=meta.Object)
@@ -70,6 +70,11 @@ class KubernetesStore:
     def client(self) -> http.Client:
         """The connections it uses, for what an API server answers beside objects (`server.Server`)."""
         return self._client
+
+    @property
+    def pods(self) -> subresource.KubernetesPods:
+        """The subresources of its pods; their writes are fenced as the store's own are."""
+        return subresource.KubernetesPods(self._client, self, send=self._send)
 
     def fenced(self, fence: Fence) -> KubernetesStore:
         """See `port.Fencible.fenced`, and docs/design/store.md for what a check before the write leaves open."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import urllib.parse
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Final
 
 from fairlead import errors
@@ -34,10 +34,16 @@ _WAITING: Final = ("is waiting to start", "is not available", "does not have a h
 class KubernetesPods:
     """A `subresource.Placement`, `Logs` and `Streams` over an API server."""
 
-    def __init__(self, client: http.Client, store: port.Store) -> None:
-        """Take open connections, and the store over them."""
+    def __init__(
+        self, client: http.Client, store: port.Store, *, send: Callable[[http.Request], Awaitable[bytes]] | None = None
+    ) -> None:
+        """Take open connections, and the store over them.
+
+        Args: send: what sends the writes; None: the connections themselves. A fenced store gives its own.
+        """
         self._client = client
         self._store = store
+        self._send = client.request if send is None else send
 
     async def bind(self, pod: core.Pod, node: str) -> None:
         """See `subresource.Placement.bind`."""
@@ -59,7 +65,7 @@ class KubernetesPods:
 
     async def _post(self, pod: core.Pod, part: str, body: bytes) -> None:
         where = _path(pod, part)
-        await self._client.request(http.Request(method="POST", path=where, body=body, repeatable=False))
+        await self._send(http.Request(method="POST", path=where, body=body, repeatable=False))
 
     async def logs(self, pod: core.Pod, container: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
         """See `subresource.Logs.logs`."""

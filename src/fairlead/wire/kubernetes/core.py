@@ -54,12 +54,29 @@ class EmptyDirVolume(Wire, frozen=True):
     """Quantity of bytes it may hold; None: as much as there is."""
 
 
+class ClaimVolume(Wire, frozen=True):
+    """A PersistentVolumeClaim of the pod's namespace."""
+
+    claim_name: str = ""
+
+
+class PlacedVolume(Wire, frozen=True):
+    """A volume that not every node can have; which ones is not read here."""
+
+
 class Volume(Wire, frozen=True):
-    """One named volume; a source we do not know leaves both fields None and is refused at admission."""
+    """One named volume; of sources that are not offered here only those are read that bind a pod to some nodes."""
 
     name: str
     host_path: HostPathVolume | None = None
     empty_dir: EmptyDirVolume | None = None
+    persistent_volume_claim: ClaimVolume | None = None
+    ephemeral: PlacedVolume | None = None
+    """A claim made for the pod."""
+    gce_persistent_disk: PlacedVolume | None = None
+    aws_elastic_block_store: PlacedVolume | None = None
+    iscsi: PlacedVolume | None = None
+    rbd: PlacedVolume | None = None
 
 
 class Capabilities(Wire, frozen=True):
@@ -159,10 +176,37 @@ class NodeAffinity(Wire, frozen=True):
     preferred_during_scheduling_ignored_during_execution: tuple[PreferredSchedulingTerm, ...] = ()
 
 
+class PodAffinityTerm(Wire, frozen=True):
+    """Pods to be near to or far from; of the term only the domain is read."""
+
+    topology_key: str = ""
+
+
+class PodAffinity(Wire, frozen=True):
+    """Affinity or anti-affinity to other pods; of the kinds of rule only the required one is read."""
+
+    required_during_scheduling_ignored_during_execution: tuple[PodAffinityTerm, ...] = ()
+
+
 class Affinity(Wire, frozen=True):
-    """Of the kinds of affinity, the one to nodes."""
+    """What a pod must be near to, and what it would rather be near to."""
 
     node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class TopologySpreadConstraint(Wire, frozen=True):
+    """How evenly pods are spread over the values of a node label."""
+
+    topology_key: str = ""
+    when_unsatisfiable: str = "DoNotSchedule"
+
+
+class PodResourceClaim(Wire, frozen=True):
+    """A ResourceClaim of the pod's, or a template for one."""
+
+    name: str
 
 
 class SchedulingGate(Wire, frozen=True):
@@ -193,6 +237,10 @@ class PodSpec(Wire, frozen=True):
     overhead: Mapping[str, str | int | float] = {}
     """What the runtime takes beside the containers."""
     active_deadline_seconds: int | None = None
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
+    resource_claims: tuple[PodResourceClaim, ...] = ()
+    resources: ResourceRequirements | None = None
+    """Of the pod as a whole, beside those of its containers."""
 
 
 class ContainerStateRunning(Wire, frozen=True):

@@ -21,7 +21,7 @@ _NODE = [
 _NAMES = ["nvidia.com/gpu=GPU-aaaaaaaa-1111"]
 _POD = [
     _step("api", "Accepted", 10, images=["demo"]),
-    _step("scheduler", "Scheduled", 10.1, nodes=[{"name": "one", "fits": True, "score": 3, "why": []}]),
+    _step("scheduler", "Scheduled", 10.1, nodes=1, fitting=1, best=[{"name": "one", "score": 3}], refused=[]),
     _step(
         "kubelet",
         "DevicesChosen",

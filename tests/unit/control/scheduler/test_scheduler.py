@@ -12,10 +12,11 @@ import pytest
 
 from fairlead import errors
 from fairlead.control import manager
-from fairlead.control.scheduler.controller import Scheduler
+from fairlead.control.scheduler.controller import RETRY_S, UNTOLD_S, Scheduler
 from fairlead.settings import ControlSettings
 from fairlead.store import tracerecorder
 from fairlead.store.embedded.memory import MemoryStore
+from fairlead.store.embedded.placement import EmbeddedPlacement
 from fairlead.store.port import Change, ChangeKind
 from fairlead.wire.kubernetes import core, meta
 
@@ -54,10 +55,14 @@ async def _set_gpus(store: MemoryStore, name: str, gpus: int) -> None:
     await store.update_status(msgspec.structs.replace(node, status=_node(name, gpus).status))
 
 
+def _scheduler(store: MemoryStore) -> Scheduler:
+    return Scheduler(store, EmbeddedPlacement(store), ControlSettings())
+
+
 @contextlib.asynccontextmanager
 async def _running(store: MemoryStore) -> AsyncIterator[None]:
     async with asyncio.TaskGroup() as tasks:
-        scheduler = Scheduler(store, ControlSettings())
+        scheduler = _scheduler(store)
         task = tasks.create_task(manager.run_controllers(store, (scheduler,)))
         yield
         task.cancel()
@@ -79,7 +84,9 @@ def _is_refused(pod: core.Pod) -> bool:
     return any(item.type == "PodScheduled" and item.status == "False" for item in pod.status.conditions)
 
 
-async def test_a_pod_is_bound_and_the_decision_recorded_with_every_nodes_verdict(store: MemoryStore) -> None:
+async def test_a_pod_is_bound_and_the_decision_recorded_with_the_best_nodes(
+    store: MemoryStore,
+) -> None:
     await _add_node(store, "big", 8)
     await _add_node(store, "small", 1)
     pod = await store.create(_pod("train", 2))
@@ -87,15 +94,14 @@ async def test_a_pod_is_bound_and_the_decision_recorded_with_every_nodes_verdict
         assert (await _until(store, "train", _is_bound)).spec.node_name == "big"
         await _until_event(store, "Scheduled")
     (step,) = await tracerecorder.list_steps(store, tracerecorder.reference(pod))
-    nodes = step.facts["nodes"]
-    assert isinstance(nodes, list)
     assert (step.layer, step.reason, step.message) == (
         "scheduler",
         "Scheduled",
         "Successfully assigned default/train to big",
     )
-    assert [(item["name"], item["fits"]) for item in nodes] == [("big", True), ("small", False)]
-    assert nodes[1]["why"] == [f"Insufficient {_GPU}"]
+    assert (step.facts["nodes"], step.facts["fitting"]) == (2, 1)
+    assert step.facts["best"] == [{"name": "big", "score": 32.5}]
+    assert step.facts["refused"] == [{"why": f"Insufficient {_GPU}", "nodes": 1, "example": "small"}]
 
 
 async def _until_event(store: MemoryStore, reason: str) -> None:
@@ -193,7 +199,7 @@ def _feed(scheduler: Scheduler, kind: ChangeKind, item: core.Pod | core.Node) ->
 
 
 async def test_a_late_echo_from_before_a_binding_does_not_free_what_the_binding_took(store: MemoryStore) -> None:
-    scheduler = Scheduler(store, ControlSettings())
+    scheduler = _scheduler(store)
     await _add_node(store, "node", 1)
     one, two = await store.create(_pod("one")), await store.create(_pod("two"))
     _feed(scheduler, ChangeKind.ADDED, await store.get(core.Node, "node"))
@@ -219,7 +225,7 @@ class LateAnswers(MemoryStore):
 
 async def test_a_pod_deleted_while_it_is_bound_is_not_brought_back_by_the_late_answer() -> None:
     store = LateAnswers()
-    store.scheduler = Scheduler(store, ControlSettings())
+    store.scheduler = _scheduler(store)
     await _add_node(store, "node", 1)
     _feed(store.scheduler, ChangeKind.ADDED, await store.get(core.Node, "node"))
     for name in ("one", "two"):
@@ -229,7 +235,7 @@ async def test_a_pod_deleted_while_it_is_bound_is_not_brought_back_by_the_late_a
 
 
 async def test_whoever_changed_the_pod_first_wins_and_the_pod_is_bound_at_the_next_look(store: MemoryStore) -> None:
-    scheduler = Scheduler(store, ControlSettings())
+    scheduler = _scheduler(store)
     await _add_node(store, "node", 1)
     stale = await store.create(_pod("one"))
     labelled = msgspec.structs.replace(stale, metadata=msgspec.structs.replace(stale.metadata, labels={"a": "b"}))
@@ -266,7 +272,7 @@ _CUT = errors.Unavailable("cut", reason="APIServerUnreachable")
 @pytest.mark.parametrize("carries_out", [True, False])
 async def test_nothing_is_given_twice_while_a_binding_is_in_doubt(carries_out: bool) -> None:
     store = Treacherous(_CUT, carries_out=carries_out)
-    scheduler = Scheduler(store, ControlSettings())
+    scheduler = _scheduler(store)
     await _add_node(store, "node", 1)
     _feed(scheduler, ChangeKind.ADDED, await store.get(core.Node, "node"))
     for name in ("one", "two"):
@@ -280,7 +286,7 @@ async def test_nothing_is_given_twice_while_a_binding_is_in_doubt(carries_out: b
 
 async def test_a_pod_that_went_while_its_binding_was_in_doubt_takes_nothing() -> None:
     store = Treacherous(_CUT, carries_out=True)
-    scheduler = Scheduler(store, ControlSettings())
+    scheduler = _scheduler(store)
     await _add_node(store, "node", 1)
     _feed(scheduler, ChangeKind.ADDED, await store.get(core.Node, "node"))
     for name in ("one", "two"):
@@ -294,15 +300,16 @@ async def test_a_pod_that_went_while_its_binding_was_in_doubt_takes_nothing() ->
 
 async def test_a_refused_binding_is_said_on_the_pod_tried_later_and_holds_nobody_up() -> None:
     store = Treacherous(errors.Denied("a webhook says no", reason="Forbidden"), carries_out=False)
-    scheduler = Scheduler(store, ControlSettings())
+    scheduler = _scheduler(store)
     await _add_node(store, "node", 2)
     _feed(scheduler, ChangeKind.ADDED, await store.get(core.Node, "node"))
     for name in ("one", "two"):
         _feed(scheduler, ChangeKind.ADDED, await store.create(_pod(name)))
-    assert await scheduler.reconcile("") is not None
+    assert await scheduler.reconcile("") == RETRY_S
     one = await store.get(core.Pod, "one", "default")
     assert [(item.reason, item.message) for item in one.status.conditions] == [("SchedulerError", "a webhook says no")]
-    assert _is_bound(await store.get(core.Pod, "two", "default"))
+    two = await store.get(core.Pod, "two", "default")
+    assert _is_bound(two)
     assert await scheduler.reconcile("") is None
     assert _is_bound(await store.get(core.Pod, "one", "default"))
 
@@ -320,15 +327,15 @@ class Deaf(MemoryStore):
 
 async def test_steps_that_the_store_did_not_take_are_told_later_in_order_and_hold_no_binding_up() -> None:
     store = Deaf()
-    scheduler = Scheduler(store, ControlSettings())
+    scheduler = _scheduler(store)
     await _add_node(store, "node", 1)
     _feed(scheduler, ChangeKind.ADDED, await store.get(core.Node, "node"))
     for name in ("one", "two"):
         _feed(scheduler, ChangeKind.ADDED, await store.create(_pod(name)))
-    assert await scheduler.reconcile("") is not None
+    assert await scheduler.reconcile("") == UNTOLD_S
     assert _is_bound(await store.get(core.Pod, "one", "default"))
     store.hears = True
-    assert await scheduler.reconcile("") is None
+    assert await scheduler.reconcile("") != UNTOLD_S
     told = sorted((await store.list(core.Event)).items, key=lambda event: int(event.metadata.resource_version))
     assert [event.reason for event in told] == ["Scheduled", "FailedScheduling"]
 
@@ -347,7 +354,7 @@ async def test_a_pod_behind_a_gate_waits_for_its_keeper(store: MemoryStore) -> N
 
 
 async def test_a_node_that_goes_is_not_chosen(store: MemoryStore) -> None:
-    scheduler = Scheduler(store, ControlSettings())
+    scheduler = _scheduler(store)
     await _add_node(store, "node", 1)
     node, pod = await store.get(core.Node, "node"), await store.create(_pod("one"))
     for kind in (ChangeKind.ADDED, ChangeKind.DELETED):

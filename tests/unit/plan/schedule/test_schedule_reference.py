@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -15,8 +14,8 @@ from fairlead.wire.kubernetes import core, meta
 _GPU = "nvidia.com/gpu"
 
 
-def _numbers(given: dict[str, int]) -> dict[str, Fraction]:
-    return {name: Fraction(value) for name, value in given.items()}
+def _numbers(given: dict[str, int]) -> dict[str, int]:
+    return {name: value * reference.UNIT for name, value in given.items()}
 
 
 def _node(name: str, *, gpus: int = 8, taken: int = 0, **more: Any) -> reference.NodeInfo:
@@ -29,7 +28,9 @@ def _need(gpus: int = 1, **more: Any) -> reference.PodInfo:
 
 
 def _why(need: reference.PodInfo, node: reference.NodeInfo) -> tuple[str, ...]:
-    return reference.place(need, (node,)).verdicts[0].why_not
+    found = reference.place(need, (node,))
+    assert found.fitting == (not found.reasons)
+    return tuple(one.why for one in found.reasons)
 
 
 # filters
@@ -95,8 +96,8 @@ def test_each_filter_says_why_not(need: reference.PodInfo, node: reference.NodeI
     assert _why(need, node) == reasons
 
 
-def test_all_reasons_of_a_node_are_told() -> None:
-    assert len(_why(_need(9), _node("n", is_ready=False, is_unschedulable=True))) == 3
+def test_a_node_is_refused_by_its_first_filter_alone_as_kube_scheduler_does() -> None:
+    assert _why(_need(9), _node("n", is_ready=False, is_unschedulable=True)) == ("node(s) were not ready",)
 
 
 def test_a_pod_that_fits_nowhere_is_answered_with_counts_as_kube_scheduler_writes_them() -> None:
@@ -149,10 +150,10 @@ def test_the_chosen_node_fits_and_the_order_of_nodes_does_not_matter(
     shuffled = list(nodes)
     order.shuffle(shuffled)
     assert reference.place(need, tuple(shuffled)) == decision
-    fitting = {node.name for node in nodes if node.is_ready and node.free(_GPU) >= gpus}
-    assert {verdict.node for verdict in decision.verdicts if verdict.fits} == fitting
+    fitting = {node.name for node in nodes if node.is_ready and node.free(_GPU) >= gpus * reference.UNIT}
+    assert {name for name, _ in decision.best} == fitting
     assert (decision.node in fitting) if fitting else decision.node is None
-    assert all(verdict.score is None or 0 <= verdict.score <= 100 for verdict in decision.verdicts)
+    assert all(0 <= score <= 100 for _, score in decision.best)
 
 
 # views
@@ -178,8 +179,8 @@ def test_a_view_counts_what_living_pods_request_and_one_place_each() -> None:
     pods = (_pod("a", "2"), _pod("b", "1", init="4"), _pod("c", "3", phase="Succeeded"), _pod("d", "3", phase="Failed"))
     view = reference.node_info(_object(_READY), pods)
     assert view.is_ready
-    assert view.taken == {_GPU: Fraction(6), "cpu": Fraction(1), "pods": Fraction(2)}
-    assert [int(view.free(name)) for name in (_GPU, "cpu", "fpga")] == [2, 3, 0]
+    assert view.taken == _numbers({_GPU: 6, "cpu": 1, "pods": 2})
+    assert [view.free(name) for name in (_GPU, "cpu", "fpga")] == [2000, 3000, 0]
 
 
 @pytest.mark.parametrize("status", ["False", "Unknown", None])
@@ -187,12 +188,11 @@ def test_a_node_is_ready_only_when_it_says_so(status: str | None) -> None:
     conditions = () if status is None else (meta.Condition(type="Ready", status=status, reason="KubeletStopped"),)
     view = reference.node_info(_object(*conditions), ())
     assert not view.is_ready
-    assert view.not_ready_reason == ("KubeletStopped" if status else "")
 
 
 def test_a_pod_is_seen_with_its_requests_selector_and_tolerations() -> None:
     need = reference.pod_info(_pod("a", "2", init="3"))
-    assert need.requests == {_GPU: Fraction(3), "cpu": Fraction(1, 2), "pods": Fraction(1)}
+    assert need.requests == {_GPU: 3000, "cpu": 500, "pods": 1000}
 
 
 # preferences
@@ -206,7 +206,7 @@ def test_a_preference_outweighs_packing_and_adds_up() -> None:
         _node("none", taken=7),
     )
     decision = reference.place(need, (none, one, both))
-    scores = {verdict.node: verdict.score or 0 for verdict in decision.verdicts}
+    scores = dict(decision.best)
     assert decision.node == "both"
     assert scores["both"] > scores["one"] > scores["none"]
 
@@ -226,4 +226,4 @@ def test_taints_that_only_advise_are_counted_unless_borne() -> None:
 def test_what_does_not_tell_nodes_apart_does_not_change_their_scores() -> None:
     plain, labelled = (_node("n", taken=3), _node("n", taken=3, labels={"fast": ""}))
     need = _need(affinity=_preferred(fast=100))
-    assert reference.place(need, (plain,)).verdicts[0].score == reference.place(need, (labelled,)).verdicts[0].score
+    assert reference.place(need, (plain,)).best == reference.place(need, (labelled,)).best

@@ -224,7 +224,7 @@ async def test_a_container_that_fits_nowhere_is_pending_and_explained(api: httpx
     assert (shown["state"], shown["reason"]) == ("pending", "Unschedulable")
     why = (await api.get(f"/v1/containers/{name}/explain")).json()
     assert "9 nvidia.com/gpu wanted, 4 free" in why["summary"]
-    assert why["facts"]["nodes"][0]["why"] == ["4 free"]
+    assert why["facts"]["refused"][0]["why"] == "4 free"
 
 
 async def _until_reason(api: httpx.AsyncClient, world: World, name: str) -> dict[str, Any]:

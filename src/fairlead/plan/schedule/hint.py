@@ -1,0 +1,33 @@
+"""Says which filters a change of a node could answer otherwise, so that only pods they refused are tried again.
+
+Pure. A row of `HINTS` a filter of `reference.FILTERS`: whether the node got better for it. A report that changes
+nothing a filter reads (a heartbeat), or only makes the node worse (another pod on it), helps nobody.
+Source: kubernetes pkg/scheduler, queueing hints (KEP-4247).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from fairlead.plan.schedule.reference import FILTERS, NodeInfo
+
+HINTS: Final[Mapping[str, Callable[[NodeInfo, NodeInfo], bool]]] = {
+    "NodeReady": lambda before, after: after.is_ready and not before.is_ready,
+    "NodeUnschedulable": lambda before, after: before.is_unschedulable and not after.is_unschedulable,
+    "TaintToleration": lambda before, after: any(taint not in after.taints for taint in before.taints),
+    "NodeAffinity": lambda before, after: before.labels != after.labels,
+    "NodePorts": lambda before, after: bool(before.ports - after.ports),
+    "NodeResourcesFit": lambda before, after: any(
+        after.free(name) > before.free(name) for name in {**before.allocatable, **after.allocatable}
+    ),
+}
+
+
+def improved(before: NodeInfo | None, after: NodeInfo | None) -> frozenset[str]:
+    """Return the filters that may let a pod pass now and did not before; None: the node was not there, or is gone."""
+    if after is None:
+        return frozenset()
+    if before is None:
+        return frozenset(FILTERS)
+    return frozenset(name for name, is_better in HINTS.items() if is_better(before, after))

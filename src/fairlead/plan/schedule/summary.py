@@ -1,0 +1,72 @@
+"""Sums a decision up in a size that does not grow with the number of nodes: the ten best, reasons by count.
+
+Pure. This is what is recorded of a decision: in the pod's condition, in its event, in `fairlead trace` and `explain`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+_TEXT: Final = 100
+"""Characters of one reason or name that are kept: a taint's value and a node's name may each have hundreds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """Why some nodes were refused."""
+
+    why: str
+    nodes: int
+    example: str
+    """The first of the nodes by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """A decision: what spoke for and against the nodes."""
+
+    BEST: ClassVar[int] = 10
+    """Nodes and reasons that are kept."""
+
+    nodes: int
+    """How many were judged."""
+    fitting: int
+    best: tuple[tuple[str, float], ...]
+    """Names and scores of the best that fit, best first; at most `BEST`."""
+    reasons: tuple[Reason, ...]
+    """Each with the number of nodes that the first refusing filter gave it for."""
+    filters: frozenset[str] = frozenset()
+    """Those that refused a node."""
+
+    @property
+    def node(self) -> str | None:
+        """The node chosen: the best; None where none fits."""
+        return self.best[0][0] if self.best else None
+
+    @property
+    def message(self) -> str:
+        """One line as kube-scheduler writes it."""
+        if self.node is not None:
+            return f"assigned to {self.node}"
+        kept, rest = self._kept()
+        texts = sorted(f"{one.nodes} {_short(one.why)}" for one in kept) + [f"and {rest} more reasons"] * bool(rest)
+        return f"0/{self.nodes} nodes are available: {', '.join(texts) or 'no nodes are known'}."
+
+    @property
+    def facts(self) -> Mapping[str, object]:
+        """Return it as JSON values."""
+        kept, rest = self._kept()
+        best = [{"name": _short(name), "score": score} for name, score in self.best]
+        refused = [{"why": _short(one.why), "nodes": one.nodes, "example": _short(one.example)} for one in kept]
+        more = {"more_reasons": rest} if rest else {}
+        return {"nodes": self.nodes, "fitting": self.fitting, "best": best, "refused": refused, **more}
+
+    def _kept(self) -> tuple[list[Reason], int]:
+        ordered = sorted(self.reasons, key=lambda one: (-one.nodes, one.why))
+        return ordered[: self.BEST], max(0, len(ordered) - self.BEST)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _TEXT else f"{text[: _TEXT - 1]}…"

@@ -1,0 +1,44 @@
+"""How a decision over many nodes is shown: the best, then reasons with counts, never a line for each node."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.cli.container import explain
+from fairlead.plan.schedule import reference
+from fairlead.wire.kubernetes import core
+
+
+def _node(number: int, taken: int, *taints: core.Taint) -> reference.NodeInfo:
+    return reference.NodeInfo(
+        name=f"n{number:04}",
+        taints=taints,
+        allocatable={"example.com/gpu": 8000},
+        taken={"example.com/gpu": taken * 1000},
+    )
+
+
+def test_a_thousand_nodes_are_shown_in_a_few_lines() -> None:
+    nodes = [_node(number, 8) for number in range(1000)]
+    nodes += [_node(1000 + number, number % 8) for number in range(30)]
+    nodes.append(_node(2000, 0, core.Taint(key="red")))
+    need = reference.PodInfo(requests={"example.com/gpu": 1000})
+    rows = explain.decision_rows(reference.place(need, nodes).facts)
+    assert rows[0] == ["n1007", "fits", "score 100"]
+    assert len(rows) == 12
+    assert rows[10:] == [
+        ["1000 nodes, such as n0000", "do not fit", "Insufficient example.com/gpu"],
+        ["n2000", "does not fit", "node(s) had untolerated taint {red: }"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("facts", "rows"),
+    [
+        ({}, 0),
+        ({"best": "nonsense", "refused": [1]}, 0),
+        ({"best": [{}], "refused": [{}], "nodes": [{"name": "n"}]}, 2),
+    ],
+)
+def test_what_another_version_or_a_liar_wrote_breaks_nothing(facts: dict[str, object], rows: int) -> None:
+    assert len(explain.decision_rows(facts)) == rows

@@ -1,0 +1,261 @@
+"""The scheduler under many pods and nodes: the event loop gets its turn, equal needs are judged once, hints wake pods.
+
+What is counted are judgements (calls of the first filter) and turns of the loop, never seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlead import errors
+from fairlead.control import manager
+from fairlead.control.scheduler.controller import AT_ONCE, SLICE, Scheduler
+from fairlead.plan.schedule import reference
+from fairlead.settings import ControlSettings
+from fairlead.store import lease
+from fairlead.store.embedded.memory import MemoryStore
+from fairlead.store.embedded.placement import EmbeddedPlacement
+from fairlead.store.port import Change, ChangeKind
+from fairlead.wire.kubernetes import coordination, core, meta
+
+_GPU = "nvidia.com/gpu"
+
+
+def _pod(name: str, gpus: int = 9, cpu: int = 1, **spec: Any) -> core.Pod:
+    wanted = core.ResourceRequirements(requests={_GPU: gpus, "cpu": cpu})
+    main = core.Container(name="main", image="i", resources=wanted)
+    return core.Pod(
+        metadata=meta.ObjectMeta(name=name, namespace="default"),
+        spec=core.PodSpec(containers=(main,), scheduler_name="fairlead", **spec),
+    )
+
+
+def _node(number: int, gpus: int = 8, **spec: Any) -> core.Node:
+    ready = meta.Condition(type="Ready", status="True")
+    status = core.NodeStatus(allocatable={_GPU: str(gpus), "cpu": "999", "pods": "110"}, conditions=(ready,))
+    about = meta.ObjectMeta(name=f"n{number:04}", uid=f"n{number:04}")
+    return core.Node(metadata=about, spec=core.NodeSpec(**spec), status=status)
+
+
+def _scheduler(store: MemoryStore) -> Scheduler:
+    return Scheduler(store, EmbeddedPlacement(store), ControlSettings())
+
+
+def _feed(scheduler: Scheduler, item: core.Pod | core.Node, kind: ChangeKind = ChangeKind.ADDED) -> None:
+    watch = next(one for one in scheduler.watches() if one.kind is type(item))
+    assert tuple(watch.keys(Change(kind=kind, object=item)))
+
+
+class Counter:
+    """Counts judgements, in all and between two turns of the event loop."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.all = self.since_turn = self.most = 0
+        self._real = reference.FILTERS["NodeReady"]
+        monkeypatch.setitem(reference.FILTERS, "NodeReady", self._count)
+
+    def _count(self, need: reference.PodInfo, node: reference.NodeInfo) -> tuple[str, ...]:
+        self.all += 1
+        self.since_turn += 1
+        self.most = max(self.most, self.since_turn)
+        return self._real(need, node)
+
+    async def turn(self) -> None:
+        """Take every turn that the loop gives."""
+        while True:
+            self.since_turn = 0
+            await asyncio.sleep(0)
+
+    @contextlib.asynccontextmanager
+    async def turning(self) -> AsyncIterator[None]:
+        async with asyncio.TaskGroup() as tasks:
+            task = tasks.create_task(self.turn())
+            yield
+            task.cancel()
+
+
+@pytest.fixture
+def counter(monkeypatch: pytest.MonkeyPatch) -> Counter:
+    return Counter(monkeypatch)
+
+
+@pytest.fixture
+async def crowded() -> tuple[MemoryStore, Scheduler]:
+    """A thousand nodes of 8 GPUs."""
+    store = MemoryStore()
+    scheduler = _scheduler(store)
+    for number in range(1000):
+        _feed(scheduler, _node(number))
+    return store, scheduler
+
+
+async def test_four_hundred_pods_that_fit_nowhere_do_not_keep_the_loop_from_turning(
+    crowded: tuple[MemoryStore, Scheduler], counter: Counter
+) -> None:
+    store, scheduler = crowded
+    for number in range(400):
+        _feed(scheduler, await store.create(_pod(f"p{number}", cpu=1 + number % 20)))
+    async with counter.turning():
+        await scheduler.reconcile("")
+    assert counter.most <= 2 * SLICE
+    pods = (await store.list(core.Pod)).items
+    said = {meta.find_condition(pod.status.conditions, "PodScheduled").message for pod in pods}  # type: ignore[union-attr]  # each has one
+    assert said == {f"0/1000 nodes are available: 1000 Insufficient {_GPU}."}
+    # Twenty different needs: each judged once, on each node once.
+    assert counter.all == 20 * 1000
+
+
+async def test_a_leader_with_four_hundred_pods_that_fit_nowhere_keeps_its_lease(
+    crowded: tuple[MemoryStore, Scheduler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, scheduler = crowded
+    for number in range(400):
+        _feed(scheduler, await store.create(_pod(f"p{number}", cpu=1 + number % 20)))
+    turns = 0
+    real = store.update
+
+    async def count(item: Any) -> Any:
+        nonlocal turns
+        turns += isinstance(item, coordination.Lease)
+        return await real(item)
+
+    monkeypatch.setattr(store, "update", count)
+    terms = lease.Terms(lease_s=3600, renew_within_s=3000, retry_s=0)  # renews whenever the loop turns
+
+    async def work(_leading: lease.Leadership) -> None:
+        await scheduler.reconcile("")
+
+    await lease.Election(store, name="scheduler", namespace="default", identity="one", terms=terms).run(work)
+    assert turns >= 20
+
+
+async def test_a_change_that_helps_nobody_wakes_nobody(
+    crowded: tuple[MemoryStore, Scheduler], counter: Counter
+) -> None:
+    store, scheduler = crowded
+    for number in range(40):
+        _feed(scheduler, await store.create(_pod(f"p{number}", cpu=1 + number % 4)))
+    await scheduler.reconcile("")
+    before = counter.all
+    heartbeat = msgspec.structs.replace(_node(0), metadata=meta.ObjectMeta(name="n0000", annotations={"a": "b"}))
+    _feed(scheduler, heartbeat, ChangeKind.MODIFIED)
+    _feed(scheduler, _node(1, unschedulable=True), ChangeKind.MODIFIED)
+    _feed(scheduler, _node(2, taints=(core.Taint(key="red"),)), ChangeKind.MODIFIED)
+    _feed(scheduler, _pod("other", gpus=1, node_name="n0003"))
+    _feed(scheduler, _node(4), ChangeKind.DELETED)
+    await scheduler.reconcile("")
+    assert counter.all == before
+
+
+async def test_a_change_has_only_those_judged_again_that_the_node_takes(
+    crowded: tuple[MemoryStore, Scheduler], counter: Counter
+) -> None:
+    store, scheduler = crowded
+    for number in range(40):
+        _feed(scheduler, await store.create(_pod(f"p{number}", cpu=1 + number % 4 * 1000)))
+    await scheduler.reconcile("")
+    before = counter.all
+    _feed(scheduler, _node(7, gpus=9), ChangeKind.MODIFIED)
+    await scheduler.reconcile("")
+    pods = (await store.list(core.Pod)).items
+    assert [pod.spec.node_name for pod in pods if pod.spec.node_name] == ["n0007"]
+    # Four needs are compared with it; the one that it takes is judged twice: before the binding, and after it.
+    assert counter.all - before <= 4 + 2 * 1000
+
+
+async def _until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(50):
+        while not holds():  # noqa: ASYNC110 nothing tells of it
+            await asyncio.sleep(0)
+
+
+class Slow:
+    """Bindings that take their time: each waits until it is let go."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._inner = EmbeddedPlacement(store)
+        self.in_flight: list[str] = []
+        self.go = asyncio.Event()
+        self.most = 0
+
+    async def bind(self, pod: core.Pod, node: str) -> None:
+        self.in_flight.append(pod.metadata.name)
+        self.most = max(self.most, len(self.in_flight))
+        await self.go.wait()
+        self.in_flight.remove(pod.metadata.name)
+        await self._inner.bind(pod, node)
+
+    async def evict(self, pod: core.Pod, *, grace_s: int | None) -> None:
+        raise NotImplementedError
+
+
+async def test_the_next_pod_is_judged_while_bindings_are_in_flight_and_no_more_than_so_many_are() -> None:
+    store = MemoryStore()
+    placement = Slow(store)
+    scheduler = Scheduler(store, placement, ControlSettings())
+    _feed(scheduler, _node(0, gpus=AT_ONCE + 4))
+    for number in range(AT_ONCE + 8):
+        _feed(scheduler, await store.create(_pod(f"p{number:02}", gpus=1)))
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(scheduler.reconcile(""))
+        await _until(lambda: len(placement.in_flight) == AT_ONCE)
+        placement.go.set()
+    assert placement.most == AT_ONCE
+    bound = [pod.metadata.name for pod in (await store.list(core.Pod)).items if pod.spec.node_name]
+    assert len(bound) == AT_ONCE + 4
+
+
+class Refusing(EmbeddedPlacement):
+    """Refuses the first bindings: somebody was faster."""
+
+    left = 1
+
+    async def bind(self, pod: core.Pod, node: str) -> None:
+        if self.left:
+            self.left -= 1
+            raise errors.Conflict("changed", reason="StaleVersion")
+        await super().bind(pod, node)
+
+
+async def test_a_binding_that_fails_gives_back_what_was_assumed() -> None:
+    store = MemoryStore()
+    scheduler = Scheduler(store, Refusing(store), ControlSettings())
+    _feed(scheduler, _node(0, gpus=1))
+    for name in ("a", "b"):
+        _feed(scheduler, await store.create(_pod(name, gpus=1)))
+    await scheduler.reconcile("")
+    assert [pod.spec.node_name for pod in (await store.list(core.Pod)).items] == ["", ""]
+    await scheduler.reconcile("")
+    assert [pod.spec.node_name for pod in (await store.list(core.Pod)).items] == ["n0000", ""]
+
+
+@pytest.mark.parametrize("field", ["podAffinity", "podAntiAffinity"])
+async def test_a_pod_with_a_rule_that_is_not_known_is_told_so_and_never_bound(field: str) -> None:
+    store = MemoryStore()
+    term = {"topologyKey": "kubernetes.io/hostname"}
+    rule = {field: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    for number in range(2):
+        await store.create(_node(number))
+        node = await store.get(core.Node, f"n{number:04}")
+        await store.update_status(msgspec.structs.replace(node, status=_node(number).status))
+    await store.create(_pod("rule", gpus=1, affinity=msgspec.convert(rule, core.Affinity)))
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(manager.run_controllers(store, (_scheduler(store),)))
+        events = [await anext(aiter(store.watch(core.Event)))]
+        await store.create(_pod("plain", gpus=1))
+        async for change in store.watch(core.Pod):
+            if change.object.spec.node_name:
+                break
+        task.cancel()
+    pod = await store.get(core.Pod, "rule", "default")
+    (condition,) = pod.status.conditions
+    assert (pod.spec.node_name, condition.status, condition.reason) == ("", "False", "UnknownRule")
+    assert f"spec.affinity.{field}" in condition.message
+    assert "leave spec.schedulerName out" in condition.message
+    assert (events[0].object.reason, events[0].object.message) == ("FailedScheduling", condition.message)
