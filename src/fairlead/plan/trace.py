@@ -8,6 +8,7 @@ drawing them to `cli.trace`.
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -117,6 +118,7 @@ def order_trace(
              node's step about another resource is not in its trace.
     """
     has_devices = bool(resources)
+    pod = _within_seconds(pod)
     begun = min((step.at for step in pod if step.layer not in _BEFORE_THE_NODE), default=math.inf)
 
     def turn(step: TraceStep) -> tuple[float, int]:
@@ -131,6 +133,21 @@ def order_trace(
     return Trace(
         entries=tuple(_with_gaps(entries, wanted, is_final=is_final)), started_at=started_at, is_final=is_final
     )
+
+
+def _within_seconds(pod: Sequence[TraceStep]) -> list[TraceStep]:
+    """Put what a node's kubelet told to the whole second behind what came before the node in that second.
+
+    Such a step was taken at any time within its second; at its beginning it would stand before its own cause.
+    """
+    causes = [step.at for step in pod if step.layer in _BEFORE_THE_NODE]
+
+    def at(step: TraceStep) -> float:
+        if step.layer in _BEFORE_THE_NODE or not step.at.is_integer():
+            return step.at
+        return max((cause for cause in causes if step.at <= cause < step.at + 1), default=step.at)
+
+    return [dataclasses.replace(step, at=at(step)) for step in pod]
 
 
 def with_acceptance(steps: Sequence[TraceStep], pod: core.Pod) -> tuple[TraceStep, ...]:

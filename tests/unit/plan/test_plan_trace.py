@@ -201,3 +201,20 @@ def test_a_container_that_has_not_run_adds_no_step() -> None:
     unstarted = core.ContainerStatus(name="x", state=core.ContainerStateUnion(running=core.ContainerStateRunning()))
     pod = core.Pod(status=core.PodStatus(container_statuses=(waiting, unstarted)))
     assert trace.with_statuses((), pod) == ()
+
+
+def test_what_a_kubelet_told_to_the_whole_second_stands_behind_the_scheduler_and_never_goes_back_in_time() -> None:
+    steps = [
+        _step("api", "Accepted", 100.2),
+        _step("scheduler", "Scheduled", 100.225),
+        _step("kubelet", "FailedMount", 100.0),
+        _step("engine", "ContainerStarted", 101.0),
+    ]
+    result = trace.order_trace(steps, (), is_final=False, resources=())
+    told = [(entry.title, round(entry.offset_s, 3)) for entry in result.entries if entry.offset_s is not None]
+    assert told == [
+        ("request accepted", 0.0),
+        ("node chosen", 0.025),
+        ("FailedMount", 0.025),
+        ("container started", 0.8),
+    ]
