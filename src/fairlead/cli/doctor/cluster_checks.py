@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Final
 
+from fairlead import errors
 from fairlead.cli.core import output
-from fairlead.cli.doctor import cluster_safety
+from fairlead.cli.doctor import cluster_safety, waiting
 from fairlead.cli.doctor.cluster_facts import LEADERS, Facts
 from fairlead.cli.doctor.finding import Finding
 from fairlead.plan.cdi import conflict
@@ -369,9 +370,18 @@ def _waiting(seen: Facts, pod: core.Pod, offered: int) -> Finding:
         check="pods",
         level="fail" if unseen or (seen.nodes is not None and not offered) else "warn",
         what=f"{about.namespace}/{about.name} waits for {asked} {seen.resource}" + (f": {said}" if said else ""),
-        why="nothing that fits is free" if offered else "no node offers any",
+        why=_why(seen, pod),
         fix=f"`fairlead explain -n {about.namespace} {about.name}`; `fairlead gpus` shows who holds what",
     )
+
+
+def _why(seen: Facts, pod: core.Pod) -> str:
+    if seen.nodes is None or seen.pods is None:
+        return "nodes may not be read, so what fits it is not known"
+    try:
+        return waiting.why(pod, seen.nodes, seen.pods, ours=seen.scheduler)
+    except errors.Invalid as error:
+        return f"its need cannot be compared with the nodes: {errors.sentence(error)}"
 
 
 def _refusal(conditions: Iterable[meta.Condition]) -> str:

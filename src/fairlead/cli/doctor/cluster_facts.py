@@ -76,6 +76,8 @@ class Facts:
     address: str
     resource: str
     """Extended resource of whole GPUs."""
+    scheduler: str = "fairlead"
+    """The scheduler's name that is ours."""
     version: str = ""
     problem: str = ""
     """Why the API server did not answer; then nothing else was looked at."""
@@ -121,6 +123,7 @@ async def read_facts(store: port.Store, server: Asked, config: settings.Settings
         now=time.time(),
         address=server.address,
         resource=config.node.resource,
+        scheduler=config.control.scheduler_name,
         version=version,
         lacking=await _lacking(server),
         has_definition=await _has_definition(store),

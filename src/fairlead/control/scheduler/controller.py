@@ -190,7 +190,11 @@ class Scheduler:
         for before, after in self._cache.changes().values():
             turned = hint.improved(before, after)
             for key, (need, found) in tuple(self._refused.items()) if turned else ():
-                if turned & found.filters and after and reference.first_refusal(need, after) is None:
+                if (
+                    (before is None or turned & found.filters)
+                    and after
+                    and reference.first_refusal(need, after) is None
+                ):
                     self._refused.pop(key, None)
                 await self._worked(1)
 

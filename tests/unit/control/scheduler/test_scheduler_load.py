@@ -259,3 +259,14 @@ async def test_a_pod_with_a_rule_that_is_not_known_is_told_so_and_never_bound(fi
     assert f"spec.affinity.{field}" in condition.message
     assert "leave spec.schedulerName out" in condition.message
     assert (events[0].object.reason, events[0].object.message) == ("FailedScheduling", condition.message)
+
+
+async def test_a_pod_that_came_before_any_node_is_bound_when_one_comes() -> None:
+    store = MemoryStore()
+    scheduler = _scheduler(store)
+    _feed(scheduler, await store.create(_pod("early", gpus=1)))
+    await scheduler.reconcile("")
+    _feed(scheduler, await store.get(core.Pod, "early", "default"), ChangeKind.MODIFIED)
+    _feed(scheduler, _node(0))
+    await scheduler.reconcile("")
+    assert (await store.get(core.Pod, "early", "default")).spec.node_name == "n0000"

@@ -1,0 +1,58 @@
+"""Says why a pod waits, from the cluster's nodes and pods alone, whichever scheduler it waits for. Pure.
+
+The nodes are judged as the scheduler judges them (`plan.schedule`): once as they are, and once with nothing on them.
+What would not fit on empty nodes never will; what would is waiting for its turn; what fits now waits for its scheduler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fairlead.plan.schedule import reference, rules
+from fairlead.plan.schedule.summary import Reason
+from fairlead.wire.kubernetes import core
+
+
+def why(pod: core.Pod, nodes: Sequence[core.Node], pods: Sequence[core.Pod], *, ours: str) -> str:
+    """Return one sentence on why a pod without a node has none.
+
+    Args:   ours: the name of the scheduler that is ours.
+    Raises: Invalid: a quantity of a pod or node cannot be read.
+    """
+    if gates := ", ".join(gate.name for gate in pod.spec.scheduling_gates):
+        return f"its scheduling gates hold it: {gates}"
+    if pod.spec.scheduler_name == ours and (refusal := rules.refusal(pod.spec)):
+        return refusal
+    if not nodes:
+        return "there are no nodes"
+    need = reference.pod_info(pod)
+    empty = [reference.offered(node) for node in nodes]
+    ever = reference.place(need, empty)
+    if not ever.fitting:
+        return f"it will never fit as things are: {_never(need, empty, ever.reasons)}"
+    there: dict[str, list[core.Pod]] = {}
+    for one in pods:
+        there.setdefault(one.spec.node_name, []).append(one)
+    fitting = [node for node, bare in zip(nodes, empty, strict=True) if reference.first_refusal(need, bare) is None]
+    now = reference.place(need, [reference.node_info(node, there.get(node.metadata.name, ())) for node in fitting])
+    if not now.fitting:
+        return f"every node that it could run on is full: {_full(now.reasons)}"
+    return f'node {now.node} has room for it: scheduler "{pod.spec.scheduler_name}" has not placed it'
+
+
+def _never(need: reference.PodInfo, nodes: Sequence[reference.NodeInfo], reasons: Sequence[Reason]) -> str:
+    """Return what an empty cluster lacks: the amount that no node has, or what keeps the pod off each."""
+    for name, asked in need.requests.items():
+        largest = max(node.allocatable.get(name, 0) for node in nodes)
+        if asked > largest:
+            return f"{_amount(asked)} {name} asked, the largest node has {_amount(largest)}"
+    return _full(reasons)
+
+
+def _full(reasons: Sequence[Reason]) -> str:
+    ordered = sorted(reasons, key=lambda one: (-one.nodes, one.why))
+    return ", ".join(f"{one.why} ({one.nodes}, such as {one.example})" for one in ordered[:3])
+
+
+def _amount(thousandths: int) -> str:
+    return f"{thousandths / reference.UNIT:.12g}"
