@@ -8,7 +8,6 @@ drawing them to `cli.trace`.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -118,36 +117,33 @@ def order_trace(
              node's step about another resource is not in its trace.
     """
     has_devices = bool(resources)
-    pod = _within_seconds(pod)
-    begun = min((step.at for step in pod if step.layer not in _BEFORE_THE_NODE), default=math.inf)
+    causes = [step.at for step in pod if step.layer in _BEFORE_THE_NODE]
+    at = {id(step): _taken_at(step, causes) for step in pod}
+    begun = min((at[id(step)] for step in pod if step.layer not in _BEFORE_THE_NODE), default=math.inf)
 
     def turn(step: TraceStep) -> tuple[float, int]:
         # A scheduler says that it chose after the binding is written; a quick node has begun by then.
-        return (min(step.at, begun) if step.reason == "Scheduled" else step.at, _rank(step))
+        taken = at[id(step)]
+        return (min(taken, begun) if step.reason == "Scheduled" else taken, _rank(step))
 
     steps = sorted(pod, key=turn)
     started_at = steps[0].at if steps else None
     front = list(_before(node, started_at, resources)) if has_devices else []
     wanted = [rank for rank, stage in enumerate(STAGES) if has_devices or not stage.needs_devices]
-    entries = [_recorded(step, count, started_at) for step, count in _runs([*front, *steps])]
+    entries = [_recorded(step, count, started_at, at.get(id(step), step.at)) for step, count in _runs([*front, *steps])]
     return Trace(
         entries=tuple(_with_gaps(entries, wanted, is_final=is_final)), started_at=started_at, is_final=is_final
     )
 
 
-def _within_seconds(pod: Sequence[TraceStep]) -> list[TraceStep]:
-    """Put what a node's kubelet told to the whole second behind what came before the node in that second.
+def _taken_at(step: TraceStep, causes: Sequence[float]) -> float:
+    """Return when a step was taken at the earliest: one that a node told to the whole second, after its causes.
 
-    Such a step was taken at any time within its second; at its beginning it would stand before its own cause.
+    It was taken at any time within its second; at its beginning it would stand before what led to it.
     """
-    causes = [step.at for step in pod if step.layer in _BEFORE_THE_NODE]
-
-    def at(step: TraceStep) -> float:
-        if step.layer in _BEFORE_THE_NODE or not step.at.is_integer():
-            return step.at
-        return max((cause for cause in causes if step.at <= cause < step.at + 1), default=step.at)
-
-    return [dataclasses.replace(step, at=at(step)) for step in pod]
+    if step.layer in _BEFORE_THE_NODE or not step.at.is_integer():
+        return step.at
+    return max((cause for cause in causes if step.at <= cause < step.at + 1), default=step.at)
 
 
 def with_acceptance(steps: Sequence[TraceStep], pod: core.Pod) -> tuple[TraceStep, ...]:
@@ -238,7 +234,7 @@ def _saying(step: TraceStep) -> tuple[str, str, str, object]:
     return (step.layer, step.reason, step.message, step.facts.get("container"))
 
 
-def _recorded(step: TraceStep, count: int, started_at: float | None) -> Entry:
+def _recorded(step: TraceStep, count: int, started_at: float | None, at: float) -> Entry:
     rank = _rank(step)
     known = STAGES[rank] if rank < len(STAGES) else None
     return Entry(
@@ -247,7 +243,7 @@ def _recorded(step: TraceStep, count: int, started_at: float | None) -> Entry:
         title=known.title if known else step.reason,
         record=Record.RECORDED,
         step=step,
-        offset_s=None if started_at is None else step.at - started_at,
+        offset_s=None if started_at is None else at - started_at,
         count=count,
     )
 

@@ -49,7 +49,7 @@ class Leadership:
     token: int
     """Higher than every earlier holder's."""
     fence: fence.Fence
-    """What proves it; whoever opens another view of the store fences it with this."""
+    """What proves it; another view of the store is fenced with this."""
     store: port.Store
     """Refuses writes (`LeaseLost`) once the lease is another's. Work must write through nothing else."""
 

@@ -5,7 +5,7 @@ at once, and bound and told beside the next decision, by no more than `AT_ONCE` 
 refusal holds for every pod that asks for the same, until a node changes so that a filter that refused may let it pass
 (`plan.schedule.hint`), and the node takes it indeed. Between judgements the event loop gets its turn.
 
-A binding carries the pod's uid and version: whoever changed the pod meanwhile wins, the assumption is forgotten and the
+A binding carries the pod's uid and version: a writer that changed the pod meanwhile wins, the assumption is forgotten and the
 pod looked at again. A binding whose answer was lost may have happened: nothing more is decided until the store has said
 whether it did.
 """
