@@ -2,12 +2,12 @@
 
 One key stands for the whole queue, so decisions are made one after another from one cache. What is decided is assumed
 at once, and bound and told beside the next decision, by no more than `AT_ONCE` tasks. Equal needs are judged once: a
-refusal holds for every pod that asks for the same, until a node changes so that a filter that refused may let it pass
-(`plan.schedule.hint`), and the node takes it indeed. Between judgements the event loop gets its turn.
+refusal holds for every pod that asks for the same, until a node changes for the better
+(`plan.schedule.hint`), and takes it indeed. Between judgements the event loop gets its turn.
 
-A binding carries the pod's uid and version: a writer that changed the pod meanwhile wins, the assumption is forgotten and the
-pod looked at again. A binding whose answer was lost may have happened: nothing more is decided until the store has said
-whether it did.
+A binding carries the pod's uid and version: a writer that changed the pod meanwhile wins, the assumption is forgotten
+and the pod looked at again. A binding whose answer was lost may have happened: nothing more is decided until the store
+has said whether it did.
 """
 
 from __future__ import annotations
@@ -186,15 +186,10 @@ class Scheduler:
                 return found
 
     async def _take_changes(self) -> None:
-        """Forget the refusals that a changed node may turn."""
+        """Forget the refusals that a changed node may turn: what a filter once said of other nodes proves nothing."""
         for before, after in self._cache.changes().values():
-            turned = hint.improved(before, after)
-            for key, (need, found) in tuple(self._refused.items()) if turned else ():
-                if (
-                    (before is None or turned & found.filters)
-                    and after
-                    and reference.first_refusal(need, after) is None
-                ):
+            for key, (need, _) in tuple(self._refused.items()) if hint.improved(before, after) else ():
+                if after is not None and reference.first_refusal(need, after) is None:
                     self._refused.pop(key, None)
                 await self._worked(1)
 

@@ -221,13 +221,12 @@ def place(need: PodInfo, nodes: Iterable[NodeInfo], *, policy: str = "packed") -
     Returns: the best node (ties: first by name), and what spoke for and against the others.
     """
     ordered = sorted(nodes, key=lambda node: node.name)
-    fitting, names, filters = list[NodeInfo](), dict[str, list[str]](), set[str]()
+    fitting, names = list[NodeInfo](), dict[str, list[str]]()
     for node in ordered:
         refusal = first_refusal(need, node)
         if refusal is None:
             fitting.append(node)
             continue
-        filters.add(refusal[0])
         for reason in refusal[1]:
             names.setdefault(reason, []).append(node.name)
     best = sorted(_scores(need, fitting, POLICIES[policy]).items(), key=lambda item: (-item[1], item[0]))
@@ -236,7 +235,6 @@ def place(need: PodInfo, nodes: Iterable[NodeInfo], *, policy: str = "packed") -
         fitting=len(best),
         best=tuple(best[: Summary.BEST]),
         reasons=tuple(Reason(why=why, nodes=len(found), example=found[0]) for why, found in names.items()),
-        filters=frozenset(filters),
     )
 
 

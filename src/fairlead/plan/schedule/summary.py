@@ -37,8 +37,6 @@ class Summary:
     """Names and scores of the best that fit, best first; at most `BEST`."""
     reasons: tuple[Reason, ...]
     """Each with the number of nodes that the first refusing filter gave it for."""
-    filters: frozenset[str] = frozenset()
-    """Those that refused a node."""
 
     @property
     def node(self) -> str | None:

@@ -267,6 +267,7 @@ async def test_a_pod_that_came_before_any_node_is_bound_when_one_comes() -> None
     _feed(scheduler, await store.create(_pod("early", gpus=1)))
     await scheduler.reconcile("")
     _feed(scheduler, await store.get(core.Pod, "early", "default"), ChangeKind.MODIFIED)
-    _feed(scheduler, _node(0))
-    await scheduler.reconcile("")
+    for node in (_node(0, gpus=0), _node(0)):  # as agents make them: first the node, then its GPUs
+        _feed(scheduler, node)
+        await scheduler.reconcile("")
     assert (await store.get(core.Pod, "early", "default")).spec.node_name == "n0000"
