@@ -11,7 +11,7 @@ import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -61,11 +61,18 @@ def admit(pod: core.Pod) -> core.Pod:
     return msgspec.structs.replace(
         pod,
         spec=msgspec.structs.replace(
-            pod.spec,
+            _on_one_machine(pod.spec),
             containers=tuple(_defaulted(item) for item in pod.spec.containers),
             init_containers=tuple(_defaulted(item) for item in pod.spec.init_containers),
         ),
     )
+
+
+def _on_one_machine(spec: core.PodSpec) -> core.PodSpec:
+    """Leave out the rules that tell nodes apart and that a cluster's scheduler refuses; the doors say so."""
+    wanted = spec.affinity and msgspec.structs.replace(spec.affinity, pod_affinity=None, pod_anti_affinity=None)
+    left_out: dict[str, Any] = {"topology_spread_constraints": (), "resource_claims": (), "resources": None}
+    return msgspec.structs.replace(spec, affinity=wanted, **left_out)
 
 
 def _nul(path: str, value: object) -> Iterator[str]:

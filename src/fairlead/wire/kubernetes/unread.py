@@ -135,6 +135,15 @@ _KNOWN: Final[Mapping[str, frozenset[str]]] = {
 }
 """Fields that Kubernetes has, by the struct of `core` or `meta` that does not read them."""
 
+REFUSED_ONLY: Final[Mapping[str, frozenset[str]]] = {
+    "Affinity": _KNOWN["Affinity"],
+    "PodSpec": frozenset({"resourceClaims", "resources", "topologySpreadConstraints"}),
+    "Volume": frozenset(
+        {"awsElasticBlockStore", "ephemeral", "gcePersistentDisk", "iscsi", "persistentVolumeClaim", "rbd"}
+    ),
+}
+"""Of those, the fields that `core` reads so that a cluster's scheduler can refuse them; one machine leaves them out."""
+
 _LONGEST: Final = 64
 _NEEDED: Final[Mapping[str, frozenset[str]]] = {
     "Container": frozenset({"envFrom", "volumeDevices"}),

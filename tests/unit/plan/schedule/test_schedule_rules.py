@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from fairlead.plan.pod import admission
 from fairlead.plan.schedule import reference, rules
-from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes import core, meta
 
 _TERM = {"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "kubernetes.io/hostname"}
 _REQUIRED = {"requiredDuringSchedulingIgnoredDuringExecution": [_TERM]}
@@ -78,7 +79,7 @@ def test_what_is_only_preferred_or_binds_to_no_node_is_not_refused(fields: dict[
 
 
 def _listening(*ports: dict[str, Any], init: bool = False) -> reference.PodInfo:
-    container = {"name": "c", "ports": list(ports)}
+    container = {"name": "c", "ports": [{"containerPort": 8080, **port} for port in ports]}
     spec = {"initContainers": [{**container, "restartPolicy": "Always"}]} if init else {"containers": [container]}
     return reference.pod_info(core.Pod(spec=_spec(**spec)))
 
@@ -104,3 +105,17 @@ def test_a_port_of_the_node_is_given_once(
     refusal = reference.first_refusal(_listening(other), node)
     expected = ("NodePorts", ("node(s) didn't have free ports for the requested pod ports",))
     assert refusal == (expected if collide else None)
+
+
+def test_one_machine_leaves_out_the_rules_that_tell_nodes_apart() -> None:
+    spec = _spec(
+        restartPolicy="Never",
+        containers=[{"name": "main", "image": "i"}],
+        affinity={"podAffinity": _REQUIRED, "podAntiAffinity": _REQUIRED},
+        topologySpreadConstraints=[{"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
+        resourceClaims=[{"name": "gpu"}],
+        resources={"requests": {"cpu": "1"}},
+    )
+    admitted = admission.admit(core.Pod(metadata=meta.ObjectMeta(name="p"), spec=spec))
+    assert rules.unknown(spec)
+    assert rules.unknown(admitted.spec) == ()
