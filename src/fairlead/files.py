@@ -103,6 +103,19 @@ def read_regular(path: Path, *, limit_bytes: int) -> bytes | None:
             raise errors.Unavailable(message, reason="FileUnreadable", path=str(path)) from error
 
 
+LARGEST_BYTES = 16 << 20
+"""Of a document that somebody names on a command line or in a variable."""
+
+
+def read_bounded(path: Path) -> bytes:
+    """Return what a named file holds. Raises: OSError: not there, refused, or without end (`EFBIG`)."""
+    with path.open("rb") as file:
+        data = file.read(LARGEST_BYTES + 1)
+    if len(data) > LARGEST_BYTES:
+        raise OSError(errno.EFBIG, f"larger than {LARGEST_BYTES} bytes", str(path))
+    return data
+
+
 def _not_regular(path: Path) -> errors.Unavailable:
     message = f"{path} is, or leads to, something that is not a regular file"
     return errors.Unavailable(message, reason="FileUnreadable", hint="put a file there, or remove it", path=str(path))

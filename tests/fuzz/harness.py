@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import random
 import re
@@ -82,7 +83,7 @@ class Hang(BaseException):
 
 
 class Host:
-    """Watches what this process does to files and which programs it starts. One watch for the process's life.
+    """Watches what this process does to files and which programs it starts, and prevents it. One for a process's life.
 
     `sys.addaudithook` cannot be undone, so one hook is added and says nothing while nobody watches.
     """
@@ -116,7 +117,7 @@ class Host:
         elif event == "os.symlink":
             self._judge(event, arguments[1])
         elif event in _STARTS and not {os.fsdecode(arguments[0]), ANY} & set(self._programs):
-            self.effects.append(f"{event} {arguments[:2]!r:.200}")
+            self._prevent(f"{event} {arguments[:2]!r:.200}")
 
     def _judge(self, event: str, path: Any) -> None:
         if not isinstance(path, str | bytes | os.PathLike):
@@ -126,7 +127,12 @@ class Host:
             return  # below a descriptor that was opened before, or nothing at all
         allowed = self._allowed or ()
         if not f"{os.path.realpath(text)}/".startswith(allowed):
-            self.effects.append(f"{event} {text:.200}")
+            self._prevent(f"{event} {text:.200}")
+
+    def _prevent(self, effect: str) -> None:
+        """Note an effect and keep it from happening: an audit hook that raises ends the call."""
+        self.effects.append(effect)
+        raise PermissionError(errno.EPERM, "kept from the host")
 
 
 _WRITES: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC

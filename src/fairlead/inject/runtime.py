@@ -86,8 +86,8 @@ def become(argv: list[str], names: tuple[str, ...]) -> int:
                 posix.execve(path, [path, *argv], posix.environ)
             except (FileNotFoundError, NotADirectoryError):
                 continue
-            except OSError as error:
-                commandline.tell(argv, "error", f"cannot run {path}: {error.strerror}")
+            except (OSError, ValueError) as error:  # NUL or half a character in a name are ValueErrors
+                commandline.tell(argv, "error", f"cannot run {path}: {getattr(error, 'strerror', error)}")
                 return _COULD_NOT_EXEC
     wanted = ", ".join(names)
     commandline.tell(argv, "error", f"no runtime found (looked for {wanted}): install runc, or name one in the policy")

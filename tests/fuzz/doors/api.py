@@ -54,8 +54,6 @@ BODIES: Final = (
     ("POST", "/v1/pods", (("pod", POD),)),
     ("PUT", "/v1/quotas", (("quota", QUOTA),)),
     ("POST", "/v1/faults", (("fault", {"fault": "xid", "gpu": 0, "value": "79"}),)),
-    ("POST", "/v1/images:import", (("import", {"path": "/nonexistent", "name": "x", "command": ["true"]}),)),
-    ("POST", "/v1/images:build", (("build", {"context": "/nonexistent", "name": "x", "containerfile": "/no"}),)),
     (
         "POST",
         "/v1/containers/held:attach",
@@ -170,7 +168,8 @@ async def _body(folder: Path, method: str, target: str) -> AsyncIterator[Feed]:
         async def feed(data: bytes) -> None:
             try:
                 said = await service.send(method, target, data, _JSON)
-                _assert_faithful(json.loads(data), said)
+                with contextlib.suppress(ValueError):  # YAML is taken as well
+                    _assert_faithful(json.loads(data), said)
             finally:
                 await service.tidy()
 

@@ -56,7 +56,6 @@ _LAYERS: Final = (
         *("--engine-version", "1.7.0", "--folder", "/FOLDER/lib"),
     ],
     ["runtime", "check", "--engine", "containerd", "--config", "/FOLDER/engine/config.toml"],
-    ["manifests", "--image", "localhost/x:1", "-n", "fairlead", "--simulate", "h100x8"],
     ["settings", "-o", "json"],
     ["completion", "bash"],
     ["--config", "/FOLDER/config.toml", "--url", "http+unix:///nonexistent", "status"],
@@ -111,13 +110,14 @@ def _argv(data: bytes) -> list[str]:
 
 def _run(service: Service, words: list[str]) -> None:
     answer = service.fairlead(*words)
+    is_theirs = bool(words) and words[0] in {"exec", "logs", "run"}  # what a container writes is passed on as it is
     if answer.exit_code == _BUG or "Traceback" in answer.output or "this is a bug" in answer.output:
         raise AssertionError(answer.output[-600:])
     if answer.exception is not None and not isinstance(answer.exception, SystemExit):
         raise answer.exception
     if len(answer.stderr) > _WORDS:
         raise AssertionError(f"{len(answer.stderr)} characters of errors: {answer.stderr[:100]!r}")
-    if set(answer.output) & _CONTROLS:
+    if not is_theirs and set(answer.output) & _CONTROLS:
         raise AssertionError(f"a control character reached the terminal: {answer.output[:200]!r}")
     if answer.exit_code in _REFUSED and answer.stderr:
         raise Refused(answer.stderr[:300])

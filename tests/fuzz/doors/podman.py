@@ -24,6 +24,7 @@ from fairlead.plan.pod import admission
 from fairlead.wire.kubernetes import core, manifest
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 from fairlead.wire.proto import podresources_pb2
+from tests.fuzz import hostile
 from tests.fuzz.doors.text import OURS, POD, plain
 from tests.fuzz.harness import Door, Feed
 from tests.unit.node.kubelet.fakeplugin import RESOURCE, Plugin
@@ -251,7 +252,13 @@ DOORS: Final = (
         specimens=(("answer", ANSWER),),
         refusals=(*OURS, Unsayable),
     ),
-    Door(name="plugin's ListAndWatch", opened=_list, specimens=(("list", LISTED),), refusals=(*OURS, Unsayable)),
+    Door(
+        name="plugin's ListAndWatch",
+        opened=_list,
+        specimens=(("list", LISTED),),
+        values=(*hostile.TEXTS, *hostile.SHAPES),  # gRPC itself ends a stream with a message of more than 4 MiB
+        refusals=(*OURS, Unsayable),
+    ),
     Door(
         name="plugin's Register",
         opened=_register,

@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from fairlead import errors
+from fairlead import errors, files
 from fairlead.cli.core import options, output
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
@@ -40,7 +40,7 @@ def group() -> None:
 def apply_verb(client: Client, *, file: Path, form: str) -> None:
     """Make or change the ResourceQuotas of a Kubernetes manifest."""
     try:
-        content = file.read_bytes()
+        content = files.read_bounded(file)
     except OSError as error:
         message = f"cannot read {file}: {error.strerror}"
         raise errors.RequestError(message, reason="FileUnreadable", hint="name a readable manifest") from error

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import click
 
+from fairlead import files
 from fairlead.cli.container import logs, runflags, wait
 from fairlead.cli.core import client as api
 from fairlead.cli.core import invocation, options, plaintext, progress
@@ -141,7 +142,7 @@ def _submit(client: Client, image: str, given: dict[str, Any], own: Mapping[str,
 
 def _submit_manifest(client: Client, file: Any, namespace: str) -> list[ContainerView]:
     params = {"namespace": namespace or None}
-    made = client.call("POST", "/v1/pods", ContainerList, params=params, content=file.read())
+    made = client.call("POST", "/v1/pods", ContainerList, params=params, content=file.read(files.LARGEST_BYTES))
     for warning in made.warnings:
         plaintext.echo(f"warning: {warning}", err=True)
     return list(made.items)

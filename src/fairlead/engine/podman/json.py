@@ -9,7 +9,7 @@ Source: podman 4.3 `pkg/domain/entities` (ListContainer, ImageSummary, Event), b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 
@@ -60,7 +60,7 @@ class ImageRow(msgspec.Struct, rename="pascal"):
     id: str
     names: list[str] | None = None
     size: int = 0
-    created: int = 0
+    created: Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)] = 0
 
 
 class ImageConfig(msgspec.Struct, rename="pascal"):

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypedDict
 
+from google.protobuf import message
+
 from fairlead import errors
 from fairlead.engine.port import Bind, ContainerSpec, ContainerState, Port
 from fairlead.model import cdikind
@@ -59,7 +61,7 @@ def merged_answer(grants: tuple[Grant, ...]) -> pb.ContainerAllocateResponse:
     """Return the answers for one container as one; duplicates are dropped, later resources win on names."""
     merged = pb.ContainerAllocateResponse()
     for grant in grants:
-        merged.MergeFrom(pb.ContainerAllocateResponse.FromString(grant.response))
+        merged.MergeFrom(_answer(grant))
     return merged
 
 
@@ -79,7 +81,13 @@ def allocated_names(grants: tuple[Grant, ...], defined: Collection[str] = ()) ->
 
 
 def _answer(grant: Grant) -> pb.ContainerAllocateResponse:
-    return pb.ContainerAllocateResponse.FromString(grant.response)
+    """Raises: ProtocolError: what is kept of the plugin's answer is not a message."""
+    try:
+        return pb.ContainerAllocateResponse.FromString(grant.response)
+    except message.DecodeError as error:
+        words = f"the kept answer of the plugin of {grant.resource} for {grant.container} cannot be read"
+        hint = "delete the pod, so that its devices are allocated anew"
+        raise errors.ProtocolError(words, reason="GrantUnreadable", hint=hint) from error
 
 
 def cdi_names(

@@ -276,9 +276,15 @@ def _and(left: bool | None, right: bool | None) -> bool | None:
     return None if left is None or right is None else True
 
 
+_MOST_DIGITS = 9
+"""Of one part of a version; Python reads 4,300 at most."""
+
+
 def _is_version(text: str) -> bool:
-    return bool(text) and all(part.isdecimal() and part.isascii() for part in text.split("."))
+    return bool(text) and all(
+        part.isdecimal() and part.isascii() and len(part) <= _MOST_DIGITS for part in text.split(".")
+    )
 
 
 def _rank(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".") if part.isdecimal())
+    return tuple(int(part) for part in version.split(".") if part.isdecimal() and len(part) <= _MOST_DIGITS)

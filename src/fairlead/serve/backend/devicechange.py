@@ -96,7 +96,7 @@ def device_id(gpus: tuple[GPU, ...], text: str) -> str:
     Raises: Invalid: it is the beginning of several.
     """
     if text.isdecimal():
-        found = [gpu for gpu in gpus if gpu.index == int(text)]
+        found = [gpu for gpu in gpus if str(gpu.index) == (text.lstrip("0") or "0")]
     else:
         exact = [gpu for gpu in gpus if text in {gpu.uuid, gpu.pci_bus_id}]
         found = exact or [gpu for gpu in gpus if gpu.uuid.startswith(text)]

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from fairlead import errors
+from fairlead import errors, files
 from fairlead.store.kubernetes import execplugin
 from fairlead.wire.kubernetes import kubeconfig
 
@@ -87,7 +87,7 @@ def in_cluster(env: Mapping[str, str], *, root: Path = Path("/")) -> Access:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return files.read_bounded(path)
     except OSError as error:
         message = f"cannot read {path}: {error.strerror}"
         raise errors.Unavailable(message, reason="CredentialsUnreadable") from error

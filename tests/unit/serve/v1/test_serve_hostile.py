@@ -8,7 +8,9 @@ import httpx
 import msgspec
 import pytest
 
+from fairlead.serve.backend import devicechange
 from fairlead.serve.v1.containers import exec as exec_route
+from tests.unit.serve.world import inventory
 
 
 @pytest.mark.parametrize("body", [b"[" * 100_000, b'{"image":' * 100_000])
@@ -37,3 +39,14 @@ async def test_a_refusal_can_be_read_whatever_it_names(api: httpx.AsyncClient) -
         answer = await api.post("/v1/containers", json=body)
         assert answer.status_code in {400, 422}
         assert len(answer.content) < 4000
+
+
+@pytest.mark.parametrize("user", ["9" * 5000, "1:" + "9" * 5000, "\u0661"])
+async def test_a_users_number_that_no_kernel_has_is_refused(api: httpx.AsyncClient, user: str) -> None:
+    answer = await api.post("/v1/containers", json={"image": "demo", "user": user})
+    assert answer.status_code == 422
+
+
+def test_an_index_of_5000_digits_is_no_gpus() -> None:
+    assert devicechange.device_id(inventory().gpus, "9" * 5000) == "9" * 5000
+    assert devicechange.device_id(inventory().gpus, "01") == "GPU-1"

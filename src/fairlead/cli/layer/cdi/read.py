@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import click
 
-from fairlead import errors
+from fairlead import errors, files
 from fairlead.cli.core import invocation, output, plaintext
 from fairlead.silicon import running
 from fairlead.wire.cdi import stamp, translate
@@ -44,7 +44,7 @@ def _scan(spec_dirs: Sequence[str]) -> directory.Registry:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return files.read_bounded(path)
     except OSError as error:
         message = f"cannot read {path}: {error.strerror}"
         raise errors.Invalid(message, reason="FileUnreadable", path=str(path)) from error
@@ -158,7 +158,7 @@ def _verdict(path: Path, now: running.Running, *, is_strict: bool) -> list[str]:
 @translate.cdi_errors
 def inject_verb(config: Any, names: tuple[str, ...], spec_dirs: tuple[str, ...], form: str) -> None:
     """Print the OCI runtime spec CONFIG.json (- is standard input) with these devices in it."""
-    before = oci.decode_config(config.read())
+    before = oci.decode_config(config.read(files.LARGEST_BYTES))
     resolved = _scan(spec_dirs).resolve(names)
     if form == "json":
         output.show_value(inject.inject(before, resolved, stat=node.stat_node), form="json")
@@ -174,7 +174,7 @@ def inject_verb(config: Any, names: tuple[str, ...], spec_dirs: tuple[str, ...],
 @translate.cdi_errors
 def explain_verb(names: tuple[str, ...], config: Any, spec_dirs: tuple[str, ...], form: str) -> None:
     """Show what injecting these devices would change, and which device or file asks for it."""
-    before = oci.decode_config(config.read()) if config else {"ociVersion": "1.0.2"}
+    before = oci.decode_config(config.read(files.LARGEST_BYTES)) if config else {"ociVersion": "1.0.2"}
     changes = inject.explain(before, _scan(spec_dirs).resolve(names), stat=node.stat_node)
     if form == "json":
         output.show_value([_change(change) for change in changes], form="json")

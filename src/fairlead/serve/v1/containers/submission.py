@@ -195,7 +195,12 @@ def _user(text: str) -> core.SecurityContext | None:
     if not text:
         return None
     uid, colon, gid = text.partition(":")
-    if not uid.isdecimal() or (colon and not gid.isdecimal()):
+    if not _is_id(uid) or (colon and not _is_id(gid)):
         message = f'user "{text}" is not numeric'
         raise errors.Invalid(message, reason="UserInvalid", hint="give a uid or uid:gid, such as 1000:1000")
     return core.SecurityContext(run_as_user=int(uid), run_as_group=int(gid) if colon else None)
+
+
+def _is_id(text: str) -> bool:
+    """Tell whether a text is a number of a user or group; the kernel's have 32 bits."""
+    return text.isascii() and text.isdecimal() and len(text) <= len(str(2**32))
