@@ -70,8 +70,12 @@ _MOST_WINDOWS: Final = 4096
 def configure(level: str, form: str) -> None:
     """Send events to standard error: console form on a terminal (or as asked), else one JSON object a line."""
     console = form in {"console", "plain"} or (form == "auto" and sys.stderr.isatty())
+    # No local variables in tracebacks: they hold what requests, tokens and environments hold.
+    plain = structlog.dev.plain_traceback
     renderer: Any = (
-        structlog.dev.ConsoleRenderer(colors=form != "plain") if console else structlog.processors.JSONRenderer()
+        structlog.dev.ConsoleRenderer(colors=form != "plain", exception_formatter=plain)
+        if console
+        else structlog.processors.JSONRenderer()
     )
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
@@ -79,7 +83,8 @@ def configure(level: str, form: str) -> None:
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    tail: list[Any] = [] if console else [structlog.processors.dict_tracebacks]
+    frames = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+    tail: list[Any] = [] if console else [structlog.processors.ExceptionRenderer(frames)]
     structlog.configure(
         processors=[*shared, *tail, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),

@@ -57,6 +57,14 @@ def test_the_console_form_is_for_people() -> None:
     assert not first.startswith("{")
 
 
+@pytest.mark.parametrize("form", ["json", "console", "plain"])
+def test_a_traceback_in_the_log_holds_no_values(form: str) -> None:
+    code = _LOGS.format(level="info", form=form).replace("1 / 0", "token = 'pass' + 'word'; 1 / 0")
+    done = _run(code)
+    assert "ZeroDivisionError" in done.stderr
+    assert "password" not in done.stderr
+
+
 def test_a_timed_block_reports_how_long_it_took() -> None:
     with structlog.testing.capture_logs() as logged, telemetry.timed("claim prepared", pod="a") as timing:
         assert timing.duration_s == 0.0
