@@ -40,6 +40,8 @@ RETRY_S: Final = 30.0
 """After which a pod is tried again whose binding was refused."""
 REST_S: Final = 300.0
 """After which refusals are judged anew though no change seemed to help: their words may have aged; kube-scheduler's."""
+AGED_S: Final = 10.0
+"""After which a refusal is judged anew where nodes came, went or changed since: its words tell of others."""
 AT_ONCE: Final = 16
 """Bindings and refusals being written."""
 STALLED_S: Final = 120.0
@@ -75,6 +77,8 @@ class Scheduler:
         self._cache = cache.Cache(lambda pod: pod.spec.scheduler_name == settings.scheduler_name)
         self._refused: dict[tuple[object, ...], tuple[reference.PodInfo, Summary]] = {}
         """By need: why it fits nowhere, as long as no change may help it."""
+        self._aged_at: float | None = None
+        """Since when the words of refusals tell of nodes that are others now; None: they do not."""
         self._doubtful: dict[str, core.Pod] = {}
         """Pods by uid whose binding was sent and not answered."""
         self._untold: deque[tuple[core.ObjectReference, TraceStep, str]] = deque(maxlen=_MOST_UNTOLD)
@@ -119,14 +123,17 @@ class Scheduler:
         self._meter.set(telemetry.PENDING, len(self._cache.waiting()))
         if self._broken is not None:
             raise self._broken
-        times = (self._again_s, UNTOLD_S if self._untold else None, REST_S if self._refused else None)
+        rest_s = REST_S if self._aged_at is None else AGED_S
+        times = (self._again_s, UNTOLD_S if self._untold else None, rest_s if self._refused else None)
         return min((one for one in times if one is not None), default=None)
 
     def _begin(self) -> None:
         self._broken = self._again_s = None
-        if time.monotonic() - self._begun_at > REST_S:
+        now = time.monotonic()
+        has_aged = self._aged_at is not None and now - self._aged_at >= AGED_S
+        if has_aged or now - self._begun_at > REST_S:
             self._refused.clear()
-            self._begun_at = time.monotonic()
+            self._begun_at, self._aged_at = now, None
 
     async def _resolve_doubts(self) -> None:
         for uid, pod in tuple(self._doubtful.items()):
@@ -188,6 +195,8 @@ class Scheduler:
     async def _take_changes(self) -> None:
         """Forget the refusals that a changed node may turn: what a filter once said of other nodes proves nothing."""
         for before, after in self._cache.changes().values():
+            if self._aged_at is None and self._refused and hint.is_other(before, after):
+                self._aged_at = time.monotonic()
             for key, (need, _) in tuple(self._refused.items()) if hint.improved(before, after) else ():
                 if after is not None and reference.first_refusal(need, after) is None:
                     self._refused.pop(key, None)

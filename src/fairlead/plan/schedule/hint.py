@@ -24,6 +24,19 @@ HINTS: Final[Mapping[str, Callable[[NodeInfo, NodeInfo], bool]]] = {
 }
 
 
+def is_other(before: NodeInfo | None, after: NodeInfo | None) -> bool:
+    """Tell whether a node came, went, or differs in more than the pods on it: what was said of the nodes has aged."""
+    if before is None or after is None:
+        return before is not after
+    return (before.is_ready, before.is_unschedulable, before.taints, before.labels, before.allocatable) != (
+        after.is_ready,
+        after.is_unschedulable,
+        after.taints,
+        after.labels,
+        after.allocatable,
+    )
+
+
 def improved(before: NodeInfo | None, after: NodeInfo | None) -> frozenset[str]:
     """Return the filters that may let a pod pass now and did not before; None: the node was not there, or is gone."""
     if after is None:

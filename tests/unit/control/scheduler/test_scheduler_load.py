@@ -15,6 +15,7 @@ import pytest
 
 from fairlead import errors
 from fairlead.control import manager
+from fairlead.control.scheduler import controller
 from fairlead.control.scheduler.controller import AT_ONCE, SLICE, Scheduler
 from fairlead.plan.schedule import reference
 from fairlead.settings import ControlSettings
@@ -271,3 +272,18 @@ async def test_a_pod_that_came_before_any_node_is_bound_when_one_comes() -> None
         _feed(scheduler, node)
         await scheduler.reconcile("")
     assert (await store.get(core.Pod, "early", "default")).spec.node_name == "n0000"
+
+
+async def test_a_refusal_does_not_speak_for_long_of_nodes_that_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore()
+    scheduler = _scheduler(store)
+    _feed(scheduler, await store.create(_pod("early", gpus=9)))
+    assert await scheduler.reconcile("") == controller.REST_S
+    _feed(scheduler, await store.get(core.Pod, "early", "default"), ChangeKind.MODIFIED)
+    _feed(scheduler, _node(0))
+    assert await scheduler.reconcile("") == controller.AGED_S
+    monkeypatch.setattr(controller, "AGED_S", 0.0)
+    await scheduler.reconcile("")
+    condition = meta.find_condition((await store.get(core.Pod, "early", "default")).status.conditions, "PodScheduled")
+    assert condition is not None
+    assert "Insufficient nvidia.com/gpu" in condition.message or "8 free" in condition.message

@@ -76,3 +76,12 @@ def test_whoever_fits_now_and_did_not_before_was_refused_by_a_filter_that_is_nam
         first = reference.first_refusal(need, before)
         assert first is not None
         assert first[0] in hint.improved(before, after)
+
+
+def test_a_heartbeat_makes_no_other_node_and_a_change_of_what_it_offers_does() -> None:
+    before = _node()
+    assert not hint.is_other(before, _node())
+    assert not hint.is_other(None, None)
+    assert hint.is_other(None, before)
+    assert hint.is_other(before, None)
+    assert hint.is_other(before, _node(is_unschedulable=True))
