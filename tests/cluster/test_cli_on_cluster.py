@@ -358,7 +358,9 @@ def test_the_doctor_is_content_with_a_healthy_cluster_and_finds_what_is_wrong_wi
         "scheduler": "fail",
         "pods": "fail",
     }, found
-    assert "selects no node" in bad["agent"]["what"]
+    agent = " ".join(item["what"] for item in found if item["check"] == "agent")
+    assert "selects no node" in agent
+    assert "has GPUs and no agent" in agent
     assert "offers none" in bad["nodes"]["what"]
     assert "XID79" in bad["gpus"]["what"]
     assert "of gone is stale" in bad["scheduler"]["what"]

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 KUBELET_FOLDER: Final = Path("/var/lib/kubelet/device-plugins")
 """Source: kubelet deviceplugin/v1beta1 constants.go, DevicePluginPath; no flag of a kubelet moves it."""
 
+_FAULTS_AGAIN_S: Final = 5.0
+"""Between tries to have the socket of another agent that ends."""
+
 
 @click.command()
 @options.settings_options("state", "silicon", "node", "cluster", "log", "debug")
@@ -68,17 +71,32 @@ async def _run(config: settings.Settings) -> None:
                 if granted is not None:
                     work.append(tasks.create_task(granted.run(), name="rights"))
                 if isinstance(silicon, SimulatedSilicon):
-                    # Only simulated silicon costs an agent a server beside the monitor's.
-                    from fairlead.serve import server as unix_server
-                    from fairlead.serve.v1 import faultdoor
-
-                    door = faultdoor.create_app(silicon, node_agent.node_name(config))
-                    work.append(tasks.create_task(unix_server.serve_unix(door, config.fault_socket), name="faults"))
+                    work.append(tasks.create_task(_serve_faults(silicon, config), name="faults"))
                 await stop.wait()
                 for task in work:
                     task.cancel()
         finally:
             await silicon.close()
+
+
+async def _serve_faults(silicon: SimulatedSilicon, config: settings.Settings) -> None:
+    """Let simulated GPUs be broken through a socket; without one the agent goes on all the same.
+
+    Of two agents on a node, as a rolling update has them, the older keeps the socket; the newer has it after that.
+    """
+    # Only simulated silicon costs an agent a server beside the monitor's.
+    from fairlead.serve import server as unix_server
+    from fairlead.serve.v1 import faultdoor
+
+    door = faultdoor.create_app(silicon, node_agent.node_name(config))
+    while True:
+        try:
+            await unix_server.serve_unix(door, config.fault_socket)
+        except errors.FairleadError as error:
+            telemetry.log.warning(
+                "no faults can be simulated through this agent", reason=error.reason, error=error.message
+            )
+        await asyncio.sleep(_FAULTS_AGAIN_S)
 
 
 def _problem(report: node_agent.AgentReport, granted: rights.Watched | None) -> str:
