@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from fairlead import errors
+from fairlead import errors, files
 from fairlead.cli.core.client import Client
 from fairlead.serve.v1.containers.submission import BindRequest, MemoryMount, PortRequest
 
@@ -61,19 +61,19 @@ def pairs(values: Iterable[str], flag: str) -> dict[str, str]:
     return result
 
 
-def environment(values: Sequence[str], files: Sequence[Path], own: Mapping[str, str]) -> dict[str, str]:
+def environment(values: Sequence[str], env_files: Sequence[Path], own: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of files and of the command line, which goes last.
 
     Args:    values: `KEY=VALUE`, or `KEY` for our own value of it.   own: our environment.
     Raises:  Invalid: a word that is neither, a variable that we do not have, or a file that cannot be read.
     """
-    words = [word for file in files for word in _lines(file)]
+    words = [word for file in env_files for word in _lines(file)]
     return pairs([_with_value(word, own) for word in (*words, *values)], "--env")
 
 
 def _lines(file: Path) -> Iterator[str]:
     try:
-        text = file.read_text()
+        text = files.read_bounded(file).decode()
     except (OSError, UnicodeDecodeError) as error:
         message = f'cannot read --env-file "{file}": {error}'
         raise errors.Invalid(

@@ -65,13 +65,13 @@ def _await_end(client: Client, name: str, namespace: str, grace_s: int | None, w
             if shown.state in view.ENDED:
                 return
             left = (shown.grace_s if grace_s is None else grace_s) - (time.monotonic() - started)
-            waiting.show(f"stopping {name}" + (f", killed in {left:.0f} s" if left > 0 else ""))
+            waiting.show(f"stopping {name}", live=f", killed in {left:.0f} s" if left > 0 else "")
 
 
 @click.command()
 @options.container_argument("names", many=True, required=False)
 @options.namespace_option
-@click.option("-f", "--force", is_flag=True, help="also those that run or wait: they are stopped first")
+@click.option("-f", "--force", is_flag=True, help="also those that run: they are stopped first")
 @click.option("-a", "--all", "all_ended", is_flag=True, help="all of the namespace that have ended")
 @_GRACE
 @_NO_WAIT
@@ -107,7 +107,7 @@ def rm(
 
 
 def _check_ended(found: Sequence[ContainerView]) -> None:
-    """Refuse all where one has not ended yet, so that a wrong name costs nothing. Raises: Conflict."""
+    """Refuse all where one runs, so that a wrong name costs nothing. Raises: Conflict."""
     for item in found:
         if item.state in _RUNNING:
             message = f"{item.name} is {item.state}; nothing was removed"

@@ -38,12 +38,16 @@ class Progress:
         self._width = 0
         self._tick = 0
 
-    def show(self, text: str) -> None:
-        """Say what is waited for now; saying it again only moves the spinner."""
+    def show(self, text: str, *, live: str = "") -> None:
+        """Say what is waited for now; saying it again only moves the spinner.
+
+        Args:    live: what changes all the time, a countdown; left out where lines are written.
+        """
         elapsed = time.monotonic() - self._started
         if self._is_live:
             frame = self._frames[self._tick % len(self._frames)]
             self._tick += 1
+            text += live
             self._rewrite(f"{frame} {text} ({elapsed:.0f} s)" if elapsed >= _QUIET_S else f"{frame} {text}")
         elif text != self._shown and elapsed >= _QUIET_S:
             plaintext.echo(f"{text} ({elapsed:.0f} s)", file=self._stream)

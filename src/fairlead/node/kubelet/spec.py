@@ -1,4 +1,4 @@
-"""Builds a container's engine spec from its pod and its devices' answers. Pure."""
+"""Builds a container's engine spec from its pod and its devices' answers. Pure, but for the size of the memory."""
 
 from __future__ import annotations
 

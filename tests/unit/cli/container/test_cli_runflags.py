@@ -119,3 +119,8 @@ def test_memory_is_mounted_with_its_size() -> None:
 def test_memory_with_options_that_are_not_carried_out_is_refused(typed: str) -> None:
     with pytest.raises(errors.Invalid, match="size=N"):
         runflags.memory_mounts((typed,), None)
+
+
+def test_a_file_of_variables_without_end_is_refused() -> None:
+    with pytest.raises(errors.Invalid, match="larger than"):
+        runflags.environment((), (Path("/dev/zero"),), {})

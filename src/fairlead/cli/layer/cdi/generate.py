@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -227,6 +228,10 @@ def _alone(folder: Path) -> Iterator[None]:
         except OSError as error:
             message = f"another fairlead keeps the specs in {folder}"
             raise errors.Conflict(message, reason="AlreadyRunning", hint="`fairlead status` shows it") from error
+        # `fairlead up` names whom the file says: not one that ended before us.
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
         yield
 
 
