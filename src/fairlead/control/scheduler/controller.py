@@ -1,9 +1,9 @@
 """Binds waiting pods: decisions come from `plan.schedule`, and every refusal is kept with its reasons.
 
 One key stands for the whole queue, so decisions are made one after another from one cache. What is decided is assumed
-at once, and bound and told beside the next decision, by no more than `AT_ONCE` tasks. Equal needs are judged once: a
-refusal holds for every pod that asks for the same, until a node changes for the better
-(`plan.schedule.hint`), and takes it indeed. Between judgements the event loop gets its turn.
+at once and bound beside the next decision, by so many tasks as `BINDERS` says; what is to be told is told by others,
+which never hold a binding up. Equal needs are judged once, pods that nothing helps are left alone (`queue`), only nodes
+that changed are judged again (`ranking`), and between slices of judgements the event loop gets its turn.
 
 A binding carries the pod's uid and version: a writer that changed the pod meanwhile wins, the assumption is forgotten
 and the pod looked at again. A binding whose answer was lost may have happened: nothing more is decided until the store
@@ -16,45 +16,49 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections import deque
-from collections.abc import Coroutine, Iterable
+from collections import OrderedDict, deque
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final
 
 import msgspec
 
 from fairlead import errors, telemetry
 from fairlead.control.manager import Watch
-from fairlead.control.scheduler import cache
 from fairlead.model.step import TraceStep
-from fairlead.plan.schedule import hint, reference, rules
+from fairlead.plan.schedule import rules
+from fairlead.plan.schedule.cache import Cache
+from fairlead.plan.schedule.queue import Group, SchedulingQueue
+from fairlead.plan.schedule.ranking import SLICE, Ranking
 from fairlead.plan.schedule.summary import Summary
 from fairlead.settings import ControlSettings
 from fairlead.store import tracerecorder
-from fairlead.store.port import Change, Store
+from fairlead.store.port import Change, ChangeKind, Store
 from fairlead.store.subresource import Placement
 from fairlead.wire.kubernetes import core, meta
 
 UNTOLD_S: Final = 5.0
 """After which steps are told again that the store did not take."""
 RETRY_S: Final = 30.0
-"""After which a pod is tried again whose binding was refused."""
-REST_S: Final = 300.0
-"""After which refusals are judged anew though no change seemed to help: their words may have aged; kube-scheduler's."""
-AGED_S: Final = 10.0
-"""After which a refusal is judged anew where nodes came, went or changed since: its words tell of others."""
-AT_ONCE: Final = 16
-"""Bindings and refusals being written."""
+"""After which a pod is tried again whose binding was refused; twice as long each time, up to ten minutes."""
+BINDERS: Final = 16
+"""Bindings in flight."""
+TELLERS: Final = 4
+"""Conditions and events being written."""
 STALLED_S: Final = 120.0
-"""Neither a judgement nor a request takes so long: a round that turns no more by then hangs."""
-SLICE: Final = 1000
-"""Nodes judged between two turns of the event loop, or one pod's."""
-_LOOK: Final = 10
-"""What looking at a pod costs beside judging nodes, in judgements."""
+"""Neither a slice of judgements nor a request takes so long: a round that turns no more by then hangs."""
 _MOST_UNTOLD: Final = 2000
 """Steps kept for a store that does not take them; the oldest go first."""
+_MOST_RESULTS: Final = 100_000
+"""Remembered answers of nodes, over all needs; each is some 300 bytes."""
+_LOOK: Final = 10
+"""What looking at a pod costs beside judging nodes, in judgements."""
 _QUEUE: Final = "pending-pods"
 _RACED: Final = (errors.Conflict, errors.NotFound)
 _REFUSED: Final = (errors.Invalid, errors.Denied)
+
+
+_Refusal = tuple[core.Pod, str, TraceStep]
+"""What is to be said on a pod that waits: the condition's reason, and the step with its words."""
 
 
 class Scheduler:
@@ -69,29 +73,33 @@ class Scheduler:
         settings: ControlSettings,
         *,
         meter: telemetry.Meter = telemetry.UNMETERED,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take the store, what binds pods in it, and the name we answer to."""
+        """Take the store, what binds pods in it, and the name we answer to; `clock` gives monotonic seconds."""
         self._store = store
         self._placement = placement
         self._meter = meter
-        self._cache = cache.Cache(lambda pod: pod.spec.scheduler_name == settings.scheduler_name)
-        self._refused: dict[tuple[object, ...], tuple[reference.PodInfo, Summary]] = {}
-        """By need: why it fits nowhere, as long as no change may help it."""
-        self._aged_at: float | None = None
-        """Since when the words of refusals tell of nodes that are others now; None: they do not."""
+        self._queue = SchedulingQueue(clock)
+        self._cache = Cache(self._queue, lambda pod: pod.spec.scheduler_name == settings.scheduler_name, clock)
+        self._rankings: OrderedDict[tuple[object, ...], Ranking] = OrderedDict()
+        """By need, the one used last at the end."""
         self._doubtful: dict[str, core.Pod] = {}
         """Pods by uid whose binding was sent and not answered."""
-        self._untold: deque[tuple[core.ObjectReference, TraceStep, str]] = deque(maxlen=_MOST_UNTOLD)
+        self._refusals: dict[str, _Refusal] = {}
+        """By uid: what is to be said on pods."""
+        self._untold: deque[tuple[core.ObjectReference, TraceStep, str]] = deque()
         """Steps that the store has not taken yet, each with a name of its own."""
-        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._news = asyncio.Event()
+        """Set when a watch or a task of ours said something."""
+        self._busy = self._tellers = 0
+        """Tasks of this round, and those of them that tell."""
+        self._slots = asyncio.Semaphore(BINDERS)
         self._broken: errors.FairleadError | None = None
         """Why this round ends before its time: the store does not answer."""
-        self._again_s: float | None = None
-        """When the next round is due, though nothing may have changed."""
-        self._begun_at = time.monotonic()
-        """Since when refusals are kept."""
+        self._is_deaf = False
+        """Whether the store takes no events; bindings go on."""
         self._judged = 0
-        """Nodes judged since the event loop had its turn."""
+        """Judgements since the event loop had its turn."""
 
     def watches(self) -> tuple[Watch, ...]:
         """Follow pods and nodes."""
@@ -101,39 +109,32 @@ class Scheduler:
         )
 
     def _pod_changed(self, change: Change[core.Pod]) -> Iterable[str]:
-        self._cache.note_pod(change)
+        self._cache.note_pod(change.object, is_gone=change.kind is ChangeKind.DELETED)
+        self._news.set()
         return (_QUEUE,)
 
     def _node_changed(self, change: Change[core.Node]) -> Iterable[str]:
-        self._cache.note_node(change)
+        self._cache.note_node(change.object, is_gone=change.kind is ChangeKind.DELETED)
+        self._news.set()
         return (_QUEUE,)
 
     async def reconcile(self, _key: str) -> float | None:
-        """Look at every waiting pod once, higher priority first, then oldest first."""
+        """Look at pods until none is to be looked at and everything is bound and told, or the store is away."""
         await self._resolve_doubts()
-        await self._tell()
-        self._begin()
+        self._broken, self._is_deaf = None, False
         async with asyncio.TaskGroup() as tasks:
-            for pod in self._cache.waiting():
-                if self._broken is not None:
+            while self._broken is None:
+                self._news.clear()
+                await self._decide(tasks)
+                if not self._busy:
                     break
-                if self._cache.is_waiting(pod):  # not bound, ended, deleted or changed since this round began
-                    await self._look(pod, tasks)
-                    await self._worked(_LOOK)
-        self._meter.set(telemetry.PENDING, len(self._cache.waiting()))
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._queue.next_due_s()):
+                        await self._news.wait()
         if self._broken is not None:
             raise self._broken
-        rest_s = REST_S if self._aged_at is None else AGED_S
-        times = (self._again_s, UNTOLD_S if self._untold else None, rest_s if self._refused else None)
+        times = [self._queue.next_due_s(), UNTOLD_S if self._untold else None]
         return min((one for one in times if one is not None), default=None)
-
-    def _begin(self) -> None:
-        self._broken = self._again_s = None
-        now = time.monotonic()
-        has_aged = self._aged_at is not None and now - self._aged_at >= AGED_S
-        if has_aged or now - self._begun_at > REST_S:
-            self._refused.clear()
-            self._begun_at, self._aged_at = now, None
 
     async def _resolve_doubts(self) -> None:
         for uid, pod in tuple(self._doubtful.items()):
@@ -143,8 +144,34 @@ class Scheduler:
             self._cache.correct(uid, found)
             del self._doubtful[uid]
 
+    # decisions
+
+    async def _decide(self, tasks: asyncio.TaskGroup) -> None:
+        """Look at every pod that is to be looked at, one after another."""
+        self._cache.expire()
+        self._tell(tasks)
+        while self._broken is None:
+            await self._take_changes()
+            self._queue.release()
+            pod = self._queue.pop()
+            self._meter.set(telemetry.PENDING, len(self._queue))
+            if pod is None:
+                return
+            await self._look(pod, tasks)
+            self._tell(tasks)
+            await self._worked(_LOOK)
+
+    async def _take_changes(self) -> None:
+        """Have changed nodes judged again, and pods that they may take."""
+        if changes := self._cache.changes():
+            for ranking in self._rankings.values():
+                for name in changes:
+                    ranking.mark(name)
+            for count in self._queue.wake(changes):
+                await self._worked(count)
+
     async def _worked(self, count: int) -> None:
-        """Count judgements, and give the event loop its turn after a slice of them; then the round is alive."""
+        """Count judgements, and give the event loop its turn after a slice of them."""
         self._judged += count
         if self._judged >= SLICE:
             self._judged = 0
@@ -152,128 +179,190 @@ class Scheduler:
             await asyncio.sleep(0)
 
     def _alive(self) -> None:
-        # The work queue says so when the round begins, and takes it back when it ends.
+        """Say that the round turns; the work queue says when it begins and ends."""
         self._meter.heartbeat(f"{self.name} of {_QUEUE}", STALLED_S)
 
     async def _look(self, pod: core.Pod, tasks: asyncio.TaskGroup) -> None:
         if reason := rules.refusal(pod.spec):
-            await self._beside(tasks, self._refuse(pod, "UnknownRule", reason))
+            self._refuse(pod, "UnknownRule", reason)
             return
         try:
-            need = reference.pod_info(pod)
+            group = self._queue.group(pod)
         except errors.Invalid as error:
             self._meter.add(telemetry.DECISIONS, "failed")
-            await self._beside(tasks, self._refuse(pod, "SchedulerError", error.message))
+            self._refuse(pod, "SchedulerError", error.message)
+            return
+        if group.refusal is not None:
+            if not group.is_woken:  # else it is judged again in a moment
+                self._refuse(pod, "Unschedulable", group.refusal.message, group.refusal)
             return
         with telemetry.timed("pod placed", pod=pod.metadata.name) as timing:
-            found = await self._judge(need)
+            found, blockers = await self._judge(group)
         self._meter.observe(telemetry.DECISION, timing.duration_s)
-        if not self._cache.is_waiting(pod):
-            return
         if found.node is None:
-            self._meter.add(telemetry.DECISIONS, "refused")
-            await self._beside(tasks, self._refuse(pod, "Unschedulable", found.message, found, timing.duration_s))
-            return
-        message = f"Successfully assigned {pod.metadata.namespace}/{pod.metadata.name} to {found.node}"
-        self._cache.assume(pod, found.node)
-        step = _step("Scheduled", message, found, timing.duration_s)
-        await self._beside(tasks, self._bind(pod, found.node, step))
+            self._queue.rest(group, found, blockers)
+        if group.members.get(pod.metadata.uid) is not pod:
+            return  # bound, changed or deleted while it was judged
+        if found.node is None:
+            self._refuse(pod, "Unschedulable", found.message, found, duration_s=timing.duration_s)
+        else:
+            group.refusals = 0
+            step = _step("Scheduled", _assigned(pod, found.node), found, duration_s=timing.duration_s)
+            await self._bind_beside(pod, found.node, step, tasks)
 
-    async def _judge(self, need: reference.PodInfo) -> Summary:
-        """Return where the need fits; nothing has changed by then."""
+    async def _judge(self, group: Group) -> tuple[Summary, frozenset[str]]:
+        """Return where the need fits, and which filters refused; nothing has changed by then."""
+        ranking = self._ranking(group)
         while True:
-            await self._take_changes()
-            if (known := self._refused.get(need.key())) is not None:
-                return known[1]
-            await self._worked(len(self._cache.views))
+            for count in ranking.refresh(self._cache.views):
+                await self._worked(count)
             if self._cache.is_current:
-                found = reference.place(need, self._cache.views.values())
-                if found.node is None:
-                    self._refused[need.key()] = (need, found)
-                return found
+                return ranking.summary(), ranking.blockers
+            await self._take_changes()
 
-    async def _take_changes(self) -> None:
-        """Forget the refusals that a changed node may turn: what a filter once said of other nodes proves nothing."""
-        for before, after in self._cache.changes().values():
-            if self._aged_at is None and self._refused and hint.is_other(before, after):
-                self._aged_at = time.monotonic()
-            for key, (need, _) in tuple(self._refused.items()) if hint.improved(before, after) else ():
-                if after is not None and reference.first_refusal(need, after) is None:
-                    self._refused.pop(key, None)
-                await self._worked(1)
+    def _ranking(self, group: Group) -> Ranking:
+        key = group.need.key()
+        found = self._rankings.get(key)
+        if found is None:
+            found = self._rankings[key] = Ranking(group.need, self._cache.views)
+            while len(self._rankings) > max(1, _MOST_RESULTS // max(1, len(self._cache.views))):
+                self._rankings.popitem(last=False)
+        self._rankings.move_to_end(key)
+        return found
 
-    async def _beside(self, tasks: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> None:
+    # bindings
+
+    async def _bind_beside(self, pod: core.Pod, node: str, step: TraceStep, tasks: asyncio.TaskGroup) -> None:
+        self._cache.assume(pod, node)
+        self._refusals.pop(pod.metadata.uid, None)
         await self._slots.acquire()
-        self._alive()
-        tasks.create_task(work).add_done_callback(lambda _: self._slots.release())
+        if self._broken is not None:
+            self._cache.forget(pod.metadata.uid)
+            self._slots.release()
+            return
+        self._start(tasks, self._bind(pod, node, step), f"binds {pod.metadata.name}")
 
     async def _bind(self, pod: core.Pod, node: str, step: TraceStep) -> None:
-        uid, name = pod.metadata.uid, pod.metadata.name
+        uid = pod.metadata.uid
         telemetry.crash_point("scheduler.before-bind")
         try:
             await self._placement.bind(pod, node)
         except _RACED as error:
             self._meter.add(telemetry.DECISIONS, "lost")
             self._cache.forget(uid)
-            telemetry.log.debug("pod changed while it was placed", pod=name, reason=error.reason)
+            self._queue.delay(pod)
+            telemetry.log.debug("pod changed while it was placed", pod=pod.metadata.name, reason=error.reason)
         except _REFUSED as error:
             # Its own matter: the pods behind it must not wait for it.
             self._meter.add(telemetry.DECISIONS, "failed")
             self._cache.forget(uid)
-            self._again_s = RETRY_S
+            self._queue.delay(pod, first_s=RETRY_S, last_s=20 * RETRY_S)
+            self._refuse(pod, "SchedulerError", error.message)
+            name = pod.metadata.name
             telemetry.log.warning("pod cannot be placed", pod=name, reason=error.reason, error=error.message)
-            await self._refuse(pod, "SchedulerError", error.message)
         except errors.FairleadError as error:
             self._doubtful[uid] = pod
             self._broken = error
         else:
             self._cache.confirm(uid)
+            self._queue.settle(uid)
             self._meter.add(telemetry.DECISIONS, "bound")
             telemetry.crash_point("scheduler.after-bind")
-            telemetry.log.info("pod bound", pod=name, node=node)
-            await self._note(pod, step)
+            telemetry.log.info("pod bound", pod=pod.metadata.name, node=node)
+            self._note(pod, step)
+        finally:
+            self._slots.release()
 
-    async def _refuse(
-        self, pod: core.Pod, reason: str, message: str, found: Summary | None = None, duration_s: float | None = None
+    def _start(self, tasks: asyncio.TaskGroup, work: Coroutine[Any, Any, None], name: str) -> None:
+        self._busy += 1
+        tasks.create_task(work, name=name).add_done_callback(self._ended)
+
+    def _ended(self, _task: asyncio.Task[None]) -> None:
+        self._busy -= 1
+        self._alive()
+        self._news.set()
+
+    # words
+
+    def _refuse(
+        self, pod: core.Pod, reason: str, message: str, found: Summary | None = None, *, duration_s: float | None = None
     ) -> None:
-        """Keep the reason on the pod; the same reason is not written twice. A pod that takes no word is logged."""
+        """Have the reason said on the pod; the same reason is not written twice."""
         old = meta.find_condition(pod.status.conditions, "PodScheduled")
         if old is not None and (old.reason, old.message) == (reason, message):
+            self._refusals.pop(pod.metadata.uid, None)
+            return
+        step = _step("FailedScheduling", message, found, duration_s=duration_s)
+        self._refusals[pod.metadata.uid] = (pod, reason, step)
+        if found is not None:
+            self._meter.add(telemetry.DECISIONS, "refused")
+
+    def _note(self, pod: core.Pod, step: TraceStep) -> None:
+        """Have a step recorded, behind those that the store did not take."""
+        self._untold.append((tracerecorder.reference(pod), step, uuid.uuid4().hex))
+        if len(self._untold) > _MOST_UNTOLD:
+            about, _, _ = self._untold.popleft()
+            telemetry.log.warning("step not recorded", reason="TooManyUntold", pod=about.name)
+
+    def _tell(self, tasks: asyncio.TaskGroup) -> None:
+        """Have somebody tell what is to be told."""
+        if self._tellers < TELLERS and (self._refusals or (self._untold and not self._is_deaf)):
+            self._tellers += 1
+            self._start(tasks, self._tell_all(), "tells")
+
+    async def _tell_all(self) -> None:
+        try:
+            while self._broken is None:
+                if self._untold and not self._is_deaf:
+                    await self._record(self._untold.popleft())
+                elif self._refusals:
+                    await self._say(self._refusals.pop(next(iter(self._refusals))))
+                else:
+                    return
+                self._alive()
+        finally:
+            self._tellers -= 1
+
+    async def _record(self, untold: tuple[core.ObjectReference, TraceStep, str]) -> None:
+        about, step, name = untold
+        if not await tracerecorder.record(self._store, about, step, once=name):
+            self._untold.appendleft(untold)
+            self._is_deaf = True
+
+    async def _say(self, refusal: _Refusal) -> None:
+        """Write why a pod waits, and have it recorded; a pod that takes no word is logged alone."""
+        pod, reason, step = refusal
+        if pod.metadata.uid not in self._queue:
             return
         condition = meta.Condition(
-            type="PodScheduled", status="False", reason=reason, message=message, last_transition_time=meta.now()
+            type="PodScheduled",
+            status="False",
+            reason=reason,
+            message=step.message,
+            last_transition_time=meta.now(),
         )
         conditions = meta.with_condition(pod.status.conditions, condition)
         status = msgspec.structs.replace(pod.status, phase="Pending", conditions=conditions)
         try:
             written = await self._store.update_status(msgspec.structs.replace(pod, status=status))
         except _RACED:
-            return  # the watch brings the pod as it is now
+            return  # the watch brings the pod as it is now, and it is looked at again
         except _REFUSED as error:
             telemetry.log.warning("pod takes no word", pod=pod.metadata.name, reason=error.reason, error=error.message)
         except errors.FairleadError as error:
+            self._refusals.setdefault(pod.metadata.uid, refusal)
             self._broken = error
         else:
             self._cache.note_written(written)
-            telemetry.log.info("pod waits", pod=pod.metadata.name, reason=reason, error=message)
-            await self._note(pod, _step("FailedScheduling", message, found, duration_s))
-
-    async def _note(self, pod: core.Pod, step: TraceStep) -> None:
-        """Have a step recorded: now, or behind those that the store did not take."""
-        about, once = tracerecorder.reference(pod), uuid.uuid4().hex
-        if self._untold or not await tracerecorder.record(self._store, about, step, once=once):
-            self._untold.append((about, step, once))
-
-    async def _tell(self) -> None:
-        """Record what is to be told, in order, until the store does not answer."""
-        while self._untold:
-            about, step, once = self._untold[0]
-            if not await tracerecorder.record(self._store, about, step, once=once):
-                return
-            self._untold.popleft()
+            telemetry.log.info("pod waits", pod=pod.metadata.name, reason=reason, error=step.message)
+            self._note(pod, step)
 
 
-def _step(reason: str, message: str, found: Summary | None, duration_s: float | None) -> TraceStep:
+def _assigned(pod: core.Pod, node: str) -> str:
+    return f"Successfully assigned {pod.metadata.namespace}/{pod.metadata.name} to {node}"
+
+
+def _step(reason: str, message: str, found: Summary | None, *, duration_s: float | None) -> TraceStep:
     return TraceStep(
         layer="scheduler",
         reason=reason,

@@ -1,6 +1,7 @@
 """Places a pod: filters say why a node cannot, scores say which of the rest is best. Pure and deterministic.
 
-Filters are a table of small functions from (need, node) to reasons, worded as kube-scheduler words
+This is the slow truth: `place` judges every node for one pod, and `ranking.Ranking`, which a live scheduler uses, is
+held to it by tests. Filters are a table of small functions from (need, node) to reasons, worded as kube-scheduler words
 them. The score packs GPUs: pods go to the node whose GPUs are most taken, so that whole nodes stay free for large pods;
 among equal nodes the one with the most free cpu and memory wins, then the name. Later policies are rows of `POLICIES`.
 What the pod would rather have is weighed against that, where it tells the nodes apart: rows of `SCORES`, with

@@ -13,6 +13,7 @@ import pytest
 from fairlead import errors
 from fairlead.control import manager
 from fairlead.control.scheduler.controller import RETRY_S, UNTOLD_S, Scheduler
+from fairlead.plan.schedule.queue import FIRST_WAIT_S
 from fairlead.settings import ControlSettings
 from fairlead.store import tracerecorder
 from fairlead.store.embedded.memory import MemoryStore
@@ -55,8 +56,19 @@ async def _set_gpus(store: MemoryStore, name: str, gpus: int) -> None:
     await store.update_status(msgspec.structs.replace(node, status=_node(name, gpus).status))
 
 
-def _scheduler(store: MemoryStore) -> Scheduler:
-    return Scheduler(store, EmbeddedPlacement(store), ControlSettings())
+class Clock:
+    """A clock that stands until it is moved."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def _scheduler(store: MemoryStore, clock: Clock | None = None) -> Scheduler:
+    settings = ControlSettings()
+    placement = EmbeddedPlacement(store)
+    return Scheduler(store, placement, settings, clock=clock) if clock else Scheduler(store, placement, settings)
 
 
 @contextlib.asynccontextmanager
@@ -235,7 +247,8 @@ async def test_a_pod_deleted_while_it_is_bound_is_not_brought_back_by_the_late_a
 
 
 async def test_whoever_changed_the_pod_first_wins_and_the_pod_is_bound_at_the_next_look(store: MemoryStore) -> None:
-    scheduler = _scheduler(store)
+    clock = Clock()
+    scheduler = _scheduler(store, clock)
     await _add_node(store, "node", 1)
     stale = await store.create(_pod("one"))
     labelled = msgspec.structs.replace(stale, metadata=msgspec.structs.replace(stale.metadata, labels={"a": "b"}))
@@ -245,6 +258,7 @@ async def test_whoever_changed_the_pod_first_wins_and_the_pod_is_bound_at_the_ne
     await scheduler.reconcile("")
     assert not _is_bound(await store.get(core.Pod, "one", "default"))
     _feed(scheduler, ChangeKind.MODIFIED, fresh)
+    clock.now += FIRST_WAIT_S
     await scheduler.reconcile("")
     bound = await store.get(core.Pod, "one", "default")
     assert (bound.spec.node_name, bound.metadata.labels) == ("node", {"a": "b"})
@@ -300,7 +314,8 @@ async def test_a_pod_that_went_while_its_binding_was_in_doubt_takes_nothing() ->
 
 async def test_a_refused_binding_is_said_on_the_pod_tried_later_and_holds_nobody_up() -> None:
     store = Treacherous(errors.Denied("a webhook says no", reason="Forbidden"), carries_out=False)
-    scheduler = _scheduler(store)
+    clock = Clock()
+    scheduler = _scheduler(store, clock)
     await _add_node(store, "node", 2)
     _feed(scheduler, ChangeKind.ADDED, await store.get(core.Node, "node"))
     for name in ("one", "two"):
@@ -310,6 +325,10 @@ async def test_a_refused_binding_is_said_on_the_pod_tried_later_and_holds_nobody
     assert [(item.reason, item.message) for item in one.status.conditions] == [("SchedulerError", "a webhook says no")]
     two = await store.get(core.Pod, "two", "default")
     assert _is_bound(two)
+    _feed(scheduler, ChangeKind.MODIFIED, two)
+    await scheduler.reconcile("")
+    assert not _is_bound(await store.get(core.Pod, "one", "default"))
+    clock.now += RETRY_S
     assert await scheduler.reconcile("") is None
     assert _is_bound(await store.get(core.Pod, "one", "default"))
 

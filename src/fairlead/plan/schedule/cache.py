@@ -1,0 +1,184 @@
+"""Keeps the scheduler's cache: pods by uid, nodes by name, and each node as decisions see it, remade on change.
+
+What the store said last stands here, and what we have written ourselves a moment before the store's watch says it too.
+A binding is assumed before it is sent: it counts at once, until it is confirmed or forgotten. A confirmed one is never
+undone by a late echo, nor, until its own echo came, by a list that may be older than it; after that a fresh list, which
+may come from a store restored to an earlier day, is believed.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from fairlead import errors, telemetry
+from fairlead.plan.schedule import reference
+from fairlead.plan.schedule.queue import Changes, SchedulingQueue
+from fairlead.wire.kubernetes import core
+
+ECHO_S: Final = 30.0
+"""After which a confirmed binding that no watch has told of is believed no longer."""
+
+
+@dataclass(slots=True)
+class _Assumed:
+    """A binding that no watch has told of: the pod as it is without it, and the node."""
+
+    pod: core.Pod
+    node: str
+    ends_at: float = math.inf
+    """Set once the store has confirmed it."""
+
+
+class Cache:
+    """Pods and nodes; pods of ours without a node are put into the queue."""
+
+    def __init__(
+        self, queue: SchedulingQueue, is_ours: Callable[[core.Pod], bool], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Take the queue of waiting pods, and what tells our pods from those of other schedulers."""
+        self._queue, self._is_ours, self._clock = queue, is_ours, clock
+        self._pods: dict[str, core.Pod] = {}
+        self._assumed: dict[str, _Assumed] = {}
+        self._nodes: dict[str, reference.NodeInfo] = {}
+        """By name: with nothing on them."""
+        self._needs: dict[str, dict[str, reference.PodInfo]] = {}
+        """By node and uid: what pods take; ended ones take nothing and are not here."""
+        self.views: dict[str, reference.NodeInfo] = {}
+        """By name: every node with what is taken of it, as of the last `changes`."""
+        self._touched: set[str] = set()
+
+    def forget_pods(self) -> None:
+        """Begin anew with pods: a list follows, and what is assumed stays so."""
+        self._pods.clear()
+        self._queue.clear()
+        self._touched.update(self._needs)
+        self._needs.clear()
+        for one in self._assumed.values():
+            self._put(_bound(one.pod, one.node))
+
+    def forget_nodes(self) -> None:
+        """Begin anew with nodes: a list follows."""
+        self._touched.update(self._nodes)
+        self._nodes.clear()
+
+    def note_pod(self, pod: core.Pod, *, is_gone: bool = False) -> None:
+        """Take in what the watch says."""
+        uid = pod.metadata.uid
+        known, assumed = self._pods.get(uid), self._assumed.get(uid)
+        if is_gone:
+            self._drop(uid)
+            self._queue.settle(uid)
+        if is_gone or pod.spec.node_name:
+            self._assumed.pop(uid, None)
+        elif assumed is not None:
+            assumed.pod = pod
+            pod = _bound(pod, assumed.node)
+        # An echo from before our own binding must not make its devices look free again.
+        if not is_gone and (pod.spec.node_name or known is None or not known.spec.node_name):
+            self._put(pod)
+
+    def note_node(self, node: core.Node, *, is_gone: bool = False) -> None:
+        """Take in what the watch says."""
+        name = node.metadata.name
+        self._touched.add(name)
+        self._nodes.pop(name, None)
+        try:
+            if not is_gone:
+                self._nodes[name] = reference.offered(node)
+        except errors.Invalid as error:
+            telemetry.log.warning("node left out", node=name, reason=error.reason, error=error.message)
+
+    def note_written(self, written: core.Pod) -> None:
+        """Believe our own write ahead of its echo, unless the watch was faster: the pod may be bound or gone by now."""
+        if self._waits(written.metadata.uid):
+            self._put(written)
+
+    def assume(self, pod: core.Pod, node: str) -> None:
+        """Count a pod as bound although nobody confirmed it."""
+        if self._waits(pod.metadata.uid):
+            self._assumed[pod.metadata.uid] = _Assumed(pod, node)
+            self._put(_bound(pod, node))
+
+    def confirm(self, uid: str) -> None:
+        """Note that the store has bound a pod; its watch will say so too."""
+        if uid in self._assumed:
+            self._assumed[uid].ends_at = self._clock() + ECHO_S
+
+    def forget(self, uid: str) -> None:
+        """Take an assumption back: the pod was not bound."""
+        if assumed := self._assumed.pop(uid, None):
+            self._put(assumed.pod)
+
+    def correct(self, uid: str, found: core.Pod | None) -> None:
+        """Replace what was assumed by what the store has; None: the pod is gone."""
+        self._assumed.pop(uid, None)
+        self._drop(uid)
+        if found is not None and found.metadata.uid == uid:
+            self._put(found)
+
+    def expire(self) -> None:
+        """Forget confirmed bindings that no watch told of: the store lost them."""
+        now = self._clock()
+        for uid in [uid for uid, one in self._assumed.items() if one.ends_at <= now]:
+            self.forget(uid)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether nothing has happened since the last `changes`."""
+        return not self._touched
+
+    def changes(self) -> Changes:
+        """Bring `views` up to date; returns the nodes that differ, each as it was and as it is."""
+        found = {}
+        for name in self._touched:
+            before, node, after = self.views.pop(name, None), self._nodes.get(name), None
+            if node is not None:
+                after = self.views[name] = reference.occupied(node, self._needs.get(name, {}).values())
+            if after != before:
+                found[name] = (before, after)
+        self._touched.clear()
+        return found
+
+    def _waits(self, uid: str) -> bool:
+        return uid in self._pods and not self._pods[uid].spec.node_name
+
+    def _put(self, pod: core.Pod) -> None:
+        uid, node = pod.metadata.uid, pod.spec.node_name
+        known = self._pods.get(uid)
+        if node and known is not None and known.spec == pod.spec and _is_over(known) == _is_over(pod):
+            self._pods[uid] = pod  # a report that moves nothing
+            return
+        self._drop(uid)
+        self._pods[uid] = pod
+        if not node and self._is_ours(pod) and not _is_over(pod) and not pod.metadata.deletion_timestamp:
+            if not pod.spec.scheduling_gates:
+                self._queue.put(pod)
+        elif node and not _is_over(pod):
+            self._touched.add(node)
+            try:
+                self._needs.setdefault(node, {})[uid] = reference.pod_info(pod)
+            except errors.Invalid as error:
+                telemetry.log.warning(
+                    "pod not counted", pod=pod.metadata.name, reason=error.reason, error=error.message
+                )
+
+    def _drop(self, uid: str) -> None:
+        self._queue.drop(uid)
+        pod = self._pods.pop(uid, None)
+        if pod is not None and uid in (there := self._needs.get(pod.spec.node_name, {})):
+            del there[uid]
+            self._touched.add(pod.spec.node_name)
+
+
+def _bound(pod: core.Pod, node: str) -> core.Pod:
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
+
+
+def _is_over(pod: core.Pod) -> bool:
+    return pod.status.phase in core.ENDED_PHASES

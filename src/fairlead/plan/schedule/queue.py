@@ -1,0 +1,203 @@
+"""Orders the pods that wait for a node, and leaves alone those that nothing helps yet.
+
+A pod to be looked at lies in a heap: higher priority first, then the oldest. Pods with equal needs are one group; once
+one of them was refused the group rests with that refusal, which holds for each of them, until a node changes so that a
+filter that refused them may let them pass (`plan.schedule.hint`) and the node takes them indeed. A group that is
+refused again and again is not woken more often than its back-off allows; each rests no longer than `REST_S`, in case a
+hint is missing, and no longer than `AGED_S` once nodes came, went or changed: its words tell of others then. A pod
+whose binding failed waits out a back-off of its own.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from fairlead import backoff
+from fairlead.plan.schedule import hint, reference
+from fairlead.plan.schedule.ranking import SLICE
+from fairlead.plan.schedule.reference import NodeInfo, PodInfo
+from fairlead.plan.schedule.summary import Summary
+from fairlead.wire.kubernetes import core
+
+FIRST_WAIT_S: Final = 0.1
+LAST_WAIT_S: Final = 10.0
+"""Between two judgements of one group, and between two bindings of one pod; kube-scheduler's longest."""
+REST_S: Final = 300.0
+"""How long a group rests although no node changed for it; kube-scheduler's."""
+AGED_S: Final = 10.0
+"""How long a group rests after nodes came, went or changed otherwise than by the pods on them."""
+
+Key = tuple[object, ...]
+"""What equal needs have in common."""
+Changes = Mapping[str, tuple[NodeInfo | None, NodeInfo | None]]
+"""Nodes by name, as they were and as they are."""
+
+
+@dataclass(slots=True)
+class Group:
+    """Pods that ask for the same."""
+
+    need: PodInfo
+    members: dict[str, core.Pod] = field(default_factory=dict)
+    refusal: Summary | None = None
+    """Why none of them fits; None: to be judged."""
+    blockers: frozenset[str] = frozenset()
+    """The filters that refused."""
+    refusals: int = 0
+    """In a row."""
+    rested_at: float = 0.0
+    is_woken: bool = False
+    """A node changed for it."""
+    aged_at: float = math.inf
+    """Since when the refusal tells of nodes that are others now."""
+
+    @property
+    def due_at(self) -> float:
+        """When it is judged again: soon where a node changed for it, late where none did."""
+        if not self.is_woken:
+            return min(self.rested_at + REST_S, self.aged_at + AGED_S)
+        wait_s = backoff.doubled(self.refusals - 2, first_s=FIRST_WAIT_S, last_s=LAST_WAIT_S)
+        return self.rested_at + (wait_s if self.refusals > 1 else 0)
+
+
+class SchedulingQueue:
+    """Pods that wait; see the module."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin empty; `clock` gives monotonic seconds."""
+        self._clock = clock
+        self._pods: dict[str, core.Pod] = {}
+        self._heap: list[tuple[tuple[object, ...], str]] = []
+        self._ready: set[str] = set()
+        """Uids of the pods to be looked at; other entries of the heap are passed over."""
+        self._groups: dict[Key, Group] = {}
+        self._group_of: dict[str, Group] = {}
+        self._failures: dict[str, tuple[int, float]] = {}
+        """By uid: how often a pod's binding failed, and until when it waits."""
+        self._dues: list[tuple[float, int, str, Key]] = []
+        """When to look at which pod (uid) or group (key); what is not so any more is passed over."""
+        self._numbers = itertools.count()
+
+    def __len__(self) -> int:
+        """Return how many pods wait."""
+        return len(self._pods)
+
+    def __contains__(self, uid: str) -> bool:
+        """Tell whether the pod waits."""
+        return uid in self._pods
+
+    def clear(self) -> None:
+        """Begin anew: a list follows. Pods that wait out a back-off go on doing so."""
+        for uid in tuple(self._pods):
+            self.drop(uid)
+
+    def put(self, pod: core.Pod) -> None:
+        """Have a pod looked at: it is new, or changed."""
+        self._pods[pod.metadata.uid] = pod
+        self._push(pod.metadata.uid)
+
+    def drop(self, uid: str) -> None:
+        """Forget a pod: it does not wait any more, or is put anew."""
+        self._pods.pop(uid, None)
+        self._ready.discard(uid)
+        if group := self._group_of.pop(uid, None):
+            del group.members[uid]
+            if not group.members and group.refusal is None:
+                self._groups.pop(group.need.key(), None)
+
+    def settle(self, uid: str) -> None:
+        """Forget how often a pod's binding failed: it is bound, or gone."""
+        self._failures.pop(uid, None)
+
+    def _push(self, uid: str) -> None:
+        if self._failures.get(uid, (0, 0.0))[1] <= self._clock() and uid not in self._ready:
+            self._ready.add(uid)
+            heapq.heappush(self._heap, (_turn(self._pods[uid]), uid))
+
+    def pop(self) -> core.Pod | None:
+        """Return the next pod to look at, None where none is to be."""
+        while self._heap:
+            _, uid = heapq.heappop(self._heap)
+            if uid in self._ready:
+                self._ready.remove(uid)
+                return self._pods[uid]
+        return None
+
+    def group(self, pod: core.Pod) -> Group:
+        """Return the group of a pod that waits; it belongs to it from now on. Raises: Invalid: a bad quantity."""
+        need = reference.pod_info(pod)
+        group = self._group_of[pod.metadata.uid] = self._groups.setdefault(need.key(), Group(need))
+        group.members[pod.metadata.uid] = pod
+        return group
+
+    def rest(self, group: Group, refusal: Summary, blockers: frozenset[str]) -> None:
+        """Let a group rest: its need fits nowhere."""
+        group.refusal, group.blockers, group.is_woken = refusal, blockers, False
+        group.refusals, group.rested_at, group.aged_at = group.refusals + 1, self._clock(), math.inf
+        self._due_at(group.due_at, key=group.need.key())
+
+    def delay(self, pod: core.Pod, *, first_s: float = FIRST_WAIT_S, last_s: float = LAST_WAIT_S) -> None:
+        """Look at a pod later: its binding failed. Each time it waits twice as long."""
+        uid = pod.metadata.uid
+        if uid in self._pods:
+            failures, _ = self._failures.get(uid, (0, 0.0))
+            due_at = self._clock() + backoff.doubled(failures, first_s=first_s, last_s=last_s)
+            self._failures[uid] = (failures + 1, due_at)
+            self._ready.discard(uid)
+            self._due_at(due_at, uid=uid)
+
+    def wake(self, changes: Changes) -> Iterator[int]:
+        """Have the groups judged again that a changed node may take; yields, now and then, how many it compared."""
+        if any(hint.is_other(before, after) for before, after in changes.values()):
+            self._age()
+        turned = [node for before, node in changes.values() if node and hint.improved(before, node)]
+        count = 0
+        for key, group in tuple(self._groups.items()) if turned else ():
+            if group.refusal is None or group.is_woken:
+                continue
+            for node in turned:
+                count += 1
+                if count % SLICE == 0:
+                    yield SLICE
+                if reference.first_refusal(group.need, node) is None:
+                    group.is_woken = True
+                    self._due_at(group.due_at, key=key)
+                    break
+
+    def _age(self) -> None:
+        for key, group in self._groups.items():
+            if group.refusal is not None and not group.is_woken and math.isinf(group.aged_at):
+                group.aged_at = self._clock()
+                self._due_at(group.due_at, key=key)
+
+    def release(self) -> None:
+        """Have those looked at whose time has come."""
+        while self._dues and self._dues[0][0] <= self._clock():
+            due_at, _, uid, key = heapq.heappop(self._dues)
+            if uid in self._pods:
+                self._push(uid)
+            group = self._groups.get(key)
+            if group is not None and group.refusal is not None and group.due_at == due_at:
+                group.refusal, group.is_woken = None, False
+                for member in group.members:
+                    self._push(member)
+                if not group.members:
+                    del self._groups[key]
+
+    def next_due_s(self) -> float | None:
+        """Return the seconds until `release` may have something to do, None where nothing is to come."""
+        return max(0.0, self._dues[0][0] - self._clock()) if self._dues else None
+
+    def _due_at(self, due_at: float, *, uid: str = "", key: Key = ()) -> None:
+        heapq.heappush(self._dues, (due_at, next(self._numbers), uid, key))
+
+
+def _turn(pod: core.Pod) -> tuple[object, ...]:
+    about = pod.metadata
+    return (-(pod.spec.priority or 0), about.creation_timestamp or "", about.namespace, about.name)

@@ -1,0 +1,111 @@
+"""Keeps the nodes in order for one need, and judges again only those that changed.
+
+A scheduler asks the same question for thousands of pods: where does this need fit best? `Ranking` remembers each
+node's answer. The keeper of the nodes marks those that changed; `refresh` judges them, a slice at a time, so that the
+caller can do something else in between, and `summary` answers from what is remembered. Its answers are those of
+`reference.place` over the same nodes, which a test holds it to.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from fairlead.plan.schedule import reference
+from fairlead.plan.schedule.reference import NodeInfo, PodInfo
+from fairlead.plan.schedule.summary import Reason, Summary
+
+SLICE: Final = 250
+"""Nodes judged between two pauses: a few milliseconds."""
+
+
+class Ranking:
+    """All nodes for one need; begins with every node to be judged."""
+
+    def __init__(self, need: PodInfo, nodes: Iterable[str], *, policy: str = "packed") -> None:
+        """Take the need and the names of all nodes."""
+        self.need = need
+        self._score = reference.POLICIES[policy]
+        self._changed = set(nodes)
+        self._refused: dict[str, tuple[str, tuple[str, ...]]] = {}
+        """By node: the filter that refused it, and its reasons."""
+        self._reasons: dict[str, set[str]] = {}
+        """By reason: the nodes that were refused for it."""
+        self._base: dict[str, float] = {}
+        """By node that fits: the policy's score."""
+        self._order: list[tuple[float, str]] = []
+        """The same as (negative score, name), best first."""
+        self._worths: dict[str, tuple[int, ...]] = {}
+        """By node that fits: what it is worth in each row of `reference.SCORES`."""
+
+    def __len__(self) -> int:
+        """Return how many nodes are remembered."""
+        return len(self._refused) + len(self._base)
+
+    def mark(self, node: str) -> None:
+        """Have a node judged again: it changed, came or went."""
+        self._changed.add(node)
+
+    @property
+    def blockers(self) -> frozenset[str]:
+        """Return the filters that refused any node."""
+        return frozenset(name for name, _ in self._refused.values())
+
+    def refresh(self, nodes: Mapping[str, NodeInfo]) -> Iterator[int]:
+        """Judge what changed; yields after each slice how many nodes it had. `nodes` may change in between."""
+        while self._changed:
+            count = 0
+            while self._changed and count < SLICE:
+                self._judge(self._changed.pop(), nodes)
+                count += 1
+            yield count
+
+    def _judge(self, name: str, nodes: Mapping[str, NodeInfo]) -> None:
+        self._forget(name)
+        node = nodes.get(name)
+        if node is None:
+            return
+        refusal = reference.first_refusal(self.need, node)
+        if refusal is not None:
+            self._refused[name] = refusal
+            for why in refusal[1]:
+                self._reasons.setdefault(why, set()).add(name)
+            return
+        score = self._base[name] = self._score(self.need, node)
+        bisect.insort(self._order, (-score, name))
+        self._worths[name] = tuple(worth(self.need, node) for _, worth in reference.SCORES.values())
+
+    def _forget(self, name: str) -> None:
+        _, reasons = self._refused.pop(name, ("", ()))
+        for why in reasons:
+            self._reasons[why].discard(name)
+            if not self._reasons[why]:
+                del self._reasons[why]
+        score = self._base.pop(name, None)
+        if score is not None:
+            del self._order[bisect.bisect_left(self._order, (-score, name))]
+            del self._worths[name]
+
+    def summary(self) -> Summary:
+        """Return the decision over everything that is remembered; nothing may be left to judge."""
+        return Summary(
+            nodes=len(self),
+            fitting=len(self._base),
+            best=self._best(),
+            reasons=tuple(
+                Reason(why=why, nodes=len(names), example=min(names)) for why, names in self._reasons.items()
+            ),
+        )
+
+    def _best(self) -> tuple[tuple[str, float], ...]:
+        order = self._order if len(set(self._worths.values())) <= 1 else self._weighed()
+        return tuple((name, -score) for score, name in order[: Summary.BEST])
+
+    def _weighed(self) -> list[tuple[float, str]]:
+        """Return the order where preferences tell nodes apart: each is scaled to the largest there is."""
+        names = list(self._base)
+        columns = zip(*(self._worths[name] for name in names), strict=True)
+        worths = dict(zip(reference.SCORES, columns, strict=True))
+        scores = reference.combined([self._base[name] for name in names], worths)
+        return sorted((-score, name) for score, name in zip(scores, names, strict=True))
