@@ -1,7 +1,7 @@
 """Checks the facts of a cluster, one pure function a check, from the API server upwards.
 
-A check that may not be made says so once, in the check of rights, and is left out. What keeps pods from GPUs that are
-there is a failure; what leaves fewer GPUs, or a pod waiting for its turn, is a warning.
+A check that could not be made is left out, and a finding of its own says so and why. What keeps pods from GPUs that
+are there is a failure; what leaves fewer GPUs, or a pod waiting for its turn, is a warning.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 from fairlead import errors
 from fairlead.cli.core import output
-from fairlead.cli.doctor import cluster_safety, waiting
+from fairlead.cli.doctor import cluster_safety, unchecked, waiting
 from fairlead.cli.doctor.cluster_facts import LEADERS, Facts
 from fairlead.cli.doctor.finding import Finding
 from fairlead.plan.cdi import conflict
@@ -32,7 +32,7 @@ _LISTED: Final = 10
 
 
 def check(seen: Facts) -> Iterator[Finding]:
-    """Yield findings from the API server upwards; every check that could be made yields at least one."""
+    """Yield findings from the API server upwards, then what was not checked."""
     if seen.problem:
         yield Finding(
             check="api",
@@ -58,9 +58,12 @@ def check(seen: Facts) -> Iterator[Finding]:
     yield from _leaders(seen)
     yield from _runtime_class(seen)
     yield from _pods(seen)
+    yield from unchecked.find(seen)
 
 
 def _rights(seen: Facts) -> Iterator[Finding]:
+    if seen.lacking is None:
+        return
     if not seen.lacking:
         yield Finding(check="rights", level="ok", what="everything that the viewing verbs read may be read")
         return

@@ -81,7 +81,8 @@ class Facts:
     version: str = ""
     problem: str = ""
     """Why the API server did not answer; then nothing else was looked at."""
-    lacking: tuple[Right, ...] = ()
+    lacking: tuple[Right, ...] | None = ()
+    """Rights of `NEEDS` that the asker does not have; None: the server does not say."""
     has_definition: bool | None = None
     agents: tuple[workload.DaemonSet, ...] | None = None
     deployments: tuple[workload.Deployment, ...] | None = None
@@ -94,6 +95,8 @@ class Facts:
     """Admission policies of Fairlead that are bound and deny."""
     agent_lacks: dict[str, tuple[Right, ...]] | None = None
     """Rights that accounts of agents do not have, by account; None: only an administrator may ask."""
+    unanswered: str = ""
+    """Why the server did not say what accounts may do, where it is not for a missing right."""
     refusals: tuple[core.Event, ...] | None = None
     """Events of pods that could not be made."""
 
@@ -119,13 +122,15 @@ async def read_facts(store: port.Store, server: Asked, config: settings.Settings
     homes |= {item.metadata.namespace for item in agents or ()}
     homes |= {item.metadata.namespace for item in deployments or ()}
     classes = await _items(store, workload.RuntimeClass)
+    lacking, silence = await _lacking(server)
+    agent_lacks, unanswered = await _agent_lacks(server, agents)
     return Facts(
         now=time.time(),
         address=server.address,
         resource=config.node.resource,
         scheduler=config.control.scheduler_name,
         version=version,
-        lacking=await _lacking(server),
+        lacking=lacking,
         has_definition=await _has_definition(store),
         agents=agents,
         deployments=deployments,
@@ -135,7 +140,8 @@ async def read_facts(store: port.Store, server: Asked, config: settings.Settings
         leases=await _leases(store, homes),
         runtime_classes=None if classes is None else frozenset(item.metadata.name for item in classes),
         policies=await _policies(store),
-        agent_lacks=await _agent_lacks(server, agents or ()),
+        agent_lacks=agent_lacks,
+        unanswered=silence or unanswered,
         refusals=await _items(store, core.Event, fields={"reason": "FailedCreate"}),
     )
 
@@ -187,22 +193,33 @@ async def _policies(store: port.Store) -> frozenset[str] | None:
     return frozenset(one.metadata.name for one in policies) & bound
 
 
-async def _agent_lacks(server: Asked, agents: tuple[workload.DaemonSet, ...]) -> dict[str, tuple[Right, ...]] | None:
+async def _agent_lacks(
+    server: Asked, agents: tuple[workload.DaemonSet, ...] | None
+) -> tuple[dict[str, tuple[Right, ...]] | None, str]:
+    """Return what accounts of agents may not do, or None and, where no right is missing, why that is not known."""
     found: dict[str, tuple[Right, ...]] = {}
-    for one in agents:
+    for one in agents or ():
         account = one.spec.template.spec.service_account_name
         if not account or one.metadata.labels.get("app.kubernetes.io/component", "agent") != "agent":
             continue
         user = f"system:serviceaccount:{one.metadata.namespace}:{account}"
         try:
             found[user] = await rights.find_lacking(server, rights.AGENT, user=user)
-        except errors.FairleadError:
-            return None
-    return found
+        except errors.Denied:
+            return None, ""
+        except errors.FairleadError as error:
+            return None, errors.sentence(error)
+    return (None if agents is None else found), ""
 
 
-async def _lacking(server: Asked) -> tuple[Right, ...]:
-    answers = await asyncio.gather(
-        *(server.may(need.verb, need.resource, group=need.group, part=need.part) for need in NEEDS)
-    )
-    return tuple(need for need, may in zip(NEEDS, answers, strict=True) if not may)
+async def _lacking(server: Asked) -> tuple[tuple[Right, ...] | None, str]:
+    """Return what the asker may not do, or None and, where no right is missing, why that is not known."""
+    try:
+        answers = await asyncio.gather(
+            *(server.may(need.verb, need.resource, group=need.group, part=need.part) for need in NEEDS)
+        )
+    except errors.Denied:
+        return None, ""
+    except errors.FairleadError as error:
+        return None, errors.sentence(error)
+    return tuple(need for need, may in zip(NEEDS, answers, strict=True) if not may), ""

@@ -9,7 +9,7 @@ import msgspec
 
 from fairlead.cli.core import plaintext
 
-_MARK: Final = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "red")}
+_MARK: Final = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "red"), "skip": ("skip", "cyan")}
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -17,7 +17,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     check: str
     level: str
-    """`ok`, `warn` (works, with less) or `fail` (keeps a container from its GPUs)."""
+    """`ok`, `warn` (works, with less), `fail` (keeps a container from its GPUs) or `skip` (not checked)."""
     what: str
     why: str = ""
     fix: str = ""
@@ -26,7 +26,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def show(finding: Finding) -> None:
     """Print a finding: its mark, check and words, then why it matters and how to mend it."""
     mark, color = _MARK[finding.level]
-    plaintext.echo(f"{click.style(f'{mark:<4}', fg=color)}  {finding.check:<10}  {finding.what}")
+    plaintext.echo(f"{click.style(f'{mark:<4}', fg=color)}  {finding.check:<12}  {finding.what}")
     for label, text in (("why", finding.why), ("fix", finding.fix)):
         if text:
-            plaintext.echo(f"{'':18}{label}: {text}")
+            plaintext.echo(f"{'':20}{label}: {text}")

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from fairlead import errors, settings
-from fairlead.cli.doctor import cluster_checks, cluster_facts
+from fairlead.cli.doctor import cluster_checks, cluster_facts, unchecked
 from fairlead.cli.doctor.cluster_facts import Facts
 from fairlead.store.embedded import memory
 from fairlead.store.kubernetes import rights
@@ -237,13 +237,29 @@ def test_pods_of_the_agent_that_are_not_ready_are_named_with_their_reason() -> N
     assert "describe pod fairlead-agent-x" in found.fix
 
 
-def test_what_may_not_be_read_is_not_judged() -> None:
-    blind = (
-        *("agents", "nodes", "gpus", "pods", "leases", "runtime_classes", "has_definition"),
-        *("policies", "agent_lacks"),
+def test_what_may_not_be_read_is_not_judged_and_is_said_check_by_check_with_the_right() -> None:
+    seen = changed(**dict.fromkeys(unchecked.WANTING), unanswered="")
+    found = list(cluster_checks.check(seen))
+    assert [item.check for item in found if item.level != "skip"] == ["api"]
+    assert [item.check for item in found if item.level == "skip"] == [row[0] for row in unchecked.CHECKS]
+    assert all(item.what.startswith("not checked: ") and item.why.startswith("you may not ") for item in found[1:])
+
+
+def test_every_right_that_a_check_needs_is_named_where_it_alone_is_missing() -> None:
+    for field, right in unchecked.WANTING.items():
+        said = [item.why for item in cluster_checks.check(changed(**{field: None})) if item.level == "skip"]
+        assert said, field
+        assert all(right in why for why in said)
+
+
+def test_an_asker_who_may_not_ask_for_others_hears_that_agents_rights_were_not_checked() -> None:
+    (found,) = (item for item in cluster_checks.check(changed(agent_lacks=None)) if item.level == "skip")
+    assert (found.check, found.why) == (
+        "agent rights",
+        "you may not create subjectaccessreviews.authorization.k8s.io",
     )
-    seen = changed(**dict.fromkeys(blind), lacking=cluster_facts.NEEDS)
-    assert [item.check for item in cluster_checks.check(seen)] == ["api", "rights"]
+    assert found.what == "not checked: whether agents may tell the cluster of their GPUs"
+    assert "administrator" in found.fix
 
 
 def test_a_cluster_that_uses_its_own_scheduler_is_well() -> None:
@@ -251,11 +267,14 @@ def test_a_cluster_that_uses_its_own_scheduler_is_well() -> None:
     assert {item.level for item in found} == {"ok"}
 
 
+DEFAULTS: Final = settings.Settings()
+
+
 class Server:
     address = "https://cluster"
 
-    def __init__(self, *, denied: str = "", silent: bool = False) -> None:
-        self._denied, self._silent = denied, silent
+    def __init__(self, *, denied: str = "", silent: bool = False, mute: errors.FairleadError | None = None) -> None:
+        self._denied, self._silent, self._mute = denied, silent, mute
 
     async def version(self) -> str:
         if self._silent:
@@ -265,6 +284,8 @@ class Server:
     async def may(
         self, verb: str, resource: str, *, group: str = "", part: str = "", namespace: str = "", user: str = ""
     ) -> bool:
+        if self._mute is not None:
+            raise self._mute
         if user:
             return user == "system:serviceaccount:fairlead:fairlead-agent" and part != "status"
         return resource != self._denied
@@ -302,13 +323,32 @@ async def test_everything_is_read_through_the_store() -> None:
     seen = await cluster_facts.read_facts(store, Server(denied="nodes"), settings.Settings())
     assert abs(seen.now - time.time()) < 60
     assert seen.has_definition is True
-    assert [need.text for need in seen.lacking] == ["list nodes"]
+    assert [need.text for need in seen.lacking or ()] == ["list nodes"]
     assert seen.agent_lacks is not None
     lacks = seen.agent_lacks["system:serviceaccount:fairlead:fairlead-agent"]
     assert [need.text for need in lacks] == ["update pods/status", "update gpudevices/status"]
     assert seen.policies == frozenset({"fairlead-reserved-names"})
     counts = [len(found or ()) for found in (seen.agents, seen.deployments, seen.leases, seen.gpus, seen.pods)]
     assert counts == [1] * 5
+
+
+async def test_a_server_that_says_of_nobody_what_he_may_is_no_error_and_is_said() -> None:
+    store = memory.MemoryStore()
+    await store.create(agent())
+    seen = await cluster_facts.read_facts(store, Server(mute=errors.Denied("no", reason="Forbidden")), DEFAULTS)
+    found = {item.check: item.why for item in cluster_checks.check(seen) if item.level == "skip"}
+    assert found["rights"] == "you may not create selfsubjectaccessreviews.authorization.k8s.io"
+    assert found["agent rights"] == "you may not create subjectaccessreviews.authorization.k8s.io"
+
+
+async def test_a_server_that_fails_when_it_is_asked_for_rights_is_quoted() -> None:
+    store = memory.MemoryStore()
+    await store.create(agent())
+    broken = errors.Unavailable("webhook is away", reason="APIServerError")
+    seen = await cluster_facts.read_facts(store, Server(mute=broken), DEFAULTS)
+    found = {item.check: item.why for item in cluster_checks.check(seen) if item.level == "skip"}
+    words = "the API server did not say: webhook is away"
+    assert (found["rights"], found["agent rights"]) == (words, words)
 
 
 async def test_a_silent_server_is_all_that_is_said() -> None:
