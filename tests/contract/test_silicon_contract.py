@@ -21,7 +21,7 @@ import pytest_asyncio
 
 from fairlead import errors
 from fairlead.model.gpu import EventKind, GPUEvent, Inventory, LinkKind, Vendor
-from fairlead.silicon import amd, composite, intel, port
+from fairlead.silicon import amd, composite, intel
 from fairlead.silicon.nvidia import nvml
 from fairlead.silicon.sim import profile, trees
 from fairlead.silicon.sim import silicon as simulation
@@ -35,7 +35,7 @@ REAL = os.environ.get("FAIRLEAD_TEST_NVML", "")  # noqa: TID251 - chooses what t
 class Subject:
     """One silicon under test, and the faults of its simulated part."""
 
-    silicon: port.Silicon
+    silicon: composite.SampledSilicon
     faults: simulation.SimulatedSilicon | None = None
 
 
@@ -333,6 +333,28 @@ async def test_failing_event_waits_are_survived(breakable: Subject) -> None:
     await next_of(events, EventKind.CHANGED)
     inject(breakable, "xid", gpu=0, value="79")
     assert (await next_of(events, EventKind.XID)).xid == 79
+
+
+async def test_every_readable_gpu_is_sampled_before_its_mig_devices(subject: Subject) -> None:
+    inventory = await subject.silicon.scan()
+    samples = await subject.silicon.sample(within_s=5.0)
+    wanted = [(gpu.uuid, mig) for gpu in inventory.gpus for mig in (None, *(item.uuid for item in gpu.mig_devices))]
+    assert [(sample.gpu, sample.mig) for sample in samples] == wanted
+    totals = {gpu.uuid: gpu.memory_bytes for gpu in inventory.gpus}
+    assert all(sample.memory_total_bytes == totals[sample.gpu] for sample in samples if sample.mig is None)
+
+
+async def test_a_hanging_or_lost_gpu_is_left_out_of_samples_and_scans_go_on(breakable: Subject) -> None:
+    before = await breakable.silicon.sample(within_s=5.0)
+    inject(breakable, "slow", gpu=0, value="3600")
+    inject(breakable, "lost", gpu=1)
+    begun = time.monotonic()
+    after = await breakable.silicon.sample(within_s=0.3)
+    assert time.monotonic() - begun < 3.0
+    assert {sample.gpu for sample in before} - {sample.gpu for sample in after} == {before[0].gpu, before[1].gpu}
+    inject(breakable, "slow", gpu=0, value="0")
+    inventory = await breakable.silicon.scan()
+    assert before[0].gpu in {gpu.uuid for gpu in inventory.gpus}
 
 
 async def test_readings_that_decide_health_are_read(breakable: Subject) -> None:

@@ -34,11 +34,12 @@ from fairlead.node.inventory import folderwatch, healthmemory, latest, monitor, 
 from fairlead.node.publish import nodeevents, objects, podcondition
 from fairlead.node.trace import foreignkubelet, watchclient
 from fairlead.plan.cdi import conflict
-from fairlead.plan.gpu import advertise, answer, attribution, choose
+from fairlead.plan.gpu import advertise, answer, attribution, choose, deviceids
 from fairlead.plan.gpu import health as rules
+from fairlead.plan.metrics import holder
 from fairlead.settings import Settings
 from fairlead.silicon import firmware, running
-from fairlead.silicon.port import Silicon
+from fairlead.silicon.port import Silicon, Workloads
 from fairlead.store.port import Store
 from fairlead.wire.kubernetes import core
 from fairlead.wire.proto import deviceplugin_pb2 as pb
@@ -134,6 +135,7 @@ class _Agent:
             turned=lambda within_s: meter.heartbeat("inventory", within_s),
             memory=healthmemory.HealthMemory(settings.state.folder / "agent", boot_id=boot_id) if boot_id else None,
         )
+        self.workloads = silicon if isinstance(silicon, Workloads) else None
         self.folder = folderwatch.FolderWatch(settings.kubelet_folder)
         self.specs = specfiles.SpecFiles(
             settings.node.cdi_folder,
@@ -279,6 +281,15 @@ class _Agent:
         is_over = is_gone or pod.status.phase in core.ENDED_PHASES
         if is_over and self._others.concerns(pod):
             self._advertise(self.watch.snapshots.value)
+
+    async def let_holders_work(self, meter: telemetry.Meter) -> None:
+        """Give simulated GPUs the load of those who hold them, for ever."""
+        if self.workloads is None:
+            return
+        meter.heartbeat("simulated load", None)
+        async for held in self.holdings.latest.changes():
+            found = holder.find_holders(held or (), deviceids.make_table(self.watch.snapshots.value.known.values()))
+            self.workloads.hold({uuid: tuple(one.name for one in holders) for uuid, holders in found.items()})
 
     async def _next(self, seen: int) -> int:
         """Wait for another snapshot; while specs could not be written, only so long: an equal scan wakes nobody."""
@@ -477,6 +488,11 @@ PARTS: Final[tuple[part.Part[_Agent], ...]] = (
     part.Part(name="engine support", is_core=True, run=lambda agent, _: agent.watch_engine_support()),
     part.Part(name="other holders", is_core=True, run=lambda agent, _: agent.watch_holders()),
     part.Part(name="pod resources", run=lambda agent, meter: agent.holdings.run(meter)),
+    part.Part(
+        name="simulated load",
+        run=lambda agent, meter: agent.let_holders_work(meter),
+        is_wanted=lambda agent: agent.workloads is not None,
+    ),
     part.Part(name="events", run=lambda agent, meter: agent.journal.run(meter)),
     part.Part(name="strategy", run=lambda agent, meter: agent.check_strategy(meter)),
     part.Part(

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
 
 from fairlead import errors, telemetry
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPUEvent, Inventory
+from fairlead.model.sample import Sample
 from fairlead.silicon import port
+
+
+class SampledSilicon(port.Silicon, port.Sampler, Protocol):
+    """One vendor's."""
 
 
 class CompositeSilicon:
     """The Silicon port over several others, in the order given."""
 
-    def __init__(self, parts: Sequence[port.Silicon]) -> None:
+    def __init__(self, parts: Sequence[SampledSilicon]) -> None:
         self._parts = tuple(parts)
         self._complaints: set[str] = set()
 
@@ -46,6 +52,12 @@ class CompositeSilicon:
     async def scan_driver(self) -> tuple[DriverFiles, ...]:
         """Read every vendor's files, in order."""
         return tuple([files for part in self._parts for files in await part.scan_driver()])
+
+    async def sample(self, *, within_s: float) -> tuple[Sample, ...]:
+        """Read every vendor's counters side by side; see the port's Sampler."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(part.sample(within_s=within_s)) for part in self._parts]
+        return tuple(sample for task in tasks for sample in task.result())
 
     async def watch_events(self) -> AsyncIterator[GPUEvent]:
         """Yield every vendor's events as they come."""

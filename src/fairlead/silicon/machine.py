@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from fairlead import settings
-from fairlead.silicon import hardware, port
+from fairlead.silicon import composite, hardware
 from fairlead.silicon.sim import silicon
 
 
-def open_silicon(chosen: settings.SiliconSettings, folder: Path) -> port.Silicon:
+def open_silicon(chosen: settings.SiliconSettings, folder: Path) -> composite.SampledSilicon:
     """Return this machine's silicon, without reading any hardware yet.
 
-    A simulated one also implements `port.Faults`.
+    A simulated one also implements `port.Faults` and `port.Workloads`.
 
     Args:    folder: where simulated silicon keeps its device tree and state; untouched for real hardware.
     Raises:  Invalid: no such profile.   Unavailable: the simulated device tree cannot be made.

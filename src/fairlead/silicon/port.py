@@ -7,11 +7,12 @@ hanging service.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Protocol
+from collections.abc import AsyncIterator, Mapping
+from typing import Protocol, runtime_checkable
 
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPUEvent, Inventory
+from fairlead.model.sample import Sample
 
 
 class Silicon(Protocol):
@@ -34,6 +35,27 @@ class Silicon(Protocol):
 
     async def close(self) -> None:
         """Stop threads and release the driver; idempotent."""
+        ...
+
+
+class Sampler(Protocol):
+    """What can be asked for load, clocks, power and memory as often as somebody looks."""
+
+    async def sample(self, *, within_s: float) -> tuple[Sample, ...]:
+        """Read the counters of every GPU that answers in time, each GPU before its MIG devices.
+
+        A GPU that is lost or hangs is left out, and delays the others by `within_s` at most; no driver at all gives
+        nothing.
+        """
+        ...
+
+
+@runtime_checkable
+class Workloads(Protocol):
+    """What only simulated silicon needs to be told: real GPUs notice by themselves that somebody uses them."""
+
+    def hold(self, holders: Mapping[str, tuple[str, ...]]) -> None:
+        """Say who holds what, by UUID of the GPU or MIG device; whatever is not named is idle."""
         ...
 
 

@@ -12,6 +12,7 @@ import pytest
 from fairlead import errors, settings
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPUEvent, Inventory, LinkKind, Vendor
+from fairlead.model.sample import Sample
 from fairlead.silicon import amd, composite, eventbus, intel, machine
 from fairlead.silicon.pci import pci
 from fairlead.silicon.sim import silicon as simulation
@@ -29,6 +30,9 @@ class Refusing:
 
     def watch_events(self) -> AsyncIterator[GPUEvent]:
         return eventbus.EventBus().subscribe()
+
+    async def sample(self, *, within_s: float) -> tuple[Sample, ...]:
+        return ()
 
     async def close(self) -> None:
         return
@@ -95,6 +99,7 @@ async def test_a_vendor_that_fails_hides_no_other(tmp_path: Path) -> None:
     trees.build_amd(tmp_path)
     joined = composite.CompositeSilicon([Refusing(), amd.AMDSilicon(tmp_path)])
     assert {gpu.vendor for gpu in (await joined.scan()).gpus} == {Vendor.AMD}
+    assert [sample.power_mw for sample in await joined.sample(within_s=5)] == [138_000] * 4
 
 
 async def test_a_vendor_that_fails_is_told_where_nothing_else_is(tmp_path: Path) -> None:

@@ -18,8 +18,9 @@ from typing import Final
 from fairlead import errors
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import Driver, GPUEvent, Inventory, LinkKind, UnreadableGPU, Vendor
+from fairlead.model.sample import Sample
 from fairlead.silicon import eventbus
-from fairlead.silicon.nvidia import binding, callthread, driver, gpureader, topology, watcher
+from fairlead.silicon.nvidia import binding, callthread, driver, gpureader, sampler, topology, watcher
 from fairlead.silicon.pci import pci
 
 VENDOR_ID: Final = 0x10DE
@@ -90,6 +91,18 @@ class NVMLSilicon:
                 is_simulated=self._is_simulated,
             )
 
+    async def sample(self, *, within_s: float) -> tuple[Sample, ...]:
+        """Read every GPU's counters; see the port's Sampler. Lanes of its own: a scan never finds one occupied."""
+        try:
+            nvml, _, count = await self._start(lane="sampled library")
+        except errors.Unavailable:
+            return ()
+        calls: dict[str, Callable[[], tuple[Sample, ...]]] = {
+            f"sampled gpu{index}": functools.partial(sampler.read, nvml, index) for index in range(count)
+        }
+        answers = await self._lanes.run_all(calls, timeout_s=within_s)
+        return tuple(sample for answer in answers.values() if isinstance(answer, tuple) for sample in answer)
+
     async def scan_driver(self) -> tuple[DriverFiles, ...]:
         """Read device nodes, modules and libraries; see the port."""
         files = await asyncio.to_thread(driver.scan, self._root, self._driver_root, self._search)
@@ -125,10 +138,10 @@ class NVMLSilicon:
                 self._binding = binding.Binding(library)
             return self._binding
 
-    async def _start(self) -> tuple[binding.Binding, Driver, int]:
+    async def _start(self, *, lane: str = "library") -> tuple[binding.Binding, Driver, int]:
         """Open the library and read its own facts: the driver and the number of GPUs."""
         try:
-            return await self._lanes.run("library", self._read_driver, timeout_s=self._call_timeout_s)
+            return await self._lanes.run(lane, self._read_driver, timeout_s=self._call_timeout_s)
         except errors.DeviceFault as error:
             message = f"nvml does not return from its start within {self._call_timeout_s} s"
             raise errors.Unavailable(message, reason="DriverHangs", hint="see dmesg for NVRM messages") from error

@@ -8,15 +8,17 @@ is kept in a file by `save` and `restore`. Which faults exist and what they are 
 from __future__ import annotations
 
 import collections
+import dataclasses
 import json
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from fairlead import files
-from fairlead.silicon.sim import partition, profile
+from fairlead.silicon.sim import load, partition, profile
 
 EVENT_DOUBLE_BIT: Final = 0x02
 EVENT_XID: Final = 0x08
@@ -52,10 +54,12 @@ class GPUState:
 
     board: profile.Board
     partition: partition.Partition
-    temperature_c: int = 34
-    power_mw: int = 0
-    utilization_percent: int = 0
-    memory_used_mib: int = 4
+    temperature_c: int | None = None
+    """Set by a fault; None: what the load makes of it. So are power and utilization."""
+    power_mw: int | None = None
+    utilization_percent: int | None = None
+    energy_mj: float = 0.0
+    energy_at_s: float | None = None
     ecc_uncorrected: int = 0
     remap_pending: bool = False
     remap_failed: bool = False
@@ -67,21 +71,38 @@ class GPUState:
 
     def reset(self) -> None:
         """Forget readings and faults, as a GPU reset does; instances stay."""
-        self.temperature_c, self.power_mw, self.utilization_percent = 34, self.board.part.idle_power_mw, 0
+        self.temperature_c = self.power_mw = self.utilization_percent = None
         self.ecc_uncorrected, self.recovery_action, self.slow_s = 0, 0, 0.0
         self.remap_pending = self.remap_failed = self.is_lost = False
+
+    def mig_uuids(self) -> list[str]:
+        """Return the UUIDs of the MIG devices on it."""
+        instances = self.partition.instances.values()
+        return [profile.mig_uuid(self.board.uuid, item.id, number) for item in instances for number in item.computes]
+
+    def read(self, holders: Sequence[str], at_s: float) -> load.Readings:
+        """Return what the sensors say at a monotonic time, and count the energy used since they were read last."""
+        found = load.read(self.board.part, holders, at_s, utilization_percent=self.utilization_percent)
+        set_by_faults = {"temperature_c": self.temperature_c, "power_mw": self.power_mw}
+        changes = {name: value for name, value in set_by_faults.items() if value is not None}
+        found = dataclasses.replace(found, **changes)
+        if self.energy_at_s is not None:
+            self.energy_mj += found.power_mw * max(0.0, at_s - self.energy_at_s)
+        self.energy_at_s = at_s
+        return found
 
 
 class Machine:
     """A simulated machine. Hold `lock` to read or change anything but the profile."""
 
-    def __init__(self, spec: profile.Profile) -> None:
+    def __init__(self, spec: profile.Profile, clock: Callable[[], float] = time.monotonic) -> None:
         self.profile = spec
+        self.clock = clock
+        self.holders: Mapping[str, tuple[str, ...]] = {}
+        """Who holds what, by UUID of the GPU or MIG device; whatever is not named is idle."""
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
         self.gpus = [GPUState(board=board, partition=partition.Partition(board.part.mig)) for board in spec.boards]
-        for gpu in self.gpus:
-            gpu.reset()
         self.event_sets: dict[int, EventSet] = {}
         self.wait_errors = 0
         """How many event waits still fail with an unknown error."""
@@ -90,6 +111,11 @@ class Machine:
         self.is_closed = False
         self.on_layout: list[Callable[[], None]] = []
         """Called, with the lock held, after MIG instances or the mode changed."""
+
+    def read(self, gpu: GPUState) -> load.Readings:
+        """Return what a GPU's sensors say now."""
+        uuids = (gpu.board.uuid, *gpu.mig_uuids())
+        return gpu.read([name for uuid in uuids for name in self.holders.get(uuid, ())], self.clock())
 
     def post(self, event: Event) -> None:
         """Queue an event at every set that listens for it."""

@@ -70,6 +70,11 @@ class Part:
     compute_capability: tuple[int, int]
     nvlinks: int
     idle_power_mw: int
+    full_power_mw: int
+    """At full load, which is also the limit."""
+    sm_clock_mhz: int
+    """Highest."""
+    memory_clock_mhz: int
     brand: int = _BRAND_NVIDIA
     """NVML_BRAND_*."""
     mig: tuple[MIGRow, ...] = ()
@@ -183,6 +188,9 @@ def _part(key: str, row: Mapping[str, Any], shapes: Mapping[str, Any]) -> Part:
         compute_capability=_pair(row["compute_capability"]),
         nvlinks=_count(row.get("nvlinks", 0), _MOST_LINKS),
         idle_power_mw=_count(row.get("idle_power_mw", 30_000)),
+        full_power_mw=_count(row.get("full_power_mw", 300_000)),
+        sm_clock_mhz=_count(row.get("sm_clock_mhz", 1500)),
+        memory_clock_mhz=_count(row.get("memory_clock_mhz", 1500)),
         brand=_count(row.get("brand", _BRAND_NVIDIA), 0xFF),
         mig=_mig(row["mig"], shapes) if "mig" in row else (),
     )

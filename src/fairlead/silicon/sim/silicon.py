@@ -5,12 +5,13 @@ Nothing here stands in for `NVMLSilicon`; the simulation begins below it, at the
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Final
 
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPUEvent, Inventory
+from fairlead.model.sample import Sample
 from fairlead.silicon.nvidia import nvml
 from fairlead.silicon.sim import fault as faults
 from fairlead.silicon.sim import machine, profile, root
@@ -22,7 +23,7 @@ _PROBE_S: Final = 0.2
 
 
 class SimulatedSilicon:
-    """The Silicon and Faults ports over a simulated machine."""
+    """The Silicon, Sampler, Workloads and Faults ports over a simulated machine."""
 
     def __init__(self, folder: Path, name: str, *, call_timeout_s: float = 10.0) -> None:
         """Build the device tree in `folder/root`, or take up the one that is there.
@@ -55,6 +56,15 @@ class SimulatedSilicon:
     async def scan_driver(self) -> tuple[DriverFiles, ...]:
         """Read the simulated device tree; see the port."""
         return await self._nvml.scan_driver()
+
+    async def sample(self, *, within_s: float) -> tuple[Sample, ...]:
+        """Read the counters; see the port's Sampler."""
+        return await self._nvml.sample(within_s=within_s)
+
+    def hold(self, holders: Mapping[str, tuple[str, ...]]) -> None:
+        """Let who holds GPUs use them; see the port's Workloads."""
+        with self.machine.lock:
+            self.machine.holders = dict(holders)
 
     def watch_events(self) -> AsyncIterator[GPUEvent]:
         """Yield driver events for ever; see `NVMLSilicon.watch_events`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from fairlead.silicon.sim import machine, profile
+from fairlead.silicon.sim import load, machine, profile
 from fairlead.silicon.sim.nvml import abi, scope
 
 _FIELD_LINK_COUNT: Final = 91
@@ -104,8 +104,9 @@ def _memory(host: machine.Machine, device: Any) -> tuple[int, int]:
     """Total and used bytes."""
     gpu, found = scope.gpu_of(host, device), scope.mig_of(host, device)
     if found:
-        return found[1].row.memory_mib * _MIB, 0
-    return gpu.board.part.memory_mib * _MIB, gpu.memory_used_mib * _MIB
+        total, uuid = found[1].row.memory_mib, profile.mig_uuid(gpu.board.uuid, found[1].id, found[2].id)
+        return total * _MIB, load.memory_used_mib(total, host.holders.get(uuid, ())) * _MIB
+    return gpu.board.part.memory_mib * _MIB, host.read(gpu).memory_used_mib * _MIB
 
 
 def nvmlDeviceGetMemoryInfo(host: machine.Machine, device: Any, info: Any) -> None:
@@ -124,25 +125,14 @@ def nvmlDeviceGetTemperature(host: machine.Machine, device: Any, sensor: Any, te
     gpu = scope.whole_gpu_of(host, device)
     if abi.number(sensor) != 0:
         raise abi.RefusedError(abi.INVALID_ARGUMENT)
-    abi.put(temperature, gpu.temperature_c)
+    abi.put(temperature, host.read(gpu).temperature_c)
 
 
 def nvmlDeviceGetTemperatureV(host: machine.Machine, device: Any, reading: Any) -> None:
     gpu = scope.whole_gpu_of(host, device)
     if abi.target(reading).version != _TEMPERATURE_V1:
         raise abi.RefusedError(abi.ARGUMENT_VERSION_MISMATCH)
-    abi.fill(reading, temperature=gpu.temperature_c)
-
-
-def nvmlDeviceGetPowerUsage(host: machine.Machine, device: Any, power: Any) -> None:
-    abi.put(power, scope.whole_gpu_of(host, device).power_mw)
-
-
-def nvmlDeviceGetUtilizationRates(host: machine.Machine, device: Any, rates: Any) -> None:
-    gpu = scope.whole_gpu_of(host, device)
-    if gpu.mig_enabled:
-        raise abi.RefusedError(abi.NOT_SUPPORTED)
-    abi.fill(rates, gpu=gpu.utilization_percent, memory=gpu.utilization_percent // 2)
+    abi.fill(reading, temperature=host.read(gpu).temperature_c)
 
 
 def nvmlDeviceGetEccMode(host: machine.Machine, device: Any, current: Any, pending: Any) -> None:
