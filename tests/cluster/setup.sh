@@ -55,6 +55,7 @@ unpack() { # package, its releases as awk's pattern, folder
 if [ -n "$ring" ]; then
   unpack containerd '^1[.]6[.]' containerd-1.6
   unpack docker.io '^20[.]10[.]' docker-20.10
+  unpack prometheus '^2[.]' prometheus
 fi
 
 # What they print on stdout is for programs; how far they are, they report on stderr.
