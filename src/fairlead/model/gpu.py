@@ -83,6 +83,14 @@ class GPUHealth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostDriver:
+    """The driver below a virtual GPU, of the hypervisor that this machine runs on."""
+
+    version: str
+    branch: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GPU:
     """One physical GPU that answered."""
 
@@ -110,6 +118,14 @@ class GPU:
     """This GPU's own nodes below the silicon root, `/dev/nvidia0`, `/dev/dri/renderD128`; not the shared ones."""
     nvswitch_links: int = 0
     """Active NVLinks whose far end is an NVSwitch."""
+    clique: str = ""
+    """`CLUSTER-UUID.CLIQUE`: the GPUs of several machines that one NVLink fabric joins; empty: it is in none."""
+    pci_class: int | None = None
+    """PCI class, subclass and programming interface: 0x030200 is a 3D controller, 0x030000 one with a display."""
+    is_virtual: bool | None = None
+    """Whether it is a vGPU that a hypervisor hands this machine; None where the machine does not tell."""
+    host_driver: HostDriver | None = None
+    """Of a vGPU, where it tells."""
     health: GPUHealth = GPUHealth()
 
 

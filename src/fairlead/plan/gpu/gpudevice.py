@@ -79,6 +79,9 @@ def plan_devices(
     return wanted
 
 
+_VIRTUAL: Final = {None: "", True: "true", False: "false"}
+
+
 def plan_spec(node: str, gpu: GPU, inventory: Inventory, nvidia_resource: str = "") -> GPUDeviceSpec:
     """Return the facts of one GPU."""
     driver = next((one for one in inventory.drivers if one.vendor is gpu.vendor), None)
@@ -99,6 +102,11 @@ def plan_spec(node: str, gpu: GPU, inventory: Inventory, nvidia_resource: str = 
         driver_version=driver.version if driver is not None else "",
         cuda_version=".".join(map(str, (driver.cuda_version if driver is not None else None) or ())),
         mig_mode=mig,
+        clique=gpu.clique,
+        pci_class=f"0x{gpu.pci_class:06x}" if gpu.pci_class is not None else "",
+        virtual=_VIRTUAL[gpu.is_virtual],
+        host_driver_version=gpu.host_driver.version if gpu.host_driver is not None else "",
+        host_driver_branch=gpu.host_driver.branch if gpu.host_driver is not None else "",
         serial=gpu.serial or "",
         resource=advertise.resource_of(gpu, nvidia_resource=nvidia_resource),
         node_index=f"{node}/{gpu.index}",

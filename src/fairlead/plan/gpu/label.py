@@ -44,6 +44,8 @@ _FAMILIES: Final[Mapping[int, str]] = {
     12: "blackwell",
     13: "rubin",
 }
+_MODES: Final[Mapping[str, str]] = {"0x030000": "graphics", "0x030200": "compute"}
+"""Use of a GPU by its PCI class."""
 _FAMILIES_OF_MINORS: Final[Mapping[tuple[int, int], str]] = {(7, 5): "turing", (8, 9): "ada-lovelace"}
 
 
@@ -59,7 +61,7 @@ def plan_labels(specs: Iterable[GPUDeviceSpec], *, machine: str) -> dict[str, st
         return labels
     counts = Counter(spec.product for spec in nvidia)
     shown = min(nvidia, key=lambda spec: (-counts[spec.product], -_bytes(spec), spec.product, spec.index))
-    values = {**_common(nvidia, machine), **_model(shown), **_driver(shown)}
+    values = {**_common(nvidia, machine), **_model(shown), **_driver(shown), **_place(nvidia)}
     labels |= {f"{NVIDIA}{name}": text for name, value in values.items() if (text := label_value(value))}
     for product, count in counts.items():
         if name := label_value(product, longest=_LONGEST - len("gpu-count.")):
@@ -115,6 +117,22 @@ def _driver(shown: GPUDeviceSpec) -> dict[str, str]:
         "cuda.driver.rev": revision,
         "cuda.runtime.major": cuda_major,
         "cuda.runtime.minor": cuda_minor,
+    }
+
+
+def _place(nvidia: tuple[GPUDeviceSpec, ...]) -> dict[str, str]:
+    """Return what GPUs are for, the NVLink clique that all of them are in, and whether a hypervisor lends them."""
+    first, *_ = sorted(nvidia, key=lambda spec: spec.index)
+    cliques = {spec.clique for spec in nvidia if spec.clique}
+    lent = [spec for spec in nvidia if spec.virtual == "true"]
+    host = lent[-1] if lent else None
+    is_known = bool(lent) or all(spec.virtual for spec in nvidia)
+    return {
+        "gpu.mode": _MODES.get(first.pci_class, "unknown"),
+        "gpu.clique": next(iter(cliques)) if len(cliques) == 1 else "",
+        "vgpu.present": str(host is not None).lower() if is_known else "",
+        "vgpu.host-driver-version": host.host_driver_version if host is not None else "",
+        "vgpu.host-driver-branch": host.host_driver_branch if host is not None else "",
     }
 
 

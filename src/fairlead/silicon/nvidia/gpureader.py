@@ -7,7 +7,9 @@ GPU unusable (lost, no UUID) is raised as NVML's error and translated by the cal
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import math
+import uuid as uuids
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +17,7 @@ from typing import Any, Final
 from fairlead.model.gpu import GPU, GPUHealth, MIGDevice
 from fairlead.model.ids import GPUUUID, MIGUUID
 from fairlead.silicon.nvidia import binding
-from fairlead.silicon.pci import pci
+from fairlead.silicon.pci import pci, vgpu
 
 _FIELD_LINK_COUNT: Final = 91
 _FIELD_RECOVERY_ACTION: Final = 230
@@ -43,6 +45,8 @@ _REMOTE_GPU: Final = 0
 _REMOTE_SWITCH: Final = 2
 _MOST_LINKS: Final = 18
 _MIB: Final = 1 << 20
+_FABRIC_COMPLETED: Final = 3
+"""Source: nvml.h, NVML_GPU_FABRIC_STATE_COMPLETED."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +77,7 @@ def read(nvml: binding.Binding, index: int, root: Path) -> Reading:
     mode = nvml.reading("nvmlDeviceGetMigMode", handle)
     switches, peers = _links(nvml, handle)
     is_mig = bool(mode and mode[0])
+    is_virtual, host_driver = vgpu.read(root, address)
     total = int(memory.total) if memory else 0
     gpu = GPU(
         uuid=GPUUUID(uuid),
@@ -90,6 +95,10 @@ def read(nvml: binding.Binding, index: int, root: Path) -> Reading:
         mig_devices=_mig_devices(nvml, handle, total) if is_mig else (),
         device_nodes=(f"/dev/nvidia{minor}", *pci.list_drm_nodes(root, address)),
         nvswitch_links=switches,
+        clique=_clique(nvml, handle),
+        pci_class=pci.pci_class(root, address),
+        is_virtual=is_virtual,
+        host_driver=host_driver,
         health=_health(nvml, handle, int(memory.used) if memory else None),
     )
     return Reading(gpu=gpu, handle=handle, peers=tuple(peers))
@@ -115,6 +124,23 @@ def _health(nvml: binding.Binding, handle: Any, used: int | None) -> GPUHealth:
         utilization_percent=int(rates.gpu) if rates else None,
         memory_used_bytes=used,
     )
+
+
+def _clique(nvml: binding.Binding, handle: Any) -> str:
+    """Return the NVLink clique; empty where the GPU's registration with a fabric has not ended well."""
+    api = nvml.nvml
+    for call, struct in (
+        ("nvmlDeviceGetGpuFabricInfoV", api.c_nvmlGpuFabricInfoV_t),
+        ("nvmlDeviceGetGpuFabricInfo", api.c_nvmlGpuFabricInfo_t),
+    ):
+        info = struct()
+        if nvml.reading(call, handle, ctypes.byref(info)) is None:
+            continue
+        cluster = bytes(info.clusterUuid)
+        if info.state != _FABRIC_COMPLETED or info.status != 0 or not any(cluster):
+            return ""
+        return f"{uuids.UUID(bytes=cluster)}.{info.cliqueId}"
+    return ""
 
 
 def _links(nvml: binding.Binding, handle: Any) -> tuple[int, list[str]]:

@@ -45,6 +45,11 @@ def numa_node(root: Path, address: str) -> int | None:
     return node if node is not None and node >= 0 else None
 
 
+def pci_class(root: Path, address: str) -> int | None:
+    """Return class, subclass and programming interface as one number; None where sysfs does not tell."""
+    return read_int(folder(root, address) / "class")
+
+
 def list_displays(root: Path, vendor: int) -> Iterator[str]:
     """Yield the addresses of a vendor's display controllers (VGA, 3D, other), in address order."""
     base = root / "sys/bus/pci/devices"

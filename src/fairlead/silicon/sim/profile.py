@@ -95,6 +95,8 @@ class Board:
     part: Part
     uuid: str
     serial: str
+    clique: int | None = None
+    """Number of its clique in the machine's NVLink fabric; None: it is in none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +108,8 @@ class Profile:
     driver: str
     cuda: tuple[int, int]
     boards: tuple[Board, ...]
+    cluster: bytes = bytes(16)
+    """UUID of the NVLink fabric that the machine is part of, 16 bytes."""
 
 
 def list_names() -> list[str]:
@@ -238,6 +242,7 @@ def _profile(name: str, document: Mapping[str, Any], parts: Mapping[str, Part]) 
                     nvlink=nvlink if part.nvlinks else "none",
                     pcie=pcie,
                     part=part,
+                    clique=_count(group["clique"]) if "clique" in group else None,
                     uuid=f"GPU-{uuid.uuid5(_NAMESPACE, f'{name}/{index}')}",
                     serial=str(1_650_000_000_000 + uuid.uuid5(_NAMESPACE, f"serial/{name}/{index}").int % 10**9),
                 )
@@ -250,6 +255,7 @@ def _profile(name: str, document: Mapping[str, Any], parts: Mapping[str, Part]) 
         driver=_formed(_VERSION, document["driver"]),
         cuda=_pair(document["cuda"]),
         boards=tuple(boards),
+        cluster=uuid.UUID(document["cluster"]).bytes if "cluster" in document else bytes(16),
     )
 
 

@@ -27,6 +27,8 @@ H100 = GPUDeviceSpec(
     driver_version="550.163.01",
     cuda_version="12.4",
     mig_mode="Disabled",
+    pci_class="0x030200",
+    virtual="false",
 )
 T4 = msgspec.structs.replace(
     H100, index=1, product="Tesla T4", memory="15Gi", compute_capability="7.5", mig_mode="Unsupported"
@@ -47,6 +49,8 @@ def test_a_node_of_one_model() -> None:
         "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
         "nvidia.com/gpu.memory": "81559",
         "nvidia.com/gpu.family": "hopper",
+        "nvidia.com/gpu.mode": "compute",
+        "nvidia.com/vgpu.present": "false",
         "nvidia.com/gpu.compute.major": "9",
         "nvidia.com/gpu.compute.minor": "0",
         "nvidia.com/mig.capable": "true",
@@ -66,6 +70,42 @@ def test_a_node_of_one_model() -> None:
         "nvidia.com/cuda.runtime.minor": "4",
         "fairlead.dev/gpu-count.NVIDIA-H100-80GB-HBM3": "8",
     }
+
+
+@pytest.mark.parametrize(
+    ("classes", "mode"),
+    [
+        (["0x030200", "0x030200"], "compute"),
+        (["0x030000"], "graphics"),
+        (["0x030000", "0x030200"], "graphics"),
+        (["0x038000"], "unknown"),
+        ([""], "unknown"),
+    ],
+)
+def test_the_mode_is_that_of_the_first_gpus_class(classes: list[str], mode: str) -> None:
+    specs = [msgspec.structs.replace(H100, index=index, pci_class=one) for index, one in enumerate(classes)]
+    assert label.plan_labels(reversed(specs), machine="")["nvidia.com/gpu.mode"] == mode
+
+
+@pytest.mark.parametrize(
+    ("cliques", "shown"),
+    [(["u.1", "u.1"], "u.1"), (["u.1", ""], "u.1"), (["u.1", "u.2"], None), (["u.1", "v.1"], None), (["", ""], None)],
+)
+def test_a_clique_is_shown_where_all_gpus_of_a_fabric_are_in_one(cliques: list[str], shown: str | None) -> None:
+    specs = [msgspec.structs.replace(H100, index=index, clique=one) for index, one in enumerate(cliques)]
+    assert label.plan_labels(specs, machine="").get("nvidia.com/gpu.clique") == shown
+
+
+def test_a_vgpu_is_told_with_its_hosts_driver_and_what_is_not_known_has_no_label() -> None:
+    lent = msgspec.structs.replace(H100, virtual="true", host_driver_version="580.95.02", host_driver_branch="r581_36")
+    found = label.plan_labels([H100, lent], machine="")
+    assert {name: value for name, value in found.items() if "vgpu" in name} == {
+        "nvidia.com/vgpu.present": "true",
+        "nvidia.com/vgpu.host-driver-version": "580.95.02",
+        "nvidia.com/vgpu.host-driver-branch": "r581_36",
+    }
+    unknown = label.plan_labels([msgspec.structs.replace(H100, virtual="")], machine="")
+    assert not any("vgpu" in name for name in unknown)
 
 
 def test_a_mixed_node_shows_the_commonest_model_whatever_the_order() -> None:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ class Lacking:
         self._base, self._other = library.SimulatedNVML(host), other
 
     def __getattr__(self, name: str) -> Callable[..., int]:
-        found: Callable[..., int] | None = self._other.get(name, getattr(self._base, name))
+        found = self._other[name] if name in self._other else getattr(self._base, name)
         if found is None:
             raise AttributeError(name)
         return found
@@ -144,6 +145,50 @@ async def test_a_brand_is_told_in_the_word_that_images_require(tmp_path: Path, n
     )
     (gpu,) = (await open_on(machine.Machine(profile.load(str(mine))), tmp_path).scan()).gpus
     assert (gpu.brand, gpu.compute_capability) == (word, (8, 6))
+
+
+FABRIC = """title = "two of a rack"
+driver = "580.95.02"
+cuda = [13, 0]
+cluster = "5f1c5a0e-2b7d-4f0a-9d53-fa1e1ead0001"
+[[groups]]
+part = "b200-180"
+pci = ["0000:01:00.0"]
+nvlink = "switch"
+clique = 7
+[[groups]]
+part = "b200-180"
+pci = ["0000:02:00.0"]
+nvlink = "switch"
+[[groups]]
+part = "t4-16"
+pci = ["0000:03:00.0"]
+"""
+
+
+async def test_the_clique_of_a_fabric_is_told_once_a_gpu_has_joined_it(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text(FABRIC)
+    gpus = (await open_on(machine.Machine(profile.load(str(mine))), tmp_path).scan()).gpus
+    assert [gpu.clique for gpu in gpus] == ["5f1c5a0e-2b7d-4f0a-9d53-fa1e1ead0001.7", "", ""]
+
+
+async def test_a_driver_before_fabrics_has_no_clique_and_one_of_their_first_days_is_asked_in_its_way(
+    tmp_path: Path,
+) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text(FABRIC)
+    host = machine.Machine(profile.load(str(mine)))
+
+    def first(_handle: object, info: Any) -> int:
+        info._obj.state, info._obj.cliqueId = 3, 9
+        info._obj.clusterUuid[0] = 1
+        return 0
+
+    (old, *_) = (await open_on(host, tmp_path, Lacking(host, nvmlDeviceGetGpuFabricInfoV=None)).scan()).gpus
+    lacking = Lacking(host, nvmlDeviceGetGpuFabricInfoV=None, nvmlDeviceGetGpuFabricInfo=first)
+    (early, *_) = (await open_on(host, tmp_path, lacking).scan()).gpus
+    assert (old.clique, early.clique) == ("", "01000000-0000-0000-0000-000000000000.9")
 
 
 async def test_a_level_the_driver_does_not_tell_is_read_from_the_tree(tmp_path: Path) -> None:

@@ -7,6 +7,9 @@ from typing import Any, Final
 from fairlead.silicon.sim import machine, profile
 from fairlead.silicon.sim.nvml import abi, device, scope
 
+_NOT_STARTED: Final = 1
+_COMPLETED: Final = 3
+"""Source: nvml.h, NVML_GPU_FABRIC_STATE_*."""
 _LEVELS: Final = {"PSB": 0, "PIX": 10, "PXB": 20, "PHB": 30, "NODE": 40}
 _SYSTEM: Final = 50
 _TYPE_GPU: Final = 0
@@ -63,3 +66,15 @@ def nvmlDeviceGetNvLinkRemoteDeviceType(host: machine.Machine, handle: Any, link
 def nvmlDeviceGetNvLinkRemotePciInfo_v2(host: machine.Machine, handle: Any, link: Any, info: Any) -> None:
     _, pci, device_id = _link(host, handle, link)
     device.put_pci(info, pci, device_id)
+
+
+def nvmlDeviceGetGpuFabricInfoV(host: machine.Machine, handle: Any, info: Any) -> None:
+    board = scope.whole_gpu_of(host, handle).board
+    struct = abi.target(info)
+    if board.nvlink != "switch":
+        raise abi.RefusedError(abi.NOT_SUPPORTED)
+    if board.clique is None:
+        struct.state = _NOT_STARTED
+        return
+    struct.clusterUuid[:] = host.profile.cluster
+    struct.cliqueId, struct.status, struct.state = board.clique, abi.SUCCESS, _COMPLETED
