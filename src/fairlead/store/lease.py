@@ -3,7 +3,9 @@
 A candidate trusts only its own clock: a lease counts as abandoned when its record has not changed for its duration as
 this process saw it, whatever times stand in it. The holder renews in good time and gives up earlier than anybody may
 take over, so two of them never work at once as long as clocks run at about the same speed and the work stops when it is
-cancelled. Each new holder gets a higher `token`, and its work a store that is fenced by it (`fence`): a holder that was
+cancelled. A store of its own (`beside`) lets the holder renew in a thread with an event loop of its own, so that no
+work of the process makes it late; an event loop that has not turned for `stalled_s` loses the lease all the same, for
+it hangs. Each new holder gets a higher `token`, and its work a store that is fenced by it (`fence`): a holder that was
 stopped, and wakes after another has taken over, writes nothing. A holder that ends in order lets go at once.
 
 Source: Kubernetes coordination/v1 Lease; client-go tools/leaderelection (records and their meaning are the same, so
@@ -16,9 +18,12 @@ import asyncio
 import contextlib
 import math
 import random
+import time
 from collections.abc import Awaitable, Callable
+from concurrent import futures
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -37,6 +42,8 @@ class Terms:
     """A holder that could not renew for so long stops working; less than `lease_s`."""
     retry_s: float = 2.0
     """Between two attempts to take or to renew."""
+    stalled_s: float = 60.0
+    """A process whose work has not let its event loop turn for so long hangs, and is not renewed for (`beside`)."""
 
 
 TERMS: Final = Terms()
@@ -57,7 +64,7 @@ class Leadership:
 class Election:
     """One candidate. `identity` must be no other process's, not even this one's after a restart."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 a process's edge: what is given stands in for clock, chance and another store
         self,
         store: port.Fencible,
         *,
@@ -68,7 +75,15 @@ class Election:
         chance: Callable[[], float] = random.random,
         meter: telemetry.Meter = telemetry.UNMETERED,
         awake_clock: Callable[[], float] = fence.awake_clock,
+        beside: Callable[[], AbstractAsyncContextManager[port.Store]] | None = None,
     ) -> None:
+        """Take who stands for which lease.
+
+        Args: beside: opens the same store for a thread of its own that renews; None: the work's event loop renews.
+        """
+        self._beside = beside
+        self._turned_at = 0.0
+        """When the work's event loop had its turn last, by time.monotonic."""
         self.was_answered = False
         """Whether the store has said anything about the lease yet: that it is held, free, or ours."""
         self._store = store
@@ -98,7 +113,8 @@ class Election:
         try:
             async with asyncio.TaskGroup() as tasks:
                 worker = tasks.create_task(_run(work, self._leadership(token)), name=f"leads {self._name}")
-                keeper = tasks.create_task(self._keep(token, worker, lost), name=f"keeps {self._name}")
+                keep = self._keep if self._beside is None else self._keep_beside
+                keeper = tasks.create_task(keep(token, worker, lost), name=f"keeps {self._name}")
                 worker.add_done_callback(lambda _: keeper.cancel())
         finally:
             self._meter.set(telemetry.LEADER, 0, self._name)
@@ -186,32 +202,74 @@ class Election:
 
     async def _keep(self, token: int, worker: asyncio.Task[None], lost: list[errors.Conflict]) -> None:
         """Renew until cancelled; once that fails for too long, or another holds the lease, end the work."""
-        why = "it could not be renewed in time"
+        self._lose(await self._renew_until_lost(self._store, token), worker, lost)
+
+    async def _keep_beside(self, token: int, worker: asyncio.Task[None], lost: list[errors.Conflict]) -> None:
+        """As `_keep`, but in a thread, which is waited for when this is cancelled."""
+        home, stop = asyncio.get_running_loop(), futures.Future[None]()
+        self._turned_at = time.monotonic()
+        with futures.ThreadPoolExecutor(1, thread_name_prefix=f"keeps {self._name}") as threads:
+            keeping = home.run_in_executor(threads, lambda: asyncio.run(self._renew_in_thread(home, token, stop)))
+            try:
+                why = await asyncio.shield(keeping)
+            finally:
+                stop.cancel()
+                await asyncio.wait({keeping})
+        self._lose(why, worker, lost)
+
+    async def _renew_in_thread(self, home: asyncio.AbstractEventLoop, token: int, stop: futures.Future[None]) -> str:
+        """Renew until the lease is lost, and return why, or until `stop` is cancelled."""
+        if self._beside is None:
+            raise RuntimeError("nothing to renew with beside the work")
+        async with self._beside() as store, asyncio.TaskGroup() as tasks:
+            renewing = tasks.create_task(self._renew_until_lost(store, token, home), name="renews")
+            stopped = asyncio.wrap_future(stop)
+            both: tuple[asyncio.Future[Any], ...] = (renewing, stopped)
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if not renewing.done():
+                renewing.cancel()
+                return "the work ended"
+            stopped.cancel()
+            return await renewing
+
+    async def _renew_until_lost(
+        self, store: port.Store, token: int, home: asyncio.AbstractEventLoop | None = None
+    ) -> str:
+        """Renew for ever; returns why the lease is lost. `home`: the work's event loop, where this is another."""
         while (deadline := self._renewed_at + self._terms.renew_within_s) > _clock():
             await asyncio.sleep(min(self._terms.retry_s, deadline - _clock()))
+            if home is not None:
+                home.call_soon_threadsafe(self._turned)
+                if time.monotonic() - self._turned_at > self._terms.stalled_s:
+                    return f"the process has not come to it for {self._terms.stalled_s:g} s"
             try:
                 async with asyncio.timeout_at(deadline):
-                    if not await self._renew(token):
-                        why = "it went to another, or away"
-                        break
+                    if not await self._renew(store, token):
+                        return "it went to another, or away"
             except errors.FairleadError as error:
                 telemetry.log.warning("lease not renewed", lease=self._name, reason=error.reason, error=error.message)
             except TimeoutError:
                 break
+        return "it could not be renewed in time"
+
+    def _turned(self) -> None:
+        self._turned_at = time.monotonic()
+
+    def _lose(self, why: str, worker: asyncio.Task[None], lost: list[errors.Conflict]) -> None:
         message = f"lease {self._namespace}/{self._name} of {self._identity} is lost: {why}"
         lost.append(errors.Conflict(message, reason="LeaseLost", hint="start again and wait for it"))
         worker.cancel()
 
-    async def _renew(self, token: int) -> bool:
+    async def _renew(self, store: port.Store, token: int) -> bool:
         """Renew what is held; returns whether it still is. Raises: any error of the store."""
         lease, asked_at, awake_at = self._held, _clock(), self._awake_clock()
         try:
             wanted = msgspec.structs.replace(lease, spec=self._spec(lease.spec))
-            self._renewed(await self._store.update(wanted), asked_at, awake_at)
+            self._renewed(await store.update(wanted), asked_at, awake_at)
         except errors.NotFound:
             return False
         except errors.Conflict:
-            lease = await self._store.get(coordination.Lease, self._name, self._namespace)
+            lease = await store.get(coordination.Lease, self._name, self._namespace)
             if lease.spec.holder_identity != self._identity or lease.spec.lease_transitions != token:
                 return False
             self._observe(lease)
@@ -227,6 +285,7 @@ class Election:
 
 
 async def _run(work: Callable[[Leadership], Awaitable[None]], leadership: Leadership) -> None:
+    await asyncio.sleep(0)  # whatever the work does first, the keeper has begun
     await work(leadership)
 
 

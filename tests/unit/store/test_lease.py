@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
+import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -15,6 +18,7 @@ from fairlead import errors
 from fairlead.store import lease, port
 from fairlead.store.embedded import memory
 from fairlead.store.fence import Fence
+from fairlead.store.sqlite import store as sqlite
 from fairlead.wire.kubernetes import coordination, meta
 from tests.unit.store import virtualtime
 
@@ -285,3 +289,50 @@ def test_no_two_lead_at_once_whatever_fails(steps: list[tuple[str, str, float]])
         assert all(is_beaten(task) for task in tasks.values())
 
     virtualtime.run(scenario(), moment_s=0)
+
+
+@pytest.mark.parametrize("beside", [False, True])
+async def test_work_that_holds_the_event_loop_up_loses_no_lease_that_a_thread_renews(
+    tmp_path: Path, *, beside: bool
+) -> None:
+    @contextlib.asynccontextmanager
+    async def again() -> AsyncIterator[port.Store]:
+        with sqlite.SQLiteStore(tmp_path / "state.db") as own:
+            yield own
+
+    async def work(leading: lease.Leadership) -> None:
+        until = time.monotonic() + 1.2
+        while time.monotonic() < until:  # no await: nothing else of this event loop runs
+            pass
+        await asyncio.sleep(0.2)
+        leading.fence.check_clock()
+
+    terms = lease.Terms(lease_s=2, renew_within_s=0.9, retry_s=0.05)
+    with sqlite.SQLiteStore(tmp_path / "state.db") as store:
+        election = lease.Election(
+            store, name="x", namespace="y", identity="a", terms=terms, beside=again if beside else None
+        )
+        if beside:
+            await election.run(work)
+            assert (await store.get(coordination.Lease, "x", "y")).spec.holder_identity == ""
+        else:
+            with pytest.raises(errors.Conflict, match="lost"):
+                await election.run(work)
+
+
+async def test_a_process_that_hangs_loses_its_lease_although_a_thread_could_renew_it(tmp_path: Path) -> None:
+    @contextlib.asynccontextmanager
+    async def again() -> AsyncIterator[port.Store]:
+        with sqlite.SQLiteStore(tmp_path / "state.db") as own:
+            yield own
+
+    async def work(_leading: lease.Leadership) -> None:
+        await asyncio.sleep(0.1)
+        time.sleep(0.6)  # noqa: ASYNC251 it hangs
+        await asyncio.sleep(60)
+
+    terms = lease.Terms(lease_s=9, renew_within_s=8, retry_s=0.05, stalled_s=0.3)
+    with sqlite.SQLiteStore(tmp_path / "state.db") as store:
+        election = lease.Election(store, name="x", namespace="y", identity="a", terms=terms, beside=again)
+        with pytest.raises(errors.Conflict, match=r"has not come to it for 0\.3 s"):
+            await election.run(work)

@@ -27,8 +27,8 @@ def explain(client: Client, *, name: str, namespace: str, form: str) -> None:
 
 
 def explanation_lines(found: Explanation) -> list[str]:
-    """Return an explanation as lines: the state and why, then the best nodes, and why the others did not fit."""
-    lines = [f"{found.name} is {found.state}: {found.summary}"]
+    """Return an explanation as lines: the state and why, what holds now, the best nodes, why others did not fit."""
+    lines = [f"{found.name} is {found.state}: {found.summary}"] + [f"  now: {found.diagnosis}"] * bool(found.diagnosis)
     return lines + [f"  {line}" for line in output.lines_of(decision_rows(found.facts))]
 
 

@@ -24,6 +24,7 @@ from fairlead.cli.core import invocation, stopping
 if TYPE_CHECKING:
     from fairlead.control.manager import Controller
     from fairlead.store.kubernetes.credentials import Access
+    from fairlead.store.kubernetes.rights import Right
     from fairlead.store.kubernetes.store import KubernetesStore
 
 MISSING: Final = "KubeconfigMissing"
@@ -106,34 +107,49 @@ async def lead(
     config: settings.Settings,
     lease_name: str,
     make: Callable[[KubernetesStore, telemetry.Meter], tuple[Controller, ...]],
+    needed: tuple[Right, ...],
 ) -> None:
     """Run controllers over the cluster until asked to stop, one process at a time.
 
+    The lease is renewed in a thread of its own. Ready means that the lease was read and every right is there.
+
     Args:    lease_name: of the Lease in `cluster.namespace`; without `control.leader_elect` nobody asks for it.
-             make: gets the store that is fenced by the lease.
+             make: gets the store that is fenced by the lease.   needed: rights that the work takes.
     Raises:  Conflict (`LeaseLost`), in a group: another process may work now, so this one must end.
     """
     from fairlead.control import manager
     from fairlead.store import lease
+    from fairlead.store.kubernetes import rights, server
+    from fairlead.store.kubernetes.store import KubernetesStore
 
     telemetry.configure(config.log.level, config.log.format)
     telemetry.arm_crash_point(config.debug.crash_at)
     stop = stopping.stop_event()
     async with monitored(config) as monitor, opened(config, meter=monitor.meter) as store:
-        meter = monitor.meter
+        meter, chosen = monitor.meter, access(config)
+        granted = rights.Watched(server.Server(store.client, address=chosen.cluster.server), needed)
 
         async def work(writing: KubernetesStore) -> None:
             await manager.run_controllers(writing, make(writing, meter), meter=meter)
 
         if config.control.leader_elect:
             who, where = identity(config), config.cluster.namespace
-            election = lease.Election(store, name=lease_name, namespace=where, identity=who, meter=meter)
-            monitor.check = lambda: "" if election.was_answered else f"lease {where}/{lease_name} was not read yet"
+            election = lease.Election(
+                store,
+                name=lease_name,
+                namespace=where,
+                identity=who,
+                meter=meter,
+                beside=lambda: KubernetesStore(chosen),
+            )
+            unread = f"lease {where}/{lease_name} was not read yet"
+            monitor.check = lambda: granted.problem() if election.was_answered else unread
             working = election.run(lambda leading: work(store.fenced(leading.fence)))
         else:
-            monitor.check = lambda: ""
+            monitor.check = granted.problem
             working = work(store)
         async with asyncio.TaskGroup() as tasks:
-            task = tasks.create_task(working, name=lease_name)
+            started = (tasks.create_task(working, name=lease_name), tasks.create_task(granted.run(), name="rights"))
             await stop.wait()
-            task.cancel()
+            for task in started:
+                task.cancel()

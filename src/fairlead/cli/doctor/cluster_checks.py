@@ -12,13 +12,14 @@ from typing import Final
 
 from fairlead import errors
 from fairlead.cli.core import output
-from fairlead.cli.doctor import cluster_safety, unchecked, waiting
+from fairlead.cli.doctor import cluster_safety, unchecked
 from fairlead.cli.doctor.cluster_facts import LEADERS, Facts
 from fairlead.cli.doctor.finding import Finding
 from fairlead.plan.cdi import conflict
 from fairlead.plan.gpu import clash
 from fairlead.plan.gpu import gpudevice as planner
 from fairlead.plan.pod import admission, podstate
+from fairlead.plan.schedule import waiting as diagnosis
 from fairlead.serve.v1 import nodeview
 from fairlead.wire.kubernetes import coordination, core, gpudevice, meta, quantity, workload
 
@@ -382,7 +383,7 @@ def _why(seen: Facts, pod: core.Pod) -> str:
     if seen.nodes is None or seen.pods is None:
         return "nodes may not be read, so what fits it is not known"
     try:
-        return waiting.why(pod, seen.nodes, seen.pods, ours=seen.scheduler)
+        return diagnosis.why(pod, seen.nodes, seen.pods, ours=seen.scheduler)
     except errors.Invalid as error:
         return f"its need cannot be compared with the nodes: {errors.sentence(error)}"
 

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 def controller(config: settings.Settings) -> None:
     """Keep Fairlead's objects in a cluster true."""
     from fairlead.control.node.gpudevice import GPUDevices
+    from fairlead.store.kubernetes import rights
 
     def make(store: Store, _meter: telemetry.Meter) -> tuple[Controller, ...]:
         return (GPUDevices(store),)
 
-    asyncio.run(cluster.lead(config, "fairlead-controller", make))
+    asyncio.run(cluster.lead(config, "fairlead-controller", make, rights.CONTROLLER))

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 def scheduler(config: settings.Settings) -> None:
     """Bind a cluster's pods that name this scheduler (spec.schedulerName: fairlead)."""
     from fairlead.control.scheduler.controller import Scheduler
+    from fairlead.store.kubernetes import rights
 
     def make(store: KubernetesStore, meter: telemetry.Meter) -> tuple[Controller, ...]:
         return (Scheduler(store, store.pods, config.control, meter=meter),)
 
-    asyncio.run(cluster.lead(config, "fairlead-scheduler", make))
+    asyncio.run(cluster.lead(config, "fairlead-scheduler", make, rights.SCHEDULER))

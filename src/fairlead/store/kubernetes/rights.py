@@ -56,6 +56,19 @@ AGENT: Final = (
     *_verbs("update", "gpudevices", group=_GPUS, part="status"),
 )
 """What an agent tells the cluster with; to serve a kubelet it needs none of them."""
+SCHEDULER: Final = (
+    *_verbs("list watch", "nodes"),
+    *_verbs("get list watch", "pods"),
+    *_verbs("create", "pods", part="binding"),
+    *_verbs("update", "pods", part="status"),
+    *_verbs("create", "events"),
+)
+CONTROLLER: Final = (
+    *_verbs("list watch", "nodes"),
+    *_verbs("get list watch delete", "gpudevices", group=_GPUS),
+    *_verbs("update", "gpudevices", group=_GPUS, part="status"),
+)
+"""Beside these each of the two reads and writes its own Lease; that it can is seen when it does."""
 
 
 class Server(Protocol):

@@ -165,7 +165,8 @@ def test_explain_says_why_nothing_fits(service: Service) -> None:
     service.fairlead("wait", "a", "--state", "started", "--timeout", "0.2")
     lines = service.fairlead("explain", "a").stdout.splitlines()
     assert lines[0].startswith("a is pending: Unschedulable: 0/1 nodes are available: 9 nvidia.com/gpu wanted, 4 free")
-    assert lines[1].split() == ["one", "does", "not", "fit", "4", "free"]
+    assert "9 nvidia.com/gpu asked, the largest node has 4" in lines[1]
+    assert lines[2].split() == ["one", "does", "not", "fit", "4", "free"]
 
 
 def test_trace_tells_the_journey_and_the_first_lines(service: Service) -> None:

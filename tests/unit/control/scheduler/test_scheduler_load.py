@@ -313,3 +313,18 @@ async def test_a_refusal_does_not_speak_for_long_of_nodes_that_were() -> None:
     condition = meta.find_condition((await store.get(core.Pod, "early", "default")).status.conditions, "PodScheduled")
     assert condition is not None
     assert "Insufficient nvidia.com/gpu" in condition.message
+
+
+@pytest.mark.parametrize("gpus", [1, 9])
+async def test_an_event_of_five_thousand_nodes_stays_far_below_what_an_api_server_takes(gpus: int) -> None:
+    store = MemoryStore()
+    scheduler = _scheduler(store)
+    for number in range(5000):
+        own = core.Taint(key=f"{'k' * 200}{number}", value="v" * 63, effect="NoSchedule")
+        _feed(scheduler, _node(number, taints=(own,) * (number % 2)))
+    _feed(scheduler, await store.create(_pod("one", gpus=gpus)))
+    await scheduler.reconcile("")
+    (event,) = (await store.list(core.Event)).items
+    assert event.reason == ("Scheduled" if gpus == 1 else "FailedScheduling")
+    # A server refuses annotations of more than 256 KiB in all, and etcd requests of more than 1.5 MiB.
+    assert len(msgspec.json.encode(event)) < 16 << 10

@@ -225,6 +225,7 @@ async def test_a_container_that_fits_nowhere_is_pending_and_explained(api: httpx
     why = (await api.get(f"/v1/containers/{name}/explain")).json()
     assert "9 nvidia.com/gpu wanted, 4 free" in why["summary"]
     assert why["facts"]["refused"][0]["why"] == "4 free"
+    assert "9 nvidia.com/gpu asked, the largest node has 4" in why["diagnosis"]
 
 
 async def _until_reason(api: httpx.AsyncClient, world: World, name: str) -> dict[str, Any]:

@@ -47,9 +47,13 @@ def rule(verbs: str, resources: str, *, group: str = "", names: tuple[str, ...] 
 ALL = api.Rule(verbs=("*",), api_groups=("*",), resources=("*",))
 
 
-def test_the_agents_table_is_the_charts_role() -> None:
+@pytest.mark.parametrize(
+    ("component", "table"),
+    [("agent", rights.AGENT), ("scheduler", rights.SCHEDULER), ("controller", rights.CONTROLLER)],
+)
+def test_a_components_table_is_the_charts_role(component: str, table: tuple[Right, ...]) -> None:
     roles = [one for one in manifests.load("simulated") if one["kind"] == "ClusterRole"]
-    (role,) = (one for one in roles if one["metadata"]["name"] == "fairlead-agent")
+    (role,) = (one for one in roles if one["metadata"]["name"] == f"fairlead-{component}")
     found = {
         (verb, resource, group)
         for one in role["rules"]
@@ -57,7 +61,7 @@ def test_the_agents_table_is_the_charts_role() -> None:
         for resource in one["resources"]
         for group in one["apiGroups"]
     }
-    assert found == {(one.verb, one.full, one.group) for one in rights.AGENT}
+    assert found == {(one.verb, one.full, one.group) for one in table}
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,10 @@ from typing import Annotated
 import litestar
 from litestar import openapi, params, response, status_codes
 
+from fairlead import errors
 from fairlead.plan import trace
 from fairlead.plan.pod import podstate
+from fairlead.plan.schedule import waiting
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend.pods import container_name, find_pod
 from fairlead.serve.backend.port import require
@@ -225,7 +227,19 @@ async def explain_container(services: Dependencies, name: Name, namespace: Names
         reason=shown.reason or (step.reason if step else ""),
         facts=dict(step.facts) if step else {},
         at=step.at if step else None,
+        diagnosis="" if pod.spec.node_name or podstate.is_final(pod) else await _diagnosed(services, pod),
     )
+
+
+async def _diagnosed(services: Dependencies, pod: core.Pod) -> str:
+    """Return why a pod waits, from the nodes and pods as they are; a person who may not read them is told so."""
+    try:
+        nodes, pods = await services.store.list(core.Node), await services.store.list(core.Pod)
+        return waiting.why(pod, nodes.items, pods.items, ours=services.info.scheduler_name)
+    except errors.Denied:
+        return "nodes and pods of the cluster may not be read, so what fits it is not known"
+    except errors.Invalid as error:
+        return f"its need cannot be compared with the nodes: {errors.sentence(error)}"
 
 
 ROUTES = (

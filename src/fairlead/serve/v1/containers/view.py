@@ -74,6 +74,9 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     facts: Annotated[dict[str, Any], msgspec.Meta(description="what the deciding layer read, such as nodes and whys")]
     at: Annotated[float | None, msgspec.Meta(description="Unix time of the deciding step")]
+    diagnosis: Annotated[
+        str, msgspec.Meta(description="why it waits, judged now from the nodes and pods; empty where it does not wait")
+    ] = ""
 
 
 class ContainerList(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Why a pod waits, as doctor says it: each case of the trial has the reason that is true there."""
+"""Why a pod waits, as doctor and explain say it: each case of the trial has the reason that is true there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.cli.doctor import waiting
+from fairlead.plan.schedule import waiting
 from fairlead.wire.kubernetes import core
 
 _GPU = "nvidia.com/gpu"
