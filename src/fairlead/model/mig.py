@@ -89,8 +89,8 @@ class Partition:
     instances: tuple[GPUInstance, ...] = ()
     is_busy: bool = False
     """The driver counts processes on the GPU as a whole."""
-    is_profile_known: bool = True
-    """The driver told the profiles; otherwise they are of the published table for this model."""
+    problem: str = ""
+    """Why the GPU does not answer; then nothing else is known of it."""
 
     def find_profile(self, name: str) -> MIGProfile | None:
         """Return the profile of this name."""

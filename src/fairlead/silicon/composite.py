@@ -73,6 +73,11 @@ class CompositeSilicon:
                 for pump in pumps:
                     pump.cancel()
 
+    def partitioner(self) -> port.Partitioner | None:
+        """Return the first vendor's that has one: no two vendors partition GPUs."""
+        able = [part.partitioner() for part in self._parts if isinstance(part, port.Partitionable)]
+        return next((one for one in able if one is not None), None)
+
     async def close(self) -> None:
         """Close every vendor's, all of them even when one fails."""
         async with asyncio.TaskGroup() as group:

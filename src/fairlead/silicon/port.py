@@ -12,6 +12,8 @@ from typing import Protocol, runtime_checkable
 
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPUEvent, Inventory
+from fairlead.model.ids import GPUUUID
+from fairlead.model.mig import Partition, Slot
 from fairlead.model.sample import Sample
 
 
@@ -56,6 +58,55 @@ class Workloads(Protocol):
 
     def hold(self, holders: Mapping[str, tuple[str, ...]]) -> None:
         """Say who holds what, by UUID of the GPU or MIG device; whatever is not named is idle."""
+        ...
+
+
+class Partitioner(Protocol):
+    """MIG: reads partitions and makes one change at a time. Decides nothing and undoes nothing.
+
+    Every change raises Conflict (`MIGInUse`) where somebody uses what it would end, Insufficient (`MIGNoPlacement`)
+    where the place is taken, Invalid (`MIGNotSupported`), NotFound (`MIGInstanceGone`), Unavailable
+    (`DriverNoPermission`, …) and DeviceFault where the GPU does not answer.
+    """
+
+    async def list_partitions(self) -> tuple[Partition, ...]:
+        """Read every GPU of the driver, in index order; one that does not answer has its `problem` and nothing else.
+
+        Raises: Unavailable: no driver answers.
+        """
+        ...
+
+    async def set_mode(self, gpu: GPUUUID, *, is_enabled: bool) -> bool:
+        """Switch MIG; returns whether the GPU must be reset before the mode counts."""
+        ...
+
+    async def reset(self, gpu: GPUUUID) -> None:
+        """Reset one GPU, and let go of it meanwhile; its GPU instances are gone afterwards."""
+        ...
+
+    async def create_instance(self, gpu: GPUUUID, slot: Slot) -> int:
+        """Create a GPU instance at a place; returns its id."""
+        ...
+
+    async def create_compute(self, gpu: GPUUUID, instance: int, slices: int) -> None:
+        """Create a compute instance, which is a MIG device, in a GPU instance."""
+        ...
+
+    async def destroy_instance(self, gpu: GPUUUID, instance: int) -> None:
+        """Destroy a GPU instance that has no compute instances."""
+        ...
+
+    async def destroy_compute(self, gpu: GPUUUID, instance: int, compute: int) -> None:
+        """Destroy a compute instance."""
+        ...
+
+
+@runtime_checkable
+class Partitionable(Protocol):
+    """Silicon some of whose GPUs may be partitioned."""
+
+    def partitioner(self) -> Partitioner | None:
+        """Return who partitions them; None: nobody does."""
         ...
 
 

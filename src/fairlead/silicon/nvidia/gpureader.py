@@ -205,7 +205,13 @@ def _mig_profile(name: str, attributes: Any, total: int) -> str:
     if attributes is None or not total:
         return "unknown"
     slices, computes = int(attributes.gpuInstanceSliceCount), int(attributes.computeInstanceSliceCount)
-    eighths = math.ceil(int(attributes.memorySizeMB) * _MIB / total * 8)
-    gigabytes = round(eighths / 8 * math.ceil(total / (1 << 30)))
-    whole = f"{slices}g.{gigabytes}gb"
+    whole = compose_profile(slices, int(attributes.memorySizeMB), total)
     return whole if computes == slices else f"{computes}c.{whole}"
+
+
+def compose_profile(slices: int, memory_mib: int, total_bytes: int) -> str:
+    """Return a profile's name by its compute slices and its share of the GPU's memory, as the vendor's tools do."""
+    if not total_bytes:
+        return f"{slices}g"
+    eighths = math.ceil(memory_mib * _MIB / total_bytes * 8)
+    return f"{slices}g.{round(eighths / 8 * math.ceil(total_bytes / (1 << 30)))}gb"

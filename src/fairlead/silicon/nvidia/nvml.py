@@ -20,7 +20,7 @@ from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import Driver, GPUEvent, Inventory, LinkKind, UnreadableGPU, Vendor
 from fairlead.model.sample import Sample
 from fairlead.silicon import eventbus
-from fairlead.silicon.nvidia import binding, callthread, driver, gpureader, sampler, topology, watcher
+from fairlead.silicon.nvidia import binding, callthread, driver, gpureader, partitioner, sampler, topology, watcher
 from fairlead.silicon.pci import pci
 
 VENDOR_ID: Final = 0x10DE
@@ -40,6 +40,7 @@ class NVMLSilicon:
         is_simulated: bool = False,
         probe_s: float = 2.0,
         search: driver.Search = driver.EVERYWHERE_USUAL,
+        reset: partitioner.Reset | None = None,
     ) -> None:
         """Touch nothing yet: the library is opened by the first scan or watch.
 
@@ -48,7 +49,10 @@ class NVMLSilicon:
                  library: a simulated `pynvml.nvmlLib`, the path of a library, or None for the system's.
                  probe_s: how often a GPU that does not answer is tried again while events are watched.
                  search: where else the driver's files are.
+                 reset: resets one GPU; None: the driver's nvidia-smi does.
         """
+        self._reset = reset or partitioner.smi_reset(root, driver_root)
+        self._is_released = False
         self._search = search
         self._root, self._driver_root = root, driver_root
         self._call_timeout_s, self._library, self._is_simulated = call_timeout_s, library, is_simulated
@@ -103,6 +107,26 @@ class NVMLSilicon:
         answers = await self._lanes.run_all(calls, timeout_s=within_s)
         return tuple(sample for answer in answers.values() if isinstance(answer, tuple) for sample in answer)
 
+    def partitioner(self) -> partitioner.NVMLPartitioner:
+        """Return who partitions these GPUs; see the port's Partitioner."""
+        return partitioner.NVMLPartitioner(
+            self._open, lanes=self._lanes, call_timeout_s=self._call_timeout_s, reset=self._reset_released
+        )
+
+    async def _reset_released(self, gpu: str, pci_bus_id: str) -> None:
+        """Reset a GPU while this process has none of the driver's files open: a client would keep it from happening."""
+        async with self._scanning:
+            is_quiet = await asyncio.to_thread(self._watcher.hold, _JOIN_S)
+            self._is_released = True
+            try:
+                opened, self._binding = self._binding, None
+                if opened is not None and is_quiet:
+                    await self._lanes.run("close", opened.shut_down, timeout_s=self._call_timeout_s)
+                await self._reset(gpu, pci_bus_id)
+            finally:
+                self._is_released = False
+                self._watcher.let_go()
+
     async def scan_driver(self) -> tuple[DriverFiles, ...]:
         """Read device nodes, modules and libraries; see the port."""
         files = await asyncio.to_thread(driver.scan, self._root, self._driver_root, self._search)
@@ -133,6 +157,9 @@ class NVMLSilicon:
     def _open(self) -> binding.Binding:
         """Open the library if it is not open; blocking."""
         with self._opening:
+            if self._is_released:
+                hint = "it goes on after the reset"
+                raise errors.Unavailable("a GPU is being reset", reason="DriverReleased", hint=hint)
             if self._binding is None:
                 library = self._library or driver.find_nvml(self._root, self._driver_root, self._search)
                 self._binding = binding.Binding(library)

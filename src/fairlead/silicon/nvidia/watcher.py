@@ -64,6 +64,10 @@ class Watcher:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._complaint = ""
+        self._is_held = False
+        self._idle = threading.Event()
+        """No event set is registered now."""
+        self._idle.set()
 
     def start(self) -> None:
         """Start the thread unless it runs."""
@@ -75,6 +79,15 @@ class Watcher:
         """Ask the thread to end after its current wait."""
         self._stop.set()
 
+    def hold(self, timeout_s: float) -> bool:
+        """Listen no more until `let_go`; returns whether the event set is given back, which takes up to a wait."""
+        self._is_held = True
+        return self._idle.wait(timeout_s)
+
+    def let_go(self) -> None:
+        """Listen again after `hold`."""
+        self._is_held = False
+
     def join(self, timeout_s: float) -> bool:
         """Wait for the thread's end; False when a driver call still holds it."""
         if self._thread is not None:
@@ -85,10 +98,14 @@ class Watcher:
         pauses = Backoff(first_s=_BACKOFF_S[0], last_s=_BACKOFF_S[1], jitter=0)
         while not self._stop.is_set():
             started = time.monotonic()
-            try:
-                self._watch(self._open())
-            except errors.FairleadError as error:
-                self._complain(error)
+            if not self._is_held:
+                self._idle.clear()
+                try:
+                    self._watch(self._open())
+                except errors.FairleadError as error:
+                    self._complain(error)
+                finally:
+                    self._idle.set()
             if time.monotonic() - started > _BACKOFF_S[1]:
                 pauses.reset()
             self._stop.wait(pauses.next())
@@ -133,7 +150,7 @@ class Watcher:
 
     def _wait(self, nvml: binding.Binding, chosen: _Set) -> None:
         probe_at = time.monotonic() + self._probe_s
-        while not self._stop.is_set():
+        while not self._stop.is_set() and not self._is_held:
             wait_ms = int(min(_WAIT_MS, self._probe_s * 1000)) if self._roster.has_absent() else _WAIT_MS
             try:
                 data = nvml.nvml.nvmlEventSetWait_v2(chosen.handle, wait_ms)

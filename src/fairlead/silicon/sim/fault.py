@@ -133,7 +133,7 @@ def _mig_mode(host: machine.Machine, gpu: machine.GPUState, value: str) -> str:
         raise ValueError(value)
     if value == "off" and gpu.partition.instances:
         raise errors.Invalid("mig instances exist: mig-destroy all first", reason="MIGInUse")
-    gpu.mig_enabled = value == "on"
+    gpu.mig_enabled, gpu.mig_pending = value == "on", None
     host.layout_changed(gpu)
     return f"mig {value}"
 
@@ -167,8 +167,23 @@ def _mig_destroy(host: machine.Machine, gpu: machine.GPUState, value: str) -> st
             raise errors.Invalid(f"no gpu instance {number} (there are: {offered})", reason="MIGInvalid")
         gpu.partition.instances[number].computes.clear()
         gpu.partition.destroy(number)
+        gpu.processes = {place for place in gpu.processes if place[0] != number}
     host.layout_changed(gpu)
     return f"destroyed {len(chosen)} gpu instances"
+
+
+def _process(host: machine.Machine, gpu: machine.GPUState, value: str) -> str:
+    if value == "none":
+        gpu.processes.clear()
+        return "no process runs on it any more"
+    instance, _, compute = value.partition("/")
+    place = (-1, -1) if value == "gpu" else (int(instance), int(compute or "0"))
+    if place != (-1, -1) and (place[0] not in gpu.partition.instances):
+        offered = ", ".join(map(str, gpu.partition.instances)) or "none"
+        raise errors.Invalid(f"no gpu instance {place[0]} (there are: {offered})", reason="MIGInvalid")
+    gpu.processes.add(place)
+    host.wake()
+    return f"a process runs on {'the GPU' if value == 'gpu' else f'instance {value}'}"
 
 
 FAULTS: Final[Mapping[str, Fault]] = {
@@ -185,6 +200,12 @@ FAULTS: Final[Mapping[str, Fault]] = {
     ),
     "slow": Fault(act=_slow, text="delay every call about the GPU", value="seconds, 0 to lift", default="3600"),
     "event-errors": Fault(act=_event_errors, text="make event waits fail", value="a number of waits", default="1"),
+    "process": Fault(
+        act=_process,
+        text="run a process of nobody's",
+        value="gpu, GPU_INSTANCE[/COMPUTE_INSTANCE] or none",
+        default="gpu",
+    ),
     "mig-mode": Fault(act=_mig_mode, text="switch MIG", value="on or off", default="on"),
     "mig-create": Fault(act=_mig_create, text="create a MIG device", value="PROFILE[@START]"),
     "mig-destroy": Fault(act=_mig_destroy, text="destroy MIG devices", value="GPU_INSTANCE or all", default="all"),

@@ -67,10 +67,21 @@ class GPUState:
     is_lost: bool = False
     slow_s: float = 0.0
     mig_enabled: bool = False
+    mig_pending: bool | None = None
+    """The mode after the next reset; None: as it is."""
+    processes: set[tuple[int, int]] = field(default_factory=set)
+    """GPU and compute instances on which a fault has set processes; (-1, -1): the whole GPU."""
     compute_mode: int = 0
 
+    def reset_hardware(self) -> None:
+        """Do what a GPU reset does: instances are gone, and a pending mode counts."""
+        self.partition.instances.clear()
+        self.mig_enabled = self.mig_enabled if self.mig_pending is None else self.mig_pending
+        self.mig_pending = None
+        self.reset()
+
     def reset(self) -> None:
-        """Forget readings and faults, as a GPU reset does; instances stay."""
+        """Forget readings and faults, as a GPU does that comes back; instances stay."""
         self.temperature_c = self.power_mw = self.utilization_percent = None
         self.ecc_uncorrected, self.recovery_action, self.slow_s = 0, 0, 0.0
         self.remap_pending = self.remap_failed = self.is_lost = False
@@ -109,8 +120,18 @@ class Machine:
         self.init_code = 0
         """NVML code with which the library refuses to start; 0: it starts."""
         self.is_closed = False
+        self.state: Path | None = None
+        """The file that holds what all processes of this simulated machine share; None: there is one process."""
+        self._stamp: tuple[int, int] | None = None
         self.on_layout: list[Callable[[], None]] = []
         """Called, with the lock held, after MIG instances or the mode changed."""
+
+    def is_busy(self, gpu: GPUState, instance: int = -1, compute: int = -1) -> bool:
+        """Tell whether processes run on a MIG device, or by default on the GPU or anything on it."""
+        if instance < 0:
+            return bool(gpu.processes) or any(self.holders.get(name) for name in (gpu.board.uuid, *gpu.mig_uuids()))
+        uuid = profile.mig_uuid(gpu.board.uuid, instance, compute)
+        return (instance, compute) in gpu.processes or bool(self.holders.get(uuid))
 
     def read(self, gpu: GPUState) -> load.Readings:
         """Return what a GPU's sensors say now."""
@@ -148,31 +169,53 @@ class Machine:
             listener()
         self.post(Event(gpu=gpu.board.index, type=EVENT_MIG, data=0))
 
-    def save(self, path: Path) -> None:
+    def save(self) -> None:
         """Write what must outlast this process, atomically."""
+        if self.state is None:
+            return
         with self.lock:
             document = {"uuids": [gpu.board.uuid for gpu in self.gpus], "gpus": [_dump(gpu) for gpu in self.gpus]}
-        files.write_atomic(path, json.dumps(document).encode(), durable=False)
+            files.write_atomic(self.state, json.dumps(document).encode(), durable=False)
+            self._stamp = _stamp(self.state)
 
-    def restore(self, path: Path) -> None:
-        """Take up what `save` wrote; another profile's file, or none, is ignored, and a damaged one set aside."""
-        try:
-            document = json.loads(path.read_bytes())
-            if document["uuids"] != [gpu.board.uuid for gpu in self.gpus]:
-                return
-            with self.lock:
-                for gpu, row in zip(self.gpus, document["gpus"], strict=True):
-                    _load(gpu, row)
-        except FileNotFoundError:
+    def take_up(self) -> None:
+        """Take up what another process of this simulated machine has saved: a driver's state is its machine's.
+
+        Another profile's file, or none, is ignored, and a damaged one set aside.
+        """
+        if self.state is None or (stamp := _stamp(self.state)) == self._stamp:
             return
-        except (ValueError, KeyError, TypeError, partition.NoRoomError):
-            files.set_aside(path, why="unreadable")
+        with self.lock:
+            self._stamp = stamp
+            try:
+                document = json.loads(self.state.read_bytes())
+                if document["uuids"] != [gpu.board.uuid for gpu in self.gpus]:
+                    return
+                for gpu, row in zip(self.gpus, document["gpus"], strict=True):
+                    if row != _dump(gpu):
+                        _load(gpu, row)
+                        self.post(Event(gpu=gpu.board.index, type=EVENT_MIG, data=0))
+            except FileNotFoundError:
+                return
+            except (ValueError, KeyError, TypeError, partition.NoRoomError):
+                files.set_aside(self.state, why="unreadable")
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """Return what differs once a file was replaced; None: there is none."""
+    try:
+        facts = path.stat()
+    except OSError:
+        return None
+    return facts.st_ino, facts.st_mtime_ns
 
 
 def _dump(gpu: GPUState) -> dict[str, Any]:
     return {
         "lost": gpu.is_lost,
         "mig": gpu.mig_enabled,
+        "pending": gpu.mig_pending,
+        "processes": sorted(map(list, gpu.processes)),
         "instances": [
             {
                 "row": item.row.id,
@@ -185,7 +228,11 @@ def _dump(gpu: GPUState) -> dict[str, Any]:
 
 
 def _load(gpu: GPUState, row: dict[str, Any]) -> None:
+    pending = row.get("pending")
     gpu.is_lost, gpu.mig_enabled = bool(row["lost"]), bool(row["mig"])
+    gpu.mig_pending = None if pending is None else bool(pending)
+    gpu.processes = {(int(instance), int(compute)) for instance, compute in row.get("processes", ())}
+    gpu.partition.instances.clear()
     for entry in row["instances"]:
         found = gpu.partition.find_row(entry["row"])
         if found is None:

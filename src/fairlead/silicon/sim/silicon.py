@@ -9,9 +9,11 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from fairlead import errors
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPUEvent, Inventory
 from fairlead.model.sample import Sample
+from fairlead.silicon import port
 from fairlead.silicon.nvidia import nvml
 from fairlead.silicon.sim import fault as faults
 from fairlead.silicon.sim import machine, profile, root
@@ -34,8 +36,8 @@ class SimulatedSilicon:
         self.profile = profile.load(name)
         self.machine = machine.Machine(self.profile)
         folder.mkdir(parents=True, exist_ok=True)
-        self._state = folder / "machine.json"
-        self.machine.restore(self._state)
+        self.machine.state = folder / "machine.json"
+        self.machine.take_up()
         self.tree = root.FakeRoot(folder / TREE, self.machine)
         self.tree.build()
         self.machine.on_layout.append(self._layout_changed)
@@ -47,6 +49,7 @@ class SimulatedSilicon:
             library=self.library,
             is_simulated=True,
             probe_s=_PROBE_S,
+            reset=self._reset,
         )
 
     async def scan(self) -> Inventory:
@@ -72,9 +75,24 @@ class SimulatedSilicon:
 
     def inject(self, fault: str, *, gpu: int | None, value: str | None) -> str:
         """Apply one fault; see the Faults port."""
+        self.machine.take_up()
         done = faults.inject(self.machine, fault, gpu=gpu, value=value)
-        self.machine.save(self._state)
+        self.machine.save()
         return done
+
+    def partitioner(self) -> port.Partitioner:
+        """Return who partitions the GPUs, by the real calls over the simulated library."""
+        return self._nvml.partitioner()
+
+    async def _reset(self, gpu: str, _: str) -> None:
+        """Reset a GPU as the driver does: not under processes, and its instances are gone."""
+        with self.machine.lock:
+            found = next(one for one in self.machine.gpus if one.board.uuid == gpu)
+            if self.machine.is_busy(found):
+                message = f"GPU {found.board.index} is in use and was not reset"
+                raise errors.Conflict(message, reason="MIGInUse", hint="stop what runs on it first")
+            found.reset_hardware()
+            self.machine.layout_changed(found)
 
     async def close(self) -> None:
         """Stop the event thread and let every hanging call go; the device tree stays."""
@@ -84,4 +102,4 @@ class SimulatedSilicon:
 
     def _layout_changed(self) -> None:
         self.tree.refresh()
-        self.machine.save(self._state)
+        self.machine.save()

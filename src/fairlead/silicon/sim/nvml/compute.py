@@ -101,6 +101,8 @@ def _create(host: machine.Machine, handle: Any, kind: Any, start: int | None, in
 
 def nvmlComputeInstanceDestroy(host: machine.Machine, handle: Any) -> None:
     gpu, item, made = scope.compute_of(host, handle)
+    if host.is_busy(gpu, item.id, made.id):
+        raise abi.RefusedError(abi.IN_USE)
     del item.computes[made.id]
     host.layout_changed(gpu)
 

@@ -44,6 +44,7 @@ class SimulatedNVML:
 def _bind(host: machine.Machine, function: Callable[..., None]) -> Callable[..., int]:
     def call(*arguments: object) -> int:
         with host.lock:
+            host.take_up()
             try:
                 function(host, *arguments)
             except abi.RefusedError as refusal:

@@ -12,6 +12,8 @@ from fairlead.silicon.sim.nvml import abi, scope
 
 _PROFILE_V2: Final = 0x2000098
 _MAX_DEVICES: Final = 7
+_FIRST_WITHOUT_RESET: Final = (9, 0)
+"""Compute capability from which a mode counts without a reset. Source: NVIDIA MIG User Guide, "Enable MIG Mode"."""
 
 
 def nvmlDeviceGetMigMode(host: machine.Machine, device: Any, current: Any, pending: Any) -> None:
@@ -19,21 +21,31 @@ def nvmlDeviceGetMigMode(host: machine.Machine, device: Any, current: Any, pendi
     if not gpu.board.part.mig:
         raise abi.RefusedError(abi.NOT_SUPPORTED)
     abi.put(current, int(gpu.mig_enabled))
-    abi.put(pending, int(gpu.mig_enabled))
+    abi.put(pending, int(gpu.mig_enabled if gpu.mig_pending is None else gpu.mig_pending))
 
 
 def nvmlDeviceSetMigMode(host: machine.Machine, device: Any, mode: Any, activation: Any) -> None:
+    """Switch at once from Hopper on; before, and under processes, the mode is pending until a reset."""
     gpu = scope.whole_gpu_of(host, device)
     if not gpu.board.part.mig:
         raise abi.RefusedError(abi.NOT_SUPPORTED)
     if abi.number(mode) not in (0, 1):
         raise abi.RefusedError(abi.INVALID_ARGUMENT)
-    if gpu.partition.instances and not abi.number(mode):
+    wanted = bool(abi.number(mode))
+    if gpu.partition.instances and not wanted:
         raise abi.RefusedError(abi.IN_USE)
-    changes = gpu.mig_enabled != bool(abi.number(mode))
-    gpu.mig_enabled = bool(abi.number(mode))
-    abi.put(activation, abi.SUCCESS)
-    if changes:
+    before = gpu.mig_enabled, gpu.mig_pending
+    code = abi.SUCCESS
+    gpu.mig_pending = None
+    if wanted != gpu.mig_enabled:
+        if host.is_busy(gpu):
+            code, gpu.mig_pending = abi.IN_USE, wanted
+        elif gpu.board.part.compute_capability < _FIRST_WITHOUT_RESET:
+            code, gpu.mig_pending = abi.RESET_REQUIRED, wanted
+        else:
+            gpu.mig_enabled = wanted
+    abi.put(activation, code)
+    if (gpu.mig_enabled, gpu.mig_pending) != before:
         host.layout_changed(gpu)
 
 
@@ -163,6 +175,29 @@ def nvmlGpuInstanceGetInfo(host: machine.Machine, handle: Any, info: Any) -> Non
     abi.fill(info, id=item.id, profileId=item.row.id)
     placement = abi.target(info).placement
     placement.start, placement.size = item.start, item.row.size
+
+
+def nvmlDeviceGetComputeRunningProcesses_v3(host: machine.Machine, device: Any, count: Any, array: Any) -> None:
+    """Say that one process runs on a device that is held; with a NULL array only their number."""
+    gpu, found = scope.gpu_of(host, device), scope.mig_of(host, device)
+    is_busy = host.is_busy(gpu, found[1].id, found[2].id) if found else host.is_busy(gpu)
+    if not is_busy:
+        abi.put(count, 0)
+        return
+    if array is None:
+        abi.put(count, 1)
+        raise abi.RefusedError(abi.INSUFFICIENT_SIZE)
+    entry = abi.target(array)[0]
+    entry.pid, entry.usedGpuMemory = 1, 0
+    entry.gpuInstanceId = found[1].id if found else machine.WHOLE_GPU
+    entry.computeInstanceId = found[2].id if found else machine.WHOLE_GPU
+    abi.put(count, 1)
+
+
+def nvmlDeviceGetGraphicsRunningProcesses_v3(host: machine.Machine, device: Any, count: Any, _array: Any) -> None:
+    """Nothing draws on a simulated GPU."""
+    scope.gpu_of(host, device)
+    abi.put(count, 0)
 
 
 def nvmlDeviceIsMigDeviceHandle(_host: machine.Machine, device: Any, answer: Any) -> None:
