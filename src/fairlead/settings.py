@@ -128,6 +128,11 @@ class NodeSettings:
         text="the kubelet's container engine, as `containerd://2.2.1`, where neither the Node object nor the "
         "engine's socket can say it",
     )
+    metrics: str = row(
+        "",
+        text="host:port of the GPUs' metrics under DCGM's names; empty: port 9400, of every address for `agent`, of "
+        "127.0.0.1 for `up`; none: not served",
+    )
     reregister_s: float = row(1.0, unit="s", text="first wait before registration is tried again; doubles to 30 s")
 
 

@@ -23,6 +23,7 @@ from fairlead import errors, settings, telemetry
 from fairlead.model.driver import DeviceNode, DriverFiles
 from fairlead.model.gpu import GPU, Driver, EventKind, GPUEvent, Inventory, UnreadableGPU, Vendor
 from fairlead.model.ids import GPUUUID
+from fairlead.model.sample import Sample
 from fairlead.model.step import TraceStep
 from fairlead.node import agent
 from fairlead.node.engines import charlinks
@@ -69,6 +70,9 @@ class BenchSilicon:
         )
         drivers = (Driver(vendor=Vendor.NVIDIA, version="550.163.01", cuda_version=(12, 4)),) if self.count else ()
         return Inventory(gpus=gpus, unreadable=gone, drivers=drivers)
+
+    async def sample(self, *, within_s: float) -> tuple[Sample, ...]:
+        return ()
 
     async def scan_driver(self) -> tuple[DriverFiles, ...]:
         nodes = tuple(

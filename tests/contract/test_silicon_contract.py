@@ -23,6 +23,7 @@ from fairlead import errors
 from fairlead.model.gpu import EventKind, GPUEvent, Inventory, LinkKind, Vendor
 from fairlead.silicon import amd, composite, intel
 from fairlead.silicon.nvidia import nvml
+from fairlead.silicon.port import SampledSilicon
 from fairlead.silicon.sim import profile, trees
 from fairlead.silicon.sim import silicon as simulation
 
@@ -35,7 +36,7 @@ REAL = os.environ.get("FAIRLEAD_TEST_NVML", "")  # noqa: TID251 - chooses what t
 class Subject:
     """One silicon under test, and the faults of its simulated part."""
 
-    silicon: composite.SampledSilicon
+    silicon: SampledSilicon
     faults: simulation.SimulatedSilicon | None = None
 
 

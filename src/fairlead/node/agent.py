@@ -18,7 +18,7 @@ import asyncio
 import dataclasses
 import functools
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, ParamSpec
 
@@ -31,6 +31,7 @@ from fairlead.node.deviceplugin import otherholders, podresources, registration
 from fairlead.node.deviceplugin import plugin as deviceplugin
 from fairlead.node.engines import charlinks, kubeletengine, runtimecheck
 from fairlead.node.inventory import folderwatch, healthmemory, latest, monitor, pods
+from fairlead.node.metrics import exporter
 from fairlead.node.publish import nodeevents, objects, podcondition
 from fairlead.node.trace import foreignkubelet, watchclient
 from fairlead.plan.cdi import conflict
@@ -39,7 +40,7 @@ from fairlead.plan.gpu import health as rules
 from fairlead.plan.metrics import holder
 from fairlead.settings import Settings
 from fairlead.silicon import firmware, running
-from fairlead.silicon.port import Silicon, Workloads
+from fairlead.silicon.port import SampledSilicon, Workloads
 from fairlead.store.port import Store
 from fairlead.wire.kubernetes import core
 from fairlead.wire.proto import deviceplugin_pb2 as pb
@@ -70,6 +71,8 @@ class AgentReport:
     """Qualified names in the specs on disk when the agent became ready."""
     holders_problem: Callable[[], str]
     """Says why it is not known who holds what, "" where it is; then nothing, or not everything, is offered."""
+    expose_gpus: Callable[[], Awaitable[bytes]]
+    """Gives the GPUs' metrics under DCGM's names."""
 
 
 def node_name(settings: Settings) -> str:
@@ -79,7 +82,7 @@ def node_name(settings: Settings) -> str:
 
 async def run_agent(
     settings: Settings,
-    silicon: Silicon,
+    silicon: SampledSilicon,
     store: Store | None,
     *,
     ready: Callable[[AgentReport], None] | None,
@@ -111,7 +114,7 @@ class _Agent:
     def __init__(
         self,
         settings: Settings,
-        silicon: Silicon,
+        silicon: SampledSilicon,
         store: Store | None,
         meter: telemetry.Meter,
         tasks: asyncio.TaskGroup,
@@ -127,11 +130,13 @@ class _Agent:
         self.node = node_name(settings)
         self.journal = nodeevents.NodeEvents(self.node, store)
         boot_id = running.read_running(settings.silicon.root).boot_id
+        xids = exporter.XIDCounts()
         self.watch = monitor.InventoryMonitor(
             silicon,
             rescan_s=settings.silicon.rescan_s,
             policy=HEALTH_POLICY,
             on_change=lambda change: self._note(self.journal.health_changed, change),
+            on_event=xids.note,
             turned=lambda within_s: meter.heartbeat("inventory", within_s),
             memory=healthmemory.HealthMemory(settings.state.folder / "agent", boot_id=boot_id) if boot_id else None,
         )
@@ -167,6 +172,9 @@ class _Agent:
         self._is_spec_owed = False
         self.holdings = podresources.Holdings(settings.pod_resources)
         self.of_store = _OfStore(self, store, is_kubelet_foreign=is_kubelet_foreign) if store is not None else None
+        self._exporter = exporter.Exporter(
+            self.node, silicon, snapshots=self.watch.snapshots, holdings=self.holdings, xids=xids
+        )
         self._others = otherholders.OtherHolders(self.holdings, self.of_store.pods if self.of_store else None)
         if self.of_store is not None:
             self.of_store.pods.listen(self._pod_changed)
@@ -307,6 +315,7 @@ class _Agent:
             registered=self.registered,
             cdi_names=self.specs.names,
             holders_problem=self._others.silence,
+            expose_gpus=self._exporter.expose,
         )
 
     async def _ensure_specs(self, snapshot: monitor.Snapshot) -> None:

@@ -1,28 +1,20 @@
-"""Answers those who watch a long-lived process: `/healthz`, `/readyz`, `/metrics`.
+"""Counts what a long-lived process does: the rows of `telemetry.METRICS` and the process's own figures.
 
-`/healthz` answers whether the process should be left alone: it answers at all, and no loop that promised to turn again
-is late (`Meter.heartbeat`). `/readyz` is asked of the process, as its composition says. `/metrics` has the rows of
-`telemetry.METRICS` and the process's own figures. The application is three paths of bare ASGI: the framework of the
-API would double the agent's memory for them.
+`stalled` says which loop promised to turn again and did not (`Meter.heartbeat`); probes are answered by it.
 
-Source: Prometheus exposition formats; Kubernetes probes (any status from 200 to 399 is success).
+Source: Prometheus exposition formats.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import prometheus_client
 from prometheus_client import metrics
 
 from fairlead import telemetry
-
-Check = Callable[[], str]
-"""Returns what is wrong, or nothing."""
-
-_TEXT: Final = b"text/plain; charset=utf-8"
 
 
 class PrometheusMeter:
@@ -66,6 +58,10 @@ class PrometheusMeter:
         """Return every figure in Prometheus' text format."""
         return prometheus_client.generate_latest(self._registry)
 
+    async def page(self) -> bytes:
+        """Return the same, for an application that awaits its pages."""
+        return self.expose()
+
     def _labelled(self, metric: telemetry.Metric, labels: tuple[str, ...]) -> Any:
         instrument = self._instruments.get(metric.name)
         if instrument is None:
@@ -79,35 +75,3 @@ def _instrument(metric: telemetry.Metric, registry: prometheus_client.CollectorR
         return prometheus_client.Histogram(metric.name, metric.text, buckets=metric.buckets_s, **common)
     kind = prometheus_client.Counter if metric.name.endswith("_total") else prometheus_client.Gauge
     return kind(metric.name, metric.text, **common)
-
-
-Scope = Mapping[str, Any]
-Send = Callable[[Mapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, object, Send], Awaitable[None]]
-
-
-def create_app(meter: PrometheusMeter, ready: Check) -> App:
-    """Return the application; `ready` says why this process cannot do its work yet, or nothing."""
-    pages: Mapping[str, Callable[[], tuple[int, bytes, bytes]]] = {
-        "/healthz": lambda: _verdict(meter.stalled()),
-        "/readyz": lambda: _verdict(ready()),
-        "/metrics": lambda: (200, prometheus_client.CONTENT_TYPE_LATEST.encode(), meter.expose()),
-    }
-
-    async def app(scope: Scope, _receive: object, send: Send) -> None:
-        page = pages.get(scope["path"])
-        if page is None:
-            status, kind, body = 404, _TEXT, f"there are: {', '.join(pages)}\n".encode()
-        elif scope["method"] not in {"GET", "HEAD"}:
-            status, kind, body = 405, _TEXT, b"only GET and HEAD\n"
-        else:
-            status, kind, body = page()
-        headers = [(b"content-type", kind), (b"content-length", str(len(body)).encode())]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
-
-    return app
-
-
-def _verdict(problem: str) -> tuple[int, bytes, bytes]:
-    return (503, _TEXT, f"{problem}\n".encode()) if problem else (200, _TEXT, b"ok\n")

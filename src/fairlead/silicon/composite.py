@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from typing import Protocol
 
 from fairlead import errors, telemetry
 from fairlead.model.driver import DriverFiles
@@ -13,14 +12,10 @@ from fairlead.model.sample import Sample
 from fairlead.silicon import port
 
 
-class SampledSilicon(port.Silicon, port.Sampler, Protocol):
-    """One vendor's."""
-
-
 class CompositeSilicon:
     """The Silicon port over several others, in the order given."""
 
-    def __init__(self, parts: Sequence[SampledSilicon]) -> None:
+    def __init__(self, parts: Sequence[port.SampledSilicon]) -> None:
         self._parts = tuple(parts)
         self._complaints: set[str] = set()
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from fairlead import settings
-from fairlead.silicon import composite, hardware
+from fairlead.silicon import hardware, port
 from fairlead.silicon.sim import silicon
 
 
-def open_silicon(chosen: settings.SiliconSettings, folder: Path) -> composite.SampledSilicon:
+def open_silicon(chosen: settings.SiliconSettings, folder: Path) -> port.SampledSilicon:
     """Return this machine's silicon, without reading any hardware yet.
 
     A simulated one also implements `port.Faults` and `port.Workloads`.

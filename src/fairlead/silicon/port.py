@@ -52,6 +52,10 @@ class Sampler(Protocol):
         ...
 
 
+class SampledSilicon(Silicon, Sampler, Protocol):
+    """What every vendor's silicon is."""
+
+
 @runtime_checkable
 class Workloads(Protocol):
     """What only simulated silicon needs to be told: real GPUs notice by themselves that somebody uses them."""

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from fairlead import errors, telemetry
-from fairlead.serve import monitor, server
+from fairlead.serve import monitor, probes, server
 from fairlead.workqueue import WorkQueue
 
 
@@ -27,7 +27,9 @@ async def _serving(meter: monitor.PrometheusMeter, problem: str = "") -> AsyncIt
     listener = server.listen_at("127.0.0.1:0")
     host, port = listener.getsockname()
     async with asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(server.serve_at(monitor.create_app(meter, lambda: problem), listener))
+        task = tasks.create_task(
+            server.serve_at(probes.create_app(meter.stalled, lambda: problem, meter.page), listener)
+        )
         async with httpx.AsyncClient(base_url=f"http://{host}:{port}", trust_env=False) as client:
             yield client
         task.cancel()

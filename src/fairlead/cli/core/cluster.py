@@ -73,6 +73,8 @@ class Monitor:
     """Where figures go, and what `/readyz` says."""
 
     meter: telemetry.Meter = telemetry.UNMETERED
+    stalled: Callable[[], str] = lambda: ""
+    """Returns which loop hangs, as far as somebody counts."""
     check: Callable[[], str] = field(default=lambda: "starting")
     """Returns what keeps this process from its work, "" where nothing does; the verb sets it."""
 
@@ -90,13 +92,13 @@ async def monitored(config: settings.Settings) -> AsyncIterator[Monitor]:
     if not config.cluster.monitor:
         yield Monitor()
         return
-    from fairlead.serve import monitor, server
+    from fairlead.serve import monitor, probes, server
 
     meter = monitor.PrometheusMeter()
-    one = Monitor(meter)
+    one = Monitor(meter, stalled=meter.stalled)
     listener = server.listen_at(config.cluster.monitor)
     async with asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(server.serve_at(monitor.create_app(meter, one.problem), listener))
+        task = tasks.create_task(server.serve_at(probes.create_app(meter.stalled, one.problem, meter.page), listener))
         try:
             yield one
         finally:

@@ -12,7 +12,9 @@ import click
 
 from fairlead import errors, settings, telemetry
 from fairlead.cli.core import cluster, options, stopping
+from fairlead.cli.process import gpumetrics
 from fairlead.node import agent as node_agent
+from fairlead.serve import probes
 from fairlead.silicon import machine
 from fairlead.silicon.sim.silicon import SimulatedSilicon
 from fairlead.store.kubernetes import rights
@@ -52,8 +54,11 @@ async def _run(config: settings.Settings) -> None:
 
         granted = None if store is None else rights.Watched(_asked(store, config), rights.AGENT)
 
+        reported: asyncio.Future[node_agent.AgentReport] = asyncio.get_running_loop().create_future()
+
         def ready(report: node_agent.AgentReport) -> None:
             monitor.check = lambda: _problem(report, granted)
+            reported.set_result(report)
 
         monitor.check = lambda: "the first scan has not ended"
         try:
@@ -70,6 +75,8 @@ async def _run(config: settings.Settings) -> None:
                 work = [tasks.create_task(running, name="agent")]
                 if granted is not None:
                     work.append(tasks.create_task(granted.run(), name="rights"))
+                if where := gpumetrics.address(config.node.metrics, is_local=False):
+                    work.append(tasks.create_task(_serve_metrics(where, reported, monitor), name="gpu metrics"))
                 if isinstance(silicon, SimulatedSilicon):
                     work.append(tasks.create_task(_serve_faults(silicon, config), name="faults"))
                 await stop.wait()
@@ -77,6 +84,10 @@ async def _run(config: settings.Settings) -> None:
                     task.cancel()
         finally:
             await silicon.close()
+
+
+async def _serve_metrics(where: str, reported: asyncio.Future[node_agent.AgentReport], one: cluster.Monitor) -> None:
+    await gpumetrics.serve(where, probes.create_app(one.stalled, one.problem, (await reported).expose_gpus))
 
 
 async def _serve_faults(silicon: SimulatedSilicon, config: settings.Settings) -> None:

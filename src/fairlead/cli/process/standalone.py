@@ -19,7 +19,7 @@ from typing import Final
 
 from fairlead import __version__, command, errors, settings, telemetry
 from fairlead.backoff import Backoff
-from fairlead.cli.process import owner
+from fairlead.cli.process import gpumetrics, owner
 from fairlead.control import manager
 from fairlead.control.node import podgc
 from fairlead.control.scheduler import controller
@@ -28,11 +28,11 @@ from fairlead.engine.podman import host as podman_host
 from fairlead.engine.port import EngineInfo
 from fairlead.model.gpu import Inventory, Vendor
 from fairlead.node import agent
-from fairlead.serve import server
+from fairlead.serve import probes, server
 from fairlead.serve.backend import local
 from fairlead.serve.v1 import app, dependencies
 from fairlead.silicon import machine
-from fairlead.silicon.port import Faults, Silicon
+from fairlead.silicon.port import Faults, SampledSilicon
 from fairlead.silicon.sim.silicon import SimulatedSilicon
 from fairlead.store.embedded import placement
 from fairlead.store.sqlite import store as sqlite
@@ -108,6 +108,9 @@ async def run_service(
                 ),
                 info=_service_info(config, node, owned.cdi_folder),
             )
+            if where := gpumetrics.address(config.node.metrics, is_local=True):
+                page = probes.create_app(lambda: "", lambda: "", reports[-1].expose_gpus)
+                tasks.create_task(gpumetrics.serve(where, page), name="gpu metrics")
             tasks.create_task(server.serve_unix(app.create_app(door), config.api_socket, ready=serving), name="api")
             await registered.wait()
             await serving.wait()
@@ -136,7 +139,7 @@ def _service_info(config: settings.Settings, node: str, cdi_folder: Path) -> dep
 
 
 @contextlib.asynccontextmanager
-async def _opened(config: settings.Settings) -> AsyncIterator[tuple[sqlite.SQLiteStore, Silicon]]:
+async def _opened(config: settings.Settings) -> AsyncIterator[tuple[sqlite.SQLiteStore, SampledSilicon]]:
     with sqlite.SQLiteStore(config.state.folder / "state.db") as store:
         silicon = await asyncio.to_thread(machine.open_silicon, config.silicon, config.state.folder / "silicon")
         try:
@@ -145,7 +148,7 @@ async def _opened(config: settings.Settings) -> AsyncIterator[tuple[sqlite.SQLit
             await silicon.close()
 
 
-async def _refuse_nothing(config: settings.Settings, silicon: Silicon) -> None:
+async def _refuse_nothing(config: settings.Settings, silicon: SampledSilicon) -> None:
     """Say plainly that there is no GPU here, and what can be done without one."""
     if config.silicon.simulate:
         return

@@ -18,7 +18,7 @@ from typing import Final
 from fairlead import errors, telemetry
 from fairlead.backoff import Backoff
 from fairlead.model.driver import DriverFiles
-from fairlead.model.gpu import GPU, GPUHealth, Inventory, UnreadableGPU
+from fairlead.model.gpu import GPU, GPUEvent, GPUHealth, Inventory, UnreadableGPU
 from fairlead.model.ids import GPUUUID
 from fairlead.node.inventory import health, healthmemory, latest
 from fairlead.plan.gpu import health as rules
@@ -59,6 +59,7 @@ class InventoryMonitor:
         policy: rules.Policy = rules.DEFAULT,
         clock: Callable[[], float] = time.monotonic,
         on_change: Callable[[health.Change], None] | None = None,
+        on_event: Callable[[GPUEvent], None] = lambda _: None,
         turned: Callable[[float], None] = lambda _: None,
         memory: healthmemory.HealthMemory | None = None,
     ) -> None:
@@ -66,6 +67,7 @@ class InventoryMonitor:
 
         Args:    rescan_s: longest time between scans.   clock: monotonic seconds.
                  on_change: told of every GPU that begins or ceases to be offered, right after it is published.
+                 on_event: told of every event.
                  turned: told before each scan within how many seconds the next one will begin.
                  memory: keeps what only a reset ends over restarts; read here.
         """
@@ -74,6 +76,7 @@ class InventoryMonitor:
         self._rescan_s = rescan_s
         self._clock = clock
         self._on_change = on_change
+        self._on_event = on_event
         self._turned = turned
         self._memory = memory
         self._book = health.HealthTracker(policy, remembered=memory.load(now=clock()) if memory else {})
@@ -101,6 +104,7 @@ class InventoryMonitor:
             elif (count := count + 1) > STORM_EVENTS:
                 await asyncio.sleep(begun + STORM_S - loop.time())
             changes = self._book.observe_event(event, now=self._clock())
+            self._on_event(event)
             self._publish(self.snapshots.value, changes)
             telemetry.log.info("gpu event", gpu=event.uuid, reason=event.kind.value, state=event.xid)
             self.ask_scan()
