@@ -25,21 +25,20 @@ from typing import Final, ParamSpec
 from fairlead import errors, telemetry
 from fairlead.model.device import Device
 from fairlead.model.ids import GPUUUID
-from fairlead.node import part
+from fairlead.node import part, storeparts
 from fairlead.node.cdi import specfile, specfiles, specguard
 from fairlead.node.deviceplugin import otherholders, podresources, registration
 from fairlead.node.deviceplugin import plugin as deviceplugin
 from fairlead.node.engines import charlinks, kubeletengine, runtimecheck
-from fairlead.node.inventory import folderwatch, healthmemory, latest, monitor, pods
+from fairlead.node.inventory import folderwatch, healthmemory, latest, monitor
 from fairlead.node.metrics import exporter
-from fairlead.node.publish import nodeevents, objects, podcondition
-from fairlead.node.trace import foreignkubelet, watchclient
+from fairlead.node.publish import nodeevents
 from fairlead.plan.cdi import conflict
 from fairlead.plan.gpu import advertise, answer, attribution, choose, deviceids
 from fairlead.plan.gpu import health as rules
 from fairlead.plan.metrics import holder
 from fairlead.settings import Settings
-from fairlead.silicon import firmware, running
+from fairlead.silicon import running
 from fairlead.silicon.port import SampledSilicon, Workloads
 from fairlead.store.port import Store
 from fairlead.wire.kubernetes import core
@@ -171,7 +170,20 @@ class _Agent:
         self._hardware: object = None
         self._is_spec_owed = False
         self.holdings = podresources.Holdings(settings.pod_resources)
-        self.of_store = _OfStore(self, store, is_kubelet_foreign=is_kubelet_foreign) if store is not None else None
+        self.of_store = (
+            storeparts.StoreParts(
+                settings,
+                self.node,
+                store,
+                snapshots=self.watch.snapshots,
+                advertised=self.advertised,
+                withheld=self.withheld,
+                holdings=self.holdings,
+                recall=self._recall if is_kubelet_foreign else None,
+            )
+            if store is not None
+            else None
+        )
         self._exporter = exporter.Exporter(
             self.node, silicon, snapshots=self.watch.snapshots, holdings=self.holdings, xids=xids
         )
@@ -368,7 +380,7 @@ class _Agent:
         if self.of_store is not None:
             self._guards["trace"].tell(self.of_store.allocated, call)
 
-    def recall(self, grant: attribution.Grant) -> pb.ContainerAllocateResponse | None:
+    def _recall(self, grant: attribution.Grant) -> pb.ContainerAllocateResponse | None:
         plugin = self._plugins.get(grant.resource)
         return plugin.recall(grant.ids) if plugin is not None else None
 
@@ -425,58 +437,7 @@ class _Agent:
         await registrar.run()
 
 
-class _OfStore:
-    """The parts that read from the store and write to it."""
-
-    def __init__(self, agent: _Agent, store: Store, *, is_kubelet_foreign: bool) -> None:
-        settings, snapshots, advertised = agent.settings, agent.watch.snapshots, agent.advertised
-        machine = firmware.product_name(settings.silicon.root)
-        self.publisher = objects.Publisher(
-            agent.node,
-            store,
-            snapshots=snapshots,
-            withheld=agent.withheld,
-            machine=machine,
-            nvidia_resource=settings.node.resource,
-        )
-        self.pods = pods.Pods(agent.node, store)
-        self._holdings = agent.holdings
-        self.conditions = podcondition.PodConditions(
-            node=agent.node,
-            store=store,
-            pods=self.pods,
-            holdings=agent.holdings,
-            snapshots=snapshots,
-            advertised=advertised,
-        )
-        self.trace = (
-            foreignkubelet.ForeignKubelet(
-                node=agent.node,
-                store=store,
-                pods=self.pods,
-                holdings=agent.holdings,
-                advertised=advertised,
-                recall=agent.recall,
-                cdi_folder=settings.node.cdi_folder,
-                watch=watchclient.Program(log_level=settings.log.level, log_format=settings.log.format),
-            )
-            if is_kubelet_foreign
-            else None
-        )
-
-    async def follow_pods(self, _: telemetry.Meter) -> None:
-        """Follow this node's pods for ever; it waits for the store alone, whose watches have limits of their own."""
-        await self.pods.run()
-
-    def allocated(self, call: attribution.Call) -> None:
-        """Take in what a plugin answered: the kubelet's list is about to change."""
-        if self.trace is not None:
-            self.trace.told(call)
-        else:
-            self._holdings.ask()
-
-
-def _of_store(name: str, find: Callable[[_OfStore], part.Run | None]) -> part.Part[_Agent]:
+def _of_store(name: str, find: Callable[[storeparts.StoreParts], part.Run | None]) -> part.Part[_Agent]:
     """Return the row of an optional part that there is only where the agent has a store, and `find` finds it there."""
 
     def found(agent: _Agent) -> part.Run | None:

@@ -1,0 +1,88 @@
+"""Composes what the agent does with a store: objects and labels, pods, conditions, traces.
+
+These parts are there only where the agent has a store; the devices that a kubelet gets do not depend on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from fairlead import telemetry
+from fairlead.model.ids import GPUUUID
+from fairlead.node.deviceplugin import podresources
+from fairlead.node.inventory import latest, monitor, pods
+from fairlead.node.publish import objects, podcondition
+from fairlead.node.trace import foreignkubelet, watchclient
+from fairlead.plan.gpu import advertise, attribution
+from fairlead.plan.gpu import health as rules
+from fairlead.settings import Settings
+from fairlead.silicon import firmware
+from fairlead.store.port import Store
+from fairlead.wire.proto import deviceplugin_pb2 as pb
+
+
+class StoreParts:
+    """What the agent does with a store."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        node: str,
+        store: Store,
+        *,
+        snapshots: latest.Latest[monitor.Snapshot],
+        advertised: latest.Latest[tuple[advertise.Advertisement, ...]],
+        withheld: latest.Latest[Mapping[GPUUUID, rules.Verdict]],
+        holdings: podresources.Holdings,
+        recall: Callable[[attribution.Grant], pb.ContainerAllocateResponse | None] | None,
+    ) -> None:
+        """Compose; nothing runs yet.
+
+        Args:    withheld: GPUs that are not offered for another reason than their health.
+                 recall: gives the answer that a device plugin remembers, where the kubelet is foreign and records no
+                 steps of containers; None: the kubelet records them.
+        """
+        machine = firmware.product_name(settings.silicon.root)
+        self.publisher = objects.Publisher(
+            node,
+            store,
+            snapshots=snapshots,
+            withheld=withheld,
+            machine=machine,
+            nvidia_resource=settings.node.resource,
+        )
+        self.pods = pods.Pods(node, store)
+        self._holdings = holdings
+        self.conditions = podcondition.PodConditions(
+            node=node,
+            store=store,
+            pods=self.pods,
+            holdings=holdings,
+            snapshots=snapshots,
+            advertised=advertised,
+        )
+        self.trace = (
+            foreignkubelet.ForeignKubelet(
+                node=node,
+                store=store,
+                pods=self.pods,
+                holdings=holdings,
+                advertised=advertised,
+                recall=recall,
+                cdi_folder=settings.node.cdi_folder,
+                watch=watchclient.Program(log_level=settings.log.level, log_format=settings.log.format),
+            )
+            if recall is not None
+            else None
+        )
+
+    async def follow_pods(self, _: telemetry.Meter) -> None:
+        """Follow this node's pods for ever; it waits for the store alone, whose watches have limits of their own."""
+        await self.pods.run()
+
+    def allocated(self, call: attribution.Call) -> None:
+        """Take in what a plugin answered: the kubelet's list is about to change."""
+        if self.trace is not None:
+            self.trace.told(call)
+        else:
+            self._holdings.ask()
