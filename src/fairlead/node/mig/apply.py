@@ -29,16 +29,18 @@ async def apply_changes(
     *,
     told: Callable[[change.Change, change.Step], None] = lambda _, __: None,
     patience_s: float = PATIENCE_S,
+    skips_reset: bool = False,
 ) -> None:
     """Carry out the changes of all GPUs.
 
     Args:   told: called before each step.   patience_s: how long a device that is busy is waited for.
+            skips_reset: leave a GPU whose mode counts after a reset only as it is, its mode pending.
     Raises: the error of the first GPU whose change failed, after the others were changed; its message names them all.
     """
     failed: list[tuple[change.Change, errors.FairleadError]] = []
     for one in changes:
         try:
-            await _apply(partitioner, one, told, patience_s)
+            await _apply(partitioner, one, told, patience_s, skips_reset=skips_reset)
         except errors.FairleadError as error:
             telemetry.log.warning("mig change failed", gpu=one.gpu.gpu, reason=error.reason, error=error.message)
             failed.append((one, error))
@@ -53,6 +55,8 @@ async def _apply(
     one: change.Change,
     told: Callable[[change.Change, change.Step], None],
     patience_s: float,
+    *,
+    skips_reset: bool,
 ) -> None:
     gpu, made = one.gpu.gpu, dict[Slot, int]()
     for step in one.steps:
@@ -63,12 +67,13 @@ async def _apply(
                 await _patiently(functools.partial(partitioner.destroy_compute, gpu, instance, compute), patience_s)
             case change.Step(act=Act.DESTROY_INSTANCE, instance=int(instance)):
                 await _patiently(functools.partial(partitioner.destroy_instance, gpu, instance), patience_s)
-            case change.Step(act=Act.SET_MODE):
-                if await partitioner.set_mode(gpu, is_enabled=step.is_enabled):
+            case change.Step(act=Act.SET_MODE | Act.RESET):
+                is_due = step.act is Act.RESET or await partitioner.set_mode(gpu, is_enabled=step.is_enabled)
+                if is_due and skips_reset:
+                    return
+                if is_due:
                     telemetry.crash_point("mig.before-reset")
                     await _patiently(functools.partial(partitioner.reset, gpu), patience_s)
-            case change.Step(act=Act.RESET):
-                await _patiently(functools.partial(partitioner.reset, gpu), patience_s)
             case change.Step(act=Act.CREATE_INSTANCE, slot=Slot() as slot):
                 made[slot] = await partitioner.create_instance(gpu, slot)
             case change.Step(act=Act.CREATE_COMPUTE, slot=Slot() as slot):

@@ -53,7 +53,7 @@ def plan_wanted(name: str, file: migparted.Config, gpus: Sequence[Partition]) ->
                 hint = "give each entry its own devices or device-filter"
                 raise errors.Invalid(message, reason="MIGConfigAmbiguous", hint=hint)
     for gpu in gpus:
-        if gpu.gpu in found:
+        if gpu.gpu in found and not gpu.problem:
             _assert_possible(name, gpu, found[gpu.gpu])
     _assert_indexes(name, entries, gpus)
     return found
@@ -172,6 +172,15 @@ def export(gpus: Iterable[Partition], name: str) -> migparted.Config:
     return migparted.Config(configs={name: tuple(entries)})
 
 
+def modes_only(gpus: Iterable[Partition], goals: Mapping[GPUUUID, WantedGPU]) -> dict[GPUUUID, WantedGPU]:
+    """Return the goals without their devices: only what a change of the mode costs."""
+    have = {gpu.gpu: present(gpu) for gpu in gpus}
+    return {
+        uuid: WantedGPU(is_enabled=one.is_enabled, devices=have[uuid] if one.is_enabled else {})
+        for uuid, one in goals.items()
+    }
+
+
 def differences(
     gpus: Iterable[Partition], wanted: Mapping[GPUUUID, WantedGPU], *, mode_only: bool = False
 ) -> list[str]:
@@ -180,6 +189,9 @@ def differences(
     for gpu in gpus:
         one = wanted.get(gpu.gpu)
         if one is None:
+            continue
+        if gpu.problem:
+            found.append(f"GPU {gpu.index} does not answer: {gpu.problem}")
             continue
         if gpu.profiles and gpu.is_enabled != one.is_enabled:
             found.append(f"GPU {gpu.index}: MIG is {_on(gpu.is_enabled)}, should be {_on(one.is_enabled)}")

@@ -156,7 +156,14 @@ def _partition(index: int, answer: Partition | Exception, nvml: binding.Binding)
         return answer
     if isinstance(answer, (nvml.error, errors.DeviceFault)):
         problem = errors.sentence(binding.gpu_error(answer))
-        return Partition(gpu=GPUUUID(""), index=index, name="", pci_bus_id="", device_filter="0x0", problem=problem)
+        return Partition(
+            gpu=GPUUUID(f"unreadable-{index}"),
+            index=index,
+            name="",
+            pci_bus_id="",
+            device_filter="0x0",
+            problem=problem,
+        )
     raise answer
 
 
