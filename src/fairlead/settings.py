@@ -119,6 +119,11 @@ class NodeSettings:
     device_id_strategy: str = row(
         "uuid", text="how Allocate's answer names a device to the engine", choices=("uuid", "index")
     )
+    mig_strategy: str = row(
+        "none",
+        text="how MIG devices are offered: not, as whole GPUs where all are alike, or each profile by its own name",
+        choices=("none", "single", "mixed"),
+    )
     pass_device_specs: bool = row(False, text="list the device nodes in Allocate's answer as well")
     pod_resources: Path | None = row(
         None, text="the kubelet's PodResources socket; default: pod-resources/kubelet.sock beside the kubelet folder"

@@ -34,7 +34,7 @@ from fairlead.node.inventory import folderwatch, healthmemory, latest, monitor
 from fairlead.node.metrics import exporter
 from fairlead.node.publish import nodeevents
 from fairlead.plan.cdi import conflict
-from fairlead.plan.gpu import advertise, answer, attribution, choose, deviceids
+from fairlead.plan.gpu import advertise, answer, attribution, choose, deviceids, migoffer
 from fairlead.plan.gpu import health as rules
 from fairlead.plan.metrics import holder
 from fairlead.settings import Settings
@@ -349,6 +349,11 @@ class _Agent:
             nvidia_resource=self.settings.node.resource,
             verdicts=snapshot.verdicts,
             known=snapshot.known,
+            mig=migoffer.MIGOffer(
+                strategy=self.settings.node.mig_strategy,
+                verdicts=snapshot.device_verdicts,
+                minors={name: minor for driver in snapshot.drivers for name, minor in driver.mig_minors},
+            ),
         )
         found = self._others.judge(offered, snapshot.known.values())
         if found is not None:

@@ -198,7 +198,10 @@ def _plain(gpu: Partition) -> dict[str, Any]:
 @_drain
 @_mode_only
 @click.option(
-    "--model", type=click.Choice(sorted(table.MODELS)), help="plan for an empty GPU of this model, not for this machine"
+    "--model",
+    metavar="MODEL",
+    type=click.Choice(sorted(table.MODELS)),
+    help="plan for an empty GPU of this model, as h100-80, in place of this machine",
 )
 @options.json_option
 @options.settings_options("silicon", hidden=True)

@@ -19,7 +19,7 @@ from fairlead import errors, telemetry
 from fairlead.backoff import Backoff
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPU, GPUEvent, GPUHealth, Inventory, UnreadableGPU
-from fairlead.model.ids import GPUUUID
+from fairlead.model.ids import GPUUUID, MIGUUID
 from fairlead.node.inventory import health, healthmemory, latest
 from fairlead.plan.gpu import health as rules
 from fairlead.silicon import port
@@ -40,6 +40,8 @@ class Snapshot:
     inventory: Inventory = field(default_factory=Inventory)
     drivers: tuple[DriverFiles, ...] = ()
     verdicts: Mapping[GPUUUID, rules.Verdict] = field(default_factory=dict)
+    device_verdicts: Mapping[MIGUUID, rules.Verdict] = field(default_factory=dict)
+    """Of MIG devices beside their GPUs'; one without has none against it."""
     known: Mapping[GPUUUID, GPU] = field(default_factory=dict)
     """The last good reading of every GPU in the inventory, unreadable ones too."""
     is_scanned: bool = False
@@ -166,7 +168,8 @@ class InventoryMonitor:
         self._publish(snapshot, changes)
 
     def _publish(self, snapshot: Snapshot, changes: tuple[health.Change, ...]) -> None:
-        self.snapshots.set(dataclasses.replace(snapshot, verdicts=self._book.verdicts()))
+        verdicts, device_verdicts = self._book.verdicts(), self._book.device_verdicts()
+        self.snapshots.set(dataclasses.replace(snapshot, verdicts=verdicts, device_verdicts=device_verdicts))
         if self._memory is not None:
             self._memory.keep(self._book.latched())
         for change in changes:

@@ -2,12 +2,13 @@
 
 One resource for each vendor's whole GPUs. A GPU that was known and no longer answers stays listed, Unhealthy and with
 its reason, so that the kubelet keeps its capacity and nobody wonders where it went. A GPU in MIG mode cannot be given
-whole and is left out here. Whatever lives on a GPU shares its verdict.
+whole; how its MIG devices are offered is `migoffer`'s. Whatever lives on a GPU shares its verdict.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,7 +16,7 @@ from fairlead.model import cdikind
 from fairlead.model.device import Device
 from fairlead.model.gpu import GPU, Inventory, UnreadableGPU, Vendor
 from fairlead.model.ids import GPUUUID, DeviceID
-from fairlead.plan.gpu import health
+from fairlead.plan.gpu import health, migoffer
 
 AMD_RESOURCE: Final = "amd.com/gpu"
 
@@ -36,17 +37,21 @@ def plan_advertisements(
     nvidia_resource: str,
     verdicts: Mapping[GPUUUID, health.Verdict],
     known: Mapping[GPUUUID, GPU],
+    mig: migoffer.MIGOffer = migoffer.NOT_OFFERED,
 ) -> tuple[Advertisement, ...]:
     """List the devices of every resource that has any.
 
     Args:    verdicts: by GPU; a readable GPU without one is healthy.   known: every GPU read so far, for those that
-             do not answer now.
+             do not answer now.   mig: how MIG devices are offered, and their own verdicts.
     Returns: one value a resource, devices in index order.
     """
     resources = {Vendor.NVIDIA: nvidia_resource, Vendor.AMD: AMD_RESOURCE}
     found: list[Advertisement] = []
+    nvidia = _nvidia_gpus(inventory, verdicts, known)
+    misfit = migoffer.find_misfit(tuple(gpu for gpu, _ in nvidia)) if mig.strategy == migoffer.SINGLE else ""
+    parts = _mig_parts(nvidia, nvidia_resource, mig, misfit)
     for vendor, resource in resources.items():
-        devices = [
+        whole = [
             *((gpu.index, _device(gpu, verdicts)) for gpu in inventory.gpus if _is_whole(gpu, vendor)),
             *(
                 (gone.index, _absent(gone, vendor, verdicts, known))
@@ -54,10 +59,52 @@ def plan_advertisements(
                 if _was(gone, vendor, known)
             ),
         ]
+        is_nvidia = vendor is Vendor.NVIDIA
+        kept_back = [(place, _misfit(device) if is_nvidia and misfit else device) for place, device in whole]
+        devices = [*kept_back, *(parts.pop(resource, ()) if is_nvidia else ())]
         if devices:
-            ordered = tuple(device for _, device in sorted(devices, key=lambda item: (item[0], item[1].id)))
+            # GPUs by id where one index is told twice; MIG devices stay in their GPU's order.
+            devices.sort(key=lambda item: (item[0], "" if item[1].mig else item[1].id))
+            ordered = tuple(device for _, device in devices)
             found.append(Advertisement(resource=resource, vendor=vendor, devices=ordered))
+    for resource, items in sorted(parts.items()):
+        ordered = tuple(device for _, device in items)
+        found.append(Advertisement(resource=resource, vendor=Vendor.NVIDIA, devices=ordered))
     return tuple(found)
+
+
+def _misfit(device: Device) -> Device:
+    """Keep a whole GPU back where the strategy single finds GPUs of both modes."""
+    if not device.is_healthy:
+        return device
+    return dataclasses.replace(device, is_healthy=False, reason=migoffer.NOT_UNIFORM)
+
+
+def _nvidia_gpus(
+    inventory: Inventory, verdicts: Mapping[GPUUUID, health.Verdict], known: Mapping[GPUUUID, GPU]
+) -> list[tuple[GPU, health.Verdict]]:
+    """Return NVIDIA's GPUs in index order, as last read where they do not answer, each with its verdict."""
+    gpus = [(gpu, verdicts.get(gpu.uuid, health.Verdict())) for gpu in inventory.gpus if gpu.vendor is Vendor.NVIDIA]
+    gpus += [
+        (known[gone.uuid], migoffer.lost(gone.reason, verdicts, gone.uuid))
+        for gone in inventory.unreadable
+        if gone.uuid is not None and gone.uuid in known and known[gone.uuid].vendor is Vendor.NVIDIA
+    ]
+    return sorted(gpus, key=lambda pair: pair[0].index)
+
+
+def _mig_parts(
+    gpus: Sequence[tuple[GPU, health.Verdict]], nvidia_resource: str, offer: migoffer.MIGOffer, misfit: str
+) -> dict[str, list[tuple[int, Device]]]:
+    """Return the MIG devices of each resource with their GPUs' indexes, in order; under `none` there are none."""
+    found: dict[str, list[tuple[int, Device]]] = {}
+    prefix = nvidia_resource.partition("/")[0]
+    for gpu, verdict in gpus if offer.strategy != migoffer.NONE else ():
+        for part, device in migoffer.plan_devices(gpu, offer, verdict, misfit=misfit):
+            is_single = offer.strategy == migoffer.SINGLE
+            name = nvidia_resource if is_single else migoffer.resource_name(part.profile, prefix)
+            found.setdefault(name, []).append((gpu.index, device))
+    return found
 
 
 def resource_of(gpu: GPU, *, nvidia_resource: str) -> str:
