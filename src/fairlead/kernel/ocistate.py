@@ -1,7 +1,7 @@
 """Lists the containers of OCI runtimes from the state they keep: id, first process, bundle.
 
 runc and crun write a file a container below /run, no matter who called them (podman, containerd, a shell). Nothing is
-asked of an engine. What cannot be read is passed over: a state may vanish while it is looked at.
+asked of an engine. A state may vanish while it is looked at; one that is there and cannot be read is in `list_unread`.
 Source: runc libcontainer/container_linux.go, State (`state.json`); crun libcrun/status.c (`status`).
 """
 
@@ -57,19 +57,44 @@ def list_running(root: Path = Path("/")) -> tuple[Running, ...]:
 
 
 def _states(root: Path) -> Iterator[Running]:
+    for path in _files(root):
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            found = _read(path)
+            if found.pid and (root / "proc" / str(found.pid)).exists():
+                yield found
+
+
+def list_unread(root: Path = Path("/")) -> tuple[tuple[str, str], ...]:
+    """Return the containers whose state is there and cannot be read, by id, each with the error."""
+    return tuple((path.parent.name, why) for path in sorted(_files(root)) if (why := _why_unread(path)))
+
+
+def _why_unread(path: Path) -> str:
+    try:
+        _read(path)
+    except FileNotFoundError:
+        return ""  # it has ended meanwhile
+    except (OSError, msgspec.MsgspecError) as error:
+        return f"{path}: {getattr(error, 'strerror', None) or error}"
+    return ""
+
+
+def _files(root: Path) -> Iterator[Path]:
     for pattern in _PATTERNS:
-        for path in root.glob(pattern):
-            with contextlib.suppress(OSError, msgspec.MsgspecError):
-                data = path.read_bytes()
-                if path.name == "status":
-                    crun = typedjson.decode(data, type=_Crun)
-                    pid, bundle = crun.pid, crun.bundle
-                else:
-                    runc = typedjson.decode(data, type=_Runc)
-                    label = next((one for one in runc.config.labels if one.startswith("bundle=")), "")
-                    pid, bundle = runc.init_process_pid, label.removeprefix("bundle=")
-                if pid and (root / "proc" / str(pid)).exists():
-                    yield Running(id=path.parent.name, pid=pid, bundle=Path(bundle))
+        yield from root.glob(pattern)
+
+
+def _read(path: Path) -> Running:
+    """Read one state file. Raises: OSError, msgspec.MsgspecError."""
+    data = path.read_bytes()
+    if path.name == "status":
+        crun = typedjson.decode(data, type=_Crun)
+        pid, bundle = crun.pid, crun.bundle
+    else:
+        runc = typedjson.decode(data, type=_Runc)
+        label = next((one for one in runc.config.labels if one.startswith("bundle=")), "")
+        pid, bundle = runc.init_process_pid, label.removeprefix("bundle=")
+    return Running(id=path.parent.name, pid=pid, bundle=Path(bundle))
 
 
 def read_config(bundle: Path) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ holds what, podman (if installed) says names and labels. Needs root.
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,9 @@ from typing import Any
 import click
 
 from fairlead import errors
-from fairlead.cli.core import invocation, localcontainer, options, output, plaintext
+from fairlead.cli.core import invocation, localaudit, localcontainer, options, output, plaintext
 from fairlead.kernel import cgroup
-from fairlead.node.isolation import attach, audit, entitlement
+from fairlead.node.isolation import audit, entitlement
 from fairlead.settings import Settings
 from fairlead_cdi import directory
 
@@ -51,6 +51,7 @@ def group() -> None:
 def audit_verb(ctx: click.Context, /, *, form: str, devices: tuple[str, ...], repairs: bool, **asked: Any) -> None:
     """Compare device rules and nodes in force with what containers were given; all of this machine, or those named."""
     config = invocation.current(ctx).settings()
+    _refuse_blindness()
     folders = asked["spec_dirs"] or (*directory.DEFAULT_DIRECTORIES, str(config.node.cdi_folder))
     reports = asyncio.run(
         _audit(config, folders=tuple(dict.fromkeys(folders)), devices=devices, repairs=repairs, asked=asked)
@@ -58,6 +59,8 @@ def audit_verb(ctx: click.Context, /, *, form: str, devices: tuple[str, ...], re
     if form == "text":
         for name, report in reports:
             _show(name, report)
+        if not reports:
+            plaintext.echo("no container runs here", err=True)
     else:
         output.show_value([{"name": name} | _plain(report) for name, report in reports], form=form)
     if bad := [name for name, report in reports if not report.is_clean and not report.doubt]:
@@ -69,21 +72,18 @@ def audit_verb(ctx: click.Context, /, *, form: str, devices: tuple[str, ...], re
 async def _audit(
     config: Settings, *, folders: Sequence[str], devices: Sequence[str], repairs: bool, asked: dict[str, Any]
 ) -> list[tuple[str, audit.Report]]:
-    registry = await asyncio.to_thread(attach.scan, folders)
-    sources = entitlement.AllocationSources(
-        registry=registry,
-        holdings=await localcontainer.ask_kubelet(config.pod_resources),
-        written=await asyncio.to_thread(localcontainer.read_books, config.state.folder / "kubelet"),
-    )
+    known = await localaudit.sources(config, folders)
     is_chosen = bool(asked["containers"] or asked["pids"] or asked["cgroups"])
     targets = await localcontainer.find(config, asked["containers"], [*asked["pids"], *_first_of(asked["cgroups"])])
-    reports: list[tuple[str, audit.Report]] = []
-    for target in targets:
-        # Of all containers, one that ends meanwhile is not an error.
-        with contextlib.suppress(*(() if is_chosen else (errors.NotFound,))):
-            found = await asyncio.to_thread(entitlement.find, target.subject, sources, asked=devices)
-            reports.append((target.name, await audit.audit(target.pid, found, sources, repairs=repairs)))
-    return reports
+    reports = await localaudit.audit_targets(targets, known, devices=devices, repairs=repairs, is_chosen=is_chosen)
+    return reports if is_chosen else [*reports, *await asyncio.to_thread(localaudit.unread_states)]
+
+
+def _refuse_blindness() -> None:
+    """Raises Unavailable (`NotRoot`): runtimes' states are root's to read, so nothing could be judged."""
+    if os.geteuid():
+        message = "isolate audit reads runtimes' state and the kernel's rules, which are root's: nothing was judged"
+        raise errors.Unavailable(message, reason="NotRoot", hint="run it with sudo")
 
 
 def _first_of(folders: Sequence[Path]) -> list[int]:

@@ -160,6 +160,7 @@ def gpu_view(device: GPUDevice) -> hardware.GPUView:
         health=status.health,
         reason=status.reason,
         message=status.message,
+        since=hardware.judged_since(device),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Annotated
 import msgspec
 
 from fairlead.model.gpu import GPU, Driver, Link, UnreadableGPU
+from fairlead.wire.kubernetes import gpudevice, meta
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,6 +20,9 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     container: str
     part: Annotated[str, msgspec.Meta(description="which container of a group; empty where nobody says")] = ""
+    since: Annotated[
+        str | None, msgspec.Meta(description="since when its container has started; null where nobody says")
+    ] = None
 
 
 class GPUView(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +34,7 @@ class GPUView(msgspec.Struct, frozen=True, kw_only=True):
     health: Annotated[str, msgspec.Meta(description="Healthy, Unhealthy, Lost or Unknown; empty: not judged yet")] = ""
     reason: Annotated[str, msgspec.Meta(description="why it is not healthy, a stable token, XID79")] = ""
     message: Annotated[str, msgspec.Meta(description="why it is not healthy, for a person")] = ""
+    since: Annotated[str | None, msgspec.Meta(description="since when it is so; null: nobody says")] = None
 
 
 class GPUListing(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +44,12 @@ class GPUListing(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: tuple[UnreadableGPU, ...]
     drivers: tuple[Driver, ...]
     is_simulated: bool
+
+
+def judged_since(device: gpudevice.GPUDevice) -> str | None:
+    """Return since when a GPU is as its object says; None: nobody wrote it down."""
+    found = meta.find_condition(device.status.conditions, gpudevice.HEALTHY)
+    return found.last_transition_time if found else None
 
 
 class Topology(msgspec.Struct, frozen=True, kw_only=True):

@@ -136,6 +136,7 @@ class LocalHardware:
             health=verdict.status.health if verdict else "",
             reason=verdict.status.reason if verdict else "",
             message=verdict.status.message if verdict else "",
+            since=hardware.judged_since(verdict) if verdict else None,
         )
 
     async def _verdicts(self) -> dict[str, GPUDevice]:
@@ -153,7 +154,10 @@ class LocalHardware:
                 uuid = gpus.get(replica.origin(device))
                 if uuid is not None:
                     holder = hardware.Holder(
-                        device=device, namespace=pod.metadata.namespace, container=pod.metadata.name
+                        device=device,
+                        namespace=pod.metadata.namespace,
+                        container=pod.metadata.name,
+                        since=pod.status.start_time or pod.metadata.creation_timestamp,
                     )
                     result.setdefault(uuid, []).append(holder)
         return result

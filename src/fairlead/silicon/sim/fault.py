@@ -10,6 +10,9 @@ from fairlead import errors
 from fairlead.silicon.sim import machine, partition, profile
 
 _FELL_OFF_THE_BUS: Final = 79
+_HARMLESS: Final = frozenset({8, 11, 13, 31, 32, 41, 43, 45, 63, 68, 69, 92, 94, 121, 154})
+"""XIDs after which the driver asks for nothing: an application ends, or nobody does."""
+_RESET, _REBOOT = 1, 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +56,8 @@ def _xid(host: machine.Machine, gpu: machine.GPUState, value: str) -> str:
         gpu_instance=int(instance) if instance else machine.WHOLE_GPU,
         compute_instance=int(compute) if compute else machine.WHOLE_GPU,
     )
+    if event.data not in _HARMLESS:  # as drivers do that report an action: it stands until the GPU is reset
+        gpu.recovery_action = _REBOOT if event.data == _FELL_OFF_THE_BUS else max(gpu.recovery_action, _RESET)
     host.post(event)
     return f"xid {int(code)}" + (f" in instance {where}" if where else "")
 
@@ -66,6 +71,7 @@ def _lost(host: machine.Machine, gpu: machine.GPUState, _value: str) -> str:
 
 def _recover(host: machine.Machine, gpu: machine.GPUState, _value: str) -> str:
     gpu.reset()
+    host.post(machine.Event(gpu=gpu.board.index, type=machine.EVENT_RECOVERY, data=gpu.recovery_action))
     host.wake()
     return "recovered: every fault is lifted, MIG instances are kept"
 
@@ -93,6 +99,7 @@ def _ecc(host: machine.Machine, gpu: machine.GPUState, value: str) -> str:
     if count < 1:
         raise ValueError(count)
     gpu.ecc_uncorrected += count
+    gpu.recovery_action = max(gpu.recovery_action, _RESET)
     for _ in range(count):
         host.post(machine.Event(gpu=gpu.board.index, type=machine.EVENT_DOUBLE_BIT, data=0))
     return f"{count} uncorrectable ecc errors, {gpu.ecc_uncorrected} since the driver was loaded"

@@ -1,8 +1,9 @@
 """Holds the state of one simulated machine: its GPUs' readings, instances, faults and pending events.
 
 Everything below the simulated NVML and the simulated device tree reads and changes this state under one lock; a
-condition wakes those who wait for events or hang in a slow call. What must outlast the process (MIG layouts, lost GPUs)
-is kept in a file by `save` and `restore`. Which faults exist and what they are called is `sim.fault`'s business.
+condition wakes those who wait for events or hang in a slow call. What must outlast the process (MIG layouts, faults
+that only a reset ends) is kept in a file by `save` and `restore`. Which faults exist and what they are called is
+`sim.fault`'s business.
 """
 
 from __future__ import annotations
@@ -210,8 +211,13 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     return facts.st_ino, facts.st_mtime_ns
 
 
+_KEPT: Final = ("temperature_c", "ecc_uncorrected", "remap_pending", "remap_failed", "recovery_action")
+"""Readings that last until `recover`, beside what `_dump` names itself."""
+
+
 def _dump(gpu: GPUState) -> dict[str, Any]:
     return {
+        "readings": {name: getattr(gpu, name) for name in _KEPT},
         "lost": gpu.is_lost,
         "mig": gpu.mig_enabled,
         "pending": gpu.mig_pending,
@@ -233,6 +239,10 @@ def _load(gpu: GPUState, row: dict[str, Any]) -> None:
     gpu.mig_pending = None if pending is None else bool(pending)
     gpu.processes = {(int(instance), int(compute)) for instance, compute in row.get("processes", ())}
     gpu.partition.instances.clear()
+    for name, value in row.get("readings", {}).items():  # a file of an earlier version has none
+        if name not in _KEPT:
+            raise KeyError(name)
+        setattr(gpu, name, None if value is None else type(getattr(gpu, name) or 0)(value))
     for entry in row["instances"]:
         found = gpu.partition.find_row(entry["row"])
         if found is None:

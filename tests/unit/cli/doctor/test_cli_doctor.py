@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from fairlead.cli.doctor import local
+from fairlead.cli.doctor import machine_checks, machine_facts, specs
+from fairlead.kernel import socketpeer
+from fairlead.model.gpu import GPU, GPUHealth, UnreadableGPU
+from fairlead.model.ids import GPUUUID
 from fairlead.plan.cdi import conflict
-from fairlead.serve.backend.hardware import EngineView
+from fairlead.serve.backend.hardware import EngineView, GPUListing, GPUView, Holder
 from fairlead.serve.v1.nodeview import NodeView
 
 _NODE = NodeView(
@@ -24,22 +29,62 @@ _NODE = NodeView(
     kernel="",
     engine="",
 )
-_GOOD = local.Seen(
+_GPUS = tuple(
+    GPUView(
+        gpu=GPU(
+            uuid=GPUUUID(f"GPU-{index}"),
+            index=index,
+            minor=index,
+            pci_bus_id=f"0000:0{index}:00.0",
+            name="H100",
+            memory_bytes=80 << 30,
+        ),
+        node="one",
+        holders=(),
+        health="Healthy",
+    )
+    for index in range(8)
+)
+_LISTING = GPUListing(gpus=_GPUS, unreadable=(), drivers=(), is_simulated=False)
+_CDI = specs.Facts(
+    engine="podman 4.3.1",
+    own_folder=Path("/var/run/cdi"),
+    resolved=(("fairlead.dev/gpu=GPU-0", "/var/run/cdi/a.json"),),
+)
+
+
+def _ill(index: int, reason: str, message: str = "", *, health: str = "Unhealthy") -> GPUListing:
+    """A listing in which one GPU is ill."""
+    views = list(_GPUS)
+    views[index] = msgspec.structs.replace(views[index], health=health, reason=reason, message=message)
+    return msgspec.structs.replace(_LISTING, gpus=tuple(views))
+
+
+def _reading(**values: Any) -> GPUListing:
+    """A listing in which GPU 2 reads so."""
+    views = list(_GPUS)
+    gpu = dataclasses.replace(views[2].gpu, health=GPUHealth(**values))
+    views[2] = msgspec.structs.replace(views[2], gpu=gpu)
+    return msgspec.structs.replace(_LISTING, gpus=tuple(views))
+
+
+_NONE = msgspec.structs.replace(_LISTING, gpus=())
+_LOST = UnreadableGPU(index=5, pci_bus_id=None, uuid=GPUUUID("GPU-5"), reason="Lost", message="nvml: GPU is lost")
+_STOPPED = socketpeer.Peer(pid=7, state="T (stopped)")
+_GOOD = machine_facts.Seen(
     service="fairlead 1 at x",
     service_error="",
     is_root=True,
     kernel="6.1",
     engine=EngineView(name="podman", version="4.3.1", runtime="runc", cdi_ceiling="0.5.0", cgroup_version=1),
-    found=8,
-    unreadable=0,
+    gpus=_LISTING,
     silicon_error="",
     profile="",
     driver_problems=(),
     nodes=(_NODE,),
     node="one",
     resource="nvidia.com/gpu",
-    cdi_folder=Path("/cdi"),
-    specs=("nvidia.json",),
+    cdi=_CDI,
 )
 
 
@@ -54,12 +99,13 @@ _OLD = msgspec.structs.replace(_GOOD.engine, cdi_ceiling="0.3.0")
 
 
 def test_a_good_machine_has_one_good_word_for_every_layer() -> None:
-    found = list(local.check(_GOOD))
+    found = list(machine_checks.check(_GOOD))
     assert {item.level for item in found} == {"ok"}
     assert [item.check for item in found] == [
         "silicon",
         "driver",
         "kernel",
+        "state",
         "engine",
         "cdi",
         "service",
@@ -71,15 +117,19 @@ def test_a_good_machine_has_one_good_word_for_every_layer() -> None:
 @pytest.mark.parametrize(
     ("changes", "check", "level"),
     [
-        ({"found": 0}, "silicon", "fail"),
+        ({"gpus": _NONE}, "silicon", "fail"),
         ({"silicon_error": "driver not loaded"}, "silicon", "fail"),
-        ({"unreadable": 1}, "silicon", "warn"),
+        ({"gpus": msgspec.structs.replace(_LISTING, unreadable=(_LOST,))}, "gpus", "fail"),
         ({"driver_problems": ("libcuda is missing",)}, "driver", "warn"),
         ({"is_root": False}, "kernel", "warn"),
         ({"engine": EngineView(problem="podman is not installed", hint="install it")}, "engine", "fail"),
         ({"engine": _OLD}, "engine", "warn"),
         ({"engine": msgspec.structs.replace(_GOOD.engine, notes=("runc is used",))}, "engine", "warn"),
-        ({"specs": ()}, "cdi", "fail"),
+        ({"cdi": dataclasses.replace(_CDI, resolved=(), failures=(("a/b=c", "no CDI spec"),))}, "cdi", "fail"),
+        ({"cdi": dataclasses.replace(_CDI, is_read=False)}, "cdi", "fail"),
+        ({"cdi": dataclasses.replace(_CDI, newer=(("/etc/cdi/x.json", "1.0.0"),))}, "cdi", "fail"),
+        ({"cdi": dataclasses.replace(_CDI, broken=(("/etc/cdi/x.json", "not JSON"),))}, "cdi", "warn"),
+        ({"cdi": dataclasses.replace(_CDI, open_to=("/etc/cdi/x.json",))}, "cdi", "warn"),
         ({"service": "", "service_error": "no service runs here"}, "service", "warn"),
         ({"nodes": ()}, "kubelet", "fail"),
         ({"nodes": (msgspec.structs.replace(_NODE, state="notready"),)}, "kubelet", "fail"),
@@ -89,11 +139,21 @@ def test_a_good_machine_has_one_good_word_for_every_layer() -> None:
         ({"nodes": (_with("0", total="0"),)}, "plugin", "fail"),
         ({"nodes": (_with("8", nic="0"),)}, "plugin", "fail"),
         ({"nodes": (_with("8", nic="1"),)}, "plugin", "warn"),
-        ({"unhealthy": ("GPU 6 (GPU-06) is Unhealthy: XID79: fell off the bus",)}, "silicon", "warn"),
+        ({"gpus": _ill(6, "XID79", "fell off the bus")}, "gpus", "fail"),
+        ({"gpus": _ill(4, "ECCUncorrected")}, "gpus", "fail"),
+        ({"gpus": _ill(2, "TemperatureHigh", "97 C, limit 95 C")}, "gpus", "warn"),
+        ({"gpus": _reading(temperature_c=97)}, "gpus", "warn"),
+        ({"gpus": _reading(remap_pending=True)}, "gpus", "warn"),
+        ({"gpus": _reading(ecc_uncorrected=3)}, "gpus", "warn"),
+        ({"disks": ("/var/lib/fairlead lies on a disk that is full",)}, "state", "fail"),
+        ({"database": "state.db is damaged"}, "state", "fail"),
+        ({"kubelet": machine_facts.Kubelet(socket=Path("/k"), problem="no answer")}, "kubelet", "fail"),
+        ({"rules": machine_facts.Rules(differing={"default/x": "c 195:3 rw"})}, "isolation", "fail"),
+        ({"rules": machine_facts.Rules(doubtful={"default/x": "no spec"})}, "isolation", "warn"),
     ],
 )
 def test_each_fault_is_found_and_says_why_it_matters(changes: dict[str, object], check: str, level: str) -> None:
-    found = [item for item in local.check(dataclasses.replace(_GOOD, **changes)) if item.level != "ok"]  # type: ignore[arg-type]
+    found = [item for item in machine_checks.check(dataclasses.replace(_GOOD, **changes)) if item.level != "ok"]  # type: ignore[arg-type]
     assert [(item.check, item.level) for item in found] == [(check, level)]
     assert found[0].why
 
@@ -105,7 +165,7 @@ def test_each_fault_is_found_and_says_why_it_matters(changes: dict[str, object],
 def test_a_service_that_is_starting_is_not_failing(nodes: tuple[NodeView, ...], check: str) -> None:
     def found(age_s: float) -> list[tuple[str, str]]:
         seen = dataclasses.replace(_GOOD, nodes=nodes, age_s=age_s)
-        return [(item.check, item.level) for item in local.check(seen) if item.level != "ok"]
+        return [(item.check, item.level) for item in machine_checks.check(seen) if item.level != "ok"]
 
     assert found(1.0) == [(check, "warn")]
     assert found(60.0) == [(check, "fail")]
@@ -113,24 +173,56 @@ def test_a_service_that_is_starting_is_not_failing(nodes: tuple[NodeView, ...], 
 
 def test_every_resource_is_named_with_its_numbers() -> None:
     seen = dataclasses.replace(_GOOD, nodes=(_with("6", nic="2"),))
-    found = {item.what: item.level for item in local.check(seen) if item.check == "plugin"}
+    found = {item.what: item.level for item in machine_checks.check(seen) if item.check == "plugin"}
     assert found == {"2 healthy example.com/nic advertised": "ok", "6 of 8 nvidia.com/gpu healthy": "warn"}
 
 
-def test_each_gpu_that_is_not_given_out_has_a_finding_of_its_own() -> None:
-    lines = ("GPU 1 (GPU-1) is Unhealthy: XID79", "GPU 6 (GPU-6) is Lost")
-    found = [item for item in local.check(dataclasses.replace(_GOOD, unhealthy=lines)) if item.level == "warn"]
-    assert [item.what for item in found] == list(lines)
+def test_each_ill_gpu_has_a_finding_that_names_it_since_when_and_who_has_it() -> None:
+    holder = Holder(device="GPU-6", namespace="default", container="train")
+    views = list(_ill(6, "XID79", "fell off the bus").gpus)
+    since = (dt.datetime.now(dt.UTC) - dt.timedelta(minutes=5)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    views[6] = msgspec.structs.replace(views[6], holders=(holder,), since=since)
+    views[1] = msgspec.structs.replace(views[1], health="Unhealthy", reason="TemperatureHigh")
+    seen = dataclasses.replace(_GOOD, gpus=msgspec.structs.replace(_LISTING, gpus=tuple(views)))
+    found = [item for item in machine_checks.check(seen) if item.check == "gpus"]
+    assert [item.what.split(" ")[1] for item in found] == ["1", "6"]
+    assert "since 5m" in found[1].what
+    assert "default/train has it" in found[1].why
+    assert "reboot" in found[1].fix
+
+
+def test_what_a_simulated_gpu_needs_is_the_command_that_recovers_it() -> None:
+    seen = dataclasses.replace(_GOOD, gpus=msgspec.structs.replace(_ill(3, "XID48"), is_simulated=True))
+    (item,) = (item for item in machine_checks.check(seen) if item.check == "gpus")
+    assert "fairlead simulate fault recover -g 3" in item.fix
+
+
+def test_a_stopped_process_is_named_with_the_signal_that_lets_it_go_on() -> None:
+    kubelet = machine_facts.Kubelet(socket=Path("/k"), peer=_STOPPED, problem="it has not answered for 3 s")
+    frozen = dataclasses.replace(_GOOD, kubelet=kubelet)
+    (item,) = (item for item in machine_checks.check(frozen) if item.level == "fail")
+    assert "kill -CONT 7" in item.fix
+    silent = dataclasses.replace(_GOOD, service="", service_error="it took longer than 10 s", server=_STOPPED)
+    (item,) = (item for item in machine_checks.check(silent) if item.level == "fail")
+    assert (item.check, "kill -CONT 7" in item.fix) == ("service", True)
+
+
+def test_equal_failures_of_several_devices_are_one_finding() -> None:
+    failures = tuple((f"a/b={name}", f"no CDI spec defines a/b={name}") for name in "xyz")
+    cdi = dataclasses.replace(_CDI, resolved=(), failures=failures)
+    (item,) = (item for item in machine_checks.check(dataclasses.replace(_GOOD, cdi=cdi)) if item.level == "fail")
+    assert "a/b=x and 2 more" in item.what
 
 
 def test_without_a_service_a_missing_spec_is_no_fault() -> None:
-    seen = dataclasses.replace(_GOOD, service="", service_error="none", specs=())
-    assert {item.level for item in local.check(seen) if item.check == "cdi"} == {"ok"}
+    seen = dataclasses.replace(_GOOD, service="", service_error="none", cdi=dataclasses.replace(_CDI, resolved=()))
+    assert {item.level for item in machine_checks.check(seen) if item.check == "cdi"} == {"ok"}
 
 
 def test_a_spec_of_another_boot_is_a_warning_with_its_remedy() -> None:
-    seen = dataclasses.replace(_GOOD, stale=("/cdi/nvidia.json was generated in another boot (a, this is b)",))
-    (finding,) = (item for item in local.check(seen) if item.level == "warn")
+    stale = ("/cdi/nvidia.json was generated in another boot (a, this is b)",)
+    seen = dataclasses.replace(_GOOD, cdi=dataclasses.replace(_CDI, stale=stale))
+    (finding,) = (item for item in machine_checks.check(seen) if item.level == "warn")
     assert (finding.check, "another boot" in finding.what, "generate" in finding.fix) == ("cdi", True, True)
 
 
@@ -140,7 +232,8 @@ def test_a_device_that_two_files_define_is_a_failure_with_both_files_and_the_com
         other="/var/run/cdi/nvidia.yaml",
         devices=("fairlead.dev/gpu=GPU-0", "fairlead.dev/gpu=GPU-1"),
     )
-    failures = [item for item in local.check(dataclasses.replace(_GOOD, conflicts=(found,))) if item.level == "fail"]
+    seen = dataclasses.replace(_GOOD, cdi=dataclasses.replace(_CDI, conflicts=(found,)))
+    failures = [item for item in machine_checks.check(seen) if item.level == "fail"]
     (item,) = failures
     assert item.check == "cdi"
     assert "fairlead.dev/gpu=GPU-0 and 1 more is defined in" in item.what

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import json
 from pathlib import Path
 
@@ -21,7 +22,9 @@ async def test_gpus_are_listed_with_their_holders(api: httpx.AsyncClient) -> Non
     await api.get(f"/v1/containers/{name}/wait", params={"state": "started"})
     found = (await api.get("/v1/gpus")).json()
     assert [bool(item["holders"]) for item in found["gpus"]] == [True, True, False, False]
-    assert found["gpus"][0]["holders"][0] == {"device": "GPU-0", "namespace": "default", "container": name, "part": ""}
+    holder = found["gpus"][0]["holders"][0]
+    assert abs((dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(holder.pop("since"))).total_seconds()) < 60
+    assert holder == {"device": "GPU-0", "namespace": "default", "container": name, "part": ""}
     assert found["is_simulated"] is True
 
 

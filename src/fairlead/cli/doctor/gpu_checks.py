@@ -1,0 +1,92 @@
+"""Checks the GPUs of one machine: the verdict on each, what it reads now, and those that do not answer. Pure.
+
+A GPU that a person must mend before containers can have it is a failure; one that is hot, or waits for a reset at the
+next occasion, is a warning. Each finding names the GPU, since when, who has it still, and the commands that mend it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from fairlead.cli.core import output
+from fairlead.cli.doctor.finding import Finding
+from fairlead.model.gpu import GPU, UnreadableGPU
+from fairlead.plan.cdi import conflict
+from fairlead.plan.gpu import health
+from fairlead.serve.backend.hardware import GPUListing, GPUView
+
+_WELL: Final = frozenset({"", "Healthy"})
+"""Words of a GPU's health that need no finding; empty: not judged yet."""
+_WARNED: Final = frozenset({"TemperatureHigh", "RowRemapPending", "HoldersUnknown", "HeldByOtherResource"})
+"""Reasons that pass, or that another pod's end mends; every other reason is a failure until a person acts."""
+_RESET: Final = "end what uses it (`fairlead ps` says who), then `nvidia-smi --gpu-reset -i {index}`"
+_REBOOT: Final = "end what uses it, then reboot the machine; if it does not come back, replace the board"
+_FIXES: Final[Mapping[str, str]] = {
+    "XID79": _REBOOT,
+    "Lost": _REBOOT,
+    "RebootRequired": _REBOOT,
+    "Timeout": "`dmesg | grep NVRM` says what the driver waits for; a reset of the GPU or a reboot ends it",
+    "Unreadable": "`dmesg | grep NVRM` has the driver's own words; a reset of the GPU or a reboot brings most back",
+    "TemperatureHigh": "look at fans and airflow; `nvidia-smi -q -d TEMPERATURE,PERFORMANCE -i {index}` says how hot",
+    "RowRemapPending": "when nothing uses it: `nvidia-smi --gpu-reset -i {index}`",
+    "RowRemapFailed": "replace the board: its spare memory rows are used up",
+    conflict.REASON: "see the finding on `cdi`",
+    "HoldersUnknown": "see the finding on `kubelet`",
+    "HeldByOtherResource": "wait until that pod has ended, or end it",
+}
+
+
+def check(found: GPUListing) -> Iterator[Finding]:
+    """Yield a finding for each GPU that is not as it should be; none where all are."""
+    for view in found.gpus:
+        if view.health not in _WELL:
+            yield _judged(view, simulated=found.is_simulated)
+        elif (read := health.find_in_reading(view.gpu)) is not None:
+            what = f"{_named(view.gpu)}: {read.reason}: {read.message}"
+            yield _finding(read.reason, what, view, simulated=found.is_simulated)
+        elif view.gpu.health.ecc_uncorrected:
+            count = view.gpu.health.ecc_uncorrected
+            what = f"{_named(view.gpu)} has counted {count} uncorrected memory errors since its driver was loaded"
+            yield _finding("ECCUncorrected", what, view, simulated=found.is_simulated)
+    for lost in found.unreadable:
+        yield _unread(lost, simulated=found.is_simulated)
+
+
+def _named(gpu: GPU) -> str:
+    return f"GPU {gpu.index} ({gpu.uuid})"
+
+
+def _judged(view: GPUView, *, simulated: bool) -> Finding:
+    why = ": ".join(part for part in (view.reason, view.message) if part)
+    since = f", since {output.age(view.since)}" if view.since else ""
+    what = f"{_named(view.gpu)} is {view.health}" + (f": {why}" if why else "") + since
+    return _finding(view.reason, what, view, simulated=simulated)
+
+
+def _finding(reason: str, what: str, view: GPUView, *, simulated: bool) -> Finding:
+    held = ", ".join(dict.fromkeys(f"{one.namespace}/{one.container}" for one in view.holders))
+    is_given = view.health in _WELL
+    why = "it is still given to containers" if is_given else "it is not given to containers; the others work"
+    return Finding(
+        check="gpus",
+        level="warn" if is_given or reason in _WARNED else "fail",
+        what=what,
+        why=why + (f"; {held} has it" if held else ""),
+        fix=_fix(reason, view.gpu.index, simulated=simulated),
+    )
+
+
+def _unread(lost: UnreadableGPU, *, simulated: bool) -> Finding:
+    return Finding(
+        check="gpus",
+        level="fail",
+        what=f"GPU {lost.index} ({lost.uuid or lost.pci_bus_id or 'address unknown'}) is {lost.reason}: {lost.message}",
+        why="it is not advertised; the others work",
+        fix=_fix(lost.reason, lost.index, simulated=simulated),
+    )
+
+
+def _fix(reason: str, index: int, *, simulated: bool) -> str:
+    fix = _FIXES.get(reason, _RESET).format(index=index)
+    return f"`fairlead simulate fault recover -g {index}`: it is simulated; a real one: {fix}" if simulated else fix

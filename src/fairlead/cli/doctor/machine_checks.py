@@ -1,0 +1,210 @@
+"""Checks the facts of one machine from the bottom layer up, one pure function a layer.
+
+What keeps a container from its GPUs is a failure; what leaves fewer of them, or is worked around, is a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from fairlead.cli.doctor import gpu_checks, specs
+from fairlead.cli.doctor.finding import Finding
+from fairlead.cli.doctor.machine_facts import Seen
+from fairlead.plan.pod import admission
+from fairlead.serve.v1.nodeview import NodeView
+from fairlead.serve.v1.statusview import STARTING_S
+
+_CDI_WANTED: Final = (0, 5, 0)
+_NEWER: Final = "install podman 4.3 or newer"
+
+
+def check(seen: Seen) -> Iterator[Finding]:
+    """Yield findings from the bottom layer up; every check yields at least one."""
+    yield from _silicon(seen)
+    yield from gpu_checks.check(seen.gpus)
+    yield from _driver(seen)
+    yield from _kernel(seen)
+    yield from _disk(seen)
+    yield from _engine(seen)
+    yield from specs.check(seen.cdi, expects=bool(seen.service and seen.gpus.gpus))
+    yield from _service(seen)
+    if seen.service:
+        yield from _node(seen)
+        yield from _containers(seen)
+
+
+def _silicon(seen: Seen) -> Iterator[Finding]:
+    found = len(seen.gpus.gpus)
+    if seen.silicon_error:
+        yield Finding(
+            check="silicon",
+            level="fail",
+            what=seen.silicon_error,
+            why="without an answer of the driver no GPU can be given to anyone",
+            fix="see whether `nvidia-smi` answers; the driver's own log is in `dmesg`",
+        )
+    elif not found and seen.server is not None:
+        why, fix = "the service that has them does not answer", "see the finding on `service`"
+        yield Finding(check="silicon", level="warn", what="GPUs were not looked at", why=why, fix=fix)
+    elif not found and not seen.gpus.unreadable:
+        fix = "install the vendor's driver, or try all of it with `fairlead up --simulate h100x8`"
+        if seen.was_simulated:
+            fix = "the last service here simulated its GPUs: `fairlead up --simulate PROFILE` has them back"
+        why = "there is nothing to give to containers"
+        yield Finding(check="silicon", level="fail", what="no GPU answered", why=why, fix=fix)
+    else:
+        simulated = f", SIMULATED by profile {seen.profile}" if seen.profile else ""
+        yield Finding(check="silicon", level="ok", what=f"{found} GPUs answered{simulated}")
+
+
+def _driver(seen: Seen) -> Iterator[Finding]:
+    for text in seen.driver_problems:
+        why = "containers would miss a part of the driver"
+        yield Finding(check="driver", level="warn", what=text, why=why, fix="as said there, then `fairlead doctor`")
+    if not seen.driver_problems and seen.gpus.gpus:
+        yield Finding(check="driver", level="ok", what="device nodes, modules and libraries are complete")
+
+
+def _kernel(seen: Seen) -> Iterator[Finding]:
+    if not seen.is_root:
+        yield Finding(
+            check="kernel",
+            level="warn",
+            what="not running as root",
+            why="`fairlead up` makes device nodes and starts containers with device rules",
+            fix="run it with sudo",
+        )
+    cgroup = f", cgroup v{seen.engine.cgroup_version}" if seen.engine.cgroup_version else ""
+    yield Finding(check="kernel", level="ok", what=f"Linux {seen.kernel}{cgroup}")
+
+
+def _disk(seen: Seen) -> Iterator[Finding]:
+    for text in seen.disks:
+        why = "containers, specs and traces cannot be recorded: nothing new starts"
+        fix = "`df` says how full it is; nothing that is stored is lost"
+        yield Finding(check="state", level="fail", what=text, why=why, fix=fix)
+    if seen.database:
+        why = "the service does not start without its records"
+        fix = "`fairlead state check` reads every file; `fairlead state repair` sets damaged ones aside"
+        yield Finding(check="state", level="fail", what=seen.database, why=why, fix=fix)
+    if not seen.disks and not seen.database:
+        yield Finding(check="state", level="ok", what="state can be read and written")
+
+
+def _engine(seen: Seen) -> Iterator[Finding]:
+    engine = seen.engine
+    if engine.problem:
+        why = "the engine starts containers and injects their devices"
+        fix = engine.hint or "`podman info` as this user says the same; its storage and configuration must be readable"
+        yield Finding(check="engine", level="fail", what=engine.problem, why=why, fix=fix)
+        return
+    what = f"{engine.name} {engine.version} with {engine.runtime}, reads CDI up to {engine.cdi_ceiling}"
+    if _version(engine.cdi_ceiling) < _CDI_WANTED:
+        why = "specs are written in CDI 0.5.0; an older reader would refuse them"
+        yield Finding(check="engine", level="warn", what=what, why=why, fix=_NEWER)
+    else:
+        yield Finding(check="engine", level="ok", what=what)
+    for note in engine.notes:
+        yield Finding(check="engine", level="warn", what=note, why="detected here and worked around")
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".") if part.isdecimal())
+
+
+def _service(seen: Seen) -> Iterator[Finding]:
+    if seen.service:
+        yield Finding(check="service", level="ok", what=seen.service)
+        return
+    why, fix, level = "containers are run by a service", "`fairlead up`", "warn"
+    what = seen.service_error
+    if seen.server is not None:
+        pid, level = seen.server.pid, "fail"
+        what += f"; process {pid} has its socket and is {seen.server.state or 'there'}"
+        fix = (
+            f"`kill -CONT {pid}`" if seen.server.is_stopped else f"its log says what it waits for; `kill {pid}` ends it"
+        )
+    yield Finding(check="service", level=level, what=what, why=why, fix=fix)
+
+
+def _node(seen: Seen) -> Iterator[Finding]:
+    yield from _kubelet(seen)
+    node = next((node for node in seen.nodes if node.name == seen.node), None)
+    if node is None or node.state != "ready":
+        what = f"node {seen.node} is {node.state}: {node.reason}" if node else f"node {seen.node} has not registered"
+        why = "the scheduler gives it no container"
+        fix = "see the service's log, role kubelet"
+        yield _late(seen, Finding(check="kubelet", level="fail", what=what, why=why, fix=fix))
+        return
+    yield Finding(check="kubelet", level="ok", what=f"node {node.name} is ready")
+    yield from _plugins(seen, node)
+
+
+def _kubelet(seen: Seen) -> Iterator[Finding]:
+    found = seen.kubelet
+    if found is None or not found.problem:
+        return
+    what, fix = (
+        f"the kubelet does not answer: {found.problem}",
+        "the service starts it again; its log says why it ended",
+    )
+    if found.peer is not None and found.peer.pid:
+        what += f"; its process {found.peer.pid} is {found.peer.state}"
+        fix = f"`kill -KILL {found.peer.pid}`: the service starts it again, and containers run on"
+        fix = f"`kill -CONT {found.peer.pid}` if you stopped it, or {fix}" if found.peer.is_stopped else fix
+    why = "no container is started, ended or given a device"
+    yield _late(seen, Finding(check="kubelet", level="fail", what=what, why=why, fix=fix))
+
+
+def _plugins(seen: Seen, node: NodeView) -> Iterator[Finding]:
+    """Judge every resource of a device plugin by how many of its devices are healthy."""
+    every = sorted(name for name in {*node.capacity, *node.allocatable} if admission.is_extended(name))
+    if seen.resource not in every and (seen.gpus.gpus or seen.gpus.unreadable):
+        missing = Finding(
+            check="plugin",
+            level="fail",
+            what=f"no device plugin has registered {seen.resource}",
+            why="the kubelet knows of no GPU to give",
+            fix="see the service's log, role agent; it registers again by itself",
+        )
+        yield _late(seen, missing)
+    for name in every:
+        healthy = int(node.allocatable.get(name, "0"))
+        total = max(healthy, int(node.capacity.get(name, "0")))
+        if total and healthy == total:
+            yield Finding(check="plugin", level="ok", what=f"{healthy} healthy {name} advertised")
+            continue
+        is_none = healthy == 0
+        short = Finding(
+            check="plugin",
+            level="fail" if is_none else "warn",
+            what=f"{healthy} of {total} {name} healthy",
+            why=f"no container that asks for {name} starts" if is_none else "the others are not given to containers",
+            fix="`fairlead events` says why; a plugin that has ended must be started again, its log tells more",
+        )
+        yield _late(seen, short) if is_none else short
+
+
+def _containers(seen: Seen) -> Iterator[Finding]:
+    if seen.rules is None:
+        return
+    for name, wrong in seen.rules.differing.items():
+        why = "the kernel allows it more or less than it was given"
+        fix = f"`fairlead isolate audit --repair {name}`"
+        yield Finding(check="isolation", level="fail", what=f"{name}: {wrong}", why=why, fix=fix)
+    for name, doubt in seen.rules.doubtful.items():
+        why = "nobody can say whether it may open what is not its own"
+        fix = f"`fairlead isolate audit {name}` says the same; end the container if you do not trust it"
+        yield Finding(check="isolation", level="warn", what=f"{name} cannot be judged: {doubt}", why=why, fix=fix)
+    if not seen.rules.differing and not seen.rules.doubtful:
+        what = f"{seen.rules.judged} containers of this service may open what they were given, and nothing else"
+        yield Finding(check="isolation", level="ok", what=what if seen.rules.judged else "no container runs")
+
+
+def _late(seen: Seen, finding: Finding) -> Finding:
+    """Return what has not registered as a warning while the service is starting, which is not failing."""
+    if seen.age_s >= STARTING_S:
+        return finding
+    what = f"starting, the service has run for {seen.age_s:.0f} s: {finding.what} yet"
+    return Finding(check=finding.check, level="warn", what=what, why=finding.why, fix="ask again in a few seconds")

@@ -1,0 +1,308 @@
+"""Collects the facts of one machine: from the running service, or from the layers themselves where none answers.
+
+A fact is never left out because something is broken: what could not be read is a fact of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from fairlead import errors, files
+from fairlead.cli.core import connection, invocation
+from fairlead.cli.doctor import specs
+from fairlead.engine.podman import host as podman_host
+from fairlead.kernel import socketpeer
+from fairlead.model import cdikind
+from fairlead.model.gpu import Inventory, Vendor
+from fairlead.serve.backend.hardware import EngineView, GPUListing, GPUView
+from fairlead.serve.v1.nodeview import NodeView
+from fairlead.serve.v1.statusview import Status
+from fairlead.settings import Settings
+from fairlead.silicon.sim.silicon import TREE
+from fairlead.store.sqlite import database
+from fairlead_cdi import emit
+
+_ANSWER_S: Final = 5.0
+"""A service that takes longer to say how it is hangs."""
+_KUBELET_S: Final = 3.0
+_NO_GPUS: Final = GPUListing(gpus=(), unreadable=(), drivers=(), is_simulated=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kubelet:
+    """What a question to the kubelet's PodResources socket brought."""
+
+    socket: Path
+    peer: socketpeer.Peer | None = None
+    """None: nobody serves the socket."""
+    problem: str = ""
+    """Why there was no answer; empty: there was one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What an audit of a service's containers found."""
+
+    judged: int = 0
+    differing: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """What is wrong, by container."""
+    doubtful: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Why it could not be judged, by container."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What was looked at."""
+
+    service: str
+    """Address and version of the service that answered; empty: none did."""
+    service_error: str
+    is_root: bool
+    kernel: str
+    engine: EngineView
+    gpus: GPUListing
+    silicon_error: str
+    profile: str
+    driver_problems: tuple[str, ...]
+    nodes: tuple[NodeView, ...]
+    node: str
+    resource: str
+    cdi: specs.Facts
+    age_s: float = math.inf
+    """How long the service has run."""
+    server: socketpeer.Peer | None = None
+    """Who serves the API's socket, whether it answers or not."""
+    kubelet: Kubelet | None = None
+    """None: no service runs that would have one."""
+    disks: tuple[str, ...] = ()
+    """What keeps state from being written, one line each."""
+    database: str = ""
+    """Why the database cannot be used."""
+    rules: Rules | None = None
+    """None: no containers were judged, for want of a service or of root's rights."""
+    was_simulated: bool = False
+    """Whether the last service here simulated its GPUs."""
+
+
+def collect(call: invocation.Invocation) -> Seen:
+    """Ask the service, or the layers themselves where none answers. Raises: Invalid: the settings are wrong."""
+    config = call.settings()
+    try:
+        with connection.opened(call) as client:
+            status = client.call("GET", "/v1/status", Status, timeout_s=_ANSWER_S)
+            listing = client.call("GET", "/v1/gpus", GPUListing, timeout_s=_ANSWER_S)
+    except (errors.Unavailable, errors.ProtocolError) as error:
+        return asyncio.run(_collect_below(config, errors.sentence(error)))
+    return asyncio.run(_collect_service(call, config, status, listing))
+
+
+async def _collect_service(call: invocation.Invocation, config: Settings, status: Status, listing: GPUListing) -> Seen:
+    folder = Path(status.state_folder)
+    engine = status.engine or EngineView()
+    own_folder = Path(status.cdi_folder)
+    return Seen(
+        service=f"fairlead {status.version} at {call.target().url}",
+        service_error="",
+        is_root=os.geteuid() == 0,
+        kernel=os.uname().release,
+        engine=engine,
+        gpus=listing,
+        silicon_error="",
+        profile=status.profile if status.is_simulated else "",
+        driver_problems=status.problems,
+        nodes=status.nodes,
+        node=status.node,
+        age_s=max(0.0, time.time() - status.started_at),
+        resource=status.resource,
+        cdi=_resolve(
+            engine,
+            own_folder,
+            folders=_folders(engine, own_folder),
+            wanted=_offered(listing),
+            silicon_root=folder / "silicon" / TREE if status.profile else config.silicon.root,
+        ),
+        server=socketpeer.find(Path(status.socket)),
+        kubelet=await _ask_kubelet(_pod_resources(config, status)),
+        disks=_full_disks(folder, own_folder),
+        database=_damage(folder),
+        rules=await _audit(config, folder, own_folder) if os.geteuid() == 0 else None,
+    )
+
+
+def _pod_resources(config: Settings, status: Status) -> Path:
+    """Return the service's socket: our own settings may be another service's."""
+    if config.state.folder.absolute() == Path(status.state_folder):
+        return config.pod_resources
+    return Path(status.socket).parent / "pod-resources" / "kubelet.sock"
+
+
+def _offered(listing: GPUListing) -> list[str]:
+    """Return the CDI names of the whole GPUs that containers may be given."""
+    return [
+        cdikind.qualified(cdikind.ALLOCATED[view.gpu.vendor.value], view.gpu.uuid)
+        for view in listing.gpus
+        if not view.gpu.mig_enabled and view.health in {"", "Healthy"} and view.gpu.vendor is not Vendor.INTEL
+    ]
+
+
+def _folders(engine: EngineView, own_folder: Path) -> list[str]:
+    """Return where the engine looks, as this process sees it: a service that hides its folder has its own view."""
+    named = podman_host.cdi_folders(engine.version, Path("/"))
+    parts = own_folder.parts
+    if parts[1:2] == ("proc",) and parts[3:4] == ("root",):
+        return [str(Path(*parts[:4], folder.lstrip("/"))) for folder in named]
+    return list(named)
+
+
+def _resolve(
+    engine: EngineView, own_folder: Path, *, folders: Sequence[str], wanted: Sequence[str], silicon_root: Path
+) -> specs.Facts:
+    return specs.collect(
+        engine=f"{engine.name} {engine.version}".strip(),
+        ceiling=engine.cdi_ceiling,
+        folders=folders,
+        own_folder=own_folder,
+        wanted=wanted,
+        ours=[f"{folder}/{emit.file_name(kind)}" for kind in cdikind.ALLOCATED.values() for folder in folders],
+        silicon_root=silicon_root,
+    )
+
+
+async def _ask_kubelet(socket: Path) -> Kubelet:
+    # The kubelet's protocol is imported where there is a kubelet to ask.
+    from fairlead.node.deviceplugin import podresources
+
+    peer = await asyncio.to_thread(socketpeer.find, socket)
+    if peer is None:
+        return Kubelet(socket=socket, problem=f"nobody serves {socket}")
+    client = podresources.Client(socket)
+    try:
+        async with asyncio.timeout(_KUBELET_S):
+            await client.list_holdings()
+    except TimeoutError:
+        return Kubelet(socket=socket, peer=peer, problem=f"it has not answered for {_KUBELET_S:g} s at {socket}")
+    except errors.FairleadError as error:
+        return Kubelet(socket=socket, peer=peer, problem=error.message)
+    finally:
+        await client.close()
+    return Kubelet(socket=socket, peer=peer)
+
+
+def _full_disks(*folders: Path) -> tuple[str, ...]:
+    found = []
+    for folder in folders:
+        try:
+            if folder.exists():
+                files.check_room(folder)
+        except errors.Unavailable as error:
+            found.append(errors.sentence(error))
+    return tuple(dict.fromkeys(found))
+
+
+def _damage(folder: Path) -> str:
+    try:
+        database.check(folder / "state.db")
+    except errors.FairleadError as error:
+        return errors.sentence(error)
+    return ""
+
+
+async def _audit(config: Settings, folder: Path, cdi_folder: Path) -> Rules:
+    """Hold the rules of this service's containers to what they were given."""
+    # Runtimes, rules and BPF are imported where there are containers to look into.
+    from fairlead.cli.core import localaudit, localcontainer
+    from fairlead.wire.kubernetes import names
+
+    chosen = dataclasses.replace(config, state=dataclasses.replace(config.state, folder=folder))
+    known = await localaudit.sources(chosen, [str(cdi_folder)])
+    targets = [
+        one
+        for one in await localcontainer.find(chosen, (), ())
+        if known.written.home and one.subject.labels.get(names.HOME) == known.written.home
+    ]
+    reports = await localaudit.audit_targets(targets, known)
+    return Rules(
+        judged=sum(not report.doubt for _, report in reports),
+        differing={
+            name: "; ".join(f"{one.subject}: {one.message}" for one in report.findings if not one.is_told_only)
+            for name, report in reports
+            if not report.doubt and not report.is_clean
+        },
+        doubtful={name: report.doubt for name, report in reports if report.doubt},
+    )
+
+
+async def _collect_below(config: Settings, service_error: str) -> Seen:
+    engine, silicon_error = await _engine(config), ""
+    inventory, problems = Inventory(), tuple[str, ...]()
+    try:
+        inventory, problems = await _silicon(config)
+    except errors.FairleadError as error:
+        silicon_error = errors.sentence(error)
+    simulated = config.state.folder / "silicon" / TREE
+    return Seen(
+        service="",
+        service_error=service_error,
+        is_root=os.geteuid() == 0,
+        kernel=os.uname().release,
+        engine=engine,
+        gpus=_listing(inventory),
+        silicon_error=silicon_error,
+        profile=config.silicon.simulate,
+        driver_problems=problems,
+        nodes=(),
+        node="",
+        resource=config.node.resource,
+        cdi=_resolve(
+            engine,
+            config.node.cdi_folder,
+            folders=podman_host.cdi_folders(engine.version, Path("/")),
+            wanted=(),
+            silicon_root=simulated if config.silicon.simulate else config.silicon.root,
+        ),
+        server=socketpeer.find(config.api_socket),
+        disks=_full_disks(config.state.folder, config.node.cdi_folder),
+        database=_damage(config.state.folder),
+        was_simulated=simulated.exists(),
+    )
+
+
+def _listing(inventory: Inventory) -> GPUListing:
+    return msgspec.structs.replace(
+        _NO_GPUS,
+        gpus=tuple(GPUView(gpu=gpu, node="", holders=()) for gpu in inventory.gpus),
+        unreadable=inventory.unreadable,
+        is_simulated=inventory.is_simulated,
+    )
+
+
+async def _engine(config: Settings) -> EngineView:
+    # Engines and hardware are imported where no service could be asked: the usual call does not pay for them.
+    from fairlead.engine import machine as engines
+
+    try:
+        info: Any = await engines.open_engine(config.engine).info()
+    except errors.FairleadError as error:
+        return EngineView(problem=error.message, hint=error.hint)
+    return msgspec.convert(info, EngineView, from_attributes=True)
+
+
+async def _silicon(config: Settings) -> tuple[Inventory, tuple[str, ...]]:
+    from fairlead.silicon import machine
+
+    silicon = await asyncio.to_thread(machine.open_silicon, config.silicon, config.state.folder / "silicon")
+    try:
+        inventory = await silicon.scan()
+        return inventory, tuple(text for driver in await silicon.scan_driver() for text in driver.problems)
+    finally:
+        await silicon.close()
