@@ -32,9 +32,13 @@ _FIXES: Final[Mapping[str, str]] = {
     "RowRemapPending": "when nothing uses it: `nvidia-smi --gpu-reset -i {index}`",
     "RowRemapFailed": "replace the board: its spare memory rows are used up",
     conflict.REASON: "see the finding on `cdi`",
+    "CDISpecMissing": "see the findings on `driver` and `cdi`; the agent writes the spec again once they are mended",
     "HoldersUnknown": "see the finding on `kubelet`",
     "HeldByOtherResource": "wait until that pod has ended, or end it",
 }
+
+_ELSEWHERE: Final = frozenset({conflict.REASON, "CDISpecMissing", "HoldersUnknown", "HeldByOtherResource"})
+"""Reasons that no reset mends, of real GPUs or simulated ones."""
 
 
 def check(found: GPUListing) -> Iterator[Finding]:
@@ -89,4 +93,6 @@ def _unread(lost: UnreadableGPU, *, simulated: bool) -> Finding:
 
 def _fix(reason: str, index: int, *, simulated: bool) -> str:
     fix = _FIXES.get(reason, _RESET).format(index=index)
+    if reason in _ELSEWHERE:
+        return fix
     return f"`fairlead simulate fault recover -g {index}`: it is simulated; a real one: {fix}" if simulated else fix

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import click
 
+from fairlead import telemetry
 from fairlead.cli.core import invocation, options, output
 from fairlead.cli.doctor import finding
 from fairlead.cli.doctor import image as imageneeds
@@ -26,6 +27,7 @@ from fairlead.cli.doctor.finding import Finding
 def doctor(ctx: click.Context, *, image: str | None, form: str) -> None:
     """Check every layer and say how to mend it."""
     call = invocation.current(ctx)
+    telemetry.configure("error", "console")  # what layers report is a finding here, not a line beside the findings
     found = list(_findings(call) if image is None else imageneeds.check(imageneeds.collect(call, image)))
     if form != "text":
         output.show_value(found, form=form)

@@ -28,6 +28,7 @@ from fairlead.serve.backend.hardware import EngineView, GPUListing, GPUView
 from fairlead.serve.v1.nodeview import NodeView
 from fairlead.serve.v1.statusview import Status
 from fairlead.settings import Settings
+from fairlead.silicon.nvidia import driver
 from fairlead.silicon.sim.silicon import TREE
 from fairlead.store.sqlite import database
 from fairlead_cdi import emit
@@ -110,6 +111,7 @@ async def _collect_service(call: invocation.Invocation, config: Settings, status
     folder = Path(status.state_folder)
     engine = status.engine or EngineView()
     own_folder = Path(status.cdi_folder)
+    root = folder / "silicon" / TREE if status.profile else config.silicon.root
     return Seen(
         service=f"fairlead {status.version} at {call.target().url}",
         service_error="",
@@ -119,7 +121,7 @@ async def _collect_service(call: invocation.Invocation, config: Settings, status
         gpus=listing,
         silicon_error="",
         profile=status.profile if status.is_simulated else "",
-        driver_problems=status.problems,
+        driver_problems=(*status.problems, *_bad_nodes(listing, root)),
         nodes=status.nodes,
         node=status.node,
         age_s=max(0.0, time.time() - status.started_at),
@@ -129,7 +131,7 @@ async def _collect_service(call: invocation.Invocation, config: Settings, status
             own_folder,
             folders=_folders(engine, own_folder),
             wanted=_offered(listing),
-            silicon_root=folder / "silicon" / TREE if status.profile else config.silicon.root,
+            silicon_root=root,
         ),
         server=socketpeer.find(Path(status.socket)),
         kubelet=await _ask_kubelet(_pod_resources(config, status)),
@@ -176,6 +178,22 @@ def _resolve(
         ours=[f"{folder}/{emit.file_name(kind)}" for kind in cdikind.ALLOCATED.values() for folder in folders],
         silicon_root=silicon_root,
     )
+
+
+def _bad_nodes(listing: GPUListing, root: Path) -> tuple[str, ...]:
+    """Return which NVIDIA GPUs have no device node of their own, or one with another's numbers."""
+    found = []
+    major = dict(driver.list_majors(root)).get("nvidia")
+    for gpu in (view.gpu for view in listing.gpus if view.gpu.vendor is Vendor.NVIDIA):
+        path = f"/dev/nvidia{gpu.minor}"
+        node = driver.read_node(root, root / path.lstrip("/"))
+        make = f"nvidia-modprobe -c {gpu.minor}"
+        if node is None:
+            found.append(f"device node {path} of GPU {gpu.index} is missing: {make}")
+        elif major is not None and (node.major, node.minor) != (major, gpu.minor):
+            numbers = f"c {node.major}:{node.minor}, not c {major}:{gpu.minor}"
+            found.append(f"device node {path} of GPU {gpu.index} is {numbers}: rm {path}; {make}")
+    return tuple(found)
 
 
 async def _ask_kubelet(socket: Path) -> Kubelet:
@@ -249,17 +267,18 @@ async def _collect_below(config: Settings, service_error: str) -> Seen:
         inventory, problems = await _silicon(config)
     except errors.FairleadError as error:
         silicon_error = errors.sentence(error)
-    simulated = config.state.folder / "silicon" / TREE
+    simulated, listing = config.state.folder / "silicon" / TREE, _listing(inventory)
+    root = simulated if config.silicon.simulate else config.silicon.root
     return Seen(
         service="",
         service_error=service_error,
         is_root=os.geteuid() == 0,
         kernel=os.uname().release,
         engine=engine,
-        gpus=_listing(inventory),
+        gpus=listing,
         silicon_error=silicon_error,
         profile=config.silicon.simulate,
-        driver_problems=problems,
+        driver_problems=(*problems, *_bad_nodes(listing, root)),
         nodes=(),
         node="",
         resource=config.node.resource,
@@ -268,7 +287,7 @@ async def _collect_below(config: Settings, service_error: str) -> Seen:
             config.node.cdi_folder,
             folders=podman_host.cdi_folders(engine.version, Path("/")),
             wanted=(),
-            silicon_root=simulated if config.silicon.simulate else config.silicon.root,
+            silicon_root=root,
         ),
         server=socketpeer.find(config.api_socket),
         disks=_full_disks(config.state.folder, config.node.cdi_folder),
@@ -303,6 +322,6 @@ async def _silicon(config: Settings) -> tuple[Inventory, tuple[str, ...]]:
     silicon = await asyncio.to_thread(machine.open_silicon, config.silicon, config.state.folder / "silicon")
     try:
         inventory = await silicon.scan()
-        return inventory, tuple(text for driver in await silicon.scan_driver() for text in driver.problems)
+        return inventory, tuple(text for one in await silicon.scan_driver() for text in one.problems)
     finally:
         await silicon.close()

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from fairlead import errors
+from fairlead import errors, telemetry
 from fairlead.cli.core import invocation, localaudit, localcontainer, options, output, plaintext
 from fairlead.kernel import cgroup
 from fairlead.node.isolation import audit, entitlement
@@ -52,6 +52,7 @@ def audit_verb(ctx: click.Context, /, *, form: str, devices: tuple[str, ...], re
     """Compare device rules and nodes in force with what containers were given; all of this machine, or those named."""
     config = invocation.current(ctx).settings()
     _refuse_blindness()
+    telemetry.configure("error", "console")
     folders = asked["spec_dirs"] or (*directory.DEFAULT_DIRECTORIES, str(config.node.cdi_folder))
     reports = asyncio.run(
         _audit(config, folders=tuple(dict.fromkeys(folders)), devices=devices, repairs=repairs, asked=asked)

@@ -1,0 +1,47 @@
+"""An audit of running containers: each is judged, or said to be unjudged."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from fairlead.cli.core import localaudit, localcontainer
+from fairlead.kernel import ocistate
+from fairlead.model.ids import DeviceID
+from fairlead.node.isolation import entitlement
+from fairlead.plan.gpu.attribution import Holding
+from fairlead.wire.kubernetes import names
+from fairlead_cdi import directory
+
+
+def target(pid: int) -> localcontainer.Target:
+    labels = {
+        names.HOME: "home",
+        names.POD_NAMESPACE: "default",
+        names.POD_NAME: "train",
+        names.CONTAINER_NAME: "main",
+        "io.container.manager": "libpod",
+    }
+    return localcontainer.Target(name="default/train", pid=pid, subject=entitlement.Subject(labels=labels, id="c1"))
+
+
+async def test_a_container_whose_device_no_spec_defines_is_reported_as_unjudged(tmp_path: Path) -> None:
+    held = Holding(
+        namespace="default", pod="train", container="main", resource="nvidia.com/gpu", ids=(DeviceID("GPU-1"),)
+    )
+    known = entitlement.AllocationSources(registry=directory.scan([str(tmp_path)]), holdings=(held,))
+    ((name, report),) = await localaudit.audit_targets([target(os.getpid())], known)
+    assert name == "default/train"
+    assert not report.is_clean
+    assert report.doubt
+
+
+def test_a_state_that_cannot_be_read_is_a_container_nobody_can_judge(tmp_path: Path) -> None:
+    state = tmp_path / "run/runc/c0ffee/state.json"
+    state.parent.mkdir(parents=True)
+    state.write_text("{")
+    assert ocistate.list_running(tmp_path) == ()
+    ((name, report),) = localaudit.unread_states(tmp_path)
+    assert name == "c0ffee"
+    assert not report.is_clean
+    assert str(state) in report.doubt
