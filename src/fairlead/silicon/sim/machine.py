@@ -240,9 +240,9 @@ def _load(gpu: GPUState, row: dict[str, Any]) -> None:
     gpu.processes = {(int(instance), int(compute)) for instance, compute in row.get("processes", ())}
     gpu.partition.instances.clear()
     for name, value in row.get("readings", {}).items():  # a file of an earlier version has none
-        if name not in _KEPT:
+        if name not in _KEPT or not isinstance(value, int | None):
             raise KeyError(name)
-        setattr(gpu, name, None if value is None else type(getattr(gpu, name) or 0)(value))
+        setattr(gpu, name, value)
     for entry in row["instances"]:
         found = gpu.partition.find_row(entry["row"])
         if found is None:
