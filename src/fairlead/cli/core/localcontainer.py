@@ -1,5 +1,6 @@
-"""Finds the running containers of this machine, whichever engine started them, and who holds which device.
+"""Finds the running containers of this machine, whichever engine started them, and who holds which device; audits them.
 
+An audit judges every container, or says of each that it could not be judged and why.
 Runtimes' own state says which containers run, podman (if installed) says names and labels.
 """
 
@@ -11,13 +12,14 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from fairlead import errors
 from fairlead.engine import machine as engines
 from fairlead.engine.port import ContainerState
 from fairlead.kernel import ocistate, readback
 from fairlead.node.deviceplugin import podresources
-from fairlead.node.isolation import entitlement
+from fairlead.node.isolation import attach, audit, entitlement
 from fairlead.node.kubelet import checkpoint
 from fairlead.plan.gpu.attribution import Holding
 from fairlead.settings import Settings
@@ -128,3 +130,62 @@ def _same_namespace(one: int, other: int) -> bool:
         return Path(f"/proc/{one}/ns/mnt").readlink() == Path(f"/proc/{other}/ns/mnt").readlink()
     except OSError:
         return False
+
+
+_GONE: Final = "ProcessGone"
+
+
+async def sources(config: Settings, folders: Sequence[str]) -> entitlement.AllocationSources:
+    """Read who holds what: specs, the kubelet's word, its checkpoint."""
+    return entitlement.AllocationSources(
+        registry=await asyncio.to_thread(attach.scan, folders),
+        holdings=await ask_kubelet(config.pod_resources),
+        written=await asyncio.to_thread(read_books, config.state.folder / "kubelet"),
+    )
+
+
+async def audit_targets(
+    targets: Sequence[Target],
+    known: entitlement.AllocationSources,
+    *,
+    devices: Sequence[str] = (),
+    repairs: bool = False,
+    is_chosen: bool = False,
+) -> list[tuple[str, audit.Report]]:
+    """Audit containers; one that cannot be judged has a report with the doubt.
+
+    Args:    devices: what each should have, instead of what the sources say.
+             is_chosen: they were named, so one that has ended meanwhile is an error.
+    Raises:  NotFound (`ProcessGone`); with `repairs` Unavailable, Conflict: what was to be changed is refused.
+    """
+    reports = []
+    for target in targets:
+        try:
+            found = await asyncio.to_thread(entitlement.find, target.subject, known, asked=devices)
+            reports.append((target.name, await audit.audit(target.pid, found, known, repairs=repairs)))
+        except errors.FairleadError as error:
+            if error.reason != _GONE and not is_chosen:
+                reports.append((target.name, unjudged(target.pid, errors.sentence(error))))
+            elif is_chosen:
+                raise
+    return reports
+
+
+def unread_states(root: Path = Path("/")) -> list[tuple[str, audit.Report]]:
+    """Return a report of doubt for each container whose runtime's state is there and cannot be read."""
+    return [(name, unjudged(0, f"cannot be judged: {why}")) for name, why in ocistate.list_unread(root)]
+
+
+def unjudged(pid: int, doubt: str) -> audit.Report:
+    """Return the report of a container that nobody can judge."""
+    return audit.Report(
+        pid=pid,
+        source=entitlement.NOTHING,
+        devices=(),
+        findings=(),
+        repaired=(),
+        rules=(),
+        opens={},
+        unread=(),
+        doubt=doubt,
+    )

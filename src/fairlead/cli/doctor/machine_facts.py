@@ -238,17 +238,17 @@ def _damage(folder: Path) -> str:
 async def _audit(config: Settings, folder: Path, cdi_folder: Path) -> Rules:
     """Hold the rules of this service's containers to what they were given."""
     # Runtimes, rules and BPF are imported where there are containers to look into.
-    from fairlead.cli.core import localaudit, localcontainer
+    from fairlead.cli.core import localcontainer
     from fairlead.wire.kubernetes import names
 
     chosen = dataclasses.replace(config, state=dataclasses.replace(config.state, folder=folder))
-    known = await localaudit.sources(chosen, [str(cdi_folder)])
+    known = await localcontainer.sources(chosen, [str(cdi_folder)])
     targets = [
         one
         for one in await localcontainer.find(chosen, (), ())
         if known.written.home and one.subject.labels.get(names.HOME) == known.written.home
     ]
-    reports = await localaudit.audit_targets(targets, known)
+    reports = await localcontainer.audit_targets(targets, known)
     return Rules(
         judged=sum(not report.doubt for _, report in reports),
         differing={

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from fairlead import errors, telemetry
-from fairlead.cli.core import invocation, localaudit, localcontainer, options, output, plaintext
+from fairlead.cli.core import invocation, localcontainer, options, output, plaintext
 from fairlead.kernel import cgroup
 from fairlead.node.isolation import audit, entitlement
 from fairlead.settings import Settings
@@ -73,11 +73,11 @@ def audit_verb(ctx: click.Context, /, *, form: str, devices: tuple[str, ...], re
 async def _audit(
     config: Settings, *, folders: Sequence[str], devices: Sequence[str], repairs: bool, asked: dict[str, Any]
 ) -> list[tuple[str, audit.Report]]:
-    known = await localaudit.sources(config, folders)
+    known = await localcontainer.sources(config, folders)
     is_chosen = bool(asked["containers"] or asked["pids"] or asked["cgroups"])
     targets = await localcontainer.find(config, asked["containers"], [*asked["pids"], *_first_of(asked["cgroups"])])
-    reports = await localaudit.audit_targets(targets, known, devices=devices, repairs=repairs, is_chosen=is_chosen)
-    return reports if is_chosen else [*reports, *await asyncio.to_thread(localaudit.unread_states)]
+    reports = await localcontainer.audit_targets(targets, known, devices=devices, repairs=repairs, is_chosen=is_chosen)
+    return reports if is_chosen else [*reports, *await asyncio.to_thread(localcontainer.unread_states)]
 
 
 def _refuse_blindness() -> None:

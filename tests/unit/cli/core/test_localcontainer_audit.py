@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from fairlead.cli.core import localaudit, localcontainer
+from fairlead.cli.core import localcontainer
 from fairlead.kernel import ocistate
 from fairlead.model.ids import DeviceID
 from fairlead.node.isolation import entitlement
@@ -30,7 +30,7 @@ async def test_a_container_whose_device_no_spec_defines_is_reported_as_unjudged(
         namespace="default", pod="train", container="main", resource="nvidia.com/gpu", ids=(DeviceID("GPU-1"),)
     )
     known = entitlement.AllocationSources(registry=directory.scan([str(tmp_path)]), holdings=(held,))
-    ((name, report),) = await localaudit.audit_targets([target(os.getpid())], known)
+    ((name, report),) = await localcontainer.audit_targets([target(os.getpid())], known)
     assert name == "default/train"
     assert not report.is_clean
     assert report.doubt
@@ -41,7 +41,7 @@ def test_a_state_that_cannot_be_read_is_a_container_nobody_can_judge(tmp_path: P
     state.parent.mkdir(parents=True)
     state.write_text("{")
     assert ocistate.list_running(tmp_path) == ()
-    ((name, report),) = localaudit.unread_states(tmp_path)
+    ((name, report),) = localcontainer.unread_states(tmp_path)
     assert name == "c0ffee"
     assert not report.is_clean
     assert str(state) in report.doubt
