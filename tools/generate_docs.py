@@ -22,10 +22,11 @@ import click
 import yaml
 
 import fairlead_cdi
-from fairlead import settings
+from fairlead import settings, telemetry
 from fairlead.cli import main
 from fairlead.cli import verbs as lazy
 from fairlead.cli.admin import manifests
+from fairlead.plan.metrics import dcgm
 from fairlead_cdi import errors as cdi_errors
 
 FOLDER = Path(__file__).parent.parent / "docs" / "reference"
@@ -39,8 +40,42 @@ def pages() -> dict[str, str]:
         "settings.md": "\n".join(_settings_page()),
         "cli.md": "\n".join(_cli_page()),
         "cdi-library.md": "\n".join(_library_page()),
+        "metrics.md": "\n".join(_metrics_page()),
         "chart.md": "\n".join(_chart_page((manifests.CHART / "values.yaml").read_text())),
     }
+
+
+# metrics
+
+
+def _metrics_page() -> Iterator[str]:
+    yield from (
+        _MADE,
+        "",
+        "# Metrics",
+        "",
+        "## GPUs",
+        "",
+        "On port 9400 of each agent, and of 127.0.0.1 where `fairlead up` runs (setting `node.metrics`). Names, types",
+        "and units are dcgm-exporter's. [How to watch GPUs](../how-to/metrics.md) explains the labels.",
+        "",
+        "| name | type | what |",
+        "|---|---|---|",
+        *(f"| `{row.name}` | {row.kind} | {row.text} |" for row in dcgm.FIELDS),
+        *(f"| `{name}` | gauge | {text} |" for name, text in (dcgm.XID, dcgm.XID_COUNT, dcgm.HEALTH)),
+        "",
+        "## Fairlead itself",
+        "",
+        "On the address that `cluster.monitor` sets, of agent, scheduler and controller.",
+        "",
+        "| name | labels | what |",
+        "|---|---|---|",
+        *(
+            f"| `{metric.name}` | {', '.join(f'`{label}`' for label in metric.labels)} | {metric.text} |"
+            for metric in telemetry.METRICS
+        ),
+        "",
+    )
 
 
 # settings

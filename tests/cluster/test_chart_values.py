@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fairlead import settings, telemetry
+from fairlead.plan.metrics import dcgm
 from fairlead.silicon.sim import profile
 from tests.cluster.charts import one, pod, render
 from tests.unit.cli.admin import access
@@ -114,11 +115,15 @@ def test_an_affinity_of_ones_own_takes_the_place_of_ours() -> None:
 
 def test_alerts_name_metrics_and_labels_that_there_are() -> None:
     found = one(render({"prometheusRule": {"enabled": True, "alertLabels": {"team": "gpus"}}}), "PrometheusRule")
-    (group,) = found["spec"]["groups"]
+    ours, gpus = found["spec"]["groups"]
     metrics = {metric.name: metric for metric in vars(telemetry).values() if isinstance(metric, telemetry.Metric)}
-    assert len(group["rules"]) == len({rule["alert"] for rule in group["rules"]}) > 4
-    for rule in group["rules"]:
-        assert rule["labels"]["team"] == "gpus"
+    rules = [*ours["rules"], *gpus["rules"]]
+    assert len(rules) == len({rule["alert"] for rule in rules}) > 9
+    assert all(rule["labels"]["team"] == "gpus" for rule in rules)
+    served = {*(row.name for row in dcgm.FIELDS), dcgm.XID[0], dcgm.XID_COUNT[0], dcgm.HEALTH[0]}
+    for rule in gpus["rules"]:
+        assert set(re.findall(r"DCGM_\w+|fairlead_\w+", rule["expr"])) <= served, rule
+    for rule in ours["rules"]:
         used = re.findall(r"(fairlead_\w+)\{ namespace=\"gpus\"(?:, (\w+)=)?", rule["expr"])
         assert used, rule
         for name, label in used:
@@ -133,7 +138,18 @@ def test_the_service_of_metrics_finds_the_pods_and_the_monitor_finds_the_service
         workload = one(found, kind, name)["spec"]["template"]
         assert service["spec"]["selector"].items() <= workload["metadata"]["labels"].items()
         ports = {port["name"] for port in workload["spec"]["containers"][0]["ports"]}
-        assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports
+        # only agents have GPUs; a Service leaves out what a pod's ports do not name
+        expected = {"monitor", "gpu-metrics"} if name == "agent" else {"monitor"}
+        assert ports == {port["targetPort"] for port in service["spec"]["ports"]} & expected
+
+
+def test_no_port_is_open_for_metrics_that_are_not_wanted() -> None:
+    found = render(
+        {"metrics": {"enabled": False}, "serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}}
+    )
+    container = pod(found, "DaemonSet", "agent")["containers"][0]
+    assert {item["name"]: item.get("value") for item in container["env"]}["FAIRLEAD_NODE_METRICS"] == "none"
+    assert "gpu-metrics" not in str(found)
 
 
 # the rest

@@ -75,6 +75,7 @@ _ELSEWHERE = {
     "how-to/audit-isolation.md": "what it shows is made by tests/system/test_attach.py, test_isolation_runtimes.py",
     "how-to/configure-an-engine.md": "the engines are those of tests/cluster/test_runtime_containerd.py and others",
     "how-to/install.md": "test_first_hour.py installs in each of its ways; `service` needs systemd as process 1",
+    "how-to/metrics.md": "the page it reads is scraped by tests/cluster/test_prometheus.py",
     "how-to/kubernetes.md": "needs a cluster: tests/cluster",
 }
 

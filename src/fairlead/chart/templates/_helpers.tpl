@@ -38,10 +38,13 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
       fieldPath: metadata.namespace
 {{- end -}}
 
-{{- define "fairlead.probes" -}}
+{{- define "fairlead.ports" -}}
 ports:
   - name: monitor
     containerPort: {{ .Values.monitor.port }}
+{{- end -}}
+
+{{- define "fairlead.probes" -}}
 livenessProbe:
   httpGet:
     path: /healthz
@@ -140,6 +143,7 @@ spec:
             {{- with .values.env }}
             {{- toYaml . | nindent 12 }}
             {{- end }}
+          {{- include "fairlead.ports" .root | nindent 10 }}
           {{- include "fairlead.probes" .root | nindent 10 }}
           resources:
             {{- toYaml .values.resources | nindent 12 }}
