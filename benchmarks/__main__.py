@@ -1,7 +1,8 @@
 """Run benchmarks and print their rows.
 
 `python -m benchmarks` runs all, `python -m benchmarks NAME…` those whose name starts so, `--list` only names them,
-`--json` prints one JSON list, `--write FILE` makes the page of the docs. A row that cannot run says why, and the others
+`--json` prints one JSON list, `--write FILE` makes the page of the docs. `python -m benchmarks openb` runs traces of
+shared GPUs through the scheduling engine instead (`openb.py`). A row that cannot run says why, and the others
 run. The exit code is 1 when a bar does not hold or a benchmark failed.
 """
 
@@ -15,12 +16,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import cdi, choose, frame, generate, inject, node, product, store
+from benchmarks import cdi, choose, frame, generate, inject, node, openb, product, scheduler, store
 
-MODULES = (choose, cdi, node, generate, inject, product, store)
+MODULES = (choose, cdi, node, generate, inject, product, scheduler, store)
 
 
 def main(arguments: Sequence[str]) -> int:
+    if arguments[:1] == ["openb"]:
+        return openb.main(arguments[1:])
     parser = argparse.ArgumentParser(prog="benchmarks", description="measure every row of the budget table")
     parser.add_argument("names", nargs="*", metavar="NAME", help="start of a benchmark's name; none: all")
     parser.add_argument("--json", action="store_true", help="print one JSON list")

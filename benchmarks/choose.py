@@ -19,7 +19,7 @@ RUNS = 5
 
 def machine(count: int, kind: LinkKind | None = LinkKind.NVSWITCH) -> Inventory:
     """Return `count` GPUs on two sockets; kind None: an uneven mesh of direct links."""
-    dice = random.Random(count)  # noqa: S311  (the same mesh every time)
+    dice = random.Random(count)
     gpus = tuple(
         GPU(
             uuid=GPUUUID(f"GPU-{i:02}"),
@@ -41,7 +41,7 @@ def machine(count: int, kind: LinkKind | None = LinkKind.NVSWITCH) -> Inventory:
 
 def worst_ms(inventory: Inventory, free: int, size: int) -> float:
     """Return the slowest, over several sets of `free` GPUs, of the best time to choose `size`."""
-    dice = random.Random(size)  # noqa: S311  (the same sets every time)
+    dice = random.Random(size)
     devices = {
         DeviceID(gpu.uuid): Device(id=DeviceID(gpu.uuid), cdi_name=f"fairlead.dev/gpu={gpu.uuid}", gpu=gpu.uuid)
         for gpu in inventory.gpus

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead import plan, telemetry
+from fairlead import cli, plan, telemetry
 from tests.house import measure
 
 _LARGEST_FILE, _LARGEST_PORT, _MOST_MODULES = 400, 8, 15
@@ -64,10 +64,23 @@ def test_sources_are_public_or_in_the_repository(root: Path) -> None:
 
 def test_decisions_load_neither_sockets_nor_processes() -> None:
     names = [item.name for item in pkgutil.walk_packages(plan.__path__, "fairlead.plan.")]
+    engine = [name for name in names if name.startswith("fairlead.plan.schedule.engine")]
+    forbidden = {"asyncio", "socket", "subprocess", "ctypes", "aiohttp", "httpx", "grpc", "numpy"}
+    assert len(names) > 20
+    assert len(engine) > 4
+    assert _loaded([name for name in names if name not in engine]) & forbidden == set()
+    assert _loaded(engine) & forbidden == {"ctypes", "numpy"}  # numpy loads ctypes itself
+
+
+def test_verbs_load_no_numpy_before_they_schedule() -> None:
+    names = [item.name for item in pkgutil.walk_packages(cli.__path__, "fairlead.cli.")]
+    assert "numpy" not in _loaded(names)
+
+
+def _loaded(names: list[str]) -> set[str]:
     code = f"import importlib, sys\nfor name in {names!r}: importlib.import_module(name)\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert len(names) > 20
-    assert set(done.stdout.split()) & {"asyncio", "socket", "subprocess", "ctypes", "aiohttp", "httpx", "grpc"} == set()
+    return set(done.stdout.split())
 
 
 def test_no_room_grows_without_a_commit_that_says_why(root: Path) -> None:
