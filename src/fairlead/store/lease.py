@@ -31,6 +31,9 @@ from fairlead import errors, telemetry
 from fairlead.store import fence, port
 from fairlead.wire.kubernetes import coordination, meta
 
+_RELEASE_S: Final = 1.0
+"""How long the end of a process may wait for its lease to be free, at least."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
@@ -277,11 +280,19 @@ class Election:
 
     async def _release(self) -> None:
         """Let go, so that nobody has to wait; a holder that took it meanwhile keeps it."""
-        lease = self._held
-        spec = msgspec.structs.replace(lease.spec, holder_identity="", lease_duration_seconds=1, renew_time=meta.now())
+        token = self._held.spec.lease_transitions
         with contextlib.suppress(errors.FairleadError, TimeoutError):
-            async with asyncio.timeout(self._terms.retry_s):
-                await self._store.update(msgspec.structs.replace(lease, spec=spec))
+            async with asyncio.timeout(max(self._terms.retry_s, _RELEASE_S)):
+                try:
+                    await self._let_go(self._held)
+                except errors.Conflict:  # a renewal that was cut short may have been written
+                    lease = await self._store.get(coordination.Lease, self._name, self._namespace)
+                    if (lease.spec.holder_identity, lease.spec.lease_transitions) == (self._identity, token):
+                        await self._let_go(lease)
+
+    async def _let_go(self, lease: coordination.Lease) -> None:
+        spec = msgspec.structs.replace(lease.spec, holder_identity="", lease_duration_seconds=1, renew_time=meta.now())
+        await self._store.update(msgspec.structs.replace(lease, spec=spec))
 
 
 async def _run(work: Callable[[Leadership], Awaitable[None]], leadership: Leadership) -> None:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -204,6 +205,37 @@ def test_a_renewal_whose_answer_was_lost_is_still_ours() -> None:
         await asyncio.sleep(60)
         assert stage.working == {"a"}
         await cancel(leader)
+
+    virtualtime.run(scenario(), moment_s=0)
+
+
+def test_a_leader_that_ends_while_it_renews_lets_go_all_the_same() -> None:
+    async def scenario() -> None:
+        stage = Stage()
+        slow = Fragile(stage.store)
+        leader = asyncio.get_running_loop().create_task(stage.stand("a", slow))
+        await asyncio.sleep(TERMS.retry_s / 2)
+        slow.is_away = slow.reaches = True  # the renewal is written, and its answer comes too late
+        await asyncio.sleep(TERMS.retry_s / 2 + 0.1)
+        slow.is_away = False
+        await cancel(leader)
+        assert (await stage.record()).spec.holder_identity == ""
+
+    virtualtime.run(scenario(), moment_s=0)
+
+
+def test_a_leader_that_ends_takes_nothing_from_its_successor() -> None:
+    async def scenario() -> None:
+        stage = Stage()
+        leader = asyncio.get_running_loop().create_task(stage.stand("a"))
+        await asyncio.sleep(1)
+        held = await stage.record()
+        taken = msgspec.structs.replace(
+            held.spec, holder_identity="b", lease_transitions=held.spec.lease_transitions + 1
+        )
+        await stage.store.update(msgspec.structs.replace(held, spec=taken))
+        await cancel(leader)
+        assert (await stage.record()).spec.holder_identity == "b"
 
     virtualtime.run(scenario(), moment_s=0)
 
