@@ -300,7 +300,7 @@ def _step(
 
 
 def _node() -> core.Node:
-    have = {RESOURCE: str(GPU_COUNT), "cpu": "8", "memory": "33554432Ki"}
+    have = {RESOURCE: str(GPU_COUNT), "cpu": "8", "memory": "33554432Ki", "pods": "110"}
     ready = meta.Condition(type="Ready", status="True", reason="KubeletReady")
     return core.Node(
         metadata=meta.ObjectMeta(name=NODE),

@@ -28,7 +28,9 @@ def explain(client: Client, *, name: str, namespace: str, form: str) -> None:
 
 def explanation_lines(found: Explanation) -> list[str]:
     """Return an explanation as lines: the state and why, what holds now, the best nodes, why others did not fit."""
-    lines = [f"{found.name} is {found.state}: {found.summary}"] + [f"  now: {found.diagnosis}"] * bool(found.diagnosis)
+    # Numbers and words of the wait say it all; else what holds now stands beside what was decided.
+    now = found.diagnosis if found.waiting is None or found.waiting.message != found.summary else ""
+    lines = [f"{found.name} is {found.state}: {found.summary}"] + [f"  now: {now}"] * bool(now)
     return lines + [f"  {line}" for line in output.lines_of(decision_rows(found.facts))]
 
 

@@ -12,6 +12,7 @@ from fairlead import errors
 from fairlead.cli.core import options, output
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
+from fairlead.serve.v1.containers import waitview
 from fairlead.serve.v1.containers.view import ContainerView
 
 
@@ -26,6 +27,20 @@ def _state(item: ContainerView) -> str:
     return item.state
 
 
+def _reason(item: ContainerView) -> str:
+    """Return why it is in its state; of one that waits its place in the queue, or that it never fits."""
+    waits = item.waiting
+    if waits is None or waits.reason == waitview.OTHER:
+        return item.reason
+    if waits.reason == waitview.NEVER:
+        return "never fits"
+    return f"{waitview.ordinal(waits.place)} in queue" if waits.place else item.reason
+
+
+def _message(item: ContainerView) -> str:
+    return item.waiting.message if item.waiting is not None else item.message
+
+
 def _devices(item: ContainerView) -> str:
     return ",".join(device for ids in item.devices.values() for device in ids)
 
@@ -35,7 +50,7 @@ _COLUMNS: Final = (
     Column[ContainerView]("NAME", lambda item: item.name),
     _NAMESPACE,
     Column[ContainerView]("STATE", _state),
-    Column[ContainerView]("REASON", lambda item: item.reason),
+    Column[ContainerView]("REASON", _reason),
     Column[ContainerView]("GPUS", _gpus),
     Column[ContainerView]("NODE", lambda item: item.node),
     Column[ContainerView]("RESTARTS", lambda item: str(item.restarts)),
@@ -43,7 +58,7 @@ _COLUMNS: Final = (
     Column[ContainerView]("IMAGE", lambda item: item.image),
     Column[ContainerView]("PORTS", lambda item: ",".join(item.ports), is_wide=True),
     Column[ContainerView]("DEVICES", _devices, is_wide=True),
-    Column[ContainerView]("MESSAGE", lambda item: item.message, is_wide=True),
+    Column[ContainerView]("MESSAGE", _message, is_wide=True),
 )
 
 

@@ -19,7 +19,7 @@ from fairlead.cli.container import logs, runflags, wait
 from fairlead.cli.core import client as api
 from fairlead.cli.core import invocation, options, plaintext, progress
 from fairlead.cli.core.client import Client
-from fairlead.serve.v1.containers import view
+from fairlead.serve.v1.containers import view, waitview
 from fairlead.serve.v1.containers.submission import ContainerRequest
 from fairlead.serve.v1.containers.view import ContainerList, ContainerView
 
@@ -79,6 +79,7 @@ Examples:
     show_default=True,
     help="when it is started again",
 )
+@click.option("--priority", metavar="N|CLASS", help="higher goes first in the queue; a PriorityClass on a cluster")
 @click.option("--timeout", type=click.IntRange(min=1), metavar="SECONDS", help="end it after that time")
 @click.option(
     "--stop-timeout",
@@ -105,6 +106,8 @@ def run(
     if detach or len(shown) != 1:
         for item in shown:
             plaintext.echo(item.name)
+            if item.gpus and is_hopeless((found := client.explain(item.name, item.namespace)).waiting):
+                warn_hopeless(item.name, found.summary)
         return
     code = follow(client, shown[0].name, shown[0].namespace)
     if remove:
@@ -128,6 +131,7 @@ def _submit(client: Client, image: str, given: dict[str, Any], own: Mapping[str,
         hostname=given["hostname"],
         pull=runflags.pull(given["pull"] or ""),
         time_limit_s=given["timeout"],
+        priority=runflags.priority(given["priority"], cluster=bool(client.cluster)),
         grace_s=given["stop_timeout"],
         cpu=given["cpus"],
         memory=runflags.memory(given["memory"]),
@@ -173,14 +177,30 @@ def await_start(client: Client, name: str, namespace: str) -> ContainerView:
     """Return once the process has started (or never will), saying meanwhile what is waited for."""
     with progress.Progress() as waiting:
         started = time.monotonic()
-        why = ""
+        why, is_warned = "", False
         while True:
             shown = client.wait(name, namespace, state="started", timeout_s=0.2 if sys.stderr.isatty() else 1.0)
             if shown.state in view.STARTED or shown.state == "gone":
                 return shown
             if time.monotonic() - started >= _EXPLAIN_AFTER_S:
-                why = client.explain(name, namespace).summary
+                found = client.explain(name, namespace)
+                why = found.summary
+                if not is_warned and is_hopeless(found.waiting):
+                    is_warned = True
+                    waiting.clear()
+                    warn_hopeless(name, why)
             waiting.show(f"{name}: {shown.state}" + (f", {why}" if why else ""))
+
+
+def is_hopeless(found: waitview.Waiting | None) -> bool:
+    """Tell whether a container waits for what no node has."""
+    return found is not None and found.reason == waitview.NEVER
+
+
+def warn_hopeless(name: str, why: str) -> None:
+    """Say on standard error that waiting will not help, and what to do."""
+    plaintext.echo(f"{name}: {why}", err=True)
+    plaintext.echo(f"  hint: `fairlead rm {name}` takes it back; `fairlead nodes` shows what there is", err=True)
 
 
 def _report(shown: ContainerView) -> int:

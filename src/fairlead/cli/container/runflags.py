@@ -217,3 +217,21 @@ def _port(text: str) -> PortRequest:
         protocol=(found["protocol"] or "tcp").upper(),
         host_ip=(found["ip"] or "").strip("[]"),
     )
+
+
+_HIGHEST: Final = 1_000_000_000
+"""Source: Kubernetes scheduling API, HighestUserDefinablePriority."""
+
+
+def priority(text: str | None, *, cluster: bool) -> int | str:
+    """Return a priority as a request has it: a number on one machine, the name of a class on a cluster."""
+    if text is None:
+        return 0
+    number = text.removeprefix("-")
+    if cluster and not number.isdecimal():
+        return text
+    if cluster or not (number.isascii() and number.isdecimal()) or abs(int(number)) > _HIGHEST:
+        message = f'priority "{text}" is not ' + ("the name of a PriorityClass" if cluster else "a number")
+        hint = "`kubectl get priorityclasses`" if cluster else f"one of {-_HIGHEST} to {_HIGHEST}; 0 is everybody's"
+        raise errors.Invalid(message, reason="PriorityInvalid", hint=hint)
+    return int(text)

@@ -164,9 +164,35 @@ def test_explain_says_why_nothing_fits(service: Service) -> None:
     service.fairlead("run", "-d", "--name", "a", "-g", "9", "demo")
     service.fairlead("wait", "a", "--state", "started", "--timeout", "0.2")
     lines = service.fairlead("explain", "a").stdout.splitlines()
-    assert lines[0].startswith("a is pending: Unschedulable: 0/1 nodes are available: 9 nvidia.com/gpu wanted, 4 free")
-    assert "9 nvidia.com/gpu asked, the largest node has 4" in lines[1]
-    assert lines[2].split() == ["one", "does", "not", "fit", "4", "free"]
+    assert lines[0] == "a is pending: will never fit: 9 asked, this machine has 4"
+    assert lines[1].split() == ["one", "does", "not", "fit", "4", "free"]
+
+
+def test_what_never_fits_is_said_when_it_is_asked_for(service: Service) -> None:
+    result = service.fairlead("run", "-d", "--name", "a", "-g", "9", "demo")
+    assert (result.stdout, result.exit_code) == ("a\n", 0)
+    assert result.stderr.splitlines()[0] == "a: will never fit: 9 asked, this machine has 4"
+    assert "fairlead rm a" in result.stderr
+
+
+def test_who_waits_is_listed_with_its_place_and_why(service: Service) -> None:
+    service.fairlead("run", "-d", "--name", "big", "-g", "3", "demo", "sleep", "60")
+    service.fairlead("wait", "big", "--state", "started")
+    for name, priority in (("first", "0"), ("urgent", "9")):
+        service.fairlead("run", "-d", "--name", name, "-g", "2", "--priority", priority, "demo")
+    listed = {item["name"]: item for item in json.loads(service.fairlead("ps", "-o", "json").stdout)}
+    words = "waiting for 2 GPUs: 1 of 4 is free; 3 held by big"
+    assert listed["first"]["waiting"]["message"].startswith(words)
+    assert {name: listed[name]["waiting"]["place"] for name in ("first", "urgent")} == {"urgent": 1, "first": 2}
+    assert listed["big"]["waiting"] is None
+    rows = service.fairlead("ps").stdout.splitlines()
+    assert any(row.startswith("first") and "2nd in queue" in row for row in rows)
+
+
+def test_a_name_of_a_priority_is_refused_on_one_machine(service: Service) -> None:
+    result = service.fairlead("run", "--priority", "high", "demo")
+    assert result.exit_code == 2
+    assert 'priority "high"' in result.stderr
 
 
 def test_trace_tells_the_journey_and_the_first_lines(service: Service) -> None:

@@ -223,7 +223,8 @@ async def test_a_container_that_fits_nowhere_is_pending_and_explained(api: httpx
     shown = await _until_reason(api, world, name)
     assert (shown["state"], shown["reason"]) == ("pending", "Unschedulable")
     why = (await api.get(f"/v1/containers/{name}/explain")).json()
-    assert "9 nvidia.com/gpu wanted, 4 free" in why["summary"]
+    assert why["summary"] == "will never fit: 9 asked, this machine has 4"
+    assert (why["waiting"]["reason"], why["waiting"]["asked"], why["waiting"]["total"]) == ("WillNeverFit", 9, 4)
     assert why["facts"]["refused"][0]["why"] == "4 free"
     assert "9 nvidia.com/gpu asked, the largest node has 4" in why["diagnosis"]
 

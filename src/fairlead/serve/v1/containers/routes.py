@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Sequence
 from typing import Annotated
 
 import litestar
+import msgspec
 from litestar import openapi, params, response, status_codes
 
 from fairlead import errors
@@ -15,7 +18,7 @@ from fairlead.serve.api.failure import documented
 from fairlead.serve.backend.pods import container_name, find_pod
 from fairlead.serve.backend.port import require
 from fairlead.serve.v1 import eventview
-from fairlead.serve.v1.containers import logs, pods, submission, view
+from fairlead.serve.v1.containers import logs, pods, submission, view, waitview
 from fairlead.serve.v1.containers.parameters import Grace, Name, Namespace
 from fairlead.serve.v1.containers.view import ContainerView
 from fairlead.serve.v1.dependencies import Dependencies
@@ -67,14 +70,31 @@ async def list_containers(
 ) -> view.ContainerList:
     """Return containers in the order of namespace and name."""
     found = await pods.list_pods(services.store, namespace=namespace, labels=label or ())
-    items = tuple(view.container_view(pod) for pod in found if all_ or not podstate.is_final(pod))
-    return view.ContainerList(items=items)
+    shown = [pod for pod in found if all_ or not podstate.is_final(pod)]
+    waits = await _waiting(services, [pod for pod in shown if not pod.spec.node_name and not podstate.is_final(pod)])
+    items = (view.container_view(pod) for pod in shown)
+    return view.ContainerList(items=tuple(msgspec.structs.replace(one, waiting=waits.get(one.uid)) for one in items))
 
 
 @litestar.get("/v1/containers/{name:str}", summary="Show a container", responses=documented(404), tags=["container"])
 async def show_container(services: Dependencies, name: Name, namespace: Namespace = "default") -> ContainerView:
     """Return one container as it is."""
-    return view.container_view(await find_pod(services.store, name, namespace))
+    pod = await find_pod(services.store, name, namespace)
+    waits = await _waiting(services, [pod])
+    return msgspec.structs.replace(view.container_view(pod), waiting=waits.get(pod.metadata.uid))
+
+
+async def _waiting(services: Dependencies, pods: Sequence[core.Pod]) -> dict[str, waitview.Waiting]:
+    """Return why pods wait, by uid; none for those that do not, or where nodes and pods may not be read."""
+    if not any(not pod.spec.node_name and not podstate.is_final(pod) for pod in pods):
+        return {}
+    try:
+        nodes, every = await services.store.list(core.Node), await services.store.list(core.Pod)
+    except errors.Denied:
+        return {}
+    now, ours = dt.datetime.now(dt.UTC), services.info.scheduler_name
+    found = {pod.metadata.uid: waitview.describe(pod, nodes.items, every.items, ours=ours, now=now) for pod in pods}
+    return {uid: one for uid, one in found.items() if one is not None}
 
 
 @litestar.delete(
@@ -219,15 +239,18 @@ async def explain_container(services: Dependencies, name: Name, namespace: Names
     step = trace.find_why(await tracerecorder.list_steps(services.store, tracerecorder.reference(pod)))
     own = ": ".join(part for part in (shown.reason, shown.message) if part)
     told = "" if step is None else f"{step.message} (says an event of {step.teller})" if step.teller else step.message
-    waits = f'no scheduler named "{pod.spec.scheduler_name}" has looked at it yet' if not pod.spec.node_name else ""
+    waits = (await _waiting(services, [pod])).get(pod.metadata.uid)
+    words = waits.message if waits is not None and waits.reason != waitview.OTHER else ""
+    unseen = f'no scheduler named "{pod.spec.scheduler_name}" has looked at it yet' if not pod.spec.node_name else ""
     return view.Explanation(
         name=name,
         state=shown.state,
-        summary=own or told or waits or f"{shown.state} on {shown.node}",
+        summary=words or own or told or unseen or f"{shown.state} on {shown.node}",
         reason=shown.reason or (step.reason if step else ""),
         facts=dict(step.facts) if step else {},
         at=step.at if step else None,
         diagnosis="" if pod.spec.node_name or podstate.is_final(pod) else await _diagnosed(services, pod),
+        waiting=waits,
     )
 
 

@@ -75,6 +75,9 @@ class ContainerRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     memory_mounts: tuple[MemoryMount, ...] = ()
     hostname: Annotated[str, msgspec.Meta(description="empty: the container's name")] = ""
     pull: Annotated[str, msgspec.Meta(description="Always, IfNotPresent or Never; empty: IfNotPresent")] = ""
+    priority: Annotated[
+        int | str, msgspec.Meta(description="higher goes first in the queue; text: the name of a PriorityClass")
+    ] = 0
     time_limit_s: Annotated[int | None, msgspec.Meta(description="stopped after that many seconds")] = None
     grace_s: Annotated[int, msgspec.Meta(description="seconds between SIGTERM and SIGKILL")] = 10
 
@@ -106,6 +109,8 @@ def pod_of(request: ContainerRequest, *, resource: str, scheduler_name: str) -> 
             hostname=request.hostname,
             termination_grace_period_seconds=request.grace_s,
             active_deadline_seconds=request.time_limit_s,
+            priority=request.priority if isinstance(request.priority, int) and request.priority else None,
+            priority_class_name=request.priority if isinstance(request.priority, str) else "",
             volumes=tuple(volume for volume, _ in _volumes(request)),
         ),
     )

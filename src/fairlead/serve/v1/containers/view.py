@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from fairlead.plan.pod import podstate
+from fairlead.serve.v1.containers.waitview import Waiting
 from fairlead.wire.kubernetes import core
 
 ENDED: Final = frozenset({"succeeded", "failed", "stopped", "gone"})
@@ -63,6 +64,9 @@ class ContainerView(msgspec.Struct, frozen=True, kw_only=True):
     started_at: str | None
     finished_at: str | None
     containers: tuple[ContainerPart, ...]
+    waiting: Annotated[
+        Waiting | None, msgspec.Meta(description="why it has no node yet; null: it has, or was not looked at")
+    ] = None
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +81,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     diagnosis: Annotated[
         str, msgspec.Meta(description="why it waits, judged now from the nodes and pods; empty where it does not wait")
     ] = ""
+    waiting: Annotated[Waiting | None, msgspec.Meta(description="the same in numbers; null: it does not wait")] = None
 
 
 class ContainerList(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,251 @@
+"""Says why a container waits in a person's words: what it lacks, who has it, its place in the queue. Pure.
+
+Nodes and pods are judged as the scheduler judges them (`plan.schedule.reference`), and put into numbers with one
+sentence. What no node could ever give is told apart from what is taken now. What is not a matter of amounts (taints,
+labels, scheduling gates, rules that nobody knows) keeps the diagnosis of `plan.schedule.waiting`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final
+
+import msgspec
+
+from fairlead.plan.pod import podstate
+from fairlead.plan.schedule import reference, rules, waiting
+from fairlead.wire.kubernetes import core, quantity
+
+NEVER: Final = "WillNeverFit"
+DEVICES: Final = "WaitingForDevices"
+RESOURCES: Final = "WaitingForResources"
+SCHEDULER: Final = "WaitingForScheduler"
+OTHER: Final = "NoNodeFits"
+_LISTED: Final = 3
+"""Holders that are named; the others are counted."""
+_GIB: Final = 1 << 30
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """What one container has of what is lacking."""
+
+    namespace: str
+    name: str
+    count: int
+    since: Annotated[str | None, msgspec.Meta(description="since when; null: nobody says")]
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a container has no node yet. Numbers are of the node that has most free; bytes for memory, else counts."""
+
+    reason: Annotated[
+        str,
+        msgspec.Meta(
+            description="WillNeverFit, WaitingForDevices, WaitingForResources, WaitingForScheduler or NoNodeFits"
+        ),
+    ]
+    message: Annotated[str, msgspec.Meta(description="one line for a person")]
+    resource: Annotated[str, msgspec.Meta(description="what is lacking; empty where it is not an amount")] = ""
+    asked: float = 0
+    free: float = 0
+    total: Annotated[float, msgspec.Meta(description="what that node has, whether healthy or not")] = 0
+    unhealthy: float = 0
+    node: str = ""
+    holders: Annotated[tuple[Held, ...], msgspec.Meta(description="who has it on that node, most first")] = ()
+    place: Annotated[int, msgspec.Meta(description="in the queue for it, 1 is next; 0: not queued")] = 0
+    queued: Annotated[int, msgspec.Meta(description="containers that wait for it")] = 0
+
+
+def describe(
+    pod: core.Pod, nodes: Sequence[core.Node], pods: Sequence[core.Pod], *, ours: str, now: dt.datetime
+) -> Waiting | None:
+    """Return why a pod has no node; None: it has one, or has ended.
+
+    Args:   pods: of all namespaces.   ours: the name of the scheduler that is ours.
+    Raises: Invalid: a quantity of a pod or node cannot be read.
+    """
+    if pod.spec.node_name or podstate.is_final(pod):
+        return None
+    need = reference.pod_info(pod)
+    whole = [_whole(node) for node in nodes]
+    is_refused = bool(pod.spec.scheduling_gates) or (pod.spec.scheduler_name == ours and rules.refusal(pod.spec))
+    if whole and not is_refused:
+        if (never := _never(need, whole)) is not None:
+            return never
+        living = [one for one in pods if not podstate.is_final(one)]
+        fitting = [node for node, all_of_it in zip(nodes, whole, strict=True) if _fits(need, all_of_it)]
+        if fitting and (short := _short(pod, need, fitting, living, now=now, many=len(nodes) > 1)) is not None:
+            return short
+        if fitting:
+            where = "" if len(nodes) == 1 else f" on {fitting[0].metadata.name}"
+            return Waiting(reason=SCHEDULER, message=f"there is room{where}: the scheduler places it in its next round")
+    return Waiting(reason=OTHER, message=waiting.why(pod, nodes, pods, ours=ours))
+
+
+def queue_key(pod: core.Pod) -> tuple[int, str, str, str]:
+    """Return what orders pods that wait: higher priority first, then the oldest."""
+    about = pod.metadata
+    return (-(pod.spec.priority or 0), about.creation_timestamp or "", about.namespace, about.name)
+
+
+def _whole(node: core.Node) -> reference.NodeInfo:
+    """Return a node with nothing on it and everything healthy."""
+    bare = reference.offered(node)
+    capacity = {
+        name: int(quantity.parse_quantity(text) * reference.UNIT) for name, text in node.status.capacity.items()
+    }
+    return dataclasses.replace(
+        bare,
+        allocatable={
+            name: max(bare.allocatable.get(name, 0), capacity.get(name, 0) if _is_device(name) else 0)
+            for name in (*bare.allocatable, *capacity)
+        },
+    )
+
+
+def _is_device(name: str) -> bool:
+    return "/" in name and not name.startswith("kubernetes.io/")
+
+
+def _fits(need: reference.PodInfo, node: reference.NodeInfo) -> bool:
+    return reference.first_refusal(need, node) is None
+
+
+def _never(need: reference.PodInfo, whole: Sequence[reference.NodeInfo]) -> Waiting | None:
+    """Return what no node has enough of, however long one waits."""
+    for name in _ordered(need.requests):
+        asked, most = need.requests[name], max(node.allocatable.get(name, 0) for node in whole)
+        if asked > most:
+            whose = "this machine has" if len(whole) == 1 else f"the largest of {len(whole)} nodes has"
+            has = _amount(name, most) if most else f"no {_unit(name, 1)}"
+            message = f"will never fit: {_amount(name, asked, plain=bool(most))} asked, {whose} {has}"
+            return Waiting(reason=NEVER, message=message, resource=name, asked=_number(asked), total=_number(most))
+    return None
+
+
+def _short(
+    pod: core.Pod,
+    need: reference.PodInfo,
+    nodes: Sequence[core.Node],
+    living: Sequence[core.Pod],
+    *,
+    now: dt.datetime,
+    many: bool,
+) -> Waiting | None:
+    """Return what is taken on every node that could have the pod; None: one has room."""
+    there: dict[str, list[core.Pod]] = {}
+    for one in living:
+        there.setdefault(one.spec.node_name, []).append(one)
+    taken = [(node, reference.node_info(node, there.get(node.metadata.name, ()))) for node in nodes]
+    if any(_fits(need, info) for _, info in taken):
+        return None
+    # The node that lacks least, by the resource that people wait for: devices before anything else.
+    name = next((one for one in _ordered(need.requests) if all(need.requests[one] > i.free(one) for _, i in taken)), "")
+    if not name:
+        name = next(one for one in _ordered(need.requests) if any(need.requests[one] > i.free(one) for _, i in taken))
+    node, info = max(taken, key=lambda pair: (pair[1].free(name), pair[0].metadata.name))
+    total = int(quantity.parse_quantity(node.status.capacity.get(name, "0")) * reference.UNIT)
+    unhealthy = max(0, total - info.allocatable.get(name, 0)) if _is_device(name) else 0
+    holders = _holders(name, there.get(node.metadata.name, ()))
+    queue = sorted((one for one in living if _waits(one, pod, name)), key=queue_key)
+    place = next((at for at, one in enumerate(queue, 1) if one.metadata.uid == pod.metadata.uid), 0)
+    found = Waiting(
+        reason=DEVICES if _is_device(name) else RESOURCES,
+        message="",
+        resource=name,
+        asked=_number(need.requests[name]),
+        free=_number(max(0, info.free(name))),
+        total=_number(total),
+        unhealthy=_number(unhealthy),
+        node=node.metadata.name,
+        holders=holders,
+        place=place,
+        queued=len(queue),
+    )
+    return msgspec.structs.replace(found, message=_sentence(found, pod.metadata.namespace, now=now, many=many))
+
+
+def _waits(one: core.Pod, pod: core.Pod, name: str) -> bool:
+    is_ours = one.spec.scheduler_name == pod.spec.scheduler_name and not one.spec.scheduling_gates
+    return is_ours and not one.spec.node_name and bool(reference.pod_info(one).requests.get(name))
+
+
+def _holders(name: str, pods: Sequence[core.Pod]) -> tuple[Held, ...]:
+    found = [
+        Held(
+            namespace=one.metadata.namespace,
+            name=one.metadata.name,
+            count=_number(count),
+            since=one.status.start_time or one.metadata.creation_timestamp,
+        )
+        for one in pods
+        if (count := reference.pod_info(one).requests.get(name, 0))
+    ]
+    return tuple(sorted(found, key=lambda one: (-one.count, one.namespace, one.name)))
+
+
+def _sentence(found: Waiting, namespace: str, *, now: dt.datetime, many: bool) -> str:
+    name, unit = found.resource, reference.UNIT
+    where = f" on {found.node}" if many else ""
+    free, total = _amount(name, int(found.free * unit), plain=True), _amount(name, int(found.total * unit), plain=True)
+    parts = [
+        f"waiting for {_amount(name, int(found.asked * unit), plain=False)}: {free} of {total}"
+        f" {'is' if found.free == 1 else 'are'} free{where}"
+    ]
+    if found.holders:
+        told = ", ".join(_held(one, name, namespace, now) for one in found.holders[:_LISTED])
+        rest = len(found.holders) - _LISTED
+        parts.append(told.replace(" by ", " held by ", 1) + (f" and {rest} more" if rest > 0 else ""))
+    if found.unhealthy:
+        parts.append(f"{found.unhealthy:g} not healthy (`fairlead doctor`)")
+    if found.place:
+        parts.append(f"{ordinal(found.place)} in the queue")
+    return "; ".join(parts)
+
+
+def _held(one: Held, name: str, namespace: str, now: dt.datetime) -> str:
+    who = one.name if one.namespace == namespace else f"{one.namespace}/{one.name}"
+    since = f" ({duration((now - dt.datetime.fromisoformat(one.since)).total_seconds())})" if one.since else ""
+    return f"{_amount(name, int(one.count * reference.UNIT), plain=True)} by {who}{since}"
+
+
+def duration(seconds: float) -> str:
+    """Return a length of time as a person says it: `40 s`, `17 min`, `5 h`, `3 days`."""
+    whole = max(0, int(seconds))
+    for least, size, word in ((172800, 86400, "days"), (7200, 3600, "h"), (120, 60, "min")):
+        if whole >= least:
+            return f"{whole // size} {word}"
+    return f"{whole} s"
+
+
+def ordinal(number: int) -> str:
+    """Return `1st`, `2nd`, `3rd`, `4th`, `11th`."""
+    ending = "th" if number % 100 in {11, 12, 13} else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
+
+
+def _ordered(requests: Mapping[str, int]) -> list[str]:
+    return sorted(requests, key=lambda name: (not _is_device(name), name == "pods", name))
+
+
+def _number(thousandths: int) -> int:
+    return thousandths // reference.UNIT if thousandths % reference.UNIT == 0 else round(thousandths / reference.UNIT)
+
+
+def _unit(name: str, count: float) -> str:
+    """Return the word for a resource, in the number that goes with a count."""
+    many = "" if count == 1 else "s"
+    if name.endswith("/gpu"):
+        return f"GPU{many}"
+    return {"cpu": f"CPU{many}", "pods": f"container{many}", "memory": "of memory"}.get(name, name)
+
+
+def _amount(name: str, thousandths: int, *, plain: bool = True) -> str:
+    """Return an amount; not `plain`: with its unit."""
+    count = thousandths / reference.UNIT
+    if name in {"memory", "ephemeral-storage"}:
+        text = f"{count / _GIB:.3g} GiB" if count >= _GIB else f"{count / (1 << 20):.3g} MiB"
+        return text if plain or name != "memory" else f"{text} of memory"
+    return f"{count:.12g}" if plain else f"{count:.12g} {_unit(name, count)}"

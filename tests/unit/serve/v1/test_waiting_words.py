@@ -1,0 +1,139 @@
+"""Why a container waits, in a person's words: what is free, who has the rest since when, the place in the queue."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlead.serve.v1.containers import waitview
+from fairlead.wire.kubernetes import core
+
+_GPU = "nvidia.com/gpu"
+_NOW = dt.datetime(2026, 11, 22, 12, 0, tzinfo=dt.UTC)
+
+
+def _at(minutes: float) -> str:
+    return (_NOW - dt.timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _pod(
+    name: str, gpus: int = 1, node: str = "", *, minutes: float = 1, namespace: str = "default", **spec: Any
+) -> core.Pod:
+    limits = {_GPU: gpus} if gpus else {}
+    limits |= spec.pop("limits", {})
+    container = {"name": "main", "resources": {"limits": limits, "requests": limits}}
+    body = {"containers": [container], "nodeName": node, "schedulerName": "fairlead", **spec}
+    about = {
+        "name": name,
+        "namespace": namespace,
+        "uid": name,
+        "creationTimestamp": _at(minutes),
+    }
+    status = {"phase": "Running", "startTime": _at(minutes)} if node else {"phase": "Pending"}
+    return msgspec.convert({"metadata": about, "spec": body, "status": status}, core.Pod)
+
+
+def _node(name: str = "one", gpus: int = 8, healthy: int | None = None, **spec: Any) -> core.Node:
+    amounts = {_GPU: str(gpus), "cpu": "4", "memory": "32Gi", "pods": "110"}
+    status = {
+        "capacity": amounts,
+        "allocatable": amounts | {_GPU: str(gpus if healthy is None else healthy)},
+        "conditions": [{"type": "Ready", "status": "True"}],
+    }
+    return msgspec.convert({"metadata": {"name": name}, "spec": spec, "status": status}, core.Node)
+
+
+def _words(pod: core.Pod, nodes: list[core.Node], others: list[core.Pod]) -> str:
+    found = waitview.describe(pod, nodes, [pod, *others], ours="fairlead", now=_NOW)
+    return "" if found is None else found.message
+
+
+_BIG = _pod("big", 6, "one", minutes=17)
+
+
+@pytest.mark.parametrize(
+    ("pod", "nodes", "others", "said"),
+    [
+        (
+            _pod("me", 4),
+            [_node()],
+            [_BIG, _pod("earlier", 3, minutes=5)],
+            "waiting for 4 GPUs: 2 of 8 are free; 6 held by big (17 min); 2nd in the queue",
+        ),
+        (_pod("me", 9), [_node()], [], "will never fit: 9 asked, this machine has 8"),
+        (_pod("me", 9), [_node(), _node("b", 4)], [], "will never fit: 9 asked, the largest of 2 nodes has 8"),
+        (
+            _pod("me", 1),
+            [_node(gpus=0)],
+            [],
+            "will never fit: 1 GPU asked, this machine has no GPU",
+        ),
+        (
+            _pod("me", 8),
+            [_node(healthy=7)],
+            [],
+            "waiting for 8 GPUs: 7 of 8 are free; 1 not healthy (`fairlead doctor`); 1st in the queue",
+        ),
+        (
+            _pod("me", 8),
+            [_node()],
+            [_pod("a", 4, "one", minutes=300), _pod("b", 3, "one", minutes=3), _pod("c", 1, "one", minutes=0.5)],
+            "waiting for 8 GPUs: 0 of 8 are free; 4 held by a (5 h), 3 by b (3 min), 1 by c (30 s); 1st in the queue",
+        ),
+        (
+            _pod("me", 8),
+            [_node(), _node("two")],
+            [_BIG, _pod("other", 1, "two", namespace="team", minutes=9)],
+            "waiting for 8 GPUs: 7 of 8 are free on two; 1 held by team/other (9 min); 1st in the queue",
+        ),
+        (
+            _pod("me", 0, limits={"memory": "24Gi"}),
+            [_node()],
+            [_pod("fat", 0, "one", limits={"memory": "20Gi"}, minutes=4)],
+            "waiting for 24 GiB of memory: 12 GiB of 32 GiB are free; 20 GiB held by fat (4 min); 1st in the queue",
+        ),
+        (_pod("me", 2), [_node()], [_BIG], "there is room: the scheduler places it in its next round"),
+        (_pod("me", 1, schedulingGates=[{"name": "x/y"}]), [_node()], [], "its scheduling gates hold it: x/y"),
+        (
+            _pod("me", 1, nodeSelector={"a": "b"}),
+            [_node()],
+            [],
+            "it will never fit as things are",
+        ),
+        (_BIG, [_node()], [], ""),
+    ],
+)
+def test_each_wait_has_its_words(pod: core.Pod, nodes: list[core.Node], others: list[core.Pod], said: str) -> None:
+    words = _words(pod, nodes, others)
+    assert words == said or (said.endswith("things are") and words.startswith(said))
+
+
+def test_a_higher_priority_stands_before_who_came_earlier() -> None:
+    early, urgent = _pod("early", 8, minutes=60), _pod("urgent", 8, minutes=1, priority=100)
+    found = waitview.describe(urgent, [_node()], [early, urgent, _BIG], ours="fairlead", now=_NOW)
+    assert found is not None
+    assert (found.place, found.queued) == (1, 2)
+
+
+def test_numbers_and_a_stable_reason_stand_beside_the_words() -> None:
+    found = waitview.describe(_pod("me", 4), [_node()], [_pod("me", 4), _BIG], ours="fairlead", now=_NOW)
+    assert found is not None
+    told = msgspec.to_builtins(found)
+    assert (told["reason"], told["resource"], told["asked"], told["free"], told["total"]) == (
+        "WaitingForDevices",
+        _GPU,
+        4,
+        2,
+        8,
+    )
+    assert list(told["holders"]) == [{"namespace": "default", "name": "big", "count": 6, "since": _at(17)}]
+
+
+@pytest.mark.parametrize(
+    ("number", "word"), [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (12, "12th"), (21, "21st")]
+)
+def test_places_are_ordinals(number: int, word: str) -> None:
+    assert waitview.ordinal(number) == word
