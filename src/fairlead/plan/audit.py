@@ -4,7 +4,7 @@ Pure. In: what the container is entitled to (devices by its allocation, the rest
 device nodes read back from the kernel. Out: findings, and the rules and nodes that would mend them.
 
 Only reading and writing count. Every runtime lets a container make nodes of any number (`*:* m`): a node that may not
-be opened is harmless, and told only where it is a known device's.
+be opened is harmless, and reported only for a known device.
 Source: runc's and crun's default rules, as read back from runc 1.1.5 and crun 1.8.1 on cgroup v1 and v2.
 """
 
@@ -114,7 +114,7 @@ class Finding:
 
     @property
     def is_told_only(self) -> bool:
-        """Tell whether it hurts nobody, or is so on purpose."""
+        """Return whether it is harmless, or so on purpose."""
         return self.verdict in {Verdict.NODE_STRAY, Verdict.UNCONFINED}
 
 
@@ -143,7 +143,7 @@ def judge(
 ) -> Audit:
     """Compare.
 
-    Args:    in_force: None where it could not be told: then only nodes are judged.   nodes: numbers of the character
+    Args:    in_force: None where it could not be read: then only nodes are judged.   nodes: numbers of the character
              devices in its /dev, by path.   known: device nodes this host offers to containers, to call them by name.
     """
     names = {node.number: node for node in known}
@@ -165,11 +165,11 @@ def judge(
 
 
 def _too_wide(wanted: DeviceRules, in_force: DeviceRules) -> Iterator[DeviceRule]:
-    """Yield each rule in force with the access that nobody is entitled to."""
+    """Yield each rule in force with the access that goes beyond what the container is entitled to."""
     for rule in in_force.rules:
         entitled = wanted.access(rule.kind, rule.major, rule.minor)
         excess = devicerule.without(devicerule.common(rule.access, _RW), entitled)
-        # A wider rule's excess is told there, once.
+        # The excess of a wider rule is reported with that rule, once.
         inherited = _wider(rule, in_force)
         if excess and not set(excess) <= set(inherited):
             yield DeviceRule(kind=rule.kind, major=rule.major, minor=rule.minor, access=_taken(rule, excess))

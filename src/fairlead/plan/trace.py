@@ -3,7 +3,7 @@
 Pure. The stages of a trace are a table; a recorded step is matched to its stage by layer and reason, a step of no
 known stage is kept where its time puts it, and a stage without a step becomes an entry that says so. Nothing is ever
 inferred: an entry either carries the step that a layer recorded, or is empty. Reading the steps is left to the caller,
-drawing them to `cli.trace`.
+drawing them to `cli.container.trace`.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def order_trace(
 
 
 def _taken_at(step: TraceStep, causes: Sequence[float]) -> float:
-    """Return when a step was taken at the earliest: one that a node told to the whole second, after its causes.
+    """Return when a step was taken at the earliest: one that a node reports in whole seconds, after its causes.
 
     It was taken at any time within its second; at its beginning it would stand before what led to it.
     """
@@ -147,7 +147,7 @@ def _taken_at(step: TraceStep, causes: Sequence[float]) -> float:
 
 
 def with_acceptance(steps: Sequence[TraceStep], pod: core.Pod) -> tuple[TraceStep, ...]:
-    """Return the steps with that of the API server that took the pod in, where nobody recorded one.
+    """Return the steps with that of the API server that accepted the pod, where no recorder wrote one.
 
     A pod that did not come through our API has its acceptance in the object itself, to the second: it is put at that
     second's end, or at the pod's first step within it.
@@ -169,11 +169,11 @@ def with_acceptance(steps: Sequence[TraceStep], pod: core.Pod) -> tuple[TraceSte
 
 
 def with_statuses(steps: Sequence[TraceStep], pod: core.Pod) -> tuple[TraceStep, ...]:
-    """Return the steps with what the pod's kubelet says of starts and ends, for containers of which no step tells.
+    """Return the steps with what the pod's kubelet says of starts and ends, for containers that no step mentions.
 
-    Nobody records steps of pods that ask for no device, or on a node without our agent; and events are forgotten while
-    the object stays. A kubelet's own word is in the status: the newest run and the end of the one before, each to the
-    second.
+    No component records steps of pods that ask for no device, or on a node without our agent; and events are forgotten
+    while the object stays. A kubelet's own word is in the status: the newest run and the end of the one before, each to
+    the second.
     """
     told = {(step.reason, step.facts.get("container")) for step in steps}
     found = (step for item in pod.status.container_statuses for step in _runs_of(item))

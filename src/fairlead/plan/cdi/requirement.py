@@ -1,7 +1,7 @@
 """Evaluates NVIDIA_REQUIRE_* against the host's driver and GPUs, with the table of CUDA and driver versions.
 
 A requirement is alternatives apart by spaces, each a set of conditions apart by commas, `driver>=535,brand=tesla`. It
-must hold for every GPU that the container gets. The verdict has three values: what nobody told us (the brand of a GPU,
+must hold for every GPU that the container gets. The verdict has three values: what is not known (the brand of a GPU,
 say) leaves a condition undecided, and an undecided requirement lets the container start. A refusal names both sides and
 what to change on either. Nothing is imported here: the runtime shim decides with this on a container's start, the
 embedded kubelet and `doctor` with the same.
@@ -74,7 +74,7 @@ _PROPERTIES = ("cuda", "driver", "arch", "brand")
 
 
 class Facts:
-    """What is known of the host's driver and of one of its GPUs; empty: nobody told."""
+    """What is known of the host's driver and of one of its GPUs; empty: not known."""
 
     __slots__ = ("arch", "brand", "cuda", "driver", "gpu", "is_cuda_floor")
 
@@ -96,7 +96,7 @@ def hosts(known: dict[str, list[str]], nodes: list[str], driver: str) -> list[Fa
     """Return what a container's requirements are held to: each kind of GPU that it gets once, or the driver alone.
 
     Args:  known: of the specs' stamps: `driver` → its version and CUDA's; device node → compute capability and brand.
-           nodes: paths of the device nodes that it gets.   driver: by the names of its files; empty: they do not tell.
+           nodes: paths of the device nodes that it gets.   driver: by the names of its files; empty: not in them.
     """
     version, cuda = known.get("driver") or ["", ""]
     if driver and version != driver:
@@ -132,7 +132,7 @@ def _legacy_cuda(env: dict[str, str]) -> str:
 
 
 def driver_of(paths: list[str]) -> str:
-    """Return the driver's version by the names of its files, `libcuda.so.550.163.01`; empty: none of them tells."""
+    """Return the driver's version by its files' names, `libcuda.so.550.163.01`; empty: none carries it."""
     names = [path[path.rfind("/") + 1 :] for path in paths]
     for start in _VERSIONED:
         for name in names:
@@ -191,7 +191,7 @@ def is_about_gpu(text: str) -> bool:
 
 
 def first_problem(requirements: tuple[tuple[str, str], ...], against: list[Facts]) -> tuple[str, str] | None:
-    """Hold every one of `hosts` to all that an environment states; see `problem`. What nobody knows refuses none."""
+    """Hold every one of `hosts` to all that an environment states; see `problem`. What is not known refuses nothing."""
     known = [facts for facts in against if facts.driver or facts.cuda]
     found = (problem(name, text, facts) for facts in known for name, text in requirements)
     return next((one for one in found if one), None)

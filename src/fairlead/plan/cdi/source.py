@@ -32,7 +32,7 @@ class Mode:
     kind: str
     help: str
     vendor: Vendor | None = None
-    """For modes that are GPUs as the silicon port finds them; None: `silicon.modefiles` finds it."""
+    """For modes that are GPUs as the silicon port finds them; None: `silicon.nvidia.modefiles` finds it."""
     maker: Vendor = Vendor.NVIDIA
     """For the others: whose devices they are."""
     is_whole: bool = False
@@ -77,7 +77,7 @@ def mode_spec(name: str, files: ModeFiles, recipe: generate.Recipe) -> cdi.Spec 
         if not recipe.devices or recipe.devices & {each, generate.ALL}
     ]
     whole = [driverprofile.show_nodes(device.nodes, profile) for device in files.devices]
-    # Where nothing can be told apart `all` is the only name there is.
+    # Without single devices `all` is the only name there is.
     if whole and (profile.has_all or not any(device.names for device in files.devices)):
         devices.append(cdi.Device(name=generate.ALL, edits=generate.merge(whole)))
     if not devices:
@@ -123,7 +123,7 @@ def _assert_distinct(specs: Iterable[cdi.Spec]) -> None:
 
 
 def file_modes(modes: Iterable[str]) -> tuple[str, ...]:
-    """Return those of the modes that files alone tell about; the others are GPUs of the silicon port."""
+    """Return the modes that are read from files alone; the others need GPUs of the silicon port."""
     return tuple(name for name in modes if MODES[name].vendor is None)
 
 

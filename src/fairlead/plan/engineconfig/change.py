@@ -1,7 +1,7 @@
 """Makes our changes in other people's files, and takes them back from a file that has changed since.
 
 Going back is by meaning: a list item that is still there is removed, a value that is still ours becomes what it was.
-What somebody set to something else in the meantime is theirs, and stays.
+What an administrator has set to something else in the meantime stays.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def revert(data: bytes, original: bytes, changes: Sequence[Change], *, path: str
     """Return a file that others have changed since, without what is still ours in it.
 
     Args:    data: as it is now.   original: as it was before us: what a value goes back to.
-    Raises:  ProtocolError: it cannot be read any more, so nothing in it can be told apart.
+    Raises:  ProtocolError: it cannot be read any more, so our lines in it cannot be found.
     """
     for change in reversed(changes):
         match change:

@@ -53,7 +53,7 @@ class Location:
     drop_in: str = ""
     """Empty: where the engine looks."""
     version: tuple[int, ...] | None = None
-    """None: nobody knows."""
+    """None: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ class Edit:
     """None: it is made."""
     after: bytes
     changes: tuple[Change, ...] = ()
-    """What of a file of somebody else's is ours; none: all of it."""
+    """Which parts of a file that others wrote are ours; none: all of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +94,6 @@ class Proposal:
     program: str
     """The handler's program."""
     runtimes: tuple[str, ...]
-    """OCI runtimes the engine was told to use so far, for the shim to become; none: the shim's own choice."""
+    """OCI runtimes the engine was configured with so far, for the shim to become; none: the shim's own choice."""
     edits: tuple[Edit, ...]
     notes: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ class Engine:
     config: str
     """Its main file."""
     programs: tuple[str, ...]
-    """Which tell its release with `--version`; the first that is there is asked."""
+    """Programs that print its release with `--version`; the first that exists is run."""
     propose: Callable[[Location, Request, HostFiles], Proposal]
     restart: str
     """What makes it read its files again; empty: it does at every start of a container."""

@@ -16,7 +16,7 @@ from fairlead.plan.gpu import enginesupport
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _OTHERS: Final = "nvidia-container-runtime"
 _USUAL: Final = frozenset({"", "runc"})
-"""What the shim becomes without being told."""
+"""What the shim becomes by default."""
 
 
 def table(document: Mapping[str, Any], *keys: str, where: str) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def program(engine: str, named: str, request: Request) -> tuple[str, tuple[str, 
 
 
 def taken_over(runtimes: Mapping[str, Any], request: Request) -> tuple[str, ...]:
-    """Return the note that an alias of somebody else's now leads to us."""
+    """Return the note that an alias which others defined now leads to us."""
     if request.alias and request.alias in runtimes:
         taken = f'the handler "{request.alias}" was there already: it starts fairlead now; `unconfigure` gives it back'
         return (taken,)
@@ -131,7 +131,7 @@ def taken_over(runtimes: Mapping[str, Any], request: Request) -> tuple[str, ...]
 
 
 def judge_release(engine: str, place: Location, request: Request) -> tuple[str, ...]:
-    """Refuse an engine that ignores CDI, if it is to inject; return the note of one whose release nobody knows.
+    """Refuse an engine that ignores CDI, if it is to inject; return the note of one whose release is not known.
 
     Raises: Unavailable (`CDIUnsupported`).
     """

@@ -1,7 +1,7 @@
 """Decides which devices a node offers, by resource, from inventory and verdicts. Pure.
 
 One resource for each vendor's whole GPUs. A GPU that was known and no longer answers stays listed, Unhealthy and with
-its reason, so that the kubelet keeps its capacity and nobody wonders where it went. A GPU in MIG mode cannot be given
+its reason, so that the kubelet keeps its capacity and operators see where it went. A GPU in MIG mode cannot be given
 whole; how its MIG devices are offered is `migoffer`'s. Whatever lives on a GPU shares its verdict.
 """
 

@@ -4,9 +4,9 @@ Four ways lead from a device plugin to an engine, and a node may use several at 
 
 - `cdi-cri`: the field made for it; kubelet and engine hand CDI names on. The default, and needs nothing else.
 - `cdi-annotations`: the same names in a container annotation, for engines and kubelets older than the field.
-- `envvar`: NVIDIA_VISIBLE_DEVICES, read by an NVIDIA runtime or by ours. Everybody who may set a pod's environment can
+- `envvar`: NVIDIA_VISIBLE_DEVICES, read by an NVIDIA runtime or by ours. Every user who may set a pod's environment can
   say the same, so a runtime that honours it trusts every image; ours holds it to the kubelet's checkpoint
-  (`plan.allocation`).
+  (`plan.shim.allocation`).
 - `volume-mounts`: /dev/null mounted once for each device at a path that names it; held to the checkpoint in the same
   way.
 

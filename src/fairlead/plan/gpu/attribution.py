@@ -1,10 +1,10 @@
 """Joins the kubelet's list, the plugin's memory and pods' statuses into who holds which device. Pure.
 
-On a real node nobody tells the plugin which pod it answers for. The kubelet's PodResources says which container holds
-which ids; the plugin remembers what it was asked and what it answered; together they give each container its grant
-and the answer it got. Ordinary init containers are not in the kubelet's list: theirs is the call made right before
-that of the container after them, as kubelets allocate a pod's containers in order, one pod at a time. What does not
-match is left out, never guessed.
+On a real node the device plugin API does not say which pod Allocate is for. The kubelet's PodResources says which
+container holds which ids; the plugin remembers what it was asked and what it answered; together they give each
+container its grant and the answer it got. Ordinary init containers are not in the kubelet's list: theirs is the call
+made right before that of the container after them, as kubelets allocate a pod's containers in order, one pod at a time.
+What does not match is left out, never guessed.
 
 Attempts are read from container statuses: which runtime container was which start of which container.
 Source: kubelet cm/devicemanager manager.go (Allocate), apis/podresources/server_v1.go; core/v1 ContainerStatus.
@@ -75,7 +75,7 @@ class Attempt:
     id: str
     """As the runtime knows it, without the runtime's name before it."""
     started_at: float | None
-    """As the kubelet tells, in whole seconds."""
+    """As the kubelet reports it, in whole seconds."""
     ended: core.ContainerStateTerminated | None
     image: str
 
@@ -111,7 +111,7 @@ def match_grants(
     """Say what each container of a pod was given, in the order of allocation.
 
     Args:    holdings: the kubelet's list, of any pods.   calls: what the plugins remember, oldest first.
-    Returns: nothing for containers that neither the list nor the calls tell of.
+    Returns: nothing for containers that neither the list nor the calls mention.
     """
     about = pod.metadata
     listed = {
@@ -144,7 +144,7 @@ def match_grants(
 
 
 def attempts(pod: core.Pod) -> tuple[Attempt, ...]:
-    """Return the starts that a pod's status tells of, those of one container oldest first."""
+    """Return the starts in a pod's status, those of one container oldest first."""
     statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
     return tuple(attempt for status in statuses for attempt in _of_status(status))
 
@@ -187,7 +187,7 @@ def _bare(container_id: str) -> str:
 
 
 def ran_s(ended: core.ContainerStateTerminated) -> float | None:
-    """Return how long a container ran; None where whole seconds, which is what kubelets tell, show no length."""
+    """Return how long a container ran; None where whole seconds, which is what kubelets report, show no length."""
     begun, done = meta.timestamp(ended.started_at), meta.timestamp(ended.finished_at)
     length = round(done - begun) if begun and done else 0
     return length if length > 0 else None

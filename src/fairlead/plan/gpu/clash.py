@@ -90,7 +90,7 @@ def plan_kept(
 
     A kubelet that has just started lists no pod at all for a moment; its containers go on running.
 
-    Args: pods: this node's pods; None: nobody knows them, then the kubelet's list alone counts.
+    Args: pods: this node's pods; None: they are not known, then the kubelet's list alone counts.
     """
     alive = [pod for pod in pods or () if pod.status.phase not in core.ENDED_PHASES]
     uids, names = {pod.metadata.uid for pod in alive}, {_name(pod) for pod in alive}
@@ -116,7 +116,7 @@ def _living(pods: Iterable[core.Pod]) -> dict[tuple[str, str], bool]:
 
 
 def find_rivals(holders: Sequence[Holder]) -> tuple[Holder, Holder] | None:
-    """Return two holders from different pods that have the same part of a GPU, None where nobody has.
+    """Return two holders from different pods that have the same part of a GPU, None where there are none.
 
     Two devices of one resource are that plugin's sharing; a DRA claim may be of several pods.
     """

@@ -107,7 +107,7 @@ def _words(resource: str, device_id: str) -> Iterator[str]:
 
 
 def _vendor_of(kind: str) -> Vendor | None:
-    """Return whose GPUs a resource or a CDI kind is about; None: it is about something else, or nobody can say."""
+    """Return whose GPUs a resource or a CDI kind is about; None: it is about something else, or it is not known."""
     domain, _, name = kind.partition("/")
     if not _ABOUT_GPUS.search(name):
         return None

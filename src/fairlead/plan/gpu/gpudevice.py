@@ -3,7 +3,7 @@
 A GPU that answers gives its spec from the reading and its health from the verdict. One that does not answer keeps the
 spec it had, from an earlier reading or from its own object, and is Lost. An object whose GPU is in neither list is
 wanted no more, but only where the driver of its vendor answers and every silent GPU is accounted for: a driver that is
-unloaded or a GPU nobody can name takes no object away, it makes it Lost.
+unloaded or a GPU without a UUID removes no object: it becomes Lost.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def plan_spec(node: str, gpu: GPU, inventory: Inventory, nvidia_resource: str = 
 
 
 def find_silence(node: core.Node, devices: Iterable[GPUDevice]) -> dict[str, tuple[str, str]]:
-    """Return reason and message, by name, of the objects that nobody on their node can speak for now.
+    """Return reason and message, by name, of the objects whose node has no agent that reports them now.
 
     A node that is not ready cannot speak for any. Where its kubelet offers nothing of a resource although GPUs of that
     resource are called healthy, no device plugin is registered: the agent is gone, or cannot reach the kubelet. What

@@ -6,7 +6,8 @@ the GPU between four states: Healthy and Suspect are offered, Faulty and Recover
 so that a flapping GPU does not flap at the kubelet. A fault that only a reset mends is latched: it ends when the GPU
 was seen gone and is back, when a reset was reported, or when the driver itself asks for no recovery action.
 
-Which XID means what is data too (`XIDS`), overridable one by one. Waking up to look again is `node.health`'s part.
+Which XID means what is data too (`XIDS`), overridable one by one. Waking up to look again is `node.inventory.health`'s
+part.
 
 Source: NVIDIA XID catalog (resolution buckets); NVML field 230 for recovery actions.
 """

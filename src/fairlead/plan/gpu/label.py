@@ -2,7 +2,7 @@
 
 Every value is one that Kubernetes takes (63 characters, letters and digits at both ends); a label whose value is not
 known is left out, never empty. A node with several models shows the commonest one (the larger memory, then the name,
-decides a tie), so that the labels do not change from scan to scan; how many there are of each model is told by a label
+decides a tie), so that the labels do not change from scan to scan; how many there are of each model is in a label
 of its own. Lost GPUs count: labels say what a node has, health is said elsewhere.
 Source: NVIDIA GPU feature discovery, label names and values; `docs/design/publications.md`.
 """

@@ -1,6 +1,6 @@
 """Decides how MIG devices are offered: the strategies none, single and mixed of NVIDIA's device plugin. Pure.
 
-- `none`: MIG devices are not offered, and a GPU in MIG mode, which nobody can be given whole, is not either.
+- `none`: MIG devices are not offered, and a GPU in MIG mode, which cannot be given whole, is not either.
 - `single`: they are offered as whole GPUs are, under one name. Every GPU must be in MIG mode and all devices alike.
   Where they are not NVIDIA's plugin ends with an error; here everything stays listed, Unhealthy with the reason, and
   pods that run go on.

@@ -1,7 +1,7 @@
 """Decides what a pod says about the health of its GPUs, and what a GPU says about its holders. Pure.
 
-A pod is told only what concerns it: the condition appears when a GPU it holds falls ill, and stays, as True again, once
-all of them are well. The owner of the pod decides what follows from it; nothing is ended here.
+A pod gets the condition only for what concerns it: the condition appears when a GPU it holds falls ill, and stays, as
+True again, once all of them are well. The owner of the pod decides what follows from it; nothing is ended here.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def plan_condition(pod: core.Pod, ill: Sequence[Ill], *, now: str) -> meta.Condi
 def plan_holders(
     holdings: Iterable[Holding], *, table: deviceids.Table, pods: Sequence[core.Pod]
 ) -> dict[GPUUUID, tuple[Holder, ...]]:
-    """Return who holds each GPU or a part of it, in order of namespace, pod and container; nobody: left out.
+    """Return who holds each GPU or a part of it, in order of namespace, pod and container; free GPUs are left out.
 
     Args:    pods: this node's pods, for their uids; of two with one name the one that is not being deleted counts.
              Ended ones hold nothing.

@@ -1,6 +1,6 @@
 """Lists the metrics that carry DCGM's names, and makes their series from samples and holders. Pure.
 
-Names, types and units are dcgm-exporter's, so that its dashboards and alerts go on. A device that nobody holds has one
+Names, types and units are dcgm-exporter's, so that its dashboards and alerts go on. A device without a holder has one
 series, a device with holders one for each of them: a shared GPU's figure then stands in several series, and
 `max by (UUID)` has it once. A MIG device has memory alone; what NVML tells of the board stands with the GPU.
 

@@ -96,7 +96,7 @@ def plan_change(
 ) -> Change:
     """Return the steps that make a GPU what it should be.
 
-    Args:   in_use: UUIDs of GPUs and MIG devices that somebody holds, beside what the driver counts as busy.
+    Args:   in_use: UUIDs of GPUs and MIG devices that a container holds, beside what the driver counts as busy.
             may_drain: devices in use may be ended.
     Raises: Invalid: no layout holds what is wanted.   Conflict: it would end what is in use.
     """

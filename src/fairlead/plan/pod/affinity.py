@@ -1,6 +1,6 @@
 """Evaluates node selectors and node affinity: which nodes a pod must have and which it prefers.
 
-Pure; labels and names in, truth or weight out. A term that nobody can read (an operator without its values) takes no
+Pure; labels and names in, truth or weight out. A malformed term (an operator without its values) takes no
 node, as in kube-scheduler; `problems` says at admission why it cannot be read, in the API server's words.
 Source: component-helpers scheduling/corev1/nodeaffinity; kubernetes pkg/apis/core/validation (ValidateNodeSelector).
 """

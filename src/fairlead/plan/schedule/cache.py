@@ -22,12 +22,12 @@ from fairlead.plan.schedule.queue import Changes, SchedulingQueue
 from fairlead.wire.kubernetes import core
 
 ECHO_S: Final = 30.0
-"""After which a confirmed binding that no watch has told of is believed no longer."""
+"""After this a confirmed binding that no watch has reported is dropped."""
 
 
 @dataclass(slots=True)
 class _Assumed:
-    """A binding that no watch has told of: the pod as it is without it, and the node."""
+    """A binding that no watch has reported yet: the pod without it, and the node."""
 
     pod: core.Pod
     node: str
@@ -100,7 +100,7 @@ class Cache:
             self._put(written)
 
     def assume(self, pod: core.Pod, node: str) -> None:
-        """Count a pod as bound although nobody confirmed it."""
+        """Count a pod as bound before the store has confirmed it."""
         if self._waits(pod.metadata.uid):
             self._assumed[pod.metadata.uid] = _Assumed(pod, node)
             self._put(_bound(pod, node))
@@ -123,7 +123,7 @@ class Cache:
             self._put(found)
 
     def expire(self) -> None:
-        """Forget confirmed bindings that no watch told of: the store lost them."""
+        """Forget confirmed bindings that no watch has reported: the store lost them."""
         now = self._clock()
         for uid in [uid for uid, one in self._assumed.items() if one.ends_at <= now]:
             self.forget(uid)

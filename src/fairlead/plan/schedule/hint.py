@@ -1,7 +1,7 @@
 """Says which filters a change of a node could answer otherwise, so that only pods they refused are tried again.
 
 Pure. A row of `HINTS` a filter of `reference.FILTERS`: whether the node got better for it. A report that changes
-nothing a filter reads (a heartbeat), or only makes the node worse (another pod on it), helps nobody.
+nothing a filter reads (a heartbeat), or only makes the node worse (another pod on it), helps no waiting pod.
 Source: kubernetes pkg/scheduler, queueing hints (KEP-4247).
 """
 

@@ -55,7 +55,7 @@ class Group:
     is_woken: bool = False
     """A node changed for it."""
     aged_at: float = math.inf
-    """Since when the refusal tells of nodes that are others now."""
+    """Time of the first node change after the refusal; its words are about older nodes."""
 
     @property
     def due_at(self) -> float:

@@ -118,7 +118,7 @@ _UNSCHEDULABLE: Final = core.Taint(key="node.kubernetes.io/unschedulable")
 
 
 def _ready(need: PodInfo, node: NodeInfo) -> tuple[str, ...]:
-    # A cluster says so with a taint, which some pods bear; on one machine nobody sets it.
+    # On a cluster a taint does this, which some pods tolerate; on one machine no controller sets it.
     is_borne = node.is_ready or selector.tolerates(need.tolerations, _NOT_READY)
     return () if is_borne else ("node(s) were not ready",)
 

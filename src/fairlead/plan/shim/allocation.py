@@ -1,10 +1,11 @@
 """Answers who was given what, from the kubelet's checkpoint; the shim asks at every container's start. Pure.
 
 A device plugin may answer with environment or mounts, and they reach a container mixed with what its image and its
-pod's author wrote. What tells them apart is in the kubelet's checkpoint: every answer with the pod's uid and the
+pod's author wrote. The difference is in the kubelet's checkpoint: every answer with the pod's uid and the
 container's name, on disk before a container of that pod is made. Which pod and container it makes, the engine says in
-annotations that it sets over everybody else's. So a request is an allocation when the kubelet's checkpoint says the
-same of this very container. Nothing here is a secret: what is copied from another pod is still said of that other one.
+annotations that it sets over those of any other author. So a request is an allocation when the kubelet's checkpoint
+says the same of this very container. Nothing here is a secret: what is copied from another pod is still said of that
+other one.
 
 A device id means something for its own resource only: "0" of a network plugin is not a GPU. Ids count for resources of
 the GPU vendors' domains; for any other resource, what its plugin answered counts.
@@ -55,7 +56,7 @@ class Allocations:
     """Where entries come from; these are of a node without a kubelet."""
 
     problem = ""
-    """Why nobody knows what is in them."""
+    """Why their content is not known."""
 
     def entries(self) -> list[Entry]:
         """Return everything that is given on this node. Raises: nothing; what is wrong is the problem."""
@@ -100,14 +101,14 @@ class View:
         return bool(words) and self.given.issuperset(words)
 
     def find_doubt(self, words: list[str]) -> str:
-        """Return why this is not the allocation, where more is known than that nobody said so."""
+        """Return why this is not the allocation, where more is known than the lack of a record."""
         if self.problem:
             return self.problem
         missing = [word for word in words if word not in self.given]
         return f"{', '.join(missing)} was not allocated to this container" if self.is_known and missing else ""
 
     def find_clash(self, words: list[str]) -> str:
-        """Return what may be another pod's of what is asked for; an index and `all` may be anybody's."""
+        """Return what may be another pod's of what is asked for; an index and `all` may be any pod's."""
         others = self._others()
         return next((word for word in words if word not in self.given and not _is_free(word, others)), "")
 
@@ -127,7 +128,7 @@ def _is_free(word: str, others: frozenset[str]) -> bool:
     name = word.rpartition("=")[2]
     if not others:
         return True
-    # Whose the parts of a whole GPU are, cannot be told from names; nor which GPU an index or a plugin's own name is.
+    # Names do not say whose the parts of a whole GPU are, nor which GPU an index or a plugin's own name means.
     is_parted = name.startswith(_WHOLE) and any(not other.startswith(_WHOLE) for other in others)
     is_told = all(other.startswith(_UUIDS) for other in others)
     return is_told and name.startswith(_UUIDS) and name not in others and not is_parted
@@ -136,7 +137,7 @@ def _is_free(word: str, others: frozenset[str]) -> bool:
 def identify(annotations: dict[str, str], container_id: str = "") -> tuple[str, str]:
     """Return the pod's uid and the container's name; empty where no engine said so, or two say different things.
 
-    Args: container_id: what the engine calls the container on the runtime's command line; tells CRI-O from podman.
+    Args: container_id: what the engine calls the container on the runtime's command line; CRI-O and podman differ here.
     """
     is_crio = bool(container_id) and annotations.get(_CRIO_ID) == container_id
     if _MANAGER in annotations and not is_crio:

@@ -1,12 +1,12 @@
 """Reads which GPUs a container asks for from its runtime spec: annotations, volume mounts, environment.
 
 Three sources, the first that asks wins: CDI annotations, volume mounts, the environment. Each may come from a device
-plugin, from the image (podman copies an image's annotations) or from the pod's author, and they cannot be told apart by
-themselves. What the kubelet's checkpoint (`allocation`) say was given to this very container always counts; annotations
-that its checkpoint contradicts are refused; for the rest `Policy.image_requests` decides, and even then not over
-another pod's devices. Everything ends as fully qualified CDI names, in the order asked, each once (`0,0` is one GPU). A
-refusal is a value here, with who must change what; the shim makes an error of it. Only tables of `plan` are imported:
-this runs on every container's start.
+plugin, from the image (podman copies an image's annotations) or from the pod's author, and they cannot be distinguished
+by themselves. What the kubelet's checkpoint (`allocation`) say was given to this very container always counts;
+annotations that its checkpoint contradicts are refused; for the rest `Policy.image_requests` decides, and even then not
+over another pod's devices. Everything ends as fully qualified CDI names, in the order asked, each once (`0,0` is one
+GPU). A refusal is a value here, with who must change what; the shim makes an error of it. Only tables of `plan` are
+imported: this runs on every container's start.
 Source: NVIDIA container toolkit documentation, "Environment variables"; CDI SPEC.md, "Container annotations".
 """
 
@@ -190,7 +190,7 @@ def _view(container: Container, policy: Policy, allocations: allocation.Allocati
 
 
 def _is_allowed(container: Container, policy: Policy) -> bool:
-    """Whether the operator lets a request count that nobody allocated."""
+    """Whether the operator lets a request count that no kubelet allocated."""
     return policy.image_requests == "honour" or (policy.image_requests == "privileged" and container.is_privileged)
 
 
@@ -228,7 +228,7 @@ def _unallocated(shown: str, names: list[str], view: allocation.View) -> Refusal
 
 
 def _pass_over(request: Request, shown: str, by: str, doubt: str, *, policy: Policy) -> None:
-    """Refuse or ignore a request that nobody allocated, as the operator says."""
+    """Refuse or ignore a request that no kubelet allocated, as the operator says."""
     if policy.image_requests == "refuse":
         request.refusal = Refusal(
             "Denied",
@@ -298,7 +298,7 @@ def _requests_of(mounts: list[str]) -> list[str]:
 def _find_clash(
     shown: str, words: list[str], *, view: allocation.View, container: Container, policy: Policy
 ) -> Refusal | None:
-    """Return why a request that nobody allocated cannot count, though the operator lets such requests count."""
+    """Return why a request that no kubelet allocated cannot count, though the operator lets such requests count."""
     if not policy.checks_allocations or container.is_privileged:
         return None
     hint = "ask for GPUs through the allocation (resource limits, CDI names), or set checkAllocations to false"
@@ -336,7 +336,7 @@ def _from_environment(
     is_given = view.covers(words)
     shown = f"{name or 'an image without NVIDIA_REQUIRE_CUDA'} asks for {value}"
     if is_given or counts:
-        if counts:  # nobody allocates these
+        if counts:  # no kubelet allocates these
             _add_extras(wanted, env, policy)
         by = "allocation" if is_given else "environment"
         request.source = f"{request.source}, {by}" if request.source else by
