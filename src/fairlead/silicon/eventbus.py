@@ -1,6 +1,6 @@
 """Carries events from driver threads to listeners in the event loop, and remembers which GPU was where.
 
-`EventBus` hands every event to every subscription; a subscription that nobody holds any more is dropped. A GPU can
+`EventBus` hands every event to every subscription; a subscription without a reader is dropped. A GPU can
 report the same fault thousands of times a second, so what waits in a subscription is coalesced: of equal events the
 last stays, and of each GPU so many at most; what is let go beyond that leaves a request to scan that GPU. `KnownGPUs`
 knows the GPUs seen so far, so that one that no longer answers can still be named, and turns "answers" and "does not
@@ -96,7 +96,7 @@ class EventBus:
                 subscription.put(event)
 
     def listening(self) -> None:
-        """Tell everybody that from now on no event is missed, and that earlier ones may have been."""
+        """Announce that from now on no event is missed, and that earlier ones may have been."""
         with self._lock:
             self._is_listening = True
         self.publish(_rescan())

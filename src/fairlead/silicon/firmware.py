@@ -8,7 +8,7 @@ from fairlead.silicon.pci import pci
 
 
 def product_name(root: Path) -> str:
-    """Return what the vendor calls the machine, `DGX H100`; empty where nobody tells.
+    """Return what the vendor calls the machine, `DGX H100`; empty where it is not known.
 
     Source: SMBIOS System Information (type 1), as Linux shows it in /sys/class/dmi/id.
     """

@@ -105,7 +105,7 @@ def _read(root: Path, address: str, folder: Path, index: int) -> GPU | Unreadabl
 
 
 def _memory(folder: Path) -> int:
-    """Local memory in bytes; 0 for a GPU that uses the machine's, or a driver that does not tell."""
+    """Local memory in bytes; 0 for a GPU that uses the machine's, or where the driver does not report it."""
     card = next((path.name for path in sorted((folder / "drm").glob("card*"))), "card0")
     sizes = (pci.read_int(folder / name.format(card=card)) for name in _MEMORY_FILES)
     return next((size for size in sizes if size), 0)

@@ -41,7 +41,7 @@ class Silicon(Protocol):
 
 
 class Sampler(Protocol):
-    """What can be asked for load, clocks, power and memory as often as somebody looks."""
+    """What can be asked for load, clocks, power and memory as often as a client asks."""
 
     async def sample(self, *, within_s: float) -> tuple[Sample, ...]:
         """Read the counters of every GPU that answers in time, each GPU before its MIG devices.
@@ -58,7 +58,7 @@ class SampledSilicon(Silicon, Sampler, Protocol):
 
 @runtime_checkable
 class Workloads(Protocol):
-    """What only simulated silicon needs to be told: real GPUs notice by themselves that somebody uses them."""
+    """What only simulated silicon must be given: the users of its GPUs, which real GPUs notice by themselves."""
 
     def hold(self, holders: Mapping[str, tuple[str, ...]]) -> None:
         """Say who holds what, by UUID of the GPU or MIG device; whatever is not named is idle."""
@@ -68,7 +68,7 @@ class Workloads(Protocol):
 class Partitioner(Protocol):
     """MIG: reads partitions and makes one change at a time. Decides nothing and undoes nothing.
 
-    Every change raises Conflict (`MIGInUse`) where somebody uses what it would end, Insufficient (`MIGNoPlacement`)
+    Every change raises Conflict (`MIGInUse`) where a process uses what it would end, Insufficient (`MIGNoPlacement`)
     where the place is taken, Invalid (`MIGNotSupported`), NotFound (`MIGInstanceGone`), Unavailable
     (`DriverNoPermission`, …) and DeviceFault where the GPU does not answer.
     """
@@ -110,7 +110,7 @@ class Partitionable(Protocol):
     """Silicon some of whose GPUs may be partitioned."""
 
     def partitioner(self) -> Partitioner | None:
-        """Return who partitions them; None: nobody does."""
+        """Return who partitions them; None: they cannot be partitioned."""
         ...
 
 

@@ -1,7 +1,7 @@
 """Reads what runs on this machine now, and fingerprints all that its CDI specs depend on. No driver is asked.
 
-/proc and /sys tell nobody when they change, so the fingerprint is what a watcher compares from time to time. It costs
-a few milliseconds: nothing is opened that need not be, and libraries count by their folders' times.
+/proc and /sys send no events when they change, so the fingerprint is what a watcher compares from time to time. It
+costs a few milliseconds: nothing is opened that need not be, and libraries count by their folders' times.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Running:
     """The kernel's boot and the drivers that are loaded in it."""
 
     boot_id: str
-    """Empty: the kernel does not tell."""
+    """Empty: the kernel does not say."""
     versions: dict[str, str]
     """By vendor (`Vendor.value`)."""
 

@@ -168,7 +168,7 @@ def read_node(root: Path, path: Path) -> DeviceNode | None:
 def list_mig_minors(root: Path) -> list[tuple[str, int]]:
     """Return the minor numbers of MIG's capability nodes by name, `gpu0/gi1/access`.
 
-    The driver tells all that may ever be in one file; where that is missing, those of the instances that exist.
+    The driver lists all that may ever exist in one file; where that is missing, those of the instances that exist.
     """
     text = pci.read_text(root / "proc/driver/nvidia-caps/mig-minors")
     if text is not None:

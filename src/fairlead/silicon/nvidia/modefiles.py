@@ -2,7 +2,8 @@
 
 A mode whose nodes belong together is a row of `NODES`; those that must be taken apart (IMEX channels, VFIO groups), or
 whose files come from elsewhere (Windows' driver store, Tegra's lists), are a function of their own. `FINDERS` has all
-of them. What is made of it is `plan.mode`'s decision. Nothing here asks a driver, so all of it works without NVML.
+of them. What is made of it is `plan.cdi.source`'s decision. Nothing here asks a driver, so all of it works without
+NVML.
 Source: what `nvidia-ctk cdi generate` of the container toolkit 1.20.1 writes in each mode; kernel
 Documentation/driver-api/vfio.rst.
 """

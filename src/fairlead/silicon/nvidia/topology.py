@@ -1,7 +1,7 @@
 """Builds links between GPUs, one value a pair: NVLink and NVSwitch from the readings, else the PCIe level.
 
 NVLinks are read with every scan, because links fail; PCIe levels do not change while a machine runs and are kept. A
-pair whose level the driver does not tell is placed by the kernel's device tree, so no pair is ever missing.
+pair whose level the driver does not report is placed by the kernel's device tree, so no pair is ever missing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Levels = Mapping[tuple[str, str], LinkKind]
 def read_levels(
     nvml: binding.Binding, one: gpureader.Reading, others: Sequence[gpureader.Reading]
 ) -> dict[str, LinkKind]:
-    """Ask the driver how one GPU reaches others over PCIe; by the other's PCI address, without those it does not tell.
+    """Ask the driver how one GPU reaches others over PCIe; by the other's PCI address, known ones only.
 
     Blocking: runs in the first GPU's lane.
     """

@@ -76,7 +76,7 @@ def list_drm_nodes(root: Path, address: str) -> list[str]:
 def link_kind(root: Path, one: str, other: str) -> LinkKind:
     """Return how two devices reach each other over PCIe, from their places in the kernel's device tree.
 
-    A path of the tree is the host bridge followed by every bridge down to the device. Where the tree does not tell,
+    A path of the tree is the host bridge followed by every bridge down to the device. Where the tree does not say,
     the NUMA nodes decide, and without those the answer is the farthest.
     """
     a, b = (folder(root, address).resolve().parts for address in (one, other))

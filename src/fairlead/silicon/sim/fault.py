@@ -11,7 +11,7 @@ from fairlead.silicon.sim import machine, partition, profile
 
 _FELL_OFF_THE_BUS: Final = 79
 _HARMLESS: Final = frozenset({8, 11, 13, 31, 32, 41, 43, 45, 63, 68, 69, 92, 94, 121, 154})
-"""XIDs after which the driver asks for nothing: an application ends, or nobody does."""
+"""XIDs after which the driver asks for nothing: at most an application ends."""
 _RESET, _REBOOT = 1, 2
 
 

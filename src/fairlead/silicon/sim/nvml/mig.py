@@ -107,7 +107,7 @@ def nvmlDeviceGetGpuInstancePossiblePlacements_v2(
 
 
 def put_placements(placements: Any, count: Any, starts: list[int], size: int) -> None:
-    """Store placements and their number; the array must be long enough, or NULL to be told the number."""
+    """Store placements and their number; the array must be long enough, or NULL to ask for the number."""
     if placements is not None:
         if abi.target(count).value < len(starts):
             raise abi.RefusedError(abi.INSUFFICIENT_SIZE)
