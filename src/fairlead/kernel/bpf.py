@@ -2,7 +2,7 @@
 
 bpf(2) through ctypes; no library, no compiler. Programs are asked for by id, opened, and read back as the kernel keeps
 them (after its verifier), which is what really runs. Needs CAP_BPF and CAP_NET_ADMIN (or CAP_SYS_ADMIN); a kernel or
-sandbox that refuses is told by errno. What the instructions mean is `wire.deviceprogram`'s matter.
+sandbox that refuses is known by errno. What the instructions mean is `wire.oci.deviceprogram`'s matter.
 Source: bpf(2); include/uapi/linux/bpf.h, union bpf_attr, struct bpf_prog_info.
 """
 

@@ -48,7 +48,7 @@ class Reading:
     lines: tuple[str, ...]
     """In the kernel's words, or for programs in the same form."""
     rules: DeviceRules | None
-    """None: not all of it could be told; `unread` says what."""
+    """None: not all of it could be read; `unread` says what."""
     restricting: tuple[Cgroup, ...]
     """The cgroups that deny anything."""
     unread: tuple[str, ...] = ()
@@ -133,7 +133,7 @@ class _Found:
     deciders: tuple[wire.Decide, ...] = ()
     unread: str = ""
     is_whole: bool = True
-    """False: there is more that could not be told."""
+    """False: there is more that could not be read."""
     is_restricting: bool = False
 
 
@@ -201,7 +201,7 @@ def change(cgroups: Sequence[Cgroup], *, deny: Iterable[DeviceRule] = (), allow:
 
     A pattern is taken as one: on cgroup v1 it must be one that the list has, or everything.
     Raises:  Conflict (`RuleNotInForce`): it was written and is not so.   Unavailable: the kernel refuses, or the rules
-             in force cannot be told.
+             in force cannot be read.
     """
     taken, given = tuple(deny), tuple(allow)
     before = read(cgroups)
@@ -229,7 +229,7 @@ def _assert_in_force(after: Reading, taken: Sequence[DeviceRule], given: Sequenc
             raise errors.Conflict(message, reason="RuleNotInForce", hint=hint)
     for rule in taken:
         left = devicerule.common(rule.access, rules.access(rule.kind, rule.major, rule.minor))
-        left = devicerule.without(left, "m")  # `*:* m` is every runtime's own: a node that nobody may open
+        left = devicerule.without(left, "m")  # `*:* m` is in every runtime's rules: it lets nodes be made, not opened
         is_given_again = any(one.covers(rule) or rule.covers(one) for one in given)
         # A single number denied from everything is hidden: the kernel lists grants only.
         is_hidden = after.lines == (_ALL_V1,) and (rule.major, rule.minor) != (None, None)

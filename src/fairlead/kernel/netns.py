@@ -61,7 +61,7 @@ def _broken(error: OSError) -> errors.Unavailable:
 async def connect(pid: int, port: int, *, root: Path = Path("/")) -> Connection:
     """Connect to a port on the loopback of a process's network namespace.
 
-    Raises: Unavailable (`PortRefused`): nobody listens there; (`NamespaceUnusable`): it is gone, or we may not enter.
+    Raises: Unavailable (`PortRefused`): no process listens there; (`NamespaceUnusable`): it is gone or closed to us.
     """
     loop = asyncio.get_running_loop()
     pool = futures.ThreadPoolExecutor(1, "netns")

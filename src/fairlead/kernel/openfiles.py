@@ -1,8 +1,8 @@
 """Finds which processes of a container have a device open, and ends them on demand.
 
 A device rule is asked when a node is opened; what is open stays open, and what is mapped stays mapped, also after the
-rule is gone and the node with it. So a device can be taken from a container only when nobody in it holds it. Looked at
-are the descriptors and the mappings of every process in the container's cgroups, and of those that share its mount
+rule is gone and the node with it. So a device can be taken from a container only when no process in it holds it. Looked
+at are the descriptors and the mappings of every process in the container's cgroups, and of those that share its mount
 namespace; a descriptor that was sent to a process elsewhere is not found (who could send it had it open before).
 Source: proc_pid_fd(5), proc_pid_map_files(5), pidfd_open(2).
 """

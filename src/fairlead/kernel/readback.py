@@ -2,14 +2,15 @@
 
 Given the host pid of a container's process (a created one, still held before its first instruction, will do):
 
-- the device rules in force in its cgroups, of both versions: see `node.devicecgroup`.
+- the device rules in force in its cgroups, of both versions: see `kernel.cgroup`.
 - the character devices under /dev of its mount namespace, with their numbers.
-- what `open()` says there, for paths and for bare device numbers, asked by `probe`, a process that joins the
+- what `open()` says there, for paths and for bare device numbers, asked by `kernel.probeprocess`, a process that joins
+the
   container's device cgroups and mount namespace.
 
 Nothing is claimed that was not read: whatever could not be is named in `unread`, with the reason. Reading changes
-nothing in the container. Opening a node asks its driver, which may take its time on a GPU nobody has open; the probe
-has a time limit.
+nothing in the container. Opening a node asks its driver, which may take its time on a GPU that no process has open; the
+probe has a time limit.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Isolation:
     rules: tuple[str, ...]
     """Device cgroup rules in force, in the kernel's words (`c 195:0 rwm`); those of BPF programs in the same form."""
     in_force: DeviceRules | None
-    """The same as values; None where they could not all be told."""
+    """The same as values; None where they could not all be read."""
     nodes: tuple[DeviceNode, ...]
     """By path."""
     opens: Mapping[str, str]

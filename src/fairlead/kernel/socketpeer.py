@@ -1,7 +1,7 @@
 """Says which process serves a unix socket, and whether that process runs or is stopped.
 
 A process that is stopped still has its socket, and the kernel accepts connections for it: a connection alone does not
-tell that anybody will answer.
+say that an answer will come.
 Source: unix(7), SO_PEERCRED (the credentials of the process that called listen); proc(5), /proc/PID/status, State.
 """
 
@@ -34,7 +34,7 @@ class Peer:
 
 
 def find(path: Path, *, proc: Path = Path("/proc")) -> Peer | None:
-    """Return who serves a socket; None: nobody does, or it may not be opened."""
+    """Return who serves a socket; None: no process does, or it may not be opened."""
     with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as probe:
         probe.settimeout(_CONNECT_S)
         try:

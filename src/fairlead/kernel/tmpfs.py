@@ -22,7 +22,7 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def mount(folder: Path, *, size_bytes: int | None) -> None:
-    """Mount a file system in memory that everybody may write to.
+    """Mount a file system in memory that every user may write to.
 
     Args:    size_bytes: what it may hold; None: half of the machine's memory, as the kernel has it.
     Raises:  Unavailable (`MemoryVolumeFailed`): the kernel refuses.

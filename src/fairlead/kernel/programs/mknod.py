@@ -6,9 +6,9 @@ It opens /proc/PID once, which stays this process's even where its pid is used a
 started at STARTED (clock ticks since boot) or whose mounts are this host's own. It opens the container's root, joins
 its mount namespace, and reaches every path by `openat2` in that root with no link followed: what the image or a
 tenant's process puts in the way makes it refuse, never go elsewhere.
-A node is made under a temporary name with its final owner and mode and then renamed to its place, so that nobody meets
-a half-made one. What stands there is looked at first: the same node is kept, another device node is replaced, anything
-else is refused. Removed is only a node that has the numbers named.
+A node is made under a temporary name with its final owner and mode and then renamed to its place, so that no process
+meets a half-made one. What stands there is looked at first: the same node is kept, another device node is replaced,
+anything else is refused. Removed is only a node that has the numbers named.
 
 Prints a JSON list of [path, what was done]: `made`, `kept`, `replaced`, `removed`, `absent`, or `refused: why`.
 Nothing of the container runs in it: every module is loaded before it goes in. Standard library only.
