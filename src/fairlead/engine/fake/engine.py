@@ -173,7 +173,7 @@ class FakeEngine:
         container = self._containers.get(name)
         if container is None or container.state.phase is port.ContainerPhase.EXITED:
             return
-        if container.task is None:  # held: nobody there to hear a signal
+        if container.task is None:  # held: there is no process to signal
             self._end(container, code=shell.KILLED)
             return
         if container.process is not None and container.process.term_exit is not None:

@@ -2,7 +2,7 @@
 
 Nothing of the host leaks in: every variable is written `NAME=value` (podman copies the host's value for a bare name),
 and `--http-proxy=false` keeps the host's proxies out. Pulling is always an act of its own, so `--pull=never`. Logs go
-to a file podman can follow, whatever its configured default. Image health checks are for nobody here: Kubernetes
+to a file podman can follow, whatever its configured default. Image health checks are switched off: Kubernetes
 ignores them and podman needs systemd for them. What a request says comes after `--`, or is joined to its option by
 `=`: no name and no word of a command is an option of podman's.
 
@@ -47,7 +47,7 @@ def create(spec: port.ContainerSpec, host: podman_host.Host, *, network: str, lo
 
     Args:    host: this machine's oddities.   network: podman network mode where `spec.network_of` is None.
              log_max_mib: where a log begins anew, so that one container cannot fill the disk; 0: nowhere.
-    Raises:  Invalid: a name, path or variable that podman cannot be told.
+    Raises:  Invalid: a name, path or variable that podman's command line cannot carry.
     """
     check_name(spec.name)
     check_image(spec.image)

@@ -1,8 +1,8 @@
 """Translates podman's messages into our errors, each with the next step.
 
 Podman answers nearly every failure with exit code 125 and one line on standard error, so the line is what there is to
-go by. Messages were collected from podman 4.3.1; wordings of later releases are added as they are met. A line nobody
-knows becomes `Unavailable` with the line in the message.
+go by. Messages were collected from podman 4.3.1; wordings of later releases are added as they are met. Any other line
+becomes `Unavailable` with the line in the message.
 """
 
 from __future__ import annotations

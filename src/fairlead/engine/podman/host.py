@@ -133,7 +133,7 @@ def cdi_folders(version: str, root: Path) -> tuple[str, ...]:
 def check_cdi_folder(folder: Path, version: str, *, root: Path) -> None:
     """Hold the folder of our specs to those that podman reads.
 
-    Raises: Invalid (`CDIFolderUnread`): podman would start containers from somebody else's specs, or from none.
+    Raises: Invalid (`CDIFolderUnread`): podman would start containers from other specs than ours, or from none.
     """
     read = cdi_folders(version, root)
     if folder.resolve() in {Path(one).resolve() for one in read}:

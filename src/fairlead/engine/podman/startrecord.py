@@ -3,7 +3,7 @@
 podman writes down that a container runs after the OCI runtime has started it. A podman that is killed in between leaves
 a container that runs and is initialised in podman's database: `podman start` fails. If it has ended since, conmon's
 clean-up leaves it as created: `podman start` would run it a second time. A file in the container's bundle, written
-before the start is asked for, tells such a container from one that never ran. podman removes the file with the
+before the start is requested, distinguishes such a container from one that never ran. podman removes the file with the
 container.
 
 Leaves to `engine` when a start is in doubt.
