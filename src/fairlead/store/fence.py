@@ -29,7 +29,7 @@ class Fence:
     holder: str
     token: int
     is_fresh: Callable[[], bool]
-    """Tells by this process's clock whether nobody can have taken the lease since it was renewed last."""
+    """Says by this process's clock whether the lease, renewed last by us, cannot have been taken by another process."""
 
     def check(self, lease: coordination.Lease | None) -> None:
         """Return if the lease is still of this term. Raises: Conflict (`LeaseLost`)."""

@@ -1,12 +1,13 @@
 """Elects a leader: one of several processes holds a `Lease` and works, the others wait. Over any store.
 
 A candidate trusts only its own clock: a lease counts as abandoned when its record has not changed for its duration as
-this process saw it, whatever times stand in it. The holder renews in good time and gives up earlier than anybody may
-take over, so two of them never work at once as long as clocks run at about the same speed and the work stops when it is
-cancelled. A store of its own (`beside`) lets the holder renew in a thread with an event loop of its own, so that no
-work of the process makes it late; an event loop that has not turned for `stalled_s` loses the lease all the same, for
-it hangs. Each new holder gets a higher `token`, and its work a store that is fenced by it (`fence`): a holder that was
-stopped, and wakes after another has taken over, writes nothing. A holder that ends in order lets go at once.
+this process saw it, whatever times stand in it. The holder renews in good time and gives up earlier than another
+process may take over, so two of them never work at once as long as clocks run at about the same speed and the work
+stops when it is cancelled. A store of its own (`beside`) lets the holder renew in a thread with an event loop of its
+own, so that no work of the process makes it late; an event loop that has not turned for `stalled_s` loses the lease all
+the same, for it hangs. Each new holder gets a higher `token`, and its work a store that is fenced by it (`fence`): a
+holder that was stopped, and wakes after another has taken over, writes nothing. A holder that ends in order lets go at
+once.
 
 Source: Kubernetes coordination/v1 Lease; client-go tools/leaderelection (records and their meaning are the same, so
 both can take part in one election).

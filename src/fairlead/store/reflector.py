@@ -1,6 +1,6 @@
 """Follows objects: the list first, then every change, and the list again when the stream cannot go on.
 
-The reader is told where each list ends, so it knows what is not there; a watch alone never says that. A store that
+The reader gets a mark where each list ends, so it knows what is gone; a watch alone never says that. A store that
 refuses is asked again with growing, jittered waits, and the log says so once for each reason.
 """
 

@@ -1,7 +1,7 @@
 """Changes one part of an object and leaves what others write: read, change, write, again on a conflict.
 
 The store refuses a version that is no longer the newest, so a writer that read the object and put it back at the
-version it read never undoes what somebody else wrote in between. Here the round is repeated until it was undisturbed.
+version it read never undoes what another client wrote in between. Here the round is repeated until it was undisturbed.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class Connection(Protocol):
     """Bytes to and from one port of a pod."""
 
     async def read(self) -> bytes:
-        """Return the next bytes, b"" at the end. Raises: Unavailable: nobody listens, or the connection broke."""
+        """Return the next bytes, b"" at the end. Raises: Unavailable: no process listens, or the connection broke."""
         ...
 
     async def write(self, data: bytes) -> None:

@@ -85,7 +85,7 @@ async def list_steps(store: Store, about: core.ObjectReference) -> tuple[TraceSt
 def parse_step(event: core.Event) -> TraceStep | None:
     """Return the step an event carries, or that of another's scheduler or kubelet; None for others, damaged ones.
 
-    An annotation counts only in an event that reports as the layer whose step it is: nobody but us may write either,
+    An annotation counts only in an event that reports as the layer whose step it is: only we may write either,
     where the chart's policy `reserved-names` is in force.
     """
     text = event.metadata.annotations.get(names.STEP)
@@ -108,7 +108,7 @@ def _teller(event: core.Event) -> str:
 
 
 def _scheduler_step(event: core.Event) -> TraceStep | None:
-    """Return what a scheduler that is not ours says in an event of its own; its words are all it tells.
+    """Return what a scheduler that is not ours says in an event of its own; its words are all there is.
 
     Source: kubernetes pkg/scheduler schedule_one.go, the events `Scheduled` and `FailedScheduling` of a pod.
     """

@@ -18,7 +18,7 @@ from fairlead.wire.text import typedjson
 Document: TypeAlias = dict[str, Any]
 
 _IDENTITIES = ("uid", "name", "type", "key", "mountPath")
-"""Fields by which list elements are told apart; the first that every element has, once each, is used."""
+"""Fields that identify list elements; the first that every element has, once each, is used."""
 
 
 class Key(NamedTuple):

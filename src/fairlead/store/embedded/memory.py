@@ -1,7 +1,7 @@
 """Keeps objects in memory, for simulations and tests.
 
-Documents are kept as text, as SQLite keeps them, so that nobody shares a mutable value with the store. Verbs run whole
-between two awaits of the event loop, which makes each of them a transaction.
+Documents are kept as text, as SQLite keeps them, so that no caller shares a mutable value with the store. Verbs run
+whole between two awaits of the event loop, which makes each of them a transaction.
 """
 
 from __future__ import annotations

@@ -213,7 +213,7 @@ class Client:
         )
 
     async def _refused(self, request: Request, status: int) -> errors.FairleadError:
-        """Return why no WebSocket was opened: a refused handshake hides its body, a plain request is told it."""
+        """Return why no WebSocket was opened: aiohttp hides the refusal's body, so a plain request asks again."""
         try:
             await self.request(request)
         except errors.FairleadError as error:
@@ -349,7 +349,7 @@ class Client:
 
 
 async def _count(_session: object, context: types.SimpleNamespace, _facts: object) -> None:
-    if context.trace_request_ctx is not None:  # a WebSocket's handshake is counted by nobody: it is sent once
+    if context.trace_request_ctx is not None:  # the handshake of a WebSocket has no counter: it is sent once
         context.trace_request_ctx.sent += 1
 
 

@@ -37,7 +37,7 @@ class CircuitBreaker:
     """While a server fails, few requests of the process get through, however many want to; the others wait.
 
     Each that goes is a question whether the server is well again, and the next may go after a wait that grows. The
-    first good answer lets everybody through. A process with many loops so asks a server that is away no more often
+    first good answer lets every caller through. A process with many loops so asks a server that is away no more often
     than one with a single loop.
     """
 

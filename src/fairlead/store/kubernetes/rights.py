@@ -55,7 +55,7 @@ AGENT: Final = (
     *_verbs("get list watch create patch delete", "gpudevices", group=_GPUS),
     *_verbs("update", "gpudevices", group=_GPUS, part="status"),
 )
-"""What an agent tells the cluster with; to serve a kubelet it needs none of them."""
+"""Rights with which an agent reports to the cluster; to serve a kubelet it needs none of them."""
 SCHEDULER: Final = (
     *_verbs("list watch", "nodes"),
     *_verbs("get list watch", "pods"),
@@ -104,7 +104,7 @@ class Watched:
         self._lacking: tuple[Right, ...] = ()
 
     def problem(self) -> str:
-        """Return which rights are lacking, "" where none is, or nobody has answered yet."""
+        """Return which rights are lacking, "" where none is, or no answer has come yet."""
         if not self._lacking:
             return ""
         return f"the service account may not {', '.join(one.text for one in self._lacking)}"

@@ -39,7 +39,7 @@ _WHOLE_BYTES: Final = 1 << 30
 CONFIRMED_S: Final = 1.0
 """How long the server's word that a lease is ours is good for; every write after that asks again."""
 _ATTEMPTS: Final = 8
-"""How often a write without a version is repeated because somebody else wrote."""
+"""How often a write without a version is repeated because another client wrote."""
 
 
 class KubernetesStore:
@@ -191,7 +191,7 @@ class KubernetesStore:
                 return
 
     async def _replace(self, item: T, write: Callable[[type[T], Document, Document], Awaitable[Document]]) -> T:
-        """Read, merge, write; without a version again and again until nobody comes between."""
+        """Read, merge, write; without a version again until no other write comes between."""
         kind, given, left = type(item), match.emit(item), _ATTEMPTS
         while True:
             left -= 1

@@ -24,7 +24,7 @@ from fairlead import errors, files, telemetry
 
 SCHEMA = 2
 APPLICATION_ID = 0x4641_4952
-"""`FAIR`: tells our state from any other SQLite file."""
+"""`FAIR`: marks our state among other SQLite files."""
 DAMAGED = "StateDamaged"
 """The reason of every error that names a state file which cannot be read."""
 BUSY_S = 5.0
