@@ -312,7 +312,7 @@ class _Agent:
             self.workloads.hold({uuid: tuple(one.name for one in holders) for uuid, holders in found.items()})
 
     async def _next(self, seen: int) -> int:
-        """Wait for another snapshot; while specs could not be written, only so long: an equal scan wakes nobody."""
+        """Wait for another snapshot; while specs could not be written, only so long: an equal scan wakes no reader."""
         try:
             async with asyncio.timeout(SPEC_RETRY_S if self._is_spec_owed else None):
                 return await self.watch.snapshots.wait(seen)

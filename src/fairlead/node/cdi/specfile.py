@@ -48,12 +48,12 @@ def recipe_of(chosen: settings.NodeSettings) -> generate.Recipe:
 
 
 def versions_of(drivers: Iterable[DriverFiles]) -> dict[Vendor, str]:
-    """Return the versions of the drivers that tell theirs."""
+    """Return the versions of the drivers that report one."""
     return {driver.vendor: driver.version for driver in drivers if driver.version}
 
 
 def allocation_recipe_of(chosen: settings.NodeSettings) -> generate.Recipe:
-    """Return what the settings say about the specs of what is allocated: of kinds that nobody else's file has."""
+    """Return what the settings say about the specs of what is allocated: of kinds that only our files have."""
     return dataclasses.replace(recipe_of(chosen), kinds=cdikind.ALLOCATED)
 
 

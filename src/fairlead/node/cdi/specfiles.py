@@ -1,9 +1,9 @@
 """Writes this node's CDI specs: before a device is advertised, and removes them on an orderly stop.
 
-`plan.generate` says what a spec is; this module keeps one file a kind in the folder that engines read, replaced in one
-step and only when its content differs. Beside each lies its stamp, unless it is in annotations: which boot and driver
-it was made in. Without devices there is no file, and the log says so once. The names that are on disk are the answer of
-`ensure`: what is not in it must not be handed out.
+`plan.cdi.generate` says what a spec is; this module keeps one file a kind in the folder that engines read, replaced in
+one step and only when its content differs. Beside each lies its stamp, unless it is in annotations: which boot and
+driver it was made in. Without devices there is no file, and the log says so once. The names that are on disk are the
+answer of `ensure`: what is not in it must not be handed out.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class SpecFiles:
         await asyncio.to_thread(self._remove)
 
     async def restore(self) -> tuple[str, ...]:
-        """Write again what somebody else removed or changed. Returns the paths that were not as they should be.
+        """Write again what another process removed or changed. Returns the paths that were not as they should be.
 
         Raises: Unavailable: the folder refuses a write.
         """

@@ -1,6 +1,6 @@
 """Keeps the agent's CDI specs on disk as they were written, and finds other files that define the same devices.
 
-Whatever happens in the folder wakes it, by inotify: a spec of ours that somebody removed or changed is written again,
+Whatever happens in the folder wakes it, by inotify: a spec of ours that was removed or changed is written again,
 and every file that engines would read is held to ours. What is found is a value with a stream of changes; what follows
 from it for devices is the agent's matter. While another agent serves by the same files nothing is written.
 """

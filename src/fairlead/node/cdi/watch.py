@@ -1,7 +1,7 @@
 """Regenerates CDI specs while a machine changes: MIG instances, driver and modules, boards that come and go.
 
 Two things ask for another look: an event of the driver, and a fingerprint of the files that specs depend on, compared
-every so often because /proc and /sys tell nobody when they change. One look answers any number of askings; what it
+every so often because /proc and /sys send no events. One look answers any number of askings; what it
 finds is written only where it differs. A look that fails leaves the files as they are and is repeated. At the start the
 files that are there are held to this boot and driver, and the log says which are of another time.
 """

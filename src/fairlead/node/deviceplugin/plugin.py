@@ -2,12 +2,12 @@
 
 `Plugin` is the servicer. It holds the last advertisement and answers every call from it: no call reads hardware or
 disk, so none can hang the kubelet. Streams get full lists, only when something changed, and a slow one skips to the
-newest. Allocate names devices in the way the node's settings say (`plan.answer`), by default as CDI names; what those
-mean is in the spec that `node.cdi` wrote before they were advertised. Unknown and unhealthy ids are refused, never
-guessed.
+newest. Allocate names devices in the way the node's settings say (`plan.gpu.answer`), by default as CDI names; what
+those mean is in the spec that `node.cdi` wrote before they were advertised. Unknown and unhealthy ids are refused,
+never guessed.
 
-`Endpoint` is the socket: bound, then dialled once to be sure, before anyone is told of it. When to bind again and whom
-to tell is `node.registration`'s part.
+`Endpoint` is the socket: bound, then dialled once to be sure, before the kubelet gets its name. When to bind again and
+whom to tell is `node.deviceplugin.registration`'s part.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Plugin:
 
     @property
     def is_watched(self) -> bool:
-        """Whether anybody reads the list, as a kubelet does from registration to its end."""
+        """Whether ListAndWatch has a reader, as it has from a kubelet's registration to its end."""
         return self._streams > 0
 
     def update(
@@ -235,7 +235,7 @@ Identity = tuple[int, int, int]
 
 
 def identify(path: Path) -> Identity | None:
-    """Return what tells this socket file from another one made later at the same path; None: there is none."""
+    """Return the identity of this socket file, which one made later at the same path lacks; None: there is none."""
     try:
         facts = path.lstat()
     except OSError:
@@ -257,7 +257,7 @@ class Endpoint:
         return self._identity is not None and identify(self.path) == self._identity
 
     async def is_taken(self) -> bool:
-        """Tell whether another process answers at the path; a socket that one left behind answers nobody."""
+        """Return whether another process answers at the path; a socket that one left behind does not."""
         if self.is_present():
             return False
         try:
@@ -277,7 +277,7 @@ class Endpoint:
         self._assert_path_fits()
         server = grpc.aio.server()
         server.add_generic_rpc_handlers([wire.device_plugin_handlers(self.plugin)])
-        # Made beside its path and moved there once it answers: whose socket it replaces never finds nobody there.
+        # Made beside its path and moved there once it answers: at no moment is there no plugin at the path.
         fresh = self.path.with_suffix(".new")
         try:
             fresh.unlink(missing_ok=True)

@@ -1,6 +1,6 @@
 """Follows the kubelet's PodResources: which container holds which device.
 
-A kubelet tells nobody when it hands a device out or takes one back, so it is asked: when something happened that may
+A kubelet sends no event when it hands a device out or takes one back, so it is asked: when something happened that may
 have changed its list (`ask`), again soon where the caller expects a change that is not there yet, and at a slow
 interval. Requests that come together are one call. A kubelet that does not answer leaves the last list as it was.
 """
@@ -117,7 +117,7 @@ class Holdings:
         return not self._settled.is_set()
 
     async def until_known(self, within_s: float) -> None:
-        """Return as soon as the list is known or nobody is there to ask, at the latest after a time."""
+        """Return as soon as the list is known or the kubelet is away, at the latest after a time."""
         if self.is_awaited:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(within_s):

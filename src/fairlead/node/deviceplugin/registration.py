@@ -3,8 +3,8 @@
 A kubelet that starts removes every socket in its folder and makes a new `kubelet.sock`; a clean-up job may remove ours
 alone. One watch on the folder (`inventory.folderwatch`) ticks at whatever happens there; a slow poll backs it up. At
 each tick a `Registrar` compares what is there with what it did: own socket gone → serve again; another `kubelet.sock`
-than the one registered with → register; nobody reads the list any more → register. The last is how two plugins of one
-resource change places: a kubelet that loses the old one's stream hangs up on the plugin that is registered, the new
+than the one registered with → register; no kubelet reads the list any more → register. The last is how two plugins of
+one resource change places: a kubelet that loses the old one's stream hangs up on the plugin that is registered, the new
 one, and tells it nothing. Of two agents the newer wins: whose socket was replaced by one that answers stands by until
 that one is gone. Failures are retried with doubling, jittered waits that a new socket cuts short. Nothing here ever
 gives up; only cancellation ends it, and takes the socket along.
@@ -54,7 +54,7 @@ class Registrar:
         """Prepare; nothing is served before `run`.
 
         Args:    first_wait_s: first wait after a failure; doubles to 30 s, each jittered to 50-100 %.
-                 on_registered: told the resource after every registration.
+                 on_registered: gets the resource after every registration.
                  before_return: done before the socket is served again; may raise Unavailable, which is retried.
                  before_end: waited for before the socket is removed at the end.
         """

@@ -100,9 +100,9 @@ async def keep(
     with asyncinotify.Inotify() as inotify:
         while True:
             meter.heartbeat("char links", _RESCAN_S + _HANGING_S)
-            # Watch first, inspect second: what changes in between is told again, not lost.
+            # Watch first, inspect second: what changes in between is reported again, not lost.
             for name in ("dev", "dev/nvidia-caps", "dev/nvidia-caps-imex-channels"):
-                with contextlib.suppress(OSError):  # not there (yet); /dev tells when it comes
+                with contextlib.suppress(OSError):  # not there (yet); the watch of /dev reports it
                     inotify.add_watch(root / name, _MASK)
             decision = await asyncio.to_thread(inspect, root, ahead=ahead)
             if decision.make or decision.remove:

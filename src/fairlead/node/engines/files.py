@@ -2,7 +2,7 @@
 
 Decisions are always made from the files as they were before us (`_View`), so configuring twice is configuring once,
 and other requests replace earlier ones. Going back, a file that still is what we wrote gets its old bytes; one that
-somebody has changed since loses our part and keeps theirs. Nothing is written where nothing changes.
+an administrator has changed since loses our part and keeps theirs. Nothing is written where nothing changes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ async def ask_version(engine: str) -> tuple[int, ...] | None:
     """Ask an engine's program for its release; None: it is not installed, or does not say.
 
     The program is looked for on the PATH of who asks, then on ours: an engine in an unusual folder, as k3s and the like
-    have it, must not pass for one whose release nobody knows.
+    have it, must not pass for one of unknown release.
     """
     for name in table.ENGINES[engine].programs:
         program = shutil.which(name) or name
@@ -84,7 +84,7 @@ class _View:
         if current is None:
             return None
         if entry is None or not entry.changes:
-            # The header tells our own file, also one whose record is lost, from one that somebody put in its place.
+            # The header marks our own file, also one whose record is lost; a file put in its place lacks it.
             return None if current.startswith(HEADER.encode()) else current
         if records.digest(current) == entry.digest:
             return entry.original
@@ -207,7 +207,7 @@ def unconfigure(engine: str, config: str, *, recorded: records.ChangeRecords, is
         kept = _keep_edited(steps, view, recorded)
         _write(steps)
         for folder in reversed(record.folders):
-            with contextlib.suppress(OSError):  # somebody else's files are in it, or it is gone
+            with contextlib.suppress(OSError):  # others' files are in it, or it is gone
                 Path(folder).rmdir()
         recorded.forget(record)
         return Outcome(steps=steps, notes=kept)

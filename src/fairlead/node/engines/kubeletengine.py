@@ -40,7 +40,7 @@ class KubeletEngine:
         self._sockets = tuple(root / socket for socket in SOCKETS)
         self._by_operator = stated if enginesupport.has_release(stated) else ""
         self.engines: latest.Latest[tuple[str, ...]] = latest.Latest(())
-        """In the words of a Node's `containerRuntimeVersion`; empty: nobody has said."""
+        """In the words of a Node's `containerRuntimeVersion`; empty: not known."""
         self._judge()
 
     async def run(self, node: latest.Latest[str] | None) -> None:

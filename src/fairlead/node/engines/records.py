@@ -1,7 +1,7 @@
 """Records what we changed in an engine's files: the original, our version, and the request.
 
 One JSON file for each engine and main file. It is written before the first file is touched, so that whatever a crash
-leaves can be told apart: a file is as it was, as we made it, or somebody else's doing. Files of ours that people edited
+leaves differ: a file is as it was, as we made it, or as others changed it. Files of ours that people edited
 are kept beside the record when we write over them.
 """
 
@@ -107,7 +107,7 @@ class ChangeRecords:
         self._path(record.engine, record.place.config).unlink(missing_ok=True)
 
     def keep(self, path: str, data: bytes) -> Path:
-        """Keep what somebody wrote into a file of ours, and return where."""
+        """Keep what others wrote into a file of ours, and return where."""
         target = self.folder / f"{Path(path).name}.edited-{digest(data)[:8]}"
         files.write_atomic(target, data, mode=0o600)
         return target

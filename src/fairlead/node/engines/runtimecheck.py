@@ -1,8 +1,8 @@
 """Checks whether this node's engines start a runtime that reads devices from environment and mounts.
 
 Those strategies say nothing to an engine itself: a container whose runtime does not read them starts without its GPUs,
-and nobody reports anything. What the engines are configured with is in files; that a pod's RuntimeClass leads to the
-handler cannot be seen from here, so what is found missing is told, not refused.
+and no error is reported. What the engines are configured with is in files; that a pod's RuntimeClass leads to the
+handler cannot be seen from here, so what is missing is reported, not refused.
 """
 
 from __future__ import annotations

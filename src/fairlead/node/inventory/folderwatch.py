@@ -56,5 +56,5 @@ class FolderWatch:
                     return
 
     def tick(self) -> None:
-        """Have everybody look again."""
+        """Wake every reader to look again."""
         self.ticks.set(self.ticks.value + 1)

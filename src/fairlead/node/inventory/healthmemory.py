@@ -1,9 +1,9 @@
 """Remembers across restarts of the agent which GPUs wait for a reset, for as long as the machine is up.
 
-An XID is told once: a driver that reports no recovery action says nothing of it to an agent that starts afterwards. So
-the verdicts that only a reset ends are in a file, with the boot they belong to, and count until the driver says that
-nothing is wrong, or the GPU was seen gone and back. A GPU that was reset while no agent ran cannot be told from one
-that was not: the message of such a verdict names the file to remove.
+An XID is reported once: a driver that reports no recovery action says nothing of it to an agent that starts afterwards.
+So the verdicts that only a reset ends are in a file, with the boot they belong to, and count until the driver says that
+nothing is wrong, or the GPU was seen gone and back. A GPU that was reset while no agent ran cannot be distinguished
+from one that was not: the message of such a verdict names the file to remove.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class HealthMemory:
         )
 
     def keep(self, latched: Mapping[GPUUUID, health.Verdict]) -> None:
-        """Have the file say which GPUs wait for a reset; written by `run`, nobody waits."""
+        """Have the file say which GPUs wait for a reset; written by `run`, the caller does not wait."""
         wanted = {uuid: self._fault(uuid, verdict) for uuid, verdict in latched.items()}
         if wanted != self._wanted:
             self._wanted = wanted

@@ -32,7 +32,7 @@ class Latest(Generic[T]):
         return self._version
 
     def set(self, value: T) -> bool:
-        """Publish; returns False, and wakes nobody, when it equals the newest value."""
+        """Publish; returns False, and wakes no reader, when it equals the newest value."""
         if value == self._value:
             return False
         self._value = value

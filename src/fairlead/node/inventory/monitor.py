@@ -3,7 +3,7 @@
 A fault that the driver reports is published at once, without a scan; then, as after every event, a scan follows. Scans
 also run on a timer, sooner while a GPU is recovering, and with back-off for as long as no driver answers: a node
 without GPUs today may have them after `modprobe`. When a driver that answered stops answering, its GPUs stay listed as
-unreadable. Readers take `snapshots`; nobody below waits for them.
+unreadable. Readers take `snapshots`; the monitor never waits for them.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ class InventoryMonitor:
         """Prepare; nothing is read before `run`.
 
         Args:    rescan_s: longest time between scans.   clock: monotonic seconds.
-                 on_change: told of every GPU that begins or ceases to be offered, right after it is published.
-                 on_event: told of every event.
-                 turned: told before each scan within how many seconds the next one will begin.
+                 on_change: called with every GPU that begins or ceases to be offered, right after it is published.
+                 on_event: called with every event.
+                 turned: called before each scan with the seconds within which the next one begins.
                  memory: keeps what only a reset ends over restarts; read here.
         """
         self.snapshots: latest.Latest[Snapshot] = latest.Latest(Snapshot())

@@ -25,7 +25,7 @@ class Pods:
         self.is_listed = False
 
     def listen(self, listener: Listener) -> None:
-        """Have every change told; before `run`."""
+        """Have every change reported to a listener; before `run`."""
         self._listeners.append(listener)
 
     def find(self, uid: str) -> core.Pod | None:

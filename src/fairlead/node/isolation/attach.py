@@ -1,10 +1,10 @@
 """Gives devices to a running container and takes them back: rules, device nodes, and open files.
 
-Attach: allow the numbers in the container's cgroups (`node.devicecgroup`, both versions), then make the nodes in its
-mount namespace (`node.nodework`, a child process). Detach: deny the numbers first, so that nobody opens them from then
-on; then see who has them open (`node.holder`): without `is_forced` that undoes the denial and is refused, with it they
-are ended; then remove the nodes. Either way what the kernel then says is read back and returned. Idempotent: half an
-attach is finished by a second one.
+Attach: allow the numbers in the container's cgroups (`kernel.cgroup`, both versions), then make the nodes in its
+mount namespace (`kernel.programs.mknod`, a child process). Detach: deny the numbers first, so that no process opens
+them from then on; then see who has them open (`kernel.openfiles`): without `is_forced` that undoes the denial and is
+refused, with it they are ended; then remove the nodes. Either way what the kernel then says is read back and returned.
+Idempotent: half an attach is finished by a second one.
 
 Which devices a container may be given is the caller's matter. Files of the driver and environment are not brought: they
 are mounted when a container is made, or not at all.

@@ -90,7 +90,7 @@ async def _repair(pid: int, verdict: plan.Audit) -> list[str]:
 
 
 def unjudged(names: list[str]) -> errors.Unavailable:
-    """Return what is raised where nobody knows what containers were given."""
+    """Return the error where it is not known what containers were given."""
     message = f"{len(names)} containers could not be judged: {', '.join(names)}"
     hint = "start the node's kubelet (`fairlead up`), or say by --device what they should have"
     return errors.Unavailable(message, reason="AllocationUnknown", hint=hint)

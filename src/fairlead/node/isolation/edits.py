@@ -1,8 +1,9 @@
 """Resolves what this node's CDI specs say about a container's devices, before the engine is asked.
 
 The embedded kubelet resolves every name itself: a name the engine might ignore in silence stops the start here. Beside
-a foreign kubelet `node.attribution` resolves the same names at the same moment, to say what the engine was told. The
-result also says which device numbers of the same specs were *not* granted, so that the read-back can show them denied.
+a foreign kubelet `node.trace.foreignkubelet` resolves the same names at the same moment, to say what the engine was
+given. The result also says which device numbers of the same specs were *not* granted, so that the read-back can show
+them denied.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Resolved:
     others: tuple[tuple[int, int], ...] = ()
     """(major, minor) of device nodes in the same specs that were not granted."""
     driver: str = ""
-    """Version of the driver whose files are mounted, by their names; empty: they do not tell."""
+    """Version of the driver whose files are mounted, by their names; empty: not in their names."""
     known: Mapping[str, list[str]] = field(default_factory=dict)
     """What the specs' stamps say of driver and GPUs; see `requirement.hosts`."""
 
@@ -94,7 +95,7 @@ def _unique(items: Iterable[str]) -> tuple[str, ...]:
 
 
 def _number(node: cdi.DeviceNode) -> tuple[int, int] | None:
-    """Return the node's number, from the spec or else from the host; None where neither tells."""
+    """Return the node's number, from the spec or else from the host; None where neither has it."""
     if node.major:
         return node.major, node.minor
     found = host.stat_node(node.host_path or node.path)

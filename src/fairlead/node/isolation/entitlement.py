@@ -2,7 +2,7 @@
 
 Devices come from, in this order: CDI names the asker gave; the kubelet of this node, asked over PodResources (the
 embedded one and a real one alike); the embedded kubelet's checkpoint on disk, for its own containers; the runtime spec,
-for everybody else's, which says what the runtime was told and not who allowed it. The source is named in every report.
+for all others, which says what the runtime was given and not who allowed it. The source is named in every report.
 A device of the node that the runtime spec allows and no source names is not an entitlement. A container that the
 embedded kubelet made is judged by its allocation alone: its runtime spec grants nothing. What no source says is a
 doubt.
@@ -47,7 +47,7 @@ _CRIO_ID: Final = "io.kubernetes.cri-o.ContainerID"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What is known of a container before anybody looks into it."""
+    """What is known of a container before the probe enters it."""
 
     config: Mapping[str, Any] | None = None
     """Its runtime spec."""
@@ -88,7 +88,7 @@ class Found:
     names: tuple[str, ...] = ()
     """CDI names of the devices; empty where the runtime spec alone was asked."""
     doubt: str = ""
-    """Why nobody knows what it is entitled to; empty: it is known."""
+    """Why it is not known what it is entitled to; empty: it is known."""
 
 
 @translate.cdi_errors
@@ -118,11 +118,11 @@ def _whole(node: GrantedNode) -> DeviceRule:
 def _held(
     subject: Subject, sources: AllocationSources, asked: Sequence[str], *, home: str | None
 ) -> tuple[str, list[str] | None]:
-    """Return who was asked, and the CDI names that they say; None: nobody knows, and the first is why."""
+    """Return who was asked, and the CDI names that they say; None: not known, and the first is why."""
     if asked:
         return "--device", list(asked)
     if home and home != sources.written.home:
-        # No image knows the id of a home, so what names another may be anybody's word.
+        # No image knows the id of a home, so an annotation that names another home may come from any image.
         known = sources.written.home or sources.written.problem or "not known"
         return f"it is of home {home}, and this machine's is {known}", None
     who = identity(subject)

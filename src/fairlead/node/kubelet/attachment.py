@@ -1,7 +1,7 @@
 """Attaches devices to running containers and detaches them as `DeviceChange` objects ask, which no real kubelet does.
 
 The device plugin API knows no such thing, so this is the embedded kubelet's alone. Only its own device manager decides
-what is free, and its checkpoint is written before the kernel is told of a device that comes, and after it has let go of
+what is free, and its checkpoint is written before the kernel allows a device that comes, and after it has denied
 one that goes: a kill between the two leaves the device held, never in two hands, and the request, still without an
 answer, is carried out again. A device given this way stays the container's through restarts; one that was taken does
 not come back with them.
@@ -47,14 +47,14 @@ class Keep(Protocol):
 
 
 class Hands(Protocol):
-    """What changes a running container: `node.attach`, or a test's."""
+    """What changes a running container: `node.isolation.attach`, or a test's."""
 
     async def attach(self, pid: int, nodes: Sequence[GrantedNode], *, container: str = "") -> Outcome:
-        """See `node.attach.attach`."""
+        """See `node.isolation.attach.attach`."""
         ...
 
     async def detach(self, pid: int, nodes: Sequence[GrantedNode], *, is_forced: bool, container: str = "") -> Outcome:
-        """See `node.attach.detach`."""
+        """See `node.isolation.attach.detach`."""
         ...
 
 
@@ -159,7 +159,7 @@ class Attachments:
             is_same = fresh.metadata.uid == about.uid
             return msgspec.structs.replace(fresh, status=answered.status) if is_same else None
 
-        # One that was taken back meanwhile has nobody who waits for the answer; the step says what was done.
+        # No client waits for the answer to one that was withdrawn meanwhile; the step says what was done.
         with contextlib.suppress(errors.NotFound):
             await retry.change_status(self._store, DeviceChange, about.name, told, namespace=about.namespace)
 
@@ -188,7 +188,7 @@ class Attachments:
             raise
 
     async def _detach(self, pod: core.Pod, change: DeviceChangeSpec, state: _Running) -> Outcome:
-        # Every answer is needed: what the checkpoint cannot name, the kernel would not be told to take.
+        # Every answer is needed: a device that the checkpoint cannot name would stay allowed in the kernel.
         held = await self._devices.answered(pod.metadata.uid, change.container)
         if not any(grant.resource == change.resource and change.device in grant.device_ids for grant in held):
             message = f'device "{change.device}" of {change.resource} is not held by {pod.metadata.name}'

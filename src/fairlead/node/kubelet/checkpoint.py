@@ -128,7 +128,7 @@ def _checksum(body: bytes) -> str:
 
 
 def home_id(folder: Path) -> str:
-    """Return what tells this state folder's containers from another's on the same machine; made once."""
+    """Return the mark of this state folder's containers among others on the same machine; made once."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / HOME
     if not path.exists():

@@ -1,13 +1,13 @@
 """Plays the kubelet's device manager: which plugins serve, which devices are free, who holds which.
 
 Follows the real one: a resource's devices are the full list last sent by its newest plugin; free devices are the
-healthy ones nobody holds; the plugin is asked for a preference, then for the allocation; the answer is kept and used
+healthy free ones; the plugin is asked for a preference, then for the allocation; the answer is kept and used
 again when a container restarts. A plugin whose stream ends leaves its devices unhealthy at once and its capacity for a
 grace time; where the plugin that it displaced still lives, that one serves again at once. Devices an init container
 held are used again by the containers after it.
 
 Allocation is one at a time for each resource, so a plugin that hangs delays no other resource's pods. Every change of
-the grants is written to the checkpoint, in a thread, before anybody is told of it.
+the grants is written to the checkpoint, in a thread, before the caller gets the answer.
 Source: Kubernetes pkg/kubelet/cm/devicemanager (manager.go, endpoint.go).
 """
 
@@ -77,7 +77,7 @@ class DeviceManager:
         self._displaced: dict[str, list[plugin.Endpoint]] = {}
         """By resource: plugins that live and that newer ones took it from, the newest last."""
         self._grants: Grants = {}
-        # By name and not by endpoint: nobody asks the plugin that comes anew while a call of the old one is under way.
+        # By name and not by endpoint: a plugin that comes anew is not called while a call of the old one is under way.
         self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._writing = asyncio.Lock()
         self._new: asyncio.Queue[plugin.Endpoint] = asyncio.Queue()
@@ -346,7 +346,7 @@ class DeviceManager:
         return full
 
     async def _keep(self, grant: Grant) -> None:
-        """Write the grant down before anybody is told of it; a refused write leaves the checkpoint as it was."""
+        """Write the grant down before the caller gets it; a refused write leaves the checkpoint as it was."""
         telemetry.crash_point("devicemanager.before-checkpoint")
         await self._write(lambda grants: {**grants, (grant.pod_uid, grant.container, grant.resource): grant})
         telemetry.crash_point("devicemanager.after-checkpoint")

@@ -1,7 +1,7 @@
 """Calls one registered device plugin, each call with a deadline.
 
 A plugin may be stopped, swapped out or wait for its hardware for ever. A call that is not answered in time ends as
-`PluginTimeout`, so a plugin that hangs keeps its own resource's pods from starting and nobody else's.
+`PluginTimeout`, so a plugin that hangs keeps its own resource's pods from starting and no others.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Endpoint:
     silent_at: float = float("-inf")
     """Monotonic time at which a call was last given up."""
     follower: asyncio.Task[None] | None = None
-    """Reads its list; None before anybody does."""
+    """Reads its list; None before that begins."""
 
     @classmethod
     async def dial(cls, resource: str, socket: Path, *, timeout_s: float) -> Self:

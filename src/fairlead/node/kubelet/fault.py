@@ -1,4 +1,4 @@
-"""Pods whose worker met an error that nobody foresaw: how they are marked, and when each is tried again.
+"""Marks pods whose worker met an unexpected error, and says when each is tried again.
 
 A bug that one pod brings out stays that pod's own: its status and an event say so, and every other pod goes on.
 """
@@ -38,7 +38,7 @@ class Faults:
         return text, text != before.text, min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2.0 ** min(before.count, 16))
 
     def end(self, uid: str) -> bool:
-        """Forget a pod's fault; tell whether it had one."""
+        """Forget a pod's fault; return whether it had one."""
         return self._known.pop(uid, None) is not None
 
     def marked(self, uid: str, status: core.PodStatus) -> core.PodStatus:
@@ -50,5 +50,5 @@ class Faults:
 
 
 def message(text: str) -> str:
-    """Return what a person is told."""
+    """Return the message for a person."""
     return f"the kubelet met an error that is not the pod's own and tries again: {text}"

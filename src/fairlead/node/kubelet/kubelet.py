@@ -1,7 +1,7 @@
 """Plays the kubelet on one machine, and only its part.
 
 It serves `Registration`, runs the device manager, follows the pods bound to its node and brings each, one
-worker a pod, to what `plan.podsync` says. What the engine has is listed once and kept up to date by the engine's
+worker a pod, to what `plan.pod.podsync` says. What the engine has is listed once and kept up to date by the engine's
 events, with a full list at a slow interval, so that a container removed behind our back is noticed either way. It knows
 nothing of GPUs and shares nothing with the rest but the store and the plugins' sockets; it may be killed at any time.
 """
@@ -56,7 +56,7 @@ class Kubelet:
         self._settings, self._node = settings, node
         self._folder = settings.state.folder / "kubelet"
         self._pods: dict[str, core.Pod] = {}
-        """Pods of this node by uid, as the store's watch tells them; the store is the truth."""
+        """Pods of this node by uid, as the store's watch reports them; the store is the authority."""
         self._containers = ContainerCache()
         self._kills: dict[str, tuple[float, asyncio.Timeout]] = {}
         """By pod: the grace of the stop that its worker waits for, and that wait."""
@@ -344,7 +344,7 @@ class Kubelet:
         await self._runtime.record(
             pod, "kubelet", "UnexpectedAdmissionError", text, is_warning=True, facts={"cause": error.reason}
         )
-        # What lives keeps its devices until the ended pod is looked at again; else they are free before it is told.
+        # A process that still runs keeps its devices until the ended pod is looked at again; else they are free first.
         if all(state.phase is ContainerPhase.EXITED for state in self._containers.of(pod.metadata.uid)):
             await self._release(pod)
         status = podsync.fail(pod, "UnexpectedAdmissionError", text)
@@ -380,9 +380,10 @@ class Kubelet:
                 self._take_over(seen, await self._store.update_status(msgspec.structs.replace(fresh, status=told)))
 
     def _take_over(self, seen: core.Pod | None, written: core.Pod) -> None:
-        """Believe our own write ahead of its echo, unless the watch has told of the pod since `seen`.
+        """Believe our own write ahead of its echo, unless the watch has reported the pod since `seen`.
 
-        What the watch told may be newer, even that the pod is gone: an answer that comes late must not bring it back.
+        What the watch reported may be newer, even that the pod is gone: an answer that comes late must not bring it
+        back.
         """
         if seen is not None and self._pods.get(written.metadata.uid) is seen:
             self._pods[written.metadata.uid] = written

@@ -1,4 +1,4 @@
-"""Carries out what `plan.podsync` decides for one pod, and records each act in the container's trace.
+"""Carries out what `plan.pod.podsync` decides for one pod, and records each act in the container's trace.
 
 The order of a start is fixed and every step is idempotent: image, plugin's pre-start, CDI names resolved, sandbox,
 container created with its process held, kernel rules read back, process let go. A kill between any two leaves state
@@ -153,7 +153,8 @@ class Runtime:
     async def _create_pulling(self, item: core.Container, wanted: ContainerSpec) -> ContainerState:
         """Create the container, fetching its image first if it must be and afterwards if it was missing.
 
-        The engine is not asked beforehand whether the image is there: creating tells, and costs no extra call.
+        The engine is not asked beforehand whether the image is there: creating the container says so, and costs no
+        extra call.
         """
         if item.image_pull_policy == "Always" and self._may_pull(item):
             await self._images.pull(item.image)
@@ -348,7 +349,7 @@ class Runtime:
 
     async def record_end(self, pod: core.Pod, state: ContainerState) -> None:
         """Keep how a container ended."""
-        # Engines tell whole seconds: a shorter run has no length that was read.
+        # Engines report whole seconds: a shorter run has no length to read.
         seconds = round((state.finished_at or 0) - (state.started_at or 0))
         ran_s = seconds if state.started_at and state.finished_at and seconds > 0 else None
         container = state.labels.get(names.CONTAINER_NAME, "")

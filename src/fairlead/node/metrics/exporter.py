@@ -1,6 +1,6 @@
 """Exposes this node's GPUs under DCGM's metric names, with the containers that hold them.
 
-Samples are taken when somebody asks, at most once a second: nothing runs where nobody scrapes. Who holds what is the
+Samples are taken when a scraper asks, at most once a second: nothing runs where none does. Who holds what is the
 kubelet's list that the agent keeps anyway (one connection); each page asks for a newer list, so a pod's series end with
 the page after its end. A GPU that hangs is missing from the page and delays it by two seconds at most.
 """

@@ -83,7 +83,7 @@ async def _apply(
 
 
 async def _patiently(call: Callable[[], Awaitable[None]], patience_s: float) -> None:
-    """Make a call that is refused while somebody uses the device, until it is not or patience ends."""
+    """Repeat a call that is refused while the device is in use, until it is free or patience ends."""
     waits = Backoff(first_s=_BACKOFF_S[0], last_s=_BACKOFF_S[1], jitter=0)
     loop = asyncio.get_running_loop()
     end = loop.time() + patience_s

@@ -38,7 +38,7 @@ _HANGING_S: Final = 300.0
 
 
 class NodeEvents:
-    """What the agent tells the store: steps about the node, in order, without keeping anyone waiting."""
+    """What the agent reports to the store: steps about the node, in order, without keeping anyone waiting."""
 
     def __init__(self, node: str, store: Store | None, *, chance: Callable[[], float] = random.random) -> None:
         """Take whose steps they are and where they go (None: nowhere), and what jitters waits (0 to 1)."""
@@ -103,7 +103,7 @@ class NodeEvents:
         self.advertised(plugin)
 
     def advertised(self, plugin: deviceplugin.Plugin) -> None:
-        """Note the devices that a kubelet is told of, when they are not the same as last time."""
+        """Note the devices that a kubelet gets, when they are not the same as last time."""
         path, ids = self._sockets.get(plugin.resource), tuple(device.id for device in plugin.devices)
         if path is None or ids == self._ids.get(plugin.resource):
             return
@@ -154,7 +154,7 @@ class NodeEvents:
             self._note("cdi", conflict.REASON, message, facts, is_warning=True)
 
     def held_elsewhere(self, found: tuple[clash.Clash, ...]) -> None:
-        """Note which of our devices are kept back because another resource has them; none: nobody does any more."""
+        """Note which of our devices are kept back because another resource has them; none: no other has any more."""
         if not found:
             self._note("deviceplugin", f"{clash.REASON}Ended", "no other resource has a GPU of ours any more", {})
         for one in found:

@@ -1,12 +1,12 @@
 """Publishes this node's GPUs to the cluster: GPUDevice objects, and labels on its Node.
 
-The inventory's snapshots are followed, and nobody waits for this part. Everything else is level-triggered: the Node and
-this node's GPUDevices are followed, what should be is planned (`plan.gpudevice`, `plan.label`), and each object that
-differs is a key of a work queue, brought up to date by its own worker with back-off. While the API server is away
-nothing is lost, because nothing is queued but names: what is written after its return is what is true then. Objects
-belong to their Node, so a cluster's garbage collector removes them with it.
+The inventory's snapshots are followed, and no other part waits for this one. Everything else is level-triggered: the
+Node and this node's GPUDevices are followed, what should be is planned (`plan.gpu.gpudevice`, `plan.gpu.label`), and
+each object that differs is a key of a work queue, brought up to date by its own worker with back-off. While the API
+server is away nothing is lost, because nothing is queued but names: what is written after its return is what is true
+then. Objects belong to their Node, so a cluster's garbage collector removes them with it.
 
-Others write here too, and nobody is fought: what another writer changed behind our back is put right after a pause, not
+Other writers are not fought: what another writer changed behind our back is put right after a pause, not
 at once (two agents are alive for a moment in every rolling update), and the `Unknown` that the controller writes stands
 until the node is ready again. Holders in the status are written by `podcondition`, events about health by `nodeevents`.
 """
@@ -31,7 +31,7 @@ from fairlead.wire.kubernetes import core, gpudevice, meta
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
 
 DRIFT_S: Final = 5.0
-"""How long somebody else's change to what we have written stands."""
+"""How long another writer's change to our fields stands."""
 NODE_WAIT_S: Final = 60.0
 """After this without its Node object an agent says so."""
 
@@ -78,7 +78,7 @@ class Publisher:
         self._applied: dict[str, str] | None = None
         """The labels that this agent set last; None: none yet."""
         self._tried: dict[str, object] = {}
-        """What the last write of each key was to bring about: the same still wanted and not there is somebody else's
+        """What the last write of each key was to bring about: the same still wanted and not there is another writer's
         doing, or a failure that the queue tries again by itself."""
 
     async def run(self, meter: telemetry.Meter = telemetry.UNMETERED) -> None:
@@ -196,7 +196,8 @@ class Publisher:
     def _is_labelled(self, node: core.Node) -> bool:
         """Tell whether the labels are there, and none that we set before and want no more.
 
-        What an earlier agent set is not known here: the first apply of every agent tells the server, which remembers.
+        What an earlier agent set is not known here: the first apply of every agent lists all fields, and the server
+        removes the rest.
         """
         if self._applied is None:
             return False

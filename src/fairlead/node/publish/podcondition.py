@@ -3,7 +3,7 @@
 The kubelet's list says who holds what; the agent's verdicts say how the GPUs are. A pod that runs on a GPU which is no
 longer offered gets the condition `fairlead.dev/GPUHealthy`, False, and a Warning event that names GPU and reason; when
 the GPU is offered again, the condition becomes True and an event says so. Holders go into `GPUDevice.status.holders`, a
-part of that status nobody else writes. `plan.gpu.podcondition` decides what to write; each pod and GPU is a key of a
+part of that status no other writer has. `plan.gpu.podcondition` decides what to write; each pod and GPU is a key of a
 work queue, so what could not be written is tried again from what is true then.
 """
 

@@ -1,13 +1,13 @@
 """Watches the cgroup tree for new containers of followed pods, holds their processes, and reads them back.
 
-A kubelet tells of a container up to seconds after it began, and a container may have ended by then. The cgroup tree
-tells at once: a runtime makes a folder for each container below its pod's, before the first instruction runs. The
+A kubelet reports a container up to seconds after it began, and a container may have ended by then. The cgroup tree
+shows it at once: a runtime makes a folder for each container below its pod's, before the first instruction runs. The
 folders of followed pods are watched (inotify); in a new one the first process is waited for, then the moment at which
 it has the container's root (from there on its device nodes and rules are final), then it is held and read back. The
 process itself is never touched or delayed.
 
 Where the host's processes cannot be seen or entered, a sight says so and nothing else is claimed. Which container of
-the pod it was, nobody here knows: the runtime's id is the name that a status tells later. What to try to open is asked
+the pod it was, is not known here: the runtime's id is the name that a status tells later. What to try to open is asked
 of the caller at the moment the container begins. The pod's sandbox is seen too and has none of it.
 
 It runs in a process of its own (`watchprocess`): all of this reads /proc and cgroups, and some of it may hang.

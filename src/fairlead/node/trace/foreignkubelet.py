@@ -1,14 +1,14 @@
 """Records the steps that a real kubelet takes with a container, as the embedded one records its own.
 
-Nobody tells a device plugin whose container it answered for. Three sources are put together: the kubelet's PodResources
-(who holds which devices), what the plugins remember of the calls, and the pods' statuses (which runtime container was
-which start of which container). What a kubelet does not tell, the kernel shows: `watchprocess`, beside the agent, sees
-a pod's containers begin and reads back what is in force, also for those that end before any status names them. Each
-step is an Event of the pod under a name made from what it is about, so an agent that starts anew, or a second one
-beside it, records nothing twice. Pods themselves are never written.
+The API does not say to a device plugin whose container it answered for. Three sources are joined: the kubelet's
+PodResources (who holds which devices), what the plugins remember of the calls, and the pods' statuses (which runtime
+container was which start of which container). What a kubelet does not report, the kernel shows: `watchprocess`, beside
+the agent, sees a pod's containers begin and reads back what is in force, also for those that end before any status
+names them. Each step is an Event of the pod under a name made from what it is about, so an agent that starts anew, or a
+second one beside it, records nothing twice. Pods themselves are never written.
 
 Times are those of the observation where it was prompt; of what was found later, the kubelet's own, in whole seconds.
-What nobody saw is not recorded, and the isolation of a container that ended too soon is recorded as not read.
+What was not seen is not recorded, and the isolation of a container that ended too soon is recorded as not read.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from fairlead.workqueue import WorkQueue
 CALLS: Final = 512
 """How many calls of a plugin are remembered."""
 PROMPT_S: Final = 5.0
-"""A status that tells of something longer ago is dated by what it tells."""
+"""A status about something longer ago is dated by the time in it."""
 OLD_S: Final = 600.0
 """Pods that ended longer ago than this before the agent began are left alone."""
 GRANT_WAIT_S: Final = 10.0
@@ -99,8 +99,8 @@ class ForeignKubelet:
     ) -> None:
         """Take the sources.
 
-        Args:    advertised: what we serve.   recall: what a plugin answers for a grant now, where nobody remembers
-                 what it answered then; None: it cannot tell.   watch: how containers are watched.
+        Args:    advertised: what we serve.   recall: what a plugin answers for a grant now, where its answer
+                 then was not seen; None: it cannot say.   watch: how containers are watched.
         """
         self._node, self._store, self._pods, self._holdings = node, store, pods, holdings
         self._advertised, self._recall, self._cdi_folder = advertised, recall, cdi_folder
@@ -273,7 +273,7 @@ class ForeignKubelet:
         )
         await self._record(memory, f"DevicesChosen/{key}", chosen)
         if call is None:
-            return  # answered before this agent began: nobody here knows what
+            return  # answered before this agent began: the answer is not known here
         names = deviceplugin.cdi_names(call.answer)
         allocated = steps.allocated(
             grant.container, grant.resource, call.answer, names, at=call.at, duration_s=call.duration_s
@@ -365,7 +365,7 @@ class ForeignKubelet:
 
 
 def _noticed(told: float | None, now: float) -> float:
-    """Return when something happened: now, where a kubelet tells of it promptly; it tells whole seconds only."""
+    """Return when something happened: now, where a kubelet reports it promptly, in whole seconds as it does."""
     return told if told and now - told > PROMPT_S else now
 
 

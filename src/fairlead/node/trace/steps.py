@@ -1,7 +1,8 @@
 """Builds the node's trace steps as values: the same facts whichever kubelet took the step.
 
-The embedded kubelet records what it does itself (`node.kubelet.runtime`); beside a foreign one `node.attribution`
-records what it sees it do. Both make their steps here, so that the two traces of one manifest can be laid side by side.
+The embedded kubelet records what it does itself (`node.kubelet.runtime`); beside a foreign one
+`node.trace.foreignkubelet` records what it sees it do. Both make their steps here, so that the two traces of one
+manifest can be laid side by side.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def chosen(
     at: float,
     duration_s: float | None,
 ) -> TraceStep:
-    """Return the kubelet's choice; `available` None: the kubelet told nobody what was free."""
+    """Return the kubelet's choice; `available` None: it is not known what was free."""
     free = "" if available is None else f" of {len(available)} free"
     facts: dict[str, object] = {"container": container, "resource": resource, "asked": asked}
     facts |= {} if available is None else {"available": list(available)}
@@ -188,7 +189,7 @@ def started(
 
 
 def ended(container: str, exit_code: int | None, *, oom_killed: bool, ran_s: float | None, at: float) -> TraceStep:
-    """Return how a container's process ended; `ran_s` None: too short to be told."""
+    """Return how a container's process ended; `ran_s` None: too short to be measured."""
     oom = ", killed by the kernel for memory" if oom_killed else ""
     return TraceStep(
         layer="process",
