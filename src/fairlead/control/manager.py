@@ -2,10 +2,10 @@
 
 A controller names the kinds it watches, turns each change into keys, and reconciles one key at a time from fresh
 state. It is first asked to once all of its kinds have been listed: who decides on half a picture hands out what is
-taken. A watch that ends (history compacted, store restored or away) is listed anew (`store.follow`); a list is told in
-one step without a pause, so that nobody sees a cache half filled, and what went meanwhile is told as DELETED. A
-reconcile that fails with an error of the house is retried by the queue. A bug in any controller ends the process: its
-supervisor starts it again from the store, which holds all state there is.
+taken. A watch that ends (history compacted, store restored or away) is listed anew (`store.reflector`); a list is
+reported in one step without a pause, so that no reader sees a cache half filled, and what went meanwhile is reported as
+DELETED. A reconcile that fails with an error of the house is retried by the queue. A bug in any controller ends the
+process: its supervisor starts it again from the store, which holds all state there is.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Watch:
     """What to reconcile after a change; also keeps the controller's own cache up to date."""
     selector: Selector = EVERYTHING
     reset: Callable[[], None] | None = None
-    """Called right before everything is told anew, whatever was known: the store may hold older data than before."""
+    """Called right before everything is reported anew: the store may hold older data than before."""
 
 
 class Controller(Protocol):
@@ -77,7 +77,7 @@ class _Follower:
         self._queue = queue
         self._meter = meter
         self._known: dict[str, Any] = {}
-        """The last state told of each object, by uid."""
+        """The last state reported of each object, by uid."""
 
     async def run(self) -> None:
         """Follow for ever."""

@@ -93,7 +93,7 @@ class GPUDevices:
         return None
 
     async def _silence(self, node: core.Node, devices: tuple[GPUDevice, ...]) -> float | None:
-        """Mark what nobody on the node can speak for; returns seconds until an agent has been away too long."""
+        """Mark what no agent on the node reports; returns seconds until an agent has been away too long."""
         silence, name = planner.find_silence(node, devices), node.metadata.name
         now = asyncio.get_running_loop().time()
         left_s = 0.0

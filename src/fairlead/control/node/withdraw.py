@@ -1,8 +1,8 @@
 """Takes back what agents published in a cluster: GPUDevice objects, and the labels that they set on Nodes.
 
-An agent that ends leaves its publications: it cannot tell a rolling update from the end of Fairlead on its cluster.
+An agent that ends leaves its publications: a rolling update looks to it like the end of Fairlead on its cluster.
 An operator who removes Fairlead runs this afterwards. Labels are given up as their field manager, so that a label which
-somebody else set as well stays.
+others set as well stays.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Binds waiting pods: decisions come from `plan.schedule`, and every refusal is kept with its reasons.
 
 One key stands for the whole queue, so decisions are made one after another from one cache. What is decided is assumed
-at once and bound beside the next decision, by so many tasks as `BINDERS` says; what is to be told is told by others,
+at once and bound beside the next decision, by so many tasks as `BINDERS` says; steps are written by other tasks,
 which never hold a binding up. Equal needs are judged once, pods that nothing helps are left alone (`queue`), only nodes
 that changed are judged again (`ranking`), and between slices of judgements the event loop gets its turn.
 
@@ -37,7 +37,7 @@ from fairlead.store.subresource import Placement
 from fairlead.wire.kubernetes import core, meta
 
 UNTOLD_S: Final = 5.0
-"""After which steps are told again that the store did not take."""
+"""After this, steps that the store did not take are written again."""
 RETRY_S: Final = 30.0
 """After which a pod is tried again whose binding was refused; twice as long each time, up to ten minutes."""
 BINDERS: Final = 16
@@ -92,7 +92,7 @@ class Scheduler:
         self._news = asyncio.Event()
         """Set when a watch or a task of ours said something."""
         self._busy = self._tellers = 0
-        """Tasks of this round, and those of them that tell."""
+        """Tasks of this round, and those of them that write steps."""
         self._slots = asyncio.Semaphore(BINDERS)
         self._broken: errors.FairleadError | None = None
         """Why this round ends before its time: the store does not answer."""
@@ -119,7 +119,7 @@ class Scheduler:
         return (_QUEUE,)
 
     async def reconcile(self, _key: str) -> float | None:
-        """Look at pods until none is to be looked at and everything is bound and told, or the store is away."""
+        """Look at pods until none is left and everything is bound and written, or the store is away."""
         await self._resolve_doubts()
         self._broken, self._is_deaf = None, False
         async with asyncio.TaskGroup() as tasks:
@@ -305,7 +305,7 @@ class Scheduler:
             telemetry.log.warning("step not recorded", reason="TooManyUntold", pod=about.name)
 
     def _tell(self, tasks: asyncio.TaskGroup) -> None:
-        """Have somebody tell what is to be told."""
+        """Start a task that writes the waiting steps."""
         if self._tellers < TELLERS and (self._refusals or (self._untold and not self._is_deaf)):
             self._tellers += 1
             self._start(tasks, self._tell_all(), "tells")
