@@ -1,7 +1,7 @@
 """Serves applications on a unix socket that only its owner may open, or on an address.
 
-The unix socket is made beside its final name, given its mode and renamed into place, so that nobody can connect to it
-before it is 0600, and a socket that a dead service left behind is replaced in the same step. Signals are left to the
+The unix socket is made beside its final name, given its mode and renamed into place, so that no client can connect to
+it before it is 0600, and a socket that a dead service left behind is replaced in the same step. Signals are left to the
 caller: cancelling the task ends the service, open requests get two seconds. Who connects and does not ask, or asks byte
 by byte, is hung up on (`Limits`).
 """

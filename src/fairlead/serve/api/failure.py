@@ -1,6 +1,6 @@
 """Turns errors into answers, and documents the errors that routes give.
 
-Whatever is not a `FairleadError` is a bug of ours: it is logged here with its traceback, and the asker is told no more
+Whatever is not a `FairleadError` is a bug of ours: it is logged here with its traceback, and the client gets no more
 than that.
 """
 
@@ -73,7 +73,7 @@ def on_nesting(request: litestar.Request[Any, Any, Any], error: RecursionError) 
 def on_encoding(
     request: litestar.Request[Any, Any, Any], error: UnicodeDecodeError
 ) -> litestar.Response[problem.Problem]:
-    """Answer a body or a query that is not UTF-8, which the decoders tell by an error of Python's own."""
+    """Answer a body or a query that is not UTF-8, which the decoders report by an error of Python's own."""
     message = f"the request is not UTF-8: byte {error.object[error.start]:#04x} at {error.start}"
     refusal = errors.RequestError(message, reason="BodyUnreadable", hint="send UTF-8")
     refusal.__cause__ = error

@@ -2,7 +2,7 @@
 
 A problem carries what `FairleadError` carries, so that a client can raise the same error again: the class in `type`,
 the stable token in `reason`, the next step in `hint`, further facts in `context`. Pure, and without the web framework:
-the command line's client reads problems with it. Answering with them is `serve.failure`.
+the command line's client reads problems with it. Answering with them is `serve.api.failure`.
 Source: RFC 9457 section 3.
 """
 
@@ -20,7 +20,7 @@ TYPE_PREFIX: Final = "urn:fairlead:error:"
 
 _LONGEST: Final = 500
 _MOST: Final = 20
-"""Characters of a text, and items of a list, that are told beside the message."""
+"""Characters of a text, and items of a list, that are sent beside the message."""
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):

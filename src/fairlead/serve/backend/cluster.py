@@ -1,6 +1,6 @@
 """Composes the backend on a cluster from its API server alone: what agents publish, what kubelets offer.
 
-GPUs are `GPUDevice` objects of all nodes, images what nodes report. Nothing is filled in that nobody publishes: no
+GPUs are `GPUDevice` objects of all nodes, images what nodes report. Nothing is filled in that is not published: no
 temperature, no links between GPUs, no device nodes. What only one machine can do is absent, and its refusal names the
 tool that does it on a cluster.
 """
@@ -63,7 +63,7 @@ def backend(*, store: Store, server: Server, pods: Pods) -> port.Backend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterImages:
-    """A `port.Images` of what nodes report: of each the largest of its images, 50 where nobody changed that."""
+    """A `port.Images` of what nodes report: of each the largest of its images, 50 by default."""
 
     store: Store
 

@@ -19,7 +19,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     device: Annotated[str, msgspec.Meta(description="id of the device; on a cluster the GPU it is, or is part of")]
     namespace: str
     container: str
-    part: Annotated[str, msgspec.Meta(description="which container of a group; empty where nobody says")] = ""
+    part: Annotated[str, msgspec.Meta(description="which container of a group; empty where it is not known")] = ""
     since: Annotated[
         str | None, msgspec.Meta(description="since when its container has started; null where nobody says")
     ] = None
@@ -47,7 +47,7 @@ class GPUListing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judged_since(device: gpudevice.GPUDevice) -> str | None:
-    """Return since when a GPU is as its object says; None: nobody wrote it down."""
+    """Return since when a GPU is as its object says; None: not recorded."""
     found = meta.find_condition(device.status.conditions, gpudevice.HEALTHY)
     return found.last_transition_time if found else None
 
@@ -58,7 +58,7 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     gpus: tuple[GPU, ...]
     links: Annotated[
-        tuple[Link, ...] | None, msgspec.Meta(description="null: nobody publishes them, as on a cluster so far")
+        tuple[Link, ...] | None, msgspec.Meta(description="null: they are not published, as on a cluster so far")
     ]
 
 
@@ -106,7 +106,7 @@ class ImageView(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     names: tuple[str, ...]
     size_bytes: int
-    created_at: Annotated[float | None, msgspec.Meta(description="Unix time; null on a cluster, where nobody says")]
+    created_at: Annotated[float | None, msgspec.Meta(description="Unix time; null on a cluster, which does not say")]
     nodes: Annotated[
         tuple[str, ...], msgspec.Meta(description="which nodes have it; empty on one machine: the machine itself")
     ] = ()

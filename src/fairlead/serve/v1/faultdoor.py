@@ -3,7 +3,7 @@
 A cluster's agents have no API. This is the one path of it that they answer, `POST /v1/faults`, with the same request,
 answer and problems, so that `fairlead simulate` works beside an agent as beside a service. Only an agent on simulated
 silicon serves it. Who may run a program in the agent's container (`create` on pods/exec of its namespace) may break
-what it simulates, and nobody else. The application is bare ASGI, as the monitor's: the framework would double the
+what it simulates, and no other user. The application is bare ASGI, as the monitor's: the framework would double the
 agent's memory for one path.
 """
 

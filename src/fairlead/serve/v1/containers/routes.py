@@ -110,7 +110,7 @@ async def delete_container(
     namespace: Namespace = "default",
     grace: Grace = None,
 ) -> ContainerView:
-    """Delete the object; a running container is stopped first, and `wait?state=gone` tells when it is over."""
+    """Delete the object; a running container is stopped first, and `wait?state=gone` returns when it is over."""
     return view.container_view(await services.backend.lifecycle.remove(name, namespace, grace_s=grace))
 
 
@@ -127,7 +127,7 @@ async def stop_container(
     namespace: Namespace = "default",
     grace: Grace = None,
 ) -> ContainerView:
-    """Ask for a stop; `wait` tells when it has ended. Asking again, or of an ended container, changes nothing.
+    """Ask for a stop; `wait` returns when it has ended. Asking again, or of an ended container, changes nothing.
 
     On a cluster it is an eviction, which a disruption budget may forbid, and no record stays.
     """
@@ -233,7 +233,7 @@ async def trace_container(
     tags=["container"],
 )
 async def explain_container(services: Dependencies, name: Name, namespace: Namespace = "default") -> view.Explanation:
-    """Return why it waits, failed or runs where it does, from the latest step that tells."""
+    """Return why it waits, failed or runs where it does, from the latest step that says why."""
     pod = await find_pod(services.store, name, namespace)
     shown = view.container_view(pod)
     step = trace.find_why(await tracerecorder.list_steps(services.store, tracerecorder.reference(pod)))
@@ -255,7 +255,7 @@ async def explain_container(services: Dependencies, name: Name, namespace: Names
 
 
 async def _diagnosed(services: Dependencies, pod: core.Pod) -> str:
-    """Return why a pod waits, from the nodes and pods as they are; a person who may not read them is told so."""
+    """Return why a pod waits, from the nodes and pods as they are, or that the user may not read them."""
     try:
         nodes, pods = await services.store.list(core.Node), await services.store.list(core.Pod)
         return waiting.why(pod, nodes.items, pods.items, ours=services.info.scheduler_name)

@@ -1,7 +1,7 @@
 """Declares what a tenant sends to run a container, and builds its pod.
 
 Pure: a request in, a pod out. Values that Kubernetes judges (numbers of GPUs, quantities, names) are passed on as they
-came, so that `plan.admission` refuses them in Kubernetes' own words.
+came, so that `plan.pod.admission` refuses them in Kubernetes' own words.
 """
 
 from __future__ import annotations
