@@ -1,8 +1,8 @@
 """Reads the kubelet's checkpoint for the shim: once, when a request makes it worth it, and only if root
 alone wrote them.
 
-What they mean is in `plan.allocation`. A file that is not there is a node without a kubelet: nothing was given to
-anybody. One that cannot be read or believed is a problem, and nothing in it counts.
+What they mean is in `plan.shim.allocation`. A file that is not there is a node without a kubelet: no device was
+given. One that cannot be read or believed is a problem, and nothing in it counts.
 """
 
 from fairlead.inject import fastjson, policy
@@ -13,7 +13,7 @@ class KubeletCheckpoint(allocation.Allocations):
     """Of one file."""
 
     def __init__(self, path: str) -> None:
-        """Take the checkpoint's path; empty: nobody is asked."""
+        """Take the checkpoint's path; empty: none is read."""
         self._path = path
         self._entries: list[allocation.Entry] | None = None
 

@@ -66,7 +66,7 @@ def is_current(state: list[object], path: str) -> bool:
 
 
 def state_of(folders: tuple[str, ...]) -> list[object]:
-    """Return what tells one state of the spec folders from another: owners, modes, identity of every spec and stamp.
+    """Return the state of the spec folders: owners, modes, identity of every spec and stamp.
 
     Raises: Unfit: a folder or file can be written by others.
     """
@@ -130,7 +130,7 @@ def _assert_current(part: dict[str, object]) -> None:
 
 
 def _assert_known_hook(entry: object) -> None:
-    """Accept a hook from the prepared file: a driver's own program, that nobody could have changed, cleanly started.
+    """Accept a hook from the prepared file: a driver's own program, that only root could have changed, cleanly started.
 
     The file is written by us alone; should another be able to, it still names no shell. Raises: OSError, Unfit.
     """

@@ -62,13 +62,13 @@ def keep(registry: directory.Registry, state: list[object], path: str, *, is_ren
 
 
 def _is_of(registry: directory.Registry, state: list[Any]) -> bool:
-    """Whether the scan saw the very files that the state tells; one that changed a moment ago proves nothing."""
+    """Whether the scan saw the very files of the state; one that changed a moment ago proves nothing."""
     told = {f"{folder}/{name}": identity for folder, *rest in state for names in rest for name, *identity in names}
     specs = {path for path in told if not path.endswith(cachereader.STAMPS)}
     seen = {file.path: file.fingerprint for file in registry.files}
     used = [file.priority for file in registry.files if file.spec is not None]
     if yamlcache.find_decisive(registry, min(used, default=0)) is not None:
-        return False  # what it says could be otherwise; each container is told
+        return False  # its content may depend on the container; the shim then reads it each time
     read = [file.path for file in registry.files if not yamlcache.is_unread(file)]
     return specs == seen.keys() and all(told[path] == list(seen[path] or ()) for path in read)
 

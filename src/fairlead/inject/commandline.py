@@ -69,7 +69,7 @@ def bundle_folder(argv: list[str]) -> str:
 def container_id(argv: list[str]) -> str:
     """Return the id of the container among the arguments after the command; empty where they are none.
 
-    Engines write it last. Of another order something else is returned, which is nobody's id.
+    Engines write it last. In another order something else is returned, which is not an id.
     """
     return argv[-1] if argv else ""
 
@@ -107,7 +107,7 @@ def _append(handle: int, text: str) -> None:
     try:
         posix.write(handle, text.encode("utf-8", "backslashreplace"))
     except OSError:
-        return  # nobody listens; the exit code still tells
+        return  # standard error is closed; the exit code still says it
 
 
 def _option(argv: list[str], wanted: str) -> str:

@@ -24,7 +24,7 @@ _KINDS = {"Denied": errors.Denied, "Invalid": errors.Invalid, "Unavailable": err
 
 
 def edit(argv: list[str], folder: str, name: str, settings: policy.Settings) -> int:
-    """Edit the bundle of the container with this id; returns 0, or the exit code of the error that was told."""
+    """Edit the bundle of the container with this id; returns 0, or the exit code of the error that was reported."""
     try:
         _edit(folder, name, settings)
     except errors.FairleadError as error:
@@ -46,7 +46,7 @@ def _edit(folder: str, name: str, settings: policy.Settings) -> None:
     try:
         state = cachereader.state_of(settings.spec_dirs)
     except (OSError, ValueError):
-        state = None  # told below, where it concerns a file that is used
+        state = None  # reported below, where it concerns a file that is used
     given = sources(registry, asked, settings)
     after = inject.inject_edits(before, given)
     known = cachewriter.known(registry, {source for source, _ in given})
@@ -83,7 +83,7 @@ def _raise(refusal: request.Refusal | None) -> None:
 def sources(
     registry: directory.Registry, asked: request.Request, settings: policy.Settings
 ) -> tuple[inject.Source, ...]:
-    """Return the edits asked for, narrowed to the capabilities asked for, from files nobody else can have written.
+    """Return the edits asked for, narrowed to the capabilities asked for, from files of root or ours.
 
     Raises: NotFound, Invalid: a device is not there.   Denied: others could have written the spec or a hook's program.
             Unavailable: a YAML spec that was not converted may say otherwise.

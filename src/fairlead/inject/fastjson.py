@@ -2,7 +2,7 @@
 
 `import json` costs a cold process 8 ms, most of it for regular expressions; its C parts cost 0.3 ms. They are private,
 so a Python without them gets `json` itself, and the tests compare both on every version. What is read or written is
-the same: `decode` refuses what `json.loads` refuses, `encode` gives the bytes of `wire.oci.encode_config`.
+the same: `decode` refuses what `json.loads` refuses, `encode` gives the bytes of `fairlead_cdi.oci.encode_config`.
 """
 
 try:

@@ -96,7 +96,7 @@ def read_trusted(path: str) -> bytes | None:
 
 
 def is_ours(status: posix.stat_result) -> bool:
-    """Whether nobody but root, or who we are, may write a file or folder."""
+    """Whether only root and our own user may write a file or folder."""
     return status.st_uid in {0, posix.geteuid()} and not status.st_mode & _WRITABLE
 
 

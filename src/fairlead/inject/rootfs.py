@@ -7,8 +7,8 @@ already open. Writes stay on the root file system itself (`RESOLVE_NO_XDEV`): a 
 Mounts go onto open files, never onto names.
 
 A root that is to be read-only for the container is closed before the hook by crun and after it by runc. Where the
-runtime closed it, writes go through a mount of the same file system that nobody else has; what was read-only before,
-by its own nature or by a mount of the operator's, stays so.
+runtime closed it, writes go through a mount of the same file system that no other process has; what was read-only
+before, by its own nature or by a mount of the operator's, stays so.
 Source: openat2(2), open_tree(2), move_mount(2), mount_setattr(2); numbers from asm-generic/unistd.h.
 """
 
@@ -199,7 +199,7 @@ class Root:
         return True
 
     def _is_closed_by_the_runtime(self) -> bool:
-        """Whether the root is a mount that lies on one that may be written: else somebody else closed it."""
+        """Whether the root is a mount that lies on one that may be written: else another program closed it."""
         here, number = _contents(f"/proc/self/fdinfo/{self.handle}"), b""
         for line in here.splitlines():
             if line.startswith(b"mnt_id:"):

@@ -72,7 +72,7 @@ def _make(argv: list[str], folder: str, name: str, settings: policy.Settings) ->
             return 0
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         pass  # whatever it is (the prepared file may say anything), the long way says it in words
-    # As `cli.lazy` loads a verb: what most starts never need is imported when it is.
+    # As `cli.core.lazygroup` loads a verb: what most starts never need is imported when it is.
     module = __import__("fairlead.inject.create", fromlist=["edit"])
     code: int = module.edit(argv, folder, name, settings)
     return code

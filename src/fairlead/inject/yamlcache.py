@@ -2,7 +2,7 @@
 
 `fairlead cdi prepare` (and whatever of ours writes or watches specs) decodes each YAML spec in the shim's folders and
 keeps the document as JSON under the digest of the YAML's bytes. So a conversion can never be taken for one of other
-bytes, and one that is missing is told, with what to do. It is a cache: deleting it is safe.
+bytes, and one that is missing is reported, with what to do. It is a cache: deleting it is safe.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ def _name(data: bytes) -> str:
 
 
 def is_unread(file: cdi.SpecFile) -> bool:
-    """Whether nobody could look into a spec file for want of a reader of its format."""
+    """Whether a spec file could not be read for want of a reader of its format."""
     return file.error is not None and file.error.reason == UNREAD
 
 
 def find_decisive(registry: directory.Registry, priority: int) -> cdi.SpecFile | None:
-    """Return a spec that nobody could look into and that may overrule, or cancel, one in a folder of this priority."""
+    """Return a spec that could not be read and that may overrule, or cancel, one in a folder of this priority."""
     return next((file for file in registry.files if is_unread(file) and file.priority >= priority), None)
 
 

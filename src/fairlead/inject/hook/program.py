@@ -1,13 +1,13 @@
 """`fairlead-hook`: runs as root before a container's process exists, as its one createContainer hook.
 
 It makes the driver's libraries findable: links by SONAME, the CUDA compatibility libraries of the image where the
-driver is too old, the linker's cache (glibc) or path file (musl). It tells the driver's programs inside not to make
+driver is too old, the linker's cache (glibc) or path file (musl). It keeps the driver's programs inside from making
 device nodes, and its graphics libraries which GPUs are the container's. The image is hostile: its environment and
 working folder may be ours, its files may be anything and may change while we look. So the hook refuses loader
 variables, leaves the folder it was started in, goes to files of the image through `rooted` alone and runs nothing of it
 (`linker`).
 
-A file system that cannot be written, an image without a linker, a link that leads out: the step is refused and told
+A file system that cannot be written, an image without a linker, a link that leads out: the step is refused and reported
 on standard error, and the container starts without it. A hook started in the wrong way, and a host that is out of
 space or memory, stop it.
 Source: OCI runtime-spec config.md, "POSIX-platform Hooks"; runtime.md, "State"; NVIDIA driver README, "Application
@@ -132,7 +132,7 @@ def _container(state: bytes) -> tuple[dict[str, object], str]:
 
 
 class _Step:
-    """A step that may be left out: what the image or system cannot have is told and passed over."""
+    """A step that may be left out: what the image or system cannot have is reported and passed over."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -166,7 +166,7 @@ class Hook:
         self._folders = list(dict.fromkeys(options["--folder"]))
 
     def run(self) -> None:
-        """Do every step; one that the image or system cannot have is told and left out."""
+        """Do every step; one that the image or system cannot have is reported and left out."""
         with _Step("links"):
             self._make_links()
         folders = [*self._compat_folders(), *self._folders]
