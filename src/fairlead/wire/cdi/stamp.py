@@ -44,7 +44,7 @@ class Stamp:
     """Compute capability `9.0` and brand `nvidia` of each GPU, by its device node in a container."""
 
     def facts(self) -> dict[str, list[str]]:
-        """Return what `plan.requirement.hosts` wants to know; empty where requirements mean another driver."""
+        """Return what `plan.cdi.requirement.hosts` wants to know; empty where requirements mean another driver."""
         if self.driver != "nvidia":
             return {}
         return {"driver": [self.version, self.cuda], **{node: list(pair) for node, pair in self.gpus.items()}}

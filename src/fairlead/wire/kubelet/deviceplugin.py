@@ -257,7 +257,7 @@ async def answer(call: grpc.aio.UnaryUnaryCall[message.Message, bytes], name: st
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        # Nobody cancelled the caller: its channel was closed under the call, and its task would end without a word.
+        # The caller was not cancelled: its channel was closed under the call, and its task would end without a word.
         text = f"{name} failed (CANCELLED): the connection was given up while it was in flight"
         raise errors.Unavailable(text, reason="Cancelled", status="CANCELLED") from None
 

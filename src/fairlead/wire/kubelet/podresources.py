@@ -1,8 +1,8 @@
 """Defines the PodResources API's calls: which container holds which devices.
 
-Server handlers and client stub stand side by side, as in `wire.deviceplugin`, whose conventions hold here too: plain
-servicer objects, statuses and errors of the table in both directions. Devices of ordinary init containers are not in a
-kubelet's answer, only those of containers and of sidecars.
+Server handlers and client stub stand side by side, as in `wire.kubelet.deviceplugin`, whose conventions hold here too:
+plain servicer objects, statuses and errors of the table in both directions. Devices of ordinary init containers are not
+in a kubelet's answer, only those of containers and of sidecars.
 
 Source: k8s.io/kubelet pkg/apis/podresources/v1 api.proto; kubelet apis/podresources/server_v1.go.
 """

@@ -14,7 +14,7 @@ class LeaseSpec(Wire, frozen=True):
     """Who holds it, since when, and for how long after the last renewal."""
 
     holder_identity: str = ""
-    """Empty: nobody."""
+    """Empty: no holder."""
     lease_duration_seconds: int | None = None
     acquire_time: str | None = None
     renew_time: str | None = None

@@ -306,7 +306,7 @@ class ContainerStatus(Wire, frozen=True):
 
 
 class StopRequest(Wire, frozen=True):
-    """That somebody asked for a pod to be stopped and its object to be kept."""
+    """A request to stop a pod and keep its object."""
 
     requested_at: str
     """When, RFC 3339."""

@@ -1,8 +1,8 @@
 """Declares `GPUDevice`: one physical GPU as an object, so that `kubectl get gpu` shows a cluster's GPUs.
 
 Each part has one writer. The node's agent writes `spec` and the health in `status` (`node.publish`) and the holders
-(`node.attribution`); a writer of a part of the status reads the object, changes its own fields and writes it back at
-the version it read. An object is a projection: no decision about who may have a GPU is taken from it.
+(`node.trace.foreignkubelet`); a writer of a part of the status reads the object, changes its own fields and writes it
+back at the version it read. An object is a projection: no decision about who may have a GPU is taken from it.
 
 The structs are also the source of the CustomResourceDefinition: `tools/generate_crds.py` makes its schema from the
 types here and its descriptions from their docstrings.

@@ -13,7 +13,7 @@ OWN: Final = "fairlead.dev"
 
 
 def is_own(name: str) -> bool:
-    """Tell whether a label or annotation is of our domain, or of one below it: nobody else may set it."""
+    """Return whether a label or annotation is of our domain, or of one below it: only we may set it."""
     domain, slash, _ = name.rpartition("/")
     return bool(slash) and (domain == OWN or domain.endswith(f".{OWN}"))
 

@@ -166,6 +166,6 @@ def problem(struct: str, field: str, read: Iterable[str]) -> str | None:
     if field in (known or frozenset()):
         return None
     names = {*read, *(known or frozenset()), *needed}
-    # Likeness costs the product of the lengths: nobody meant a field with a name this long.
+    # Likeness costs the product of the lengths: a name this long is not a misspelled field.
     close = difflib.get_close_matches(field, sorted(names), n=1) if len(field) <= _LONGEST else []
     return "unknown field" + (f', did you mean "{close[0]}"?' if close else "")

@@ -5,7 +5,7 @@ says 0 or 1. Those that runc, crun, systemd and others attach load the three fie
 leave; the interpreter runs exactly that: loads from the context, arithmetic on registers, jumps. Whatever needs more
 (helper calls, maps, a stack) is refused by name, never guessed.
 
-While it runs it notes which constants the major and the minor were compared with: `wire.deviceprogram` asks on from
+While it runs it notes which constants the major and the minor were compared with: `wire.oci.deviceprogram` asks on from
 there until it has asked everything that can be answered differently.
 Source: Linux Documentation/bpf/standardization/instruction-set.rst; include/uapi/linux/bpf.h, bpf_cgroup_dev_ctx.
 """

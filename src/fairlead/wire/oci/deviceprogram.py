@@ -1,9 +1,9 @@
 """Decodes device programs of cgroup v2 into rules, and encodes rules as programs.
 
-Decoding asks the program (`wire.bpf`) about every number it can tell apart (`wire.devicerule.derive`), so it works for
-whatever wrote it; how runc, crun and systemd lay theirs out does not matter. Writing gives one short block a rule, the
-most specific first, and is decoded again before anybody gets to see it: a program that does not say exactly what was
-meant is a bug and never reaches the kernel.
+Decoding asks the program (`wire.oci.bpfprogram`) about every number it distinguishes (`wire.oci.devicerule.derive`), so
+it works for whatever wrote it; how runc, crun and systemd lay theirs out does not matter. Writing gives one short block
+a rule, the most specific first, and is decoded again before it is returned: a program that does not say exactly what
+was meant is a bug and never reaches the kernel.
 Source: Linux Documentation/admin-guide/cgroup-v2.rst, "Device controller"; include/uapi/linux/bpf.h.
 """
 

@@ -1,7 +1,7 @@
 """Parses and emits device rules in others' forms: cgroup v1's list, the OCI runtime spec, and any oracle.
 
 `derive` turns whatever answers questions (a v1 list, a v2 program, several of them together) into `DeviceRules`: it
-asks about a number nobody would name, learns from the answer's way which constants were compared with, and asks about
+asks about a number that no rule names, learns from the answer's way which constants were compared with, and asks about
 those, until no further answer can differ. The answer is therefore complete and not a sample.
 
 Why that is enough: every answer depends on type, access, and whether major and minor equal certain constants. A row is
@@ -74,7 +74,7 @@ def _bits(access: str) -> int:
 def derive(deciders: Sequence[Decide]) -> DeviceRules:
     """Return what all of them together let be done; none at all lets everything be done.
 
-    Raises: ProtocolError (`ProgramUndecodable`): one cannot be told, or grants reading and writing in pieces.
+    Raises: ProtocolError (`ProgramUndecodable`): one cannot be decided, or grants reading and writing in pieces.
     """
     rules: list[DeviceRule] = []
     for kind in devicerule.KINDS:
@@ -105,7 +105,7 @@ def _rules_of(kind: Kind, deciders: Sequence[Decide]) -> list[DeviceRule]:
 
 
 def _row(kind: Kind, major: int | None, deciders: Sequence[Decide]) -> tuple[dict[int | None, str], set[int]]:
-    """Return what may be done by minor (None: those nobody named), and the majors that were compared with."""
+    """Return what may be done by minor (None: all that are not named), and the majors that were compared with."""
     found: dict[int | None, str] = {}
     majors: set[int] = set()
     waiting: list[int | None] = [None]

@@ -1,6 +1,7 @@
 """Parses the lists by which Tegra systems say what a container needs: lines of `dev|lib|sym|dir, path`.
 
-A line that is empty or starts with `#` says nothing. What is there of it on a machine is for `silicon.modefiles`.
+A line that is empty or starts with `#` says nothing. What is there of it on a machine is for
+`silicon.nvidia.modefiles`.
 Source: NVIDIA container toolkit documentation, "CSV mode" (`host-files-for-container.d`).
 """
 

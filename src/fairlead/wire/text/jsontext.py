@@ -1,7 +1,7 @@
 """Edits JSON files that people keep: one member set or taken away, every other character left as it is.
 
 `json` reads and writes whole documents; here a small scanner finds where a member stands in the text, so that the
-layout of somebody's `daemon.json` survives. New members are laid out as their neighbours are.
+layout of an administrator's `daemon.json` survives. New members are laid out as their neighbours are.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reads other people's TOML strictly, and edits it without touching a character that is not ours.
 
-Reading is the standard library's, which names line and column of what is wrong. Only an edit of somebody's file and
-the emission of our own go through tomlkit, which keeps comments, order and layout.
+Reading is the standard library's, which names line and column of what is wrong. Only an edit of another author's file
+and the emission of our own go through tomlkit, which keeps comments, order and layout.
 """
 
 from __future__ import annotations
