@@ -2,7 +2,7 @@
 
 By name the service is asked, whose kubelet keeps the checkpoint. With `--pid` one layer works by itself, on any OCI
 container of this machine: rules and nodes are changed here, from CDI specs, as root; what the kubelet of the node
-and the other containers say is asked first, but nobody writes it down.
+and the other containers say is asked first, but not written down.
 """
 
 from __future__ import annotations

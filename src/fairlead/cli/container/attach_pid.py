@@ -1,6 +1,6 @@
 """`fairlead attach|detach --pid`: change a container's devices without any service.
 
-What is given are the device nodes of one CDI device. Before a GPU is given away everybody is asked who could hold it:
+What is given are the device nodes of one CDI device. Before a GPU is given away every possible holder is asked:
 the kubelet of this node over PodResources, and the device rules in force of every other container of this machine.
 Nothing is written down: a restart, `runc update` or a kubelet that places a pod afterwards do not know of it.
 """

@@ -41,7 +41,7 @@ def root(busybox: Path | None) -> Iterator[Path]:
         (folder / "bin/busybox").chmod(0o755)
         for tool in _tools(program):
             (folder / "bin" / tool).symlink_to("busybox")
-        # A temporary folder is its owner's alone; the image's root is everybody's to pass.
+        # A temporary folder is its owner's alone; every user must be able to pass the image's root.
         folder.chmod(0o755)
         yield folder
 

@@ -204,7 +204,7 @@ def warn_hopeless(name: str, why: str) -> None:
 
 
 def _report(shown: ContainerView) -> int:
-    """Return the exit code; say on standard error what a code alone does not tell."""
+    """Return the exit code; say on standard error what a code alone does not say."""
     code = wait.exit_code_of(shown)
     if shown.state not in view.ENDED:
         last = shown.containers[-1].last_exit_code

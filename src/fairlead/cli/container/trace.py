@@ -108,7 +108,7 @@ def _names(found: Trace) -> bool:
 def _short_names(shown: Trace) -> dict[str, str]:
     """Return short names of the GPUs that the silicon's step lists, by uuid: `GPU 3 (GPU-0f04cc99)`.
 
-    As many characters as tell them apart, in steps of a uuid's parts; all of them where only its end does.
+    As many characters as make them differ, in steps of a uuid's parts; all of them where only its end does.
     """
     lists = [entry.step.facts.get("gpus") for entry in shown.entries if entry.step is not None]
     rows = [gpu for found in lists if isinstance(found, list | tuple) for gpu in found]
@@ -283,7 +283,7 @@ _MEANING: Final = {
 
 
 def _meaning(outcome: object) -> str:
-    """Return what an `open()` says in words; only what the errno itself tells."""
+    """Return what an `open()` says in words; only what the errno itself says."""
     token = errno.errorcode.get(outcome, str(outcome)) if isinstance(outcome, int) else str(outcome)
     if token.startswith("mknod:"):
         return f"the node may not even be made ({token.removeprefix('mknod:')})"

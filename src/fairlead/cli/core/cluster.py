@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 MISSING: Final = "KubeconfigMissing"
 PATIENCE_S: Final = 3.0
-"""How long verbs wait for an API server that is away: somebody sits at a terminal."""
+"""How long verbs wait for an API server that is away: short, because a person waits."""
 
 
 def access(config: settings.Settings) -> Access:
@@ -74,7 +74,7 @@ class Monitor:
 
     meter: telemetry.Meter = telemetry.UNMETERED
     stalled: Callable[[], str] = lambda: ""
-    """Returns which loop hangs, as far as somebody counts."""
+    """Returns which loop hangs, where loops are counted."""
     check: Callable[[], str] = field(default=lambda: "starting")
     """Returns what keeps this process from its work, "" where nothing does; the verb sets it."""
 
@@ -115,7 +115,7 @@ async def lead(
 
     The lease is renewed in a thread of its own. Ready means that the lease was read and every right is there.
 
-    Args:    lease_name: of the Lease in `cluster.namespace`; without `control.leader_elect` nobody asks for it.
+    Args:    lease_name: of the Lease in `cluster.namespace`; without `control.leader_elect` no process takes it.
              make: gets the store that is fenced by the lease.   needed: rights that the work takes.
     Raises:  Conflict (`LeaseLost`), in a group: another process may work now, so this one must end.
     """

@@ -2,7 +2,7 @@
 
 Verbs talk to a service through one client. For a cluster the service lives for the length of one command, behind a
 transport that calls the application itself: no socket listens and no thread runs for it. The event loop turns while
-somebody waits for an answer, in the thread that waits; what another thread sends meanwhile is handed over to it. The
+a caller waits for an answer, in the thread that waits; what another thread sends meanwhile is handed over to it. The
 application has no rights but those of the kubeconfig's user.
 """
 

@@ -177,7 +177,7 @@ def unread_states(root: Path = Path("/")) -> list[tuple[str, audit.Report]]:
 
 
 def unjudged(pid: int, doubt: str) -> audit.Report:
-    """Return the report of a container that nobody can judge."""
+    """Return the report of a container that cannot be judged."""
     return audit.Report(
         pid=pid,
         source=entitlement.NOTHING,

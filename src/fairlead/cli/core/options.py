@@ -221,7 +221,7 @@ def cluster_options(function: F) -> F:
 
 
 def _name(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    """Note what the verb was told, over what the root was."""
+    """Note the verb's options over those of the root command."""
     if value is not None:
         named = dataclasses.replace(invocation.current(ctx), **{str(param.name).removeprefix("named_"): value})
         ctx.obj = named

@@ -2,7 +2,7 @@
 
 An image's name, a command or another program's error may hold escape sequences that set the window's title, clear the
 screen or write over lines. `echo` prints every control character as its escape, in pipes too. Our own colours, which
-are sequences that end in `m`, pass; somebody else's colour in a name is no more than a colour.
+are sequences that end in `m`, pass; a colour in another's name is harmless.
 Source: ECMA-48, 5.2 to 5.6 (control functions); Unicode UAX #9, explicit directional formatting.
 """
 

@@ -1,6 +1,6 @@
 """Decides which Fairlead a verb talks to: an address, a cluster by kubeconfig, or this machine's service. Pure.
 
-What was typed wins over what surrounds the command, and this machine over a cluster that nobody named. A cluster that
+What was typed wins over what surrounds the command, and this machine over a cluster that was not named. A cluster that
 is only implied by KUBECONFIG (or by being a pod) is looked at, never changed: a user who lost a local service should
 not remove a pod somewhere else.
 """
@@ -36,7 +36,7 @@ class Target:
     context: str | None = None
     """None: the current one."""
     is_implied: bool = False
-    """Nobody named this cluster: it may be looked at only."""
+    """This cluster was not named: it may be looked at only."""
 
 
 def choose(

@@ -1,7 +1,8 @@
 """Collects what `fairlead doctor` checks on a cluster: through the API server, nothing on any node.
 
 Each kind is read by itself. What may not be read is None, so that the judgement can say "not seen" instead of "not
-there"; what the asker's role lacks is asked of the server (SelfSubjectAccessReview) and told with the role that has it.
+there"; what the asker's role lacks is asked of the server (SelfSubjectAccessReview) and reported with the role that has
+it.
 """
 
 from __future__ import annotations

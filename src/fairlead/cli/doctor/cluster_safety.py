@@ -47,7 +47,7 @@ def check_rights(lacking: Mapping[str, tuple[Right, ...]]) -> Iterator[Finding]:
 
 
 def check_policies(policies: frozenset[str]) -> Iterator[Finding]:
-    """Warn where names of Fairlead's are anybody's to set."""
+    """Warn where every user may set names of Fairlead's."""
     if any(name.endswith(f"-{RESERVED}") for name in policies):
         return
     yield Finding(
@@ -60,7 +60,7 @@ def check_policies(policies: frozenset[str]) -> Iterator[Finding]:
 
 
 def check_agents(gpus: Iterable[gpudevice.GPUDevice], pods: Iterable[core.Pod]) -> Iterator[Finding]:
-    """Fail for every node whose GPUs are published and that has no agent at all; those not ready are told by name."""
+    """Fail for every node whose GPUs are published and that has no agent at all; those not ready are named."""
     labels = {"app.kubernetes.io/part-of": "fairlead", "app.kubernetes.io/component": "agent"}
     there = {pod.spec.node_name for pod in pods if labels.items() <= pod.metadata.labels.items()}
     for name in sorted({gpu.spec.node_name for gpu in gpus} - there):

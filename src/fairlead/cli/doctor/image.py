@@ -1,8 +1,9 @@
 """`fairlead doctor --image`: compares what an image needs of a driver with the drivers present, before any start.
 
 What the image sets is asked of this machine's engine, without a pull; the drivers are those of the running service, of
-the cluster that is meant, or of this machine's hardware where no service runs. The verdicts are `plan.requirement`'s,
-in the words with which the runtime shim and the embedded kubelet refuse a start: a message, and which side to change.
+the cluster that is meant, or of this machine's hardware where no service runs. The verdicts are
+`plan.cdi.requirement`'s, in the words with which the runtime shim and the embedded kubelet refuse a start: a message,
+and which side to change.
 """
 
 from __future__ import annotations

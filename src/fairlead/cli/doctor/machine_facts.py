@@ -45,7 +45,7 @@ class Kubelet:
 
     socket: Path
     peer: socketpeer.Peer | None = None
-    """None: nobody serves the socket."""
+    """None: no process serves the socket."""
     problem: str = ""
     """Why there was no answer; empty: there was one."""
 

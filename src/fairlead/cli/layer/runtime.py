@@ -1,7 +1,7 @@
 """`fairlead runtime …`: configures container engines for GPUs, without any service.
 
 Engines are told of the runtime shim and of CDI, and told back; what is written is decided in `plan.engineconfig` and
-done in `node.enginefiles`. The shim's launchers are written first, so that no engine ever names a program that is not
+done in `node.engines.files`. The shim's launchers are written first, so that no engine ever names a program that is not
 there.
 """
 

@@ -33,7 +33,7 @@ _FAULTS_AGAIN_S: Final = 5.0
 @click.command()
 @options.settings_options("state", "silicon", "node", "cluster", "log", "debug")
 def agent(config: settings.Settings) -> None:
-    """Serve this node's GPUs to a kubelet: device plugin, CDI specs, health; tell the cluster about them.
+    """Serve this node's GPUs to a kubelet: device plugin, CDI specs, health; report them to the cluster.
 
     The kubelet gets its devices whether or not the API server answers; what is to be said to the cluster is said when
     it does. Without any cluster's credentials nothing is said.

@@ -2,7 +2,7 @@
 
 Each is a file that is locked as long as the process lives; it says whose it is, so that a refusal names the other. Real
 GPUs have one owner per root of the hardware, whatever the folders. Simulated GPUs are each service's own: where another
-service has the folder of CDI specs, this one gets a folder that nobody else sees.
+service has the folder of CDI specs, this one gets a folder that no other process sees.
 """
 
 from __future__ import annotations

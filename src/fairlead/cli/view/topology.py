@@ -65,7 +65,7 @@ def matrix(found: Topology) -> list[list[str]]:
 
 
 def places(found: Topology) -> list[list[str]]:
-    """Return where the GPUs are as rows, for a node whose links nobody tells."""
+    """Return where the GPUs are as rows, for a node whose links are not known."""
     return [["GPU", "PCI", "NUMA"], *([f"GPU{gpu.index}", gpu.pci_bus_id, _numa(gpu)] for gpu in found.gpus)]
 
 

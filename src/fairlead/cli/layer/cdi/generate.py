@@ -1,6 +1,6 @@
 """`fairlead cdi generate` and `cdi watch`: write this machine's specs, once or continuously.
 
-Both take the same options and look with the same `node.cdisource`; `watch` keeps one file a kind in a folder, as the
+Both take the same options and look with the same `node.cdi.source`; `watch` keeps one file a kind in a folder, as the
 agent does, and is for machines without it. Options named as NVIDIA's toolkit names them mean what they mean there.
 What only some calls need is imported by those: a user who wants one spec as JSON waits for nothing else.
 """
@@ -150,7 +150,7 @@ def generate_verb(ctx: click.Context, /, **options: Any) -> None:
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="time between two looks at the files that tell nobody",
+    help="time between two looks at the files that send no events",
 )
 @_shared
 @click.pass_context
@@ -195,7 +195,7 @@ async def _watch(config: Settings, options: Mapping[str, Any]) -> None:
 
 
 async def _follow_shim(config: Path) -> None:
-    """Renew the runtime shim's files whenever anybody's specs in its folders change."""
+    """Renew the runtime shim's files whenever any specs in its folders change."""
     import asyncio
 
     from fairlead import telemetry

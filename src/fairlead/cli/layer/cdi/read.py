@@ -135,7 +135,7 @@ def _running(ctx: click.Context) -> running.Running:
 
 
 def _staleness(path: Path, spec: spec_types.Spec, now: running.Running) -> list[str]:
-    """Say why a spec of ours is of another time; nothing of specs that do not tell."""
+    """Say why a spec of ours is of another time; nothing of specs without a stamp."""
     mark = stamp.read(path, spec.annotations)
     return [] if mark is None else [f"stale: {why}" for why in mark.staleness(now.boot_id, now.versions)]
 

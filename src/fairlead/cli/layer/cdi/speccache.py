@@ -1,7 +1,7 @@
 """Renews what the runtime shim keeps between containers: JSON copies of YAML specs and the prepared file.
 
-The shim reads JSON alone and starts fastest with specs that were taken apart beforehand (`inject.prepare`). Both are
-made here, where a YAML reader is at hand. A machine without the shim has nothing to renew.
+The shim reads JSON alone and starts fastest with specs that were taken apart beforehand (`inject.cachewriter`). Both
+are made here, where a YAML reader is at hand. A machine without the shim has nothing to renew.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Renewed:
 def folders(config: Path) -> tuple[str, ...]:
     """Return the folders of specs that the shim reads; none where this machine does not use it.
 
-    Whether it does is told by an operator's file, or by what the shim has kept already.
+    It is in use where an operator's file or files kept by the shim exist.
     Raises: Invalid: the operator's file cannot be used.
     """
     chosen = _load(config)
