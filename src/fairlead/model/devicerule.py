@@ -2,7 +2,8 @@
 
 A `DeviceRule` says exactly what may be done with the device numbers it covers; of several that cover a number the most
 specific one counts, and what none covers may not be touched. (The kernel's own list of version 1 is a union of grants,
-a program of version 2 is any code at all: `wire.devicerule` and `wire.deviceprogram` bring both into this form.)
+a program of version 2 is any code at all: `wire.oci.devicerule` and `wire.oci.deviceprogram` bring both into this
+form.)
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class DeviceRules:
         return cls(tuple(sorted({rule.order: rule for rule in rules}.values(), key=lambda rule: rule.order)))
 
     def access(self, kind: Kind, major: int | None, minor: int | None) -> str:
-        """Return what may be done with a number, or (None: any) with every number of a pattern nobody named."""
+        """Return what may be done with a number, or (None: any) with every other number of a pattern."""
         table = {(rule.major, rule.minor): rule.access for rule in self.rules if rule.kind == kind}
         for pattern in ((major, minor), (major, None), (None, minor), (None, None)):
             if pattern in table:

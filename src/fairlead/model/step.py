@@ -23,4 +23,4 @@ class TraceStep:
     """JSON values: what was read or decided."""
     is_warning: bool = False
     teller: str = ""
-    """Who says it, where it is not a record of ours but somebody's event: nobody vouches for it. Never recorded."""
+    """Who says it, where it is not a record of ours but an event of another component, unverified. Never recorded."""
