@@ -79,7 +79,7 @@ class Cache:
             watches: dict[str, asyncinotify.Watch] = {}
             seen: object = None
             while True:
-                # Watch first, scan second: what changes in between is told again, not lost.
+                # Watch first, scan second: what changes in between is reported again, not lost.
                 is_covered = _cover(inotify, watches, self._directories)
                 registry = await asyncio.to_thread(self.refresh)
                 if _essence(registry) != seen:

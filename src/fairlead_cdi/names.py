@@ -33,7 +33,7 @@ class QualifiedName(NamedTuple):
 
 
 def quoted(text: str) -> str:
-    """Return somebody else's text for a message, in quotes, with what a terminal would obey as escapes."""
+    """Return text from outside for a message, in quotes, with what a terminal would obey as escapes."""
     shown = (char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
     return f'"{"".join(shown)}"'
 

@@ -55,7 +55,7 @@ FindOpen = Callable[[str], str]
 
 
 def find_open(path: str) -> str:
-    """See `trust.find_open`; empty also where the way cannot be followed, which is told elsewhere."""
+    """See `trust.find_open`; empty also where the way cannot be followed, which is reported elsewhere."""
     try:
         return trust.find_open(os.path.abspath(path))  # noqa: PTH100 - no pathlib on a container's start
     except (OSError, ValueError):

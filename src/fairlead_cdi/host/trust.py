@@ -1,7 +1,7 @@
 """Finds who could change a file: the file itself, every folder on the way to it, and every link on the way.
 
-What a spec or a hook's program says is done as root, so nobody but root (or who we are) may be able to put another one
-in its place. Looking at the file alone does not tell: a link, or a folder above, may be another user's. Imports nothing
+What a spec or a hook's program says is done as root, so only root (or our own user) may be able to put another one
+in its place. Looking at the file alone is not enough: a link, or a folder above, may be another user's. Imports nothing
 that is not built in: this is on a container's start.
 """
 
@@ -14,7 +14,7 @@ _MOST_LINKS = 40
 
 
 def is_closed(uid: int, mode: int) -> bool:
-    """Tell whether nobody but root, or who we are, may write a file or folder of this owner and mode."""
+    """Return whether only root and our own user may write a file or folder of this owner and mode."""
     return uid in {0, posix.geteuid()} and not mode & _WRITABLE
 
 
