@@ -220,7 +220,7 @@ async def end(process: asyncio.subprocess.Process, *, at_once: bool = False) -> 
 async def _reap(process: asyncio.subprocess.Process) -> None:
     """Wait for a killed program through cancellations, for 2 s after the first, which is raised in the end.
 
-    One that is left before it was reaped stays a zombie, and its end is told to a loop that may be closed by then.
+    One that is left before it was reaped stays a zombie, and its end is reported to a loop that may be closed by then.
     """
     cancelled: asyncio.CancelledError | None = None
     with contextlib.suppress(TimeoutError):
@@ -249,7 +249,7 @@ async def _spawn(
     stderr: int,
     folder: Path = Path("/"),
 ) -> asyncio.subprocess.Process:
-    # asyncio leaves a program unreaped whose start is cancelled twice: it is started in a task that nobody cancels.
+    # asyncio leaves a program unreaped whose start is cancelled twice: it is started in a task that is never cancelled.
     starting = asyncio.ensure_future(  # noqa: TID251 - waited for right here
         asyncio.create_subprocess_exec(
             *argv, env=dict(env), stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True, cwd=folder

@@ -7,7 +7,7 @@
     ├── Denied          the tenant's administrator: a limit or a boundary says no
     ├── Conflict        the loser of a race: read again, then retry at once
     │   └── Gone            … the history asked for is no longer kept: list again
-    ├── Insufficient    nobody: wait for capacity
+    ├── Insufficient    wait for capacity
     ├── Unavailable     the operator of a dependency: it does not answer
     ├── DeviceFault     the hardware's owner: this device, no other
     └── ProtocolError   the writer of the bytes

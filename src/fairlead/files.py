@@ -52,7 +52,7 @@ def check_room(folder: Path, least_bytes: int = 1 << 20) -> None:
 
 
 def rewrite(path: Path, data: bytes) -> None:
-    """Replace the content of somebody's file in one step: mode, owner and attributes stay, a link is followed.
+    """Replace the content of another owner's file in one step: mode, owner and attributes stay, a link is followed.
 
     Raises: Unavailable: it is not there or not a regular file, or the disk refuses; the old content is untouched.
     """
@@ -69,7 +69,7 @@ def rewrite(path: Path, data: bytes) -> None:
 
 
 def read_regular(path: Path, *, limit_bytes: int) -> bytes | None:
-    """Return the content of somebody's file, a link followed; None: there is nothing, not even a link.
+    """Return the content of another owner's file, a link followed; None: there is nothing, not even a link.
 
     A pipe or a device is refused and never waited for, and so is a link that leads nowhere: a new file in its place
     would not be what its owner meant.
@@ -98,13 +98,13 @@ def read_regular(path: Path, *, limit_bytes: int) -> bytes | None:
             raise errors.Unavailable(message, reason="FileUnreadable", hint="is that the right file?")
         try:
             return file.read()
-        except OSError as error:  # what the kernel shows as a file, and gives to nobody
+        except OSError as error:  # what the kernel shows as a file and lets no process read
             message = f"cannot read {path}: {error.strerror}"
             raise errors.Unavailable(message, reason="FileUnreadable", path=str(path)) from error
 
 
 LARGEST_BYTES = 16 << 20
-"""Of a document that somebody names on a command line or in a variable."""
+"""Largest document that a command line or a variable may name."""
 
 
 def read_bounded(path: Path) -> bytes:
@@ -131,8 +131,8 @@ def _copy_attributes(source: Path, handle: int) -> None:
 
 
 def _replace(path: Path, data: bytes, *, mode: int, durable: bool, like: Path | None = None) -> None:
-    # What tempfile.mkstemp does (a name nobody can guess, made by us or not at all), without the 5 ms that it takes to
-    # load: it brings shutil and its compressors.
+    # What tempfile.mkstemp does (a name that cannot be guessed, made by us or not at all), without the 5 ms that it
+    # takes to load: it brings shutil and its compressors.
     temporary = path.parent / f".{path.name}.{os.urandom(4).hex()}"
     handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:

@@ -2,7 +2,7 @@
 
 asyncio's own pipe transports treat the EIO that ends a terminal as a failure and close what they were given at times of
 their own; sessions and followed logs need a plain read, a plain write and an owner. Read with back-pressure: nothing is
-read from the descriptor before somebody asks.
+read from the descriptor before a reader asks.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Pipe:
         return b""
 
     async def write(self, data: bytes) -> None:
-        """Write all of `data`; a reader that is gone is not an error: there is nobody left to tell."""
+        """Write all of `data`; a reader that is gone is not an error: the data is dropped."""
         loop = asyncio.get_running_loop()
         left = memoryview(data)
         while left and self._is_open:
