@@ -1,7 +1,7 @@
 """Every door refuses what is hostile or passes it on as it is: no crash, no hang, no effect on the host.
 
-The quick ring feeds a sample that is the same at every run, each value and each place at least once; the slow ring
-feeds a thousand documents a door. `python -m pytest tests/fuzz -k NAME -m slow` runs one door.
+The quick ring feeds a sample that is the same at every run, each value and each place at least once. The slow ring
+feeds every value at every place: `python -m pytest tests/fuzz -m slow -n 2`, some minutes; with `-k NAME` one door.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from tests.fuzz import harness
 from tests.fuzz.doors import api, cli, engine, podman, shim, text
 
 DOORS = (*text.DOORS, *engine.DOORS, *shim.DOORS, *api.DOORS, *podman.DOORS, *cli.DOORS)
-_THOUSAND = 1000
 _BY_NAME = [pytest.param(door, id=door.name.replace(" ", "-")) for door in DOORS]
 
 
@@ -27,6 +26,6 @@ async def test_a_hostile_document_is_refused_or_passed_on(door: harness.Door, tm
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("door", _BY_NAME)
-async def test_none_of_a_thousand_documents_gets_in(door: harness.Door, tmp_path: Path) -> None:
-    found = await harness.fuzz(door, harness.larger(door, _THOUSAND), tmp_path)
+async def test_no_value_at_any_place_gets_in(door: harness.Door, tmp_path: Path) -> None:
+    found = await harness.fuzz(door, harness.complete(door), tmp_path)
     assert not found, harness.report(found)

@@ -34,6 +34,10 @@ _LOST_EXIT: Final = 137
 """Where podman does not know the exit code (its -1), as the kubelet has it for containers that it lost."""
 
 
+_Number = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
+"""What a float holds without loss."""
+
+
 class Container(msgspec.Struct, rename="pascal"):
     """One row of `podman ps`."""
 
@@ -42,10 +46,10 @@ class Container(msgspec.Struct, rename="pascal"):
     state: str = ""
     labels: dict[str, str] | None = None
     image: str = ""
-    pid: int = 0
-    exit_code: int = 0
-    started_at: int = 0
-    exited_at: int = 0
+    pid: _Number = 0
+    exit_code: _Number = 0
+    started_at: _Number = 0
+    exited_at: _Number = 0
 
     @property
     def phase(self) -> port.ContainerPhase:
@@ -59,8 +63,8 @@ class ImageRow(msgspec.Struct, rename="pascal"):
 
     id: str
     names: list[str] | None = None
-    size: int = 0
-    created: Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)] = 0
+    size: _Number = 0
+    created: _Number = 0
 
 
 class ImageConfig(msgspec.Struct, rename="pascal"):
