@@ -115,3 +115,44 @@ TAKEN: Final[tuple[Pod, ...]] = (
     annotated("mycdi.k8s.iox/gpu"),
 )
 """Pods that nobody minds."""
+
+LIMITS: Final = {
+    "fairlead.dev/allowed-images": "localhost/box, registry.example:5000/team/ ,localhost/exact:1, host",
+    "fairlead.dev/allowed-runtime-classes": "gvisor, kata",
+}
+"""Annotations of a namespace whose pods may have these images and classes alone."""
+
+
+def imaged(reference: str) -> Pod:
+    """Return a pod whose only container has this image."""
+    return {"spec": {"containers": [{"name": "main", "image": reference}]}}
+
+
+def image_volume(reference: str) -> Pod:
+    """Return a pod with a volume that is an image."""
+    return spec(volumes=[{"name": "v", "image": {"reference": reference}}])
+
+
+_IMAGE: Final = "has an image that is not among those of this namespace"
+UNLISTED: Final[tuple[tuple[Pod, str], ...]] = (
+    *((imaged(text), f"container main ({text}) {_IMAGE}") for text in (
+        "localhost/boxes:1", "localhost/box/deeper:1", "localhost/exact:2", "registry.example:5000/teams/x",
+        "registry.example:5000/team", "docker.io/localhost/box:1", "host:5000/evil", "localhost/box:5000/evil",
+    )),
+    (spec(initContainers=[{"name": "first", "image": "evil/x:1"}]), f"container first (evil/x:1) {_IMAGE}"),
+    (spec(runtimeClassName="runc"), "runtimeClassName runc is not among those of this namespace (gvisor, kata)"),
+    (image_volume("evil/x:1"), "image volume evil/x:1 is not among the images of this namespace"),
+)  # fmt: skip
+"""Pods that a namespace with `LIMITS` refuses, and words of the refusal; others take them."""
+
+LISTED: Final[tuple[Pod, ...]] = (
+    imaged("localhost/box"),
+    imaged("localhost/box:1"),
+    imaged(f"localhost/box:1@sha256:{'0' * 64}"),
+    imaged(f"localhost/box@sha256:{'0' * 64}"),
+    imaged("localhost/exact:1"),
+    imaged("registry.example:5000/team/deep/x:2"),
+    imaged("host:5000"),
+    image_volume("registry.example:5000/team/model:7"),
+)
+"""Pods that it takes."""

@@ -113,6 +113,23 @@ def _refused(rule: tenantrule.Rule, base: str) -> str:
                 f"{values}.filter(v, v.matches({_quoted(pattern)}) && "
                 f"(oldObject == null || !(v in {old}) || {old}[v] != object.metadata.annotations[v]))"
             )
+        case tenantrule.Unlisted(annotation, is_image):
+            listed = f"{_annotation(annotation)}.orValue('').split(',').map(p, p.trim())"
+            below = "p.endsWith('/') ? v.startsWith(p) : (v.startsWith(p + ':') || v.startsWith(p + '@'))"
+            same = f"p != '' && (v == p || (({below}) && (p.endsWith('/') || !v.substring(size(p)).contains('/'))))"
+            kept = f" && (oldObject == null || !(v in {_old_images()}))" if rule.after_creation else ""
+            found = same if is_image else "p != '' && v == p"
+            return f"{values}.filter(v, {_annotation(annotation)}.hasValue() && !{listed}.exists(p, {found}){kept})"
+
+
+def _annotation(name: str) -> str:
+    """Return the expression for an annotation of the pod's namespace: an optional text."""
+    return f"namespaceObject.metadata.?annotations[?{_quoted(name)}]"
+
+
+def _old_images() -> str:
+    """Return the expression for the images that the pod had before."""
+    return f"({' + '.join(_each('oldObject', f'spec.{kind}[*].image') for kind in tenantrule.CONTAINERS)})"
 
 
 def _aliased(link: str, target: str) -> str:
@@ -153,6 +170,8 @@ def _parts(rule: tenantrule.Rule) -> Iterator[str]:
                 yield f"variables.{rule.name}.join(', ')"
             case "{allowed}" if isinstance(rule.refuses, tenantrule.NotIn) and rule.refuses.value:
                 yield f'{{{{ toJson (join ", " .Values.admission.deviceAccess.{rule.refuses.value}) }}}}'
+            case "{allowed}" if isinstance(rule.refuses, tenantrule.Unlisted):
+                yield f"{_annotation(rule.refuses.annotation)}.orValue('')"
             case "":
                 pass
             case _:

@@ -485,6 +485,28 @@ def test_a_tenants_pod_gets_at_gpus_by_the_allocation_alone(tenant: Tenant) -> N
         assert tenant.tries(pod) == (True, ""), pod
 
 
+@pytest.fixture
+def limited(tools: Tools) -> Iterator[str]:
+    """A tenant's namespace with a list of images and classes."""
+    about = {"name": "limited", "labels": _TENANT, "annotations": tenantpods.LIMITS}
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": about}
+    tools.kubectl("create", "-f", "-", stdin=json.dumps(namespace))
+    yield "limited"
+    tools.kubectl("delete", "namespace", "limited")
+
+
+def test_a_namespace_limits_the_images_and_classes_of_its_pods(tenant: Tenant, limited: str) -> None:
+    wrong = []
+    for pod, words in tenantpods.UNLISTED:
+        is_taken, said = tenant.tries(pod, namespace=limited)
+        # A class that does not exist is refused by the server itself, before any policy.
+        if is_taken or (words not in said and "RuntimeClass" not in said):
+            wrong.append((pod, said))
+    assert wrong == []
+    for pod in tenantpods.LISTED:
+        assert tenant.tries(pod, namespace=limited) == (True, ""), pod
+
+
 def test_a_tenants_pod_gets_nothing_more_once_it_is_there(tenant: Tenant, tools: Tools) -> None:
     stays = _named(tenantpods.annotated("example.com/note"))
     stays["spec"]["schedulerName"] = "nobody"

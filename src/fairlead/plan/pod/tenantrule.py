@@ -5,7 +5,9 @@ which `tools/render_admission.py` writes from this table; standalone `problems` 
 it was written. Both rings try the pods of `tests/tenantpods.py`. The label `TENANCY` makes a namespace a tenant's.
 
 The rules keep GPUs to the allocation and tenants off the node. They judge texts: where a link inside a hostPath volume
-leads is not seen. They are a net under Pod Security, whose `baseline` refuses more.
+leads is not seen here; our own kubelet judges that by `leads_astray`, once the engine has mounted it. They are a net
+under Pod Security, whose `baseline` refuses more. What images and runtime classes a tenant may use, annotations of its
+namespace say; without them these rules do not limit them.
 Source: Kubernetes Pod Security Standards, "Baseline"; k8s.io/api/core/v1 types.go.
 """
 
@@ -18,6 +20,12 @@ from typing import Final
 
 TENANCY: Final = "fairlead.dev/tenancy"
 """Label of a tenant's namespace; any value."""
+
+ALLOWED_IMAGES: Final = "fairlead.dev/allowed-images"
+"""Annotation of a tenant's namespace: images that its pods may have, by commas, as `_is_listed` reads them."""
+
+ALLOWED_CLASSES: Final = "fairlead.dev/allowed-runtime-classes"
+"""Annotation of a tenant's namespace: RuntimeClasses that its pods may name, by commas."""
 
 CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
 """Lists of a pod's spec whose members every container rule judges."""
@@ -110,7 +118,16 @@ class Matches:
     pattern: str
 
 
-Check = IsSet | NotIn | In | LeadsTo | Matches
+@dataclass(frozen=True, slots=True)
+class Unlisted:
+    """Refuses a text that an annotation of the namespace does not list; without the annotation, none."""
+
+    annotation: str
+    is_image: bool = False
+    """Whether an entry lists more than itself: `host/team/` what is below it, `host/team/app` its tags and digests."""
+
+
+Check = IsSet | NotIn | In | LeadsTo | Matches | Unlisted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,6 +246,29 @@ RULES: Final = (
         message="runtimeClassName {found} obeys NVIDIA_VISIBLE_DEVICES of any image, past the allocation; leave it out",
     ),
     Rule(
+        name="unlistedClass",
+        field="spec.runtimeClassName",
+        refuses=Unlisted(ALLOWED_CLASSES),
+        message="runtimeClassName {found} is not among those of this namespace ({allowed}); leave it out, or ask the "
+        "administrator for it",
+    ),
+    Rule(
+        name="unlistedImage",
+        field="image",
+        refuses=Unlisted(ALLOWED_IMAGES, is_image=True),
+        message="container {found} has an image that is not among those of this namespace ({allowed}); write it as "
+        "listed, or ask the administrator for it",
+        per_container=True,
+        after_creation=True,
+    ),
+    Rule(
+        name="unlistedVolume",
+        field="spec.volumes[*].image.reference",
+        refuses=Unlisted(ALLOWED_IMAGES, is_image=True),
+        message="image volume {found} is not among the images of this namespace ({allowed}); write it as listed, or "
+        "ask the administrator for it",
+    ),
+    Rule(
         name="annotated",
         field="metadata.annotations.*",
         refuses=Matches(ANNOTATIONS),
@@ -239,35 +279,48 @@ RULES: Final = (
 )
 
 
-def problems(pod: Mapping[str, object]) -> tuple[str, ...]:
+def problems(pod: Mapping[str, object], annotations: Mapping[str, str] | None = None) -> tuple[str, ...]:
     """Return what a tenant's pod asks for and may not, in the order of the rules.
 
     Args: pod: as it was written, in JSON's values. What is not of the type that its field has is refused as well.
+          annotations: of its namespace.
     """
+    given = annotations or {}
     return tuple(
-        rule.message.replace("{found}", found).replace("{allowed}", ", ".join(_listed(rule.refuses)))
+        rule.message.replace("{found}", found).replace("{allowed}", _allowed(rule.refuses, given))
         for rule in RULES
-        if (found := ", ".join(_found(rule, pod)))
+        if (found := ", ".join(_found(rule, pod, given)))
     )
 
 
-def _found(rule: Rule, pod: Mapping[str, object]) -> Iterator[str]:
+def leads_astray(path: str, guarded: tuple[str, ...]) -> str:
+    """Return why a tenant's volume may not be what this path leads to, links and all; empty: it may.
+
+    Args: path: canonical.   guarded: folders of this node that are guarded beside `PATHS`, by their canonical paths.
+    """
+    (rule,) = (one for one in RULES if isinstance(one.refuses, LeadsTo))
+    every = (*PATHS, *(f"{one.rstrip('/')}/" for one in guarded))
+    return rule.message.replace("{found}", path) if _leads_to(canonical(path), every) else ""
+
+
+def _found(rule: Rule, pod: Mapping[str, object], annotations: Mapping[str, str]) -> Iterator[str]:
     """Yield what a rule refuses: values, or containers with their values."""
     if not rule.per_container:
-        yield from _refused(rule, pod)
+        yield from _refused(rule, pod, annotations)
         return
     for kind in CONTAINERS:
         for item in _values(pod, f"spec.{kind}[*]"):
-            values = ", ".join(_refused(rule, item))
+            values = ", ".join(_refused(rule, item, annotations))
             name = str(item.get("name", "")) if isinstance(item, Mapping) else str(item)
             if values:
                 yield name if isinstance(rule.refuses, IsSet) else f"{name} ({values})"
 
 
-def _refused(rule: Rule, item: object) -> Iterator[str]:
+def _refused(rule: Rule, item: object, annotations: Mapping[str, str]) -> Iterator[str]:
     for value in _values(item, rule.field):
         shown = canonical(value) if isinstance(rule.refuses, LeadsTo) and isinstance(value, str) else value
-        if _is_refused(rule.refuses, shown):
+        check = rule.refuses
+        if _is_unlisted(check, shown, annotations) if isinstance(check, Unlisted) else _is_refused(check, shown):
             yield str(shown)
 
 
@@ -291,6 +344,13 @@ def _values(item: object, path: str) -> Iterator[object]:
             yield value
 
 
+def _is_unlisted(check: Unlisted, value: object, annotations: Mapping[str, str]) -> bool:
+    listed = annotations.get(check.annotation)
+    if listed is None:
+        return False
+    return not (isinstance(value, str) and any(_is_listed(value, one, check.is_image) for one in _entries(listed)))
+
+
 def _is_refused(check: Check, value: object) -> bool:
     match check, value:
         case IsSet(), bool():
@@ -307,8 +367,24 @@ def _is_refused(check: Check, value: object) -> bool:
             return True
 
 
-def _listed(check: Check) -> tuple[str, ...]:
-    return check.allowed if isinstance(check, NotIn) else ()
+def _entries(listed: str) -> Iterator[str]:
+    return (one for part in listed.split(",") if (one := part.strip()))
+
+
+def _is_listed(value: str, entry: str, is_image: bool) -> bool:
+    if value == entry or not is_image:
+        return value == entry
+    if entry.endswith("/"):
+        return value.startswith(entry)
+    rest = value.removeprefix(entry)
+    # `host` does not list `host:5000/image`: what follows is a port, not a tag.
+    return value.startswith((f"{entry}:", f"{entry}@")) and "/" not in rest
+
+
+def _allowed(check: Check, annotations: Mapping[str, str]) -> str:
+    if isinstance(check, Unlisted):
+        return annotations.get(check.annotation, "")
+    return ", ".join(check.allowed) if isinstance(check, NotIn) else ""
 
 
 def canonical(path: str) -> str:

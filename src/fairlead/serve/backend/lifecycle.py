@@ -38,7 +38,7 @@ class LocalLifecycle:
         started = time.monotonic()
         admitted = admission.admit(pod)
         rules = _Rules(
-            problems=tenantrule.problems(msgspec.to_builtins(pod) if written is None else written),
+            pod=msgspec.to_builtins(pod) if written is None else written,
             # A request by tenancy comes from a tenant, also in a namespace that a quota made before.
             bind=makes_namespace,
         )
@@ -158,19 +158,22 @@ def _taken(pod: core.Pod, error: errors.Conflict) -> errors.Conflict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rules:
-    """Which rules for tenants' pods a pod breaks, and whether they bind it wherever it goes."""
+    """A pod as it was written, and whether the rules for tenants' pods bind it wherever it goes."""
 
-    problems: tuple[str, ...]
+    pod: Mapping[str, Any]
     bind: bool
 
 
 def _check(seen: Reader, pod: core.Pod, rules: _Rules) -> None:
     """Refuse a pod from inside the transaction that stores it: a tenant's that breaks a rule, or one beyond a quota."""
     namespace = pod.metadata.namespace
-    if rules.problems and (rules.bind or _is_tenants(seen, namespace)):
+    place = _find_namespace(seen, namespace)
+    is_tenants = rules.bind or tenantrule.TENANCY in place.labels
+    problems = tenantrule.problems(rules.pod, place.annotations) if is_tenants else ()
+    if problems:
         name = pod.metadata.name or pod.metadata.generate_name
         raise errors.Denied(
-            f'Pod "{name}" is forbidden in the tenant\'s namespace "{namespace}": {"; ".join(rules.problems)}',
+            f'Pod "{name}" is forbidden in the tenant\'s namespace "{namespace}": {"; ".join(problems)}',
             reason="TenantPodForbidden",
             hint="leave it out, or have the administrator run it in a namespace that is not a tenant's",
         )
@@ -178,9 +181,10 @@ def _check(seen: Reader, pod: core.Pod, rules: _Rules) -> None:
         quota.check(pod, quotas, seen.list(core.Pod, namespace))
 
 
-def _is_tenants(seen: Reader, namespace: str) -> bool:
-    found = seen.list(core.Namespace, "")
-    return any(item.metadata.name == namespace and tenantrule.TENANCY in item.metadata.labels for item in found)
+def _find_namespace(seen: Reader, name: str) -> meta.ObjectMeta:
+    """Return the namespace's metadata; empty where there is none."""
+    found = (item.metadata for item in seen.list(core.Namespace, "") if item.metadata.name == name)
+    return next(found, meta.ObjectMeta())
 
 
 async def ensure_namespace(store: Store, name: str, *, labels: Mapping[str, str] | None = None) -> None:

@@ -11,7 +11,7 @@ import litestar
 import msgspec
 from litestar import params, status_codes
 
-from fairlead.plan.pod import admission, quota
+from fairlead.plan.pod import admission, quota, tenantrule
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend.lifecycle import ensure_namespace
 from fairlead.serve.v1.dependencies import Dependencies
@@ -24,14 +24,18 @@ _MANAGER: Final = "fairlead-api"
 
 @litestar.put("/v1/quotas", summary="Set quotas", responses=documented(400, 422), tags=["quota"])
 async def apply_quotas(services: Dependencies, body: params.RawBody) -> QuotaList:
-    """Make or change the ResourceQuotas of a manifest; pods that run already are left alone."""
+    """Make or change the ResourceQuotas of a manifest; pods that run already are left alone.
+
+    A namespace that is not there is made, and is a tenant's: who is held to a quota is held to the rules for tenants.
+    """
     made = []
     for found in manifest.parse(body, kinds=(core.ResourceQuota,)):
         assert isinstance(found.item, core.ResourceQuota)  # noqa: S101 the only kind asked for
         admission.refuse_own_names(found.item)
         item = _with_namespace(found.item)
         quota.check_limits(item)
-        await ensure_namespace(services.store, item.metadata.namespace)
+        namespace = item.metadata.namespace
+        await ensure_namespace(services.store, namespace, labels={tenantrule.TENANCY: namespace})
         made.append(await services.store.apply(item, manager=_MANAGER))
     return QuotaList(items=tuple([await _view(services.store, item) for item in made]))
 

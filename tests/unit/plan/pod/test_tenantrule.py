@@ -55,7 +55,31 @@ def test_what_is_not_of_its_fields_type_is_refused(pod: dict[str, Any]) -> None:
 @pytest.mark.parametrize("rule", tenantrule.RULES, ids=lambda rule: rule.name)
 def test_every_rule_has_a_pod_that_breaks_it(rule: tenantrule.Rule) -> None:
     own = max(re.split(r"\{\w+\}", rule.message), key=len)
-    assert any(own in problem for pod, _ in tenantpods.REFUSED for problem in tenantrule.problems(pod))
+    pods = [pod for pod, _ in (*tenantpods.REFUSED, *tenantpods.UNLISTED)]
+    assert any(own in problem for pod in pods for problem in tenantrule.problems(pod, tenantpods.LIMITS))
+
+
+@pytest.mark.parametrize(("pod", "words"), tenantpods.UNLISTED)
+def test_a_namespace_limits_the_images_and_classes_of_its_pods(pod: dict[str, Any], words: str) -> None:
+    assert any(words in problem for problem in tenantrule.problems(pod, tenantpods.LIMITS))
+    assert tenantrule.problems(pod) == ()
+
+
+@pytest.mark.parametrize("pod", tenantpods.LISTED)
+def test_what_a_namespace_lists_is_taken_there(pod: dict[str, Any]) -> None:
+    assert tenantrule.problems(pod, tenantpods.LIMITS) == ()
+
+
+def test_an_empty_list_is_a_list() -> None:
+    assert tenantrule.problems(tenantpods.imaged("x"), {tenantrule.ALLOWED_IMAGES: " , "})
+    assert tenantrule.problems(tenantpods.imaged("x"), {tenantrule.ALLOWED_IMAGES: ""})
+
+
+def test_what_a_link_leads_to_is_judged_like_what_is_written() -> None:
+    assert "hostPath /etc/cron.d leads to GPU devices" in tenantrule.leads_astray("/etc/cron.d", ())
+    assert tenantrule.leads_astray("/data/docker/volumes", ("/data/docker",))
+    assert tenantrule.leads_astray("/data", ("/data/docker",))
+    assert tenantrule.leads_astray("/data/dockers", ("/data/docker",)) == ""
 
 
 def test_the_charts_policy_is_what_the_table_says() -> None:

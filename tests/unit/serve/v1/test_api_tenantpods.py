@@ -63,6 +63,26 @@ async def test_a_container_asked_for_by_tenancy_binds_no_folder_of_the_host(
     assert (await api.post("/v1/containers", json={"image": "demo", "tenancy": tenancy})).status_code == 201
 
 
+async def test_a_namespaces_list_of_images_binds_its_pods(api: httpx.AsyncClient, world: World) -> None:
+    about = meta.ObjectMeta(name="listed", labels={"fairlead.dev/tenancy": "x"}, annotations=tenantpods.LIMITS)
+    await world.store.create(core.Namespace(metadata=about))
+    answer = await _submit(api, tenantpods.imaged("evil/x:1"), "listed")
+    assert (answer.status_code, answer.json()["reason"]) == (403, "TenantPodForbidden")
+    assert "container main (evil/x:1) has an image that is not among those" in answer.json()["detail"]
+    assert (await _submit(api, tenantpods.imaged("localhost/box:1"), "listed")).status_code == 201
+
+
+async def test_a_namespace_that_a_quota_made_is_a_tenants(api: httpx.AsyncClient, world: World) -> None:
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "held"}}
+    text = json.dumps({**quota, "spec": {"hard": {"pods": "4"}}})
+    assert (await api.put("/v1/quotas", content=text)).status_code == 200
+    assert (await _submit(api, tenantpods.path("/dev"), "held")).status_code == 403
+    await world.store.create(core.Namespace(metadata=meta.ObjectMeta(name="there")))
+    kept = json.dumps({**quota, "metadata": {"name": "q", "namespace": "there"}, "spec": {"hard": {"pods": "4"}}})
+    assert (await api.put("/v1/quotas", content=kept)).status_code == 200
+    assert (await _submit(api, tenantpods.path("/dev"), "there")).status_code == 201
+
+
 async def test_a_namespace_made_for_a_tenancy_stays_a_tenants(api: httpx.AsyncClient, world: World) -> None:
     assert (await api.post("/v1/containers", json={"image": "demo", "tenancy": "fresh"})).status_code == 201
     made = await world.store.get(core.Namespace, "fresh")
