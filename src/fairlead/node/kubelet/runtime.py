@@ -21,7 +21,7 @@ from fairlead.engine.port import ContainerPhase, ContainerSpec, ContainerState, 
 from fairlead.kernel import readback
 from fairlead.model.step import TraceStep
 from fairlead.node.isolation import edits
-from fairlead.node.kubelet import sandbox, spec, volumes
+from fairlead.node.kubelet import hostpath, sandbox, spec, volumes
 from fairlead.node.kubelet.checkpoint import Grant
 from fairlead.node.kubelet.devicemanager import Choice, DeviceManager
 from fairlead.node.trace import steps
@@ -257,6 +257,7 @@ class Runtime:
         self, pod: core.Pod, item: core.Container, state: ContainerState, resolved: edits.Resolved
     ) -> ContainerState:
         name = state.name
+        await self._check_host_paths(pod, item, state)
         unmet = await self._examine(pod, item, state, resolved)
         if unmet is not None:
             await self._engine.remove(name)
@@ -267,6 +268,28 @@ class Runtime:
         telemetry.crash_point("kubelet.after-start")
         await self.keep(pod, steps.started(item.name, name, at=time.time(), duration_s=timing.duration_s))
         return dataclasses.replace(state, phase=ContainerPhase.RUNNING, started_at=time.time())
+
+    async def _check_host_paths(self, pod: core.Pod, item: core.Container, state: ContainerState) -> None:
+        """Hold a tenant's container to the rules by what it has mounted. Raises: Denied: it is removed."""
+        mounted = hostpath.paths(pod, item)
+        if not mounted or not hostpath.is_tenants(pod, await self._namespace(pod)):
+            return
+        if state.pid is None:
+            message = f"{state.name} has no process whose mounts can be read: it is not started"
+            raise errors.Unavailable(message, reason="IsolationUnread", hint="it is tried again")
+        node = self._settings
+        own = (node.state.folder, node.state.run, node.node.cdi_folder, node.kubelet_folder)
+        try:
+            await asyncio.to_thread(hostpath.check, state.pid, mounted, own)
+        except errors.Denied:
+            await self._engine.remove(state.name)
+            raise
+
+    async def _namespace(self, pod: core.Pod) -> core.Namespace | None:
+        try:
+            return await self._store.get(core.Namespace, pod.metadata.namespace)
+        except errors.NotFound:
+            return None
 
     async def _examine(
         self, pod: core.Pod, item: core.Container, state: ContainerState, resolved: edits.Resolved

@@ -19,7 +19,7 @@ from fairlead.plan.pod import admission, podstate, quota, tenantrule
 from fairlead.serve.backend import pods
 from fairlead.store import retry, subresource, tracerecorder
 from fairlead.store.port import AdmittingStore, Reader, Store
-from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes import core, meta, names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +37,8 @@ class LocalLifecycle:
             await ensure_namespace(self.store, name, labels={tenantrule.TENANCY: name})
         started = time.monotonic()
         admitted = admission.admit(pod)
+        if makes_namespace:
+            admitted = _marked(admitted)
         rules = _Rules(
             pod=msgspec.to_builtins(pod) if written is None else written,
             # A request by tenancy comes from a tenant, also in a namespace that a quota made before.
@@ -179,6 +181,13 @@ def _check(seen: Reader, pod: core.Pod, rules: _Rules) -> None:
         )
     if quotas := seen.list(core.ResourceQuota, namespace):
         quota.check(pod, quotas, seen.list(core.Pod, namespace))
+
+
+def _marked(pod: core.Pod) -> core.Pod:
+    """Return a pod that its node's kubelet knows as a tenant's."""
+    about = pod.metadata
+    annotations = {**about.annotations, names.TENANT: about.namespace}
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(about, annotations=annotations))
 
 
 def _find_namespace(seen: Reader, name: str) -> meta.ObjectMeta:

@@ -32,6 +32,10 @@ HOME: Final = "fairlead.dev/home"
 DEVICES: Final = "fairlead.dev/devices"
 """JSON, resource to the ids of the devices that its node's kubelet granted."""
 
+# annotations of a pod
+TENANT: Final = "fairlead.dev/tenant"
+"""The tenancy that asked for the pod, in whatever namespace it is: the rules for tenants bind it."""
+
 # annotations of an event
 STEP: Final = "fairlead.dev/step"
 """JSON, one step of a trace."""

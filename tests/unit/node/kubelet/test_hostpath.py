@@ -1,0 +1,115 @@
+"""What a held process has mounted is compared with what a tenant's path leads to, links and exchanges included."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fairlead import errors
+from fairlead.node.kubelet import hostpath
+from fairlead.wire.kubernetes import core, meta, names
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for a mount namespace")
+Holder = Callable[..., int]
+
+
+@pytest.fixture
+def holding(tmp_path: Path) -> Iterator[Holder]:
+    """Start a process that has bound folders in a mount namespace of its own, and return its pid."""
+    started: list[subprocess.Popen[str]] = []
+
+    def hold(*sources: Path | str) -> int:
+        lines = []
+        for number, source in enumerate(sources):
+            point = tmp_path / f"at {number}"
+            point.mkdir(exist_ok=True)
+            lines.append(f"mount --bind {shlex.quote(str(source))} {shlex.quote(str(point))}")
+        script = " && ".join((*lines, "echo held", "exec sleep 60"))
+        child = subprocess.Popen(("unshare", "-m", "sh", "-c", script), stdout=subprocess.PIPE, text=True)
+        started.append(child)
+        assert child.stdout is not None
+        assert child.stdout.readline() == "held\n"
+        return child.pid
+
+    yield hold
+    for child in started:
+        child.kill()
+        child.communicate()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A tenant's folder on the node, with a blank in its name."""
+    made = tmp_path / "a b"
+    (made / "data").mkdir(parents=True)
+    return made
+
+
+@needs_root
+def test_what_the_path_leads_to_is_taken_links_and_all(folder: Path, holding: Holder) -> None:
+    (folder / "link").symlink_to("data")
+    hostpath.check(holding(folder / "data"), [str(folder / "link")], ())
+    hostpath.check(holding(folder, folder / "data"), [str(folder), f"{folder}/./data/../link"], ())
+
+
+@needs_root
+@pytest.mark.parametrize("target", ["/etc", "/", "/proc/self/root/etc", "/dev"])
+def test_a_link_to_a_guarded_folder_is_refused(folder: Path, holding: Holder, target: str) -> None:
+    (folder / "link").symlink_to(target)
+    with pytest.raises(errors.Denied, match="on this node: hostPath") as refused:
+        hostpath.check(holding(target), [str(folder / "link")], ())
+    assert refused.value.reason == hostpath.FORBIDDEN
+
+
+@needs_root
+def test_a_link_that_was_exchanged_before_the_look_is_seen_by_what_is_mounted(folder: Path, holding: Holder) -> None:
+    pid = holding("/etc")  # what the engine met
+    (folder / "link").symlink_to("data")  # what stands there when we look
+    with pytest.raises(errors.Denied, match="something else than what hostPath"):
+        hostpath.check(pid, [str(folder / "link")], ())
+
+
+@needs_root
+def test_one_good_mount_does_not_stand_for_two(folder: Path, holding: Holder) -> None:
+    pid = holding(folder / "data", "/etc")
+    with pytest.raises(errors.Denied, match="something else"):
+        hostpath.check(pid, [str(folder / "data"), str(folder / "data")], ())
+
+
+@needs_root
+def test_a_file_system_of_its_own_is_told_from_a_folder_of_the_same_name(folder: Path, holding: Holder) -> None:
+    pid = holding("/dev/shm")
+    with pytest.raises(errors.Denied):
+        hostpath.check(pid, [str(folder)], ())
+
+
+@needs_root
+def test_our_own_folders_are_guarded_where_their_links_lead(folder: Path, tmp_path: Path, holding: Holder) -> None:
+    (tmp_path / "state").symlink_to(folder / "data")
+    with pytest.raises(errors.Denied, match="leads to GPU devices"):
+        hostpath.check(holding(folder / "data"), [str(folder / "data")], (tmp_path / "state",))
+    with pytest.raises(errors.Denied, match="leads to GPU devices"):
+        hostpath.check(holding(folder), [str(folder)], (tmp_path / "state",))
+
+
+def test_what_is_not_there_and_a_process_that_has_ended_are_refused(folder: Path) -> None:
+    with pytest.raises(errors.Denied, match="leads nowhere"):
+        hostpath.check(os.getpid(), [str(folder / "none")], ())
+    with pytest.raises(errors.Denied, match="something else"):
+        hostpath.check(2**22 + 1, [str(folder)], ())
+
+
+def test_who_is_bound_is_known_by_namespace_or_by_the_request() -> None:
+    plain, tenants = (
+        core.Namespace(metadata=meta.ObjectMeta(name="n", labels=labels))
+        for labels in ({}, {"fairlead.dev/tenancy": "x"})
+    )
+    pod = core.Pod(metadata=meta.ObjectMeta(name="p"))
+    asked = core.Pod(metadata=meta.ObjectMeta(name="p", annotations={names.TENANT: "x"}))
+    found = [hostpath.is_tenants(one, place) for one in (pod, asked) for place in (None, plain, tenants)]
+    assert found == [False, False, True, True, True, True]
