@@ -42,6 +42,9 @@ _SERVICE: Final = (
     ["quota", "rm", "-n", "default", "x"],
     ["image", "rm", "x"],
     ["simulate", "fault", "xid", "79", "--gpu", "0"],
+    ["attach", "-n", "default", "-c", "demo", "--resource", "nvidia.com/gpu", "none", "1"],
+    ["detach", "-n", "default", "--force", "none", "1"],
+    ["doctor", "-o", "json", "--image", "demo"],
 )
 _LAYERS: Final = (
     ["cdi", "lint", "--spec-dir", "/FOLDER/cdi", "/FOLDER/cdi/a.json"],
@@ -56,6 +59,8 @@ _LAYERS: Final = (
         *("--engine-version", "1.7.0", "--folder", "/FOLDER/lib"),
     ],
     ["runtime", "check", "--engine", "containerd", "--config", "/FOLDER/engine/config.toml"],
+    ["isolate", "audit", "--pid", "1", "--device", "/dev/null", "--spec-dir", "/FOLDER/cdi", "-o", "json"],
+    ["isolate", "audit", "--cgroup", "/FOLDER/cdi", "held"],
     ["settings", "-o", "json"],
     ["completion", "bash"],
     ["--config", "/FOLDER/config.toml", "--url", "http+unix:///nonexistent", "status"],
@@ -157,7 +162,7 @@ DOORS: Final = (
         documents=False,
         refusals=(Refused,),
         refuses_specimens=True,
-        programs=("containerd",),  # asked for its release
+        programs=("containerd", "podman"),  # asked for its release, and for its containers
         sample=100,
     ),
 )

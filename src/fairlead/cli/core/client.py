@@ -137,17 +137,19 @@ class Client:
             for piece in pieces:
                 *whole, rest = (rest + piece).split(b"\n")
                 for line in whole:
-                    value = self._line(line)
-                    if "problem" in value:
-                        raise problem.error_of(msgspec.convert(value["problem"], problem.Problem))
-                    yield value
+                    yield self._line(line)
 
     def _line(self, line: bytes) -> dict[str, Any]:
+        """Return the value of one line. Raises: ProtocolError; what a line with a problem says."""
         try:
-            return typedjson.decode(line, type=dict[str, Any])
+            value = typedjson.decode(line, type=dict[str, Any])
+            said = msgspec.convert(value["problem"], problem.Problem) if "problem" in value else None
         except msgspec.MsgspecError as error:
             message = f"{self._transport.address} sent a line that is not ours: {error}"
             raise errors.ProtocolError(message, reason="AnswerUnreadable", hint="is it a fairlead service?") from error
+        if said is not None:
+            raise problem.error_of(said)
+        return value
 
     def connect(self, path: str, params: Sequence[tuple[str, str]]) -> AbstractContextManager[transport.Session]:
         """Open a WebSocket. Raises: Unavailable: the service does not answer, or refuses the upgrade."""

@@ -9,14 +9,17 @@ left out is removed. Lists of named things are merged by their names. Nothing he
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from fairlead import errors
 from fairlead.wire.text import typedjson
 
 Document: TypeAlias = dict[str, Any]
 
+UNREADABLE: Final = "ObjectUnreadable"
+REMEDY: Final = "it was written by another version or another program: correct or delete it there"
 _IDENTITIES = ("uid", "name", "type", "key", "mountPath")
 """Fields that identify list elements; the first that every element has, once each, is used."""
 
@@ -35,8 +38,12 @@ def encode(document: Document) -> str:
 
 
 def decode(text: str) -> Document:
-    """Return the document that `encode` wrote."""
-    return typedjson.decode(text, type=dict[str, Any])
+    """Return the document that `encode` wrote. Raises: ProtocolError: somebody else wrote what is not JSON."""
+    try:
+        return typedjson.decode(text, type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        message = f"a stored object cannot be read: {error}"
+        raise errors.ProtocolError(message, reason=UNREADABLE, hint=REMEDY) from error
 
 
 def metadata(document: Document) -> Document:

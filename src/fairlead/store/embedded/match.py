@@ -37,10 +37,11 @@ def parse(kind: type[T], text: str) -> T:
     try:
         return typedjson.decode(text, type=kind)
     except msgspec.MsgspecError as error:
-        about = documents.metadata(documents.decode(text))
-        message = f"stored {kind.KIND} {about.get('namespace', '')}/{about['name']} cannot be read: {error}"
-        hint = "it was written by another version or another program: correct or delete it there"
-        raise errors.ProtocolError(message, reason="ObjectUnreadable", hint=hint) from error
+        document = documents.decode(text)
+        found = document.get("metadata")
+        about = found if isinstance(found, dict) else {}
+        message = f"stored {kind.KIND} {about.get('namespace', '')}/{about.get('name', '')} cannot be read: {error}"
+        raise errors.ProtocolError(message, reason=documents.UNREADABLE, hint=documents.REMEDY) from error
 
 
 def emit(item: meta.Object) -> Document:

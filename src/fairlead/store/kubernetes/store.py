@@ -32,6 +32,8 @@ from fairlead.wire.kubernetes import api, coordination, meta
 
 T = TypeVar("T", bound=meta.Object)
 
+_MOST_PAGES: Final = 20_000
+"""Ten million objects: a server that goes on leading to further pages is at fault."""
 PAGE: Final = 500
 _WHOLE_BYTES: Final = 1 << 30
 """Largest list in one piece: 200,000 pods."""
@@ -175,6 +177,7 @@ class KubernetesStore:
     ) -> AsyncGenerator[api.Page[T], None]:
         """Yield the pages of a list, all of one moment. Raises: Gone: the moment passed out of history meanwhile."""
         where, chosen, following = path.collection(kind, selector.namespace), path.selection(selector), ""
+        seen: set[str] = set()
         while True:
             query = path.query(limit=limit, **{"continue": following, **chosen})
             largest = _WHOLE_BYTES if limit is None else None
@@ -189,6 +192,10 @@ class KubernetesStore:
             following = page.metadata.continue_
             if not following:
                 return
+            if following in seen or len(seen) == _MOST_PAGES:
+                message = f"list of {kind.KIND} does not end: its {len(seen) + 1}th page leads on to another one"
+                raise errors.ProtocolError(message, reason="ListEndless", hint="is a proxy in between?")
+            seen.add(following)
 
     async def _replace(self, item: T, write: Callable[[type[T], Document, Document], Awaitable[Document]]) -> T:
         """Read, merge, write; without a version again until no other write comes between."""
