@@ -52,6 +52,13 @@ _HOST_ROOTS: Final = frozenset(
     {"/", "/boot", "/dev", "/etc", "/home", "/proc", "/root", "/run", "/sys", "/usr", "/var"}
 )
 _RAW_NODES: Final = frozenset({"/dev/mem", "/dev/kmem", "/dev/port", "/dev/kmsg", "/dev/fuse", "/dev/kvm"})
+_CONTAINER_ROOTS: Final = frozenset(
+    ["/", "/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr", "/usr/bin", "/usr/lib", "/var"]
+)
+"""Folders of a container that a mount would hide as a whole."""
+_ENGINE_SOCKETS: Final = frozenset(
+    {"containerd.sock", "crio.sock", "docker.sock", "podman.sock", "dockershim.sock", "kubelet.sock", "buildkitd.sock"}
+)
 _SAFE_OPTIONS: Final = ("nosuid", "nodev")
 
 
@@ -156,6 +163,8 @@ class _Linter:
             yield _warning("node-mknod", where, "permissions include m: the container may create further nodes of it")
         if host_path in _RAW_NODES or node.type == "b":
             yield _error("node-raw", where, f"{host_path} opens the host's memory, disks or kernel to the container")
+        if min(node.major or 0, node.minor or 0) < 0:
+            yield _error("node-number", where, f"{node.major}:{node.minor} are not the numbers of any device")
         found = self.stat_node(host_path) if self.stat_node else None
         if found is None or not node.major:
             return
@@ -206,6 +215,11 @@ def _mount_findings(mount: cdi.Mount, where: str) -> Iterator[Finding]:
         yield _warning("mount-writable", where, f"{mount.host_path} of the host can be written by the container")
     if posixpath.normpath(mount.host_path) in _HOST_ROOTS:
         yield _error("mount-host-root", where, f"{mount.host_path} of the host as a whole is shown to the container")
+    if posixpath.normpath(mount.container_path) in _CONTAINER_ROOTS:
+        yield _error("mount-over", where, f"hides the container's own {mount.container_path} as a whole")
+    if posixpath.basename(mount.host_path) in _ENGINE_SOCKETS:
+        message = f"{mount.host_path} takes orders, read-only too: who reaches it is root on the host"
+        yield _error("mount-engine", where, message)
     if not validate.is_plain_path(mount.host_path) or not validate.is_plain_path(mount.container_path):
         yield _warning("mount-path", where, "paths are not absolute or contain . or ..")
 

@@ -146,6 +146,7 @@ def _tidy(service: Service) -> None:
 DOORS: Final = (
     Door(
         name="command line of verbs of the service",
+        programs=("podman",),  # `doctor --image` asks it
         opened=_command_line,
         specimens=tuple((" ".join(words[:2]), words) for words in _SERVICE),
         values=hostile.TEXTS,
