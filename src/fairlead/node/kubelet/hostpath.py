@@ -1,6 +1,6 @@
 """Judges what the hostPath volumes of a tenant's container really are, before its first instruction runs.
 
-Admission judges the text of a path. A link inside an allowed folder leads past it, and whoever may write there can
+Admission judges the text of a path. A link inside an allowed folder leads past it, and a tenant who may write there can
 exchange it between any look and the engine's mount. So the container is judged as it stands, its mounts made and its
 process held: each volume is opened once, links followed, its canonical path is judged by the table of `tenantrule`,
 and the very folder that was judged must be what the container has mounted, as often as it mounts the volume. A folder
