@@ -161,6 +161,11 @@ class ControlSettings:
     """The controllers."""
 
     scheduler_name: str = row("fairlead", text="pods with this schedulerName are placed by us")
+    policy: str = row(
+        "packed",
+        text="where pods with GPUs go: packed keeps whole nodes free, spread uses the emptiest",
+        choices=("packed", "spread"),
+    )
     finished_pods: int = row(1000, text="ended pods kept for ps and trace; older ones are removed")
     leader_elect: bool = row(True, text="over a cluster, act only while holding the lease of this kind of process")
 

@@ -78,6 +78,7 @@ class Scheduler:
         """Take the store, what binds pods in it, and the name we answer to; `clock` gives monotonic seconds."""
         self._store = store
         self._placement = placement
+        self._policy = settings.policy
         self._meter = meter
         self._queue = SchedulingQueue(clock)
         self._cache = Cache(self._queue, lambda pod: pod.spec.scheduler_name == settings.scheduler_name, clock)
@@ -207,7 +208,7 @@ class Scheduler:
             self._refuse(pod, "Unschedulable", found.message, found, duration_s=timing.duration_s)
         else:
             group.refusals = 0
-            step = _step("Scheduled", _assigned(pod, found.node), found, duration_s=timing.duration_s)
+            step = self._step("Scheduled", _assigned(pod, found.node), found, duration_s=timing.duration_s)
             await self._bind_beside(pod, found.node, step, tasks)
 
     async def _judge(self, group: Group) -> tuple[Summary, frozenset[str]]:
@@ -224,7 +225,7 @@ class Scheduler:
         key = group.need.key()
         found = self._rankings.get(key)
         if found is None:
-            found = self._rankings[key] = Ranking(group.need, self._cache.views)
+            found = self._rankings[key] = Ranking(group.need, self._cache.views, policy=self._policy)
             while len(self._rankings) > max(1, _MOST_RESULTS // max(1, len(self._cache.views))):
                 self._rankings.popitem(last=False)
         self._rankings.move_to_end(key)
@@ -292,7 +293,7 @@ class Scheduler:
         if old is not None and (old.reason, old.message) == (reason, message):
             self._refusals.pop(pod.metadata.uid, None)
             return
-        step = _step("FailedScheduling", message, found, duration_s=duration_s)
+        step = self._step("FailedScheduling", message, found, duration_s=duration_s)
         self._refusals[pod.metadata.uid] = (pod, reason, step)
         if found is not None:
             self._meter.add(telemetry.DECISIONS, "refused")
@@ -357,18 +358,17 @@ class Scheduler:
             telemetry.log.info("pod waits", pod=pod.metadata.name, reason=reason, error=step.message)
             self._note(pod, step)
 
+    def _step(self, reason: str, message: str, found: Summary | None, *, duration_s: float | None) -> TraceStep:
+        return TraceStep(
+            layer="scheduler",
+            reason=reason,
+            message=message,
+            at=time.time(),
+            duration_s=duration_s,
+            facts={} if found is None else {"policy": self._policy, **found.facts},
+            is_warning=reason != "Scheduled",
+        )
+
 
 def _assigned(pod: core.Pod, node: str) -> str:
     return f"Successfully assigned {pod.metadata.namespace}/{pod.metadata.name} to {node}"
-
-
-def _step(reason: str, message: str, found: Summary | None, *, duration_s: float | None) -> TraceStep:
-    return TraceStep(
-        layer="scheduler",
-        reason=reason,
-        message=message,
-        at=time.time(),
-        duration_s=duration_s,
-        facts={"policy": "packed", **found.facts} if found is not None else {},
-        is_warning=reason != "Scheduled",
-    )

@@ -2,8 +2,9 @@
 
 This is the slow truth: `place` judges every node for one pod, and `ranking.Ranking`, which a live scheduler uses, is
 held to it by tests. Filters are a table of small functions from (need, node) to reasons, worded as kube-scheduler words
-them. The score packs GPUs: pods go to the node whose GPUs are most taken, so that whole nodes stay free for large pods;
-among equal nodes the one with the most free cpu and memory wins, then the name. Later policies are rows of `POLICIES`.
+them. The policy `packed` packs GPUs: pods go to the node whose GPUs are most taken, so that whole nodes stay free for
+large pods; `spread` sends them where GPUs are least taken. Among equal nodes the one with the most free cpu and memory
+wins, then the name. Later policies are rows of `POLICIES`.
 What the pod would rather have is weighed against that, where it tells the nodes apart: rows of `SCORES`, with
 kube-scheduler's weights and its scale from 0 to 100.
 
@@ -184,18 +185,28 @@ def score_packed(need: PodInfo, node: NodeInfo) -> float:
 
     A pod without devices prefers nodes without them, so that cpu work does not strand GPUs.
     """
+    return _score(need, node, lambda taken: taken)
+
+
+def score_spread(need: PodInfo, node: NodeInfo) -> float:
+    """Score 0 to 100: GPUs spread (least taken first, nine parts), the rest as `score_packed`."""
+    return _score(need, node, lambda taken: 1 - taken)
+
+
+def _score(need: PodInfo, node: NodeInfo, worth: Callable[[float], float]) -> float:
     devices = [name for name in need.requests if admission.is_extended(name)]
-    spread = sum(1 - _share(need, node, name) for name in ("cpu", "memory")) / 2
+    even = sum(1 - _share(need, node, name) for name in ("cpu", "memory")) / 2
     if devices:
-        packed = sum(_share(need, node, name) for name in sorted(devices)) / len(devices)
+        best = worth(sum(_share(need, node, name) for name in sorted(devices)) / len(devices))
     else:
-        packed = (
+        best = (
             0.0 if any(value > 0 and admission.is_extended(name) for name, value in node.allocatable.items()) else 1.0
         )
-    return round(90 * packed + 10 * spread, 2)
+    return round(90 * best + 10 * even, 2)
 
 
-POLICIES: Final[Mapping[str, Callable[[PodInfo, NodeInfo], float]]] = {"packed": score_packed}
+POLICIES: Final[Mapping[str, Callable[[PodInfo, NodeInfo], float]]] = {"packed": score_packed, "spread": score_spread}
+"""`control.policy` chooses one."""
 
 
 def _preferred(need: PodInfo, node: NodeInfo) -> int:

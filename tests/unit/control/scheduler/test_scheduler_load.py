@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead import errors
+from fairlead import errors, settings
 from fairlead.control import manager
 from fairlead.control.scheduler.controller import BINDERS, Scheduler
 from fairlead.plan.schedule import queue, ranking, reference
 from fairlead.settings import ControlSettings
-from fairlead.store import lease
+from fairlead.store import lease, tracerecorder
 from fairlead.store.embedded.memory import MemoryStore
 from fairlead.store.embedded.placement import EmbeddedPlacement
 from fairlead.store.port import Change, ChangeKind
@@ -328,3 +328,21 @@ async def test_an_event_of_five_thousand_nodes_stays_far_below_what_an_api_serve
     assert event.reason == ("Scheduled" if gpus == 1 else "FailedScheduling")
     # A server refuses annotations of more than 256 KiB in all, and etcd requests of more than 1.5 MiB.
     assert len(msgspec.json.encode(event)) < 16 << 10
+
+
+@pytest.mark.parametrize(("policy", "nodes"), [("packed", ["n0000", "n0000"]), ("spread", ["n0000", "n0001"])])
+async def test_the_policy_is_a_setting(policy: str, nodes: list[str]) -> None:
+    store = MemoryStore()
+    scheduler = Scheduler(store, EmbeddedPlacement(store), ControlSettings(policy=policy))
+    for number in range(2):
+        _feed(scheduler, _node(number))
+    for name in ("a", "b"):
+        _feed(scheduler, await store.create(_pod(name, gpus=1)))
+    await scheduler.reconcile("")
+    assert [pod.spec.node_name for pod in (await store.list(core.Pod)).items] == nodes
+    steps = [tracerecorder.parse_step(event) for event in (await store.list(core.Event)).items]
+    assert {step.facts["policy"] for step in steps if step} == {policy}
+
+
+def test_every_policy_of_the_setting_is_there() -> None:
+    assert {*reference.POLICIES} == {*next(one for one in settings.rows() if one.key == "control.policy").choices}

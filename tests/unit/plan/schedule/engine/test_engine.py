@@ -249,3 +249,30 @@ def test_a_log_that_overflows_loses_no_change() -> None:
         state.give(2, Shape(gpus=1), (0,))
     state.take(0, Shape(gpus=1), (0,))
     assert engine.capacity(Shape(gpus=1)) == 2
+
+
+def test_ten_thousand_random_steps_give_no_gpu_twice() -> None:
+    take_random_steps(10_000)
+
+
+def take_random_steps(count: int) -> None:
+    """Place, release, try gangs and take them back; compare with what is held, from its own list, now and then."""
+    chance = random.Random(3)
+    shapes = [Shape(gpus=1, gpu_milli=milli, cpu_milli=900) for milli in (100, 333, 500)]
+    shapes += [Shape(gpus=gpus, cpu_milli=2000 * gpus) for gpus in (1, 2, 4)]
+    engine = Engine(_cluster(nodes=6, gpus=4), "fairlead", counted(shapes))
+    held: list[tuple[Shape, Placement]] = []
+    for step in range(count):
+        if chance.random() < 0.01:
+            gang = chance.choices(shapes, k=5)
+            held += zip(gang, engine.place_gang(gang) or (), strict=False)
+        elif held and chance.random() < 0.5:
+            engine.release(*held.pop(chance.randrange(len(held))))
+        elif (found := engine.place(shape := chance.choice(shapes))) is not None:
+            held.append((shape, found))
+        if step % 500 == 0:
+            free = np.full((6, 4), WHOLE)
+            for shape, where in held:
+                free[where.node, list(where.devices)] -= shape.gpu_milli
+            assert free.min() >= 0
+            assert (engine.state.gpu == free).all()
