@@ -18,7 +18,7 @@ from fairlead.model.gpu import EventKind
 from fairlead.model.mig import Partition, Slot
 from fairlead.node.mig import apply
 from fairlead.plan.mig import change, packing, wanted
-from fairlead.silicon import amd, composite, port
+from fairlead.silicon import composite, hardware, port
 from fairlead.silicon.nvidia import nvml
 from fairlead.silicon.sim import silicon as simulation
 
@@ -35,7 +35,7 @@ class Subject:
             self.silicon = simulation.SimulatedSilicon(folder, name)
         except errors.Unavailable as error:
             pytest.skip(errors.sentence(error))
-        found = composite.CompositeSilicon([amd.AMDSilicon(folder / "none"), self.silicon]).partitioner()
+        found = composite.CompositeSilicon([hardware.open_amd(folder / "none"), self.silicon]).partitioner()
         assert found is not None
         self.partitioner: port.Partitioner = found
 

@@ -21,7 +21,7 @@ import pytest_asyncio
 
 from fairlead import errors
 from fairlead.model.gpu import EventKind, GPUEvent, Inventory, LinkKind, Vendor
-from fairlead.silicon import amd, composite, intel
+from fairlead.silicon import composite, hardware
 from fairlead.silicon.nvidia import nvml
 from fairlead.silicon.port import SampledSilicon
 from fairlead.silicon.sim import profile, trees
@@ -53,12 +53,12 @@ def simulated(name: str, *, call_timeout_s: float = 10.0) -> Callable[[Path], Su
 
 def amd_tree(folder: Path) -> Subject:
     trees.build_amd(folder / "amd")
-    return Subject(amd.AMDSilicon(folder / "amd"))
+    return Subject(hardware.open_amd(folder / "amd"))
 
 
 def intel_tree(folder: Path) -> Subject:
     trees.build_intel(folder / "intel")
-    return Subject(intel.IntelSilicon(folder / "intel"))
+    return Subject(hardware.open_intel(folder / "intel"))
 
 
 REAL_ROOT = Path(os.environ.get("FAIRLEAD_TEST_NVML_ROOT", "/"))  # noqa: TID251 - as above

@@ -16,7 +16,7 @@ from fairlead.model.driver import DriverFiles, Module
 from fairlead.model.gpu import GPU, Driver, GPUHealth, Inventory, Link, LinkKind, UnreadableGPU, Vendor
 from fairlead.model.ids import GPUUUID
 from fairlead.silicon.nvidia import driver
-from fairlead.silicon.pci import pci, sysfs
+from fairlead.silicon.pci import pci
 
 _DRIVER_FOLDER: Final = "sys/module/amdgpu/drivers/pci:amdgpu"
 _KFD_NODES: Final = "sys/class/kfd/kfd/topology/nodes"
@@ -37,14 +37,6 @@ class _Node:
     """Numbers of the nodes at the far ends of XGMI links, one a link."""
 
 
-class AMDSilicon(sysfs.SysfsSilicon):
-    """The Silicon port over amdgpu's sysfs."""
-
-    def __init__(self, root: Path) -> None:
-        """Args: root: where /dev, /proc and /sys lie."""
-        super().__init__(root, _scan, _scan_driver)
-
-
 def _addresses(root: Path) -> list[str]:
     folder = root / _DRIVER_FOLDER
     return sorted(path.name for path in folder.iterdir() if path.name.count(":") == 2) if folder.is_dir() else []
@@ -55,7 +47,8 @@ def _version(root: Path) -> str | None:
     return pci.read_text(root / "sys/module/amdgpu/version") or pci.read_text(root / "proc/sys/kernel/osrelease")
 
 
-def _scan(root: Path) -> Inventory:
+def scan(root: Path) -> Inventory:
+    """Read every GPU now. Args: root: where /dev, /proc and /sys lie."""
     addresses = _addresses(root)
     if not addresses:
         return Inventory()
@@ -161,7 +154,8 @@ def _link(root: Path, a: GPU, b: GPU, nodes: dict[int, _Node]) -> Link:
     return Link(a=a.uuid, b=b.uuid, kind=pci.link_kind(root, a.pci_bus_id, b.pci_bus_id))
 
 
-def _scan_driver(root: Path) -> DriverFiles | None:
+def scan_driver(root: Path) -> DriverFiles | None:
+    """Read device nodes and modules; None where there is no trace of the driver."""
     addresses = _addresses(root)
     is_loaded = (root / "sys/module/amdgpu").is_dir()
     if not addresses and not is_loaded:

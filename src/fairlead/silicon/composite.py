@@ -9,7 +9,7 @@ from fairlead import errors, telemetry
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPUEvent, Inventory
 from fairlead.model.sample import Sample
-from fairlead.silicon import port
+from fairlead.silicon import port, vendors
 
 
 class CompositeSilicon:
@@ -27,17 +27,7 @@ class CompositeSilicon:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(_scan(part)) for part in self._parts]
         answers = [task.result() for task in tasks]
-        found = [answer for answer in answers if isinstance(answer, Inventory)]
-        failed = [answer for answer in answers if isinstance(answer, errors.Unavailable)]
-        joined = Inventory(
-            gpus=tuple(gpu for item in found for gpu in item.gpus),
-            unreadable=tuple(gpu for item in found for gpu in item.unreadable),
-            links=tuple(link for item in found for link in item.links),
-            drivers=tuple(driver for item in found for driver in item.drivers),
-            is_simulated=any(item.is_simulated for item in found),
-        )
-        if failed and not joined.gpus and not joined.unreadable:
-            raise failed[0]
+        joined, failed = vendors.join(answers)
         for error in failed:
             if error.message not in self._complaints:
                 self._complaints.add(error.message)

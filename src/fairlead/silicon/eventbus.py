@@ -1,10 +1,8 @@
-"""Carries events from driver threads to listeners in the event loop, and remembers which GPU was where.
+"""Carries events from driver threads to listeners in the event loop.
 
 `EventBus` hands every event to every subscription; a subscription without a reader is dropped. A GPU can
 report the same fault thousands of times a second, so what waits in a subscription is coalesced: of equal events the
-last stays, and of each GPU so many at most; what is let go beyond that leaves a request to scan that GPU. `KnownGPUs`
-knows the GPUs seen so far, so that one that no longer answers can still be named, and turns "answers" and "does not
-answer" into LOST and RECOVERED, each once.
+last stays, and of each GPU so many at most; what is let go beyond that leaves a request to scan that GPU.
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ import dataclasses
 import threading
 import weakref
 from collections import Counter
-from dataclasses import dataclass
 from typing import Final
 
 from fairlead.model.gpu import EventKind, GPUEvent
@@ -104,57 +101,3 @@ class EventBus:
 
 def _rescan() -> GPUEvent:
     return GPUEvent(kind=EventKind.CHANGED, uuid=None, message="listening to driver events")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """A GPU as last seen at an index."""
-
-    uuid: GPUUUID
-    pci_bus_id: str
-
-
-class KnownGPUs:
-    """The GPUs seen so far by index, and which of them do not answer now."""
-
-    def __init__(self, feed: EventBus) -> None:
-        self._feed = feed
-        self._lock = threading.Lock()
-        self._seen: dict[int, Seen] = {}
-        self._absent: dict[GPUUUID, str] = {}
-
-    def find(self, index: int) -> Seen | None:
-        """Return the GPU last seen at an index."""
-        with self._lock:
-            return self._seen.get(index)
-
-    def is_absent(self, index: int) -> bool:
-        """Whether the GPU last seen at an index does not answer."""
-        with self._lock:
-            seen = self._seen.get(index)
-            return seen is not None and seen.uuid in self._absent
-
-    def has_absent(self) -> bool:
-        """Whether any GPU does not answer."""
-        with self._lock:
-            return bool(self._absent)
-
-    def answered(self, index: int, seen: Seen) -> None:
-        """Note a GPU that answers; one that did not before is RECOVERED."""
-        with self._lock:
-            self._seen[index] = seen
-            was_absent = self._absent.pop(seen.uuid, None)
-        if was_absent is not None:
-            self._feed.publish(
-                GPUEvent(kind=EventKind.RECOVERED, uuid=seen.uuid, message=f"answers again: {seen.uuid}")
-            )
-
-    def silent(self, index: int, message: str) -> None:
-        """Note that the GPU at an index does not answer; one that did before is LOST."""
-        with self._lock:
-            seen = self._seen.get(index)
-            is_news = seen is not None and seen.uuid not in self._absent
-            if seen is not None:
-                self._absent[seen.uuid] = message
-        if is_news and seen is not None:
-            self._feed.publish(GPUEvent(kind=EventKind.LOST, uuid=seen.uuid, message=message))

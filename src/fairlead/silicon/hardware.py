@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from fairlead import settings
 from fairlead.silicon import amd, composite, intel
 from fairlead.silicon.nvidia import driver, nvml
+from fairlead.silicon.pci import sysfs
 
 
 def open_hardware(chosen: settings.SiliconSettings) -> composite.CompositeSilicon:
@@ -12,4 +15,14 @@ def open_hardware(chosen: settings.SiliconSettings) -> composite.CompositeSilico
     nvidia = nvml.NVMLSilicon(
         chosen.root, chosen.driver_root, call_timeout_s=chosen.call_timeout_s, search=driver.search_of(chosen)
     )
-    return composite.CompositeSilicon([nvidia, amd.AMDSilicon(chosen.root), intel.IntelSilicon(chosen.root)])
+    return composite.CompositeSilicon([nvidia, open_amd(chosen.root), open_intel(chosen.root)])
+
+
+def open_amd(root: Path) -> sysfs.SysfsSilicon:
+    """Return AMD's GPUs. Args: root: where /dev, /proc and /sys lie."""
+    return sysfs.SysfsSilicon(root, amd.scan, amd.scan_driver)
+
+
+def open_intel(root: Path) -> sysfs.SysfsSilicon:
+    """Return Intel's GPUs. Args: as `open_amd`."""
+    return sysfs.SysfsSilicon(root, intel.scan, intel.scan_driver)

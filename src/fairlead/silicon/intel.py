@@ -15,7 +15,7 @@ from fairlead.model.driver import DriverFiles, Module
 from fairlead.model.gpu import GPU, Driver, GPUHealth, Inventory, Link, UnreadableGPU, Vendor
 from fairlead.model.ids import GPUUUID
 from fairlead.silicon.nvidia import driver
-from fairlead.silicon.pci import pci, sysfs
+from fairlead.silicon.pci import pci
 
 _VENDOR_ID: Final = 0x8086
 _DRIVERS: Final = ("i915", "xe")
@@ -29,14 +29,6 @@ _NAMES: Final = {
     0xE20B: "Intel Arc B580",
 }
 _MEMORY_FILES: Final = ("lmem_total_bytes", "tile0/vram0/size", "drm/{card}/lmem_total_bytes")
-
-
-class IntelSilicon(sysfs.SysfsSilicon):
-    """The Silicon port over i915's and xe's sysfs."""
-
-    def __init__(self, root: Path) -> None:
-        """Args: root: where /dev, /proc and /sys lie."""
-        super().__init__(root, _scan, _scan_driver)
 
 
 def _list_cards(root: Path) -> list[tuple[str, Path]]:
@@ -57,7 +49,8 @@ def _version(root: Path) -> str:
     return pci.read_text(root / "proc/sys/kernel/osrelease") or "unknown"
 
 
-def _scan(root: Path) -> Inventory:
+def scan(root: Path) -> Inventory:
+    """Read every GPU now. Args: root: where /dev, /proc and /sys lie."""
     gpus: list[GPU] = []
     unreadable: list[UnreadableGPU] = []
     for index, (address, folder) in enumerate(_list_cards(root)):
@@ -117,7 +110,8 @@ def _health(folder: Path) -> GPUHealth:
     return GPUHealth(temperature_c=None if temperature is None else temperature // 1000)
 
 
-def _scan_driver(root: Path) -> DriverFiles | None:
+def scan_driver(root: Path) -> DriverFiles | None:
+    """Read device nodes and modules; None where there is no trace of the driver."""
     cards = _list_cards(root)
     if not cards:
         return None

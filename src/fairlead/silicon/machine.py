@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fairlead import settings
 from fairlead.silicon import hardware, port
-from fairlead.silicon.sim import silicon
+from fairlead.silicon.sim import host, silicon
 
 
 def open_silicon(chosen: settings.SiliconSettings, folder: Path) -> port.SampledSilicon:
@@ -24,4 +24,4 @@ def open_silicon(chosen: settings.SiliconSettings, folder: Path) -> port.Sampled
 
 def root_of(chosen: settings.SiliconSettings, folder: Path) -> Path:
     """Return the root that this process's silicon reads; of simulated silicon its tree, see `open_silicon`."""
-    return folder / silicon.TREE if chosen.simulate else chosen.root
+    return folder / host.TREE if chosen.simulate else chosen.root

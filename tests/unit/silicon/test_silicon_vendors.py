@@ -13,7 +13,7 @@ from fairlead import errors, settings
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPUEvent, Inventory, LinkKind, Vendor
 from fairlead.model.sample import Sample
-from fairlead.silicon import amd, composite, eventbus, intel, machine
+from fairlead.silicon import composite, eventbus, hardware, machine
 from fairlead.silicon.pci import pci
 from fairlead.silicon.sim import silicon as simulation
 from fairlead.silicon.sim import trees
@@ -40,7 +40,7 @@ class Refusing:
 
 async def test_an_amd_gpu_is_read_whole(tmp_path: Path) -> None:
     addresses = trees.build_amd(tmp_path)
-    inventory = await amd.AMDSilicon(tmp_path).scan()
+    inventory = await hardware.open_amd(tmp_path).scan()
     gpu = inventory.gpus[1]
     assert [g.pci_bus_id for g in inventory.gpus] == addresses
     assert (gpu.name, gpu.memory_bytes, gpu.serial) == ("AMD Instinct MI300X", 192 << 30, "692300000001")
@@ -52,7 +52,7 @@ async def test_an_amd_gpu_is_read_whole(tmp_path: Path) -> None:
 async def test_amd_gpus_are_joined_as_kfd_says(tmp_path: Path) -> None:
     trees.build_amd(tmp_path)
     shutil.rmtree(tmp_path / "sys/class/kfd/kfd/topology/nodes/4")
-    links = (await amd.AMDSilicon(tmp_path).scan()).links
+    links = (await hardware.open_amd(tmp_path).scan()).links
     assert [link.kind for link in links].count(LinkKind.XGMI) == 3
     assert {link.kind for link in links if link.b == "0000:35:00.0"} == {LinkKind.SYSTEM, LinkKind.SAME_NODE}
 
@@ -60,7 +60,7 @@ async def test_amd_gpus_are_joined_as_kfd_says(tmp_path: Path) -> None:
 async def test_an_amd_gpu_without_memory_is_unreadable_alone(tmp_path: Path) -> None:
     addresses = trees.build_amd(tmp_path)
     (pci.folder(tmp_path, addresses[2]) / "mem_info_vram_total").unlink()
-    inventory = await amd.AMDSilicon(tmp_path).scan()
+    inventory = await hardware.open_amd(tmp_path).scan()
     assert len(inventory.gpus) == 3
     assert [(gpu.index, gpu.uuid) for gpu in inventory.unreadable] == [(2, addresses[2])]
 
@@ -68,7 +68,7 @@ async def test_an_amd_gpu_without_memory_is_unreadable_alone(tmp_path: Path) -> 
 async def test_amds_shared_node_is_the_drivers_not_a_gpus(tmp_path: Path) -> None:
     trees.build_amd(tmp_path)
     (tmp_path / "dev/kfd").unlink()
-    (files,) = await amd.AMDSilicon(tmp_path).scan_driver()
+    (files,) = await hardware.open_amd(tmp_path).scan_driver()
     assert any("/dev/kfd is missing" in line for line in files.problems)
     assert files.version == "6.8.5"
 
@@ -76,7 +76,7 @@ async def test_amds_shared_node_is_the_drivers_not_a_gpus(tmp_path: Path) -> Non
 @pytest.mark.parametrize("driver", ["i915", "xe"])
 async def test_intel_gpus_are_read_with_either_driver(tmp_path: Path, driver: str) -> None:
     addresses = trees.build_intel(tmp_path, driver=driver)
-    inventory = await intel.IntelSilicon(tmp_path).scan()
+    inventory = await hardware.open_intel(tmp_path).scan()
     assert [gpu.pci_bus_id for gpu in inventory.gpus] == addresses
     assert {gpu.name for gpu in inventory.gpus} == {"Intel Data Center GPU Flex 170"}
     assert inventory.gpus[0].memory_bytes == 16 << 30
@@ -86,24 +86,24 @@ async def test_intel_gpus_are_read_with_either_driver(tmp_path: Path, driver: st
 async def test_an_intel_gpu_given_away_in_parts_is_not_a_gpu(tmp_path: Path) -> None:
     addresses = trees.build_intel(tmp_path)
     (pci.folder(tmp_path, addresses[0]) / "sriov_numvfs").write_text("4\n")
-    assert [gpu.pci_bus_id for gpu in (await intel.IntelSilicon(tmp_path).scan()).gpus] == addresses[1:]
+    assert [gpu.pci_bus_id for gpu in (await hardware.open_intel(tmp_path).scan()).gpus] == addresses[1:]
 
 
 async def test_machines_without_gpus_are_empty(tmp_path: Path) -> None:
-    for silicon in (amd.AMDSilicon(tmp_path), intel.IntelSilicon(tmp_path)):
+    for silicon in (hardware.open_amd(tmp_path), hardware.open_intel(tmp_path)):
         assert await silicon.scan() == Inventory()
         assert await silicon.scan_driver() == ()
 
 
 async def test_a_vendor_that_fails_hides_no_other(tmp_path: Path) -> None:
     trees.build_amd(tmp_path)
-    joined = composite.CompositeSilicon([Refusing(), amd.AMDSilicon(tmp_path)])
+    joined = composite.CompositeSilicon([Refusing(), hardware.open_amd(tmp_path)])
     assert {gpu.vendor for gpu in (await joined.scan()).gpus} == {Vendor.AMD}
     assert [sample.power_mw for sample in await joined.sample(within_s=5)] == [138_000] * 4
 
 
 async def test_a_vendor_that_fails_is_told_where_nothing_else_is(tmp_path: Path) -> None:
-    joined = composite.CompositeSilicon([Refusing(), amd.AMDSilicon(tmp_path)])
+    joined = composite.CompositeSilicon([Refusing(), hardware.open_amd(tmp_path)])
     with pytest.raises(errors.Unavailable):
         await joined.scan()
 

@@ -29,7 +29,7 @@ from fairlead.serve.v1.nodeview import NodeView
 from fairlead.serve.v1.statusview import Status
 from fairlead.settings import Settings
 from fairlead.silicon.nvidia import driver
-from fairlead.silicon.sim.silicon import TREE
+from fairlead.silicon.sim.host import TREE
 from fairlead.store.sqlite import database
 from fairlead_cdi import emit
 

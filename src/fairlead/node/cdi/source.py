@@ -37,15 +37,19 @@ class Source:
         files = source.file_modes(self.modes)
         inventory, drivers = await self._gpus() if len(files) < len(self.modes) else (Inventory(), ())
         found = {name: await asyncio.to_thread(modefiles.scan, name, self.place) for name in files}
-        made = source.describe(inventory, drivers, found, modes=self.modes, recipe=self.recipe)
-        versions = await asyncio.to_thread(specfile.all_versions, self.place.root, drivers)
-        return specfile.Findings(made=made, stamps=specfile.stamps_of(inventory, versions))
+        return await asyncio.to_thread(
+            specfile.findings,
+            inventory,
+            drivers,
+            found,
+            modes=self.modes,
+            recipe=self.recipe,
+            root=self.place.root,
+        )
 
     async def _gpus(self) -> tuple[Inventory, tuple[DriverFiles, ...]]:
         try:
             inventory = await self.silicon.scan()
         except errors.Unavailable as error:
-            if error.reason != "DriverNotLoaded":
-                raise
-            inventory = Inventory()
+            inventory = specfile.without_driver(error)
         return inventory, await self.silicon.scan_driver()

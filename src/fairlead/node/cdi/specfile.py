@@ -8,14 +8,14 @@ from __future__ import annotations
 import dataclasses
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from fairlead import files, settings
+from fairlead import errors, files, settings
 from fairlead.model import cdikind
-from fairlead.model.driver import DriverFiles
+from fairlead.model.driver import DriverFiles, ModeFiles
 from fairlead.model.gpu import Inventory, Vendor
 from fairlead.plan.cdi import driverprofile, generate, source
 from fairlead.silicon import running
@@ -61,6 +61,31 @@ def all_versions(root: Path, drivers: Iterable[DriverFiles]) -> dict[Vendor, str
     """Return the drivers' versions; where GPUs were not asked about, those that are loaded."""
     loaded = running.read_running(root).versions
     return {Vendor(vendor): text for vendor, text in loaded.items()} | versions_of(drivers)
+
+
+def findings(
+    inventory: Inventory,
+    drivers: Sequence[DriverFiles],
+    found: Mapping[str, ModeFiles],
+    *,
+    modes: Sequence[str],
+    recipe: generate.Recipe,
+    root: Path,
+) -> Findings:
+    """Return what specs say of one reading of the machine.
+
+    Args:    found: of each mode that reads files.   modes, recipe: see `plan.cdi.source`.   root: has /proc and /sys.
+    Raises:  NotFound: the recipe names an unknown device.
+    """
+    made = source.describe(inventory, drivers, found, modes=modes, recipe=recipe)
+    return Findings(made=made, stamps=stamps_of(inventory, all_versions(root, drivers)))
+
+
+def without_driver(error: errors.Unavailable) -> Inventory:
+    """Return the inventory of a machine whose driver is not loaded, which has no GPUs. Raises: any other error."""
+    if error.reason != "DriverNotLoaded":
+        raise error
+    return Inventory()
 
 
 def stamps_of(inventory: Inventory, versions: Mapping[Vendor, str]) -> dict[Vendor, stamp.Stamp]:

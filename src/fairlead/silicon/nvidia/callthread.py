@@ -3,19 +3,21 @@
 A driver call runs in a daemon thread of its lane (one lane a GPU, one for the library). A call that does not return in
 time leaves its thread behind and its lane occupied: further calls on that lane fail at once, until the old one comes
 back. So a hung GPU costs one thread, other lanes never notice, and a process can end while a call still hangs.
+
+Nothing here needs an event loop, whose import costs a short-lived command 20 ms; `asynccalls` waits in one.
 """
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
 import threading
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from fairlead import errors
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 class CallThreads:
@@ -56,34 +58,22 @@ class CallThreads:
         with self._lock:
             del self._running[lane]
 
-    async def run(self, lane: str, call: Callable[[], T], *, timeout_s: float) -> T:
-        """Await one call; raises what the call raises, and DeviceFault (`Timeout`) when it takes too long."""
-        answer = (await self.run_all({lane: call}, timeout_s=timeout_s))[lane]
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    async def run_all(self, calls: Mapping[str, Callable[[], T]], *, timeout_s: float) -> dict[str, T | Exception]:
-        """Run calls side by side, each on its lane, and return each one's result or error, in the order of `calls`."""
-        answers: dict[str, T | Exception] = {}
-        waiting: dict[asyncio.Future[T], str] = {}
+    def start(self, calls: Mapping[str, Callable[[], T]]) -> dict[str, concurrent.futures.Future[T] | Exception]:
+        """Submit calls side by side; a lane that is occupied has its error in place of a future."""
+        started: dict[str, concurrent.futures.Future[T] | Exception] = {}
         for lane, call in calls.items():
             try:
-                waiting[asyncio.wrap_future(self.submit(lane, call))] = lane
+                started[lane] = self.submit(lane, call)
             except errors.DeviceFault as error:
-                answers[lane] = error
-        if waiting:
-            await asyncio.wait(waiting, timeout=timeout_s)
-        for future, lane in waiting.items():
-            if not future.done():
-                future.cancel()
-                answers[lane] = hung(lane)
-                continue
-            failure = future.exception()
-            if failure is not None and not isinstance(failure, Exception):
-                raise failure
-            answers[lane] = future.result() if failure is None else failure
-        return {lane: answers[lane] for lane in calls}
+                started[lane] = error
+        return started
+
+    def run_all_here(self, calls: Mapping[str, Callable[[], T]], *, timeout_s: float) -> dict[str, T | Exception]:
+        """Wait for several calls from an ordinary thread: each one's result or error, in the order of `calls`."""
+        started = self.start(calls)
+        waiting = [item for item in started.values() if not isinstance(item, Exception)]
+        concurrent.futures.wait(waiting, timeout=timeout_s)
+        return {lane: outcome(lane, item) for lane, item in started.items()}
 
     def run_here(self, lane: str, call: Callable[[], T], *, timeout_s: float) -> T:
         """Wait for one call from an ordinary thread; errors as `run`."""
@@ -91,6 +81,39 @@ class CallThreads:
             return self.submit(lane, call).result(timeout_s)
         except concurrent.futures.TimeoutError as error:
             raise hung(lane) from error
+
+
+class Result(Protocol[T_co]):
+    """What futures of threads and of the event loop have in common."""
+
+    def done(self) -> bool:
+        """Whether the call has ended."""
+        ...
+
+    def cancel(self) -> bool:
+        """Stop waiting for the call."""
+        ...
+
+    def exception(self) -> BaseException | None:
+        """Return what the call raised."""
+        ...
+
+    def result(self) -> T_co:
+        """Return what the call returned."""
+        ...
+
+
+def outcome(lane: str, started: Result[T] | Exception) -> T | Exception:
+    """Return the result or the error of a call that was waited for; `hung` where it has not ended."""
+    if isinstance(started, Exception):
+        return started
+    if not started.done():
+        started.cancel()
+        return hung(lane)
+    failure = started.exception()
+    if failure is not None and not isinstance(failure, Exception):
+        raise failure
+    return started.result() if failure is None else failure
 
 
 def hung(lane: str) -> errors.DeviceFault:

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 from fairlead import command, errors
 from fairlead.model.ids import GPUUUID, MIGUUID
 from fairlead.model.mig import ComputeInstance, GPUInstance, MIGProfile, Partition, Slot
-from fairlead.silicon.nvidia import binding, callthread, gpureader, library
+from fairlead.silicon.nvidia import asynccalls, binding, gpureader, library
 from fairlead.silicon.pci import pci
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ class NVMLPartitioner:
         self,
         open_binding: Callable[[], binding.Binding],
         *,
-        lanes: callthread.CallThreads,
+        lanes: asynccalls.AsyncCallThreads,
         call_timeout_s: float,
         reset: Reset,
     ) -> None:

@@ -21,7 +21,7 @@ from fairlead import errors, telemetry
 from fairlead.backoff import Backoff
 from fairlead.model.gpu import EventKind, GPUEvent
 from fairlead.model.ids import GPUUUID
-from fairlead.silicon import eventbus
+from fairlead.silicon import eventbus, knowngpus
 from fairlead.silicon.nvidia import binding, callthread
 from fairlead.silicon.pci import pci
 
@@ -53,7 +53,7 @@ class Watcher:
         open_binding: Callable[[], binding.Binding],
         *,
         events: eventbus.EventBus,
-        roster: eventbus.KnownGPUs,
+        roster: knowngpus.KnownGPUs,
         lanes: callthread.CallThreads,
         call_timeout_s: float,
         probe_s: float,
@@ -171,11 +171,11 @@ class Watcher:
                     self._try_register(nvml, chosen, index)
 
 
-def _register(nvml: binding.Binding, event_set: Any, index: int) -> tuple[int, eventbus.Seen]:
+def _register(nvml: binding.Binding, event_set: Any, index: int) -> tuple[int, knowngpus.Seen]:
     """Register one GPU with an event set; a GPU without events is only looked at. Returns (handle, who it is)."""
     api = nvml.nvml
     handle = api.nvmlDeviceGetHandleByIndex(index)
-    seen = eventbus.Seen(
+    seen = knowngpus.Seen(
         uuid=GPUUUID(api.nvmlDeviceGetUUID(handle)), pci_bus_id=pci.normalise(api.nvmlDeviceGetPciInfo(handle).busId)
     )
     types = (nvml.reading("nvmlDeviceGetSupportedEventTypes", handle) or 0) & _WANTED

@@ -1,4 +1,4 @@
-"""Composes simulated silicon: a machine of a profile, its device tree in a folder, and the real NVML code over both.
+"""Implements the silicon port over a simulated host, with the real NVML code in between.
 
 Nothing here stands in for `NVMLSilicon`; the simulation begins below it, at the C functions and the files.
 """
@@ -16,32 +16,18 @@ from fairlead.model.sample import Sample
 from fairlead.silicon import port
 from fairlead.silicon.nvidia import nvml
 from fairlead.silicon.sim import fault as faults
-from fairlead.silicon.sim import machine, profile, root
-from fairlead.silicon.sim.nvml import library
+from fairlead.silicon.sim import host
 
-TREE: Final = "root"
-"""Name of the device tree in the folder of a simulated machine."""
 _PROBE_S: Final = 0.2
 
 
-class SimulatedSilicon:
+class SimulatedSilicon(host.SimulatedHost):
     """The Silicon, Sampler, Workloads and Faults ports over a simulated machine."""
 
     def __init__(self, folder: Path, name: str, *, call_timeout_s: float = 10.0) -> None:
-        """Build the device tree in `folder/root`, or take up the one that is there.
-
-        Args:    folder: ours alone; created if absent.   name: a profile's name, or a file (see `profile.load`).
-        Raises:  Invalid: no such profile.   Unavailable: the tree cannot be made, for want of rights or space.
-        """
-        self.profile = profile.load(name)
-        self.machine = machine.Machine(self.profile)
-        folder.mkdir(parents=True, exist_ok=True)
-        self.machine.state = folder / "machine.json"
-        self.machine.take_up()
-        self.tree = root.FakeRoot(folder / TREE, self.machine)
-        self.tree.build()
+        """Build the host. Args, Raises: as `SimulatedHost`."""
+        super().__init__(folder, name)
         self.machine.on_layout.append(self._layout_changed)
-        self.library = library.SimulatedNVML(self.machine)
         self._nvml = nvml.NVMLSilicon(
             self.tree.path,
             Path("/"),

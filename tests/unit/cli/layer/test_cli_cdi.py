@@ -323,13 +323,13 @@ def test_watch_keeps_a_folder_until_it_is_stopped_and_refuses_a_second(tmp_path:
     assert (folder / "fairlead-nvidia.com-gpu.json").exists()
 
 
-def test_generate_reads_hardware_without_the_logger_or_the_simulation(tmp_path: Path) -> None:
+def test_generate_reads_hardware_without_an_event_loop_the_logger_or_the_simulation(tmp_path: Path) -> None:
     code = (
         "import sys; from fairlead.cli import main; "
         f"main.invoke(['cdi', 'generate', '--mode', 'nvml', '--root', {str(tmp_path)!r}], env={{}}); "
-        "print(*sorted(name for name in sys.modules if name.startswith(('structlog', 'fairlead.silicon.'))))"
+        "print(*sorted(name for name in sys.modules if name.startswith(('structlog', 'asyncio', 'fairlead.silicon.'))))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = done.stdout.split()
-    assert "fairlead.silicon.hardware" in loaded
-    assert [name for name in loaded if name.startswith(("structlog", "fairlead.silicon.sim"))] == []
+    assert "fairlead.silicon.once" in loaded
+    assert [name for name in loaded if name.startswith(("structlog", "asyncio", "fairlead.silicon.sim"))] == []

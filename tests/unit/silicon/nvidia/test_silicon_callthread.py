@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from fairlead import errors
-from fairlead.silicon.nvidia import callthread
+from fairlead.silicon.nvidia import asynccalls
 
 
 class CodedError(Exception):
@@ -21,14 +21,14 @@ async def test_results_and_errors_come_back_in_order_of_the_calls() -> None:
     def fail() -> int:
         raise CodedError("no")
 
-    answers = await callthread.CallThreads("t").run_all({"a": lambda: 1, "b": fail, "c": lambda: 3}, timeout_s=5)
+    answers = await asynccalls.AsyncCallThreads("t").run_all({"a": lambda: 1, "b": fail, "c": lambda: 3}, timeout_s=5)
     assert list(answers) == ["a", "b", "c"]
     assert (answers["a"], answers["c"]) == (1, 3)
     assert isinstance(answers["b"], CodedError)
 
 
 async def test_a_hanging_call_times_out_and_occupies_only_its_lane() -> None:
-    lanes, release = callthread.CallThreads("t"), threading.Event()
+    lanes, release = asynccalls.AsyncCallThreads("t"), threading.Event()
     with pytest.raises(errors.DeviceFault) as caught:
         await lanes.run("slow", release.wait, timeout_s=0.02)
     assert caught.value.reason == "Timeout"
@@ -40,7 +40,7 @@ async def test_a_hanging_call_times_out_and_occupies_only_its_lane() -> None:
 
 
 async def test_a_lane_is_free_again_once_its_call_returns() -> None:
-    lanes, release, left = callthread.CallThreads("t"), threading.Event(), threading.Event()
+    lanes, release, left = asynccalls.AsyncCallThreads("t"), threading.Event(), threading.Event()
 
     def hang() -> None:
         release.wait()
@@ -61,7 +61,7 @@ async def test_a_lane_is_free_again_once_its_call_returns() -> None:
 
 
 async def test_a_hung_lane_starts_no_second_thread() -> None:
-    lanes, release = callthread.CallThreads("leak"), threading.Event()
+    lanes, release = asynccalls.AsyncCallThreads("leak"), threading.Event()
     for _ in range(20):
         with pytest.raises(errors.DeviceFault):
             await lanes.run("one", release.wait, timeout_s=0.01)
@@ -70,7 +70,7 @@ async def test_a_hung_lane_starts_no_second_thread() -> None:
 
 
 def test_an_ordinary_thread_waits_with_the_same_limit() -> None:
-    lanes, release = callthread.CallThreads("t"), threading.Event()
+    lanes, release = asynccalls.AsyncCallThreads("t"), threading.Event()
     assert lanes.run_here("one", lambda: 5, timeout_s=5) == 5
     with pytest.raises(errors.DeviceFault):
         lanes.run_here("one", release.wait, timeout_s=0.01)
@@ -81,10 +81,10 @@ def test_a_process_ends_while_a_call_hangs() -> None:
     program = """
 import asyncio, threading
 from fairlead import errors
-from fairlead.silicon.nvidia import callthread
+from fairlead.silicon.nvidia import asynccalls
 async def main():
     try:
-        await callthread.CallThreads("t").run("one", threading.Event().wait, timeout_s=0.05)
+        await asynccalls.AsyncCallThreads("t").run("one", threading.Event().wait, timeout_s=0.05)
     except errors.DeviceFault as error:
         print(error.reason)
 asyncio.run(main())

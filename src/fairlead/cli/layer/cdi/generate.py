@@ -32,8 +32,10 @@ from fairlead_cdi import emit
 from fairlead_cdi import spec as spec_types
 
 if TYPE_CHECKING:
+    from fairlead.model.driver import DriverFiles
     from fairlead.node.cdi import source as cdisource
     from fairlead.silicon import port
+    from fairlead.silicon.sim import host as simhost
 
 _FLAGS: Final = {
     "simulate": "silicon.simulate",
@@ -266,23 +268,46 @@ def _hook(hook: generate.Hook | None, options: Mapping[str, Any]) -> generate.Ho
 
 
 def _collect(config: Settings, options: Mapping[str, Any]) -> specfile.Findings:
-    """Look at the machine once: without an event loop and silicon where files tell everything."""
+    """Look at the machine once, without an event loop, and without silicon where files say everything."""
+    tree, host = _simulated(config)
+    place = _place(config, options, tree)
+    modes = mode.chosen(options["modes"], modefiles.detect_platform(place.root, place.driver_root))
+    by_files = mode.file_modes(modes)
+    inventory, drivers = _gpus(config, host) if len(by_files) < len(modes) else (Inventory(), ())
+    found = {name: modefiles.scan(name, place) for name in by_files}
+    recipe = _recipe(config, options)
+    return specfile.findings(inventory, drivers, found, modes=modes, recipe=recipe, root=place.root)
+
+
+def _simulated(config: Settings) -> tuple[Path, simhost.SimulatedHost | None]:
+    """Return the root to read and, where silicon is simulated, its host."""
+    if not config.silicon.simulate:
+        return config.silicon.root, None
+    from fairlead.silicon.sim import host as simhost
+
+    host = simhost.SimulatedHost(_simulation_folder(config), config.silicon.simulate)
+    return host.tree.path, host
+
+
+def _simulation_folder(config: Settings) -> Path:
+    """Return a folder apart: simulated silicon of a running service is that service's own, and is not touched here."""
+    return config.state.folder / "cdi"
+
+
+def _gpus(config: Settings, host: simhost.SimulatedHost | None) -> tuple[Inventory, tuple[DriverFiles, ...]]:
+    from fairlead.silicon import once
+
     chosen = config.silicon
-    if not chosen.simulate:
-        place = _place(config, options, chosen.root)
-        modes = mode.chosen(options["modes"], modefiles.detect_platform(place.root, place.driver_root))
-        if mode.file_modes(modes) == modes:
-            found = {name: modefiles.scan(name, place) for name in modes}
-            made = mode.describe(Inventory(), (), found, modes=modes, recipe=_recipe(config, options))
-            versions = specfile.all_versions(place.root, ())
-            return specfile.Findings(made=made, stamps=specfile.stamps_of(Inventory(), versions))
-    import asyncio
-
-    async def collect() -> specfile.Findings:
-        async with _source(config, options) as source:
-            return await source.collect()
-
-    return asyncio.run(collect())
+    reader: once.HardwareReader | once.SimulatedReader = once.HardwareReader(chosen)
+    if host is not None:
+        reader = once.SimulatedReader(host.tree.path, host.library, call_timeout_s=chosen.call_timeout_s)
+    try:
+        inventory = reader.scan()
+    except errors.Unavailable as error:
+        inventory = specfile.without_driver(error)
+    for failure in reader.failed:
+        plaintext.echo(f"warning: {errors.sentence(failure)}", err=True)
+    return inventory, reader.scan_driver()
 
 
 def _place(config: Settings, options: Mapping[str, Any], root: Path) -> modefiles.Place:
@@ -316,8 +341,7 @@ def _silicon(config: Settings) -> tuple[port.Silicon, Path]:
         return hardware.open_hardware(config.silicon), config.silicon.root
     from fairlead.silicon import machine
 
-    # Simulated silicon of a running service is that service's own: its tree is never touched from here.
-    folder = config.state.folder / "cdi"
+    folder = _simulation_folder(config)
     return machine.open_silicon(config.silicon, folder), machine.root_of(config.silicon, folder)
 
 
