@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from fairlead.wire.kubernetes import gpudevice, meta
+from tests import gpus
 from tools import generate_crds
 
 
@@ -58,15 +59,9 @@ def test_columns_and_selectable_fields_lead_to_fields(kind: generate_crds.Kind) 
 
 
 def test_an_object_as_we_write_it_has_no_field_that_its_definition_drops() -> None:
-    spec = gpudevice.GPUDeviceSpec(
-        node_name="n",
-        index=0,
-        minor=0,
-        uuid="GPU-1",
-        vendor="nvidia",
-        product="X",
-        memory="1Mi",
-        simulated=True,
+    spec = gpus.spec(
+        "n",
+        0,
         pci_bus_id="0000:01:00.0",
         numa_node=0,
         mig_mode="Disabled",

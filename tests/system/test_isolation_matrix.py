@@ -13,13 +13,11 @@ import json
 import os
 import re
 import secrets
-import shutil
-import subprocess
-import tarfile
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import busyboximage
 import pytest
 
 from fairlead import command, settings
@@ -62,18 +60,8 @@ ERRNOS = {
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("matrix")
-    for name in ("bin", "dev", "proc", "sys", "tmp", "etc"):
-        (folder / "root" / name).mkdir(parents=True)
-    shutil.copy("/usr/bin/busybox", folder / "root/bin/busybox")
-    for applet in ("sh", "sleep", "cat", "mknod", "mkdir"):
-        (folder / "root/bin" / applet).symlink_to("busybox")
-    with tarfile.open(folder / "root.tar", "w") as archive:
-        archive.add(folder / "root", ".")
-    name = f"localhost/fairlead-test/{secrets.token_hex(4)}:1"
-    subprocess.run(["podman", "import", "-q", folder / "root.tar", name], check=True, capture_output=True)
-    yield name
-    subprocess.run(["podman", "rmi", name], check=True, capture_output=True)
+    with busyboximage.imported(tmp_path_factory.mktemp("matrix"), ("sh", "sleep", "cat", "mknod", "mkdir")) as name:
+        yield name
 
 
 @dataclass

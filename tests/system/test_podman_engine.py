@@ -7,12 +7,10 @@ import contextlib
 import dataclasses
 import os
 import secrets
-import shutil
-import subprocess
-import tarfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import busyboximage
 import pytest
 
 from fairlead import command, errors, settings
@@ -32,18 +30,8 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("podman-engine")
-    for name in ("bin", "dev", "proc", "sys", "tmp", "etc"):
-        (folder / "root" / name).mkdir(parents=True)
-    shutil.copy("/usr/bin/busybox", folder / "root/bin/busybox")
-    for applet in ("sh", "sleep", "cat", "ip"):
-        (folder / "root/bin" / applet).symlink_to("busybox")
-    with tarfile.open(folder / "root.tar", "w") as archive:
-        archive.add(folder / "root", ".")
-    name = f"localhost/fairlead-test/{secrets.token_hex(4)}:1"
-    subprocess.run(["podman", "import", "-q", folder / "root.tar", name], check=True, capture_output=True)
-    yield name
-    subprocess.run(["podman", "rmi", name], check=True, capture_output=True)
+    with busyboximage.imported(tmp_path_factory.mktemp("podman-engine"), ("sh", "sleep", "cat", "ip")) as name:
+        yield name
 
 
 @pytest.fixture

@@ -2,22 +2,20 @@
 
 What the host mounts later still arrives (propagation is slave); what is mounted here stays here. The namespace is that
 of the process and of the children that it starts afterwards, so this comes before the first thread.
-Source: mount_namespaces(7), unshare(2), mount(2).
+Source: mount_namespaces(7), unshare(2).
 """
 
 from __future__ import annotations
 
 import ctypes
-import functools
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from fairlead import errors
+from fairlead.kernel import mount
 
 _CLONE_NEWNS: Final = 0x00020000
-_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REC, _MS_SLAVE = 0x2, 0x4, 0x8, 0x4000, 0x80000
 
 
 def hide(folder: Path) -> None:
@@ -25,17 +23,19 @@ def hide(folder: Path) -> None:
 
     Raises: Unavailable (`NamespaceRefused`): the kernel refuses, for want of CAP_SYS_ADMIN or of the folder.
     """
-    libc = ctypes.CDLL(None, use_errno=True)
-    target = os.fsencode(folder.resolve())
-    flags = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
-    libc.mount.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p)
-    steps: tuple[Callable[[], int], ...] = (
-        functools.partial(libc.unshare, _CLONE_NEWNS),
-        functools.partial(libc.mount, None, b"/", None, _MS_REC | _MS_SLAVE, None),
-        functools.partial(libc.mount, b"tmpfs", target, b"tmpfs", flags, b"mode=0755,size=16m"),
-    )
-    for step in steps:
-        if step() != 0:
-            why = os.strerror(ctypes.get_errno())
-            message = f"cannot hide {folder} from the other processes of this machine: {why}"
-            raise errors.Unavailable(message, reason="NamespaceRefused", hint="run it as root with CAP_SYS_ADMIN")
+    target = folder.resolve()
+    try:
+        _unshare()
+        mount.mount(Path("/"), mount.RECURSIVE | mount.SLAVE)
+        mount.mount(target, mount.NOSUID | mount.NODEV | mount.NOEXEC, kind="tmpfs", options="mode=0755,size=16m")
+    except OSError as error:
+        message = f"cannot hide {folder} from the other processes of this machine: {error.strerror}"
+        raise errors.Unavailable(
+            message, reason="NamespaceRefused", hint="run it as root with CAP_SYS_ADMIN"
+        ) from error
+
+
+def _unshare() -> None:
+    if ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWNS) != 0:  # Python has os.unshare from 3.12 on
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

@@ -21,8 +21,7 @@ import msgspec
 from fairlead import errors
 from fairlead.engine.fake import engine
 from fairlead.engine.port import ContainerPhase, ContainerSpec, ContainerState
-from fairlead.model.gpu import GPU, Inventory, Link, LinkKind
-from fairlead.model.ids import GPUUUID
+from fairlead.model.gpu import Inventory, Link, LinkKind
 from fairlead.model.step import TraceStep
 from fairlead.plan.pod import podstate
 from fairlead.serve.backend import local
@@ -31,6 +30,7 @@ from fairlead.store import tracerecorder
 from fairlead.store.embedded import memory
 from fairlead.store.port import ChangeKind, Selector
 from fairlead.wire.kubernetes import core, meta
+from tests import gpus
 
 NODE = "one"
 GPU_COUNT = 4
@@ -38,12 +38,9 @@ RESOURCE = "nvidia.com/gpu"
 
 
 def inventory() -> Inventory:
-    gpus = tuple(
-        GPU(
-            uuid=GPUUUID(f"GPU-{index}"),
-            index=index,
-            minor=index,
-            pci_bus_id=f"0000:0{index}:00.0",
+    found = tuple(
+        gpus.gpu(
+            index,
             name="NVIDIA H100 80GB HBM3",
             memory_bytes=80 << 30,
             numa_node=index // 2,
@@ -54,10 +51,10 @@ def inventory() -> Inventory:
     )
     links = tuple(
         Link(a=a.uuid, b=b.uuid, kind=LinkKind.NVLINK, lanes=18)
-        for position, a in enumerate(gpus)
-        for b in gpus[position + 1 :]
+        for position, a in enumerate(found)
+        for b in found[position + 1 :]
     )
-    return Inventory(gpus=gpus, links=links, is_simulated=True)
+    return Inventory(gpus=found, links=links, is_simulated=True)
 
 
 def in_process(app: litestar.Litestar, *, raises: bool = True) -> httpx.ASGITransport:

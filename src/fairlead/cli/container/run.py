@@ -15,7 +15,7 @@ from typing import Any, Final
 import click
 
 from fairlead import files
-from fairlead.cli.container import logs, runflags, wait
+from fairlead.cli.container import logs, runflags, stop, wait
 from fairlead.cli.core import client as api
 from fairlead.cli.core import invocation, options, plaintext, progress
 from fairlead.cli.core.client import Client
@@ -225,5 +225,7 @@ def _detach(client: Client, name: str, namespace: str) -> int:
         time.sleep(_SECOND_CHANCE_S)
     except KeyboardInterrupt:
         client.stop(name, namespace)
-        plaintext.echo(f"{name} {client.wait_for_end(name, namespace)}", err=True)
+        with progress.Progress() as waiting:
+            state = stop.await_end(client, name, namespace, None, waiting)
+        plaintext.echo(f"{name} {state}", err=True)
     return _INTERRUPTED

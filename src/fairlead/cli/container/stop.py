@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -29,13 +29,23 @@ _GRACE = click.option(
 )
 _RUNNING: Final = frozenset({"creating", "running", "crashed", "stopping"})
 _NO_WAIT = click.option("--no-wait", is_flag=True, help="return at once")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _ending(*, required: bool) -> Callable[[F], F]:
+    """Add what `stop` and `rm` have in common: the containers' names and namespace, the grace, whether to wait."""
+
+    def decorate(function: F) -> F:
+        shared = (options.container_argument("names", many=True, required=required), options.namespace_option, _GRACE)
+        for option in (_NO_WAIT, *reversed(shared)):
+            function = option(function)
+        return function
+
+    return decorate
 
 
 @click.command()
-@options.container_argument("names", many=True)
-@options.namespace_option
-@_GRACE
-@_NO_WAIT
+@_ending(required=True)
 @options.pass_client
 def stop(client: Client, *, names: tuple[str, ...], namespace: str, grace: int | None, no_wait: bool) -> None:
     """Stop containers and keep their records.
@@ -47,7 +57,7 @@ def stop(client: Client, *, names: tuple[str, ...], namespace: str, grace: int |
     with progress.Progress() as waiting:
         for name in names:
             if not no_wait:
-                _await_end(client, name, namespace, grace, waiting)
+                await_end(client, name, namespace, grace, waiting)
                 waiting.clear()
                 if client.cluster:
                     plaintext.echo(
@@ -56,25 +66,27 @@ def stop(client: Client, *, names: tuple[str, ...], namespace: str, grace: int |
             plaintext.echo(name)
 
 
-def _await_end(client: Client, name: str, namespace: str, grace_s: int | None, waiting: progress.Progress) -> None:
-    """Return once it has ended, counting down to the moment at which it is killed."""
+def await_end(client: Client, name: str, namespace: str, grace_s: int | None, waiting: progress.Progress) -> str:
+    """Return the state of a stopped container once it has ended; `gone` where no record of it stays.
+
+    Meanwhile it counts down to the moment at which the container is killed.
+    Args: grace_s: what was asked for; None: the container's own.
+    """
     started = time.monotonic()
     with contextlib.suppress(errors.NotFound):
         while True:
             shown = client.wait(name, namespace, state="ended", timeout_s=0.5)
             if shown.state in view.ENDED:
-                return
+                return shown.state
             left = (shown.grace_s if grace_s is None else grace_s) - (time.monotonic() - started)
             waiting.show(f"stopping {name}", live=f", killed in {left:.0f} s" if left > 0 else "")
+    return "gone"
 
 
 @click.command()
-@options.container_argument("names", many=True, required=False)
-@options.namespace_option
+@_ending(required=False)
 @click.option("-f", "--force", is_flag=True, help="also those that run: they are stopped first")
 @click.option("-a", "--all", "all_ended", is_flag=True, help="all of the namespace that have ended")
-@_GRACE
-@_NO_WAIT
 @options.pass_client
 def rm(
     client: Client,

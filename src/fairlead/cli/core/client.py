@@ -186,13 +186,6 @@ class Client:
             if shown.state in reached or shown.state == "gone":
                 return shown
 
-    def wait_for_end(self, name: str, namespace: str) -> str:
-        """Return the state of a container that was stopped, once it has ended; `gone` where no record of it stays."""
-        try:
-            return self.wait_until(name, namespace, state="ended").state
-        except errors.NotFound:
-            return "gone"
-
     def stop(self, name: str, namespace: str, *, grace_s: int | None = None) -> ContainerView:
         """Ask for a stop."""
         params = {"namespace": namespace, "grace": grace_s}

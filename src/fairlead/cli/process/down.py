@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import signal
 import time
@@ -13,7 +12,7 @@ import click
 
 from fairlead import errors, settings
 from fairlead.cli.core import client, options, plaintext
-from fairlead.cli.process import owner
+from fairlead.kernel import heldlock
 
 _POLL_S = 0.05
 
@@ -52,16 +51,8 @@ def down(config: settings.Settings, keep: bool, timeout_s: float, grace_s: int) 
 
 def running_pid(lock: Path) -> int | None:
     """Return the pid of the service that holds the state folder, None where none does."""
-    try:
-        with lock.open("r") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except OSError:
-                found = owner.parse(file.read())
-                return found.pid if found else None
-    except FileNotFoundError:
-        pass
-    return None
+    found = heldlock.holder(lock)
+    return found.pid if found else None
 
 
 def _remove_containers(api: client.Client, grace_s: int, deadline: float) -> None:

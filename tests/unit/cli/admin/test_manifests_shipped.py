@@ -12,26 +12,17 @@ import fairlead
 from fairlead import settings
 from fairlead.cli.admin import manifests
 from fairlead.wire.kubernetes import gpudevice
+from tests.cluster import charts
 from tests.unit.cli.admin import access
 
 HARDWARE = manifests.load("hardware")
 SIMULATED = manifests.load("simulated")
 
 
-def one(found: tuple[dict[str, Any], ...], kind: str, name: str = "") -> dict[str, Any]:
-    (item,) = (item for item in found if item["kind"] == kind and item["metadata"]["name"].endswith(name))
-    return item
-
-
-def pod(found: tuple[dict[str, Any], ...], kind: str, name: str) -> dict[str, Any]:
-    spec: dict[str, Any] = one(found, kind, name)["spec"]["template"]["spec"]
-    return spec
-
-
 def test_chart_and_program_have_one_version() -> None:
     about = yaml.safe_load((manifests.CHART / "Chart.yaml").read_text())
     assert (about["version"], about["appVersion"]) == (fairlead.__version__, fairlead.__version__)
-    image = pod(HARDWARE, "DaemonSet", "agent")["containers"][0]["image"]
+    image = charts.pod(HARDWARE, "DaemonSet", "agent")["containers"][0]["image"]
     assert image == f"fairlead/fairlead:{fairlead.__version__}"
 
 
@@ -59,11 +50,11 @@ def test_every_variable_of_every_container_is_a_setting(found: tuple[dict[str, A
 def test_services_variables_never_reach_a_container() -> None:
     # a Service called fairlead-x would bring FAIRLEAD_X_PORT, an unknown setting
     for kind, name in (("DaemonSet", "agent"), ("Deployment", "scheduler"), ("Deployment", "controller")):
-        assert pod(HARDWARE, kind, name)["enableServiceLinks"] is False
+        assert charts.pod(HARDWARE, kind, name)["enableServiceLinks"] is False
 
 
 def test_two_agents_are_never_on_a_node_by_a_rollout() -> None:
-    strategy = one(HARDWARE, "DaemonSet")["spec"]["updateStrategy"]
+    strategy = charts.one(HARDWARE, "DaemonSet")["spec"]["updateStrategy"]
     assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}}
 
 
@@ -72,9 +63,9 @@ def test_nothing_keeps_a_cluster_of_one_node_from_being_drained() -> None:
 
 
 def test_policies_and_roles_name_our_kind_as_it_is() -> None:
-    definition = one(HARDWARE, "CustomResourceDefinition")
+    definition = charts.one(HARDWARE, "CustomResourceDefinition")
     assert definition["spec"]["group"] == gpudevice.API_VERSION.partition("/")[0]
-    rules = one(HARDWARE, "ValidatingAdmissionPolicy", "own-node")["spec"]["matchConstraints"]["resourceRules"]
+    rules = charts.one(HARDWARE, "ValidatingAdmissionPolicy", "own-node")["spec"]["matchConstraints"]["resourceRules"]
     assert rules[1]["apiGroups"] == [definition["spec"]["group"]]
     assert definition["spec"]["names"]["plural"] in rules[1]["resources"]
 
@@ -87,5 +78,5 @@ def test_a_role_is_exactly_what_the_page_says_its_process_asks_for(who: str) -> 
 
 def test_leases_are_named_as_the_processes_name_them() -> None:
     for who in ("scheduler", "controller"):
-        rules = one(HARDWARE, "Role", who)["rules"]
+        rules = charts.one(HARDWARE, "Role", who)["rules"]
         assert [rule.get("resourceNames") for rule in rules] == [None, [f"fairlead-{who}"]]

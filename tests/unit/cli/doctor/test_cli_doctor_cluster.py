@@ -15,6 +15,7 @@ from fairlead.cli.doctor.cluster_facts import Facts
 from fairlead.store.embedded import memory
 from fairlead.store.kubernetes import rights
 from fairlead.wire.kubernetes import api, coordination, core, gpudevice, meta, workload
+from tests import gpus
 
 NOW: Final = 1_800_000_000.0
 RESOURCE: Final = "nvidia.com/gpu"
@@ -47,16 +48,7 @@ def gpu(
 ) -> gpudevice.GPUDevice:
     return gpudevice.GPUDevice(
         metadata=meta.ObjectMeta(name=f"{where}.gpu-{index}"),
-        spec=gpudevice.GPUDeviceSpec(
-            node_name=where,
-            index=index,
-            minor=index,
-            uuid=f"GPU-{index}",
-            vendor="nvidia",
-            product="H100",
-            memory="80Gi",
-            simulated=False,
-        ),
+        spec=gpus.spec(where, index),
         status=gpudevice.GPUDeviceStatus(
             health=health, reason=reason, message="it fell off" if reason else "", holders=holders
         ),

@@ -320,6 +320,7 @@ def test_watch_keeps_a_folder_until_it_is_stopped_and_refuses_a_second(tmp_path:
         process.stderr.read()
         assert process.wait(20) == 0
     assert second.returncode == 4
+    assert f"CDI folder {folder} is in use by another fairlead (pid {process.pid})" in second.stderr
     assert (folder / "fairlead-nvidia.com-gpu.json").exists()
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from fairlead import errors, settings
 from fairlead.cli.process import down, owner
+from fairlead.kernel import heldlock
 
 
 @pytest.fixture(autouse=True)
@@ -97,12 +98,12 @@ def test_simulated_gpus_beside_another_service_are_kept_apart(tmp_path: Path, si
 
 
 def test_a_lock_of_an_older_fairlead_still_says_its_pid() -> None:
-    found = owner.parse("4711\n")
+    found = heldlock.parse("4711\n")
     assert found is not None
     assert (found.pid, found.state) == (4711, "?")
 
 
 @given(st.text(max_size=60))
 def test_no_content_of_a_lock_breaks_its_reader(text: str) -> None:
-    found = owner.parse(text)
-    assert found is None or owner.parse(found.text()) is not None
+    found = heldlock.parse(text)
+    assert found is None or heldlock.parse(found.text()) is not None

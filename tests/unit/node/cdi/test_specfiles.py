@@ -9,29 +9,16 @@ from pathlib import Path
 import pytest
 
 from fairlead import errors
-from fairlead.model.driver import DeviceNode, DriverFiles
-from fairlead.model.gpu import GPU, Driver, Inventory, Vendor
-from fairlead.model.ids import GPUUUID
+from fairlead.model.gpu import Driver, Inventory, Vendor
 from fairlead.node.cdi import specfiles
 from fairlead.wire.cdi import stamp
 from fairlead_cdi import parse
-
-
-def machine(count: int) -> tuple[Inventory, tuple[DriverFiles, ...]]:
-    gpus = tuple(
-        GPU(uuid=GPUUUID(f"GPU-{i}"), index=i, minor=i, pci_bus_id=f"0000:0{i}:00.0", name="X", memory_bytes=1)
-        for i in range(count)
-    )
-    nodes = tuple(
-        DeviceNode(path=f"/dev/nvidia{i}", host_path=f"/dev/nvidia{i}", major=195, minor=i, mode=0o666)
-        for i in range(count)
-    )
-    return Inventory(gpus=gpus), (DriverFiles(vendor=Vendor.NVIDIA, version="550.163.01", nodes=nodes),)
+from tests import gpus
 
 
 async def test_every_gpu_is_named_on_disk_before_ensure_returns(tmp_path: Path) -> None:
     specs = specfiles.SpecFiles(tmp_path / "cdi")
-    names = await specs.ensure(*machine(2))
+    names = await specs.ensure(*gpus.driven(2))
     written = json.loads((tmp_path / "cdi" / "fairlead-nvidia.com-gpu.json").read_bytes())
     on_disk = {f"{written['kind']}={device['name']}" for device in written["devices"]}
     assert {"nvidia.com/gpu=GPU-0", "nvidia.com/gpu=GPU-1"} <= names
@@ -39,7 +26,7 @@ async def test_every_gpu_is_named_on_disk_before_ensure_returns(tmp_path: Path) 
 
 
 async def test_a_spec_names_the_nodes_paths_also_where_the_node_is_seen_through_a_mount(tmp_path: Path) -> None:
-    inventory, (driver,) = machine(1)
+    inventory, (driver,) = gpus.driven(1)
     nodes = tuple(dataclasses.replace(node, host_path=f"/host{node.path}") for node in driver.nodes)
     specs = specfiles.SpecFiles(tmp_path, host_mount=Path("/host"))
     await specs.ensure(inventory, (dataclasses.replace(driver, nodes=nodes),))
@@ -48,32 +35,32 @@ async def test_a_spec_names_the_nodes_paths_also_where_the_node_is_seen_through_
 
 async def test_an_unchanged_spec_is_not_written_again_but_a_lost_one_is(tmp_path: Path) -> None:
     specs = specfiles.SpecFiles(tmp_path)
-    await specs.ensure(*machine(2))
+    await specs.ensure(*gpus.driven(2))
     path = specs.path("nvidia.com/gpu")
     inode = path.stat().st_ino
-    await specs.ensure(*machine(2))
+    await specs.ensure(*gpus.driven(2))
     assert path.stat().st_ino == inode
     path.write_bytes(b"{ torn")
-    await specs.ensure(*machine(2))
+    await specs.ensure(*gpus.driven(2))
     assert len(json.loads(path.read_bytes())["devices"]) > 2
 
 
 async def test_a_gpu_that_goes_leaves_the_spec(tmp_path: Path) -> None:
     specs = specfiles.SpecFiles(tmp_path)
-    await specs.ensure(*machine(2))
-    assert "nvidia.com/gpu=GPU-1" not in await specs.ensure(*machine(1))
+    await specs.ensure(*gpus.driven(2))
+    assert "nvidia.com/gpu=GPU-1" not in await specs.ensure(*gpus.driven(1))
 
 
 async def test_without_devices_nothing_is_written_and_a_leftover_goes(tmp_path: Path) -> None:
     specs = specfiles.SpecFiles(tmp_path)
-    await specfiles.SpecFiles(tmp_path).ensure(*machine(1))
+    await specfiles.SpecFiles(tmp_path).ensure(*gpus.driven(1))
     assert await specs.ensure(Inventory(), ()) == frozenset()
     assert list(tmp_path.iterdir()) == []
 
 
 async def test_removal_takes_our_files_only(tmp_path: Path) -> None:
     specs = specfiles.SpecFiles(tmp_path)
-    await specs.ensure(*machine(1))
+    await specs.ensure(*gpus.driven(1))
     other = tmp_path / "nvidia.yaml"
     other.write_text("cdiVersion: 0.5.0\n")
     await specs.remove()
@@ -85,17 +72,17 @@ async def test_removal_takes_our_files_only(tmp_path: Path) -> None:
 async def test_a_folder_that_refuses_keeps_what_was_known(tmp_path: Path) -> None:
     folder = tmp_path / "cdi"
     specs = specfiles.SpecFiles(folder)
-    before = await specs.ensure(*machine(1))
+    before = await specs.ensure(*gpus.driven(1))
     folder.rename(tmp_path / "kept")
     folder.write_text("a file is in the way")
     with pytest.raises(errors.Unavailable) as caught:
-        await specs.ensure(*machine(2))
+        await specs.ensure(*gpus.driven(2))
     assert (caught.value.reason, specs.names) == ("CDIFolderFailed", before)
 
 
 async def test_a_gpu_without_its_node_is_not_named(tmp_path: Path) -> None:
-    inventory, _ = machine(2)
-    _, drivers = machine(1)
+    inventory, _ = gpus.driven(2)
+    _, drivers = gpus.driven(1)
     names = await specfiles.SpecFiles(tmp_path).ensure(inventory, drivers)
     assert "nvidia.com/gpu=GPU-0" in names
     assert "nvidia.com/gpu=GPU-1" not in names
@@ -103,15 +90,15 @@ async def test_a_gpu_without_its_node_is_not_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["file", "annotations"])
 async def test_the_stamp_of_a_spec_says_of_which_gpus_it_is(tmp_path: Path, place: str) -> None:
-    inventory, drivers = machine(2)
-    gpus = (
+    inventory, drivers = gpus.driven(2)
+    changed = (
         dataclasses.replace(inventory.gpus[0], compute_capability=(7, 5), brand="tesla"),
         dataclasses.replace(inventory.gpus[1], minor=5),
     )
     nodes = tuple(dataclasses.replace(node, path=f"/dev/nvidia{5 * node.minor}") for node in drivers[0].nodes)
     driver = Driver(vendor=Vendor.NVIDIA, version="550.163.01", cuda_version=(12, 4))
     specs = specfiles.SpecFiles(tmp_path, boot_id="b", stamping=place)
-    found = dataclasses.replace(inventory, gpus=gpus, drivers=(driver,))
+    found = dataclasses.replace(inventory, gpus=changed, drivers=(driver,))
     await specs.ensure(found, (dataclasses.replace(drivers[0], nodes=nodes),))
     path = specs.path("nvidia.com/gpu")
     assert stamp.read(path, parse.parse_spec(path.read_bytes()).annotations) == stamp.Stamp(

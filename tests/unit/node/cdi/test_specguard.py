@@ -14,27 +14,13 @@ import pytest
 import structlog.testing
 
 from fairlead import settings
-from fairlead.model.driver import DeviceNode, DriverFiles
-from fairlead.model.gpu import GPU, Inventory, Vendor
-from fairlead.model.ids import GPUUUID
 from fairlead.node.cdi import specfile, specfiles, specguard
 from fairlead.plan.cdi import conflict
+from tests import gpus
 
 PATIENCE_S = 50.0
 KIND = "fairlead.dev/gpu"
 AGAIN = "cdi spec was removed or changed by somebody, written again"
-
-
-def machine(count: int) -> tuple[Inventory, tuple[DriverFiles, ...]]:
-    gpus = tuple(
-        GPU(uuid=GPUUUID(f"GPU-{i}"), index=i, minor=i, pci_bus_id=f"0000:0{i}:00.0", name="X", memory_bytes=1)
-        for i in range(count)
-    )
-    nodes = tuple(
-        DeviceNode(path=f"/dev/nvidia{i}", host_path=f"/dev/nvidia{i}", major=195, minor=i, mode=0o666)
-        for i in range(count)
-    )
-    return Inventory(gpus=gpus), (DriverFiles(vendor=Vendor.NVIDIA, version="550.163.01", nodes=nodes),)
 
 
 class World:
@@ -49,7 +35,7 @@ class World:
 
     @contextlib.asynccontextmanager
     async def guarded(self) -> AsyncIterator[bytes]:
-        await self.specs.ensure(*machine(2))
+        await self.specs.ensure(*gpus.driven(2))
         async with asyncio.TaskGroup() as tasks:
             task = tasks.create_task(self.guard.run())
             yield self.path.read_bytes()

@@ -14,6 +14,7 @@ from fairlead.model.gpu import GPU, Driver, EventKind, GPUEvent, GPUHealth, Inve
 from fairlead.model.ids import GPUUUID
 from fairlead.node.inventory import health, latest, monitor
 from fairlead.plan.gpu import health as rules
+from tests import gpus
 
 PATIENCE_S = 50.0
 POLICY = rules.Policy(hold_s=0.01, settle_s=0.0, persist_s=0.01)
@@ -21,15 +22,7 @@ DRIVER = Driver(vendor=Vendor.NVIDIA, version="550.163.01")
 
 
 def gpu(index: int, temperature_c: int | None = None) -> GPU:
-    return GPU(
-        uuid=GPUUUID(f"GPU-{index}"),
-        index=index,
-        minor=index,
-        pci_bus_id=f"0000:0{index}:00.0",
-        name="X",
-        memory_bytes=1,
-        health=GPUHealth(temperature_c=temperature_c),
-    )
+    return gpus.gpu(index, health=GPUHealth(temperature_c=temperature_c))
 
 
 def lost(index: int) -> UnreadableGPU:

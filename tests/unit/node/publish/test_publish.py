@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from fairlead import errors
-from fairlead.model.gpu import GPU, Driver, Inventory, Vendor
+from fairlead.model.gpu import Driver, Inventory, Vendor
 from fairlead.model.ids import GPUUUID
 from fairlead.node.inventory import latest, monitor
 from fairlead.node.publish import objects
@@ -19,6 +19,7 @@ from fairlead.store import port
 from fairlead.store.embedded import memory
 from fairlead.wire.kubernetes import core, gpudevice, meta
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
+from tests import gpus
 from tests.unit.store import virtualtime
 
 NODE = "worker-1"
@@ -86,23 +87,13 @@ class Moody:
 
 
 def snapshot(count: int = 2, *, product: str = "Tesla T4", broken: tuple[int, ...] = ()) -> monitor.Snapshot:
-    gpus = tuple(
-        GPU(
-            uuid=GPUUUID(f"GPU-{i}"),
-            index=i,
-            minor=i,
-            pci_bus_id=f"0000:0{i}:00.0",
-            name=product,
-            memory_bytes=15 << 30,
-        )
-        for i in range(count)
-    )
+    found = tuple(gpus.gpu(i, name=product, memory_bytes=15 << 30) for i in range(count))
     verdicts = {GPUUUID(f"GPU-{i}"): health.Verdict(state=health.State.FAULTY, reason="XID79") for i in broken}
     driver = Driver(vendor=Vendor.NVIDIA, version="550.163.01")
     return monitor.Snapshot(
-        inventory=Inventory(gpus=gpus, drivers=(driver,)),
+        inventory=Inventory(gpus=found, drivers=(driver,)),
         verdicts=verdicts,
-        known={gpu.uuid: gpu for gpu in gpus},
+        known={gpu.uuid: gpu for gpu in found},
         is_scanned=True,
     )
 

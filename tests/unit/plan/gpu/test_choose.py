@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from fairlead import errors
 from fairlead.model.device import Device
-from fairlead.model.gpu import GPU, Inventory, Link, LinkKind
+from fairlead.model.gpu import Inventory, Link, LinkKind
 from fairlead.model.ids import GPUUUID, DeviceID
 from fairlead.plan.gpu import choose
 from tests import devices as named
+from tests import gpus
 
 Way = Callable[[int, int], tuple[LinkKind, int]]
 
@@ -31,24 +32,21 @@ def pcie(a: int, b: int) -> tuple[LinkKind, int]:
 
 
 def machine(count: int, way: Way = nvswitch, *, numa_size: int | None = 4) -> Inventory:
-    gpus = tuple(
-        GPU(
+    found = tuple(
+        gpus.gpu(
+            i,
             uuid=GPUUUID(f"GPU-{i:02}"),
-            index=i,
-            minor=i,
             pci_bus_id=f"0000:{i + 16:02x}:00.0",
-            name="X",
-            memory_bytes=1,
             numa_node=None if numa_size is None else i // numa_size,
         )
         for i in range(count)
     )
     links = tuple(
-        Link(a=gpus[a].uuid, b=gpus[b].uuid, kind=kind, lanes=lanes)
+        Link(a=found[a].uuid, b=found[b].uuid, kind=kind, lanes=lanes)
         for a, b in itertools.combinations(range(count), 2)
         for kind, lanes in [way(a, b)]
     )
-    return Inventory(gpus=gpus, links=links)
+    return Inventory(gpus=found, links=links)
 
 
 def ids(numbers: Sequence[int]) -> tuple[DeviceID, ...]:

@@ -13,15 +13,12 @@ from hypothesis import strategies as st
 from fairlead.plan.gpu import label
 from fairlead.store.embedded import validation
 from fairlead.wire.kubernetes.gpudevice import GPUDeviceSpec
+from tests import gpus
 
-H100 = GPUDeviceSpec(
-    node_name="n",
-    index=0,
-    minor=0,
-    uuid="GPU-0",
-    vendor="nvidia",
+H100 = gpus.spec(
+    "n",
+    0,
     product="NVIDIA H100 80GB HBM3",
-    memory="81559Mi",
     simulated=False,
     compute_capability="9.0",
     driver_version="550.163.01",

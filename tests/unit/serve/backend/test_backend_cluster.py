@@ -21,6 +21,7 @@ from fairlead.store.subresource import LogOptions
 from fairlead.wire.kubernetes import core, gpudevice, meta
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
 from fairlead.wire.kubernetes.nodeimages import ContainerImage, ImageStatus, NodeImages
+from tests import gpus
 from tests.unit.serve.world import in_process
 
 
@@ -102,15 +103,10 @@ async def api(store: memory.MemoryStore, server: Server) -> AsyncIterator[httpx.
 
 
 async def add_gpu(store: Store, node: str, index: int, status: gpudevice.GPUDeviceStatus) -> None:
-    spec = gpudevice.GPUDeviceSpec(
-        node_name=node,
-        index=index,
-        minor=index,
-        uuid=f"GPU-{index}",
-        vendor="nvidia",
+    spec = gpus.spec(
+        node,
+        index,
         product="NVIDIA H100 80GB HBM3",
-        memory="81559Mi",
-        simulated=True,
         pci_bus_id=f"0000:0{index}:00.0",
         numa_node=index,
         driver_version="550.1",

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -57,7 +56,6 @@ _FEATURES: Final[Mapping[str, Mapping[str, bool]]] = {
     "additional-gids-for-device-nodes": {"adds_groups": True},
 }
 """Feature flag → what it changes in the profile."""
-_LOCK: Final = ".fairlead.lock"
 _PATH: Final = click.Path(path_type=Path)
 _TEXTS: Final[Mapping[str, str]] = {
     "--mode": "what to describe, repeatable: " + ", ".join((mode.AUTO, *mode.MODES)),
@@ -171,6 +169,7 @@ async def _watch(config: Settings, options: Mapping[str, Any]) -> None:
     import asyncio
 
     from fairlead.cli.core import stopping
+    from fairlead.kernel import heldlock
     from fairlead.node.cdi import specfiles, watch
 
     stop = stopping.stop_event()
@@ -185,7 +184,7 @@ async def _watch(config: Settings, options: Mapping[str, Any]) -> None:
         )
 
         watcher = watch.Watcher(source, specs, interval_s=options["interval_s"])
-        with _alone(folder):
+        with heldlock.held(folder / heldlock.CDI, f"CDI folder {folder}", heldlock.Owner(pid=os.getpid())):
             async with asyncio.TaskGroup() as tasks:
                 running_tasks = [
                     tasks.create_task(watcher.run(), name="cdi watch"),
@@ -213,28 +212,6 @@ async def _follow_shim(config: Path) -> None:
                 await asyncio.to_thread(speccache.renew, config)
             except errors.FairleadError as error:
                 telemetry.log.warning("runtime shim not renewed", reason=error.reason, error=errors.sentence(error))
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Hold the folder of specs, as `fairlead up` does. Raises: Conflict: another has it.   Unavailable: no access."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / _LOCK).open("a+")
-    except OSError as error:
-        message = f"cannot use CDI folder {folder}: {error.strerror}"
-        raise errors.Unavailable(message, reason="FolderUnusable", hint="run as root, or choose another") from error
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            message = f"another fairlead keeps the specs in {folder}"
-            raise errors.Conflict(message, reason="AlreadyRunning", hint="`fairlead status` shows it") from error
-        # `fairlead up` names whom the file says: not one that ended before us.
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
-        yield
 
 
 def _settings(ctx: click.Context, options: Mapping[str, Any]) -> Settings:

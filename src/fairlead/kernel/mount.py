@@ -1,0 +1,40 @@
+"""Calls mount(2) and umount2(2), for which Python has no functions.
+
+Source: mount(2), umount2(2); flags from sys/mount.h.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+from typing import Final
+
+NOSUID: Final = 0x2
+NODEV: Final = 0x4
+NOEXEC: Final = 0x8
+RECURSIVE: Final = 0x4000
+SLAVE: Final = 0x80000
+"""Mounts of the host still arrive here, ours never reach the host."""
+_DETACH: Final = 0x2
+"""MNT_DETACH: out of the tree at once, gone with its last user."""
+
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+# Without the types ctypes would hand over the flags as a 32-bit int, where the kernel reads an unsigned long.
+_libc.mount.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p)
+
+
+def mount(target: Path, flags: int, *, kind: str | None = None, options: str | None = None) -> None:
+    """Mount a file system without a device, or (without `kind`) change how a mount behaves.
+
+    Raises: OSError: the kernel refuses.
+    """
+    name = kind.encode() if kind else None
+    if _libc.mount(name, os.fsencode(target), name, flags, options.encode() if options else None) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), str(target))
+
+
+def unmount(target: Path) -> None:
+    """Take away what is mounted there; nothing mounted is not an error."""
+    _libc.umount2(os.fsencode(target), _DETACH)
