@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fairlead import errors, settings
+from fairlead.settings import reading
 
 _ROWS = {item.key: item for item in settings.rows()}
 
@@ -179,7 +180,7 @@ def test_a_named_file_must_be_there_and_the_default_one_need_not(
     absent = tmp_path / "absent.toml"
     with pytest.raises(errors.Invalid, match="No such file"):
         _load(file=absent)
-    monkeypatch.setattr(settings, "DEFAULT_FILE", absent)
+    monkeypatch.setattr(reading, "DEFAULT_FILE", absent)
     assert _load(file=absent) == settings.Settings()
 
 

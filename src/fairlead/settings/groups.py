@@ -1,39 +1,16 @@
-"""Declares every setting of every process, one row each; flags, environment, file and pages derive from the rows.
-
-A row is a dataclass field made by `row()`: its group and name give the environment variable (`FAIRLEAD_GROUP_NAME`),
-the key in the file (`[group] name`) and the flag (`--group-name`) unless the row says otherwise. Precedence: flag over
-environment over file over default. Unknown keys in the file and unknown `FAIRLEAD_*` variables are errors. Loaded once,
-in `cli`; each room is handed only its group.
-"""
+"""Declares every setting of every process, one row each, in groups; each room is handed only its group."""
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
-import math
-import tomllib
-import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from fairlead import errors
-
-_LARGEST_BYTES: Final = 1 << 17
-PREFIX: Final = "FAIRLEAD_"
-DEFAULT_FILE: Final = Path("/etc/fairlead/config.toml")
-# Read by the client, the shell or the test suite, not by a group of settings.
-RESERVED: Final = frozenset(
-    {"FAIRLEAD_URL", "FAIRLEAD_CONFIG", "FAIRLEAD_COMPLETE", "FAIRLEAD_TEST_NVML", "FAIRLEAD_TEST_NVML_ROOT"}
-)
-
-
-def row(default: Any, *, text: str, unit: str | None = None, choices: tuple[str, ...] = ()) -> Any:
-    """Declare one setting: its default, what it means (shown in help and docs), its unit and allowed values."""
-    return field(default=default, metadata={"text": text, "unit": unit, "choices": choices})
+from fairlead.settings.row import Row, row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,36 +215,8 @@ class Settings:
         return self.node.pod_resources or self.kubelet_folder.parent / "pod-resources" / "kubelet.sock"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One setting as help, environment reader, file reader and docs see it."""
-
-    group: str
-    name: str
-    type: Any
-    default: Any
-    text: str
-    unit: str | None
-    choices: tuple[str, ...]
-
-    @property
-    def env(self) -> str:
-        """Environment variable."""
-        return f"{PREFIX}{self.group}_{self.name}".upper()
-
-    @property
-    def key(self) -> str:
-        """Key in the file, `group.name`."""
-        return f"{self.group}.{self.name}"
-
-    @property
-    def flag(self) -> str:
-        """Command-line flag."""
-        return f"--{self.group}-{self.name}".replace("_", "-")
-
-
 @functools.cache
-def _groups() -> Mapping[str, Any]:
+def groups() -> Mapping[str, Any]:
     """Return the groups' classes by name; kept, since reading annotations compiles each of them."""
     return typing.get_type_hints(Settings)
 
@@ -275,9 +224,9 @@ def _groups() -> Mapping[str, Any]:
 @functools.cache
 def rows() -> tuple[Row, ...]:
     """Return every setting, in the order of this module."""
-    hints = {group: typing.get_type_hints(kind) for group, kind in _groups().items()}
+    hints = {group: typing.get_type_hints(kind) for group, kind in groups().items()}
     return tuple(
-        _row(group, item, hints[group]) for group, kind in _groups().items() for item in dataclasses.fields(kind)
+        _row(group, item, hints[group]) for group, kind in groups().items() for item in dataclasses.fields(kind)
     )
 
 
@@ -292,143 +241,3 @@ def _row(group: str, item: dataclasses.Field[Any], hints: Mapping[str, Any]) -> 
         unit=meta["unit"],
         choices=meta["choices"],
     )
-
-
-def load(*, flags: Mapping[str, Any], env: Mapping[str, str], file: Path | None) -> Settings:
-    """Merge defaults, file, environment and flags into one frozen value.
-
-    Args:    flags: by file key (`group.name`), only those given.   env: the process environment.
-             file: a TOML file; None means no file. A missing default file is not an error; a missing named one is.
-    Raises:  Invalid: an unknown key or variable, or a value of the wrong type, by name.
-    """
-    known = {item.key: item for item in rows()}
-    for key in flags:
-        if key not in known:
-            raise _unknown(f'flag for "{key}"', key, known)
-    values: dict[str, Any] = {**_read_file(file, known), **_read_env(env, known), **flags}
-    groups: dict[str, Any] = {}
-    for group, kind in _groups().items():
-        given = {key.split(".", 1)[1]: value for key, value in values.items() if key.startswith(f"{group}.")}
-        groups[group] = kind(**{name: _coerce(known[f"{group}.{name}"], v) for name, v in given.items()})
-    return Settings(**groups)
-
-
-def override(settings: Settings, flags: Mapping[str, Any]) -> Settings:
-    """Return the settings with some rows (by key, `group.name`) set anew. Raises: Invalid, as `load`."""
-    current = {item.key: getattr(getattr(settings, item.group), item.name) for item in rows()}
-    return load(flags={**current, **flags}, env={}, file=None)
-
-
-def environment(settings: Settings) -> dict[str, str]:
-    """Return the variables that make a child process load the same settings; rows left at None are left out."""
-    found = {item.env: getattr(getattr(settings, item.group), item.name) for item in rows()}
-    return {name: _spelled(value) for name, value in found.items() if value is not None}
-
-
-def _spelled(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _read_file(file: Path | None, known: Mapping[str, Row]) -> dict[str, Any]:
-    if file is None:
-        return {}
-    try:
-        document = tomllib.loads(_text_of(file))
-    except OSError as error:
-        if file == DEFAULT_FILE and isinstance(error, FileNotFoundError):
-            return {}
-        message = f"cannot read settings file {file}: {error.strerror}"
-        raise errors.Invalid(message, reason="SettingsFileUnreadable") from error
-    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, a number of 5,000 digits, nested without end
-        message = f"settings file {file} is not TOML: {error}"
-        raise errors.Invalid(message, reason="SettingsFileInvalid") from error
-    groups = {item.group: item for item in known.values()}
-    for group, table in document.items():
-        if isinstance(table, dict) and group not in groups:
-            raise _unknown(f"group [{group}] in {file}", group, groups)
-    found = {
-        f"{group}.{name}": v
-        for group, table in document.items()
-        if isinstance(table, dict)
-        for name, v in table.items()
-    }
-    loose = [key for key, value in document.items() if not isinstance(value, dict)]
-    for key in [*loose, *found]:
-        if key not in known:
-            raise _unknown(f'key "{key}" in {file}', key, known)
-    return found
-
-
-def _text_of(file: Path) -> str:
-    """Return what a settings file says. Raises: OSError; ValueError: it is too large, or not UTF-8."""
-    with file.open("rb") as source:
-        data = source.read(_LARGEST_BYTES + 1)
-    if len(data) > _LARGEST_BYTES:
-        raise ValueError(f"it is larger than {_LARGEST_BYTES} bytes")
-    return data.decode()
-
-
-def _read_env(env: Mapping[str, str], known: Mapping[str, Row]) -> dict[str, Any]:
-    by_env = {item.env: item.key for item in known.values()}
-    found: dict[str, Any] = {}
-    for name, value in env.items():
-        if not name.startswith(PREFIX) or name in RESERVED or name.startswith("FAIRLEAD_TEST_"):
-            continue
-        if name not in by_env:
-            raise _unknown(f'environment variable "{name}"', name, by_env)
-        found[by_env[name]] = value
-    return found
-
-
-def _unknown(what: str, name: str, known: Mapping[str, Any]) -> errors.Invalid:
-    near = difflib.get_close_matches(name, list(known), n=1)
-    hint = f'did you mean "{near[0]}"?' if near else "docs/reference/settings.md lists all"
-    return errors.Invalid(f"unknown {what}", reason="SettingUnknown", hint=hint)
-
-
-_TRUE, _FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
-
-
-def _coerce(item: Row, value: Any) -> Any:
-    """Turn a text or TOML value into the row's type; raises Invalid naming flag, variable and value."""
-    kinds = typing.get_args(item.type) if isinstance(item.type, types.UnionType) else (item.type,)
-    try:
-        result = _convert(kinds, value)
-    except (TypeError, ValueError, OverflowError) as error:
-        wanted = " or ".join(kind.__name__ for kind in kinds if kind is not types.NoneType)
-        message = f'setting {item.key} = "{value}" is not a {wanted}'
-        raise errors.Invalid(message, reason="SettingInvalid", hint=f"set {item.env} or {item.flag}") from error
-    if item.choices and result not in item.choices:
-        message = f'setting {item.key} = "{value}" is not offered (offered: {", ".join(item.choices)})'
-        raise errors.Invalid(message, reason="SettingInvalid", hint=f"set {item.env} or {item.flag}")
-    return result
-
-
-def _convert(kinds: tuple[Any, ...], value: Any) -> Any:
-    if value is None and types.NoneType in kinds:
-        return None
-    kind = next(kind for kind in kinds if kind is not types.NoneType)
-    if kind is bool:
-        return value if isinstance(value, bool) else _boolean(str(value))
-    if isinstance(value, bool) or not isinstance(value, str | _WRITTEN[kind]):
-        raise TypeError
-    if kind is Path and not str(value):
-        # An empty variable would mean the working folder.
-        raise ValueError
-    result = kind(value)
-    # Every number here is a time or a count; float() also reads "nan" and "inf".
-    if kind in {int, float} and not 0 <= result < math.inf:
-        raise ValueError
-    return result
-
-
-# Types besides text in which a flag or a TOML file may carry a value of the row's type.
-_WRITTEN: Final[Mapping[type, Any]] = {str: str, int: int, float: int | float, Path: Path}
-
-
-def _boolean(text: str) -> bool:
-    if text.lower() in _TRUE:
-        return True
-    if text.lower() in _FALSE:
-        return False
-    raise ValueError(text)

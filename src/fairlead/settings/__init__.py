@@ -1,0 +1,48 @@
+"""Declares every setting of every process, one row each; flags, environment, file and pages derive from the rows.
+
+A row is a dataclass field made by `row.row`: its group and name give the environment variable (`FAIRLEAD_GROUP_NAME`),
+the key in the file (`[group] name`) and the flag (`--group-name`) unless the row says otherwise. Precedence: flag over
+environment over file over default. Unknown keys in the file and unknown `FAIRLEAD_*` variables are errors. Loaded once,
+in `cli`; each room is handed only its group.
+
+`groups` has the rows, `reading` merges where they come from, `value` checks each value.
+"""
+
+from fairlead.settings.groups import (
+    APISettings,
+    ClusterSettings,
+    ControlSettings,
+    DebugSettings,
+    EngineSettings,
+    KubeletSettings,
+    LogSettings,
+    NodeSettings,
+    Settings,
+    SiliconSettings,
+    StateSettings,
+    rows,
+)
+from fairlead.settings.reading import DEFAULT_FILE, RESERVED, environment, load, override
+from fairlead.settings.row import PREFIX, Row
+
+__all__ = [
+    "APISettings",
+    "ClusterSettings",
+    "ControlSettings",
+    "DEFAULT_FILE",
+    "DebugSettings",
+    "EngineSettings",
+    "KubeletSettings",
+    "LogSettings",
+    "NodeSettings",
+    "PREFIX",
+    "RESERVED",
+    "Row",
+    "Settings",
+    "SiliconSettings",
+    "StateSettings",
+    "environment",
+    "load",
+    "override",
+    "rows",
+]
