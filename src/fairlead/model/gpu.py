@@ -111,6 +111,8 @@ class GPU:
     """NVML's brand in the word that images require, `nvidia`, `tesla`, `geforce`; `unknown` is a brand, too."""
     numa_node: int | None = None
     """None where the machine has no NUMA or does not tell."""
+    kernel_driver: str = ""
+    """The module that the GPU is bound to, `xe`; told only of Intel's, which have two."""
     mig_enabled: bool = False
     mig_capable: bool = False
     mig_devices: tuple[MIGDevice, ...] = ()

@@ -26,8 +26,9 @@ from fairlead.control.scheduler import controller
 from fairlead.engine import machine as engines
 from fairlead.engine.podman import host as podman_host
 from fairlead.engine.port import EngineInfo
-from fairlead.model.gpu import Inventory, Vendor
+from fairlead.model.gpu import Inventory
 from fairlead.node import agent
+from fairlead.plan.gpu import advertise
 from fairlead.serve import probes, server
 from fairlead.serve.backend import local
 from fairlead.serve.v1 import app, dependencies
@@ -153,8 +154,11 @@ async def _refuse_nothing(config: settings.Settings, silicon: SampledSilicon) ->
     if config.silicon.simulate:
         return
     inventory = await silicon.scan()
-    # A desktop's integrated Intel graphics are a GPU, but none that this home hands out.
-    if not inventory.unreadable and not any(gpu.vendor is not Vendor.INTEL for gpu in inventory.gpus):
+    # A desktop's integrated Intel graphics are a GPU, and not one to hand out; a GPU in MIG mode is.
+    offered = (
+        gpu.mig_enabled or advertise.resource_of(gpu, nvidia_resource="nvidia.com/gpu") for gpu in inventory.gpus
+    )
+    if not inventory.unreadable and not any(offered):
         message = "no GPU was found on this machine (no NVIDIA driver, no AMD or Intel GPU in /sys)"
         hint = (
             "`fairlead up --simulate h100x8` runs it all on simulated silicon; `fairlead doctor` says what is missing"

@@ -1,14 +1,16 @@
 """Decides which devices a node offers, by resource, from inventory and verdicts. Pure.
 
-One resource for each vendor's whole GPUs. A GPU that was known and no longer answers stays listed, Unhealthy and with
-its reason, so that the kubelet keeps its capacity and operators see where it went. A GPU in MIG mode cannot be given
-whole; how its MIG devices are offered is `migoffer`'s. Whatever lives on a GPU shares its verdict.
+One resource for each vendor's whole GPUs, for Intel's one for each kernel driver. A GPU that was known and no longer
+answers stays listed, Unhealthy and with its reason, so that the kubelet keeps its capacity and operators see where it
+went. A GPU in MIG mode cannot be given whole; how its MIG devices are offered is `migoffer`'s. Whatever lives on a GPU
+shares its verdict.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +21,8 @@ from fairlead.model.ids import GPUUUID, DeviceID
 from fairlead.plan.gpu import health, migoffer
 
 AMD_RESOURCE: Final = "amd.com/gpu"
+INTEL_RESOURCES: Final = {"i915": "gpu.intel.com/i915", "xe": "gpu.intel.com/xe"}
+"""By kernel driver, as Intel's plugin names them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,18 +49,20 @@ def plan_advertisements(
              do not answer now.   mig: how MIG devices are offered, and their own verdicts.
     Returns: one value a resource, devices in index order.
     """
-    resources = {Vendor.NVIDIA: nvidia_resource, Vendor.AMD: AMD_RESOURCE}
+    resources = [(Vendor.NVIDIA, nvidia_resource), (Vendor.AMD, AMD_RESOURCE)]
+    resources += [(Vendor.INTEL, name) for name in INTEL_RESOURCES.values()]
     found: list[Advertisement] = []
     nvidia = _nvidia_gpus(inventory, verdicts, known)
     misfit = migoffer.find_misfit(tuple(gpu for gpu, _ in nvidia)) if mig.strategy == migoffer.SINGLE else ""
     parts = _mig_parts(nvidia, nvidia_resource, mig, misfit)
-    for vendor, resource in resources.items():
+    for vendor, resource in resources:
+        own = functools.partial(_is_offered_as, resource, nvidia_resource=nvidia_resource)
         whole = [
-            *((gpu.index, _device(gpu, verdicts)) for gpu in inventory.gpus if _is_whole(gpu, vendor)),
+            *((gpu.index, _device(gpu, verdicts)) for gpu in inventory.gpus if own(gpu)),
             *(
                 (gone.index, _absent(gone, vendor, verdicts, known))
                 for gone in inventory.unreadable
-                if _was(gone, vendor, known)
+                if _was(gone, vendor, known, own)
             ),
         ]
         is_nvidia = vendor is Vendor.NVIDIA
@@ -108,19 +114,24 @@ def _mig_parts(
 
 
 def resource_of(gpu: GPU, *, nvidia_resource: str) -> str:
-    """Return the resource under which a GPU is offered whole; empty: it is not."""
+    """Return the resource under which a GPU is offered whole; empty: it is not.
+
+    Intel's are offered where they have memory of their own: those of processors belong to the machine's screen.
+    """
+    if gpu.vendor is Vendor.INTEL:
+        return INTEL_RESOURCES.get(gpu.kernel_driver, "") if gpu.memory_bytes else ""
     resources = {Vendor.NVIDIA: nvidia_resource, Vendor.AMD: AMD_RESOURCE}
-    return "" if gpu.mig_enabled else resources.get(gpu.vendor, "")
+    return "" if gpu.mig_enabled else resources[gpu.vendor]
 
 
-def _is_whole(gpu: GPU, vendor: Vendor) -> bool:
-    return gpu.vendor is vendor and not gpu.mig_enabled
+def _is_offered_as(resource: str, gpu: GPU, *, nvidia_resource: str) -> bool:
+    return resource_of(gpu, nvidia_resource=nvidia_resource) == resource
 
 
-def _was(gone: UnreadableGPU, vendor: Vendor, known: Mapping[GPUUUID, GPU]) -> bool:
+def _was(gone: UnreadableGPU, vendor: Vendor, known: Mapping[GPUUUID, GPU], is_own: Callable[[GPU], bool]) -> bool:
     if gone.uuid is None:
         return False  # never read since this process began: without an id it cannot be listed
-    return _is_whole(known[gone.uuid], vendor) if gone.uuid in known else vendor is Vendor.NVIDIA
+    return is_own(known[gone.uuid]) if gone.uuid in known else vendor is Vendor.NVIDIA
 
 
 def _device(gpu: GPU, verdicts: Mapping[GPUUUID, health.Verdict]) -> Device:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from fairlead.model.gpu import GPU, Inventory, UnreadableGPU, Vendor
 from fairlead.model.ids import GPUUUID
 from fairlead.plan.gpu import advertise, health
@@ -44,6 +46,22 @@ def test_each_vendor_has_its_resource_and_cdi_kind() -> None:
         ("example.com/gpu", Vendor.NVIDIA, ["fairlead.dev/gpu=GPU-a"]),
         ("amd.com/gpu", Vendor.AMD, ["amd.fairlead.dev/gpu=0000:c1:00.0"]),
     ]
+
+
+def test_intels_gpus_are_offered_by_driver_where_they_have_memory_of_their_own() -> None:
+    new, old = (dataclasses.replace(gpu(name, vendor=Vendor.INTEL), kernel_driver=name) for name in ("xe", "i915"))
+    inside = dataclasses.replace(gpu("screen", vendor=Vendor.INTEL), kernel_driver="i915", memory_bytes=0)
+    found = plan(Inventory(gpus=(new, old, inside)))
+    assert [(ad.resource, [device.cdi_name for device in ad.devices]) for ad in found] == [
+        ("gpu.intel.com/i915", ["intel.fairlead.dev/gpu=i915"]),
+        ("gpu.intel.com/xe", ["intel.fairlead.dev/gpu=xe"]),
+    ]
+
+
+def test_a_lost_gpu_of_intels_stays_in_its_resource() -> None:
+    known = dataclasses.replace(gpu("xe", vendor=Vendor.INTEL), kernel_driver="xe")
+    [offered] = plan(Inventory(unreadable=(gone("xe"),)), known=(known,))
+    assert (offered.resource, [device.reason for device in offered.devices]) == ("gpu.intel.com/xe", ["Lost"])
 
 
 def test_no_gpus_no_resource() -> None:
