@@ -49,6 +49,22 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MIGEngines:
+    """What a MIG device computes with, as its driver counts it."""
+
+    multiprocessors: int = 0
+    instance_slices: int = 0
+    """Compute slices of its GPU instance."""
+    slices: int = 0
+    """Its own compute slices."""
+    copy: int = 0
+    decoder: int = 0
+    encoder: int = 0
+    jpeg: int = 0
+    ofa: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MIGDevice:
     """One compute instance in one GPU instance, as an allocatable device."""
 
@@ -64,6 +80,8 @@ class MIGDevice:
     placement_size: int | None
     """Memory slices occupied."""
     memory_bytes: int
+    engines: MIGEngines | None = None
+    """None where the driver does not tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

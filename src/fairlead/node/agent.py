@@ -25,7 +25,7 @@ from typing import Final, ParamSpec
 from fairlead import errors, telemetry
 from fairlead.model.device import Device
 from fairlead.model.ids import GPUUUID
-from fairlead.node import part, storeparts
+from fairlead.node import migparts, part, storeparts
 from fairlead.node.cdi import specfile, specfiles, specguard
 from fairlead.node.deviceplugin import otherholders, podresources, registration
 from fairlead.node.deviceplugin import plugin as deviceplugin
@@ -184,6 +184,14 @@ class _Agent:
             if store is not None
             else None
         )
+        self.mig = migparts.compose(
+            settings,
+            silicon,
+            self.of_store,
+            holdings=self.holdings,
+            changed=self._mig_changed,
+            told=lambda *said: self._note(self.journal.mig_configured, *said),
+        )
         self._exporter = exporter.Exporter(
             self.node, silicon, snapshots=self.watch.snapshots, holdings=self.holdings, xids=xids
         )
@@ -271,6 +279,11 @@ class _Agent:
         if problem is not None:
             telemetry.log.warning("nothing is allocated", reason=problem.reason, error=errors.sentence(problem))
         self._note(self.journal.engine_judged, self._engine.engines.value, problem)
+
+    def _mig_changed(self) -> None:
+        if self.advertised.value:
+            self._advertise(self.watch.snapshots.value)
+        self.watch.ask_scan()
 
     async def watch_conflicts(self) -> None:
         """Keep devices back while another spec file defines them too, for ever."""
@@ -415,6 +428,8 @@ class _Agent:
         engine = self._engine_problem
         if engine is not None and engine.reason != answer.ENGINE_UNKNOWN:
             return engine.reason, errors.sentence(engine)
+        if self.mig is not None and (problem := self.mig.problem(device)) is not None:
+            return problem
         if (found := disputed.get(device.cdi_name)) is not None:
             return conflict.REASON, f"{found.message}; {found.remedy}"
         if device.cdi_name not in self.specs.names:
@@ -440,6 +455,11 @@ class _Agent:
         )
         self._registrars.append(registrar)
         await registrar.run()
+
+
+async def _keep_mig(agent: _Agent, meter: telemetry.Meter) -> None:
+    if agent.mig is not None:
+        await agent.mig.run(meter)
 
 
 def _of_store(name: str, find: Callable[[storeparts.StoreParts], part.Run | None]) -> part.Part[_Agent]:
@@ -475,6 +495,7 @@ PARTS: Final[tuple[part.Part[_Agent], ...]] = (
         run=lambda agent, meter: charlinks.serve(agent.settings.silicon.root, meter),
         is_wanted=lambda agent: agent.settings.node.char_links and not agent.settings.silicon.simulate,
     ),
+    part.Part(name="mig", run=_keep_mig, is_wanted=lambda agent: bool(agent.mig)),
     _of_store("publications", lambda found: found.publisher.run),
     _of_store("pods", lambda found: found.follow_pods),
     _of_store("conditions", lambda found: found.conditions.run),

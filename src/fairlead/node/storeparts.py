@@ -42,6 +42,8 @@ class StoreParts:
                  recall: gives the answer that a device plugin remembers, where the kubelet is foreign and records no
                  steps of containers; None: the kubelet records them.
         """
+        self.mig_state = latest.Latest("")
+        """Of the chosen MIG configuration, for its label."""
         machine = firmware.product_name(settings.silicon.root)
         self.publisher = objects.Publisher(
             node,
@@ -50,6 +52,7 @@ class StoreParts:
             withheld=withheld,
             machine=machine,
             nvidia_resource=settings.node.resource,
+            mig=objects.MIGPublication(strategy=settings.node.mig_strategy, state=self.mig_state),
         )
         self.pods = pods.Pods(node, store)
         self._holdings = holdings

@@ -101,6 +101,12 @@ class NodeSettings:
         text="how MIG devices are offered: not, as whole GPUs where all are alike, or each profile by its own name",
         choices=("none", "single", "mixed"),
     )
+    mig_config: str = row(
+        "", text="MIG configuration to be in force where the Node's label nvidia.com/mig.config names none; empty: none"
+    )
+    mig_config_file: Path | None = row(
+        None, text="file of MIG configurations, in mig-parted's format; default: those that suit the GPUs"
+    )
     pass_device_specs: bool = row(False, text="list the device nodes in Allocate's answer as well")
     pod_resources: Path | None = row(
         None, text="the kubelet's PodResources socket; default: pod-resources/kubelet.sock beside the kubelet folder"

@@ -144,6 +144,14 @@ class NodeEvents:
             message = f"{change.uuid} is not offered: {change.message or change.reason}"
             self._note("deviceplugin", "DeviceUnhealthy", message, facts, is_warning=True)
 
+    def mig_configured(self, name: str, state: str, text: str) -> None:
+        """Note how the chosen MIG configuration is."""
+        facts: dict[str, object] = {"config": name, "state": state}
+        words = {"pending": "is being applied", "success": "is in force", "failed": f"is not in force: {text}"}
+        reasons = {"pending": "MIGConfigPending", "success": "MIGConfigApplied", "failed": "MIGConfigFailed"}
+        message = f"MIG configuration {name} {words[state]}"
+        self._note("deviceplugin", reasons[state], message, facts, is_warning=state == "failed")
+
     def conflicts_found(self, found: tuple[conflict.Conflict, ...]) -> None:
         """Note which of our devices another spec file defines too; none: no file does any more."""
         if not found:

@@ -17,14 +17,17 @@ import asyncio
 import contextlib
 import functools
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from fairlead import errors, telemetry, workqueue
 from fairlead.model.ids import GPUUUID
 from fairlead.node.inventory import latest, monitor
+from fairlead.node.mig import configurator
 from fairlead.plan.gpu import gpudevice as planner
 from fairlead.plan.gpu import health as rules
-from fairlead.plan.gpu import label
+from fairlead.plan.gpu import label, migoffer
+from fairlead.plan.mig import label as miglabel
 from fairlead.store import reflector, retry
 from fairlead.store.port import Change, ChangeKind, Selector, Store
 from fairlead.wire.kubernetes import core, gpudevice, meta
@@ -39,6 +42,15 @@ _LABELS: Final = "/labels"
 """Key of the Node's labels; no object can have this name."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MIGPublication:
+    """What the Node's labels say of MIG."""
+
+    strategy: str = migoffer.NONE
+    state: latest.Latest[str] = field(default_factory=lambda: latest.Latest(""))
+    """Of the chosen configuration; empty: none is chosen."""
+
+
 class Publisher:
     """Keeps one node's publications true."""
 
@@ -51,6 +63,7 @@ class Publisher:
         withheld: latest.Latest[Mapping[GPUUUID, rules.Verdict]] | None = None,
         machine: str = "",
         nvidia_resource: str = "",
+        mig: MIGPublication | None = None,
         drift_s: float = DRIFT_S,
     ) -> None:
         """Prepare; nothing is read or written before `run`.
@@ -58,6 +71,7 @@ class Publisher:
         Args: snapshots: what is to be published.   withheld: GPUs that are well and not offered all the same; None:
               none ever.   machine: product name of the machine, for its label; empty: not known.
               nvidia_resource: under which NVIDIA's GPUs are offered; empty: under none.
+              mig: what the Node's labels say of MIG; None: that there is none.
         """
         self._snapshots = snapshots
         self._withheld: latest.Latest[Mapping[GPUUUID, rules.Verdict]] = withheld or latest.Latest({})
@@ -65,12 +79,15 @@ class Publisher:
         self._store = store
         self._machine = machine
         self._nvidia_resource = nvidia_resource
+        self._mig = mig or MIGPublication()
         self._drift_s = drift_s
         self._queue = workqueue.WorkQueue("publish", self._work)
         self._snapshot = monitor.Snapshot()
         self._node: core.Node | None = None
         self.runtime: latest.Latest[str] = latest.Latest("")
         """The node's container engine in its kubelet's words, `containerd://2.2.1`; empty: not known."""
+        self.labels: latest.Latest[Mapping[str, str] | None] = latest.Latest(None)
+        """Of the Node; None: not known yet."""
         self._devices: dict[str, GPUDevice] | None = None
         """This node's objects as last seen; None: not listed yet."""
         self._wanted: dict[str, planner.Wanted] = {}
@@ -87,6 +104,7 @@ class Publisher:
             tasks.create_task(self._queue.run(meter), name="publish")
             tasks.create_task(self._follow_snapshots(), name="publish: snapshots")
             tasks.create_task(self._follow_withheld(), name="publish: withheld")
+            tasks.create_task(self._follow_mig_state(), name="publish: mig state")
             tasks.create_task(self._follow_node(), name="publish: node")
             tasks.create_task(self._follow_devices(), name="publish: devices")
             await asyncio.sleep(NODE_WAIT_S)
@@ -102,6 +120,10 @@ class Publisher:
 
     async def _follow_withheld(self) -> None:
         async for _ in self._withheld.changes():
+            self._check()
+
+    async def _follow_mig_state(self) -> None:
+        async for _ in self._mig.state.changes():
             self._check()
 
     def _verdicts(self) -> Mapping[GPUUUID, rules.Verdict]:
@@ -120,6 +142,8 @@ class Publisher:
 
     def _take_node(self, node: core.Node | None) -> None:
         self._node = node
+        if node is not None:
+            self.labels.set(dict(node.metadata.labels))
         if node is not None and node.status.node_info is not None:
             self.runtime.set(node.status.node_info.container_runtime_version)
         self._check()
@@ -159,7 +183,11 @@ class Publisher:
             kept=devices.values(),
             nvidia_resource=self._nvidia_resource,
         )
-        self._labels = label.plan_labels((one.spec for one in self._wanted.values()), machine=self._machine)
+        self._labels = {
+            **label.plan_labels((one.spec for one in self._wanted.values()), machine=self._machine),
+            **miglabel.plan_mig_labels(tuple(snapshot.known.values()), self._mig.strategy),
+            **({configurator.STATE_LABEL: self._mig.state.value} if self._mig.state.value else {}),
+        }
         for name in self._wanted.keys() | devices.keys():
             if self._is_due(name):
                 self._ask(name, self._wanted.get(name))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from fairlead.model.gpu import GPU, GPUHealth, MIGDevice
+from fairlead.model.gpu import GPU, GPUHealth, MIGDevice, MIGEngines
 from fairlead.model.ids import GPUUUID, MIGUUID
 from fairlead.silicon.nvidia import binding
 from fairlead.silicon.pci import pci, vgpu
@@ -189,6 +189,20 @@ def _mig_device(nvml: binding.Binding, parent: Any, device: Any, *, index: int, 
         placement_start=start,
         placement_size=size,
         memory_bytes=memory_mib * _MIB,
+        engines=_engines(attributes) if attributes else None,
+    )
+
+
+def _engines(attributes: Any) -> MIGEngines:
+    return MIGEngines(
+        multiprocessors=int(attributes.multiprocessorCount),
+        instance_slices=int(attributes.gpuInstanceSliceCount),
+        slices=int(attributes.computeInstanceSliceCount),
+        copy=int(attributes.sharedCopyEngineCount),
+        decoder=int(attributes.sharedDecoderCount),
+        encoder=int(attributes.sharedEncoderCount),
+        jpeg=int(attributes.sharedJpegCount),
+        ofa=int(attributes.sharedOfaCount),
     )
 
 

@@ -51,6 +51,7 @@ class NVMLSilicon:
         self._root, self._driver_root, self._search = root, driver_root, search
         self._call_timeout_s = call_timeout_s
         self._scanning = asyncio.Lock()
+        self._partitioning = asyncio.Lock()
         self._lanes = asynccalls.AsyncCallThreads("nvml")
         self._feed = eventbus.EventBus()
         self._roster = knowngpus.KnownGPUs(self._feed.publish)
@@ -103,7 +104,11 @@ class NVMLSilicon:
     def partitioner(self) -> partitioner.NVMLPartitioner:
         """Return who partitions these GPUs; see the port's Partitioner."""
         return partitioner.NVMLPartitioner(
-            self._scanner.open, lanes=self._lanes, call_timeout_s=self._call_timeout_s, reset=self._reset_released
+            self._scanner.open,
+            lanes=self._lanes,
+            call_timeout_s=self._call_timeout_s,
+            reset=self._reset_released,
+            turn=self._partitioning,
         )
 
     async def _reset_released(self, gpu: str, pci_bus_id: str) -> None:

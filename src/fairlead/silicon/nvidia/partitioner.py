@@ -8,6 +8,7 @@ Source: nvml.h, "Multi Instance GPU Management".
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import functools
@@ -46,7 +47,10 @@ class NVMLPartitioner:
         lanes: asynccalls.AsyncCallThreads,
         call_timeout_s: float,
         reset: Reset,
+        turn: asyncio.Lock,
     ) -> None:
+        """Take how to call. Args: turn: of one silicon: lanes refuse a second call while one runs."""
+        self._turn = turn
         self._open = open_binding
         self._lanes = lanes
         self._timeout_s = max(call_timeout_s, _LONGEST_CALL_S)
@@ -54,13 +58,15 @@ class NVMLPartitioner:
 
     async def list_partitions(self) -> tuple[Partition, ...]:
         """Read every GPU; see the port."""
-        nvml = await self._lanes.run("partition library", self._open, timeout_s=self._timeout_s)
-        try:
-            count = await self._lanes.run("partition", nvml.nvml.nvmlDeviceGetCount, timeout_s=self._timeout_s)
-        except nvml.error as error:
-            raise binding.start_error(error) from error
+        async with self._turn:
+            nvml = await self._lanes.run("partition library", self._open, timeout_s=self._timeout_s)
+            try:
+                count = await self._lanes.run("partition", nvml.nvml.nvmlDeviceGetCount, timeout_s=self._timeout_s)
+            except nvml.error as error:
+                raise binding.start_error(error) from error
         calls = {f"partition gpu{index}": functools.partial(read_partition, nvml, index) for index in range(count)}
-        answers = await self._lanes.run_all(calls, timeout_s=self._timeout_s)
+        async with self._turn:
+            answers = await self._lanes.run_all(calls, timeout_s=self._timeout_s)
         return tuple(_partition(index, answer, nvml) for index, answer in enumerate(answers.values()))
 
     async def set_mode(self, gpu: GPUUUID, *, is_enabled: bool) -> bool:
@@ -133,7 +139,8 @@ class NVMLPartitioner:
             except nvml.error as error:
                 raise _translated(error, f"{what} on {gpu}") from error
 
-        return await self._lanes.run(f"partition {gpu}", run, timeout_s=self._timeout_s)
+        async with self._turn:
+            return await self._lanes.run(f"partition {gpu}", run, timeout_s=self._timeout_s)
 
 
 def _translated(error: Exception, what: str) -> errors.FairleadError:

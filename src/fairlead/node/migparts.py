@@ -1,0 +1,92 @@
+"""Composes the agent's part that keeps MIG partitions: silicon that can be partitioned, the Node's label, the kubelet.
+
+The part is there where a configuration may be chosen: by a setting, or by the label of a Node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+from fairlead import telemetry
+from fairlead.model import replica
+from fairlead.model.device import Device
+from fairlead.node import storeparts
+from fairlead.node.deviceplugin import podresources
+from fairlead.node.inventory import latest
+from fairlead.node.mig import configurator
+from fairlead.settings import Settings
+from fairlead.silicon.port import Partitionable
+
+
+class MIGPart:
+    """Runs the configurator between the kubelet's list, which wakes it, and the plugins, which keep devices back."""
+
+    def __init__(
+        self, found: configurator.Configurator, holdings: podresources.Holdings, changed: Callable[[], None]
+    ) -> None:
+        """Take who configures. Args: changed: told whenever other devices are kept back, or none any more."""
+        self._found, self._holdings, self._changed = found, holdings, changed
+
+    def problem(self, device: Device) -> tuple[str, str] | None:
+        """Return reason and message why a device must not be given away now, None where it may."""
+        if self._found.blocked.value.isdisjoint({device.name, device.gpu}):
+            return None
+        return configurator.REASON, "its GPU is being partitioned anew"
+
+    async def run(self, meter: telemetry.Meter) -> None:
+        """Keep the partitions as the chosen configuration says, for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._found.run(meter), name="mig")
+            tasks.create_task(self._follow(self._found.blocked.changes(), self._changed), name="mig: kept back")
+            tasks.create_task(self._follow(self._holdings.latest.changes(), self._found.poke), name="mig: holders")
+
+    @staticmethod
+    async def _follow(changes: AsyncIterator[object], act: Callable[[], None]) -> None:
+        async for _ in changes:
+            act()
+
+
+def compose(
+    settings: Settings,
+    silicon: object,
+    of_store: storeparts.StoreParts | None,
+    *,
+    holdings: podresources.Holdings,
+    changed: Callable[[], None],
+    told: configurator.Told,
+) -> MIGPart | None:
+    """Return who keeps the partitions; None: the silicon has nobody who could, or nothing can choose a configuration.
+
+    Args:   of_store: knows the Node; None: the agent has no store.   changed, told: see MIGPart and Configurator.
+    """
+    partitioner = silicon.partitioner() if isinstance(silicon, Partitionable) else None
+    if partitioner is None or (of_store is None and not settings.node.mig_config):
+        return None
+    found = configurator.Configurator(
+        partitioner,
+        file=settings.node.mig_config_file,
+        default=settings.node.mig_config,
+        labels=of_store.publisher.labels if of_store is not None else None,
+        in_use=functools.partial(ask_in_use, settings.pod_resources),
+        state=of_store.mig_state if of_store is not None else latest.Latest(""),
+        told=told,
+    )
+    return MIGPart(found, holdings, changed)
+
+
+async def ask_in_use(socket: Path) -> frozenset[str]:
+    """Ask the kubelet which GPUs and MIG devices are held, by UUID; where there is none nobody holds any.
+
+    Raises: Unavailable: there is one, and it does not say.
+    """
+    if not await asyncio.to_thread(socket.exists):
+        return frozenset()
+    client = podresources.Client(socket)
+    try:
+        found = await client.list_holdings()
+    finally:
+        await client.close()
+    return frozenset(replica.origin(name) for one in found for name in one.ids)
