@@ -56,7 +56,9 @@ def _xid(host: machine.Machine, gpu: machine.GPUState, value: str) -> str:
         gpu_instance=int(instance) if instance else machine.WHOLE_GPU,
         compute_instance=int(compute) if compute else machine.WHOLE_GPU,
     )
-    if event.data not in _HARMLESS:  # as drivers do that report an action: it stands until the GPU is reset
+    if (
+        not where and event.data not in _HARMLESS
+    ):  # as drivers do that report an action: it stands until the GPU is reset
         gpu.recovery_action = _REBOOT if event.data == _FELL_OFF_THE_BUS else max(gpu.recovery_action, _RESET)
     host.post(event)
     return f"xid {int(code)}" + (f" in instance {where}" if where else "")
