@@ -25,6 +25,8 @@ _STDIN, _STDOUT, _STDERR, _ENDED, _RESIZE, _CLOSE = 0, 1, 2, 3, 4, 255
 _DATA, _ERROR = 0, 1
 _CHUNK: Final = 1 << 16
 _END_OF_TRANSMISSION: Final = b"\x04"
+_LONGEST_CODE: Final = 9
+"""Digits of an exit code; Python reads numbers of up to 4,300."""
 _NOT_RUNNING: Final = ("container not found", "not running", "not found in pod", "is not in running state")
 """What kubelets say of a container whose process is not there."""
 
@@ -157,7 +159,7 @@ def _exit_code(end: api.Status, what: str) -> int:
         return 0
     causes = end.details.causes if end.details is not None else ()
     code = next((cause.message for cause in causes if cause.reason == "ExitCode"), "")
-    if code.isdecimal():
+    if code.isdecimal() and len(code) <= _LONGEST_CODE:
         return int(code)
     if any(words in end.message for words in _NOT_RUNNING):
         raise errors.Conflict(
