@@ -2,8 +2,8 @@
 
 An event that names an instance is about the MIG devices in it alone; where no device of that instance is known, it
 counts against the whole GPU.
-The rules are `plan.gpu.health`'s. This book holds one verdict a GPU, says which of them changed what is offered, and
-when the next look could change one by time alone. Who looks, and when, is `node.inventory`'s part.
+The rules are `plan.gpu.health`'s. The tracker holds one verdict a GPU, says which of them changed what is
+offered, and when the next look could change one by time alone. `node.inventory.monitor` decides when to look.
 """
 
 from __future__ import annotations
