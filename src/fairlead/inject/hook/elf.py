@@ -20,6 +20,7 @@ _Segment = tuple[int, int, int, int]
 
 def soname(handle: int) -> str | None:
     """Return DT_SONAME of an open file, a plain file name; None: none, or not such a file."""
+    # The dynamic table is pairs of 8-byte words, tag and value; values are addresses in memory, not places in the file.
     segments = _segments(handle)
     found: dict[int, int] = {}
     for kind, offset, _, size in segments:
@@ -43,6 +44,7 @@ def forward_note(handle: int) -> str | None:
         if kind != _PT_NOTE:
             continue
         data = _bounded(handle, offset, min(size, _SECTION_LIMIT_BYTES))
+        # A note: size of its name, size of its body, type; then both, padded to 4 bytes. `place` grows by 12 at least.
         place = 0
         while place + 12 <= len(data):
             names, length = _word(data, place, 4), _word(data, place + 4, 4)
@@ -56,6 +58,8 @@ def forward_note(handle: int) -> str | None:
 
 def _segments(handle: int) -> list[_Segment]:
     """Return kind, file offset, address and size of each segment."""
+    # Elf64_Ehdr: e_phoff at 32, e_phentsize at 54, e_phnum at 56. Elf64_Phdr: p_type, p_offset at 8, p_vaddr at 16,
+    # p_filesz at 32. The count is the file's word, so it is bounded.
     head = posix.pread(handle, 64, 0)
     if not head.startswith(_MAGIC) or len(head) < 64 or _word(head, 54, 2) != _SEGMENT_BYTES:
         return []

@@ -23,6 +23,7 @@ TYPE_OF: Final = {"b": 1, "c": 2}  # BPF_DEVCG_DEV_BLOCK, BPF_DEVCG_DEV_CHAR
 BIT_OF: Final = {"m": 1, "r": 2, "w": 4}  # BPF_DEVCG_ACC_MKNOD, _READ, _WRITE
 _MASK: Final = (1 << 64) - 1
 _STEPS_MAX: Final = 100_000
+"""Bounds a question to a fraction of a second, whatever the program does: those of runtimes take a few hundred."""
 _INSTRUCTION: Final = struct.Struct("<BBhi")
 
 
@@ -67,6 +68,7 @@ def parse_program(data: bytes) -> tuple[Instruction, ...]:
     if len(data) % _INSTRUCTION.size:
         message = f"a BPF program of {len(data)} bytes is not made of instructions of {_INSTRUCTION.size}"
         raise errors.ProtocolError(message, reason="ProgramInvalid")
+    # One byte holds both registers, the target in its low half.
     return tuple(
         Instruction(code, registers & 0xF, registers >> 4, offset, immediate)
         for code, registers, offset, immediate in _INSTRUCTION.iter_unpack(data)
@@ -115,6 +117,7 @@ def _signed(value: int, bits: int) -> int:
     return value - (1 << bits) if value >> (bits - 1) & 1 else value
 
 
+# By the upper four bits of an arithmetic code. The kernel masks shifts by the width; x / 0 is 0 and x % 0 is x.
 _OPERATIONS: Final[dict[int, Callable[[int, int, int], int]]] = {
     0x00: lambda a, b, _: a + b,
     0x10: lambda a, b, _: a - b,

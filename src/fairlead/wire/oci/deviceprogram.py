@@ -45,6 +45,7 @@ def encode(rules: DeviceRules) -> bytes:
 
 
 def _assemble(rules: DeviceRules) -> list[Instruction]:
+    # bpf_cgroup_dev_ctx is three 32-bit words: access_type (type in the lower half, access in the upper), major, minor.
     program = [
         Instruction(_LOAD_WORD, _TYPE, _R1, 0, 0),
         Instruction(_MOV_X, _ACCESS, _TYPE, 0, 0),

@@ -83,6 +83,7 @@ def derive(deciders: Sequence[Decide]) -> DeviceRules:
 
 
 def _rules_of(kind: Kind, deciders: Sequence[Decide]) -> list[DeviceRule]:
+    # First the row of a major that no rule names, then one row for each major that this one was compared with.
     default, majors = _row(kind, None, deciders)
     rows = {major: _row(kind, major, deciders)[0] for major in majors if major != _ANY}
     rules = [
@@ -91,6 +92,7 @@ def _rules_of(kind: Kind, deciders: Sequence[Decide]) -> list[DeviceRule]:
         if access != ("" if minor is None else default[None])
     ]
     for major, row in rows.items():
+        # A row that answers as the default row does needs no rule; a minor missing in one has that row's `None`.
         minors = {*row, *default}
         if all(row.get(minor, row[None]) == default.get(minor, default[None]) for minor in minors):
             continue
@@ -106,6 +108,7 @@ def _rules_of(kind: Kind, deciders: Sequence[Decide]) -> list[DeviceRule]:
 
 def _row(kind: Kind, major: int | None, deciders: Sequence[Decide]) -> tuple[dict[int | None, str], set[int]]:
     """Return what may be done by minor (None: all that are not named), and the majors that were compared with."""
+    # Ends: a program compares with at most one constant an instruction, and each constant is asked about once.
     found: dict[int | None, str] = {}
     majors: set[int] = set()
     waiting: list[int | None] = [None]

@@ -17,6 +17,8 @@ from fairlead import errors
 
 OLD_MAGIC: Final = b"ld.so-1.7.0"
 NEW_MAGIC: Final = b"glibc-ld.so.cache1.1"
+# Old: magic, count; entries of flags, key, value. New: magic, count, length of strings, flags (byte order), extensions;
+# entries of flags, key, value, OS version, hardware capabilities. Key and value are offsets of strings.
 _OLD_HEADER: Final = struct.Struct("<12sI")
 _OLD_ENTRY: Final = struct.Struct("<iII")
 _NEW_HEADER: Final = struct.Struct("<20sIIB3xI12x")
