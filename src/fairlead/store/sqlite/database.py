@@ -211,6 +211,8 @@ def translated(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise_for(path, error)
+    except UnicodeDecodeError as error:  # Python reads SQLite's own words, which quote a damaged schema
+        _damaged(path, f"its schema is not UTF-8: {error.reason}", error)
     except OSError as error:
         message = f"cannot open state file {path}: {error.strerror}"
         hint = f"{path.parent} must be a folder that this user may read and write, with space left"
