@@ -24,7 +24,7 @@ VERBS: Final = {
     "inspect": Verb(_RUN, "container.inspect:inspect", "Print all that is known of containers, as JSON."),
     "images": Verb(_RUN, "container.image:list_images", "List images.", is_hidden=True),
     "rmi": Verb(_RUN, "container.image:remove_image", "Remove images by name.", is_hidden=True),
-    "gpus": Verb(_LOOK, "view.gpus:gpus", "List GPUs and who holds them."),
+    "gpus": Verb(_LOOK, "view.gpus:gpus", "List GPUs, what they do now, and who holds them since when."),
     "topology": Verb(_LOOK, "view.topology:topology", "Show how GPUs are linked."),
     "nodes": Verb(_LOOK, "view.nodes:nodes", "List nodes, what they have and what is taken."),
     "events": Verb(_LOOK, "view.events:events", "List or follow what happened."),

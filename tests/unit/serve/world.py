@@ -22,6 +22,7 @@ from fairlead import errors
 from fairlead.engine.fake import engine
 from fairlead.engine.port import ContainerPhase, ContainerSpec, ContainerState
 from fairlead.model.gpu import Inventory, Link, LinkKind
+from fairlead.model.sample import Sample
 from fairlead.model.step import TraceStep
 from fairlead.plan.pod import podstate
 from fairlead.serve.backend import local
@@ -80,6 +81,8 @@ class World:
     """The machine: its doors, and a node loop to be run in a task."""
 
     def __init__(self, folder: Path) -> None:
+        self.inventory = inventory()
+        self.samples: tuple[Sample, ...] = ()
         self.store = memory.MemoryStore()
         self.engine = engine.FakeEngine()
         self.engine.add_image("demo", command=("echo", "hello"))
@@ -88,8 +91,7 @@ class World:
             store=self.store,
             engine=self.engine,
             node=NODE,
-            scan=inventory,
-            drivers=tuple,
+            readings=local.Readings(scan=lambda: self.inventory, drivers=tuple, sampler=self),
             faults=self.faults,
             state_folder=folder,
             dial=self.engine.dial,
@@ -112,6 +114,11 @@ class World:
         self._starting: dict[str, asyncio.Task[None]] = {}
         self._granted: dict[str, list[str]] = {}
         """By pod."""
+
+    async def sample(self, *, within_s: float) -> tuple[Sample, ...]:
+        """Be the machine's `silicon.port.Sampler`."""
+        assert within_s > 0
+        return self.samples
 
     async def pod(self, name: str, namespace: str = "default") -> core.Pod:
         return await self.store.get(core.Pod, name, namespace)

@@ -1,11 +1,13 @@
 """Prints listings and values: plain columns for people, JSON, YAML and names for programs.
 
-Columns are as wide as their longest value and are never cut: a pipe reads the same table a terminal shows.
+Columns are as wide as their longest value. Where the terminal is narrower than the table, columns are left out by rank,
+then long values are shortened, and a line on standard error says so: no line wraps. A pipe reads every column, uncut.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -22,6 +24,7 @@ T = TypeVar("T")
 FORMS: Final = ("table", "wide", "json", "yaml", "name")
 _EVERY_S: Final = 2.0
 _GAP: Final = "   "
+_NARROWEST: Final = 20
 
 
 @dataclass(frozen=True)  # no slots: typing sets __orig_class__ on generic instances, and 3.11 fails with both
@@ -32,6 +35,8 @@ class Column(Generic[T]):
     text: Callable[[T], str]
     is_wide: bool = False
     """Shown with `-o wide` only."""
+    rank: int = 0
+    """Left out of a narrow terminal, the highest first; 0: always shown."""
 
 
 def show_listing(items: Sequence[T], columns: Sequence[Column[T]], *, form: str, name: Callable[[T], str]) -> None:
@@ -47,9 +52,45 @@ def show_listing(items: Sequence[T], columns: Sequence[Column[T]], *, form: str,
             plaintext.echo(name(item))
         return
     chosen = [column for column in columns if form == "wide" or not column.is_wide]
-    rows = [[column.text(item) for column in chosen] for item in items]
-    for line in lines_of([[column.title for column in chosen], *rows]):
-        plaintext.echo(line)
+    rows = [[column.title for column in chosen], *([column.text(item) for column in chosen] for item in items)]
+    width = None if form == "wide" else terminal_columns()
+    kept, left_out = fitting(rows, [column.rank for column in chosen], width)
+    for line in lines_of([[row[at] for at in kept] for row in rows]):
+        plaintext.echo(line if width is None else shortened(line, width))
+    if left_out and sys.stderr.isatty():
+        plaintext.echo(f"left out for want of room: {', '.join(left_out)}; `-o wide` shows every column", err=True)
+
+
+def terminal_columns() -> int | None:
+    """Return how wide the terminal is, or COLUMNS says; None: output goes to no terminal and nothing says."""
+    from fairlead.cli.core import invocation
+
+    context = click.get_current_context(silent=True)
+    named = invocation.current(context).env.get("COLUMNS", "") if context is not None else ""
+    if named.isascii() and named.isdecimal() and int(named):
+        return max(_NARROWEST, int(named))
+    try:
+        return max(_NARROWEST, os.get_terminal_size(sys.stdout.fileno()).columns) if sys.stdout.isatty() else None
+    except (OSError, ValueError):
+        return None
+
+
+def shortened(line: str, width: int) -> str:
+    """Return the line, cut with an ellipsis where it is longer than the terminal is wide."""
+    return line if len(line) <= width else f"{line[: width - 1].rstrip()}…"
+
+
+def fitting(rows: Sequence[Sequence[str]], ranks: Sequence[int], width: int | None) -> tuple[list[int], list[str]]:
+    """Return which columns fit, and the titles of those left out, the highest rank first."""
+    kept, left_out = list(range(len(ranks))), list[str]()
+    widths = [max(len(plaintext.cell(row[at])) or 1 for row in rows) for at in kept]
+    while width is not None and sum(widths[at] for at in kept) + len(_GAP) * (len(kept) - 1) > width:
+        last = max(kept, key=lambda at: (ranks[at], at))
+        if not ranks[last]:
+            break
+        kept.remove(last)
+        left_out.append(rows[0][last])
+    return kept, left_out
 
 
 def lines_of(rows: Sequence[Sequence[str]], *, gap: str = _GAP) -> Iterable[str]:

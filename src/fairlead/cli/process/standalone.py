@@ -102,8 +102,11 @@ async def run_service(
                     store=store,
                     engine=engine,
                     node=node,
-                    scan=lambda: reports[-1].snapshots.value.inventory,
-                    drivers=lambda: reports[-1].snapshots.value.drivers,
+                    readings=local.Readings(
+                        scan=lambda: reports[-1].snapshots.value.inventory,
+                        drivers=lambda: reports[-1].snapshots.value.drivers,
+                        sampler=silicon,
+                    ),
                     faults=faults,
                     state_folder=config.state.folder,
                 ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Final
 
 import click
@@ -9,7 +10,8 @@ import click
 from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
-from fairlead.model.gpu import UnreadableGPU
+from fairlead.model.gpu import GPU, UnreadableGPU
+from fairlead.model.ids import GPUUUID
 from fairlead.serve.backend.hardware import GPUListing, GPUView, Holder
 
 
@@ -18,7 +20,8 @@ def _holders(item: GPUView) -> str:
 
 
 def _holder(holder: Holder) -> str:
-    return holder.container if holder.namespace == "default" else f"{holder.namespace}/{holder.container}"
+    name = holder.container if holder.namespace == "default" else f"{holder.namespace}/{holder.container}"
+    return f"{name} ({output.age(holder.since)})" if holder.since else name
 
 
 def _health(item: GPUView) -> str:
@@ -36,18 +39,43 @@ def _temperature(item: GPUView) -> str:
     return "" if value is None else f"{value} C"
 
 
+def _utilization(item: GPUView) -> str:
+    value = item.gpu.health.utilization_percent
+    return "" if value is None else f"{value}%"
+
+
+def _memory(item: GPUView) -> str:
+    """Return how much is used of how much, in the unit of the whole."""
+    total, used = item.gpu.memory_bytes, item.gpu.health.memory_used_bytes
+    if not total:
+        return ""
+    return output.size(total) if used is None else f"{used / (1 << 30):.0f}/{output.size(total)}"
+
+
+def _power(item: GPUView) -> str:
+    value = item.gpu.health.power_mw
+    return "" if value is None else f"{value / 1000:.0f} W"
+
+
+def _name(item: GPUView) -> str:
+    return item.gpu.name.removeprefix("NVIDIA ")
+
+
+_NODE: Final = Column[GPUView]("NODE", lambda item: item.node, is_wide=True)
 _GPU_COLUMNS: Final = (
-    Column[GPUView]("NODE", lambda item: item.node),
+    _NODE,
     Column[GPUView]("GPU", lambda item: str(item.gpu.index)),
-    Column[GPUView]("NAME", lambda item: item.gpu.name),
-    Column[GPUView]("MEMORY", lambda item: output.size(item.gpu.memory_bytes)),
-    Column[GPUView]("PCI", lambda item: item.gpu.pci_bus_id),
-    Column[GPUView]("NUMA", lambda item: "" if item.gpu.numa_node is None else str(item.gpu.numa_node), is_wide=True),
-    Column[GPUView]("MIG", _mig),
-    Column[GPUView]("TEMP", _temperature, is_wide=True),
+    Column[GPUView]("NAME", _name, rank=2),
+    Column[GPUView]("UTIL", _utilization),
+    Column[GPUView]("MEMORY", _memory, rank=1),
+    Column[GPUView]("POWER", _power, rank=3),
+    Column[GPUView]("TEMP", _temperature, rank=4),
+    Column[GPUView]("MIG", _mig, rank=6),
     Column[GPUView]("HEALTH", _health),
     Column[GPUView]("HOLDER", _holders),
-    Column[GPUView]("UUID", lambda item: item.gpu.uuid),
+    Column[GPUView]("PCI", lambda item: item.gpu.pci_bus_id, rank=7),
+    Column[GPUView]("UUID", lambda item: item.gpu.uuid, rank=8),
+    Column[GPUView]("NUMA", lambda item: "" if item.gpu.numa_node is None else str(item.gpu.numa_node), is_wide=True),
     Column[GPUView]("NODES", lambda item: ",".join(item.gpu.device_nodes), is_wide=True),
     Column[GPUView]("SERIAL", lambda item: item.gpu.serial or "", is_wide=True),
     Column[GPUView]("WHY", lambda item: item.message, is_wide=True),
@@ -55,25 +83,52 @@ _GPU_COLUMNS: Final = (
 
 
 @click.command()
+@click.option("-w", "--watch", is_flag=True, help="show it anew until Ctrl-C")
 @options.output_option
 @options.pass_client
-def gpus(client: Client, *, form: str) -> None:
-    """List GPUs and who holds them."""
-    found = client.call("GET", "/v1/gpus", GPUListing)
+def gpus(client: Client, *, watch: bool, form: str) -> None:
+    """List GPUs, what they do now, and who holds them since when."""
+
+    def show() -> None:
+        _show(client, client.call("GET", "/v1/gpus", GPUListing), form=form)
+
+    if watch:
+        output.repeat(show)
+    else:
+        show()
+
+
+def _show(client: Client, found: GPUListing, *, form: str) -> None:
     if form in {"json", "yaml"}:
         output.show_value(found, form=form)
         return
-    output.show_listing(found.gpus, _GPU_COLUMNS, form=form, name=lambda item: item.gpu.uuid)
-    for lost in found.unreadable:
-        plaintext.echo(_lost(lost), err=True)
+    node = found.gpus[0].node if found.gpus else ""  # only one machine lists what does not answer
+    lost_rows = (_lost(item, node) for item in found.unreadable)
+    rows = sorted((*found.gpus, *lost_rows), key=lambda item: (item.node, item.gpu.index))
+    columns: tuple[Column[GPUView], ...] = _GPU_COLUMNS
+    if len({item.node for item in found.gpus}) > 1:  # indices alone would not say which is meant
+        shown = dataclasses.replace(_NODE, is_wide=False)
+        columns = tuple(shown if column is _NODE else column for column in _GPU_COLUMNS)
+    output.show_listing(rows, columns, form=form, name=lambda item: item.gpu.uuid)
+    for lost in found.unreadable if form != "name" else ():
+        plaintext.echo(f"GPU {lost.index} is {lost.reason.lower()}: {lost.message}", err=True)
     if found.is_simulated and form != "name":
         plaintext.echo("these GPUs are SIMULATED", err=True)
-    if not found.gpus and form == "table":
+    if not rows and form == "table":
         plaintext.echo(_NO_GPU if client.cluster else "no GPU answers; `fairlead doctor` says more", err=True)
 
 
+def _lost(item: UnreadableGPU, node: str) -> GPUView:
+    """Return the row of a GPU that does not answer: all that is known is where it is, and why."""
+    gpu = GPU(
+        uuid=item.uuid or GPUUUID(item.pci_bus_id or f"GPU {item.index}"),
+        index=item.index,
+        minor=item.index,
+        pci_bus_id=item.pci_bus_id or "",
+        name="",
+        memory_bytes=0,
+    )
+    return GPUView(gpu=gpu, node=node, holders=(), health=item.reason, message=item.message)
+
+
 _NO_GPU: Final = "no node publishes GPUs; `fairlead doctor` says whether the agent runs"
-
-
-def _lost(item: UnreadableGPU) -> str:
-    return f"GPU {item.index} ({item.pci_bus_id or 'address unknown'}) is {item.reason.lower()}: {item.message}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+import dataclasses
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -14,10 +15,11 @@ from fairlead.model import replica
 from fairlead.model.device import gpus_by_device
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPU, Inventory
+from fairlead.model.sample import Sample
 from fairlead.plan.pod import podstate
 from fairlead.serve.backend import devicechange, enginepods, hardware, lifecycle, port
 from fairlead.serve.backend.faults import LocalFaults
-from fairlead.silicon.port import Faults
+from fairlead.silicon.port import Faults, Sampler
 from fairlead.store.port import AdmittingStore, Selector, Store
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
@@ -28,6 +30,11 @@ _REAL: Final = port.Absent(
     reason="SiliconReal",
     hint="start one with `fairlead up --simulate h100x8`",
 )
+
+
+_SAMPLE_S: Final = 1.0
+"""A GPU that takes longer to say how it is shows what it said before."""
+_READINGS: Final = ("utilization_percent", "memory_used_bytes", "power_mw", "temperature_c")
 
 
 class EngineAndImages(Engine, Images, Protocol):
@@ -42,27 +49,41 @@ async def dial(state: ContainerState, number: int) -> netns.Connection:
     return await netns.connect(state.pid, number)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readings:
+    """Where a machine's hardware is read."""
+
+    scan: Callable[[], Inventory]
+    """Returns the latest scan."""
+    drivers: Callable[[], tuple[DriverFiles, ...]]
+    sampler: Sampler | None = None
+    """Reads load, power and memory now; None: those of the latest scan are shown."""
+
+
 def backend(
     *,
     store: AdmittingStore,
     engine: EngineAndImages,
     node: str,
-    scan: Callable[[], Inventory],
-    drivers: Callable[[], tuple[DriverFiles, ...]],
+    readings: Readings,
     faults: Faults | None,
     state_folder: Path,
     dial: enginepods.Dial = dial,
 ) -> port.Backend:
     """Compose the backend of one machine.
 
-    Args:    scan: returns the latest scan.   faults: None where the silicon is real.
-             state_folder: where the store keeps its file.   dial: how a container's port is reached.
+    Args:    faults: None where the silicon is real.   state_folder: where the store keeps its file.
+             dial: how a container's port is reached.
     """
     living = lifecycle.LocalLifecycle(store=store)
     images = LocalImages(engine=engine)
     return port.Backend(
         hardware=LocalHardware(
-            store=store, images=engine, node=node, scan=scan, drivers=drivers, state_folder=state_folder
+            store=store,
+            images=engine,
+            node=node,
+            readings=readings,
+            state_folder=state_folder,
         ),
         lifecycle=living,
         logs=enginepods.EngineLogs(engine=engine),
@@ -70,7 +91,7 @@ def backend(
         images=images,
         image_building=images,
         manifests=living,
-        devices=devicechange.LocalDeviceChanges(store=store, scan=scan),
+        devices=devicechange.LocalDeviceChanges(store=store, scan=readings.scan),
         faults=_REAL if faults is None else LocalFaults(faults=faults, node=node),
     )
 
@@ -102,6 +123,20 @@ def _image_view(image: Image) -> hardware.ImageView:
     return hardware.ImageView(id=image.id, names=image.names, size_bytes=image.size_bytes, created_at=image.created_at)
 
 
+async def _samples(sampler: Sampler) -> dict[str, Sample]:
+    """Read the counters of whole GPUs that answer soon, by UUID; the others keep what the latest scan read."""
+    return {one.gpu: one for one in await sampler.sample(within_s=_SAMPLE_S) if one.mig is None}
+
+
+def _sampled(gpu: GPU, samples: Mapping[str, Sample]) -> GPU:
+    found = samples.get(gpu.uuid)
+    if found is None:
+        return gpu
+    now = {name: getattr(found, name) for name in _READINGS}
+    known = {name: value for name, value in now.items() if value is not None}
+    return dataclasses.replace(gpu, health=dataclasses.replace(gpu.health, **known))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalHardware:
     """A `port.Hardware`: readings are live, the verdict on each GPU is the agent's, holders are the kubelet's."""
@@ -109,17 +144,17 @@ class LocalHardware:
     store: Store
     images: Images
     node: str
-    scan: Callable[[], Inventory]
-    drivers: Callable[[], tuple[DriverFiles, ...]]
+    readings: Readings
     state_folder: Path
 
     async def list_gpus(self) -> hardware.GPUListing:
         """See `port.Hardware.list_gpus`."""
-        found = self.scan()
+        found = self.readings.scan()
         holders = await self._holders(found)
         verdicts = await self._verdicts()
+        samples = {} if self.readings.sampler is None else await _samples(self.readings.sampler)
         return hardware.GPUListing(
-            gpus=tuple(self._shown(gpu, holders, verdicts) for gpu in found.gpus),
+            gpus=tuple(self._shown(_sampled(gpu, samples), holders, verdicts) for gpu in found.gpus),
             unreadable=found.unreadable,
             drivers=found.drivers,
             is_simulated=found.is_simulated,
@@ -164,17 +199,17 @@ class LocalHardware:
 
     async def list_topologies(self) -> hardware.TopologyList:
         """See `port.Hardware`."""
-        found = self.scan()
+        found = self.readings.scan()
         return hardware.TopologyList(items=(hardware.Topology(node=self.node, gpus=found.gpus, links=found.links),))
 
     async def describe(self) -> hardware.BackendStatus:
         """See `port.Hardware`."""
-        found = self.scan()
+        found = self.readings.scan()
         return hardware.BackendStatus(
             is_simulated=found.is_simulated,
             engine=await self._engine(),
             gpus={"found": len(found.gpus), "unreadable": len(found.unreadable)},
-            problems=tuple(text for driver in self.drivers() for text in driver.problems),
+            problems=tuple(text for driver in self.readings.drivers() for text in driver.problems),
         )
 
     async def _engine(self) -> hardware.EngineView:

@@ -20,7 +20,7 @@ from tests.unit.cli.conftest import Service, fairlead
 
 def test_gpus_topology_and_nodes_are_tables(service: Service) -> None:
     gpus = service.fairlead("gpus")
-    assert gpus.stdout.splitlines()[1].split()[:7] == ["one", "0", "NVIDIA", "H100", "80GB", "HBM3", "80"]
+    assert gpus.stdout.splitlines()[1].split()[:7] == ["0", "H100", "80GB", "HBM3", "-", "80", "GiB"]
     assert "SIMULATED" in gpus.stderr
     matrix = service.fairlead("topology").stdout.splitlines()
     assert matrix[1].split() == ["GPU0", "X", "NV18", "NV18", "NV18", "0"]

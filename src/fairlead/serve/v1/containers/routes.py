@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 from collections.abc import Sequence
 from typing import Annotated
@@ -93,7 +94,10 @@ async def _waiting(services: Dependencies, pods: Sequence[core.Pod]) -> dict[str
     except errors.Denied:
         return {}
     now, ours = dt.datetime.now(dt.UTC), services.info.scheduler_name
-    found = {pod.metadata.uid: waitview.describe(pod, nodes.items, every.items, ours=ours, now=now) for pod in pods}
+    found = {}
+    for pod in pods:
+        with contextlib.suppress(errors.Invalid):  # a quantity nobody can read is that pod's fault, not the list's
+            found[pod.metadata.uid] = waitview.describe(pod, nodes.items, every.items, ours=ours, now=now)
     return {uid: one for uid, one in found.items() if one is not None}
 
 
