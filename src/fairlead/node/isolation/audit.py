@@ -71,8 +71,15 @@ async def audit(pid: int, found: entitlement.Found, sources: entitlement.Allocat
         rules=seen.rules,
         opens=dict(seen.opens),
         unread=seen.unread,
-        doubt=found.doubt,
+        doubt=found.doubt or _blind(found, seen),
     )
+
+
+def _blind(found: entitlement.Found, seen: readback.Isolation) -> str:
+    """Return why the rules could not be judged, whatever the nodes say; empty: they were, or hold nothing back."""
+    if seen.in_force is not None or found.entitlement.is_unconfined:
+        return ""
+    return "what the kernel enforces could not be read" + "".join(f"; {why}" for why in seen.unread)
 
 
 async def _repair(pid: int, verdict: plan.Audit) -> list[str]:
