@@ -8,6 +8,7 @@ entry without a record says so.
 from __future__ import annotations
 
 import errno
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -25,6 +26,9 @@ Facts = Mapping[str, Any]
 _LINES: Final = 12
 _LISTED: Final = 8
 _INDENT: Final = 35
+_NARROW_INDENT: Final = 9
+_ROOMY: Final = 120
+"""Columns from which facts stand below the words of their step; in fewer they begin further left."""
 _SHORT: Final = (12, 17, 22, 27)
 """Ends of the parts of `GPU-01234567-0123-0123-0123-…`."""
 
@@ -45,7 +49,7 @@ def trace(client: Client, *, name: str, namespace: str, container: str, form: st
     shown = client.container(name, namespace)
     plaintext.echo(_headline(shown), bold=True)
     wrote = [] if no_output else first_lines(client, name, namespace, container)
-    for line in tree_lines(found, wrote):
+    for line in tree_lines(found, wrote, width=output.terminal_columns()):
         plaintext.echo(line)
     if client.cluster and any(entry.record is Record.MISSING for entry in found.entries):
         plaintext.echo(_FORGOTTEN, err=True)
@@ -59,8 +63,16 @@ _FORGOTTEN: Final = (
 
 def _headline(shown: ContainerView) -> str:
     asked = ", ".join(f"{count} x {resource}" for resource, count in shown.resources.items())
-    code = f" ({shown.exit_code})" if shown.exit_code is not None else ""
-    return " · ".join(part for part in (shown.name, shown.image, asked, shown.state + code) if part)
+    return " · ".join(part for part in (shown.name, shown.image, asked, _state(shown)) if part)
+
+
+def _state(shown: ContainerView) -> str:
+    """Return state and exit code; what waits for its next start after a run without error has not crashed."""
+    if shown.state != "crashed":
+        return shown.state + (f" ({shown.exit_code})" if shown.exit_code is not None else "")
+    codes = [one.last_exit_code for one in shown.containers if one.last_exit_code is not None]
+    failed = next((code for code in codes if code), None)
+    return "restarting (0)" if codes and failed is None else shown.state + (f" ({failed})" if failed else "")
 
 
 def first_lines(client: Client, name: str, namespace: str, container: str = "") -> list[str]:
@@ -79,24 +91,45 @@ def first_lines(client: Client, name: str, namespace: str, container: str = "") 
     return [*lines[:_LINES], "…"] if len(lines) > _LINES else lines
 
 
-def tree_lines(found: Trace, wrote: Sequence[str] = ()) -> Iterator[str]:
+def tree_lines(found: Trace, wrote: Sequence[str] = (), *, width: int | None = None) -> Iterator[str]:
     """Yield the trace as lines.
 
     Args:    wrote: first lines of the process's output, shown below the last entry.
+             width: columns of the terminal, in which lines are broken between words; None: they are not.
     """
+    indent = _INDENT if width is None or width >= _ROOMY else _NARROW_INDENT
     groups = _names(found)
     short = _short_names(found)
     last = len(found.entries) - 1
     for index, entry in enumerate(found.entries):
         is_last = index == last and not wrote
-        yield f"{'└─' if is_last else '├─'} {_line(entry, groups)}"
         stem = "   " if is_last else "│  "
+        rest = f"{stem}{' ' * indent}"
+        yield from _broken(f"{'└─' if is_last else '├─'} {_line(entry, groups)}", rest, width)
         for fact in _facts(entry):
-            yield f"{stem}{' ' * _INDENT}{_shortened(fact, short)}".rstrip()
+            text = _shortened(fact, short)
+            own = text[: len(text) - len(text.lstrip())]
+            yield from _broken(f"{rest}{text}".rstrip(), f"{rest}{own}  ", width)
     if wrote:
         yield f"└─ {'':9} {'':10} {'process':<13} first lines of its output"
         for line in wrote:
-            yield f"   {' ' * _INDENT}{line}".rstrip()
+            # The process's own words, which no break of ours may change.
+            yield f"   {' ' * indent}{line}".rstrip()
+
+
+def _broken(line: str, rest: str, width: int | None) -> list[str]:
+    """Return a line as lines no wider than the terminal, broken between words; `rest` begins all but the first."""
+    if width is None or len(line) <= width:
+        return [line]
+    lead = line[: len(line) - len(line.lstrip("│├└─ "))]
+    return textwrap.wrap(
+        line[len(lead) :],
+        width,
+        initial_indent=lead,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _names(found: Trace) -> bool:

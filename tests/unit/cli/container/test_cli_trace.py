@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from fairlead.cli.container import trace
 from fairlead.model.step import TraceStep
 from fairlead.plan import trace as journey
+from fairlead.serve.v1.containers import view
+from fairlead.serve.v1.containers.view import ContainerView
+from fairlead.wire.kubernetes import core
 
 
 def _step(layer: str, reason: str, at: float, **facts: object) -> TraceStep:
@@ -136,3 +141,30 @@ def test_short_names_are_as_long_as_tells_gpus_apart() -> None:
     assert "GPU 1 (GPU-01000100-0000-1111-3333)" in _named(alike, "x")
     same = ["GPU-01000100-0000-1111-2222-000000000001", "GPU-01000100-0000-1111-2222-000000000002"]
     assert "GPU 1 (GPU-01000100-0000-1111-2222-000000000002)" in _named(same, "x")
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_lines_break_between_words_and_lose_none(width: int) -> None:
+    found = journey.order_trace(_POD, _NODE, is_final=True, resources=("nvidia.com/gpu",))
+    whole, fitted = list(trace.tree_lines(found)), list(trace.tree_lines(found, width=width))
+    assert max(map(len, fitted)) <= width
+
+    def words(lines: list[str]) -> list[str]:
+        return [word for line in lines for word in line.split() if word not in {"│", "├─", "└─"}]
+
+    assert words(fitted) == words(whole)
+
+
+def _shown(last_exit_code: int) -> ContainerView:
+    status = core.ContainerStatus(
+        name="main",
+        state=core.ContainerStateUnion(waiting=core.ContainerStateWaiting(reason="CrashLoopBackOff")),
+        last_state=core.ContainerStateUnion(terminated=core.ContainerStateTerminated(exit_code=last_exit_code)),
+    )
+    spec = core.PodSpec(containers=(core.Container(name="main", image="box"),))
+    return view.container_view(core.Pod(spec=spec, status=core.PodStatus(container_statuses=(status,))))
+
+
+@pytest.mark.parametrize(("code", "said"), [(0, "restarting (0)"), (3, "crashed (3)")])
+def test_a_run_that_ended_well_is_not_called_crashed(code: int, said: str) -> None:
+    assert trace._headline(_shown(code)).endswith(said)
