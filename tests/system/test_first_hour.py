@@ -86,6 +86,7 @@ PAGES_READ = {
     "how-to/simulate-faults.md": _SERVICE,
     "how-to/cdi.md": _SPECS,
     "how-to/generate-cdi.md": "",
+    "how-to/share-a-machine.md": "",
 }
 
 

@@ -1,15 +1,16 @@
-"""Serves applications on a unix socket that only its owner may open, or on an address.
+"""Serves applications on a unix socket that only its owner, or a group, may open, or on an address.
 
-The unix socket is made beside its final name, given its mode and renamed into place, so that no client can connect to
-it before it is 0600, and a socket that a dead service left behind is replaced in the same step. Signals are left to the
-caller: cancelling the task ends the service, open requests get two seconds. Who connects and does not ask, or asks byte
-by byte, is hung up on (`Limits`).
+The unix socket is made beside its final name, given its group and mode and renamed into place, so that no client can
+connect to it before they are right, and a socket that a dead service left behind is replaced in the same step. Each
+request on it carries who connected (`peer`). Signals are left to the caller: cancelling the task ends the service, open
+requests get two seconds. Who connects and does not ask, or asks byte by byte, is hung up on (`Limits`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ import uvicorn
 from uvicorn.protocols.http import h11_impl
 
 from fairlead import errors
+from fairlead.serve import peer
 
 _LONGEST: Final = 107  # sun_path holds 108 bytes with its closing NUL (unix(7))
 _BESIDE: Final = len("/.s12345678/s")
@@ -38,6 +40,10 @@ class Limits:
     """From there to the end of its body, which has a few MB at most."""
     connections: int = 2048
     """Open at once; each open stream is one."""
+    per_user: int = 128
+    """Of those, one user's who is not root."""
+    reserved: int = 256
+    """Of those, kept for root: users cannot shut the administrator out."""
 
 
 LIMITS: Final = Limits()
@@ -57,10 +63,20 @@ class _Connection(h11_impl.H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self.limits.connections:
+        caller = peer.of_socket(transport.get_extra_info("socket"))
+        self.app_state = {**self.app_state, peer.KEY: caller}
+        if self._is_one_too_many(caller):
             self._refuse(b"503 Service Unavailable")
         else:
             self._watch()
+
+    def _is_one_too_many(self, caller: peer.Peer | None) -> bool:
+        limits, now = self.limits, len(self.connections)
+        if caller is None or caller.uid in {0, os.geteuid()}:
+            return now > limits.connections
+        known = (peer.of_state(getattr(one, "app_state", {})) for one in self.connections)
+        own = sum(one is not None and one.uid == caller.uid for one in known)
+        return own > limits.per_user or now > limits.connections - limits.reserved
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
@@ -110,9 +126,10 @@ class _Server(uvicorn.Server):
         yield
 
 
-def listen(path: Path, *, mode: int = 0o600) -> socket.socket:
+def listen(path: Path, *, group: int | None = None) -> socket.socket:
     """Return a socket that listens at `path`; whatever a dead service left there is replaced.
 
+    Args:   group: id of the group that may connect; None: its owner alone.
     Raises: Conflict (`ServiceRunning`): another service answers there, or the path is not a socket.
             Invalid: the path is longer than the kernel takes.   Unavailable: the folder cannot be written.
     """
@@ -126,7 +143,9 @@ def listen(path: Path, *, mode: int = 0o600) -> socket.socket:
         with tempfile.TemporaryDirectory(prefix=".s", dir=path.parent) as folder:
             temporary = Path(folder) / "s"
             listener.bind(str(temporary))
-            temporary.chmod(mode)
+            if group is not None:
+                os.chown(temporary, -1, group)
+            temporary.chmod(0o600 if group is None else 0o660)
             listener.listen(128)
             temporary.rename(path)
     except OSError as error:
@@ -153,12 +172,15 @@ def _refuse_living(path: Path) -> None:
             )
 
 
-async def serve_unix(app: Any, path: Path, *, ready: asyncio.Event | None = None, limits: Limits = LIMITS) -> None:
+async def serve_unix(
+    app: Any, path: Path, *, ready: asyncio.Event | None = None, limits: Limits = LIMITS, group: int | None = None
+) -> None:
     """Serve an ASGI application at `path` until cancelled, then remove the socket.
 
-    Args:    ready: set as soon as clients can connect.   limits: on its clients.   Raises: as `listen`.
+    Args:    ready: set as soon as clients can connect.   limits: on its clients.   group: as `listen`.
+    Raises:  as `listen`.
     """
-    listener = listen(path)
+    listener = listen(path, group=group)
     mine = _inode(path)
     try:
         if ready is not None:

@@ -25,7 +25,11 @@ class StateSettings:
 class APISettings:
     """The local API."""
 
-    socket: Path | None = row(None, text="unix socket of the API (mode 0600); default: api.sock in the run folder")
+    socket: Path | None = row(None, text="unix socket of the API; default: api.sock in the run folder")
+    group: str = row("", text="group whose members may use the API, each for their own containers; empty: root alone")
+    user_gpus: int = row(
+        0, text="GPUs that one member of the group may hold at once, unless a quota says otherwise; 0: no limit"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

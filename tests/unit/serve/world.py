@@ -97,6 +97,7 @@ class World:
             dial=self.engine.dial,
         )
         self.services = dependencies.Services(
+            callers=None,
             store=self.store,
             backend=self.backend,
             info=dependencies.ServiceInfo(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import pwd
 import urllib.parse
 from pathlib import Path
 from typing import Final
 
 import click
+import msgspec
 
 from fairlead import errors, files
 from fairlead.cli.core import options, output
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
+from fairlead.plan.pod import userrule
 from fairlead.serve.v1.quotaview import QuotaList, QuotaView
 
 
@@ -45,6 +48,33 @@ def apply_verb(client: Client, *, file: Path, form: str) -> None:
         message = f"cannot read {file}: {error.strerror}"
         raise errors.RequestError(message, reason="FileUnreadable", hint="name a readable manifest") from error
     _show(client.call("PUT", "/v1/quotas", QuotaList, content=content), form)
+
+
+@group.command(name="set")
+@click.option("-u", "--user", help="whose containers: a user of this machine, by name or number")
+@options.namespace_option
+@click.option("--gpus", type=click.IntRange(min=0), required=True, help="how many they may ask for together")
+@options.output_option
+@options.pass_client
+def set_verb(client: Client, *, user: str | None, namespace: str, gpus: int, form: str) -> None:
+    """Limit the GPUs of one user, or of a namespace."""
+    item = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "gpus", "namespace": namespace if user is None else userrule.namespace(_uid(user))},
+        "spec": {"hard": {f"requests.{client.status().resource}": str(gpus)}},
+    }
+    _show(client.call("PUT", "/v1/quotas", QuotaList, content=msgspec.json.encode(item)), form)
+
+
+def _uid(user: str) -> int:
+    if user.isascii() and user.isdecimal():
+        return int(user)
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except (KeyError, ValueError) as error:
+        message = f'this machine has no user "{user}"'
+        raise errors.NotFound(message, reason="UserUnknown", hint="`getent passwd` lists them") from error
 
 
 @group.command(name="list")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import http.client
+import os
 import socket
 import urllib.parse
 from collections.abc import Iterator
@@ -134,7 +135,7 @@ class HTTPTransport:
         if self._socket is not None and isinstance(error, FileNotFoundError):
             message, hint = f"no service runs here: {self._socket} does not exist", _START_HINT
         elif self._socket is not None and isinstance(error, PermissionError):
-            message, hint = f"{self._socket} may be opened by its owner only", "use the account that ran `fairlead up`"
+            message, hint = _closed(self._socket)
         return errors.Unavailable(message, reason="ServiceUnreachable", hint=hint)
 
 
@@ -207,6 +208,47 @@ class _Session:
 
         with contextlib.suppress(exceptions.ConnectionClosed, OSError):
             self.connection.send(frame)
+
+
+def _closed(path: Path) -> tuple[str, str]:
+    """Say who may open a socket that we may not, and what makes us one of them."""
+    import grp
+
+    try:
+        found = path.stat()
+    except OSError as error:
+        return f"{path} cannot be reached: {error.strerror}", "ask root which socket is yours, and set --url to it"
+    if not found.st_mode & 0o020:
+        hint = "have root choose a group for you (setting `api.group`), or use sudo"
+        return f"{path} may be opened by root only", hint
+    try:
+        name = grp.getgrgid(found.st_gid).gr_name
+    except KeyError:
+        name = str(found.st_gid)
+    me = _login_name()
+    message = f'{path} may be opened by members of group "{name}", and {me} is not one'
+    if me in _members(name):
+        return message.replace("is not one", "was not one yet at login"), f"log in again, or `newgrp {name}`"
+    return message, f"have root add you, `usermod -aG {name} {me}`, and log in again"
+
+
+def _members(group: str) -> list[str]:
+    import grp
+
+    try:
+        return grp.getgrnam(group).gr_mem
+    except KeyError:
+        return []
+
+
+def _login_name() -> str:
+    """Return who we are, by number where the machine has no name for it."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
 
 
 def _has_port(url: urllib.parse.SplitResult) -> bool:

@@ -70,6 +70,7 @@ async def services_over(config: settings.Settings, access: credentials.Access) -
             pods=objects.pods,
         )
         yield dependencies.Services(
+            callers=None,
             store=objects,
             backend=backend,
             info=dependencies.ServiceInfo(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import grp
 import os
 import sys
 import time
@@ -68,7 +69,7 @@ async def run_service(
     Args:    owned: what `owner.own_machine` gave.   started: monotonic time of the command's start.
              ready: called once, when a container can be submitted.
     """
-    node = agent.node_name(config)
+    node, group = agent.node_name(config), _group(config.api.group)
     engine = engines.open_engine(config.engine)
     info = await engine.info()
     podman_host.check_cdi_folder(config.node.cdi_folder, info.version, root=Path("/"))
@@ -97,6 +98,7 @@ async def run_service(
             await watching.wait()
             faults: Faults | None = silicon if isinstance(silicon, SimulatedSilicon) else None
             door = dependencies.Services(
+                callers=dependencies.Callers(most_devices=config.api.user_gpus),
                 store=store,
                 backend=local.backend(
                     store=store,
@@ -115,13 +117,25 @@ async def run_service(
             if where := gpumetrics.address(config.node.metrics, is_local=True):
                 page = probes.create_app(lambda: "", lambda: "", reports[-1].expose_gpus)
                 tasks.create_task(gpumetrics.serve(where, page), name="gpu metrics")
-            tasks.create_task(server.serve_unix(app.create_app(door), config.api_socket, ready=serving), name="api")
+            serve = server.serve_unix(app.create_app(door), config.api_socket, ready=serving, group=group)
+            tasks.create_task(serve, name="api")
             await registered.wait()
             await serving.wait()
             inventory = reports[-1].snapshots.value.inventory
             ready(Report(node=node, inventory=inventory, engine=info, started_s=time.monotonic() - started))
             await stop.wait()
             raise Stopped
+
+
+def _group(name: str) -> int | None:
+    """Return the id of the group that may use the API; None for no group. Raises: Invalid (`GroupUnknown`)."""
+    if not name:
+        return None
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError as error:
+        message = f'api.group: this machine has no group "{name}"'
+        raise errors.Invalid(message, reason="GroupUnknown", hint=f"make it: groupadd --system {name}") from error
 
 
 class Stopped(Exception):

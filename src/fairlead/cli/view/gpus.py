@@ -20,7 +20,8 @@ def _holders(item: GPUView) -> str:
 
 
 def _holder(holder: Holder) -> str:
-    name = holder.container if holder.namespace == "default" else f"{holder.namespace}/{holder.container}"
+    where = () if holder.namespace == "default" else (holder.namespace,)
+    name = "/".join((*where, *((holder.container,) if holder.container else ())))
     return f"{name} ({output.age(holder.since)})" if holder.since else name
 
 

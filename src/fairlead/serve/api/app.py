@@ -8,7 +8,7 @@ error forms, which no route answers with.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import litestar
@@ -21,14 +21,16 @@ DOCUMENT: Final = "/v1/openapi.json"
 _MARK: Final = "/:"
 
 
-def create_app(routes: Sequence[types.ControllerRouterHandler], services: object) -> litestar.Litestar:
+def create_app(
+    routes: Sequence[types.ControllerRouterHandler], services: Callable[[types.Scope], Any]
+) -> litestar.Litestar:
     """Return the application of these routes; it holds no state of its own.
 
-    Args: services: what handlers get as their parameter of that name.
+    Args: services: makes what handlers get as their parameter of that name, for each request from its scope.
     """
     app = litestar.Litestar(
         [*routes, document],
-        dependencies={"services": di.Provide(lambda: services, sync_to_thread=False, use_cache=True)},
+        dependencies={"services": di.Provide(services, sync_to_thread=False)},
         exception_handlers={
             errors.FairleadError: failure.on_error,
             exceptions.HTTPException: failure.on_http_error,

@@ -15,7 +15,7 @@ import msgspec
 
 from fairlead import errors
 from fairlead.model.step import TraceStep
-from fairlead.plan.pod import admission, podstate, quota, tenantrule
+from fairlead.plan.pod import admission, podstate, quota, tenantrule, userrule
 from fairlead.serve.backend import pods
 from fairlead.store import retry, subresource, tracerecorder
 from fairlead.store.port import AdmittingStore, Reader, Store
@@ -29,9 +29,17 @@ class LocalLifecycle:
     store: AdmittingStore
 
     async def submit(
-        self, pod: core.Pod, *, makes_namespace: bool = False, written: Mapping[str, Any] | None = None
+        self,
+        pod: core.Pod,
+        *,
+        makes_namespace: bool = False,
+        written: Mapping[str, Any] | None = None,
+        most_devices: int = 0,
     ) -> core.Pod:
-        """See `port.Lifecycle.submit`; records that the pod was accepted."""
+        """See `port.Lifecycle.submit`; records that the pod was accepted.
+
+        Args: most_devices: of each resource in the namespace, where no quota there counts it; 0: no limit.
+        """
         if makes_namespace:
             name = pod.metadata.namespace
             await ensure_namespace(self.store, name, labels={tenantrule.TENANCY: name})
@@ -43,6 +51,7 @@ class LocalLifecycle:
             pod=msgspec.to_builtins(pod) if written is None else written,
             # A request by tenancy comes from a tenant, also in a namespace that a quota made before.
             bind=makes_namespace,
+            most_devices=most_devices,
         )
         # Taken before the pod can be seen: the scheduler may be done with it before `create` returns here.
         accepted_at = time.time()
@@ -160,10 +169,11 @@ def _taken(pod: core.Pod, error: errors.Conflict) -> errors.Conflict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rules:
-    """A pod as it was written, and whether the rules for tenants' pods bind it wherever it goes."""
+    """A pod as it was written, whether the rules for tenants' pods bind it anywhere, and a limit of its namespace."""
 
     pod: Mapping[str, Any]
     bind: bool
+    most_devices: int
 
 
 def _check(seen: Reader, pod: core.Pod, rules: _Rules) -> None:
@@ -179,8 +189,10 @@ def _check(seen: Reader, pod: core.Pod, rules: _Rules) -> None:
             reason="TenantPodForbidden",
             hint="leave it out, or have the administrator run it in a namespace that is not a tenant's",
         )
-    if quotas := seen.list(core.ResourceQuota, namespace):
-        quota.check(pod, quotas, seen.list(core.Pod, namespace))
+    quotas = seen.list(core.ResourceQuota, namespace)
+    standing = userrule.quota(pod, rules.most_devices, quotas)
+    if counted := [*quotas, *([standing] if standing else [])]:
+        quota.check(pod, counted, seen.list(core.Pod, namespace))
 
 
 def _marked(pod: core.Pod) -> core.Pod:

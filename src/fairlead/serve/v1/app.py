@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import litestar
+from litestar import types
 
 from fairlead.serve.api import app
-from fairlead.serve.v1 import events, gpus, images, nodes, quotas, status
+from fairlead.serve.v1 import dependencies, events, gpus, images, nodes, quotas, status
 from fairlead.serve.v1.containers import devices, routes
 from fairlead.serve.v1.containers import exec as container_exec
 from fairlead.serve.v1.dependencies import Services
@@ -27,4 +28,8 @@ ROUTES: Final = (
 
 def create_app(services: Services) -> litestar.Litestar:
     """Return the application over the given services."""
-    return app.create_app(ROUTES, services)
+
+    def given(scope: types.Scope) -> Any:
+        return dependencies.for_caller(services, scope)
+
+    return app.create_app(ROUTES, given)

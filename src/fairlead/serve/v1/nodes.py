@@ -13,7 +13,7 @@ from fairlead.wire.kubernetes import core
 @litestar.get("/v1/nodes", summary="List nodes", responses=documented(), tags=["machine"])
 async def list_nodes(services: Dependencies) -> NodeList:
     """Return nodes with what they have and what is taken."""
-    pods = (await services.store.list(core.Pod)).items
+    pods = (await services.census.list(core.Pod)).items
     nodes = (await services.store.list(core.Node)).items
     return NodeList(items=tuple(node_view(node, pods) for node in nodes))
 

@@ -16,10 +16,10 @@ from fairlead.wire.kubernetes import core
 async def show_status(services: Dependencies) -> Status:
     """Return what runs, on what, and what is missing; a broken engine is described here, not raised."""
     info, found = services.info, await services.backend.hardware.describe()
-    pods = (await services.store.list(core.Pod)).items
+    every = (await services.census.list(core.Pod)).items
     nodes = (await services.store.list(core.Node)).items
     states: dict[str, int] = {}
-    for pod in pods:
+    for pod in (await services.store.list(core.Pod)).items:
         state = podstate.state_of(pod)
         states[state] = states.get(state, 0) + 1
     return Status(
@@ -36,7 +36,7 @@ async def show_status(services: Dependencies) -> Status:
         engine=found.engine,
         cluster=found.cluster,
         gpus=found.gpus,
-        nodes=tuple(node_view(node, pods) for node in nodes),
+        nodes=tuple(node_view(node, every) for node in nodes),
         containers=states,
         problems=found.problems,
     )

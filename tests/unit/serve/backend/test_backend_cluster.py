@@ -84,6 +84,7 @@ def store() -> memory.MemoryStore:
 @pytest.fixture
 async def api(store: memory.MemoryStore, server: Server) -> AsyncIterator[httpx.AsyncClient]:
     door = dependencies.Services(
+        callers=None,
         store=store,
         backend=cluster.backend(store=store, server=server, pods=server),
         info=dependencies.ServiceInfo(

@@ -1,0 +1,69 @@
+"""Says what a user of a shared machine may ask for: pods in a namespace of their own, by the rules for tenants. Pure.
+
+The namespace is made of the number that the kernel gives the user, never of a name: names are what others may choose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from fairlead.plan.pod import podstate
+from fairlead.wire.kubernetes import core, meta
+
+_PREFIX: Final = "user-"
+_PRIVILEGED_PORTS: Final = 1024
+"""Ports below it say "I am this machine's service".  Source: ip(7), ip_unprivileged_port_start."""
+
+
+def namespace(uid: int) -> str:
+    """Return the namespace of a user's containers."""
+    return f"{_PREFIX}{uid}"
+
+
+def uid_of(name: str) -> int | None:
+    """Return whose namespace it is; None where it is not a user's."""
+    digits = name.removeprefix(_PREFIX)
+    return int(digits) if digits != name and digits.isascii() and digits.isdecimal() else None
+
+
+def problems(pod: core.Pod) -> tuple[str, ...]:
+    """Return what a pod asks for that a user may not, beside the rules for tenants' pods (`tenantrule`)."""
+    return tuple(_problems(pod))
+
+
+def _problems(pod: core.Pod) -> Iterator[str]:
+    about, spec = pod.metadata, pod.spec
+    for one in spec.volumes:
+        if one.host_path is not None:
+            yield f'volume "{one.host_path.path}" is a folder of the host, which the container would open as root'
+    for port in sorted({one.host_port for one in _ports(pod) if 0 < one.host_port < _PRIVILEGED_PORTS}):
+        yield f"port {port} of the host is one of root's: take one from {_PRIVILEGED_PORTS} on"
+    if spec.node_name:
+        yield "spec.nodeName passes the queue by"
+    if spec.priority is not None or spec.priority_class_name:
+        yield "a priority puts it before the pods of other users"
+    if about.finalizers:
+        yield "metadata.finalizers would keep its record for ever"
+    if about.owner_references:
+        yield "metadata.ownerReferences names other objects"
+
+
+def _ports(pod: core.Pod) -> Iterator[core.ContainerPort]:
+    for item in (*pod.spec.containers, *pod.spec.init_containers):
+        yield from item.ports
+
+
+def quota(pod: core.Pod, limit: int, present: Iterable[core.ResourceQuota]) -> core.ResourceQuota | None:
+    """Return the quota that stands for the machine's limit of devices a user; None where it sets none for this pod.
+
+    Args: limit: of each resource; 0: none.   present: the namespace's own quotas, which go before it.
+    """
+    stated = {name for item in present for name in item.spec.hard}
+    asked = {f"requests.{name}" for name in podstate.asked_devices(pod)} - stated
+    if not limit or not asked:
+        return None
+    return core.ResourceQuota(
+        metadata=meta.ObjectMeta(name="api.user_gpus", namespace=pod.metadata.namespace),
+        spec=core.ResourceQuotaSpec(hard=dict.fromkeys(sorted(asked), str(limit))),
+    )

@@ -1,0 +1,201 @@
+"""Narrows a machine to what one user may do there: the containers of their own namespace.
+
+What handlers get for such a caller are these values instead of the machine's, so that a route cannot forget to ask who
+calls: objects of other namespaces are refused where they are read, and each capability is either narrowed here or is
+not there. What a user calls `default` is their own namespace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, NoReturn, TypeVar
+
+import msgspec
+
+from fairlead import errors
+from fairlead.plan.pod import userrule
+from fairlead.serve.backend import hardware, port
+from fairlead.serve.backend.lifecycle import LocalLifecycle
+from fairlead.store.port import EVERYTHING, Change, Listing, Selector, Store
+from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes.meta import Object
+
+T = TypeVar("T", bound=Object)
+
+_ALIASES: Final = ("", "default")
+_OWN: Final[frozenset[type[Object]]] = frozenset({core.Pod, core.Event, core.ResourceQuota})
+"""Kinds of which a user sees the objects of their own namespace."""
+_ASK: Final = "ask root to do it"
+
+
+def _absent(what: str) -> port.Absent:
+    return port.Absent(kind=errors.Denied, message=f"{what} is root's", reason="RootOnly", hint=_ASK)
+
+
+_DEVICES: Final = _absent("giving GPUs to running containers, past the queue and the quotas,")
+_FAULTS: Final = _absent("breaking simulated silicon")
+_IMAGES: Final = _absent("making or removing images, which reads the host's files and concerns every user,")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class User:
+    """Whose part of the machine it is."""
+
+    uid: int
+    most_devices: int
+    """Of one resource at once, where no quota of their namespace says otherwise; 0: no limit."""
+
+    @property
+    def namespace(self) -> str:
+        """Where their containers are."""
+        return userrule.namespace(self.uid)
+
+    def place(self, namespace: str | None) -> str:
+        """Return the namespace that is meant. Raises: Denied: another one than their own."""
+        if namespace is None or namespace in _ALIASES or namespace == self.namespace:
+            return self.namespace
+        message = f'namespace "{namespace}" is not yours, which is "{self.namespace}"'
+        raise errors.Denied(message, reason="NamespaceForbidden", hint="leave it out to mean your own")
+
+
+def backend(whole: port.Backend, user: User) -> port.Backend:
+    """Return what a user may do with a machine's backend."""
+    assert isinstance(whole.lifecycle, LocalLifecycle)  # noqa: S101 only a machine has users; a cluster has accounts
+    living = OwnLifecycle(whole=whole.lifecycle, user=user)
+    return replace(
+        whole,
+        hardware=OwnHardware(whole=whole.hardware, user=user),
+        lifecycle=living,
+        manifests=living,
+        image_building=_IMAGES,
+        devices=_DEVICES,
+        faults=_FAULTS,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnLifecycle:
+    """A `port.Lifecycle` within one user's namespace."""
+
+    whole: LocalLifecycle
+    user: User
+
+    async def submit(
+        self,
+        pod: core.Pod,
+        *,
+        makes_namespace: bool = False,  # noqa: ARG002 a user's own is always there
+        written: Mapping[str, Any] | None = None,
+    ) -> core.Pod:
+        """See `port.Lifecycle.submit`. Raises: Denied: it asks for what only root may."""
+        namespace = self.user.place(pod.metadata.namespace)
+        if problems := userrule.problems(pod):
+            name = pod.metadata.name or pod.metadata.generate_name
+            message = f'container "{name}" asks for what only root may: {"; ".join(problems)}'
+            raise errors.Denied(message, reason="UserPodForbidden", hint=f"leave it out, or {_ASK}")
+        own = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, namespace=namespace))
+        return await self.whole.submit(own, makes_namespace=True, written=written, most_devices=self.user.most_devices)
+
+    async def stop(self, name: str, namespace: str, *, grace_s: int | None) -> core.Pod:
+        """See `port.Lifecycle.stop`."""
+        return await self.whole.stop(name, self.user.place(namespace), grace_s=grace_s)
+
+    async def remove(self, name: str, namespace: str, *, grace_s: int | None) -> core.Pod:
+        """See `port.Lifecycle.remove`."""
+        return await self.whole.remove(name, self.user.place(namespace), grace_s=grace_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnHardware:
+    """A `port.Hardware` that shows whose a device is, and of other users' containers not the name."""
+
+    whole: port.Hardware
+    user: User
+
+    async def list_gpus(self) -> hardware.GPUListing:
+        """See `port.Hardware.list_gpus`."""
+        found = await self.whole.list_gpus()
+        shown = tuple(msgspec.structs.replace(one, holders=tuple(map(self._shown, one.holders))) for one in found.gpus)
+        return msgspec.structs.replace(found, gpus=shown)
+
+    def _shown(self, holder: hardware.Holder) -> hardware.Holder:
+        if holder.namespace == self.user.namespace:
+            return holder
+        return msgspec.structs.replace(holder, container="", part="")
+
+    async def list_topologies(self) -> hardware.TopologyList:
+        """See `port.Hardware.list_topologies`."""
+        return await self.whole.list_topologies()
+
+    async def describe(self) -> hardware.BackendStatus:
+        """See `port.Hardware.describe`."""
+        return await self.whole.describe()
+
+    async def check_ready(self) -> None:
+        """See `port.Hardware.check_ready`."""
+        await self.whole.check_ready()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnStore:
+    """A `store.port.Store` that is read within one user's namespace, and never written.
+
+    Nodes, and what is recorded of them, everybody may read; kinds that are not listed here nobody.
+    """
+
+    whole: Store
+    user: User
+
+    async def get(self, kind: type[T], name: str, namespace: str = "") -> T:
+        """See `Store.get`."""
+        return await self.whole.get(kind, name, self._narrowed(kind, Selector(namespace=namespace)).namespace or "")
+
+    async def list(self, kind: type[T], selector: Selector = EVERYTHING) -> Listing[T]:
+        """See `Store.list`."""
+        return await self.whole.list(kind, self._narrowed(kind, selector))
+
+    def watch(
+        self, kind: type[T], selector: Selector = EVERYTHING, *, since: str | None = None
+    ) -> AsyncIterator[Change[T]]:
+        """See `Store.watch`."""
+        return self.whole.watch(kind, self._narrowed(kind, selector), since=since)
+
+    def _narrowed(self, kind: type[T], selector: Selector) -> Selector:
+        if kind is core.Node or (kind is core.Event and selector.fields.get("involvedObject.kind") == core.Node.KIND):
+            return selector
+        if kind not in _OWN:
+            _refuse(kind)
+        return replace(selector, namespace=self.user.place(selector.namespace))
+
+    async def create(self, item: T) -> T:
+        """Refuse it."""
+        _refuse(type(item))
+
+    async def update(self, item: T) -> T:
+        """Refuse it."""
+        _refuse(type(item))
+
+    async def update_status(self, item: T) -> T:
+        """Refuse it."""
+        _refuse(type(item))
+
+    async def apply(self, item: T, *, manager: str) -> T:  # noqa: ARG002 as the port has it
+        """Refuse it."""
+        _refuse(type(item))
+
+    async def delete(
+        self,
+        kind: type[T],
+        name: str,  # noqa: ARG002 as the port has it
+        namespace: str = "",  # noqa: ARG002
+        *,
+        grace_s: int | None = None,  # noqa: ARG002
+        uid: str | None = None,  # noqa: ARG002
+    ) -> None:
+        """Refuse it."""
+        _refuse(kind)
+
+
+def _refuse(kind: type[Object]) -> NoReturn:
+    raise errors.Denied(f"objects of kind {kind.KIND} are root's", reason="RootOnly", hint=_ASK)

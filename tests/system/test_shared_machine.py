@@ -1,0 +1,151 @@
+"""A machine that several people share: the socket's group, and each of them with containers of their own.
+
+The users are real to the kernel (numbers without names, as of a directory that is away); their command line is the real
+one. What they may ask for at all is tested route by route in tests/unit/serve/v1/test_api_users.py.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import conftest
+import pytest
+from conftest import COMMAND, Home, Result
+
+import fairlead
+
+pytestmark = pytest.mark.podman
+
+GROUP, GROUP_ID = "games", 60
+ANN, BEN, EVE = 20001, 20002, 20003
+"""Eve is not in the group."""
+_AS_USER = Path(__file__).with_name("asuser.sh")
+
+
+@pytest.fixture(scope="module")
+def shared(image: str) -> Iterator[Home]:
+    one = conftest.make_home(image)
+    one.folder.chmod(0o755)
+    one.up("--api-group", GROUP, "--api-user-gpus", "3")
+    yield one
+    one.close()
+    shutil.rmtree(one.folder, ignore_errors=True)
+
+
+def _closed_folders() -> str:
+    """Return what on the way to the program only root may pass."""
+    ways = (Path(sys.prefix), Path(sys.base_prefix), Path(fairlead.__file__))
+    closed = {one for way in ways for one in way.parents if not one.stat().st_mode & stat.S_IXOTH}
+    return ":".join(sorted(map(str, closed)))
+
+
+def _as(home: Home, uid: int, *arguments: str) -> Result:
+    """Run one command line as a user."""
+    groups = str(uid) if uid == EVE else f"{uid},{GROUP_ID}"
+    argv = (str(_AS_USER), str(uid), groups, _closed_folders(), *COMMAND, *arguments)
+    done = subprocess.run(argv, env={**home.env, "HOME": "/"}, capture_output=True, text=True, timeout=60, check=False)
+    return Result(done.returncode, done.stdout, done.stderr)
+
+
+def _ok(home: Home, uid: int, *arguments: str) -> Result:
+    done = _as(home, uid, *arguments)
+    assert done.code == 0, f"{arguments} as {uid}: {done.code}\n{done.out}\n{done.err}\n{home.log()[-3000:]}"
+    return done
+
+
+def _names(home: Home, uid: int) -> list[str]:
+    return [item["name"] for item in _ok(home, uid, "ps", "-a", "-o", "json").data]
+
+
+def test_two_people_run_see_and_end_containers_of_their_own(shared: Home) -> None:
+    for uid in (ANN, BEN):
+        _ok(shared, uid, "run", "-d", "--name", "train", "-g", "2", shared.image, "--", "sh", "-c", "id; sleep 1000")
+    for uid in (ANN, BEN):
+        assert _names(shared, uid) == ["train"]
+        assert "nvidia" in _ok(shared, uid, "exec", "train", "--", "ls", "/dev").out
+        assert "uid=0" in _ok(shared, uid, "logs", "train").out
+    both = {(item["namespace"], item["name"]) for item in shared.ok("ps", "-o", "json").data}
+    assert both == {(f"user-{ANN}", "train"), (f"user-{BEN}", "train")}
+    _ok(shared, ANN, "rm", "-f", "--grace", "0", "train")
+    assert (_names(shared, ANN), _names(shared, BEN)) == ([], ["train"])
+    # What is ben's, ann finds under no name.
+    for verb in ("logs", "stop", "rm", "trace", "explain", "inspect"):
+        assert _as(shared, ANN, verb, "train").code == 2, verb
+        assert "is not yours" in _as(shared, ANN, verb, "-n", f"user-{BEN}", "train").err, verb
+    stolen = _as(shared, ANN, "exec", "-n", f"user-{BEN}", "train", "--", "id")
+    assert (stolen.code, "is not yours" in stolen.err, stolen.out) == (3, True, "")
+    assert _names(shared, BEN) == ["train"]
+    _ok(shared, BEN, "rm", "-f", "--grace", "0", "train")
+
+
+def test_a_user_holds_no_more_gpus_than_the_machine_allows(shared: Home) -> None:
+    refused = _as(shared, ANN, "run", "--name", "big", "-g", "4", shared.image, "--", "true")
+    assert (refused.code, "exceeded quota: api.user_gpus" in refused.err) == (3, True)
+    shared.ok("quota", "set", "--user", str(ANN), "--gpus", "4")
+    assert _ok(shared, ANN, "run", "--rm", "-g", "4", shared.image, "--", "true").code == 0
+    shared.ok("quota", "rm", "-n", f"user-{ANN}", "gpus")
+
+
+def test_a_user_gets_no_file_of_the_host(shared: Home, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("root's own\n")
+    for option in (("-v", f"{secret}:/x"), ("-v", "/:/host"), ("--mount", "type=bind,source=/etc,target=/x")):
+        answer = _as(shared, ANN, "run", "--rm", *option, shared.image, "--", "ls", "/x")
+        assert (answer.code, "only root may" in answer.err) == (3, True), answer
+    for arguments in (("image", "import", "/etc", "localhost/loot:1"), ("image", "rm", shared.image)):
+        assert _as(shared, ANN, *arguments).code == 3
+
+
+def test_who_is_not_in_the_group_is_told_what_to_ask_for(shared: Home) -> None:
+    answer = _as(shared, EVE, "ps")
+    assert answer.code == 6
+    assert f'members of group "{GROUP}", and {EVE} is not one' in answer.err
+    assert f"usermod -aG {GROUP} {EVE}" in answer.err
+
+
+def test_what_lies_beside_the_socket_is_roots(shared: Home) -> None:
+    found = shared.folder / "run" / "api.sock"
+    about = found.stat()
+    assert (stat.S_IMODE(about.st_mode), about.st_uid, about.st_gid) == (0o660, 0, GROUP_ID)
+    script = (
+        "import json, os, socket, sys; from pathlib import Path\n"
+        "opened = []\n"
+        "for path in Path(sys.argv[1]).rglob('*'):\n"
+        "    try:\n"
+        "        if path.is_socket():\n"
+        "            socket.socket(socket.AF_UNIX).connect(str(path))\n"
+        "        elif path.is_file():\n"
+        "            path.open('rb').close()\n"
+        "        else:\n"
+        "            continue\n"
+        "        opened.append(path.name)\n"
+        "    except OSError: pass\n"
+        "print(json.dumps(opened))"
+    )
+    argv = (str(_AS_USER), str(ANN), f"{ANN},{GROUP_ID}", _closed_folders(), sys.executable, "-c", script)
+    done = subprocess.run((*argv, str(shared.folder)), capture_output=True, text=True, check=True)
+    opened = set(json.loads(done.stdout))
+    assert "api.sock" in opened
+    assert not [name for name in opened if name.endswith(".sock") and name != "api.sock"], opened
+    assert not [name for name in opened if name.startswith("state.db") or "checkpoint" in name], opened
+
+
+def test_a_group_that_is_not_there_is_refused_by_name(home: Home) -> None:
+    home.up("--api-group", "no-such-group", wait=False)
+    assert home.process is not None
+    assert home.process.wait(30) == 2
+    assert 'this machine has no group "no-such-group"' in home.log()
+    assert "groupadd --system no-such-group" in home.log()
+
+
+def test_without_a_group_the_socket_is_roots_alone(home: Home) -> None:
+    home.folder.chmod(0o755)
+    home.up()
+    answer = _as(home, ANN, "ps")
+    assert (answer.code, "may be opened by root only" in answer.err, "api.group" in answer.err) == (6, True, True)
