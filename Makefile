@@ -6,7 +6,7 @@ IN_ORDER := --no-loadscope-reorder
 
 PREFIX ?= /usr/local
 
-.PHONY: install uninstall wheel deb demo test test-slow test-cluster smoke coverage cluster cluster-down image check fmt bench docs lock setup setup-tests setup-bench clean
+.PHONY: install uninstall wheel deb demo test test-slow test-cluster smoke coverage cluster cluster-down image check fmt bench docs pictures lock setup setup-tests setup-bench clean
 
 install: setup     ## the program on PATH, with man pages and completion; PREFIX=/usr/local
 	@$(PY) -m tools.package install --prefix $(PREFIX)
@@ -64,6 +64,9 @@ bench: setup-bench ## every benchmark; rewrites docs/benchmarks.md
 
 docs: setup        ## generate the reference pages and build the site
 	@$(PY) tools/generate_docs.py && .venv/bin/mkdocs build --strict
+
+pictures: setup    ## draw the pictures of the pages, and record the terminal anew (needs root and podman)
+	@$(PY) tools/pictures.py --record
 
 lock:              ## resolve dependencies anew
 	@tools/setup.sh lock

@@ -96,10 +96,11 @@ def _settings_page() -> Iterator[str]:
     groups = {field.name: typing.get_type_hints(settings.Settings)[field.name] for field in _fields()}
     for group, rows in itertools.groupby(settings.rows(), key=lambda row: row.group):
         yield from (f"## {group}", "", inspect.getdoc(groups[group]) or "", "")
-        yield from ("| key | variable and flag | value | default | meaning |", "|---|---|---|---|---|")
+        yield from ("| key, variable, flag | value | meaning |", "|---|---|---|")
         for row in rows:
-            names = f"`{row.env}`<br>`{row.flag}`"
-            yield f"| `{row.key}` | {names} | {_value(row)} | {_default(row)} | {_cell(row.text)} |"
+            names = f"`{row.key}`<br>`{row.env}`<br>`{row.flag}`"
+            value = "<br>".join(part for part in (_value(row), _default(row)) if part)
+            yield f"| {names} | {value} | {_cell(row.text)} |"
         yield ""
 
 
@@ -118,7 +119,7 @@ def _value(row: settings.Row) -> str:
 def _default(row: settings.Row) -> str:
     if row.default is None or row.default == "":
         return ""
-    return f"`{str(row.default).lower() if isinstance(row.default, bool) else row.default}`"
+    return f"default `{str(row.default).lower() if isinstance(row.default, bool) else row.default}`"
 
 
 # command line
@@ -154,7 +155,7 @@ def _command(command: click.Command, context: click.Context, *, level: int) -> I
     records = [record for item in command.params if (record := item.get_help_record(context)) and record[1]]
     if records:
         yield from ("| option | meaning |", "|---|---|")
-        yield from (f"| `{_cell(names)}` | {_cell(text)} |" for names, text in records)
+        yield from (f"| {_code(' '.join(names.split()))} | {_cell(text)} |" for names, text in records)
         yield ""
 
 

@@ -1,0 +1,200 @@
+"""Draw the pictures of the pages: `python tools/pictures.py` rewrites the SVGs below `docs/pictures`.
+
+Two diagrams are drawn from the tables below; they follow the reader's light or dark scheme. The third is a terminal's
+recording (`--record`): bash runs commands on a terminal of 80 columns beside a service of their own, and rich draws
+what they print. It needs root and podman, as the commands do; nothing in it is written by hand.
+"""
+
+# ruff: noqa: S606  a program: it prints, and starts bash
+from __future__ import annotations
+
+import argparse
+import fcntl
+import html
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.text import Text
+
+FOLDER: Final = Path(__file__).parent.parent / "docs" / "pictures"
+_COLUMNS: Final = 80
+
+_STYLE: Final = """<style>
+text { font: 15px system-ui, sans-serif; fill: #24292f }
+.small { font-size: 13px; fill: #57606a }
+.mono { font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size: 13px }
+.head { font-weight: 600 }
+.ground { fill: #ffffff }
+.box { fill: #f6f8fa; stroke: #8c959f }
+.ours { fill: #ddf4ff; stroke: #0969da }
+.line { stroke: #8c959f; stroke-width: 1.5; fill: none }
+.mark { fill: #0969da }
+.number { fill: #ffffff; font-weight: 600 }
+@media (prefers-color-scheme: dark) {
+.ground { fill: #1e2129 } text { fill: #e6edf3 } .small { fill: #9198a1 } .box { fill: #21262d; stroke: #6e7681 }
+.ours { fill: #12304f; stroke: #4493f8 } .line { stroke: #6e7681 } .mark { fill: #1f6feb }
+}
+</style>"""
+
+_WAY: Final = (
+    ("you", "fairlead run -g 2 IMAGE", "one command, or a Kubernetes manifest"),
+    ("API", "is it allowed?", "who asks, quotas, rules; the pod is stored"),
+    ("scheduler", "where?", "each node filtered and scored, with reasons"),
+    ("kubelet", "which two?", "asks the plugin which GPUs lie close together"),
+    ("device plugin", "Allocate", "answers with the GPUs' CDI names over gRPC"),
+    ("CDI spec", "what goes in?", "device nodes, driver files, variables"),
+    ("engine", "create", "the process is made, and held"),
+    ("kernel", "is it so?", "rules and nodes read back; open() is tried"),
+    ("your process", "nvidia-smi", "sees two GPUs; the others answer EPERM"),
+)
+
+_ROOMS: Final = (
+    ("people", "box", ("command line", "REST API", "kubectl")),
+    ("doors for people", "ours", ("cli", "serve")),
+    ("what runs", "ours", ("control", "node", "inject")),
+    ("decisions, without effects", "ours", ("plan",)),
+    ("doors to the machine", "ours", ("silicon", "kernel", "engine", "store")),
+    ("outside", "box", ("NVML, sysfs", "cgroups", "podman", "SQLite, etcd")),
+)
+
+
+def container_way() -> Iterator[str]:
+    """Draw what happens between a command and the process it starts."""
+    step, width = 64, 480
+    height = 24 + step * len(_WAY)
+    title = "The way of a container, from the command to its process, in nine steps"
+    yield from _head(width, height, title)
+    yield f'<path class="line" d="M34 40 V{height - 48}"/>'
+    for index, (who, what, how) in enumerate(_WAY):
+        y = 40 + step * index
+        yield f'<circle class="mark" cx="34" cy="{y}" r="15"/>'
+        yield f'<text class="number" x="34" y="{y + 5}" text-anchor="middle">{index + 1}</text>'
+        yield f'<text class="head" x="64" y="{y - 3}">{_text(who)}</text>'
+        yield f'<text class="mono" x="186" y="{y - 3}">{_text(what)}</text>'
+        yield f'<text class="small" x="64" y="{y + 17}">{_text(how)}</text>'
+    yield "</svg>"
+
+
+def architecture() -> Iterator[str]:
+    """Draw the rooms of the program between people and the machine."""
+    row, width, gap, edge = 78, 480, 8, 8
+    yield from _head(width, row * len(_ROOMS) + 8, "The rooms of Fairlead, between people and the machine")
+    for index, (name, kind, boxes) in enumerate(_ROOMS):
+        y = 8 + row * index
+        yield f'<text class="small" x="{edge}" y="{y + 12}">{_text(name)}</text>'
+        each = (width - 2 * edge - gap * (len(boxes) - 1)) / len(boxes)
+        for place, box in enumerate(boxes):
+            x = edge + place * (each + gap)
+            yield f'<rect class="{kind}" x="{x:.1f}" y="{y + 19}" width="{each:.1f}" height="36" rx="6"/>'
+            yield f'<text x="{x + each / 2:.1f}" y="{y + 42}" text-anchor="middle">{_text(box)}</text>'
+        if index + 1 < len(_ROOMS):
+            yield f'<path class="line" d="M{width / 2} {y + 55} v12 m-5 -6 l5 6 l5 -6"/>'
+    yield "</svg>"
+
+
+def _head(width: int, height: int, title: str) -> Iterator[str]:
+    yield (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        f'role="img" aria-label="{_text(title)}">'
+    )
+    yield f"<title>{_text(title)}</title>"
+    yield _STYLE
+    # A ground of its own: a reader who switches the page alone does not switch the picture.
+    yield f'<rect class="ground" width="{width}" height="{height}" rx="8"/>'
+
+
+def _text(text: str) -> str:
+    return html.escape(text)
+
+
+DIAGRAMS: Final = {"container-way.svg": container_way, "architecture.svg": architecture}
+
+
+# the recording
+
+_TALE: Final = (
+    "fairlead run -g 2 localhost/demo -- nvidia-smi -L",
+    "fairlead run -d --name train -g 4 localhost/demo -- sleep 600",
+    "fairlead gpus",
+    "fairlead exec train -- sh -c 'cat /dev/nvidia7'",
+    "fairlead explain train",
+    "fairlead rm -f train",
+)
+_FONTS: Final = re.compile(r"@font-face \{.*?\}\n", re.DOTALL)
+
+
+def record(program: str) -> str:
+    """Run the tale and return its terminal as an SVG."""
+    with tempfile.TemporaryDirectory(prefix="fl-") as folder:
+        env = {**os.environ, "FAIRLEAD_STATE_FOLDER": f"{folder}/state", "FAIRLEAD_STATE_RUN": f"{folder}/run"}
+        env |= {"TERM": "xterm-256color", "COLUMNS": str(_COLUMNS), "PATH": f"{program}:{os.environ['PATH']}"}
+        env.pop("NO_COLOR", None)
+        with Path(folder, "log").open("wb") as log:
+            argv = ("fairlead", "up", "--simulate", "h100x8")
+            service = subprocess.Popen(argv, env=env, stdout=log, stderr=log, executable=f"{program}/fairlead")
+            try:
+                _run("for i in $(seq 300); do fairlead status && break; sleep 0.1; done; fairlead image demo", env)
+                return _drawn((command, _run(command, env)) for command in _TALE)
+            finally:
+                _run("fairlead down --containers || true", env)
+                service.terminate()
+                service.wait(30)
+
+
+def _run(command: str, env: Mapping[str, str]) -> str:
+    """Return what a command prints on a terminal of its own."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        # The size first: what the command reads of it must be there.
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 40, _COLUMNS, 0, 0))
+        os.execvpe("bash", ["bash", "-c", command], dict(env))
+    output = b""
+    try:
+        while chunk := os.read(terminal, 1 << 16):
+            output += chunk
+    except OSError:  # EIO: nobody has the other end any more
+        pass
+    os.waitpid(pid, 0)
+    os.close(terminal)
+    # What was written over (a progress line) was not there in the end.
+    lines = output.decode(errors="replace").replace("\r\n", "\n").split("\n")
+    return "\n".join(line.rpartition("\r\x1b[K")[2].rpartition("\r")[2] for line in lines).strip("\n")
+
+
+def _drawn(steps: Iterator[tuple[str, str]]) -> str:
+    with Path(os.devnull).open("w") as nowhere:
+        console = Console(record=True, width=_COLUMNS, file=nowhere, force_terminal=True, color_system="truecolor")
+        for command, output in steps:
+            console.print(Text.assemble(("$ ", "bold green"), (command, "bold")), soft_wrap=True)
+            console.print(Text.from_ansi(output), end="\n\n", soft_wrap=True)
+        drawn = console.export_svg(title="fairlead", unique_id="fairlead")
+    # rich names a font on somebody's server: the reader's own will do, and the page asks nobody.
+    return _FONTS.sub("", drawn).replace("Fira Code", "ui-monospace, DejaVu Sans Mono")
+
+
+def main() -> None:
+    """Write the pictures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--record", action="store_true", help="record the terminal too (needs root and podman)")
+    asked = parser.parse_args()
+    FOLDER.mkdir(exist_ok=True)
+    for name, draw in DIAGRAMS.items():
+        (FOLDER / name).write_text("\n".join(draw()) + "\n")
+        print(FOLDER / name)
+    if asked.record:
+        (FOLDER / "terminal.svg").write_text(record(str(Path(sys.executable).parent)))
+        print(FOLDER / "terminal.svg")
+
+
+if __name__ == "__main__":
+    main()
