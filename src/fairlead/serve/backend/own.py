@@ -63,12 +63,15 @@ def backend(whole: port.Backend, user: User) -> port.Backend:
     """Return what a user may do with a machine's backend."""
     assert isinstance(whole.lifecycle, LocalLifecycle)  # noqa: S101 only a machine has users; a cluster has accounts
     living = OwnLifecycle(whole=whole.lifecycle, user=user)
-    return replace(
-        whole,
+    # Each field by name, so that a new capability is not a user's before somebody has thought of it.
+    return port.Backend(
         hardware=OwnHardware(whole=whole.hardware, user=user),
         lifecycle=living,
-        manifests=living,
+        logs=whole.logs,  # of pods that a user could find
+        streams=whole.streams,
+        images=whole.images,
         image_building=_IMAGES,
+        manifests=living,
         devices=_DEVICES,
         faults=_FAULTS,
     )
