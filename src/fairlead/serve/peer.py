@@ -35,6 +35,6 @@ def of_socket(connection: Any) -> Peer | None:
 
 
 def of_state(state: Mapping[str, Any]) -> Peer | None:
-    """Return whom the server noted; None where it noted nobody."""
+    """Return whom the server noted; None where it noted no caller."""
     found = state.get(KEY)
     return found if isinstance(found, Peer) else None

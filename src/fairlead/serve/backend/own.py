@@ -63,7 +63,7 @@ def backend(whole: port.Backend, user: User) -> port.Backend:
     """Return what a user may do with a machine's backend."""
     assert isinstance(whole.lifecycle, LocalLifecycle)  # noqa: S101 only a machine has users; a cluster has accounts
     living = OwnLifecycle(whole=whole.lifecycle, user=user)
-    # Each field by name, so that a new capability is not a user's before somebody has thought of it.
+    # Each field by name, so that a new capability is not a user's by accident.
     return port.Backend(
         hardware=OwnHardware(whole=whole.hardware, user=user),
         lifecycle=living,
@@ -144,7 +144,7 @@ class OwnHardware:
 class OwnStore:
     """A `store.port.Store` that is read within one user's namespace, and never written.
 
-    Nodes, and what is recorded of them, everybody may read; kinds that are not listed here nobody.
+    Every user may read nodes, and what is recorded of them; no user may read kinds that are not listed here.
     """
 
     whole: Store

@@ -1,6 +1,6 @@
 """Declares what handlers are given: the store of objects and the backend where containers run, as the caller may.
 
-On a machine the caller is who the kernel says connected to the socket. Root gets the machine, anybody else what
+On a machine the caller is who the kernel says connected to the socket. Root gets the machine, any other user what
 `backend.own` leaves of it. Over a cluster the API server judges the kubeconfig's user, and nothing is judged here.
 """
 
@@ -41,7 +41,7 @@ class ServiceInfo:
 
 
 _NOBODY: Final = 65534
-"""What a user of another user namespace looks like, and `nobody`.  Source: user_namespaces(7), overflowuid."""
+"""What a user of another user namespace looks like, and an account.  Source: user_namespaces(7), overflowuid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,18 +65,18 @@ class Services:
     callers: Callers | None
     """None: each caller may do everything, since it runs in the caller's own process."""
     whole: Store | None = None
-    """All objects, for sums that name nobody; None: `store` has them all."""
+    """All objects, for sums that name no user; None: `store` has them all."""
 
     @property
     def census(self) -> Store:
-        """All objects, for sums that name nobody."""
+        """All objects, for sums that name no user."""
         return self.whole or self.store
 
 
 def for_caller(services: Services, scope: Any) -> Services:
     """Return the services as the caller of one request or session may use them.
 
-    Raises: Denied (`CallerUnknown`): nobody says who calls.
+    Raises: Denied (`CallerUnknown`): the server noted no caller.
     """
     if services.callers is None:
         return services
