@@ -73,6 +73,7 @@ def test_the_tutorial_is_run_whole() -> None:
 # Pages whose commands the runner does not run yet, and what does run of them.
 _ELSEWHERE = {
     "how-to/audit-isolation.md": "what it shows is made by tests/system/test_attach.py, test_isolation_runtimes.py",
+    "how-to/replace-nvidia-device-plugin.md": "a cluster's steps; tests/contract/test_live_config.py switches by label",
     "how-to/configure-an-engine.md": "the engines are those of tests/cluster/test_runtime_containerd.py and others",
     "how-to/install.md": "test_first_hour.py installs in each of its ways; `service` needs systemd as process 1",
     "how-to/metrics.md": "the page it reads is scraped by tests/cluster/test_prometheus.py",

@@ -27,8 +27,8 @@ from fairlead.model.device import Device
 from fairlead.model.ids import GPUUUID
 from fairlead.node import migparts, part, storeparts
 from fairlead.node.cdi import specfile, specfiles, specguard
-from fairlead.node.deviceplugin import otherholders, podresources, registration
-from fairlead.node.deviceplugin import plugin as deviceplugin
+from fairlead.node.config import source
+from fairlead.node.deviceplugin import otherholders, pluginset, podresources
 from fairlead.node.engines import charlinks, kubeletengine, runtimecheck
 from fairlead.node.inventory import folderwatch, healthmemory, latest, monitor
 from fairlead.node.metrics import exporter
@@ -37,6 +37,7 @@ from fairlead.plan.cdi import conflict
 from fairlead.plan.gpu import advertise, answer, attribution, choose, deviceids, migoffer
 from fairlead.plan.gpu import health as rules
 from fairlead.plan.metrics import holder
+from fairlead.plan.sharing import replicate
 from fairlead.settings import Settings
 from fairlead.silicon import running
 from fairlead.silicon.port import SampledSilicon, Workloads
@@ -72,6 +73,10 @@ class AgentReport:
     """Says why it is not known who holds what, "" where it is; then nothing, or not everything, is offered."""
     expose_gpus: Callable[[], Awaitable[bytes]]
     """Gives the GPUs' metrics under DCGM's names."""
+    config_problem: Callable[[], str]
+    """Says why the configuration that was asked for is not in force, "" where it is."""
+    is_unconfigured: Callable[[], bool]
+    """Says whether no configuration is in force at all, so that nothing is offered."""
 
 
 def node_name(settings: Settings) -> str:
@@ -152,19 +157,14 @@ class _Agent:
         self.withheld: latest.Latest[Mapping[GPUUUID, rules.Verdict]] = latest.Latest({})
         """GPUs that are not offered for another reason than their health."""
         self.advertised: latest.Latest[tuple[advertise.Advertisement, ...]] = latest.Latest(())
-        self.registered: latest.Latest[frozenset[str]] = latest.Latest(frozenset())
-        self._way = answer.AllocateOptions(
-            strategies=answer.parse_strategies(settings.node.device_list_strategy),
-            ids=settings.node.device_id_strategy,
-            passes_device_specs=settings.node.pass_device_specs,
-        )
-        self._plugins: dict[str, deviceplugin.Plugin] = {}
-        self._registrars: list[registration.Registrar] = []
+        self.config = source.ConfigSource(settings)
+        self._is_offering = False
+        """Whether specs of a snapshot are on disk, so that devices may be advertised."""
         self._has_left_specs = asyncio.Event()
         self._topology = choose.Topology()
         stated = engine or settings.node.engine
         self._engine = kubeletengine.KubeletEngine(stated, root=settings.node.host_mount)
-        self._engine_problem = answer.find_problem(self._way, self._engine.engines.value)
+        self._engine_problem = answer.find_problem(self._way(), self._engine.engines.value)
         """Why this node's engine would, or may, start containers without their devices."""
         self._told_problem: errors.Unavailable | None = None
         self._hardware: object = None
@@ -196,6 +196,18 @@ class _Agent:
             self.node, silicon, snapshots=self.watch.snapshots, holdings=self.holdings, xids=xids
         )
         self._others = otherholders.OtherHolders(self.holdings, self.of_store.pods if self.of_store else None)
+        self.plugins = pluginset.PluginSet(
+            tasks,
+            self.folder,
+            first_wait_s=settings.node.reregister_s,
+            told=self._allocated if self.of_store is not None else None,
+            on_registered=lambda plugin, path: self._note(self.journal.registered, plugin, path),
+            before_return=self._renew_specs,
+            # who stands by begins once our socket is gone, and must not lose its specs to us then
+            before_end=self._has_left_specs.wait,
+            meter=meter,
+        )
+        self.plugins.answer_by(self._way(), self._engine_problem)
         if self.of_store is not None:
             self.of_store.pods.listen(self._pod_changed)
 
@@ -210,6 +222,34 @@ class _Agent:
         """Have the events part note something; what goes wrong there stays there."""
         self._guards["events"].tell(note, *args, **kwargs)
 
+    def _way(self) -> answer.AllocateOptions:
+        config = self.config.config.value
+        return config.allocate if config is not None else answer.DEFAULT
+
+    async def follow_config(self) -> None:
+        """Offer anew whenever another configuration is in force, for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(
+                self.config.run(self.of_store.publisher.labels if self.of_store is not None else None), name="config"
+            )
+            tasks.create_task(self._tell_config(), name="config: told")
+            async for config in self.config.config.changes():
+                if config is None:
+                    continue
+                if config.name and not config.problem:
+                    self._note(self.journal.config_applied, config.name)
+                self._engine_problem = answer.find_problem(config.allocate, self._engine.engines.value)
+                self.plugins.answer_by(config.allocate, self._engine_problem)
+                if self._is_offering:
+                    self._advertise(self.watch.snapshots.value)
+                    self.plugins.end(ad.resource for ad in self.advertised.value if not ad.devices)
+                    self.advertised.set(tuple(ad for ad in self.advertised.value if ad.devices))
+
+    async def _tell_config(self) -> None:
+        async for problem in self.config.problem.changes():
+            if problem:
+                self._note(self.journal.config_refused, problem)
+
     async def offer(self) -> None:
         """Turn snapshots into specs and advertisements, for ever."""
         try:
@@ -219,6 +259,7 @@ class _Agent:
                 snapshot = self.watch.snapshots.value
                 await self._ensure_specs(snapshot)
                 await self.holdings.until_known(KUBELET_PATIENCE_S)
+                self._is_offering = True
                 self._advertise(snapshot)
                 self._note(self.journal.inventory_seen, snapshot.inventory)
                 if self._ready is not None and snapshot.is_scanned:
@@ -236,7 +277,7 @@ class _Agent:
             self._has_left_specs.set()
 
     def _stands_by(self) -> bool:
-        return any(registrar.is_standing_by for registrar in self._registrars)
+        return self.plugins.is_standing_by
 
     async def _renew_specs(self) -> None:
         """Write the specs again: an agent that served in between has removed them."""
@@ -246,7 +287,7 @@ class _Agent:
     async def check_strategy(self, meter: telemetry.Meter) -> None:
         """Tell once where nothing on this node reads what Allocate answers."""
         meter.heartbeat("engines' files", _HANGING_S)
-        problem = await asyncio.to_thread(runtimecheck.find_problem, self._way, self.settings.silicon.root)
+        problem = await asyncio.to_thread(runtimecheck.find_problem, self._way(), self.settings.silicon.root)
         if problem is not None:
             telemetry.log.warning("no runtime for these devices", reason=problem.reason, error=errors.sentence(problem))
             self.journal.way_judged(problem)
@@ -258,9 +299,8 @@ class _Agent:
             tasks.create_task(self._engine.run(node), name="engine")
             tasks.create_task(self._tell_unknown_engine(), name="engine: unknown")
             async for engines in self._engine.engines.changes():
-                self._engine_problem = answer.find_problem(self._way, engines)
-                for plugin in self._plugins.values():
-                    plugin.refusal = self._engine_problem
+                self._engine_problem = answer.find_problem(self._way(), engines)
+                self.plugins.answer_by(self._way(), self._engine_problem)
                 if engines:
                     self._tell_engine()
                 self._advertise(self.watch.snapshots.value)
@@ -337,10 +377,12 @@ class _Agent:
             node=self.node,
             snapshots=self.watch.snapshots,
             advertised=self.advertised,
-            registered=self.registered,
+            registered=self.plugins.registered,
             cdi_names=self.specs.names,
             holders_problem=self._others.silence,
             expose_gpus=self._exporter.expose,
+            config_problem=lambda: self.config.problem.value or "the node's configuration is not known yet",
+            is_unconfigured=lambda: self.config.config.value is None,
         )
 
     async def _ensure_specs(self, snapshot: monitor.Snapshot) -> None:
@@ -357,17 +399,22 @@ class _Agent:
         self._topology = choose.plan_topology(snapshot.inventory)
 
     def _advertise(self, snapshot: monitor.Snapshot) -> None:
-        offered = advertise.plan_advertisements(
+        config = self.config.config.value
+        if config is None:
+            return
+        whole = advertise.plan_advertisements(
             snapshot.inventory,
             nvidia_resource=self.settings.node.resource,
             verdicts=snapshot.verdicts,
             known=snapshot.known,
             mig=migoffer.MIGOffer(
-                strategy=self.settings.node.mig_strategy,
+                strategy=config.mig_strategy,
                 verdicts=snapshot.device_verdicts,
                 minors={name: minor for driver in snapshot.drivers for name, minor in driver.mig_minors},
             ),
+            names=advertise.Names(gpus=config.document.gpus, mig=config.document.mig),
         )
+        offered = replicate.plan_shared(whole, config)
         found = self._others.judge(offered, snapshot.known.values())
         if found is not None:
             self._note(self.journal.held_elsewhere, found)
@@ -378,19 +425,9 @@ class _Agent:
             *(self._resolvable(ad, withheld) for ad in offered),
             *(dataclasses.replace(ad, devices=()) for ad in ended),
         )
-        for ad in offered:
-            if ad.resource not in self._plugins:
-                self._plugins[ad.resource] = deviceplugin.Plugin(
-                    ad.resource,
-                    way=self._way,
-                    told=self._allocated if self.of_store is not None else None,
-                    meter=self._meter,
-                )
-                self._plugins[ad.resource].refusal = self._engine_problem
-                self._tasks.create_task(self._serve(self._plugins[ad.resource]), name=f"plugin {ad.resource}")
-            nodes = (node for driver in snapshot.drivers for node in driver.nodes)
-            if self._plugins[ad.resource].update(ad, self._topology, nodes=nodes):
-                self._note(self.journal.advertised, self._plugins[ad.resource])
+        nodes = [node for driver in snapshot.drivers for node in driver.nodes]
+        for plugin in self.plugins.update(offered, self._topology, nodes):
+            self._note(self.journal.advertised, plugin)
         self.advertised.set(offered)
         self.withheld.set(withheld)
 
@@ -399,8 +436,7 @@ class _Agent:
             self._guards["trace"].tell(self.of_store.allocated, call)
 
     def _recall(self, grant: attribution.Grant) -> pb.ContainerAllocateResponse | None:
-        plugin = self._plugins.get(grant.resource)
-        return plugin.recall(grant.ids) if plugin is not None else None
+        return self.plugins.recall(grant)
 
     def _resolvable(
         self, ad: advertise.Advertisement, withheld: dict[GPUUUID, rules.Verdict]
@@ -436,26 +472,6 @@ class _Agent:
             return SPEC_MISSING, f"no CDI spec in {self.settings.node.cdi_folder} names it; the agent's log says why"
         return self._others.problem(resource, device)
 
-    async def _serve(self, plugin: deviceplugin.Plugin) -> None:
-        endpoint = deviceplugin.Endpoint(plugin, self.folder.folder)
-
-        def registered(_: str) -> None:
-            self._meter.add(telemetry.REGISTRATIONS, plugin.resource)
-            self.registered.set(self.registered.value | {plugin.resource})
-            self._note(self.journal.registered, plugin, endpoint.path)
-
-        registrar = registration.Registrar(
-            endpoint,
-            self.folder,
-            first_wait_s=self.settings.node.reregister_s,
-            on_registered=registered,
-            before_return=self._renew_specs,
-            # who stands by begins once our socket is gone, and must not lose its specs to us then
-            before_end=self._has_left_specs.wait,
-        )
-        self._registrars.append(registrar)
-        await registrar.run()
-
 
 async def _keep_mig(agent: _Agent, meter: telemetry.Meter) -> None:
     if agent.mig is not None:
@@ -478,6 +494,7 @@ def _of_store(name: str, find: Callable[[storeparts.StoreParts], part.Run | None
 PARTS: Final[tuple[part.Part[_Agent], ...]] = (
     part.Part(name="kubelet folder", is_core=True, run=lambda agent, _: agent.folder.run()),
     part.Part(name="inventory", is_core=True, run=lambda agent, _: agent.watch.run()),
+    part.Part(name="configuration", is_core=True, run=lambda agent, _: agent.follow_config()),
     part.Part(name="device plugin", is_core=True, run=lambda agent, _: agent.offer()),
     part.Part(name="spec guard", is_core=True, run=lambda agent, _: agent.watch_conflicts()),
     part.Part(name="engine support", is_core=True, run=lambda agent, _: agent.watch_engine_support()),

@@ -53,6 +53,7 @@ class StoreParts:
             machine=machine,
             nvidia_resource=settings.node.resource,
             mig=objects.MIGPublication(strategy=settings.node.mig_strategy, state=self.mig_state),
+            advertised=advertised,
         )
         self.pods = pods.Pods(node, store)
         self._holdings = holdings

@@ -129,6 +129,30 @@ class NodeSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PluginSettings:
+    """What NVIDIA's device plugin is configured by, under our names."""
+
+    config_file: Path | None = row(
+        None, text="configuration file of NVIDIA's device plugin (version: v1), followed while the agent runs"
+    )
+    config_folder: Path | None = row(
+        None, text="folder of such files, of which the node's label nvidia.com/device-plugin.config names one"
+    )
+    config_default: str = row("", text="name of the file in that folder where the node has no label")
+    config_fallbacks: str = row(
+        "named,single",
+        text="where there is no such name either, joined by commas: named (a file called default), single (the only "
+        "file), empty (no configuration)",
+    )
+    sharing_policy: str = row(
+        "distributed",
+        text="which GPU gives the next replica: the one with fewest in use, or with most",
+        choices=("distributed", "packed"),
+    )
+    mps_root: Path | None = row(None, text="folder of the MPS daemons' pipes; default: mps in the run folder")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletSettings:
     """The embedded kubelet."""
 
@@ -198,11 +222,14 @@ class Settings:
     silicon: SiliconSettings = field(default_factory=SiliconSettings)
     engine: EngineSettings = field(default_factory=EngineSettings)
     node: NodeSettings = field(default_factory=NodeSettings)
+    plugin: PluginSettings = field(default_factory=PluginSettings)
     kubelet: KubeletSettings = field(default_factory=KubeletSettings)
     control: ControlSettings = field(default_factory=ControlSettings)
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
     log: LogSettings = field(default_factory=LogSettings)
     debug: DebugSettings = field(default_factory=DebugSettings)
+    given: frozenset[str] = field(default=frozenset(), compare=False)
+    """Keys that a flag or a variable set: a configuration file that is followed does not change these."""
 
     @property
     def api_socket(self) -> Path:
@@ -224,11 +251,16 @@ class Settings:
         """The socket on which the kubelet says who holds which devices."""
         return self.node.pod_resources or self.kubelet_folder.parent / "pod-resources" / "kubelet.sock"
 
+    @property
+    def mps_root(self) -> Path:
+        """The folder of the MPS daemons' pipes."""
+        return self.plugin.mps_root or self.state.run / "mps"
+
 
 @functools.cache
 def groups() -> Mapping[str, Any]:
     """Return the groups' classes by name; kept, since reading annotations compiles each of them."""
-    return typing.get_type_hints(Settings)
+    return {name: kind for name, kind in typing.get_type_hints(Settings).items() if dataclasses.is_dataclass(kind)}
 
 
 @functools.cache

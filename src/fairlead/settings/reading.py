@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import tomllib
 from collections.abc import Mapping
@@ -32,18 +33,23 @@ def load(*, flags: Mapping[str, Any], env: Mapping[str, str], file: Path | None)
     for key in flags:
         if key not in known:
             raise _unknown(f'flag for "{key}"', key, known)
-    values: dict[str, Any] = {**_read_file(file, known), **_read_env(env, known), **flags}
+    stated = {**_read_env(env, known), **flags}
+    values: dict[str, Any] = {**_read_file(file, known), **stated}
     chosen: dict[str, Any] = {}
     for group, kind in groups().items():
         given = {key.split(".", 1)[1]: value for key, value in values.items() if key.startswith(f"{group}.")}
         chosen[group] = kind(**{name: coerce(known[f"{group}.{name}"], v) for name, v in given.items()})
-    return Settings(**chosen)
+    return Settings(**chosen, given=frozenset(stated))
 
 
 def override(settings: Settings, flags: Mapping[str, Any]) -> Settings:
-    """Return the settings with some rows (by key, `group.name`) set anew. Raises: Invalid, as `load`."""
+    """Return the settings with some rows (by key, `group.name`) set anew; what was `given` stays what it was.
+
+    Raises: Invalid, as `load`.
+    """
     current = {item.key: getattr(getattr(settings, item.group), item.name) for item in rows()}
-    return load(flags={**current, **flags}, env={}, file=None)
+    changed = load(flags={**current, **flags}, env={}, file=None)
+    return dataclasses.replace(changed, given=settings.given)
 
 
 def environment(settings: Settings) -> dict[str, str]:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from fairlead import errors, settings, telemetry
-from fairlead.cli.core import cluster, options, stopping
-from fairlead.cli.process import gpumetrics
+from fairlead.cli.core import cluster, stopping
+from fairlead.cli.process import agentcheck, gpumetrics, pluginflags
 from fairlead.node import agent as node_agent
 from fairlead.serve import probes
 from fairlead.silicon import machine
@@ -30,19 +30,27 @@ _FAULTS_AGAIN_S: Final = 5.0
 """Between tries to have the socket of another agent that ends."""
 
 
-@click.command()
-@options.settings_options("state", "silicon", "node", "cluster", "log", "debug")
-def agent(config: settings.Settings) -> None:
+@click.group(invoke_without_command=True)
+@pluginflags.settings_options("state", "silicon", "node", "plugin", "cluster", "log", "debug")
+@click.pass_context
+def agent(ctx: click.Context, /, config: settings.Settings) -> None:
     """Serve this node's GPUs to a kubelet: device plugin, CDI specs, health; report them to the cluster.
 
     The kubelet gets its devices whether or not the API server answers; what is to be said to the cluster is said when
-    it does. Without any cluster's credentials nothing is said.
+    it does. Without any cluster's credentials nothing is said. Takes the configuration file, flags and variables of
+    NVIDIA's device plugin; `fairlead agent check FILE` says what a file does.
     """
+    if ctx.invoked_subcommand is not None:
+        return
     if config.node.kubelet_folder is None:
         config = settings.override(config, {"node.kubelet_folder": KUBELET_FOLDER})
+    config = pluginflags.with_file(config)
     telemetry.configure(config.log.level, config.log.format)
     telemetry.arm_crash_point(config.debug.crash_at)
     asyncio.run(_run(config))
+
+
+agent.add_command(agentcheck.check)
 
 
 async def _run(config: settings.Settings) -> None:
@@ -121,6 +129,7 @@ def _problem(report: node_agent.AgentReport, granted: rights.Watched | None) -> 
     found = (
         f"not registered with a kubelet: {missing}" if missing else "",
         report.holders_problem(),
+        report.config_problem() if report.is_unconfigured() else "",
         granted.problem() if granted is not None else "",
     )
     return "; ".join(one for one in found if one)

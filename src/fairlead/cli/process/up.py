@@ -12,7 +12,7 @@ import click
 
 from fairlead import __version__, errors, settings, telemetry
 from fairlead.cli.core import invocation, options, plaintext, stopping
-from fairlead.cli.process import owner, standalone
+from fairlead.cli.process import owner, pluginflags, standalone
 from fairlead.model.gpu import Inventory
 
 
@@ -24,13 +24,14 @@ from fairlead.model.gpu import Inventory
     shell_complete=options.complete_profiles,
     help="use simulated silicon: h100x8, a100x8, h200x8, b200x8, l40sx8, t4x4, mixed, or a profile file",
 )
-@options.settings_options()
+@pluginflags.settings_options()
 @click.pass_context
 def up(ctx: click.Context, /, config: settings.Settings, profile: str | None) -> None:
     """Run Fairlead on this machine until Ctrl-C; running containers outlive it and are adopted at the next start."""
     started = time.monotonic()
     if profile:
         config = settings.override(config, {"silicon.simulate": profile})
+    config = pluginflags.with_file(config)
     if os.geteuid() != 0:
         message = "fairlead up needs root: it makes device nodes and starts containers with device rules"
         raise errors.Denied(message, reason="NotRoot", hint="run it with sudo")

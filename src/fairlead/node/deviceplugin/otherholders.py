@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from fairlead import telemetry
+from fairlead.model import replica
 from fairlead.model.device import Device
 from fairlead.model.gpu import GPU
 from fairlead.node.deviceplugin import podresources
@@ -43,10 +44,8 @@ class OtherHolders:
         if before == self._clashes:
             return None
         standing = tuple(self._clashes.values())
-        for one in standing:
-            telemetry.log.warning(
-                "gpu held by another resource", device=one.device, reason=clash.REASON, error=one.message
-            )
+        for device, message in {(replica.origin(one.device), one.message): None for one in standing}:
+            telemetry.log.warning("gpu held by another resource", device=device, reason=clash.REASON, error=message)
         return standing
 
     def problem(self, resource: str, device: Device) -> tuple[str, str] | None:

@@ -48,6 +48,7 @@ class Offer:
     vendor: Vendor = Vendor.NVIDIA
     topology: choose.Topology = field(default_factory=choose.Topology)
     nodes: Mapping[str, DeviceNode] = field(default_factory=dict)
+    rule: advertise.SharingRule = advertise.UNSHARED
 
 
 class Plugin:
@@ -63,7 +64,8 @@ class Plugin:
     ) -> None:
         """Take the resource's name and how to answer; `told` is called with every answered part of an Allocate."""
         self.resource = resource
-        self._way = way
+        self.way = way
+        """How Allocate answers; the configuration may set another one at any time."""
         self._meter = meter
         self._told = told
         self._preference: attribution.Preference | None = None
@@ -103,6 +105,7 @@ class Plugin:
             vendor=advertisement.vendor,
             topology=topology,
             nodes={node.path: node for node in nodes},
+            rule=advertisement.rule,
         )
         healthy = sum(device.is_healthy for device in advertisement.devices)
         self._meter.set(telemetry.DEVICES, len(advertisement.devices), self.resource, "advertised")
@@ -201,6 +204,7 @@ class Plugin:
             request.allocation_size,
             devices=self._offer.devices,
             topology=self._offer.topology,
+            rule=self._offer.rule,
         )
         return pb.ContainerPreferredAllocationResponse(deviceIDs=chosen)
 
@@ -208,10 +212,23 @@ class Plugin:
         offer = self._offer
         for item in ids:
             self._assert_allocatable(item, offer)
+        self._assert_shareable(ids, offer)
         # Order follows the advertisement, so equal sets get equal answers.
         wanted = frozenset(ids)
         chosen = [device for item, device in offer.devices.items() if item in wanted]
-        return answer.plan_answer(chosen, resource=self.resource, vendor=offer.vendor, way=self._way, nodes=offer.nodes)
+        return answer.plan_answer(chosen, resource=self.resource, vendor=offer.vendor, way=self.way, nodes=offer.nodes)
+
+    def _assert_shareable(self, ids: tuple[DeviceID, ...], offer: Offer) -> None:
+        """Refuse what the configuration does not let one container have of a shared resource."""
+        replicas = [offer.devices[item] for item in ids if offer.devices[item].replica_of is not None]
+        if offer.rule.fails_above_one and replicas and len(ids) > 1:
+            message = f"request for {len(ids)} of {self.resource} is too large: of a shared resource one is the most"
+            hint = "replicas are no larger share: ask for 1, or set failRequestsGreaterThanOne to false"
+            raise errors.RequestError(message, reason="SharedRequestTooLarge", hint=hint)
+        if offer.rule.needs_different_gpus and len({device.gpu for device in replicas}) < len(replicas):
+            message = f"{len(ids)} of {self.resource} for one container must be of different GPUs, and are not"
+            hint = "too few GPUs have a free replica: ask for fewer, or wait for pods to end"
+            raise errors.RequestError(message, reason="SharedGPUTwice", hint=hint)
 
     def _assert_allocatable(self, item: DeviceID, offer: Offer) -> None:
         device = offer.devices.get(item)
@@ -279,6 +296,7 @@ class Endpoint:
         server.add_generic_rpc_handlers([wire.device_plugin_handlers(self.plugin)])
         # Made beside its path and moved there once it answers: at no moment is there no plugin at the path.
         fresh = self.path.with_suffix(".new")
+        self._server = server  # from now on `stop` ends it, wherever this is cancelled
         try:
             fresh.unlink(missing_ok=True)
             server.add_insecure_port(wire.target(fresh))
@@ -286,9 +304,9 @@ class Endpoint:
             fresh.replace(self.path)
         except (OSError, RuntimeError) as error:
             message = f"cannot listen on {self.path}: {error}"
-            await server.stop(None)
+            await self.stop()
             raise errors.Unavailable(message, reason="PluginSocketFailed", path=str(self.path)) from error
-        self._server, self._identity = server, identify(self.path)
+        self._identity = identify(self.path)
         async with grpc.aio.insecure_channel(wire.target(self.path), options=wire.CHANNEL_OPTIONS) as channel:
             await wire.DevicePluginStub(channel).options(timeout_s=DIAL_TIMEOUT_S)
 

@@ -19,6 +19,7 @@ from typing import Final
 
 from fairlead import errors, telemetry
 from fairlead.backoff import Backoff
+from fairlead.model import replica
 from fairlead.model.gpu import Inventory
 from fairlead.model.step import TraceStep
 from fairlead.node.deviceplugin import plugin as deviceplugin
@@ -165,16 +166,26 @@ class NodeEvents:
         """Note which of our devices are kept back because another resource has them; none: no other has any more."""
         if not found:
             self._note("deviceplugin", f"{clash.REASON}Ended", "no other resource has a GPU of ours any more", {})
-        for one in found:
-            held = one.holding
+        # Replicas of one device are kept back together, for one reason.
+        devices = {(replica.origin(one.device), one.resource, one.holding): one for one in found}
+        for (device, _, held), one in devices.items():
             facts: dict[str, object] = {
-                "gpu": one.device,
+                "gpu": device,
                 "resource": one.resource,
                 "other": held.resource,
                 "pod": f"{held.namespace}/{held.pod}",
             }
-            message = f"{one.device} is not offered: {one.message}"
+            message = f"{device} is not offered: {one.message}"
             self._note("deviceplugin", clash.REASON, message, facts, is_warning=True)
+
+    def config_applied(self, name: str) -> None:
+        """Note which configuration is in force."""
+        message = f"configuration {name} is in force" if name else "no configuration file is in force"
+        self._note("deviceplugin", "ConfigApplied", message, {"config": name})
+
+    def config_refused(self, problem: str) -> None:
+        """Note why the configuration that was asked for is not in force."""
+        self._note("deviceplugin", "ConfigRefused", f"configuration refused: {problem}", {}, is_warning=True)
 
     def engine_judged(self, engines: tuple[str, ...], problem: errors.FairleadError | None) -> None:
         """Note that the node's engine would start containers without their devices, or no longer would."""

@@ -24,9 +24,9 @@ from fairlead import errors, telemetry, workqueue
 from fairlead.model.ids import GPUUUID
 from fairlead.node.inventory import latest, monitor
 from fairlead.node.mig import configurator
+from fairlead.plan.gpu import advertise, label, migoffer
 from fairlead.plan.gpu import gpudevice as planner
 from fairlead.plan.gpu import health as rules
-from fairlead.plan.gpu import label, migoffer
 from fairlead.plan.mig import label as miglabel
 from fairlead.store import reflector, retry
 from fairlead.store.port import Change, ChangeKind, Selector, Store
@@ -64,6 +64,7 @@ class Publisher:
         machine: str = "",
         nvidia_resource: str = "",
         mig: MIGPublication | None = None,
+        advertised: latest.Latest[tuple[advertise.Advertisement, ...]] | None = None,
         drift_s: float = DRIFT_S,
     ) -> None:
         """Prepare; nothing is read or written before `run`.
@@ -72,6 +73,7 @@ class Publisher:
               none ever.   machine: product name of the machine, for its label; empty: not known.
               nvidia_resource: under which NVIDIA's GPUs are offered; empty: under none.
               mig: what the Node's labels say of MIG; None: that there is none.
+              advertised: how they are offered, as soon as that is known; None: whole, under that name.
         """
         self._snapshots = snapshots
         self._withheld: latest.Latest[Mapping[GPUUUID, rules.Verdict]] = withheld or latest.Latest({})
@@ -80,6 +82,7 @@ class Publisher:
         self._machine = machine
         self._nvidia_resource = nvidia_resource
         self._mig = mig or MIGPublication()
+        self._advertised: latest.Latest[tuple[advertise.Advertisement, ...]] = advertised or latest.Latest(())
         self._drift_s = drift_s
         self._queue = workqueue.WorkQueue("publish", self._work)
         self._snapshot = monitor.Snapshot()
@@ -103,7 +106,8 @@ class Publisher:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._queue.run(meter), name="publish")
             tasks.create_task(self._follow_snapshots(), name="publish: snapshots")
-            tasks.create_task(self._follow_withheld(), name="publish: withheld")
+            tasks.create_task(self._follow(self._withheld), name="publish: withheld")
+            tasks.create_task(self._follow(self._advertised), name="publish: offers")
             tasks.create_task(self._follow_mig_state(), name="publish: mig state")
             tasks.create_task(self._follow_node(), name="publish: node")
             tasks.create_task(self._follow_devices(), name="publish: devices")
@@ -118,8 +122,8 @@ class Publisher:
             self._snapshot = snapshot
             self._check()
 
-    async def _follow_withheld(self) -> None:
-        async for _ in self._withheld.changes():
+    async def _follow(self, value: latest.Latest[latest.T]) -> None:
+        async for _ in value.changes():
             self._check()
 
     async def _follow_mig_state(self) -> None:
@@ -182,6 +186,7 @@ class Publisher:
             problem=snapshot.problem,
             kept=devices.values(),
             nvidia_resource=self._nvidia_resource,
+            offers=advertise.offers_of(self._advertised.value),
         )
         self._labels = {
             **label.plan_labels((one.spec for one in self._wanted.values()), machine=self._machine),

@@ -1,16 +1,16 @@
 """Decides which devices a node offers, by resource, from inventory and verdicts. Pure.
 
-One resource for each vendor's whole GPUs, for Intel's one for each kernel driver. A GPU that was known and no longer
-answers stays listed, Unhealthy and with its reason, so that the kubelet keeps its capacity and operators see where it
-went. A GPU in MIG mode cannot be given whole; how its MIG devices are offered is `migoffer`'s. Whatever lives on a GPU
-shares its verdict.
+One resource for each vendor's whole GPUs, for Intel's one for each kernel driver, for NVIDIA's several where the
+configuration names them by model. A GPU that was known and no longer answers stays listed, Unhealthy and with its
+reason, so that the kubelet keeps its capacity and operators see where it went. A GPU in MIG mode cannot be given whole;
+how its MIG devices are offered is `migoffer`'s. Whatever lives on a GPU shares its verdict.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Callable, Mapping, Sequence
+import fnmatch
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,10 +19,39 @@ from fairlead.model.device import Device
 from fairlead.model.gpu import GPU, Inventory, UnreadableGPU, Vendor
 from fairlead.model.ids import GPUUUID, DeviceID
 from fairlead.plan.gpu import health, migoffer
+from fairlead.wire.nvidia.pluginconfig import NamingRule
 
 AMD_RESOURCE: Final = "amd.com/gpu"
 INTEL_RESOURCES: Final = {"i915": "gpu.intel.com/i915", "xe": "gpu.intel.com/xe"}
 """By kernel driver, as Intel's plugin names them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharingRule:
+    """How the replicas of one resource are given away."""
+
+    means: str = ""
+    """`time-slicing`; empty: nothing is shared."""
+    fails_above_one: bool = False
+    """Whether more than one replica for one container is refused."""
+    packs: bool = False
+    """Whether the GPU with most replicas in use gives the next one, else the one with fewest."""
+    needs_different_gpus: bool = False
+    """Whether replicas for one container must be of different GPUs."""
+
+
+UNSHARED: Final = SharingRule()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """Names of NVIDIA's devices by model: the first rule that matches counts, what none matches has its usual name."""
+
+    gpus: Sequence[NamingRule] = ()
+    mig: Sequence[NamingRule] = ()
+
+
+USUAL: Final = Names()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +62,32 @@ class Advertisement:
     vendor: Vendor
     """Who made the devices."""
     devices: tuple[Device, ...]
+    rule: SharingRule = UNSHARED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """How one GPU is offered: whole, or as replicas."""
+
+    resource: str
+    means: str = ""
+    """By which its replicas share it; empty: it is not shared."""
+    replicas: int = 0
+    """0: it is not shared."""
+
+
+def offers_of(advertised: Iterable[Advertisement]) -> dict[GPUUUID, Offer]:
+    """Return how each GPU is offered; those that are offered as MIG devices alone are left out."""
+    found: dict[GPUUUID, Offer] = {}
+    for ad in advertised:
+        for device in ad.devices:
+            if device.mig is None:
+                is_replica = device.replica_of is not None
+                before = found.get(device.gpu)
+                count = before.replicas if before is not None else 0
+                means = ad.rule.means if is_replica else ""
+                found[device.gpu] = Offer(resource=ad.resource, means=means, replicas=count + is_replica)
+    return found
 
 
 def plan_advertisements(
@@ -42,39 +97,38 @@ def plan_advertisements(
     verdicts: Mapping[GPUUUID, health.Verdict],
     known: Mapping[GPUUUID, GPU],
     mig: migoffer.MIGOffer = migoffer.NOT_OFFERED,
+    names: Names = USUAL,
 ) -> tuple[Advertisement, ...]:
     """List the devices of every resource that has any.
 
     Args:    verdicts: by GPU; a readable GPU without one is healthy.   known: every GPU read so far, for those that
              do not answer now.   mig: how MIG devices are offered, and their own verdicts.
+             names: of NVIDIA's devices by model.
     Returns: one value a resource, devices in index order.
     """
-    resources = [(Vendor.NVIDIA, nvidia_resource), (Vendor.AMD, AMD_RESOURCE)]
-    resources += [(Vendor.INTEL, name) for name in INTEL_RESOURCES.values()]
     found: list[Advertisement] = []
     nvidia = _nvidia_gpus(inventory, verdicts, known)
     misfit = migoffer.find_misfit(tuple(gpu for gpu, _ in nvidia)) if mig.strategy == migoffer.SINGLE else ""
-    parts = _mig_parts(nvidia, nvidia_resource, mig, misfit)
-    for vendor, resource in resources:
-        own = functools.partial(_is_offered_as, resource, nvidia_resource=nvidia_resource)
-        whole = [
-            *((gpu.index, _device(gpu, verdicts)) for gpu in inventory.gpus if own(gpu)),
-            *(
-                (gone.index, _absent(gone, vendor, verdicts, known))
-                for gone in inventory.unreadable
-                if _was(gone, vendor, known, own)
-            ),
-        ]
+    parts = _mig_parts(nvidia, nvidia_resource, mig, misfit, names)
+    for vendor in Vendor:
         is_nvidia = vendor is Vendor.NVIDIA
-        kept_back = [(place, _misfit(device) if is_nvidia and misfit else device) for place, device in whole]
-        devices = [*kept_back, *(parts.pop(resource, ()) if is_nvidia else ())]
-        if devices:
-            # GPUs by id where one index is told twice; MIG devices stay in their GPU's order.
-            devices.sort(key=lambda item: (item[0], "" if item[1].mig else item[1].id))
-            ordered = tuple(device for _, device in devices)
-            found.append(Advertisement(resource=resource, vendor=vendor, devices=ordered))
-    for resource, items in sorted(parts.items()):
-        ordered = tuple(device for _, device in items)
+        devices: dict[str, list[tuple[int, Device]]] = {nvidia_resource: []} if is_nvidia else {}
+        for gpu in inventory.gpus:
+            if gpu.vendor is vendor and (name := resource_of(gpu, nvidia_resource=nvidia_resource, names=names)):
+                devices.setdefault(name, []).append((gpu.index, _device(gpu, verdicts)))
+        for gone in inventory.unreadable:
+            if name := _former_resource(gone, vendor, known, nvidia_resource=nvidia_resource, names=names):
+                devices.setdefault(name, []).append((gone.index, _absent(gone, vendor, verdicts, known)))
+        for resource, whole in devices.items():
+            kept_back = [(place, _misfit(device) if is_nvidia and misfit else device) for place, device in whole]
+            items = [*kept_back, *(parts.pop(resource, ()) if is_nvidia else ())]
+            if items:
+                # GPUs by id where one index is told twice; MIG devices stay in their GPU's order.
+                items.sort(key=lambda item: (item[0], "" if item[1].mig else item[1].id))
+                ordered = tuple(device for _, device in items)
+                found.append(Advertisement(resource=resource, vendor=vendor, devices=ordered))
+    for resource, rest in sorted(parts.items()):
+        ordered = tuple(device for _, device in rest)
         found.append(Advertisement(resource=resource, vendor=Vendor.NVIDIA, devices=ordered))
     return tuple(found)
 
@@ -100,7 +154,11 @@ def _nvidia_gpus(
 
 
 def _mig_parts(
-    gpus: Sequence[tuple[GPU, health.Verdict]], nvidia_resource: str, offer: migoffer.MIGOffer, misfit: str
+    gpus: Sequence[tuple[GPU, health.Verdict]],
+    nvidia_resource: str,
+    offer: migoffer.MIGOffer,
+    misfit: str,
+    names: Names,
 ) -> dict[str, list[tuple[int, Device]]]:
     """Return the MIG devices of each resource with their GPUs' indexes, in order; under `none` there are none."""
     found: dict[str, list[tuple[int, Device]]] = {}
@@ -108,30 +166,44 @@ def _mig_parts(
     for gpu, verdict in gpus if offer.strategy != migoffer.NONE else ():
         for part, device in migoffer.plan_devices(gpu, offer, verdict, misfit=misfit):
             is_single = offer.strategy == migoffer.SINGLE
-            name = nvidia_resource if is_single else migoffer.resource_name(part.profile, prefix)
+            usual = nvidia_resource if is_single else migoffer.resource_name(part.profile, prefix)
+            name = _named(part.profile, names.mig, usual)
             found.setdefault(name, []).append((gpu.index, device))
     return found
 
 
-def resource_of(gpu: GPU, *, nvidia_resource: str) -> str:
-    """Return the resource under which a GPU is offered whole; empty: it is not.
+def resource_of(gpu: GPU, *, nvidia_resource: str, names: Names = USUAL) -> str:
+    """Return the resource under which a GPU is offered whole, before it is shared; empty: it is not.
 
     Intel's are offered where they have memory of their own: those of processors belong to the machine's screen.
     """
     if gpu.vendor is Vendor.INTEL:
         return INTEL_RESOURCES.get(gpu.kernel_driver, "") if gpu.memory_bytes else ""
-    resources = {Vendor.NVIDIA: nvidia_resource, Vendor.AMD: AMD_RESOURCE}
-    return "" if gpu.mig_enabled else resources[gpu.vendor]
+    if gpu.mig_enabled:
+        return ""
+    return _named(gpu.name, names.gpus, nvidia_resource) if gpu.vendor is Vendor.NVIDIA else AMD_RESOURCE
 
 
-def _is_offered_as(resource: str, gpu: GPU, *, nvidia_resource: str) -> bool:
-    return resource_of(gpu, nvidia_resource=nvidia_resource) == resource
+def _named(model: str, rules: Sequence[NamingRule], usual: str) -> str:
+    return next((rule.name for rule in rules if matches(rule.pattern, model)), usual)
 
 
-def _was(gone: UnreadableGPU, vendor: Vendor, known: Mapping[GPUUUID, GPU], is_own: Callable[[GPU], bool]) -> bool:
+def matches(pattern: str, name: str) -> bool:
+    """Tell whether a pattern is the whole of a product's or profile's name; `*` alone stands for other text."""
+    literal = pattern.replace("[", "[[]").replace("?", "[?]")
+    return fnmatch.fnmatchcase(name, literal)
+
+
+def _former_resource(
+    gone: UnreadableGPU, vendor: Vendor, known: Mapping[GPUUUID, GPU], *, nvidia_resource: str, names: Names
+) -> str:
+    """Return the resource under which a vendor's GPU that does not answer was offered; empty: under none."""
     if gone.uuid is None:
-        return False  # never read since this process began: without an id it cannot be listed
-    return is_own(known[gone.uuid]) if gone.uuid in known else vendor is Vendor.NVIDIA
+        return ""  # never read since this process began: without an id it cannot be listed
+    earlier = known.get(gone.uuid)
+    if earlier is None:
+        return nvidia_resource if vendor is Vendor.NVIDIA else ""
+    return resource_of(earlier, nvidia_resource=nvidia_resource, names=names) if earlier.vendor is vendor else ""
 
 
 def _device(gpu: GPU, verdicts: Mapping[GPUUUID, health.Verdict]) -> Device:

@@ -28,6 +28,7 @@ from fairlead import errors
 from fairlead.model.device import Device
 from fairlead.model.gpu import GPU, Inventory, LinkKind
 from fairlead.model.ids import DeviceID
+from fairlead.plan.gpu.advertise import UNSHARED, SharingRule
 
 _PCIE_SCORE: Final[Mapping[LinkKind, int]] = {
     LinkKind.SYSTEM: 10,
@@ -99,22 +100,26 @@ def choose_devices(
     *,
     devices: Mapping[DeviceID, Device],
     topology: Topology,
+    rule: SharingRule = UNSHARED,
 ) -> tuple[DeviceID, ...]:
     """Choose `size` of `available` for one container, `must_include` among them.
 
     Args:    available: free ids, any order.   must_include: a subset of them.   devices: all advertised, in order.
+             rule: how replicas are given away.
     Returns: `size` ids in advertised order; the same for the same sets.
     Raises:  Insufficient: fewer than `size` are free.   RequestError: `must_include` does not fit in.
     """
     free, needed = tuple(dict.fromkeys(available)), frozenset(must_include)
     _check(free, needed, size)
+    if rule.packs and size > len(needed):
+        return _in_order(_spread(free, needed, size, devices, rule), devices)
     if size == len(free) or size == len(needed):
         return _in_order(free if size == len(free) else needed, devices)
     known = [item for item in _in_order(free, devices) if item in devices]
     gpus = [_gpu_of(devices[item]) for item in known]
     is_shared = len(set(gpus)) < len(gpus)
     if is_shared or len(known) < size or not needed <= set(known) or not all(gpu in topology.rank for gpu in gpus):
-        return _in_order(_spread(free, needed, size, devices), devices)
+        return _in_order(_spread(free, needed, size, devices, rule), devices)
     rank = {item: topology.rank[gpu] for item, gpu in zip(known, gpus, strict=True)}
     by_rank = {row: item for item, row in rank.items()}
     rows = _choose_rows(sorted(by_rank), frozenset(rank[item] for item in needed), size, topology)
@@ -143,17 +148,30 @@ def _in_order(chosen: Iterable[DeviceID], devices: Mapping[DeviceID, Device]) ->
 
 
 def _spread(
-    free: Sequence[DeviceID], needed: frozenset[DeviceID], size: int, devices: Mapping[DeviceID, Device]
+    free: Sequence[DeviceID],
+    needed: frozenset[DeviceID],
+    size: int,
+    devices: Mapping[DeviceID, Device],
+    rule: SharingRule,
 ) -> list[DeviceID]:
-    """Take device after device from the GPU that gave this container fewest, then the one with fewest in use."""
+    """Take device after device from the GPU that gave this container fewest, then the one with fewest in use.
+
+    Where replicas are packed it is the GPU with most in use, whatever it gave, unless GPUs must differ.
+    """
     gpu = {item: _gpu_of(devices[item]) if item in devices else "" for item in free}
     in_use = Counter(_gpu_of(device) for device in devices.values())
     in_use.subtract(gpu.values())
     chosen = list(_in_order(needed, devices))
     given = Counter(gpu[item] for item in chosen)
     left = [item for item in _in_order(free, devices) if item not in needed]
+
+    def rank(item: DeviceID) -> tuple[bool, int, int]:
+        if rule.packs:
+            return item not in devices, given[gpu[item]] * rule.needs_different_gpus, -in_use[gpu[item]]
+        return item not in devices, given[gpu[item]], in_use[gpu[item]]
+
     while len(chosen) < size:
-        best = min(left, key=lambda item: (item not in devices, given[gpu[item]], in_use[gpu[item]]))
+        best = min(left, key=rank)
         left.remove(best)
         chosen.append(best)
         given[gpu[best]] += 1

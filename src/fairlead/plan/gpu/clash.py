@@ -2,7 +2,9 @@
 
 A kubelet counts by resource name. After our resource is renamed, or beside another plugin on the same GPUs, it would
 give a GPU away that a pod already has under the other name. A device that overlaps such a holding is kept back until
-the holding ends. Replicas of one resource share on purpose and are not a clash; neither are two MIG devices of one GPU.
+the holding ends. Replicas of one device share on purpose and are not a clash; neither are two MIG devices of one GPU.
+When a configuration begins or ceases to share a resource under its old name, a pod's whole GPU and that GPU's replicas
+(or the other way round) are devices of one resource: there, too, the new ones are kept back until the pod has ended.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
 
+from fairlead.model import replica
 from fairlead.model.ids import GPUUUID, DeviceID
 from fairlead.plan.gpu import deviceids
 from fairlead.plan.gpu.advertise import Advertisement
@@ -29,7 +32,7 @@ Key = tuple[str, DeviceID]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clash:
-    """A device of ours whose GPU, or a part of it, a container has under another resource's name."""
+    """A device of ours whose GPU, or a part of it, a container has by another device: mostly of another resource."""
 
     resource: str
     device: DeviceID
@@ -41,6 +44,11 @@ class Clash:
     def message(self) -> str:
         """Who has it and what ends that."""
         held = self.holding
+        if held.resource == self.resource:
+            return (
+                f"{held.namespace}/{held.pod} (container {held.container}) has its GPU by {', '.join(held.ids)}, as"
+                f" {self.resource} was shared before: given to nobody until that pod has ended"
+            )
         return (
             f"{held.namespace}/{held.pod} (container {held.container}) has it as {held.resource}, and it is offered as"
             f" {self.resource}: given to nobody until that pod has ended"
@@ -63,18 +71,45 @@ def find_clashes(
         foreign: dict[GPUUUID, list[tuple[deviceids.Part, Holding]]] = {}
         for one in listed:
             if one.resource == ad.resource:
-                continue
+                continue  # see `former`
             for part in (part for name in one.ids for part in deviceids.find_parts(one.resource, name, table)):
                 foreign.setdefault(part.gpu, []).append((part, one))
+        former = _former(ad, listed, table)
         for device in ad.devices:
             own = deviceids.Part(gpu=device.gpu, mig=device.mig)
-            holding = next((one for part, one in foreign.get(device.gpu, ()) if part.overlaps(own)), None)
+            others = [one for part, one in foreign.get(device.gpu, ()) if part.overlaps(own)]
+            earlier = [
+                one
+                for part, held, one in former.get(device.gpu, ())
+                if part.overlaps(own) and not _shares_with(held, device.id)
+            ]
+            holding = next(iter((*others, *earlier)), None)
             if holding is not None:
                 uid = uids.get((holding.namespace, holding.pod), "")
                 found[ad.resource, device.id] = Clash(
                     resource=ad.resource, device=device.id, holding=holding, pod_uid=uid
                 )
     return found
+
+
+def _former(
+    ad: Advertisement, listed: Iterable[Holding], table: deviceids.Table
+) -> dict[GPUUUID, list[tuple[deviceids.Part, DeviceID, Holding]]]:
+    """Return who holds devices of a resource that it no longer has, or that are no replicas where it has replicas."""
+    now = {device.id for device in ad.devices}
+    found: dict[GPUUUID, list[tuple[deviceids.Part, DeviceID, Holding]]] = {}
+    for one in listed:
+        for held in one.ids if one.resource == ad.resource else ():
+            if held not in now:
+                for part in deviceids.find_parts(one.resource, held, table):
+                    found.setdefault(part.gpu, []).append((part, held, one))
+    return found
+
+
+def _shares_with(held: DeviceID, offered: DeviceID) -> bool:
+    """Tell whether both are replicas of one device."""
+    origin = replica.origin(held)
+    return origin == replica.origin(offered) and origin not in {held, offered}
 
 
 def without_ended(holdings: Iterable[Holding], pods: Iterable[core.Pod]) -> tuple[Holding, ...]:

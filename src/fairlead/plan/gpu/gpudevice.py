@@ -46,24 +46,31 @@ def plan_devices(
     problem: str,
     kept: Iterable[GPUDevice],
     nvidia_resource: str = "",
+    offers: Mapping[GPUUUID, advertise.Offer] | None = None,
 ) -> dict[str, Wanted]:
     """Return the objects that the node should have, by name.
 
     Args:    known: the last good reading of GPUs, for those that do not answer now.
              problem: why no driver answers; empty while one does.   kept: the node's objects as they are.
-             nvidia_resource: under which NVIDIA's GPUs are offered.
+             nvidia_resource: under which NVIDIA's GPUs are offered.   offers: how GPUs are, where that is known.
     """
     wanted: dict[str, Wanted] = {}
-    for gpu in inventory.gpus:
+
+    def planned(gpu: GPU) -> GPUDeviceSpec:
         spec = plan_spec(node, gpu, inventory, nvidia_resource)
+        offer = (offers or {}).get(gpu.uuid)
+        if offer is None:
+            return spec
+        return msgspec.structs.replace(spec, resource=offer.resource, sharing=offer.means, replicas=offer.replicas)
+
+    for gpu in inventory.gpus:
+        spec = planned(gpu)
         wanted[_name(spec)] = _judged(spec, verdicts.get(gpu.uuid, rules.Verdict()))
     specs = {one.metadata.name: one.spec for one in kept}
     unplaced = []
     for gone in inventory.unreadable:
         earlier = known.get(gone.uuid) if gone.uuid is not None else None
-        found = (
-            plan_spec(node, earlier, inventory, nvidia_resource) if earlier is not None else _find(gone, specs.values())
-        )
+        found = planned(earlier) if earlier is not None else _find(gone, specs.values())
         if found is None:
             unplaced.append(gone)
         else:

@@ -28,6 +28,7 @@ MODEL_COUNT: Final = "fairlead.dev/gpu-count."
 
 _MIB: Final = 1 << 20
 _LONGEST: Final = 63
+_SHARED: Final = "-SHARED"
 _FOREIGN: Final = re.compile(r"[^A-Za-z0-9\-_. ]")
 
 # Family by major compute capability, and by major and minor where a major has two.
@@ -79,8 +80,6 @@ def _common(nvidia: tuple[GPUDeviceSpec, ...], machine: str) -> dict[str, str]:
     return {
         "gpu.present": "true",
         "gpu.count": str(len(nvidia)),
-        "gpu.replicas": "1",
-        "gpu.sharing-strategy": "none",
         "gpu.machine": machine,
         "mig.capable": str(is_capable).lower(),
         "mig.strategy": "none",
@@ -90,8 +89,12 @@ def _common(nvidia: tuple[GPUDeviceSpec, ...], machine: str) -> dict[str, str]:
 
 def _model(shown: GPUDeviceSpec) -> dict[str, str]:
     major, _, minor = shown.compute_capability.partition(".")
+    is_shared = bool(shown.sharing) and not shown.resource.endswith(".shared")
     return {
-        "gpu.product": shown.product,
+        # A selector must tell a whole GPU from a share of one where the resource's name does not.
+        "gpu.product": label_value(shown.product, longest=_LONGEST - len(_SHARED)) + _SHARED * is_shared,
+        "gpu.replicas": str(shown.replicas or 1),
+        "gpu.sharing-strategy": shown.sharing or "none",
         "gpu.memory": str(_bytes(shown) // _MIB or ""),
         "gpu.family": family(shown.compute_capability),
         "gpu.compute.major": major,

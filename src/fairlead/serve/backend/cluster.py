@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fairlead import errors
+from fairlead.model import replica
 from fairlead.model.gpu import GPU, Driver, Vendor
 from fairlead.model.ids import GPUUUID
 from fairlead.serve.backend import hardware, lifecycle, port
@@ -154,14 +155,23 @@ def gpu_view(device: GPUDevice) -> hardware.GPUView:
         gpu=gpu_of(device),
         node=spec.node_name,
         holders=tuple(
-            hardware.Holder(device=spec.uuid, namespace=one.namespace, container=one.pod, part=one.container)
+            hardware.Holder(device=device, namespace=one.namespace, container=one.pod, part=one.container)
             for one in status.holders
+            for device in _devices(spec.uuid, one.devices)
         ),
         health=status.health,
         reason=status.reason,
         message=status.message,
         since=hardware.judged_since(device),
+        resource=spec.resource,
+        sharing=spec.sharing,
+        replicas=spec.replicas,
     )
+
+
+def _devices(gpu: str, ids: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the replicas of a GPU that somebody has; otherwise the GPU itself."""
+    return tuple(one for one in ids if one != gpu and replica.origin(one) == gpu) or (gpu,)
 
 
 def gpu_of(device: GPUDevice) -> GPU:

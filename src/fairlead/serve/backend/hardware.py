@@ -16,7 +16,10 @@ from fairlead.wire.kubernetes import gpudevice, meta
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
     """Who holds a device."""
 
-    device: Annotated[str, msgspec.Meta(description="id of the device; on a cluster the GPU it is, or is part of")]
+    device: Annotated[
+        str,
+        msgspec.Meta(description="id of the device; on a cluster a replica, else the GPU it is, or is part of"),
+    ]
     namespace: str
     container: str
     part: Annotated[str, msgspec.Meta(description="which container of a group; empty where it is not known")] = ""
@@ -35,6 +38,9 @@ class GPUView(msgspec.Struct, frozen=True, kw_only=True):
     reason: Annotated[str, msgspec.Meta(description="why it is not healthy, a stable token, XID79")] = ""
     message: Annotated[str, msgspec.Meta(description="why it is not healthy, for a person")] = ""
     since: Annotated[str | None, msgspec.Meta(description="since when it is so; null: nobody says")] = None
+    resource: Annotated[str, msgspec.Meta(description="extended resource of it or of its replicas")] = ""
+    sharing: Annotated[str, msgspec.Meta(description="by which means replicas share it; empty: it is not shared")] = ""
+    replicas: Annotated[int, msgspec.Meta(description="how many are offered; 0: it is not shared")] = 0
 
 
 class GPUListing(msgspec.Struct, frozen=True, kw_only=True):

@@ -172,6 +172,9 @@ class LocalHardware:
             reason=verdict.status.reason if verdict else "",
             message=verdict.status.message if verdict else "",
             since=hardware.judged_since(verdict) if verdict else None,
+            resource=verdict.spec.resource if verdict else "",
+            sharing=verdict.spec.sharing if verdict else "",
+            replicas=verdict.spec.replicas if verdict else 0,
         )
 
     async def _verdicts(self) -> dict[str, GPUDevice]:

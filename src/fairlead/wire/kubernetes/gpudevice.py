@@ -77,7 +77,11 @@ class GPUDeviceSpec(Wire, frozen=True):
     serial: str = ""
     """Serial number of the board."""
     resource: str = ""
-    """Extended resource under which the whole GPU is offered; empty: it is not offered whole."""
+    """Extended resource under which the whole GPU, or its replicas, are offered; empty: neither is."""
+    sharing: Annotated[str, msgspec.Meta(extra_json_schema={"enum": ["", "time-slicing", "mps"]})] = ""
+    """By which means its replicas share it; empty: it is not shared."""
+    replicas: int = 0
+    """How many replicas of it are offered; 0: it is not shared."""
     node_index: str = ""
     """Node and index, gpu-1/3: by this alone `kubectl get gpudevices --sort-by .spec.nodeIndex` orders a cluster."""
 

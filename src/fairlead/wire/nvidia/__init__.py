@@ -1,0 +1,1 @@
+"""Parses and emits the configuration files of NVIDIA's node programs."""

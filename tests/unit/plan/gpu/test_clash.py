@@ -110,3 +110,15 @@ def test_two_pods_of_one_dra_claim_share_it() -> None:
 
 def test_holders_that_an_older_agent_wrote_may_have_all_of_it() -> None:
     assert clash.find_rivals([holder("a", ""), holder("b", "")]) is not None
+
+
+def test_a_gpu_held_whole_is_not_shared_under_the_same_name_and_the_other_way_round() -> None:
+    replicas = [devices.replicated(GPUS[0], number) for number in range(2)]
+    assert clashing(offered(*replicas), held("GPU-a", resource=OURS)) == ["GPU-a::0", "GPU-a::1"]
+    assert clashing(offered(*GPUS), held("GPU-a::1", resource=OURS)) == ["GPU-a"]
+    assert clashing(offered(*replicas), held("GPU-a::7", resource=OURS)) == []
+
+
+def test_a_gpu_held_whole_is_not_given_as_mig_devices_of_the_same_name() -> None:
+    assert clashing(offered(*MIGS), held("GPU-a", resource=OURS)) == ["MIG-1", "MIG-2"]
+    assert clashing(offered(*MIGS), held("MIG-1", resource=OURS)) == []

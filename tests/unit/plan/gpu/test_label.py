@@ -165,3 +165,14 @@ def test_every_label_is_one_that_an_api_server_takes(product: str, machine: str)
         assert validation.qualified_name_problem(name) is None
         assert value
         assert validation.label_value_problem(value) is None
+
+
+def test_a_shared_gpu_is_told_from_a_whole_one() -> None:
+    shared = msgspec.structs.replace(H100, sharing="time-slicing", replicas=4, resource="nvidia.com/gpu")
+    labels = label.plan_labels([shared], machine="")
+    assert labels["nvidia.com/gpu.product"].endswith("-SHARED")
+    assert (labels["nvidia.com/gpu.replicas"], labels["nvidia.com/gpu.sharing-strategy"]) == ("4", "time-slicing")
+    renamed = msgspec.structs.replace(shared, resource="nvidia.com/gpu.shared")
+    assert not label.plan_labels([renamed], machine="")["nvidia.com/gpu.product"].endswith("-SHARED")
+    long = msgspec.structs.replace(shared, product="x" * 80)
+    assert len(label.plan_labels([long], machine="")["nvidia.com/gpu.product"]) == 63

@@ -9,10 +9,11 @@ import pytest
 
 from fairlead.model.gpu import GPU, Driver, Inventory, UnreadableGPU, Vendor
 from fairlead.model.ids import GPUUUID
+from fairlead.plan.gpu import advertise, health
 from fairlead.plan.gpu import gpudevice as planner
-from fairlead.plan.gpu import health
 from fairlead.wire.kubernetes import gpudevice, meta
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
+from tests import devices
 
 NODE = "worker-1"
 NVIDIA = Driver(vendor=Vendor.NVIDIA, version="550.163.01", cuda_version=(12, 4))
@@ -222,3 +223,16 @@ def test_pods_that_hold_a_gpu_are_named_with_their_namespace_and_once_each() -> 
     ]
     assert gpudevice.name_pods(holders) == "a/x,b/x"
     assert gpudevice.name_pods([]) == ""
+
+
+def test_a_shared_gpu_names_the_resource_the_means_and_the_count_of_its_replicas() -> None:
+    whole = devices.gpu("GPU-a")
+    rule = advertise.SharingRule(means="time-slicing")
+    replicas = tuple(devices.replicated(whole, number) for number in range(4))
+    ad = advertise.Advertisement(
+        resource="nvidia.com/gpu.shared", vendor=Vendor.NVIDIA, devices=(*replicas, devices.gpu("GPU-b")), rule=rule
+    )
+    assert advertise.offers_of([ad]) == {
+        "GPU-a": advertise.Offer(resource="nvidia.com/gpu.shared", means="time-slicing", replicas=4),
+        "GPU-b": advertise.Offer(resource="nvidia.com/gpu.shared"),
+    }

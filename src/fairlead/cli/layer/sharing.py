@@ -1,0 +1,96 @@
+"""`fairlead sharing`: lists who shares which GPU, by which means, with which limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import click
+import msgspec
+
+from fairlead.cli.core import options, output, plaintext
+from fairlead.cli.core.client import Client
+from fairlead.cli.core.output import Column
+from fairlead.serve.backend.hardware import GPUListing, GPUView
+
+_LIMITS: Final = {"time-slicing": "none: neither memory nor time is limited"}
+
+
+class Share(msgspec.Struct, frozen=True, kw_only=True):
+    """One container's part of a GPU."""
+
+    namespace: str
+    container: str
+    replicas: tuple[str, ...]
+    """Ids of the devices by which it has it."""
+
+
+class SharedGPU(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU and who shares it."""
+
+    node: str
+    gpu: int
+    uuid: str
+    resource: str
+    means: str
+    replicas: int
+    used: int
+    limits: str
+    """Of one replica."""
+    holders: tuple[Share, ...]
+
+
+_COLUMNS: Final = (
+    Column[SharedGPU]("NODE", lambda item: item.node),
+    Column[SharedGPU]("GPU", lambda item: str(item.gpu)),
+    Column[SharedGPU]("RESOURCE", lambda item: item.resource),
+    Column[SharedGPU]("BY", lambda item: item.means),
+    Column[SharedGPU]("USED", lambda item: f"{item.used}/{item.replicas}"),
+    Column[SharedGPU]("HOLDERS", lambda item: ",".join(_holder(one) for one in item.holders)),
+    Column[SharedGPU]("LIMITS", lambda item: item.limits, is_wide=True),
+    Column[SharedGPU]("UUID", lambda item: item.uuid, is_wide=True),
+)
+
+
+@click.command()
+@options.output_option
+@options.pass_client
+def sharing(client: Client, *, form: str) -> None:
+    """List the GPUs that are shared: by which means, who has how many replicas, and with which limits."""
+    found = tuple(shared(client.call("GET", "/v1/gpus", GPUListing)))
+    output.show_listing(found, _COLUMNS, form=form, name=lambda item: item.uuid)
+    if not found and form in {"table", "wide"}:
+        plaintext.echo("no GPU is shared; `fairlead agent check FILE` says what a configuration would do", err=True)
+
+
+def shared(found: GPUListing) -> Iterator[SharedGPU]:
+    """Yield the GPUs that are shared."""
+    for item in found.gpus:
+        if item.sharing:
+            holders = _shares(item)
+            yield SharedGPU(
+                node=item.node,
+                gpu=item.gpu.index,
+                uuid=item.gpu.uuid,
+                resource=item.resource,
+                means=item.sharing,
+                replicas=item.replicas,
+                used=sum(len(one.replicas) for one in holders),
+                limits=_LIMITS.get(item.sharing, ""),
+                holders=holders,
+            )
+
+
+def _shares(item: GPUView) -> tuple[Share, ...]:
+    by_holder: dict[tuple[str, str], list[str]] = {}
+    for one in item.holders:
+        by_holder.setdefault((one.namespace, one.container), []).append(one.device)
+    return tuple(
+        Share(namespace=namespace, container=container, replicas=tuple(ids))
+        for (namespace, container), ids in by_holder.items()
+    )
+
+
+def _holder(one: Share) -> str:
+    name = one.container if one.namespace == "default" else f"{one.namespace}/{one.container}"
+    return name if len(one.replicas) == 1 else f"{name} x{len(one.replicas)}"

@@ -1,0 +1,129 @@
+"""Decides what is in force on a node: flags and variables over the configuration file over our own settings. Pure.
+
+`NodeConfig` is the value that flows through the agent: parts that share, partition and answer take what they need from
+it, and from a later one as soon as the file, or the node's choice of a file, has changed. What a running agent cannot
+change (where the driver is) is applied once, before it starts: `apply_at_start`.
+Source: NVIDIA k8s-device-plugin, README "Configuration": command line, then environment, then file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from fairlead import errors, settings
+from fairlead.plan.gpu import answer
+from fairlead.wire.nvidia import pluginconfig
+from fairlead.wire.nvidia.pluginconfig import Effect, FlagValue, PluginConfig
+
+FALLBACKS: Final = ("named", "single", "empty")
+"""Ways to choose a file where nobody named one, as NVIDIA's config-manager calls them."""
+NAMED: Final = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConfig:
+    """What is in force on this node now."""
+
+    allocate: answer.AllocateOptions = answer.DEFAULT
+    mig_strategy: str = "none"
+    """How MIG devices are offered: none, single, mixed."""
+    packs_replicas: bool = False
+    """Whether the next replica is of the GPU with most replicas in use, else of the one with fewest."""
+    document: PluginConfig = field(default_factory=PluginConfig)
+    """The file: names, sharing. Its flags are merged into the fields above; read them there."""
+    name: str = ""
+    """Which file is in force, as the node's label names it, or its path; empty: none."""
+    problem: str = ""
+    """Why another one, which was asked for, is not in force; empty: none was."""
+
+
+def plan_config(
+    chosen: settings.Settings, document: PluginConfig | None = None, *, name: str = "", problem: str = ""
+) -> NodeConfig:
+    """Merge a file into the settings. Args: document: None: there is no file.
+
+    Raises: Invalid: a wrong setting, or a file that asks for what would be another thing if it were left out.
+    """
+    found = document or PluginConfig()
+    if problems := find_impossible(found):
+        hint = "share by sharing.timeSlicing, or not at all"
+        raise errors.Invalid("; ".join(problems), reason="PluginConfigUnsupported", hint=hint)
+    flat = dict(_from_file(chosen, found.flags))
+    values = settings.override(chosen, flat) if flat else chosen
+    return NodeConfig(
+        allocate=answer.AllocateOptions(
+            strategies=answer.parse_strategies(values.node.device_list_strategy),
+            ids=values.node.device_id_strategy,
+            passes_device_specs=values.node.pass_device_specs,
+        ),
+        mig_strategy=values.node.mig_strategy,
+        packs_replicas=values.plugin.sharing_policy == "packed",
+        document=found,
+        name=name,
+        problem=problem,
+    )
+
+
+def apply_at_start(chosen: settings.Settings, document: PluginConfig) -> settings.Settings:
+    """Return the settings with those of the file's flags that a running agent cannot change. Raises: Invalid."""
+    flat = {
+        key: value
+        for key, value in _from_file(chosen, document.flags)
+        if any(flag.setting == key and flag.effect is Effect.START for flag in pluginconfig.FLAGS)
+    }
+    return settings.override(chosen, flat) if flat else chosen
+
+
+def _from_file(chosen: settings.Settings, flags: Mapping[str, FlagValue]) -> Iterator[tuple[str, FlagValue]]:
+    """Yield settings, by key, that a file sets and neither a flag nor a variable has."""
+    for key, value in flags.items():
+        setting = pluginconfig.BY_KEY[key].setting
+        if setting and setting not in chosen.given and value != "":
+            yield setting, ",".join(value) if isinstance(value, tuple) else value
+
+
+def find_impossible(document: PluginConfig) -> tuple[str, ...]:
+    """Return what keeps a file that is right from being in force, each with its path.
+
+    Without its daemon a GPU shared by MPS would be shared by time, without the limits that its pods count on.
+    """
+    return ("sharing.mps: no agent runs MPS daemons yet",) if document.mps is not None else ()
+
+
+def find_unfulfilled(flags: Mapping[str, FlagValue]) -> tuple[str, ...]:
+    """Return the keys of flags that ask for something which is not carried out."""
+    return tuple(
+        key for key, value in flags.items() if value and pluginconfig.BY_KEY[key].effect is Effect.NOT_CARRIED_OUT
+    )
+
+
+def choose_file(names: Collection[str], *, wanted: str, default: str, fallbacks: Sequence[str]) -> str:
+    """Return the name of the file to be in force; empty: none, on purpose.
+
+    Args:    names: of the files there are.   wanted: by the node's label; empty: it has none.
+             default: where it has none; empty: the fallbacks decide.   fallbacks: members of `FALLBACKS`, in order.
+    Raises:  NotFound: the file that is named is not there, or no fallback finds one; Invalid: an unknown fallback.
+    """
+    for fallback in fallbacks:
+        if fallback not in FALLBACKS:
+            message = f'configuration fallback "{fallback}" is not offered (offered: {", ".join(FALLBACKS)})'
+            raise errors.Invalid(message, reason="SettingInvalid", hint="set FAIRLEAD_PLUGIN_CONFIG_FALLBACKS")
+    there = ", ".join(sorted(names)) or "none"
+    if name := wanted or default:
+        if name in names:
+            return name
+        message = f'configuration "{name}" is not there (there: {there})'
+        hint = "the node's label nvidia.com/device-plugin.config names it" if wanted else "it is the configured default"
+        raise errors.NotFound(message, reason="ConfigNotFound", hint=hint)
+    for fallback in fallbacks:
+        if fallback == "named" and NAMED in names:
+            return NAMED
+        if fallback == "single" and len(names) == 1:
+            return next(iter(names))
+        if fallback == "empty":
+            return ""
+    message = f"no configuration was chosen for this node, and no fallback finds one (there: {there})"
+    hint = f'label the node nvidia.com/device-plugin.config=NAME, or call one file "{NAMED}"'
+    raise errors.NotFound(message, reason="ConfigNotFound", hint=hint)

@@ -1,0 +1,99 @@
+"""Says field by field what a configuration file of NVIDIA's device plugin does here. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fairlead.wire.nvidia import pluginconfig
+from fairlead.wire.nvidia.pluginconfig import DeviceChoice, Effect, FlagValue, NamingRule, PluginConfig, Sharing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One field of a file."""
+
+    path: str
+    value: str
+    effect: Effect
+    text: str
+    """What it does, or why nothing."""
+
+
+def explain(config: PluginConfig) -> tuple[Field, ...]:
+    """Return the fields that a file gives, in the file's order of sections."""
+    return tuple(_explain(config))
+
+
+def _explain(config: PluginConfig) -> Iterator[Field]:
+    for flag in pluginconfig.FLAGS:
+        if flag.key in config.flags:
+            value = config.flags[flag.key]
+            yield Field(path=f"flags.{flag.key}", value=_shown(value), effect=flag.effect, text=flag.text)
+    yield from _naming(config.gpus, "resources.gpus", "GPUs whose product name is")
+    yield from _naming(config.mig, "resources.mig", "MIG devices whose profile is")
+    for key, sharing in (("timeSlicing", config.time_slicing), ("mps", config.mps)):
+        if sharing is not None:
+            yield from _sharing(sharing, key)
+    if config.imex_channels is not None:
+        wanted = ",".join(map(str, config.imex_channels)) or "none"
+        asks = bool(config.imex_channels)
+        yield Field(
+            path="imex.channelIDs",
+            value=wanted,
+            effect=Effect.NOT_CARRIED_OUT if asks else Effect.NOTHING_TO_DO,
+            text="containers get no IMEX channels" + ("; `fairlead cdi generate --mode imex` writes a spec" * asks),
+        )
+    if config.imex_required is not None:
+        effect = Effect.NOT_CARRIED_OUT if config.imex_required else Effect.NOTHING_TO_DO
+        yield Field(path="imex.required", value=_shown(config.imex_required), effect=effect, text="as above")
+    if config.own.different_gpus:
+        path = f"{pluginconfig.OURS}.sharing.differentGPUs"
+        text = "a container that asks for several replicas gets them of different GPUs, or is refused"
+        yield Field(path=path, value="true", effect=Effect.LIVE, text=text)
+
+
+def _naming(rules: tuple[NamingRule, ...], path: str, about: str) -> Iterator[Field]:
+    for at, rule in enumerate(rules):
+        text = f"{about} {rule.pattern} are offered as {rule.name}"
+        yield Field(path=f"{path}[{at}]", value=f"{rule.pattern} -> {rule.name}", effect=Effect.LIVE, text=text)
+
+
+def _sharing(sharing: Sharing, key: str) -> Iterator[Field]:
+    path = f"sharing.{key}"
+    if key == "mps":
+        text = "no agent runs MPS daemons yet: none takes this file"
+        yield Field(path=path, value="", effect=Effect.NOT_CARRIED_OUT, text=text)
+        return
+    fails = "more than one replica for one container is " + ("refused" if sharing.fails_above_one else "allowed")
+    yield Field(
+        path=f"{path}.renameByDefault",
+        value=_shown(sharing.rename_by_default),
+        effect=Effect.LIVE,
+        text=f"shared resources {'end in' if sharing.rename_by_default else 'do not get'} {pluginconfig.SHARED}",
+    )
+    yield Field(
+        path=f"{path}.failRequestsGreaterThanOne",
+        value=_shown(sharing.fails_above_one),
+        effect=Effect.LIVE,
+        text=fails,
+    )
+    for at, entry in enumerate(sharing.resources):
+        named = sharing.resource_of(entry)
+        text = (
+            f"{_chosen(entry.devices)} of {entry.name} shared by time-slicing:"
+            f" {entry.replicas} replicas of each, offered as {named}"
+        )
+        yield Field(
+            path=f"{path}.resources[{at}]", value=f"{entry.name} x {entry.replicas}", effect=Effect.LIVE, text=text
+        )
+
+
+def _chosen(devices: DeviceChoice) -> str:
+    if devices.is_all:
+        return "every device"
+    return f"the first {devices.count}" if devices.count is not None else ", ".join(devices.names)
+
+
+def _shown(value: FlagValue) -> str:
+    return str(value).lower() if isinstance(value, bool) else ",".join(value) if isinstance(value, tuple) else value

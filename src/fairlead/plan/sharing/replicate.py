@@ -1,0 +1,71 @@
+"""Decides which devices are shared, and offers a shared device as its replicas. Pure.
+
+An entry of the configuration names a resource and some of its devices; the first entry that is about a device counts,
+and a device that none is about stays whole under its own resource. Replicas have their device's health, reason and NUMA
+node, so a fault of a GPU is a fault of every replica. Whatever is offered can be shared by time, MIG devices too.
+Source: NVIDIA k8s-device-plugin, README "Shared access to GPUs", internal/rm/device_map.go.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+from fairlead.model import replica
+from fairlead.model.device import Device
+from fairlead.model.gpu import Vendor
+from fairlead.model.ids import DeviceID
+from fairlead.plan.gpu.advertise import Advertisement, SharingRule
+from fairlead.plan.gpu.nodeconfig import NodeConfig
+from fairlead.wire.nvidia.pluginconfig import DeviceChoice, Replicas, Sharing
+
+TIME_SLICING = "time-slicing"
+
+
+def plan_shared(offered: Sequence[Advertisement], config: NodeConfig) -> tuple[Advertisement, ...]:
+    """Return the advertisements with shared devices as replicas, each under the name that its entry gives it."""
+    sharing = config.document.time_slicing
+    if sharing is None:
+        return tuple(offered)
+    rule = SharingRule(
+        means=TIME_SLICING,
+        fails_above_one=sharing.fails_above_one,
+        packs=config.packs_replicas,
+        needs_different_gpus=config.document.own.different_gpus,
+    )
+    devices: dict[str, list[Device]] = {}
+    vendors: dict[str, Vendor] = {}
+    shared: set[str] = set()
+    for ad in offered:
+        for position, device in enumerate(ad.devices):
+            entry = _entry_of(ad, position, device, sharing)
+            name = ad.resource if entry is None else sharing.resource_of(entry)
+            devices.setdefault(name, []).extend([device] if entry is None else _replicas(device, entry.replicas))
+            # Another vendor's devices go by CDI alone, which suits NVIDIA's as well.
+            vendors[name] = ad.vendor if vendors.get(name, Vendor.NVIDIA) is Vendor.NVIDIA else vendors[name]
+            shared |= {name} if entry is not None else set()
+    plain = SharingRule()
+    return tuple(
+        Advertisement(resource=name, vendor=vendors[name], devices=tuple(items), rule=rule if name in shared else plain)
+        for name, items in devices.items()
+    )
+
+
+def _entry_of(ad: Advertisement, position: int, device: Device, sharing: Sharing) -> Replicas | None:
+    return next(
+        (one for one in sharing.resources if one.name == ad.resource and _is_chosen(one.devices, position, device)),
+        None,
+    )
+
+
+def _is_chosen(devices: DeviceChoice, position: int, device: Device) -> bool:
+    if devices.is_all:
+        return True
+    if devices.count is not None:
+        return position < devices.count
+    return bool({device.index, device.name} & set(devices.names))
+
+
+def _replicas(device: Device, count: int) -> Iterator[Device]:
+    for number in range(count):
+        yield dataclasses.replace(device, id=DeviceID(replica.name(device.id, number)), replica_of=DeviceID(device.id))

@@ -1,0 +1,41 @@
+"""`fairlead sharing` shows who shares which GPU."""
+
+from __future__ import annotations
+
+from fairlead.cli.layer import sharing
+from fairlead.model.gpu import GPU
+from fairlead.model.ids import GPUUUID
+from fairlead.serve.backend.hardware import GPUListing, GPUView, Holder
+
+
+def view(index: int, *holders: Holder, replicas: int = 0) -> GPUView:
+    gpu = GPU(uuid=GPUUUID(f"GPU-{index}"), index=index, minor=index, pci_bus_id="", name="X", memory_bytes=1)
+    return GPUView(
+        gpu=gpu,
+        node="n",
+        holders=holders,
+        resource="nvidia.com/gpu",
+        sharing="time-slicing" if replicas else "",
+        replicas=replicas,
+    )
+
+
+def holder(device: str, container: str, namespace: str = "default") -> Holder:
+    return Holder(device=device, namespace=namespace, container=container)
+
+
+def test_only_shared_gpus_are_listed_with_each_holders_replicas() -> None:
+    held = (holder("GPU-1::0", "a"), holder("GPU-1::3", "a"), holder("GPU-1::1", "b", "team"))
+    listing = GPUListing(
+        gpus=(view(0, holder("GPU-0", "whole")), view(1, *held, replicas=4)),
+        unreadable=(),
+        drivers=(),
+        is_simulated=True,
+    )
+    (found,) = sharing.shared(listing)
+    assert (found.uuid, found.means, found.used, found.replicas) == ("GPU-1", "time-slicing", 3, 4)
+    assert [(one.namespace, one.container, one.replicas) for one in found.holders] == [
+        ("default", "a", ("GPU-1::0", "GPU-1::3")),
+        ("team", "b", ("GPU-1::1",)),
+    ]
+    assert found.limits.startswith("none")
