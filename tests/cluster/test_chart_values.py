@@ -152,6 +152,47 @@ def test_no_port_is_open_for_metrics_that_are_not_wanted() -> None:
     assert "gpu-metrics" not in str(found)
 
 
+# configuration
+
+
+def _agent(**values: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the agent's variables and volumes, by name."""
+    found = pod(render(values), "DaemonSet", "agent")
+    variables = {item["name"]: item.get("value") for item in found["containers"][0]["env"]}
+    return variables, {item["name"]: item for item in found["volumes"]}
+
+
+def test_configuration_files_become_a_configmap_that_the_agent_reads() -> None:
+    files = {"default": "version: v1\n", "shared": "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2}]}}"}
+    made = one(render({"config": {"map": files}}), "ConfigMap", "configs")
+    assert made["data"] == files
+    variables, volumes = _agent(config={"map": files, "default": "shared", "fallbackStrategies": ["empty"]})
+    assert volumes["configs"]["configMap"]["name"] == made["metadata"]["name"]
+    assert variables["FAIRLEAD_PLUGIN_CONFIG_FOLDER"] == "/available-configs"
+    assert variables["FAIRLEAD_PLUGIN_CONFIG_DEFAULT"] == "shared"
+    assert variables["FAIRLEAD_PLUGIN_CONFIG_FALLBACKS"] == "empty"
+
+
+def test_an_existing_configmap_is_named_and_none_is_made() -> None:
+    _, volumes = _agent(config={"name": "mine"})
+    assert volumes["configs"]["configMap"]["name"] == "mine"
+    assert not any(item["kind"] == "ConfigMap" for item in render({"config": {"name": "mine"}}))
+
+
+def test_defaults_leave_the_flags_to_the_configuration_file() -> None:
+    ours = ("FAIRLEAD_NODE_DEVICE", "FAIRLEAD_NODE_PASS", "FAIRLEAD_NODE_MIG", "FAIRLEAD_PLUGIN")
+    variables, volumes = _agent()
+    assert [name for name in variables if name.startswith(ours)] == []
+    assert "configs" not in volumes
+    chosen, _ = _agent(
+        deviceListStrategy="envvar", migStrategy="mixed", sharedDevicesAllocationPolicy="packed", passDeviceSpecs=True
+    )
+    assert chosen["FAIRLEAD_NODE_DEVICE_LIST_STRATEGY"] == "envvar"
+    assert chosen["FAIRLEAD_NODE_MIG_STRATEGY"] == "mixed"
+    assert chosen["FAIRLEAD_PLUGIN_SHARING_POLICY"] == "packed"
+    assert chosen["FAIRLEAD_NODE_PASS_DEVICE_SPECS"] == "true"
+
+
 # the rest
 
 
