@@ -25,7 +25,6 @@ VERBS: Final = {
     "images": Verb(_RUN, "container.image:list_images", "List images.", is_hidden=True),
     "rmi": Verb(_RUN, "container.image:remove_image", "Remove images by name.", is_hidden=True),
     "gpus": Verb(_LOOK, "view.gpus:gpus", "List GPUs, what they do now, and who holds them since when."),
-    "gpus": Verb(_LOOK, "view.gpus:gpus", "List GPUs and who holds them."),
     "sharing": Verb(_LOOK, "layer.sharing:sharing", "List who shares which GPU, and by which means."),
     "topology": Verb(_LOOK, "view.topology:topology", "Show how GPUs are linked."),
     "nodes": Verb(_LOOK, "view.nodes:nodes", "List nodes, what they have and what is taken."),

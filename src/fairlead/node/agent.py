@@ -18,14 +18,13 @@ import asyncio
 import dataclasses
 import functools
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Final, ParamSpec
 
 from fairlead import errors, telemetry
 from fairlead.model.device import Device
 from fairlead.model.ids import GPUUUID
-from fairlead.node import migparts, part, storeparts
+from fairlead.node import migparts, part, report, storeparts
 from fairlead.node.cdi import specfile, specfiles, specguard
 from fairlead.node.config import source
 from fairlead.node.deviceplugin import otherholders, pluginset, podresources
@@ -58,25 +57,7 @@ _HANGING_S: Final = 60.0
 P = ParamSpec("P")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentReport:
-    """What the agent knows, live: every `Latest` goes on changing while the agent runs."""
-
-    node: str
-    snapshots: latest.Latest[monitor.Snapshot]
-    advertised: latest.Latest[tuple[advertise.Advertisement, ...]]
-    registered: latest.Latest[frozenset[str]]
-    """Resources that a kubelet has taken in since the agent began."""
-    cdi_names: frozenset[str]
-    """Qualified names in the specs on disk when the agent became ready."""
-    holders_problem: Callable[[], str]
-    """Says why it is not known who holds what, "" where it is; then nothing, or not everything, is offered."""
-    expose_gpus: Callable[[], Awaitable[bytes]]
-    """Gives the GPUs' metrics under DCGM's names."""
-    config_problem: Callable[[], str]
-    """Says why the configuration that was asked for is not in force, "" where it is."""
-    is_unconfigured: Callable[[], bool]
-    """Says whether no configuration is in force at all, so that nothing is offered."""
+AgentReport = report.AgentReport
 
 
 def node_name(settings: Settings) -> str:

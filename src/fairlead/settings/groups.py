@@ -149,7 +149,6 @@ class PluginSettings:
         text="which GPU gives the next replica: the one with fewest in use, or with most",
         choices=("distributed", "packed"),
     )
-    mps_root: Path | None = row(None, text="folder of the MPS daemons' pipes; default: mps in the run folder")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,11 +249,6 @@ class Settings:
     def pod_resources(self) -> Path:
         """The socket on which the kubelet says who holds which devices."""
         return self.node.pod_resources or self.kubelet_folder.parent / "pod-resources" / "kubelet.sock"
-
-    @property
-    def mps_root(self) -> Path:
-        """The folder of the MPS daemons' pipes."""
-        return self.plugin.mps_root or self.state.run / "mps"
 
 
 @functools.cache

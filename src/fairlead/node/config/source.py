@@ -1,6 +1,6 @@
 """Follows the configuration of this node: one file, or a folder of them of which the node's label names one.
 
-`ConfigSource.config` is the value in force, like the inventory's snapshot: readers take its changes, nobody restarts.
+`ConfigSource.config` is the value in force, like the inventory's snapshot: readers take its changes without a restart.
 A file that is wrong, or a label that names no file, changes nothing: what was in force stays, `problem` says why, and
 the next change is tried again. Until the first configuration is known nothing is in force: an agent that starts must
 not offer devices under names which the node's label takes back a moment later. The label is waited for, and the last

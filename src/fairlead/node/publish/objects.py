@@ -54,7 +54,7 @@ class MIGPublication:
 class Publisher:
     """Keeps one node's publications true."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (what is published, by name)
         self,
         node: str,
         store: Store,

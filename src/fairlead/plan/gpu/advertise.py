@@ -110,9 +110,10 @@ def plan_advertisements(
     nvidia = _nvidia_gpus(inventory, verdicts, known)
     misfit = migoffer.find_misfit(tuple(gpu for gpu, _ in nvidia)) if mig.strategy == migoffer.SINGLE else ""
     parts = _mig_parts(nvidia, nvidia_resource, mig, misfit, names)
-    for vendor in Vendor:
+    usual = {Vendor.NVIDIA: (nvidia_resource,), Vendor.AMD: (AMD_RESOURCE,), Vendor.INTEL: INTEL_RESOURCES.values()}
+    for vendor, resources in usual.items():
         is_nvidia = vendor is Vendor.NVIDIA
-        devices: dict[str, list[tuple[int, Device]]] = {nvidia_resource: []} if is_nvidia else {}
+        devices: dict[str, list[tuple[int, Device]]] = {name: [] for name in resources}
         for gpu in inventory.gpus:
             if gpu.vendor is vendor and (name := resource_of(gpu, nvidia_resource=nvidia_resource, names=names)):
                 devices.setdefault(name, []).append((gpu.index, _device(gpu, verdicts)))

@@ -18,7 +18,7 @@ from fairlead.wire.nvidia import pluginconfig
 from fairlead.wire.nvidia.pluginconfig import Effect, FlagValue, PluginConfig
 
 FALLBACKS: Final = ("named", "single", "empty")
-"""Ways to choose a file where nobody named one, as NVIDIA's config-manager calls them."""
+"""Ways to choose a file where none is named, as NVIDIA's config-manager calls them."""
 NAMED: Final = "default"
 
 

@@ -44,7 +44,6 @@ def value(config: settings.Settings, key: str) -> Any:
         ("--nvidia-driver-root", "NVIDIA_DRIVER_ROOT", "/d", "silicon.driver_root", Path("/d")),
         ("--driver-root", "NVIDIA_DRIVER_ROOT", "/d", "silicon.driver_root", Path("/d")),
         ("--dev-root", "NVIDIA_DEV_ROOT", "/d", "silicon.dev_root", Path("/d")),
-        ("--mps-root", "MPS_ROOT", "/mps", "plugin.mps_root", Path("/mps")),
         ("--config-file", "CONFIG_FILE", "/c.yaml", "plugin.config_file", Path("/c.yaml")),
         ("--kubelet-socket", "KUBELET_SOCKET", "/k/kubelet.sock", "node.kubelet_folder", Path("/k")),
         (

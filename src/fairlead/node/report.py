@@ -1,0 +1,30 @@
+"""Declares what the agent tells the process that runs it, once it is ready."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from fairlead.node.inventory import latest, monitor
+from fairlead.plan.gpu import advertise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentReport:
+    """What the agent knows, live: every `Latest` goes on changing while the agent runs."""
+
+    node: str
+    snapshots: latest.Latest[monitor.Snapshot]
+    advertised: latest.Latest[tuple[advertise.Advertisement, ...]]
+    registered: latest.Latest[frozenset[str]]
+    """Resources that a kubelet has taken in since the agent began."""
+    cdi_names: frozenset[str]
+    """Qualified names in the specs on disk when the agent became ready."""
+    holders_problem: Callable[[], str]
+    """Says why it is not known who holds what, "" where it is; then nothing, or not everything, is offered."""
+    expose_gpus: Callable[[], Awaitable[bytes]]
+    """Gives the GPUs' metrics under DCGM's names."""
+    config_problem: Callable[[], str]
+    """Says why the configuration that was asked for is not in force, "" where it is."""
+    is_unconfigured: Callable[[], bool]
+    """Says whether no configuration is in force at all, so that nothing is offered."""
