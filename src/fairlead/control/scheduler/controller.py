@@ -188,7 +188,7 @@ class Scheduler:
             self._refuse(pod, "UnknownRule", reason)
             return
         try:
-            group = self._queue.group(pod)
+            group = self._queue.group(pod, self._cache.need(pod))
         except errors.Invalid as error:
             self._meter.add(telemetry.DECISIONS, "failed")
             self._refuse(pod, "SchedulerError", error.message)
@@ -204,6 +204,9 @@ class Scheduler:
             self._queue.rest(group, found, blockers)
         if group.members.get(pod.metadata.uid) is not pod:
             return  # bound, changed or deleted while it was judged
+        if self._cache.concerned(group.need).key() != group.need.key():
+            self._queue.put(pod)  # a pod came meanwhile whose rules are about this one
+            return
         if found.node is None:
             self._refuse(pod, "Unschedulable", found.message, found, duration_s=timing.duration_s)
         else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -17,7 +18,7 @@ from typing import Final
 import msgspec
 
 from fairlead import errors, telemetry
-from fairlead.plan.schedule import reference
+from fairlead.plan.schedule import peers, reference
 from fairlead.plan.schedule.queue import Changes, SchedulingQueue
 from fairlead.wire.kubernetes import core
 
@@ -52,6 +53,8 @@ class Cache:
         self.views: dict[str, reference.NodeInfo] = {}
         """By name: every node with what is taken of it, as of the last `changes`."""
         self._touched: set[str] = set()
+        self._terms = Counter[peers.Term]()
+        """What pods that have a node say of others, with how many say it."""
 
     def forget_pods(self) -> None:
         """Begin anew with pods: a list follows, and what is assumed stays so."""
@@ -59,6 +62,7 @@ class Cache:
         self._queue.clear()
         self._touched.update(self._needs)
         self._needs.clear()
+        self._terms.clear()
         for one in self._assumed.values():
             self._put(_bound(one.pod, one.node))
 
@@ -145,13 +149,21 @@ class Cache:
         self._touched.clear()
         return found
 
+    def need(self, pod: core.Pod) -> reference.PodInfo:
+        """Return what a pod asks for, with other pods judged if they matter. Raises: Invalid: a bad quantity."""
+        return self.concerned(reference.pod_info(pod))
+
+    def concerned(self, need: reference.PodInfo) -> reference.PodInfo:
+        """Return a need as it is to be judged beside the pods that have a node now."""
+        return need.among(self._terms)
+
     def _waits(self, uid: str) -> bool:
         return uid in self._pods and not self._pods[uid].spec.node_name
 
     def _put(self, pod: core.Pod) -> None:
         uid, node = pod.metadata.uid, pod.spec.node_name
         known = self._pods.get(uid)
-        if node and known is not None and known.spec == pod.spec and _is_over(known) == _is_over(pod):
+        if node and known is not None and _is_same(known, pod):
             self._pods[uid] = pod  # a report that moves nothing
             return
         self._drop(uid)
@@ -162,17 +174,22 @@ class Cache:
         elif node and not _is_over(pod):
             self._touched.add(node)
             try:
-                self._needs.setdefault(node, {})[uid] = reference.pod_info(pod)
+                need = self._needs.setdefault(node, {})[uid] = reference.pod_info(pod)
             except errors.Invalid as error:
                 telemetry.log.warning(
                     "pod not counted", pod=pod.metadata.name, reason=error.reason, error=error.message
                 )
+            else:
+                self._terms.update(need.peer.terms)
 
     def _drop(self, uid: str) -> None:
         self._queue.drop(uid)
         pod = self._pods.pop(uid, None)
         if pod is not None and uid in (there := self._needs.get(pod.spec.node_name, {})):
-            del there[uid]
+            for term in there.pop(uid).peer.terms:
+                self._terms[term] -= 1
+                if not self._terms[term]:
+                    del self._terms[term]
             self._touched.add(pod.spec.node_name)
 
 
@@ -182,3 +199,11 @@ def _bound(pod: core.Pod, node: str) -> core.Pod:
 
 def _is_over(pod: core.Pod) -> bool:
     return pod.status.phase in core.ENDED_PHASES
+
+
+def _is_same(known: core.Pod, pod: core.Pod) -> bool:
+    """Tell whether nothing changed that a decision reads."""
+    one, other = known.metadata, pod.metadata
+    if (one.labels, one.deletion_timestamp is None) != (other.labels, other.deletion_timestamp is None):
+        return False
+    return known.spec == pod.spec and _is_over(known) == _is_over(pod)

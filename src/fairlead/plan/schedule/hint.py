@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from fairlead.plan.schedule.reference import FILTERS, NodeInfo
+from fairlead.plan.schedule import peers, reference
+from fairlead.plan.schedule.reference import FILTERS, NodeInfo, PodInfo
 
 HINTS: Final[Mapping[str, Callable[[NodeInfo, NodeInfo], bool]]] = {
     "NodeReady": lambda before, after: after.is_ready and not before.is_ready,
@@ -44,3 +45,14 @@ def improved(before: NodeInfo | None, after: NodeInfo | None) -> frozenset[str]:
     if before is None:
         return frozenset(FILTERS)
     return frozenset(name for name, is_better in HINTS.items() if is_better(before, after))
+
+
+def may_help(need: PodInfo, before: NodeInfo | None, after: NodeInfo | None) -> bool:
+    """Tell whether a need may fit now: on the node, or, where other pods matter, on any for what is on this one."""
+    if after is not None and improved(before, after) and reference.first_refusal(need, after) is None:
+        return True
+    return need.peer.is_concerned and _counted(need, before) != _counted(need, after)
+
+
+def _counted(need: PodInfo, node: NodeInfo | None) -> peers.Tally | None:
+    return None if node is None else reference.tally(need, node)

@@ -106,6 +106,9 @@ class SchedulingQueue:
         """Forget a pod: it does not wait any more, or is put anew."""
         self._pods.pop(uid, None)
         self._ready.discard(uid)
+        self._leave(uid)
+
+    def _leave(self, uid: str) -> None:
         if group := self._group_of.pop(uid, None):
             del group.members[uid]
             if not group.members and group.refusal is None:
@@ -129,9 +132,9 @@ class SchedulingQueue:
                 return self._pods[uid]
         return None
 
-    def group(self, pod: core.Pod) -> Group:
-        """Return the group of a pod that waits; it belongs to it from now on. Raises: Invalid: a bad quantity."""
-        need = reference.pod_info(pod)
+    def group(self, pod: core.Pod, need: PodInfo) -> Group:
+        """Return the group of a pod that waits and asks for this; it belongs to it from now on, and to no other."""
+        self._leave(pod.metadata.uid)
         group = self._group_of[pod.metadata.uid] = self._groups.setdefault(need.key(), Group(need))
         group.members[pod.metadata.uid] = pod
         return group
@@ -156,16 +159,17 @@ class SchedulingQueue:
         """Have the groups judged again that a changed node may take; yields, now and then, how many it compared."""
         if any(hint.is_other(before, after) for before, after in changes.values()):
             self._age()
-        turned = [node for before, node in changes.values() if node and hint.improved(before, node)]
+        turned = [one for one in changes.values() if hint.improved(*one)]
         count = 0
-        for key, group in tuple(self._groups.items()) if turned else ():
+        for key, group in tuple(self._groups.items()):
             if group.refusal is None or group.is_woken:
                 continue
-            for node in turned:
+            is_concerned = group.need.peer.is_concerned
+            for before, node in changes.values() if is_concerned else turned:
                 count += 1
                 if count % SLICE == 0:
                     yield SLICE
-                if reference.first_refusal(group.need, node) is None:
+                if hint.may_help(group.need, before, node) if is_concerned else _takes(group.need, node):
                     group.is_woken = True
                     self._due_at(group.due_at, key=key)
                     break
@@ -196,6 +200,10 @@ class SchedulingQueue:
 
     def _due_at(self, due_at: float, *, uid: str = "", key: Key = ()) -> None:
         heapq.heappush(self._dues, (due_at, next(self._numbers), uid, key))
+
+
+def _takes(need: PodInfo, node: NodeInfo | None) -> bool:
+    return node is not None and reference.first_refusal(need, node) is None
 
 
 def _turn(pod: core.Pod) -> tuple[object, ...]:

@@ -9,10 +9,10 @@ caller can do something else in between, and `summary` answers from what is reme
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from fairlead.plan.schedule import reference
+from fairlead.plan.schedule import peers, reference
 from fairlead.plan.schedule.reference import NodeInfo, PodInfo
 from fairlead.plan.schedule.summary import Reason, Summary
 
@@ -38,6 +38,8 @@ class Ranking:
         """The same as (negative score, name), best first."""
         self._worths: dict[str, tuple[int, ...]] = {}
         """By node that fits: what it is worth in each row of `reference.SCORES`."""
+        self._tallies: dict[str, peers.Tally] = {}
+        """By node, where other pods matter: what its pods are to the need."""
 
     def __len__(self) -> int:
         """Return how many nodes are remembered."""
@@ -49,8 +51,9 @@ class Ranking:
 
     @property
     def blockers(self) -> frozenset[str]:
-        """Return the filters that refused any node."""
-        return frozenset(name for name, _ in self._refused.values())
+        """Return the filters that refused any node; of those that look at other pods, both."""
+        found = frozenset(name for name, _ in self._refused.values())
+        return found | {peers.AFFINITY, peers.SPREAD} if self.need.peer.is_concerned else found
 
     def refresh(self, nodes: Mapping[str, NodeInfo]) -> Iterator[int]:
         """Judge what changed; yields after each slice how many nodes it had. `nodes` may change in between."""
@@ -66,6 +69,8 @@ class Ranking:
         node = nodes.get(name)
         if node is None:
             return
+        if self.need.peer.is_concerned:
+            self._tallies[name] = reference.tally(self.need, node)
         refusal = reference.first_refusal(self.need, node)
         if refusal is not None:
             self._refused[name] = refusal
@@ -77,6 +82,7 @@ class Ranking:
         self._worths[name] = tuple(worth(self.need, node) for _, worth in reference.SCORES.values())
 
     def _forget(self, name: str) -> None:
+        self._tallies.pop(name, None)
         _, reasons = self._refused.pop(name, ("", ()))
         for why in reasons:
             self._reasons[why].discard(name)
@@ -89,23 +95,41 @@ class Ranking:
 
     def summary(self) -> Summary:
         """Return the decision over everything that is remembered; nothing may be left to judge."""
+        if self.need.peer.is_concerned:
+            return self._surveyed()
         return Summary(
             nodes=len(self),
             fitting=len(self._base),
             best=self._best(),
-            reasons=tuple(
-                Reason(why=why, nodes=len(names), example=min(names)) for why, names in self._reasons.items()
-            ),
+            reasons=_reasons(self._reasons),
         )
 
+    def _surveyed(self) -> Summary:
+        """Return the decision where other pods matter: their counts are added up anew, over all nodes."""
+        survey = peers.Survey(self.need.peer, self._tallies.values())
+        reasons = {why: set(names) for why, names in self._reasons.items()}
+        fitting = list[str]()
+        for name in self._base:
+            refusal = survey.refusal(self._tallies[name])
+            if refusal is None:
+                fitting.append(name)
+                continue
+            for why in refusal[1]:
+                reasons.setdefault(why, set()).add(name)
+        order = self._weighed(fitting, survey.scores([self._tallies[name] for name in fitting]))
+        best = tuple((name, -score) for score, name in order[: Summary.BEST])
+        return Summary(nodes=len(self), fitting=len(fitting), best=best, reasons=_reasons(reasons))
+
     def _best(self) -> tuple[tuple[str, float], ...]:
-        order = self._order if len(set(self._worths.values())) <= 1 else self._weighed()
+        order = self._order if len(set(self._worths.values())) <= 1 else self._weighed(list(self._base), ())
         return tuple((name, -score) for score, name in order[: Summary.BEST])
 
-    def _weighed(self) -> list[tuple[float, str]]:
+    def _weighed(self, names: Sequence[str], more: Sequence[tuple[int, Sequence[float]]]) -> list[tuple[float, str]]:
         """Return the order where preferences tell nodes apart: each is scaled to the largest there is."""
-        names = list(self._base)
-        columns = zip(*(self._worths[name] for name in names), strict=True)
-        worths = dict(zip(reference.SCORES, columns, strict=True))
-        scores = reference.combined([self._base[name] for name in names], worths)
+        worths = {row: [self._worths[name][at] for name in names] for at, row in enumerate(reference.SCORES)}
+        scores = reference.combined([self._base[name] for name in names], worths, more)
         return sorted((-score, name) for score, name in zip(scores, names, strict=True))
+
+
+def _reasons(found: Mapping[str, Collection[str]]) -> tuple[Reason, ...]:
+    return tuple(Reason(why=why, nodes=len(names), example=min(names)) for why, names in found.items())

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fairlead.plan.pod import admission, affinity
+from fairlead.plan.schedule import peers
 from fairlead.plan.schedule.summary import Reason, Summary
 from fairlead.wire.kubernetes import core, meta, quantity, selector
 
@@ -43,6 +44,8 @@ class NodeInfo:
     taken: Mapping[str, int] = field(default_factory=dict)
     ports: frozenset[HostPort] = frozenset()
     """Ports of the node that its pods have."""
+    pods: tuple[peers.Peer, ...] = ()
+    """Those on it, as the rules of other pods see them."""
 
     def free(self, resource: str) -> int:
         """Return what is left of a resource, in thousandths; 0 where the node does not offer it."""
@@ -58,11 +61,17 @@ class PodInfo:
     affinity: core.NodeAffinity = field(default_factory=core.NodeAffinity)
     tolerations: tuple[core.Toleration, ...] = ()
     ports: frozenset[HostPort] = frozenset()
+    peer: peers.Peer = field(default_factory=peers.Peer)
+
+    def among(self, terms: Iterable[peers.Term]) -> PodInfo:
+        """Return the need, with other pods judged if it has rules on them or their terms are about it."""
+        peer = self.peer.among(terms)
+        return self if peer is self.peer else dataclasses.replace(self, peer=peer)
 
     def key(self) -> tuple[object, ...]:
         """Return what equal needs have in common, as a value that can be looked up."""
         amounts, labels = frozenset(self.requests.items()), frozenset(self.node_selector.items())
-        return (amounts, labels, self.affinity, self.tolerations, self.ports)
+        return (amounts, labels, self.affinity, self.tolerations, self.ports, self.peer.key())
 
 
 def pod_info(pod: core.Pod) -> PodInfo:
@@ -74,6 +83,7 @@ def pod_info(pod: core.Pod) -> PodInfo:
         affinity=affinity.of_pod(pod.spec),
         tolerations=pod.spec.tolerations,
         ports=frozenset(_host_ports(pod.spec)),
+        peer=peers.of_pod(pod),
     )
 
 
@@ -105,12 +115,13 @@ def offered(node: core.Node) -> NodeInfo:
 
 def occupied(node: NodeInfo, pods: Iterable[PodInfo]) -> NodeInfo:
     """Return an empty node with what pods take of it."""
-    taken, ports = dict[str, int](), set[HostPort]()
+    taken, ports, there = dict[str, int](), set[HostPort](), list[peers.Peer]()
     for pod in pods:
+        there.append(pod.peer)
         ports |= pod.ports
         for resource, value in pod.requests.items():
             taken[resource] = taken.get(resource, 0) + value
-    return dataclasses.replace(node, taken=taken, ports=frozenset(ports))
+    return dataclasses.replace(node, taken=taken, ports=frozenset(ports), pods=tuple(there))
 
 
 _NOT_READY: Final = core.Taint(key="node.kubernetes.io/not-ready")
@@ -172,6 +183,12 @@ def first_refusal(need: PodInfo, node: NodeInfo) -> tuple[str, tuple[str, ...]] 
     return None
 
 
+def tally(need: PodInfo, node: NodeInfo) -> peers.Tally:
+    """Return what the node's pods are to the need; `peers.Survey` judges by all nodes' tallies."""
+    agrees, bears = not _affinity(need, node), not _taints(need, node)
+    return peers.tally(need.peer, node.labels, node.pods, agrees=agrees, bears=bears)
+
+
 def _share(need: PodInfo, node: NodeInfo, resource: str) -> float:
     """Return the taken share of a resource once the pod is there, 0 to 1."""
     offered = node.allocatable.get(resource, 0)
@@ -226,22 +243,31 @@ SCORES: Final[Mapping[str, tuple[int, Callable[[PodInfo, NodeInfo], int]]]] = {
 """Weight beside the policy's 1, and what a node is worth to the pod. Source: kube-scheduler's default plugins."""
 
 
-def place(need: PodInfo, nodes: Iterable[NodeInfo], *, policy: str = "packed") -> Summary:
+def place(
+    need: PodInfo, nodes: Iterable[NodeInfo], *, policy: str = "packed", beside: Iterable[NodeInfo] = ()
+) -> Summary:
     """Choose a node for one pod.
 
-    Args:    nodes: all nodes, any order.   policy: a row of `POLICIES`.
+    Args:    nodes: all nodes, any order.   policy: a row of `POLICIES`.   beside: nodes that are not judged, whose
+             pods count for its rules on other pods.
     Returns: the best node (ties: first by name), and what spoke for and against the others.
     """
-    ordered = sorted(nodes, key=lambda node: node.name)
+    ordered, others = sorted(nodes, key=lambda node: node.name), tuple(beside)
     fitting, names = list[NodeInfo](), dict[str, list[str]]()
+    need = need.among(term for node in (*ordered, *others) for pod in node.pods for term in pod.terms)
+    tallies = {node.name: tally(need, node) for node in (*ordered, *others)} if need.peer.is_concerned else {}
+    survey = peers.Survey(need.peer, tallies.values()) if need.peer.is_concerned else None
     for node in ordered:
         refusal = first_refusal(need, node)
+        if refusal is None and survey is not None:
+            refusal = survey.refusal(tallies[node.name])
         if refusal is None:
             fitting.append(node)
             continue
         for reason in refusal[1]:
             names.setdefault(reason, []).append(node.name)
-    best = sorted(_scores(need, fitting, POLICIES[policy]).items(), key=lambda item: (-item[1], item[0]))
+    more = survey.scores([tallies[node.name] for node in fitting]) if survey is not None else ()
+    best = sorted(_scores(need, fitting, POLICIES[policy], more).items(), key=lambda item: (-item[1], item[0]))
     return Summary(
         nodes=len(ordered),
         fitting=len(best),
@@ -250,19 +276,28 @@ def place(need: PodInfo, nodes: Iterable[NodeInfo], *, policy: str = "packed") -
     )
 
 
-def _scores(need: PodInfo, nodes: Sequence[NodeInfo], scorer: Callable[[PodInfo, NodeInfo], float]) -> dict[str, float]:
+def _scores(
+    need: PodInfo,
+    nodes: Sequence[NodeInfo],
+    scorer: Callable[[PodInfo, NodeInfo], float],
+    more: Sequence[tuple[int, Sequence[float]]],
+) -> dict[str, float]:
     names = [node.name for node in nodes]
     worths = {name: [worth(need, node) for node in nodes] for name, (_, worth) in SCORES.items()}
-    return dict(zip(names, combined([scorer(need, node) for node in nodes], worths), strict=True))
+    return dict(zip(names, combined([scorer(need, node) for node in nodes], worths, more), strict=True))
 
 
-def combined(base: Sequence[float], worths: Mapping[str, Sequence[int]]) -> list[float]:
+def combined(
+    base: Sequence[float], worths: Mapping[str, Sequence[int]], more: Sequence[tuple[int, Sequence[float]]] = ()
+) -> list[float]:
     """Return the nodes' scores, 0 to 100: the policy's, and every preference that tells them apart, by weight.
 
     Args: base: the policy's score of each node.   worths: of each row of `SCORES` what each node is worth, as `base`.
+          more: weights, and what each node is worth from 0 to 100.
     """
     parts = [(1, base)]
     parts += [(SCORES[name][0], _scaled(values)) for name, values in worths.items() if len(set(values)) > 1]
+    parts += [(weight, values) for weight, values in more if len(set(values)) > 1]
     whole = sum(weight for weight, _ in parts)
     return [round(sum(weight * values[at] for weight, values in parts) / whole, 2) for at in range(len(base))]
 

@@ -1,7 +1,7 @@
 """Finds the rules of a pod that this scheduler does not know, so that it refuses the pod instead of breaking the rule.
 
-Pure. What is only preferred (preferred pod affinity, `ScheduleAnyway`) is left aside: a pod may run anywhere without
-it. What is required and not known is a row of `RULES`.
+Pure. What is required and not known is a row of `RULES`. A namespace selector on more than the namespace's name is not
+known; where it is only preferred it is left aside.
 """
 
 from __future__ import annotations
@@ -9,26 +9,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from fairlead.wire.kubernetes import core
+from fairlead.plan.schedule import peers
+from fairlead.wire.kubernetes import core, meta
 
 NEXT_STEP: Final = "leave spec.schedulerName out, and the cluster's own scheduler places it"
 
 
-def _requires(kind: str) -> Callable[[core.PodSpec], bool]:
-    field = "required_during_scheduling_ignored_during_execution"
-    return lambda spec: bool(getattr(getattr(spec.affinity, kind, None), field, ()))
+def _is_unknown(rule: core.PodAffinity | None) -> bool:
+    """Tell whether a required term selects namespaces by labels that are not read."""
+    terms = rule.required_during_scheduling_ignored_during_execution if rule else ()
+    return not all(peers.term(one, meta.ObjectMeta()).is_known for one in terms)
 
 
 def _volume(source: str) -> Callable[[core.PodSpec], bool]:
     return lambda spec: any(getattr(one, source) is not None for one in spec.volumes)
 
 
-_RULE: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_RULE: Final = "requiredDuringSchedulingIgnoredDuringExecution[].namespaceSelector"
 RULES: Final[Mapping[str, Callable[[core.PodSpec], bool]]] = {
-    f"spec.affinity.podAffinity.{_RULE}": _requires("pod_affinity"),
-    f"spec.affinity.podAntiAffinity.{_RULE}": _requires("pod_anti_affinity"),
-    "spec.topologySpreadConstraints with whenUnsatisfiable DoNotSchedule": lambda spec: any(
-        one.when_unsatisfiable == "DoNotSchedule" for one in spec.topology_spread_constraints
+    f"spec.affinity.podAffinity.{_RULE}": lambda spec: bool(spec.affinity and _is_unknown(spec.affinity.pod_affinity)),
+    f"spec.affinity.podAntiAffinity.{_RULE}": lambda spec: bool(
+        spec.affinity and _is_unknown(spec.affinity.pod_anti_affinity)
     ),
     "spec.resourceClaims": lambda spec: bool(spec.resource_claims),
     "spec.resources": lambda spec: spec.resources is not None and spec.resources != core.ResourceRequirements(),

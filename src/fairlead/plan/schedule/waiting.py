@@ -6,6 +6,7 @@ What would not fit on empty nodes never will; what would is waiting for its turn
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from fairlead.plan.schedule import reference, rules
@@ -27,15 +28,24 @@ def why(pod: core.Pod, nodes: Sequence[core.Node], pods: Sequence[core.Pod], *, 
         return "there are no nodes"
     need = reference.pod_info(pod)
     empty = [reference.offered(node) for node in nodes]
-    ever = reference.place(need, empty)
+    ever = reference.place(dataclasses.replace(need, peer=need.peer.alone()), empty)
     if not ever.fitting:
         return f"it will never fit as things are: {_never(need, empty, ever.reasons)}"
+    return _now(pod, need, nodes, pods)
+
+
+def _now(pod: core.Pod, need: reference.PodInfo, nodes: Sequence[core.Node], pods: Sequence[core.Pod]) -> str:
+    """Return what keeps a pod that may run on some nodes off each of them, or that nothing does."""
     there: dict[str, list[core.Pod]] = {}
     for one in pods:
         there.setdefault(one.spec.node_name, []).append(one)
-    fitting = [node for node, bare in zip(nodes, empty, strict=True) if reference.first_refusal(need, bare) is None]
-    now = reference.place(need, [reference.node_info(node, there.get(node.metadata.name, ())) for node in fitting])
+    full = [reference.node_info(node, there.get(node.metadata.name, ())) for node in nodes]
+    fitting = [one for one in full if reference.first_refusal(need, reference.occupied(one, ())) is None]
+    names = {one.name for one in fitting}
+    now = reference.place(need, fitting, beside=[one for one in full if one.name not in names])
     if not now.fitting:
+        if any(reference.first_refusal(need, node) is None for node in fitting):
+            return f"other pods keep it off every node that has room: {_full(now.reasons)}"
         return f"every node that it could run on is full: {_full(now.reasons)}"
     return f'node {now.node} has room for it: scheduler "{pod.spec.scheduler_name}" has not placed it'
 

@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from fairlead.wire.kubernetes.meta import Condition, ObjectMeta, Wire
+from fairlead.wire.kubernetes.meta import Condition, LabelSelector, ObjectMeta, Wire
 
 ENDED_PHASES: Final = frozenset({"Succeeded", "Failed"})
 """Phases of a pod that never runs again."""
@@ -177,15 +177,32 @@ class NodeAffinity(Wire, frozen=True):
 
 
 class PodAffinityTerm(Wire, frozen=True):
-    """Pods to be near to or far from; of the term only the domain is read."""
+    """Pods to be near to or far from, and the node label whose value makes nodes one place."""
 
+    label_selector: LabelSelector | None = None
+    """None selects nothing."""
+    namespaces: tuple[str, ...] = ()
+    """Beside those of `namespace_selector`; where neither is given, the pod's own."""
     topology_key: str = ""
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] = ()
+    """Labels whose value the other pods share."""
+    mismatch_label_keys: tuple[str, ...] = ()
+    """Labels whose value the other pods do not share."""
+
+
+class WeightedPodAffinityTerm(Wire, frozen=True):
+    """A term that counts for a node, with its weight from 1 to 100."""
+
+    weight: int
+    pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
 
 
 class PodAffinity(Wire, frozen=True):
-    """Affinity or anti-affinity to other pods; of the kinds of rule only the required one is read."""
+    """Affinity or anti-affinity to other pods."""
 
     required_during_scheduling_ignored_during_execution: tuple[PodAffinityTerm, ...] = ()
+    preferred_during_scheduling_ignored_during_execution: tuple[WeightedPodAffinityTerm, ...] = ()
 
 
 class Affinity(Wire, frozen=True):
@@ -201,6 +218,17 @@ class TopologySpreadConstraint(Wire, frozen=True):
 
     topology_key: str = ""
     when_unsatisfiable: str = "DoNotSchedule"
+    max_skew: int = 1
+    label_selector: LabelSelector | None = None
+    """None selects nothing."""
+    min_domains: int | None = None
+    """With fewer values than these, every one of them is measured against nothing."""
+    node_affinity_policy: str | None = None
+    """`Honor`, or `Ignore`: nodes that the pod may not run on count too; None is `Honor`."""
+    node_taints_policy: str | None = None
+    """`Honor`: nodes with taints that the pod does not bear do not count; None is `Ignore`."""
+    match_label_keys: tuple[str, ...] = ()
+    """Labels whose value the counted pods share."""
 
 
 class PodResourceClaim(Wire, frozen=True):

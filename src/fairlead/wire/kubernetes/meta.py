@@ -23,6 +23,22 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     """
 
 
+class LabelSelectorRequirement(Wire, frozen=True):
+    """One condition on labels."""
+
+    key: str
+    operator: str
+    """`In`, `NotIn`, `Exists` or `DoesNotExist`."""
+    values: tuple[str, ...] = ()
+
+
+class LabelSelector(Wire, frozen=True):
+    """Objects by their labels: everything must hold, and an empty one selects all."""
+
+    match_labels: Mapping[str, str] = {}
+    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
+
+
 class OwnerReference(Wire, frozen=True):
     """Who must go before this object may stay; deletion of the last owner deletes the object."""
 

@@ -6,16 +6,9 @@ k8s.io/api/admissionregistration/v1 types.go.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar
 
-from fairlead.wire.kubernetes.meta import Condition, ObjectMeta, Wire
-
-
-class LabelSelector(Wire, frozen=True):
-    """Which pods belong to a workload, by equality."""
-
-    match_labels: Mapping[str, str] = {}
+from fairlead.wire.kubernetes.meta import Condition, LabelSelector, ObjectMeta, Wire
 
 
 class TemplateSpec(Wire, frozen=True):

@@ -59,7 +59,7 @@ def agent(*, wanted: int = 1, ready: int = 1, runtime_class: str = "") -> worklo
     return workload.DaemonSet(
         metadata=about("fairlead-agent", "agent"),
         spec=workload.WorkloadSpec(
-            selector=workload.LabelSelector(match_labels={"app.kubernetes.io/component": "agent"}),
+            selector=meta.LabelSelector(match_labels={"app.kubernetes.io/component": "agent"}),
             template=workload.Template(
                 spec=workload.TemplateSpec(runtime_class_name=runtime_class, service_account_name="fairlead-agent")
             ),

@@ -264,7 +264,8 @@ async def test_a_binding_that_fails_gives_back_what_was_assumed() -> None:
 @pytest.mark.parametrize("field", ["podAffinity", "podAntiAffinity"])
 async def test_a_pod_with_a_rule_that_is_not_known_is_told_so_and_never_bound(field: str) -> None:
     store = MemoryStore()
-    term = {"topologyKey": "kubernetes.io/hostname"}
+    team = {"matchLabels": {"team": "red"}}
+    term = {"topologyKey": "kubernetes.io/hostname", "namespaceSelector": team}
     rule = {field: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     for number in range(2):
         await store.create(_node(number))
@@ -346,3 +347,92 @@ async def test_the_policy_is_a_setting(policy: str, nodes: list[str]) -> None:
 
 def test_every_policy_of_the_setting_is_there() -> None:
     assert {*reference.POLICIES} == {*next(one for one in settings.rows() if one.key == "control.policy").choices}
+
+
+_HOSTS = "kubernetes.io/hostname"
+
+
+def _hosted(number: int) -> core.Node:
+    node = _node(number)
+    return msgspec.structs.replace(
+        node, metadata=msgspec.structs.replace(node.metadata, labels={_HOSTS: node.metadata.name})
+    )
+
+
+def _labelled(name: str, app: str, **rules: Any) -> core.Pod:
+    pod = _pod(name, gpus=1, **{key: msgspec.convert(value, _FIELDS[key]) for key, value in rules.items()})
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, labels={"app": app}))
+
+
+_FIELDS = {"affinity": core.Affinity, "topology_spread_constraints": tuple[core.TopologySpreadConstraint, ...]}
+_WEB = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": _HOSTS}
+_APART = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_WEB]}}
+
+
+async def _places(store: MemoryStore) -> dict[str, str]:
+    return {pod.metadata.name: pod.spec.node_name for pod in (await store.list(core.Pod)).items}
+
+
+async def test_pods_that_are_to_be_apart_get_a_node_each_and_the_last_waits_until_one_goes() -> None:
+    store = MemoryStore()
+    scheduler = _scheduler(store)
+    for number in range(3):
+        _feed(scheduler, _hosted(number))
+    made = [await store.create(_labelled(f"p{number}", "web", affinity=_APART)) for number in range(4)]
+    for pod in made:
+        _feed(scheduler, pod)
+    await scheduler.reconcile("")
+    places = await _places(store)
+    assert sorted(places.values()) == ["", "n0000", "n0001", "n0002"]
+    last = next(name for name, node in places.items() if not node)
+    (condition,) = (await store.get(core.Pod, last, "default")).status.conditions
+    assert condition.message == "0/3 nodes are available: 3 node(s) didn't match pod anti-affinity rules."
+    gone = next(name for name, node in places.items() if node == "n0001")
+    _feed(scheduler, await store.get(core.Pod, gone, "default"), ChangeKind.DELETED)
+    await scheduler.reconcile("")
+    assert (await _places(store))[last] == "n0001"
+
+
+async def test_a_pod_without_rules_is_kept_away_by_one_that_was_bound_a_moment_before() -> None:
+    store = MemoryStore()
+    scheduler = _scheduler(store)
+    _feed(scheduler, _hosted(0))
+    _feed(scheduler, await store.create(_labelled("early", "web")))
+    await scheduler.reconcile("")
+    _feed(scheduler, await store.create(_labelled("alone", "db", affinity=_APART)))
+    _feed(scheduler, _hosted(1))
+    await scheduler.reconcile("")
+    for app in ("web", "other"):
+        _feed(scheduler, await store.create(_labelled(app, app)))
+    await scheduler.reconcile("")
+    places = await _places(store)
+    assert (places["early"], places["alone"], places["web"]) == ("n0000", "n0001", "n0000")
+    assert places["other"] == "n0000"  # packed: equal use, the first by name
+
+
+async def test_a_pod_that_is_to_be_near_another_waits_until_that_one_is_bound() -> None:
+    store = MemoryStore()
+    scheduler = _scheduler(store)
+    for number in range(2):
+        _feed(scheduler, _hosted(number))
+    near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_WEB]}}
+    _feed(scheduler, await store.create(_labelled("follower", "db", affinity=near)))
+    await scheduler.reconcile("")
+    assert (await _places(store))["follower"] == ""
+    leader = await store.create(_labelled("leader", "web"))
+    _feed(scheduler, leader)
+    await scheduler.reconcile("")
+    places = await _places(store)
+    assert places["follower"] == places["leader"] != ""
+
+
+async def test_pods_are_spread_over_hosts_though_the_policy_packs() -> None:
+    store = MemoryStore()
+    scheduler = _scheduler(store)
+    for number in range(3):
+        _feed(scheduler, _hosted(number))
+    for number in range(6):
+        rules = [{**_WEB, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]
+        _feed(scheduler, await store.create(_labelled(f"p{number}", "web", topology_spread_constraints=rules)))
+    await scheduler.reconcile("")
+    assert sorted((await _places(store)).values()) == ["n0000", "n0000", "n0001", "n0001", "n0002", "n0002"]

@@ -12,7 +12,10 @@ from fairlead.plan.schedule import reference, rules
 from fairlead.wire.kubernetes import core, meta
 
 _TERM = {"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "kubernetes.io/hostname"}
-_REQUIRED = {"requiredDuringSchedulingIgnoredDuringExecution": [_TERM]}
+_TEAM = {**_TERM, "namespaceSelector": {"matchLabels": {"team": "red"}}}
+_NAMED = {**_TERM, "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "red"}}}
+_LABELLED = {"requiredDuringSchedulingIgnoredDuringExecution": [_TERM, _TEAM]}
+_KNOWN = {"requiredDuringSchedulingIgnoredDuringExecution": [_TERM, _NAMED, {**_TERM, "namespaceSelector": {}}]}
 _PREFERRED = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": _TERM}]}
 
 
@@ -20,22 +23,14 @@ def _spec(**fields: Any) -> core.PodSpec:
     return msgspec.convert({"containers": [{"name": "main"}], **fields}, core.PodSpec)
 
 
-_RULE = "requiredDuringSchedulingIgnoredDuringExecution"
+_RULE = "requiredDuringSchedulingIgnoredDuringExecution[].namespaceSelector"
 
 
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
-        ({"affinity": {"podAffinity": _REQUIRED}}, f"spec.affinity.podAffinity.{_RULE}"),
-        ({"affinity": {"podAntiAffinity": _REQUIRED}}, f"spec.affinity.podAntiAffinity.{_RULE}"),
-        (
-            {
-                "topologySpreadConstraints": [
-                    {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
-                ]
-            },
-            "spec.topologySpreadConstraints with whenUnsatisfiable DoNotSchedule",
-        ),
+        ({"affinity": {"podAffinity": _LABELLED}}, f"spec.affinity.podAffinity.{_RULE}"),
+        ({"affinity": {"podAntiAffinity": _LABELLED}}, f"spec.affinity.podAntiAffinity.{_RULE}"),
         ({"resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}, "spec.resourceClaims"),
         ({"resources": {"requests": {"cpu": "1"}}}, "spec.resources"),
         *(
@@ -69,12 +64,14 @@ def test_every_row_is_tried() -> None:
     [
         {},
         {"affinity": {"podAffinity": _PREFERRED, "podAntiAffinity": _PREFERRED, "nodeAffinity": {}}},
+        {"affinity": {"podAffinity": _KNOWN, "podAntiAffinity": _KNOWN}},
         {"topologySpreadConstraints": [{"topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}]},
+        {"topologySpreadConstraints": [{"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]},
         {"volumes": [{"name": "v", "configMap": {"name": "c"}}, {"name": "w", "emptyDir": {}}]},
         {"resources": {}},
     ],
 )
-def test_what_is_only_preferred_or_binds_to_no_node_is_not_refused(fields: dict[str, Any]) -> None:
+def test_what_is_known_or_only_preferred_or_binds_to_no_node_is_not_refused(fields: dict[str, Any]) -> None:
     assert rules.refusal(_spec(**fields)) == ""
 
 
@@ -111,7 +108,7 @@ def test_one_machine_leaves_out_the_rules_that_tell_nodes_apart() -> None:
     spec = _spec(
         restartPolicy="Never",
         containers=[{"name": "main", "image": "i"}],
-        affinity={"podAffinity": _REQUIRED, "podAntiAffinity": _REQUIRED},
+        affinity={"podAffinity": _LABELLED, "podAntiAffinity": _LABELLED},
         topologySpreadConstraints=[{"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
         resourceClaims=[{"name": "gpu"}],
         resources={"requests": {"cpu": "1"}},

@@ -62,7 +62,7 @@ _ANTI = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
             _pod(1, affinity=_ANTI),
             [_node()],
             [],
-            "affinity.podAntiAffinity.required",
+            'node a has room for it: scheduler "fairlead" has not placed it',
         ),
         (_pod(1, affinity=_ANTI, schedulerName="theirs"), [_node()], [], 'scheduler "theirs" has not placed it'),
     ],

@@ -78,7 +78,7 @@ def describe(
         fitting = [node for node, all_of_it in zip(nodes, whole, strict=True) if _fits(need, all_of_it)]
         if fitting and (short := _short(pod, need, fitting, living, now=now, many=len(nodes) > 1)) is not None:
             return short
-        if fitting:
+        if fitting and not need.peer.has_rules:
             where = "" if len(nodes) == 1 else f" on {fitting[0].metadata.name}"
             return Waiting(reason=SCHEDULER, message=f"there is room{where}: the scheduler places it in its next round")
     return Waiting(reason=OTHER, message=waiting.why(pod, nodes, pods, ours=ours))
