@@ -359,8 +359,8 @@ def _hosted(number: int) -> core.Node:
     )
 
 
-def _labelled(name: str, app: str, **rules: Any) -> core.Pod:
-    pod = _pod(name, gpus=1, **{key: msgspec.convert(value, _FIELDS[key]) for key, value in rules.items()})
+def _labelled(name: str, app: str, gpus: int = 1, **rules: Any) -> core.Pod:
+    pod = _pod(name, gpus=gpus, **{key: msgspec.convert(value, _FIELDS[key]) for key, value in rules.items()})
     return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, labels={"app": app}))
 
 
@@ -399,7 +399,7 @@ async def test_a_pod_without_rules_is_kept_away_by_one_that_was_bound_a_moment_b
     _feed(scheduler, _hosted(0))
     _feed(scheduler, await store.create(_labelled("early", "web")))
     await scheduler.reconcile("")
-    _feed(scheduler, await store.create(_labelled("alone", "db", affinity=_APART)))
+    _feed(scheduler, await store.create(_labelled("alone", "db", gpus=3, affinity=_APART)))
     _feed(scheduler, _hosted(1))
     await scheduler.reconcile("")
     for app in ("web", "other"):
@@ -407,7 +407,7 @@ async def test_a_pod_without_rules_is_kept_away_by_one_that_was_bound_a_moment_b
     await scheduler.reconcile("")
     places = await _places(store)
     assert (places["early"], places["alone"], places["web"]) == ("n0000", "n0001", "n0000")
-    assert places["other"] == "n0000"  # packed: equal use, the first by name
+    assert places["other"] == "n0001"  # packed, where the rule is not about it
 
 
 async def test_a_pod_that_is_to_be_near_another_waits_until_that_one_is_bound() -> None:
