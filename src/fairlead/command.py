@@ -184,13 +184,15 @@ async def opened(
 
 
 async def started(
-    argv: Sequence[str], *, env: Mapping[str, str], stdin: int, output: int
+    argv: Sequence[str], *, env: Mapping[str, str], stdin: int, output: int, failures: int | None = None
 ) -> asyncio.subprocess.Process:
     """Start a program on given descriptors (the caller's to close) that dies when we do; `end` it in the end.
 
+    Args:   failures: its standard error; None: as its output.
     Raises: Unavailable: not installed (`ProgramMissing`).
     """
-    return await _spawn(dying_with_us(argv), env=env, stdin=stdin, stdout=output, stderr=output)
+    stderr = output if failures is None else failures
+    return await _spawn(dying_with_us(argv), env=env, stdin=stdin, stdout=output, stderr=stderr)
 
 
 def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 _CHUNK: Final = 65536
@@ -36,6 +36,28 @@ class Pipe:
             except OSError:  # EIO: the last holder of the terminal's other side is gone
                 return b""
         return b""
+
+    def take(self) -> bytes | None:
+        """Return what there is without waiting; None: nothing yet, b"": the end, or closed."""
+        if not self._is_open:
+            return b""
+        try:
+            return os.read(self._descriptor, _CHUNK)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return b""
+
+    def watch(self, future: asyncio.Future[None]) -> None:
+        """Resolve the future once there is something to read, or the pipe is closed."""
+        asyncio.get_running_loop().add_reader(self._descriptor, _resolve, future)
+        self._waiting.add(future)
+
+    def unwatch(self, future: asyncio.Future[None]) -> None:
+        """Leave the future alone from now on."""
+        self._waiting.discard(future)
+        if self._is_open:
+            asyncio.get_running_loop().remove_reader(self._descriptor)
 
     async def write(self, data: bytes) -> None:
         """Write all of `data`; a reader that is gone is not an error: the data is dropped."""
@@ -77,6 +99,26 @@ class Pipe:
     def descriptor(self) -> int:
         """The number, for ioctls."""
         return self._descriptor
+
+
+async def read_any(pipes: Sequence[Pipe]) -> tuple[int, bytes]:
+    """Return what the first pipe that has something has, and its number; b"" where that one is at its end.
+
+    Waits for the first byte or the first end. Back-pressure is as of `Pipe.read`: nothing else is taken.
+    """
+    loop = asyncio.get_running_loop()
+    while True:
+        for number, one in enumerate(pipes):
+            if (data := one.take()) is not None:
+                return number, data
+        news: asyncio.Future[None] = loop.create_future()
+        for one in pipes:
+            one.watch(news)
+        try:
+            await news
+        finally:
+            for one in pipes:
+                one.unwatch(news)
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

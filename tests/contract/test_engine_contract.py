@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime
+import io
 import os
+import re
 import secrets
 import shutil
+import signal
 import subprocess
 import tarfile
 import time
@@ -18,17 +22,18 @@ from typing import Any, Literal, Protocol
 import pytest
 
 from fairlead import command, errors, settings
-from fairlead.engine import port
+from fairlead.engine import access, port
 from fairlead.engine.fake import engine as fake
 from fairlead.engine.podman import engine as podman
+from fairlead.model.output import ErrorOutput, LogQuery
 
 BUSYBOX = Path("/usr/bin/busybox")
 APPLETS = ("sh", "sleep", "cat", "true", "false", "echo", "env", "hostname", "stty", "dd", "nc")
 MEBIBYTE = 1 << 20
 
 
-class EngineAndImages(port.Engine, port.Images, Protocol):
-    """Both ports: what is under test."""
+class EngineAndImages(port.Engine, access.Access, port.Images, Protocol):
+    """The ports that are under test."""
 
 
 @dataclass
@@ -69,7 +74,7 @@ class World:
     async def output(
         self, name: str, *, follow: bool = False, tail: int | None = None, timestamps: bool = False
     ) -> bytes:
-        lines = self.engine.logs(name, follow=follow, tail=tail, timestamps=timestamps)
+        lines = self.engine.logs(name, LogQuery(follow=follow, tail=tail, timestamps=timestamps))
         return b"".join([chunk async for chunk in lines])
 
 
@@ -272,7 +277,7 @@ async def test_breaking_the_memory_limit_is_seen_as_an_oom_kill(world: World) ->
 
 async def test_stop_lets_a_container_that_listens_end_itself(world: World) -> None:
     name = await world.started('trap "exit 3" TERM; echo ready; sleep 60 & wait')
-    async with contextlib.aclosing(world.engine.logs(name, follow=True, tail=None, timestamps=False)) as lines:
+    async with contextlib.aclosing(world.engine.logs(name, LogQuery(follow=True))) as lines:
         assert await anext(lines) == b"ready\n"
 
     await world.engine.stop(name, grace_s=30)
@@ -391,9 +396,167 @@ async def test_logs_of_the_last_lines_with_their_times(world: World) -> None:
     assert all(line.startswith(time.strftime("%Y-", time.gmtime())) for line in text)
 
 
+async def test_standard_error_is_told_apart_from_output(world: World) -> None:
+    name = await world.started("echo out; echo err >&2")
+    await world.ended(name)
+
+    pieces = [piece async for piece in world.engine.logs(name, LogQuery())]
+
+    assert b"".join(piece for piece in pieces if not isinstance(piece, ErrorOutput)) == b"out\n"
+    assert b"".join(piece for piece in pieces if isinstance(piece, ErrorOutput)) == b"err\n"
+
+
+async def test_logs_begin_and_end_at_times(world: World) -> None:
+    name = await world.started("echo one; sleep 1; echo two; sleep 1; echo three")
+    state = await world.ended(name)
+    assert state.started_at is not None
+    stamped = (await world.output(name, timestamps=True)).split()
+    moment = datetime.datetime.fromisoformat(re.sub(r"(\.\d{6})\d*", r"\1", stamped[2].decode())).timestamp()
+
+    query = LogQuery(since=moment - 0.5, until=moment + 0.5)
+
+    assert b"".join([piece async for piece in world.engine.logs(name, query)]) == b"two\n"
+
+
 async def test_logs_of_nobody_are_not_found(world: World) -> None:
     with pytest.raises(errors.NotFound):
         await world.output(world.name("nobody"))
+
+
+# Access
+
+
+async def heard(world: World, name: str, wanted: bytes) -> None:
+    """Return once the container has written that."""
+    found = b""
+    async with asyncio.timeout(20), contextlib.aclosing(world.engine.logs(name, LogQuery(follow=True))) as pieces:
+        async for piece in pieces:
+            found += piece
+            if wanted in found:
+                return
+    raise AssertionError(found)
+
+
+async def test_a_first_process_reads_what_it_is_fed_to_the_end(world: World) -> None:
+    await world.engine.create(world.spec(args=("/bin/cat",), stdin=True))
+    await world.engine.start(world.name())
+
+    feed = await world.engine.open_input(world.name())
+    await feed.write(b"some\x00bytes\nwithout an end")
+    await feed.write(b"")
+
+    assert (await world.ended(world.name())).exit_code == 0
+    assert await world.output(world.name()) == b"some\x00bytes\nwithout an end"
+    await feed.close()
+
+
+async def test_letting_go_of_an_input_ends_it(world: World) -> None:
+    await world.engine.create(world.spec(args=("/bin/cat",), stdin=True))
+    await world.engine.start(world.name())
+
+    await (await world.engine.open_input(world.name())).close()
+
+    assert (await world.ended(world.name())).exit_code == 0
+
+
+async def test_a_terminal_of_a_first_process_has_the_size_it_is_told(world: World) -> None:
+    await world.engine.create(world.spec(args=("/bin/sh",), stdin=True, tty=True))
+    await world.engine.start(world.name())
+
+    feed = await world.engine.open_input(world.name())
+    await feed.resize(40, 120)
+    await asyncio.sleep(0.1)  # conmon reads its control pipe and its input in no order
+    await feed.write(b"stty size\n")
+
+    await heard(world, world.name(), b"40 120")
+    await feed.write(b"exit 3\n")
+    assert (await world.ended(world.name())).exit_code == 3
+    await feed.close()
+
+
+async def test_an_input_that_was_not_asked_for_is_closed(world: World) -> None:
+    name = await world.started("sleep 60")
+
+    with pytest.raises(errors.Conflict) as caught:
+        await world.engine.open_input(name)
+
+    assert caught.value.reason == "StdinClosed"
+
+
+async def test_a_signal_reaches_the_first_process(world: World) -> None:
+    name = await world.started('trap "exit 3" TERM; echo ready; sleep 60 & wait')
+    await heard(world, name, b"ready")
+
+    await world.engine.signal(name, signal.SIGTERM)
+
+    assert (await world.ended(name)).exit_code == 3
+
+
+async def test_what_has_ended_takes_no_signal_and_uses_nothing(world: World) -> None:
+    name = await world.started("true")
+    await world.ended(name)
+
+    for asked in (world.engine.signal(name, signal.SIGTERM), world.engine.usage(name), world.engine.open_input(name)):
+        with pytest.raises(errors.Conflict):
+            await asked
+
+
+async def test_processes_are_a_table(world: World) -> None:
+    name = await world.started("sleep 60")
+
+    titles, *rows = await world.engine.list_processes(name)
+
+    assert titles[-1] == "COMMAND"
+    assert any("sleep 60" in row[-1] for row in rows)
+
+
+async def test_usage_counts_time_and_memory(world: World) -> None:
+    name = await world.started("sleep 60", memory_limit_bytes=64 * MEBIBYTE)
+
+    used = await world.engine.usage(name)
+
+    assert used.cpu_ns is not None
+    assert used.cpu_ns >= 0
+    assert used.memory_bytes is not None
+    assert 0 < used.memory_bytes <= 64 * MEBIBYTE
+    assert used.memory_limit_bytes == 64 * MEBIBYTE
+    assert used.processes
+
+
+async def test_files_go_in_and_come_back(world: World) -> None:
+    name = await world.started("sleep 60")
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        about = tarfile.TarInfo("hello.txt")
+        about.size = 5
+        archive.addfile(about, io.BytesIO(b"hello"))
+
+    going = await world.engine.unpack(name, "/tmp")
+    await going.write(packed.getvalue())
+    await going.write(b"")
+    assert await drained(going) == b""
+    assert await going.wait() == 0
+    await going.close()
+
+    coming = await world.engine.pack(name, "/tmp")
+    data = await drained(coming)
+    assert await coming.wait() == 0
+    await coming.close()
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        found = next(member for member in archive if member.name.endswith("hello.txt"))
+        inside = archive.extractfile(found)
+        assert inside is not None
+        assert inside.read() == b"hello"
+
+
+async def test_a_path_that_is_not_there_is_said(world: World) -> None:
+    name = await world.started("sleep 60")
+
+    coming = await world.engine.pack(name, "/nosuch")
+
+    assert b"/nosuch" in await drained(coming)
+    assert await coming.wait() != 0
+    await coming.close()
 
 
 # Exec

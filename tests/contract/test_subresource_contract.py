@@ -157,13 +157,13 @@ class ClusterNode:
                 await self.store.delete(core.Pod, pod.metadata.name, "default", grace_s=0)
 
 
-def over_engine(engine: engines.Engine, image: str, dial: enginepods.Dial, *, flood: str, gate: str) -> World:
+def over_engine(engine: local.EngineAndImages, image: str, dial: enginepods.Dial, *, flood: str, gate: str) -> World:
     store = memory.MemoryStore()
     return World(
         store=store,
         placement=EmbeddedPlacement(store),
         logs=enginepods.EngineLogs(engine=engine),
-        streams=enginepods.EngineStreams(engine=engine, dial=dial),
+        streams=enginepods.EngineStreams(engine=engine, access=engine, dial=dial),
         node=EngineNode(engine=engine),
         image=image,
         flood=flood,

@@ -18,6 +18,7 @@ from fairlead.engine import port
 from fairlead.engine.podman import args
 from fairlead.engine.podman import engine as podman
 from fairlead.engine.podman import exec as podman_exec
+from fairlead.model.output import LogQuery
 
 pytestmark = [
     pytest.mark.podman,
@@ -77,7 +78,7 @@ async def test_a_death_between_podmans_books_and_the_sandbox_is_finished_by_star
 
     await made.start(left.name)
 
-    output = [chunk async for chunk in made.logs(left.name, follow=True, tail=None, timestamps=False)]
+    output = [chunk async for chunk in made.logs(left.name, LogQuery(follow=True))]
     assert b"".join(output) == b"late\n"
 
 
@@ -129,7 +130,7 @@ async def test_a_network_that_is_installed_and_broken_does_not_fail_a_container(
     state = await made.create(spec(image, tag, "ip addr show"))
 
     await made.start(state.name)
-    output = b"".join([chunk async for chunk in made.logs(state.name, follow=True, tail=None, timestamps=False)])
+    output = b"".join([chunk async for chunk in made.logs(state.name, LogQuery(follow=True))])
     assert b"127.0.0.1/8" in output
     assert b"eth0" not in output
     assert any("no network" in note for note in (await made.info()).notes)
@@ -182,7 +183,7 @@ async def test_closed_iterators_leave_no_child(image: str, tag: str) -> None:
     # Before the start: a watch owes nothing that happened before it was asked for.
     changes = made.watch_changes()
     await made.start(state.name)
-    lines = made.logs(state.name, follow=True, tail=None, timestamps=False)
+    lines = made.logs(state.name, LogQuery(follow=True))
     async with asyncio.timeout(20):
         assert await anext(lines) == b"hi\n"
         assert await anext(changes)

@@ -23,6 +23,7 @@ from fairlead import settings
 from fairlead.engine import port
 from fairlead.engine.podman import engine as podman
 from fairlead.engine.podman import leftover
+from fairlead.model.output import LogQuery
 from tests.contract.test_engine_contract import NO_PODMAN, busybox_root
 
 pytestmark = [pytest.mark.podman, pytest.mark.skipif(bool(NO_PODMAN), reason=NO_PODMAN)]
@@ -106,7 +107,7 @@ async def test_a_service_killed_while_it_works_leaves_a_container_that_runs_once
 
     found = {state.name: state for state in await engine.list_containers({"fairlead.test": tag})}
     assert found[name].phase is port.ContainerPhase.RUNNING
-    pieces = engine.logs(name, follow=True, tail=None, timestamps=False)
+    pieces = engine.logs(name, LogQuery(follow=True))
     async with contextlib.aclosing(pieces), asyncio.timeout(10):
         assert await anext(pieces) == b"once\n"
 
@@ -171,7 +172,7 @@ async def test_what_an_init_cut_short_left_does_not_keep_its_container_from_runn
     await cut_short.engine.start(cut_short.name)
 
     assert len(cut_short.conmons()) == 1
-    pieces = cut_short.engine.logs(cut_short.name, follow=True, tail=None, timestamps=False)
+    pieces = cut_short.engine.logs(cut_short.name, LogQuery(follow=True))
     async with contextlib.aclosing(pieces), asyncio.timeout(10):
         assert await anext(pieces) == b"once\n"
 
@@ -206,7 +207,7 @@ async def check_ran_once(engine: podman.PodmanEngine, tag: str, name: str, momen
         assert (found.phase, found.exit_code) == (port.ContainerPhase.EXITED, 137)
     else:
         assert found.phase is port.ContainerPhase.RUNNING
-    pieces = engine.logs(name, follow=False, tail=None, timestamps=False)
+    pieces = engine.logs(name, LogQuery(follow=False))
     assert b"".join([piece async for piece in pieces]) == b"once\n"
     await engine.start(name)
     await engine.remove(name)

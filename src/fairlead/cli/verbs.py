@@ -13,6 +13,7 @@ VERBS: Final = {
     "ps": Verb(_RUN, "container.ps:ps", "List containers."),
     "logs": Verb(_RUN, "container.logs:logs", "Show what a container wrote."),
     "exec": Verb(_RUN, "container.exec:execute", "Run one more process in a container."),
+    "kill": Verb(_RUN, "container.signals:kill", "Send a signal to the first process of containers."),
     "stop": Verb(_RUN, "container.stop:stop", "Stop containers and keep their records."),
     "rm": Verb(_RUN, "container.stop:rm", "Remove containers; -f: running ones too."),
     "wait": Verb(_RUN, "container.wait:wait", "Wait for a container and exit with its code."),

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from fairlead.model.output import LogQuery
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bind:
@@ -120,7 +122,7 @@ class ExecSession(Protocol):
     """One process run beside a container's own, with its streams."""
 
     async def read(self) -> bytes:
-        """Return the next output (stdout and stderr together), b"" at its end."""
+        """Return the next output, standard error as `ErrorOutput` where there is no terminal; b"" at its end."""
         ...
 
     async def write(self, data: bytes) -> None:
@@ -170,8 +172,11 @@ class Engine(Protocol):
         """Yield the name of a container whenever it started, ended or was removed, by whomever; never ends."""
         ...
 
-    def logs(self, name: str, *, follow: bool, tail: int | None, timestamps: bool) -> AsyncGenerator[bytes, None]:
-        """Yield output from the beginning (or the last `tail` lines); with `follow` until the container ends."""
+    def logs(self, name: str, query: LogQuery) -> AsyncGenerator[bytes, None]:
+        """Yield output, standard error as `ErrorOutput`; with `follow` to the last byte of a container that ends.
+
+        Raises: NotFound.
+        """
         ...
 
     async def exec(self, name: str, argv: tuple[str, ...], *, tty: bool, stdin: bool) -> ExecSession:

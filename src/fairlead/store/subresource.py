@@ -13,18 +13,14 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Protocol
 
+from fairlead.model.output import LogQuery
 from fairlead.wire.kubernetes import core
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogOptions:
-    """How much of a container's output."""
+class LogOptions(LogQuery):
+    """How much of which run's output."""
 
-    follow: bool = False
-    """Go on until the run ends."""
-    tail: int | None = None
-    """Last lines only, of what is there at the beginning; None: all."""
-    timestamps: bool = False
     previous: bool = False
     """Of the run before the newest one."""
 
@@ -33,7 +29,7 @@ class Session(Protocol):
     """The streams of one process in a container."""
 
     async def read(self) -> bytes:
-        """Return the next output (stdout and stderr together), b"" at its end."""
+        """Return the next output, standard error as `ErrorOutput` where there is no terminal; b"" at its end."""
         ...
 
     async def write(self, data: bytes) -> None:
@@ -109,9 +105,11 @@ class Streams(Protocol):
         """
         ...
 
-    async def attach(self, pod: core.Pod, container: str, *, stdin: bool) -> Session:
+    async def attach(self, pod: core.Pod, container: str, *, stdin: bool, replay: bool = False) -> Session:
         """Join a container's first process: its output from now on, its input where it has one (`stdin`).
 
+        Closing the session leaves the process running; without a terminal its input ends.
+        Args:   replay: what it wrote before comes first, where the node is ours; one that has ended is replayed too.
         Raises: as `exec`; Conflict (`StdinClosed`): its standard input is not open.
         """
         ...

@@ -207,6 +207,7 @@ class World:
             env={entry.name: entry.value for entry in item.env},
             labels=labels,
             tty=item.tty,
+            stdin=item.stdin,
         )
         about = tracerecorder.reference(pod)
         try:

@@ -1,9 +1,19 @@
-"""`fairlead logs`: copies what a container wrote to standard output, byte by byte."""
+"""`fairlead logs`: copies what containers wrote, byte by byte, standard error to ours.
+
+Of a group started from a manifest every container is shown, each line with its name before it, as docker compose does.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import datetime as dt
+import queue
+import re
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
 
 import click
 
@@ -13,43 +23,172 @@ from fairlead.cli.core import options
 from fairlead.cli.core.client import Client
 from fairlead.serve.v1.containers import view
 
+_HEAD: Final = 8
+_ERRORS: Final = 2
+_UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_SPAN: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
+_ALL: Final = "all"
+
+
+class Moment(click.ParamType[float]):
+    """A time as docker takes it: `10m` (ago), `2026-01-31`, an RFC 3339 time, or Unix seconds."""
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return Unix seconds."""
+        text = str(value)
+        parts = _SPAN.findall(text)
+        now = dt.datetime.now(dt.UTC).timestamp()
+        if parts and "".join(number + unit for number, unit in parts) == text:
+            return now - sum(float(number) * _UNITS[unit] for number, unit in parts)
+        if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", text):
+            return float(text)
+        with contextlib.suppress(ValueError, OverflowError):
+            found = dt.datetime.fromisoformat(re.sub(r"(\.[0-9]{6})[0-9]+", r"\1", text))
+            return found.timestamp()  # without a zone: of this machine, as docker has it
+        self.fail(f'"{text}" is not a time: 10m, 2h30m, 2026-01-31T08:00:00 or Unix seconds', param, ctx)
+
 
 @click.command()
 @options.container_argument()
 @options.namespace_option
 @click.option("-f", "--follow", is_flag=True, help="wait for the start and go on to the end")
-@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="only the last N lines; also -n N")
+@click.option("--tail", metavar="N|all", help="only the last N lines; also -n N")
+@click.option("--since", type=Moment(), help="only what was written since: 10m ago, or a time")
+@click.option("--until", type=Moment(), help="only what was written until then")
 @click.option("-t", "--timestamps", is_flag=True, help="put the time before each line")
-@click.option("-c", "--container", default="", help="which container of a group  [default: the first]")
+@click.option("-c", "--container", default="", help="which container of a group  [default: all]")
 @options.pass_client
-def logs(
-    client: Client, *, name: str, namespace: str, follow: bool, tail: int | None, timestamps: bool, container: str
-) -> None:
+def logs(client: Client, /, *, name: str, namespace: str, tail: str | None, container: str, **given: Any) -> None:
     """Show what a container wrote."""
     if tail is None and namespace.isdecimal():  # docker's -n is a number of lines, ours the namespace
-        tail, namespace = int(namespace), client.namespace
-    params = {
+        tail, namespace = namespace, client.namespace
+    query = {
         "namespace": namespace,
-        "follow": str(follow).lower(),
-        "tail": tail,
-        "timestamps": str(timestamps).lower(),
-        "container": container or None,
+        "follow": str(given["follow"]).lower(),
+        "tail": _lines(tail),
+        "timestamps": str(given["timestamps"]).lower(),
+        "since": given["since"],
+        "until": given["until"],
+        "split": "true",
     }
-    with client.stream("GET", f"{api.container_path(name)}/logs", params=params) as pieces:
-        count = copy(pieces)
-    if follow and not count:
+    names = [container] if container else _names(client, name, namespace)
+    count = copy_all(client, name, names, query) if len(names) > 1 else copy(client, name, names[0], query)
+    if given["follow"] and not count:
         _explain_silence(client, name, namespace)
 
 
-def copy(pieces: Iterator[bytes]) -> int:
-    """Write pieces to standard output as they come; return how many bytes they were."""
-    target = sys.stdout.buffer
+def _lines(text: str | None) -> int | None:
+    """Return a number of lines. Raises: BadParameter."""
+    if text is None or text in {_ALL, "-1"}:
+        return None
+    if not text.isdecimal():
+        raise click.BadParameter(f'"{text}" is not a number of lines', param_hint="--tail")
+    return int(text)
+
+
+def _names(client: Client, name: str, namespace: str) -> list[str]:
+    """Return the containers to show: those of a group, else the one, which needs no name."""
+    try:
+        parts = client.container(name, namespace).containers
+    except errors.NotFound:
+        return [""]  # the service says what is wrong with the name
+    return [part.name for part in parts] if len(parts) > 1 else [""]
+
+
+def copy(client: Client, name: str, container: str, query: dict[str, Any]) -> int:
+    """Copy the output of one container to ours, each stream to its own; return how many bytes it was."""
     count = 0
-    for piece in pieces:
-        target.write(piece)
-        target.flush()
-        count += len(piece)
+    with _opened(client, name, container, query) as pieces:
+        for is_error, piece in demultiplexed(pieces):
+            target = sys.stderr.buffer if is_error else sys.stdout.buffer
+            target.write(piece)
+            target.flush()
+            count += len(piece)
     return count
+
+
+def _opened(
+    client: Client, name: str, container: str, query: dict[str, Any]
+) -> contextlib.AbstractContextManager[Iterator[bytes]]:
+    params = {**query, "container": container or None}
+    return client.stream("GET", f"{api.container_path(name)}/logs", params=params)
+
+
+def demultiplexed(pieces: Iterable[bytes]) -> Iterator[tuple[bool, bytes]]:
+    """Yield what the frames of docker's multiplexed stream hold, and whether it is standard error.
+
+    A frame that is still coming is yielded as far as it has come.
+    """
+    rest = b""
+    is_error, left = False, 0
+    for piece in pieces:
+        rest += piece
+        while rest:
+            if not left:
+                if len(rest) < _HEAD:
+                    break
+                is_error, left = rest[0] == _ERRORS, int.from_bytes(rest[4:_HEAD], "big")
+                rest = rest[_HEAD:]
+                continue
+            data, rest = rest[:left], rest[left:]
+            left -= len(data)
+            yield is_error, data
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """One line of one container, or that it has no more (`error` says why, where it broke)."""
+
+    container: str
+    data: bytes | None
+    is_error: bool = False
+    error: errors.FairleadError | None = None
+
+
+def copy_all(client: Client, name: str, names: list[str], query: dict[str, Any]) -> int:
+    """Copy the output of several containers, each line with its container's name; return how many bytes it was.
+
+    Raises: what reading one of them raised, once the others have ended; that one has not started is not an error.
+    """
+    lines: queue.Queue[_Line] = queue.Queue(maxsize=1000)
+    for one in names:
+        threading.Thread(target=_read, args=(client, name, one, query, lines), name=one, daemon=True).start()
+    width = max(map(len, names))
+    left, count = set(names), 0
+    failure: errors.FairleadError | None = None
+    while left:
+        line = lines.get()
+        if line.data is None:
+            left.discard(line.container)
+            failure = failure or line.error
+            continue
+        target = sys.stderr.buffer if line.is_error else sys.stdout.buffer
+        target.write(f"{line.container:<{width}} | ".encode() + line.data)
+        target.flush()
+        count += len(line.data)
+    if failure is not None and (failure.reason != "ContainerNotStarted" or not count):
+        raise failure
+    return count
+
+
+def _read(client: Client, name: str, container: str, query: dict[str, Any], lines: queue.Queue[_Line]) -> None:
+    """Put whole lines of one container into the queue; a line that never ends is put as it is at its end."""
+    error: errors.FairleadError | None = None
+    rest = {False: b"", True: b""}
+    try:
+        with _opened(client, name, container, query) as pieces:
+            for is_error, piece in demultiplexed(pieces):
+                *whole, rest[is_error] = (rest[is_error] + piece).split(b"\n")
+                for line in whole:
+                    lines.put(_Line(container, line + b"\n", is_error))
+    except errors.FairleadError as failed:
+        error = failed
+    for is_error, line in rest.items():
+        if line:
+            lines.put(_Line(container, line + b"\n", is_error))
+    lines.put(_Line(container, None, error=error))
 
 
 def _explain_silence(client: Client, name: str, namespace: str) -> None:

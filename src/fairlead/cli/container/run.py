@@ -1,23 +1,26 @@
 """`fairlead run`: submits, shows what is waited for, follows the output, exits with the container's code.
 
-Ctrl-C leaves the container running and says how to come back to it; a second one within two seconds stops it. The
-container belongs to the service, never to this process: killing this process changes nothing.
+While it waits for the start Ctrl-C leaves the container to the service and says how to come back to it; a second one
+within two seconds stops it. Once the process runs, signals go to it, as docker's do: with `-t` the terminal sends them,
+else we do. The container belongs to the service, never to this process: killing this process changes nothing.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from fairlead import files
-from fairlead.cli.container import logs, runflags, stop, wait
+from fairlead import errors, files
+from fairlead.cli.container import logs, runflags, signals, stop, wait
 from fairlead.cli.core import client as api
-from fairlead.cli.core import invocation, options, plaintext, progress
+from fairlead.cli.core import invocation, options, plaintext, progress, streams
 from fairlead.cli.core.client import Client
 from fairlead.serve.v1.containers import view, waitview
 from fairlead.serve.v1.containers.submission import ContainerRequest
@@ -89,7 +92,9 @@ Examples:
     metavar="SECONDS",
     help="between SIGTERM and SIGKILL at a stop",
 )
+@click.option("-i", "--interactive", "stdin", is_flag=True, help="pass standard input on")
 @click.option("-t", "--tty", is_flag=True, help="give the process a terminal")
+@click.option("--sig-proxy/--no-sig-proxy", default=True, help="pass signals on to the process  [default: yes]")
 @click.option("--rm", "remove", is_flag=True, help="remove the container once it has ended")
 @options.pass_client
 @click.pass_context
@@ -109,10 +114,8 @@ def run(
             if item.gpus and is_hopeless((found := client.explain(item.name, item.namespace)).waiting):
                 warn_hopeless(item.name, found.summary)
         return
-    code = follow(client, shown[0].name, shown[0].namespace)
-    if remove:
-        client.delete(shown[0].name, shown[0].namespace)
-    ctx.exit(code)
+    how = How(stdin=given["stdin"], tty=given["tty"], sig_proxy=given["sig_proxy"])
+    ctx.exit(follow(client, shown[0].name, shown[0].namespace, how, remove=remove))
 
 
 def _submit(client: Client, image: str, given: dict[str, Any], own: Mapping[str, str]) -> ContainerView:
@@ -139,6 +142,7 @@ def _submit(client: Client, image: str, given: dict[str, Any], own: Mapping[str,
         user=given["user"],
         restart=runflags.restart(given["restart"]),
         tty=given["tty"],
+        stdin=given["stdin"],
         **runflags.devices(given["gpus"], client),
     )
     return client.call("POST", "/v1/containers", ContainerView, body=request)
@@ -152,17 +156,60 @@ def _submit_manifest(client: Client, file: Any, namespace: str) -> list[Containe
     return list(made.items)
 
 
-def follow(client: Client, name: str, namespace: str) -> int:
-    """Follow a container to its end and return its exit code; Ctrl-C detaches."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class How:
+    """How a container is followed."""
+
+    stdin: bool = False
+    tty: bool = False
+    sig_proxy: bool = True
+
+
+def follow(client: Client, name: str, namespace: str, how: How | None = None, *, remove: bool = False) -> int:
+    """Follow a container to its end and return its exit code.
+
+    Until its process has started Ctrl-C detaches; then signals go to the process, three of them leave it running.
+    """
+    how = how or How()
     try:
         shown = await_start(client, name, namespace)
-        if shown.started_at is not None or shown.state not in view.ENDED:
-            params = {"namespace": namespace, "follow": "true", "once": "true"}
-            with client.stream("GET", f"{api.container_path(name)}/logs", params=params) as pieces:
-                logs.copy(pieces)
-        return _report(_await_end(client, name, namespace))
     except KeyboardInterrupt:
         return _detach(client, name, namespace)
+    try:
+        with signals.proxied(client, name, namespace) if how.sig_proxy else contextlib.nullcontext():
+            code = _carry(client, shown, how)
+    except (signals.Left, KeyboardInterrupt):
+        plaintext.echo(f"\n{name} keeps running; `fairlead logs -f {name}` comes back to it", err=True)
+        return _INTERRUPTED
+    if remove:
+        with contextlib.suppress(errors.NotFound):
+            client.delete(name, namespace)
+    return code
+
+
+def _carry(client: Client, shown: ContainerView, how: How) -> int:
+    """Carry output, and input where it is asked for, to the end of the run; return its exit code."""
+    name, namespace = shown.name, shown.namespace
+    if shown.started_at is None and shown.state in view.ENDED:
+        return _report(shown)
+    if (how.stdin or how.tty) and _attach(client, name, namespace, how):
+        return _report(_await_end(client, name, namespace))
+    query = {"namespace": namespace, "follow": "true", "once": "true", "split": "true"}
+    logs.copy(client, name, "", query)
+    return _report(_await_end(client, name, namespace))
+
+
+def _attach(client: Client, name: str, namespace: str, how: How) -> bool:
+    """Carry the streams of the first process to its end; False: it had ended, and its output is to be read."""
+    params = [("namespace", namespace), ("stdin", str(how.stdin).lower()), ("replay", "true"), ("split", "true")]
+    try:
+        with client.connect(f"{api.container_path(name)}/attach", params) as connection:
+            streams.carry(streams.Session(connection), stdin=how.stdin, terminal=how.tty)
+    except errors.Conflict as error:
+        if error.reason != "ContainerNotRunning":
+            raise
+        return False
+    return True
 
 
 def _await_end(client: Client, name: str, namespace: str) -> ContainerView:

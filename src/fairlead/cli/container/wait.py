@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 import click
 
 from fairlead import errors
@@ -9,6 +12,12 @@ from fairlead.cli.core import options, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.serve.v1.containers import view
 from fairlead.serve.v1.containers.view import ContainerView
+
+_REFUSED: Final = 125
+_CANNOT_START: Final = "StartError"
+"""The kubelet's reason for a container that its runtime could not start; its exit code is always 128."""
+_NOT_FOUND: Final = re.compile("executable file not found|command that was not found|is the command in the image", re.I)
+_NOT_EXECUTABLE: Final = re.compile("permission denied|exec format error", re.I)
 
 
 @click.command()
@@ -39,7 +48,15 @@ def wait(ctx: click.Context, client: Client, *, name: str, namespace: str, state
 
 
 def exit_code_of(shown: ContainerView) -> int:
-    """Return what a shell should see of an ended container: its own code, else 1 where it never ran or was removed."""
-    if shown.exit_code is not None:
+    """Return what a shell should see of an ended container: its own code, else docker's for one that never ran.
+
+    A program that is not in the image is 127, one that cannot be executed 126, everything else that was refused 125.
+    Source: docker run reference, "Exit status".
+    """
+    if shown.exit_code is not None and shown.reason != _CANNOT_START:
         return shown.exit_code
-    return 0 if shown.state == "succeeded" else 1
+    if shown.state == "succeeded":
+        return 0
+    if _NOT_FOUND.search(shown.message):
+        return 127
+    return 126 if _NOT_EXECUTABLE.search(shown.message) else _REFUSED

@@ -196,6 +196,11 @@ class Client:
         params = {"namespace": namespace, "grace": grace_s}
         return self.call("DELETE", container_path(name), ContainerView, params=params)
 
+    def signal(self, name: str, namespace: str, text: str) -> ContainerView:
+        """Send a signal, by name or number, to a container's first process."""
+        params = {"namespace": namespace, "signal": text}
+        return self.call("POST", f"{container_path(name)}:signal", ContainerView, params=params)
+
     def explain(self, name: str, namespace: str) -> view.Explanation:
         """Return why it is where it is."""
         return self.call("GET", f"{container_path(name)}/explain", view.Explanation, params={"namespace": namespace})

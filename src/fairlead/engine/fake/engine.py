@@ -15,6 +15,7 @@ import asyncio
 import datetime
 import itertools
 import secrets
+import signal
 import time
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field, replace
@@ -25,10 +26,12 @@ from typing import Final, Self
 import msgspec
 
 from fairlead import errors
-from fairlead.engine import port
+from fairlead.engine import access, port
+from fairlead.engine.fake import access as fake_access
 from fairlead.engine.fake import exec as fake_exec
 from fairlead.engine.fake import shell
 from fairlead.engine.podman import args
+from fairlead.model.output import ErrorOutput, LogQuery
 
 _FIRST_PID: Final = 4_194_305
 """Above the kernel's largest pid (PID_MAX_LIMIT, 2^22): never that of a real process."""
@@ -53,6 +56,10 @@ class _Container:
     exit_code: int = shell.KILLED
     """With which it ends if its task is cancelled."""
     process: shell.Process | None = None
+    feed: asyncio.Queue[bytes] = field(default_factory=asyncio.Queue)
+    """What its standard input still has to give."""
+    files: dict[str, bytes] = field(default_factory=dict)
+    """Tars by the folder they were unpacked in."""
     sessions: list[fake_exec.FakeExec] = field(default_factory=list)
     task: asyncio.Task[None] | None = None
 
@@ -114,7 +121,7 @@ class FakeEngine:
             raise errors.Invalid(message, reason="CDIUnresolvable", hint="is the CDI spec where engines look?")
         argv = (*spec.command, *spec.args) if spec.command or spec.args else image.command
         if not argv or not shell.is_known(argv):
-            message = f'cannot start container "{spec.name}": "{" ".join(argv[:1])}" not found'
+            message = f'cannot start container "{spec.name}": "{" ".join(argv[:1])}": executable file not found in $PATH'
             raise errors.Invalid(message, reason="StartFailed", hint="is the command in the image?", exit_code=127)
         state = port.ContainerState(
             id=secrets.token_hex(32),
@@ -135,7 +142,8 @@ class FakeEngine:
         spec = container.spec
         container.process = shell.Process(
             emit=lambda data: _write(container, data),
-            read=_nothing,
+            fail=lambda data: _write(container, data if spec.tty else ErrorOutput(data)),
+            read=container.feed.get if spec.stdin else _nothing,
             env={**container.image_env, **spec.env},
             hostname=spec.hostname or container.state.id[:12],
             memory_limit_bytes=spec.memory_limit_bytes,
@@ -216,17 +224,19 @@ class FakeEngine:
         finally:
             self._watchers.discard(queue)
 
-    async def logs(self, name: str, *, follow: bool, tail: int | None, timestamps: bool) -> AsyncGenerator[bytes, None]:
-        """See `port.Engine.logs`."""
+    async def logs(self, name: str, query: LogQuery) -> AsyncGenerator[bytes, None]:
+        """See `port.Engine.logs`; a program here never writes faster than is read."""
         container = self._known(name)
-        index = 0 if tail is None else max(0, len(container.log) - tail)
+        index = 0 if query.tail is None else max(0, len(container.log) - query.tail)
         while True:
             for moment, line in container.log[index:]:
                 index += 1
-                yield (f"{_rfc3339(moment)} ".encode() if timestamps else b"") + line
+                if (query.since or 0) <= moment <= (query.until or moment):
+                    stamped = (f"{_rfc3339(moment)} ".encode() if query.timestamps else b"") + line
+                    yield ErrorOutput(stamped) if isinstance(line, ErrorOutput) else stamped
             if index < len(container.log):
                 continue
-            if not follow or container.state.phase is port.ContainerPhase.EXITED:
+            if not query.follow or container.state.phase is port.ContainerPhase.EXITED:
                 return
             container.news.clear()
             await container.news.wait()
@@ -241,6 +251,49 @@ class FakeEngine:
         session.task = self._group.create_task(session.live(argv))
         container.sessions.append(session)
         return session
+
+    def _process(self, name: str) -> shell.Process:
+        """Return a running container's process. Raises: NotFound; Conflict (`ContainerNotRunning`)."""
+        container = self._known(name)
+        if container.state.phase is not port.ContainerPhase.RUNNING or container.process is None:
+            message = f'container "{name}" is {container.state.phase.value}, not running'
+            raise errors.Conflict(message, reason="ContainerNotRunning", hint="it takes a running container")
+        return container.process
+
+    async def open_input(self, name: str) -> fake_access.FakeInput:
+        """See `access.Access.open_input`."""
+        process, container = self._process(name), self._known(name)
+        if not container.spec.stdin:
+            raise fake_access.stdin_closed(name)
+        return fake_access.FakeInput(container.feed, process, has_terminal=container.spec.tty)
+
+    async def signal(self, name: str, number: int) -> None:
+        """See `access.Access.signal`; a first process is deaf to all but SIGKILL and a SIGTERM it has a trap for."""
+        process, container = self._process(name), self._known(name)
+        if number == signal.SIGKILL or (number == signal.SIGTERM and process.term_exit is not None):
+            container.exit_code = shell.KILLED if number == signal.SIGKILL else process.term_exit or 0
+            if container.task is not None:
+                container.task.cancel()
+
+    async def list_processes(self, name: str) -> tuple[tuple[str, ...], ...]:
+        """See `access.Access.list_processes`."""
+        self._process(name)
+        return (fake_access.TITLES, ("root", "1", "0", "0.000", "0s", "?", "0s", " ".join(self._known(name).argv)))
+
+    async def usage(self, name: str) -> access.Usage:
+        """See `access.Access.usage`."""
+        return fake_access.usage(self._process(name), self._known(name).state.started_at)
+
+    async def pack(self, name: str, path: str) -> fake_access.FakeCopy:
+        """See `access.Access.pack`; a folder that a tar was unpacked in gives the tar back."""
+        files = self._known(name).files
+        missing = "" if path in files else f'"{path}" could not be found on container {name}: no such file'
+        return fake_access.FakeCopy(files.get(path, b""), lambda _data: None, missing=missing)
+
+    async def unpack(self, name: str, path: str) -> fake_access.FakeCopy:
+        """See `access.Access.unpack`."""
+        files = self._known(name).files
+        return fake_access.FakeCopy(None, lambda data: files.__setitem__(path, data))
 
     async def dial(self, state: port.ContainerState, number: int) -> fake_exec.FakeConnection:
         """Connect to a port of a running container. Raises: Unavailable (`PortRefused`)."""

@@ -9,6 +9,7 @@ from typing import Final
 
 from fairlead import errors
 from fairlead.engine.fake import shell
+from fairlead.model.output import ErrorOutput
 
 _END_OF_TRANSMISSION: Final = b"\x04"
 
@@ -23,11 +24,14 @@ class FakeExec:
         self._input: asyncio.Queue[bytes] = asyncio.Queue()
         if not stdin:
             self._input.put_nowait(b"")
-        self._process = replace(process, emit=self._emit, read=self._input.get)
+        self._process = replace(process, emit=self._emit, fail=self._fail, read=self._input.get)
         self._exit_code = shell.KILLED
 
     def _emit(self, data: bytes) -> None:
         self._output.put_nowait(data.replace(b"\n", b"\r\n") if self._has_terminal else data)
+
+    def _fail(self, data: bytes) -> None:
+        self._emit(data if self._has_terminal else ErrorOutput(data))
 
     async def live(self, argv: tuple[str, ...]) -> None:
         """Run the program to its end; the engine makes this a task."""

@@ -2,11 +2,11 @@
 
 A program is an argument list. Known are `echo`, `sleep`, `true`, `false`, `cat` (its input back), `env`, `hostname`,
 `stty size`, `dd` (with `bs=NM`: takes that much memory, so a limit can be broken), `nc -ll -p PORT -e cat` (sends back
-what comes) and `sh` (also `/bin/sh`, with or
-without `-c`), whose scripts are those commands, `exit N` and `wait`, separated by `;`, `&` or lines; `>&2` is
-accepted and ignored. As the first process of a container they are deaf to SIGTERM, which the kernel keeps from a
-namespace's init without a handler; `trap "exit N" TERM` is the handler. Anything else is not found, as in an image
-without it. For tests and the simulation; this is not a shell.
+what comes) and `sh` (also `/bin/sh`, with or without `-c`), whose scripts are those commands, `exit N` and `wait`,
+separated by `;`, `&` or lines; `>&2` at a command's end sends its output to standard error. As the first process of a
+container they are deaf to SIGTERM, which the kernel keeps from a namespace's init without a handler; `trap "exit N"
+TERM` is the handler. Anything else is not found, as in an image without it. For tests and the simulation; this is not a
+shell.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ import asyncio
 import re
 import shlex
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 KNOWN: Final = frozenset({"echo", "sleep", "true", "false", "cat", "env", "hostname", "stty", "dd", "nc", "sh"})
 NOT_FOUND: Final = 127
 KILLED: Final = 137
+_TO_ERRORS: Final = "@2"
+"""Stands for `>&2` while a script is cut into words."""
 _BLOCK: Final = re.compile(r"bs=(\d+)([kMG]?)\Z")
 _UNITS: Final = {"": 1, "k": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
@@ -34,11 +36,13 @@ class Process:
     """One fake process: where its output goes, where its input comes from, what is around it."""
 
     emit: Callable[[bytes], None]
-    """Takes output and errors alike, as they come."""
+    """Takes output as it comes."""
     read: Callable[[], Awaitable[bytes]]
     """Returns the next input, b"" at its end."""
     env: Mapping[str, str]
     hostname: str
+    fail: Callable[[bytes], None] | None = None
+    """Takes standard error; None: with the output."""
     memory_limit_bytes: int | None = None
     size: tuple[int, int] = (24, 80)
     """Rows and columns of its terminal."""
@@ -108,9 +112,12 @@ async def _sh(process: Process, words: Sequence[str]) -> int:
 async def _script(process: Process, text: str) -> tuple[int, bool]:
     """Run the commands of a script; returns the last one's exit code, and whether it was `exit`."""
     code = 0
-    lexer = shlex.shlex(text.replace(">&2", "").replace("\n", ";"), posix=True, punctuation_chars=";&")
+    lexer = shlex.shlex(text.replace(">&2", f" {_TO_ERRORS} ").replace("\n", ";"), posix=True, punctuation_chars=";&")
     lexer.whitespace_split = True
     for words in _statements(list(lexer)):
+        if words[-1] == _TO_ERRORS:
+            code = await run(_to_errors(process), words[:-1])
+            continue
         if words[0] == "exit":
             return int(words[1]) if len(words) > 1 else code, True
         if words[0] == "trap":
@@ -126,6 +133,10 @@ _WAITING: Final[Mapping[str, Callable[[Process, Sequence[str]], Awaitable[int]]]
     "nc": _listen,
     "sh": _sh,
 }
+
+
+def _to_errors(process: Process) -> Process:
+    return process if process.fail is None else replace(process, emit=process.fail)
 
 
 def _statements(words: list[str]) -> list[list[str]]:

@@ -98,12 +98,6 @@ def execute(name: str, argv: Sequence[str], *, tty: bool, stdin: bool, env: Mapp
     return [_SILENT, "exec", *flags, *_env(env), "--", name, *argv]
 
 
-def logs(name: str, *, follow: bool, tail: int | None, timestamps: bool) -> list[str]:
-    """Return the arguments of `podman` that print a container's output."""
-    flags = [flag for flag, wanted in (("--follow", follow), ("--timestamps", timestamps)) if wanted]
-    return [_SILENT, "logs", *flags, *([f"--tail={tail}"] if tail is not None else []), "--", name]
-
-
 def label_filters(labels: Mapping[str, str]) -> list[str]:
     """Return the `--filter` arguments that select containers carrying all labels; "" matches any value."""
     return [f"--filter=label={key}={value}" if value else f"--filter=label={key}" for key, value in labels.items()]

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,9 +21,8 @@ from typing import Final, Self
 
 from fairlead import command, errors, settings, telemetry
 from fairlead.engine import port
-from fairlead.engine.podman import args, events, images, leftover, service, startrecord
+from fairlead.engine.podman import access, args, events, images, leftover, service, startrecord
 from fairlead.engine.podman import errors as podman_errors
-from fairlead.engine.podman import exec as podman_exec
 from fairlead.engine.podman import host as podman_host
 from fairlead.engine.podman import json as podman_json
 
@@ -51,8 +49,8 @@ class _Brief:
     id: str
 
 
-class PodmanEngine(images.PodmanImages):
-    """`port.Engine` and `port.Images` over the podman program."""
+class PodmanEngine(access.PodmanAccess, images.PodmanImages):
+    """`port.Engine`, `port.Images` and `access.Access` over the podman program."""
 
     def __init__(self, group: settings.EngineSettings, *, root: Path = Path("/")) -> None:
         super().__init__(group, root=root)
@@ -295,26 +293,3 @@ class PodmanEngine(images.PodmanImages):
     def watch_changes(self) -> AsyncGenerator[str, None]:
         """See `port.Engine.watch_changes`; nothing after this call is missed."""
         return events.watch(self._podman, since=time.time())
-
-    async def logs(self, name: str, *, follow: bool, tail: int | None, timestamps: bool) -> AsyncGenerator[bytes, None]:
-        """See `port.Engine.logs`. Raises: NotFound (`ContainerNotFound`)."""
-        args.check_name(name)
-        await self._inspect(name)
-        argv = self._podman.argv(*args.logs(name, follow=follow, tail=tail, timestamps=timestamps))
-        async with command.opened(argv, env=self._podman.env, stderr=command.MERGED) as running:
-            while chunk := await running.output.read():
-                yield chunk
-
-    async def exec(self, name: str, argv: tuple[str, ...], *, tty: bool, stdin: bool) -> podman_exec.PodmanExec:
-        """See `port.Engine.exec`."""
-        args.check_name(name)
-        brief = await self._inspect(name)
-        if brief.status != "running":
-            message = f'container "{name}" is {brief.status}, not running'
-            raise errors.Conflict(message, reason="ContainerNotRunning", hint="exec needs a running container")
-        mark = secrets.token_hex(8)
-        env = {podman_exec.MARK: mark, **({"TERM": "xterm-256color"} if tty else {})}
-        arguments = args.execute(name, argv, tty=tty, stdin=stdin, env=env)
-        return await podman_exec.open_session(
-            self._podman.argv(*arguments), env=self._podman.env, tty=tty, stdin=stdin, mark=mark, pid=brief.pid or None
-        )

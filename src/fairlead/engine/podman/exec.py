@@ -2,7 +2,7 @@
 
 With a terminal, podman gets the inner side of one of ours and keeps the container's own terminal in step with it: we
 set the size (TIOCSWINSZ) and send SIGWINCH, podman passes it on. Without one, podman gets pipes, output and errors in
-the same one, in order.
+one each.
 
 Killing `podman exec` leaves the process in the container running, and podman 4 has no way to end it. So each session
 carries a variable of its own, `FAIRLEAD_EXEC`, and whatever in the container's cgroup still has it is killed.
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from fairlead import command, pipe
+from fairlead.model.output import ErrorOutput
 
 MARK: Final = "FAIRLEAD_EXEC"
 _END_OF_TRANSMISSION: Final = b"\x04"
@@ -36,6 +37,7 @@ class PodmanExec:
         process: asyncio.subprocess.Process,
         *,
         output: pipe.Pipe,
+        failures: pipe.Pipe | None,
         feed: pipe.Pipe | None,
         has_terminal: bool,
         mark: str,
@@ -43,6 +45,9 @@ class PodmanExec:
     ) -> None:
         self._process = process
         self._output = output
+        self._failures = failures
+        self._left = [one for one in (output, failures) if one is not None]
+        """Outputs that have not ended."""
         self._input = feed
         self._has_terminal = has_terminal
         self._mark = mark
@@ -50,7 +55,12 @@ class PodmanExec:
 
     async def read(self) -> bytes:
         """See `port.ExecSession.read`."""
-        return await self._output.read()
+        while self._left:
+            number, data = await pipe.read_any(self._left)
+            if data:
+                return ErrorOutput(data) if self._left[number] is self._failures else data
+            del self._left[number]
+        return b""
 
     async def write(self, data: bytes) -> None:
         """See `port.ExecSession.write`."""
@@ -76,6 +86,8 @@ class PodmanExec:
         """See `port.ExecSession.close`."""
         is_running = self._process.returncode is None
         self._output.close()
+        if self._failures is not None:
+            self._failures.close()
         if self._input is not None:
             self._input.close()
         if is_running and self._pid is not None:
@@ -97,23 +109,28 @@ async def open_session(
         terminal.setraw(theirs)
         feed = pipe.Pipe(os.dup(ours)) if stdin else None
         inner, given = theirs, [theirs]
+        failures, their_failures = None, None
     else:
         ours, theirs = os.pipe()
         inner, ours_in = os.pipe() if stdin else (os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC), -1)
         feed = pipe.Pipe(ours_in) if stdin else None
-        given = [inner, theirs]
+        our_failures, their_failures = os.pipe()
+        failures = pipe.Pipe(our_failures)
+        given = [inner, theirs, their_failures]
     output = pipe.Pipe(ours)
     try:
-        process = await command.started(argv, env=env, stdin=inner, output=theirs)
+        process = await command.started(argv, env=env, stdin=inner, output=theirs, failures=their_failures)
     except BaseException:
         output.close()
+        if failures is not None:
+            failures.close()
         if feed is not None:
             feed.close()
         raise
     finally:
         for descriptor in given:
             os.close(descriptor)
-    return PodmanExec(process, output=output, feed=feed, has_terminal=tty, mark=mark, pid=pid)
+    return PodmanExec(process, output=output, failures=failures, feed=feed, has_terminal=tty, mark=mark, pid=pid)
 
 
 def kill_marked(pid: int, mark: str, *, root: Path = Path("/")) -> int:

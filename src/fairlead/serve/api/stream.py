@@ -12,10 +12,23 @@ from typing import Any, Final
 import msgspec
 
 from fairlead import errors
+from fairlead.model.output import ErrorOutput
 from fairlead.serve.api import problem
 from fairlead.serve.closing import closing
 
 LINES: Final = "application/x-ndjson"
+_OUTPUT, _ERRORS = 1, 2
+
+
+async def multiplexed(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Put docker's header before each piece: the stream's number, three zeros, the length in four bytes.
+
+    Source: Docker Engine API, ContainerAttach, "Stream format".
+    """
+    async with closing(pieces) as items:
+        async for item in items:
+            number = _ERRORS if isinstance(item, ErrorOutput) else _OUTPUT
+            yield bytes((number, 0, 0, 0)) + len(item).to_bytes(4, "big") + item
 
 
 async def as_lines(values: AsyncIterator[Any]) -> AsyncIterator[bytes]:

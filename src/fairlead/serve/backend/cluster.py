@@ -15,7 +15,7 @@ from fairlead import errors
 from fairlead.model import replica
 from fairlead.model.gpu import GPU, Driver, Vendor
 from fairlead.model.ids import GPUUUID
-from fairlead.serve.backend import hardware, lifecycle, port
+from fairlead.serve.backend import hardware, lifecycle, podaccess, port
 from fairlead.serve.backend.faults import AgentFaults
 from fairlead.store import subresource
 from fairlead.store.port import Store
@@ -53,6 +53,7 @@ def backend(*, store: Store, server: Server, pods: Pods) -> port.Backend:
         lifecycle=lifecycle.ClusterLifecycle(store=store, placement=pods),
         logs=pods,
         streams=pods,
+        access=podaccess.ExecAccess(streams=pods),
         images=ClusterImages(store=store),
         image_building=absent("image", "push it to a registry that the nodes pull from, and run it by that name"),
         # Only what a machine's kubelet plays is read: a cluster's server would be sent less than the manifest says.

@@ -10,7 +10,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 
 from fairlead import errors
+from fairlead.engine.access import Access, Input
 from fairlead.engine.port import ContainerPhase, ContainerState, Engine
+from fairlead.model.output import ErrorOutput, LogQuery
 from fairlead.serve.backend import pods
 from fairlead.serve.closing import closing
 from fairlead.store import subresource
@@ -51,10 +53,7 @@ class EngineLogs:
         place = -2 if options.previous else -1
         if len(ran) < -place:
             raise pods.not_started(pod)
-        output = self.engine.logs(
-            ran[place].name, follow=options.follow, tail=options.tail, timestamps=options.timestamps
-        )
-        async with closing(output) as chunks:
+        async with closing(self.engine.logs(ran[place].name, options)) as chunks:
             async for chunk in chunks:
                 yield chunk
 
@@ -68,6 +67,7 @@ class EngineStreams:
     """A `subresource.Streams` over an engine."""
 
     engine: Engine
+    access: Access
     dial: Dial
 
     async def exec(
@@ -77,17 +77,33 @@ class EngineStreams:
         state = await find_running(self.engine, pod, container)
         return await self.engine.exec(state.name, argv, tty=tty, stdin=stdin)
 
-    async def attach(self, pod: core.Pod, container: str, *, stdin: bool) -> subresource.Session:
-        """See `subresource.Streams.attach`; first processes are started with their standard input closed."""
-        if stdin:
-            message = f'the standard input of container "{container}" of "{pod.metadata.name}" is not open'
-            raise errors.Conflict(message, reason="StdinClosed", hint="`fairlead exec -it` runs a shell beside it")
-        state = await find_running(self.engine, pod, container)
+    async def attach(self, pod: core.Pod, container: str, *, stdin: bool, replay: bool = False) -> subresource.Session:
+        """See `subresource.Streams.attach`."""
+        state = await (self._newest(pod, container) if replay else find_running(self.engine, pod, container))
+        feed = await self._input(state) if stdin else None
         written = 0
-        async with closing(self.engine.logs(state.name, follow=False, tail=None, timestamps=False)) as chunks:
-            async for chunk in chunks:
-                written += len(chunk)
-        return _Attached(self.engine, state.name, written)
+        if not replay:
+            async with closing(self.engine.logs(state.name, LogQuery())) as chunks:
+                async for chunk in chunks:
+                    written += len(chunk)
+        return _Attached(self.engine, state.name, written, feed)
+
+    async def _newest(self, pod: core.Pod, container: str) -> ContainerState:
+        ran = [one for one in await list_attempts(self.engine, pod, container) if _has_run(one)]
+        if not ran:
+            raise pods.not_running(pod)
+        return ran[-1]
+
+    async def _input(self, state: ContainerState) -> Input | None:
+        """Return the input of a process; None: it has ended. Raises: Conflict (`StdinClosed`)."""
+        if state.phase is ContainerPhase.EXITED:
+            return None
+        try:
+            return await self.access.open_input(state.name)
+        except errors.Conflict as error:
+            if error.reason != "ContainerNotRunning":
+                raise
+            return None
 
     async def port_forward(self, pod: core.Pod, port: int) -> subresource.Connection:
         """See `subresource.Streams.port_forward`: the containers of a pod share one network namespace."""
@@ -105,26 +121,33 @@ class _Attached:
     ready, and would lose what comes in between.
     """
 
-    def __init__(self, engine: Engine, name: str, written: int) -> None:
+    def __init__(self, engine: Engine, name: str, written: int, feed: Input | None) -> None:
         self._engine = engine
         self._name = name
         self._old = written
-        self._output = engine.logs(name, follow=True, tail=None, timestamps=False)
+        self._feed = feed
+        self._output = engine.logs(name, LogQuery(follow=True, holds_back=True))
 
     async def read(self) -> bytes:
         """See `subresource.Session.read`."""
         async for chunk in self._output:
-            fresh = chunk[self._old :]
+            if not self._old:
+                return chunk
+            fresh = ErrorOutput(chunk[self._old :]) if isinstance(chunk, ErrorOutput) else chunk[self._old :]
             self._old = max(0, self._old - len(chunk))
             if fresh:
                 return fresh
         return b""
 
     async def write(self, data: bytes) -> None:
-        """See `subresource.Session.write`: there is no input."""
+        """See `subresource.Session.write`."""
+        if self._feed is not None:
+            await self._feed.write(data)
 
     async def resize(self, rows: int, columns: int) -> None:
-        """See `subresource.Session.resize`: a first process keeps the terminal it was started with."""
+        """See `subresource.Session.resize`."""
+        if self._feed is not None:
+            await self._feed.resize(rows, columns)
 
     async def wait(self) -> int:
         """See `subresource.Session.wait`."""
@@ -140,4 +163,6 @@ class _Attached:
 
     async def close(self) -> None:
         """See `subresource.Session.close`; the container goes on."""
+        if self._feed is not None:
+            await self._feed.close()
         await self._output.aclose()

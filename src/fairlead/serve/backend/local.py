@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from fairlead import errors, files
+from fairlead.engine.access import Access
 from fairlead.engine.port import ContainerState, Engine, Image, Images
 from fairlead.kernel import netns
 from fairlead.model import replica
@@ -17,7 +18,7 @@ from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPU, Inventory
 from fairlead.model.sample import Sample
 from fairlead.plan.pod import podstate
-from fairlead.serve.backend import devicechange, enginepods, hardware, lifecycle, port
+from fairlead.serve.backend import devicechange, enginepods, hardware, lifecycle, podaccess, port
 from fairlead.serve.backend.faults import LocalFaults
 from fairlead.silicon.port import Faults, Sampler
 from fairlead.store.port import AdmittingStore, Selector, Store
@@ -37,8 +38,8 @@ _SAMPLE_S: Final = 1.0
 _READINGS: Final = ("utilization_percent", "memory_used_bytes", "power_mw", "temperature_c")
 
 
-class EngineAndImages(Engine, Images, Protocol):
-    """What runs containers, and what they are run from."""
+class EngineAndImages(Engine, Access, Images, Protocol):
+    """What runs containers, leads into them, and what they are run from."""
 
 
 async def dial(state: ContainerState, number: int) -> netns.Connection:
@@ -87,7 +88,8 @@ def backend(
         ),
         lifecycle=living,
         logs=enginepods.EngineLogs(engine=engine),
-        streams=enginepods.EngineStreams(engine=engine, dial=dial),
+        streams=enginepods.EngineStreams(engine=engine, access=engine, dial=dial),
+        access=podaccess.EngineAccess(engine=engine, access=engine),
         images=images,
         image_building=images,
         manifests=living,

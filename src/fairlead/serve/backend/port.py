@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from fairlead import errors
+from fairlead.engine.access import Usage
 from fairlead.serve.backend import hardware
 from fairlead.serve.backend.deviceview import DeviceChanged
 from fairlead.serve.backend.faults import FaultInjection
@@ -125,6 +126,30 @@ class DeviceChanges(Protocol):
         ...
 
 
+class PodAccess(Protocol):
+    """Into running containers."""
+
+    async def signal(self, pod: core.Pod, container: str, number: int) -> None:
+        """Send a signal to the first process. Raises: Conflict (`ContainerNotRunning`); Invalid: `kill` is missing."""
+        ...
+
+    async def list_processes(self, pod: core.Pod, container: str) -> tuple[tuple[str, ...], ...]:
+        """Return the processes as a table, titles first. Raises: as `signal`."""
+        ...
+
+    async def usage(self, pod: core.Pod, container: str) -> Usage:
+        """Return what the container uses. Raises: as `signal`; RequestError (`NotOnCluster`)."""
+        ...
+
+    async def pack(self, pod: core.Pod, container: str, path: str) -> subresource.Session:
+        """Read a path as a tar, the session's output. Raises: Conflict: it has not started."""
+        ...
+
+    async def unpack(self, pod: core.Pod, container: str, path: str) -> subresource.Session:
+        """Write a tar, the session's input, below a folder; no link of the container's leads out of it."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
     """Where containers run: one field a capability."""
@@ -133,6 +158,7 @@ class Backend:
     lifecycle: Lifecycle
     logs: subresource.Logs
     streams: subresource.Streams | Absent
+    access: PodAccess
     images: Images
     image_building: ImageBuilding | Absent
     manifests: Lifecycle | Absent

@@ -16,6 +16,7 @@ import aiohttp
 import msgspec
 
 from fairlead import errors
+from fairlead.model.output import ErrorOutput
 from fairlead.wire.kubernetes import api
 
 Socket = aiohttp.ClientWebSocketResponse
@@ -99,7 +100,7 @@ class ProcessStreams:
             case None:
                 self._is_over = True
             case (channel, data) if channel in {_STDOUT, _STDERR} and data:
-                self._pending.append(data)
+                self._pending.append(data if channel == _STDOUT else ErrorOutput(data))
             case (channel, data) if channel == _ENDED and data:
                 self._end = _status(data)
                 self._is_over = True

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime
 import urllib.parse
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Final
 
 from fairlead import errors
@@ -20,6 +21,7 @@ from fairlead.store.kubernetes import channel, path
 from fairlead.store.kubernetes import client as http
 from fairlead.store.subresource import LogOptions
 from fairlead.wire.kubernetes import api, core
+from fairlead.wire.text import timestamp
 
 _SILENCE_S: Final = 365 * 86400.0
 """A container that writes nothing is not a broken connection."""
@@ -73,13 +75,14 @@ class KubernetesPods:
             container=container,
             follow=options.follow or None,
             tailLines=options.tail,
-            timestamps=options.timestamps or None,
+            timestamps=options.timestamps or options.until is not None or None,
+            sinceTime=None if options.since is None else _rfc3339(options.since),
             previous=options.previous or None,
         )
         request = http.Request(method="GET", path=_path(pod, "log"), query=query)
         try:
             async with self._client.stream(request, silence_s=_SILENCE_S) as chunks:
-                async for chunk in chunks:
+                async for chunk in chunks if options.until is None else _until(chunks, options):
                     yield chunk
         except (errors.Invalid, errors.Unavailable) as error:
             # A pod that no node has yet is answered with 204, No Content.
@@ -97,7 +100,14 @@ class KubernetesPods:
         socket = await self._connect(pod, "exec", [*asked, *_streams(container, tty=tty, stdin=stdin)])
         return channel.ProcessStreams(socket, what=f'exec in "{pod.metadata.name}"', tty=tty, stdin=stdin)
 
-    async def attach(self, pod: core.Pod, container: str, *, stdin: bool) -> channel.ProcessStreams:
+    async def attach(
+        self,
+        pod: core.Pod,
+        container: str,
+        *,
+        stdin: bool,
+        replay: bool = False,  # noqa: ARG002 kubelets carry what is written from now on, and no more
+    ) -> channel.ProcessStreams:
         """See `subresource.Streams.attach`."""
         spec = next(item for item in (*pod.spec.containers, *pod.spec.init_containers) if item.name == container)
         if stdin and not spec.stdin:
@@ -169,6 +179,22 @@ class KubernetesPods:
         message = f'container "{container or about.name}" of "{about.name}" is not running'
         hint = f"`fairlead explain -n {about.namespace} {about.name}`"
         return errors.Conflict(message, reason="ContainerNotRunning", hint=hint)
+
+
+def _rfc3339(moment: float) -> str:
+    return datetime.datetime.fromtimestamp(moment, tz=datetime.UTC).isoformat().replace("+00:00", "Z")
+
+
+async def _until(chunks: AsyncIterator[bytes], options: LogOptions) -> AsyncGenerator[bytes, None]:
+    """Yield the lines up to a time, which servers cannot be asked for; they come with theirs."""
+    rest = b""
+    async for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            stamp, _, text = line.partition(b" ")
+            if timestamp.unix_seconds(stamp.decode(errors="replace")) > (options.until or 0):
+                return
+            yield (line if options.timestamps else text) + b"\n"
 
 
 def _runs(pod: core.Pod, container: str) -> bool:

@@ -99,7 +99,7 @@ def _forged(pod: core.Pod) -> core.Pod:
 
 def test_an_image_that_is_nowhere_fails_with_its_reason(service: Service) -> None:
     result = service.fairlead("run", "--name", "a", "nowhere")
-    assert result.exit_code == 1
+    assert result.exit_code == 125
     assert "ImageNotFound" in result.stderr
 
 

@@ -141,19 +141,6 @@ def test_no_word_of_an_exec_is_taken_for_an_option(words: list[str]) -> None:
     assert found == ["--log-level=fatal", "exec", "--", "web", *words]
 
 
-def test_logs_and_filters() -> None:
-    assert args.logs("web", follow=True, tail=0, timestamps=True) == [
-        "--log-level=fatal",
-        "logs",
-        "--follow",
-        "--timestamps",
-        "--tail=0",
-        "--",
-        "web",
-    ]
-    assert args.label_filters({"a": "", "b": "c"}) == ["--filter=label=a", "--filter=label=b=c"]
-
-
 def test_marks_in_the_runtime_spec_are_words_that_no_podman_reads_otherwise() -> None:
     found = [
         flag for flag in arguments(labels={names.HOME: "h", names.POD_NAME: '{"a.b/c": ["x", "y"]}', "other": "z"})
@@ -178,3 +165,7 @@ def test_ports_lead_in_where_the_network_is_the_container_s_own() -> None:
 def test_shared_memory_has_the_size_that_is_asked_for() -> None:
     assert "--shm-size=1024b" in arguments(shm_bytes=1024)
     assert not [word for word in arguments() if "shm" in word]
+
+
+def test_labels_filter_by_value_or_by_being_there() -> None:
+    assert args.label_filters({"a": "", "b": "c"}) == ["--filter=label=a", "--filter=label=b=c"]

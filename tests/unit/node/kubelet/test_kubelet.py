@@ -18,6 +18,7 @@ from fairlead import errors
 from fairlead import settings as configuration
 from fairlead.engine.fake.engine import FakeEngine
 from fairlead.engine.port import ContainerPhase, ContainerSpec, ContainerState
+from fairlead.model.output import LogQuery
 from fairlead.node.kubelet import checkpoint, endpoint, sandbox, spec
 from fairlead.node.kubelet.kubelet import Kubelet
 from fairlead.plan.pod import podstate
@@ -196,7 +197,7 @@ def _state(pod: core.Pod, index: int = 0) -> core.ContainerStateUnion:
 
 
 async def _output(world: World, name: str) -> bytes:
-    return b"".join([line async for line in world.engine.logs(name, follow=False, tail=None, timestamps=False)])
+    return b"".join([line async for line in world.engine.logs(name, LogQuery(follow=False))])
 
 
 # a life from beginning to end

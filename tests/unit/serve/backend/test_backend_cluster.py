@@ -64,7 +64,7 @@ class Server:
         self.commands.append((container, argv))
         raise errors.Conflict("it has ended", reason="ContainerNotRunning")
 
-    async def attach(self, pod: core.Pod, container: str, *, stdin: bool) -> subresource.Session:
+    async def attach(self, pod: core.Pod, container: str, *, stdin: bool, replay: bool = False) -> subresource.Session:
         raise AssertionError(container)
 
     async def port_forward(self, pod: core.Pod, port: int) -> subresource.Connection:

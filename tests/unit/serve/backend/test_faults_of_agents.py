@@ -49,7 +49,7 @@ class Streams:
         self.ran.append((pod.metadata.name, container, argv))
         return self.session
 
-    async def attach(self, pod: core.Pod, container: str, *, stdin: bool) -> Any:
+    async def attach(self, pod: core.Pod, container: str, *, stdin: bool, replay: bool = False) -> Any:
         raise AssertionError(pod, container, stdin)
 
     async def port_forward(self, pod: core.Pod, port: int) -> Any:

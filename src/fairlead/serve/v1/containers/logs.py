@@ -23,9 +23,7 @@ class Wanted:
     """Whose output, and how much of it."""
 
     container: str
-    tail: int | None
-    """Last lines only, of what is there at the beginning; None: all."""
-    timestamps: bool
+    options: LogOptions
     once: bool = False
     """End with the first run that is followed, also where it will be started again."""
 
@@ -37,7 +35,7 @@ async def latest(logs: Logs, pod: core.Pod, wanted: Wanted) -> AsyncIterator[byt
     """
     if not pod.spec.node_name:
         raise pods.not_started(pod)
-    chunks = logs.logs(pod, wanted.container, LogOptions(tail=wanted.tail, timestamps=wanted.timestamps))
+    chunks = logs.logs(pod, wanted.container, wanted.options)
     first = await anext(chunks, b"")
     return _from(first, chunks)
 
@@ -78,7 +76,7 @@ async def _unread(
     if fresh.metadata.uid != pod.metadata.uid:
         return
     before, newest = podstate.runs(fresh, wanted.container)
-    options = LogOptions(tail=None if seen else wanted.tail, timestamps=wanted.timestamps)
+    options = replace(wanted.options, tail=None if seen else wanted.options.tail)
     wished = [(before, replace(options, previous=True))] if seen and before and before not in seen else []
     if newest and newest not in seen:
         wished.append((newest, replace(options, follow=True)))

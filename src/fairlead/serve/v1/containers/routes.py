@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import litestar
 import msgspec
-from litestar import openapi, params, response, status_codes
+from litestar import di, openapi, params, response, status_codes
 
 from fairlead import errors
 from fairlead.plan import trace
 from fairlead.plan.pod import podstate
 from fairlead.plan.schedule import waiting
+from fairlead.serve.api import stream
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend.pods import container_name, find_pod
 from fairlead.serve.backend.port import require
@@ -25,11 +27,38 @@ from fairlead.serve.v1.containers.view import ContainerView
 from fairlead.serve.v1.dependencies import Dependencies
 from fairlead.store import tracerecorder
 from fairlead.store.port import Selector
+from fairlead.store.subresource import LogOptions
 from fairlead.wire.kubernetes import core, manifest
 
 PLAIN_BYTES = openapi.ResponseSpec(
     str, generate_examples=False, description="output as the process wrote it", media_type="text/plain"
 )
+
+
+_PLAIN, _FRAMED = "text/plain", "application/vnd.docker.multiplexed-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class _Excerpt:
+    """How much of the output, and in which form."""
+
+    options: LogOptions
+    split: bool
+
+
+def _excerpt(
+    tail: Annotated[int | None, params.QueryParameter(ge=0, description="only the last lines of what is there")] = None,
+    timestamps: Annotated[bool, params.QueryParameter(description="put the time before each line")] = False,
+    since: Annotated[float | None, params.QueryParameter(description="Unix seconds; older output is left out")] = None,
+    until: Annotated[float | None, params.QueryParameter(description="Unix seconds; later output is left out")] = None,
+    split: Annotated[
+        bool, params.QueryParameter(description="frames of docker's multiplexed stream, which tell the streams apart")
+    ] = False,
+) -> _Excerpt:
+    return _Excerpt(LogOptions(tail=tail, timestamps=timestamps, since=since, until=until), split)
+
+
+Excerpt = di.NamedDependency[params.SkipValidation[_Excerpt]]
 
 
 @litestar.post(
@@ -158,30 +187,39 @@ async def wait_container(
 
 @litestar.get(
     "/v1/containers/{name:str}/logs",
+    dependencies={"excerpt": di.Provide(_excerpt, sync_to_thread=False)},
     summary="Read a container's output",
     responses=documented(404, 409) | {200: PLAIN_BYTES},
     tags=["container"],
 )
 async def read_logs(
     services: Dependencies,
+    excerpt: Excerpt,
     name: Name,
     namespace: Namespace = "default",
     follow: Annotated[
         bool, params.QueryParameter(description="wait for the start, go on to the end, restarts too")
     ] = False,
-    tail: Annotated[int | None, params.QueryParameter(ge=0, description="only the last lines of what is there")] = None,
-    timestamps: Annotated[bool, params.QueryParameter(description="put the time before each line")] = False,
     container: Annotated[str, params.QueryParameter(description="which container of the group; empty: the first")] = "",
     once: Annotated[
-        bool, params.QueryParameter(description="with follow: end with the first run, not with the last")
+        bool,
+        params.QueryParameter(
+            description="with follow: end with the first run, not with the last, and hold its process back where its "
+            "output is not read"
+        ),
     ] = False,
 ) -> response.Stream:
-    """Return standard output and error together, from the beginning, while it runs and after its end."""
+    """Return standard output and error, from the beginning, while it runs and after its end."""
     pod = await find_pod(services.store, name, namespace)
-    wanted = logs.Wanted(container=container_name(pod, container), tail=tail, timestamps=timestamps, once=once)
+    options = replace(excerpt.options, holds_back=once)
+    wanted = logs.Wanted(container=container_name(pod, container), options=options, once=once)
     if follow:
-        return response.Stream(logs.follow(services.store, services.backend.logs, pod, wanted), media_type="text/plain")
-    return response.Stream(await logs.latest(services.backend.logs, pod, wanted), media_type="text/plain")
+        pieces = logs.follow(services.store, services.backend.logs, pod, wanted)
+    else:
+        pieces = await logs.latest(services.backend.logs, pod, wanted)
+    return response.Stream(
+        stream.multiplexed(pieces) if excerpt.split else pieces, media_type=_FRAMED if excerpt.split else _PLAIN
+    )
 
 
 @litestar.get(

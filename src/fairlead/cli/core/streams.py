@@ -1,0 +1,136 @@
+"""Carries the streams of a process over a WebSocket, for `exec`, `run` and `cp`.
+
+One thread reads what the process writes; the main thread waits for the keyboard, for the terminal's size to change and
+for the process's end, on one `select`. With a terminal on both sides ours is raw while it lasts and restored whatever
+happens, so that Ctrl-C and the like reach the process and not us.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import sys
+import termios
+import threading
+import tty
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from fairlead import errors
+from fairlead.cli.core import transport
+from fairlead.serve.api import problem
+
+_CHUNK: Final = 1 << 16
+_ENDED: Final = b"e"
+_RESIZED: Final = b"r"
+ERRORS: Final = b"\x02"
+"""First byte of a frame of standard error, where the streams were asked for apart."""
+
+
+@dataclass(slots=True)
+class Session:
+    """One process, its socket opened with `split`."""
+
+    connection: transport.Session
+    wakes: tuple[int, int] = field(default_factory=os.pipe)
+    last: dict[str, Any] | None = None
+    """The service's closing frame."""
+    failure: OSError | None = None
+    """Why output could not be written, a closed pipe for one."""
+
+
+def carry(session: Session, *, stdin: bool, terminal: bool) -> int:
+    """Carry the streams until the process ends; return its exit code. Raises: what the service's problem says."""
+    reader = threading.Thread(target=_read, args=(session,), name="process-output", daemon=True)
+    is_raw = stdin and terminal and sys.stdin.isatty()
+    with _raw_terminal() if is_raw else contextlib.nullcontext():
+        with _size_changes(session) if terminal and sys.stdout.isatty() else contextlib.nullcontext():
+            reader.start()
+            _write(session, stdin=stdin)
+        reader.join()
+    for end in session.wakes:
+        os.close(end)
+    if session.failure is not None:
+        raise session.failure
+    if session.last is None:
+        raise errors.Unavailable("the service broke off the session", reason="ServiceBrokeOff", hint="its log says why")
+    if "problem" in session.last:
+        raise problem.error_of(msgspec.convert(session.last["problem"], problem.Problem))
+    return int(session.last["exit_code"])
+
+
+def _read(session: Session) -> None:
+    try:
+        for frame in session.connection.frames():
+            if isinstance(frame, bytes):
+                write(frame)
+            else:
+                session.last = json.loads(frame)
+    except OSError as error:
+        session.failure = error
+    finally:
+        os.write(session.wakes[1], _ENDED)
+
+
+def write(frame: bytes) -> None:
+    """Write what a frame holds to the stream that its first byte names."""
+    target = sys.stderr.buffer if frame[:1] == ERRORS else sys.stdout.buffer
+    target.write(frame[1:])
+    target.flush()
+
+
+def _write(session: Session, *, stdin: bool) -> None:
+    """Pass keys and sizes on until the process ends."""
+    keyboard = sys.stdin.fileno() if stdin else None
+    wake = session.wakes[0]
+    if not stdin:
+        session.connection.send(json.dumps({"eof": True}))
+    while True:
+        ready, _, _ = select.select([wake] if keyboard is None else [wake, keyboard], [], [])
+        if wake in ready:
+            if _ENDED in (signals := os.read(wake, 64)):
+                return
+            if _RESIZED in signals:
+                _send_size(session)
+        elif keyboard is not None:
+            data = os.read(keyboard, _CHUNK)
+            session.connection.send(data if data else json.dumps({"eof": True}))
+            keyboard = keyboard if data else None
+
+
+def _send_size(session: Session) -> None:
+    size = shutil.get_terminal_size()
+    session.connection.send(json.dumps({"resize": {"rows": size.lines, "columns": size.columns}}))
+
+
+@contextlib.contextmanager
+def _raw_terminal() -> Iterator[None]:
+    handle = sys.stdin.fileno()
+    before = termios.tcgetattr(handle)
+    try:
+        tty.setraw(handle, termios.TCSADRAIN)  # what was typed ahead is for the process
+        yield
+    finally:
+        termios.tcsetattr(handle, termios.TCSADRAIN, before)
+
+
+@contextlib.contextmanager
+def _size_changes(session: Session) -> Iterator[None]:
+    """Send the terminal's size now and whenever it changes."""
+
+    def changed(*_: object) -> None:
+        os.write(session.wakes[1], _RESIZED)
+
+    before = signal.signal(signal.SIGWINCH, changed)
+    changed()
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGWINCH, before)

@@ -1,0 +1,129 @@
+"""Talks to the conmon of a running container: its standard input, its terminal's size, and how fast it may write.
+
+conmon listens at `attach` in the container's bundle, a socket of packets. What is sent there is the process's input,
+and the end of sending is its end. What the process writes comes back, a packet each with the stream's number first; who
+does not take it stops the process. The path may be too long for a socket's address, so it is named by a descriptor of
+its folder.
+Source: conmon 2.1, src/conn_sock.c and src/ctrl.c; podman 4.3, libpod/oci_conmon_attach_common.go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from pathlib import Path
+from typing import Final
+
+from fairlead import errors
+
+_PACKET: Final = 1 << 16
+_CHUNK: Final = 8192
+"""conmon's own buffer for input."""
+_END_OF_TRANSMISSION: Final = b"\x04"
+_RESIZE: Final = 1
+
+
+def connect(bundle: Path) -> socket.socket | None:
+    """Return a connection to the conmon of a bundle, non-blocking; None: it has ended."""
+    try:
+        folder = os.open(bundle, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    one = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+    one.setblocking(False)
+    try:
+        one.connect(f"/proc/self/fd/{folder}/attach")
+    except OSError:
+        one.close()
+        return None
+    finally:
+        os.close(folder)
+    return one
+
+
+class Throttle:
+    """Takes from conmon what was read from its log, so that it is never far ahead."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._ahead = 0
+        """Bytes read from the log and not yet taken here; those from before the connection are never taken."""
+
+    async def consumed(self, count: int) -> None:
+        """See `logfile.Brake.consumed`; takes what is there and waits for nothing."""
+        self._ahead += count
+        while self._ahead > 0:
+            try:
+                packet = self._connection.recv(_PACKET)
+            except (BlockingIOError, ConnectionError):
+                return
+            if not packet:
+                return
+            self._ahead -= len(packet) - 1
+
+    def close(self) -> None:
+        """Let conmon run on."""
+        self._connection.close()
+
+
+class ConmonInput:
+    """An `access.Input`: packets to conmon."""
+
+    def __init__(self, connection: socket.socket, bundle: Path, *, has_terminal: bool) -> None:
+        self._connection = connection
+        self._bundle = bundle
+        self._has_terminal = has_terminal
+        self._is_open = True
+        # What the process writes is read from the log: conmon need not send it here, and must not wait for us.
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RD)
+
+    async def write(self, data: bytes) -> None:
+        """See `access.Input.write`."""
+        if not self._is_open:
+            return
+        if not data and not self._has_terminal:
+            self._is_open = False
+            with contextlib.suppress(OSError):
+                self._connection.shutdown(socket.SHUT_WR)
+            return
+        whole = data or _END_OF_TRANSMISSION
+        for start in range(0, len(whole), _CHUNK):
+            try:
+                await asyncio.get_running_loop().sock_sendall(self._connection, whole[start : start + _CHUNK])
+            except OSError:
+                self._is_open = False  # the process has ended: nobody is left to be told
+                return
+
+    async def resize(self, rows: int, columns: int) -> None:
+        """See `access.Input.resize`."""
+        if not self._has_terminal:
+            return
+        with contextlib.suppress(OSError):
+            control = os.open(self._bundle / "ctl", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                os.write(control, f"{_RESIZE} {rows} {columns}\n".encode())
+            finally:
+                os.close(control)
+
+    async def close(self) -> None:
+        """See `access.Input.close`."""
+        self._is_open = False
+        self._connection.close()
+
+
+def lives(pid_file: Path, identity: str) -> bool:
+    """Tell whether the conmon of a container (or the clean-up it becomes) is there."""
+    try:
+        number = int(pid_file.read_text())
+        return identity.encode() in Path(f"/proc/{number}/cmdline").read_bytes()
+    except (OSError, ValueError):
+        return False
+
+
+def not_open(name: str) -> errors.Conflict:
+    """Say that a container was started with its standard input closed."""
+    message = f'the standard input of container "{name}" is not open'
+    return errors.Conflict(message, reason="StdinClosed", hint="`fairlead exec -it` runs a shell beside it")

@@ -1,0 +1,93 @@
+"""Reads what a container uses from the kernel: its cgroup's counters, version 1 or 2, and its interfaces'.
+
+Source: Linux Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/{cpuacct,memory,pids}.rst; proc(5), net/dev.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from fairlead.engine import access
+
+_NO_LIMIT: Final = 1 << 60
+"""Version 1 writes its largest number where there is no limit."""
+_LOOPBACK: Final = "lo"
+
+
+def read(pid: int, *, root: Path = Path("/")) -> access.Usage:
+    """Return what the container of a process has used. Raises: FileNotFoundError: the process is gone."""
+    folders = _folders(pid, root)
+    received, sent = _network(root / f"proc/{pid}/net/dev")
+    limit = _number(folders, "memory", "memory.max", "memory.limit_in_bytes")
+    return access.Usage(
+        cpu_ns=_cpu(folders),
+        memory_bytes=_memory(folders),
+        memory_limit_bytes=None if limit is None or limit >= _NO_LIMIT else limit,
+        processes=_number(folders, "pids", "pids.current", "pids.current"),
+        received_bytes=received,
+        sent_bytes=sent,
+    )
+
+
+def _folders(pid: int, root: Path) -> dict[str, Path]:
+    """Return the folder of each controller; the unified hierarchy's is of ""."""
+    found: dict[str, Path] = {}
+    for line in (root / f"proc/{pid}/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        for one in controllers.split(","):
+            base = root / "sys/fs/cgroup"
+            if one:
+                found[one] = base / controllers / path.lstrip("/")
+            else:
+                unified = base / "unified" if (base / "unified").is_dir() else base
+                found[""] = unified / path.lstrip("/")
+    return found
+
+
+def _text(folders: dict[str, Path], controller: str, file: str) -> str:
+    folder = folders.get(controller)
+    try:
+        return "" if folder is None else (folder / file).read_text()
+    except OSError:
+        return ""
+
+
+def _number(folders: dict[str, Path], controller: str, second: str, first: str) -> int | None:
+    """Return a counter by its file's name in version 2 and in version 1; None: not counted, or "max"."""
+    text = (_text(folders, controller, first) or _text(folders, "", second)).strip()
+    return int(text) if text.isdecimal() else None
+
+
+def _field(text: str, name: str) -> int | None:
+    found = re.search(rf"^{name} ([0-9]+)$", text, re.MULTILINE)
+    return int(found[1]) if found else None
+
+
+def _cpu(folders: dict[str, Path]) -> int | None:
+    first = _text(folders, "cpuacct", "cpuacct.usage").strip()
+    if first.isdecimal():
+        return int(first)
+    micro = _field(_text(folders, "", "cpu.stat"), "usage_usec")
+    return None if micro is None else micro * 1000
+
+
+def _memory(folders: dict[str, Path]) -> int | None:
+    used = _number(folders, "memory", "memory.current", "memory.usage_in_bytes")
+    if used is None:
+        return None
+    idle = _field(_text(folders, "memory", "memory.stat"), "total_inactive_file")
+    if idle is None:
+        idle = _field(_text(folders, "", "memory.stat"), "inactive_file")
+    return max(0, used - (idle or 0))
+
+
+def _network(file: Path) -> tuple[int | None, int | None]:
+    try:
+        lines = file.read_text().splitlines()[2:]
+    except OSError:
+        return None, None
+    rows = [(name.strip(), rest.split()) for name, _, rest in (line.partition(":") for line in lines)]
+    counted = [numbers for name, numbers in rows if name != _LOOPBACK and len(numbers) > 8]
+    return sum(int(row[0]) for row in counted), sum(int(row[8]) for row in counted)

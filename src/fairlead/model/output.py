@@ -1,0 +1,31 @@
+"""Says how much of a process's output is asked for, and tells standard error from standard output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class ErrorOutput(bytes):
+    """Bytes of standard error; output of any other stream is plain `bytes`.
+
+    A reader that does not tell the streams apart takes both as bytes.
+    """
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogQuery:
+    """How much of a container's output."""
+
+    follow: bool = False
+    tail: int | None = None
+    """Last lines only, of what is there at the beginning; None: all."""
+    timestamps: bool = False
+    """The time before each line, RFC 3339."""
+    since: float | None = None
+    """Unix seconds; what was written before is left out."""
+    until: float | None = None
+    """Unix seconds; what was written after is left out."""
+    holds_back: bool = False
+    """With `follow`: the container's process waits where its output is not read, so that no byte can be lost."""

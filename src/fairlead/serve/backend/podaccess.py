@@ -1,0 +1,105 @@
+"""Reaches into running containers: signals, processes, use and files, over the engine or over an API server.
+
+An API server has no subresource for any of them. There each is a program of the image's own, run by exec: `kill`, `ps`
+and `tar`, as `kubectl cp` does it; an image without the program is answered so. What a container uses is the metrics
+server's to say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fairlead import errors
+from fairlead.engine.access import Access, Usage
+from fairlead.engine.port import Engine
+from fairlead.serve.backend import enginepods
+from fairlead.store import subresource
+from fairlead.wire.kubernetes import core
+
+_LARGEST_ANSWER = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineAccess:
+    """A `port.PodAccess` over an engine."""
+
+    engine: Engine
+    access: Access
+
+    async def _name(self, pod: core.Pod, container: str) -> str:
+        return (await enginepods.find_running(self.engine, pod, container)).name
+
+    async def signal(self, pod: core.Pod, container: str, number: int) -> None:
+        """See `port.PodAccess.signal`."""
+        await self.access.signal(await self._name(pod, container), number)
+
+    async def list_processes(self, pod: core.Pod, container: str) -> tuple[tuple[str, ...], ...]:
+        """See `port.PodAccess.list_processes`."""
+        return await self.access.list_processes(await self._name(pod, container))
+
+    async def usage(self, pod: core.Pod, container: str) -> Usage:
+        """See `port.PodAccess.usage`."""
+        return await self.access.usage(await self._name(pod, container))
+
+    async def pack(self, pod: core.Pod, container: str, path: str) -> subresource.Session:
+        """See `port.PodAccess.pack`; a container that has ended is read as well."""
+        return await self.access.pack(await self._any(pod, container), path)
+
+    async def unpack(self, pod: core.Pod, container: str, path: str) -> subresource.Session:
+        """See `port.PodAccess.unpack`."""
+        return await self.access.unpack(await self._any(pod, container), path)
+
+    async def _any(self, pod: core.Pod, container: str) -> str:
+        """Return the newest engine container, whether it runs or not. Raises: Conflict: there is none yet."""
+        found = await enginepods.list_attempts(self.engine, pod, container)
+        return found[-1].name if found else await self._name(pod, container)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecAccess:
+    """A `port.PodAccess` over programs of the container's own image."""
+
+    streams: subresource.Streams
+
+    async def signal(self, pod: core.Pod, container: str, number: int) -> None:
+        """See `port.PodAccess.signal`: `kill`, in the container."""
+        await self._run(pod, container, ("kill", f"-{number}", "1"))
+
+    async def list_processes(self, pod: core.Pod, container: str) -> tuple[tuple[str, ...], ...]:
+        """See `port.PodAccess.list_processes`: `ps`, in the container."""
+        lines = (await self._run(pod, container, ("ps",))).decode(errors="replace").splitlines()
+        columns = max(0, len(lines[0].split()) - 1) if lines else 0
+        return tuple(tuple(line.split(None, columns)) for line in lines if line.strip())
+
+    async def usage(self, pod: core.Pod, container: str) -> Usage:  # noqa: ARG002 the metrics server's
+        """Raises: RequestError (`NotOnCluster`)."""
+        name, namespace = pod.metadata.name, pod.metadata.namespace
+        message = f'an API server does not say what container "{name}" uses'
+        raise errors.RequestError(message, reason="NotOnCluster", hint=f"`kubectl top pod -n {namespace} {name}`")
+
+    async def pack(self, pod: core.Pod, container: str, path: str) -> subresource.Session:
+        """See `port.PodAccess.pack`: `tar`, in the container."""
+        folder, _, base = path.rstrip("/").rpartition("/")
+        argv = ("tar", "-C", folder or "/", "-cf", "-", "--", base or ".")
+        return await self.streams.exec(pod, container, argv, tty=False, stdin=False)
+
+    async def unpack(self, pod: core.Pod, container: str, path: str) -> subresource.Session:
+        """See `port.PodAccess.unpack`: `tar`, in the container."""
+        return await self.streams.exec(pod, container, ("tar", "-C", path, "-xf", "-"), tty=False, stdin=True)
+
+    async def _run(self, pod: core.Pod, container: str, argv: tuple[str, ...]) -> bytes:
+        session = await self.streams.exec(pod, container, argv, tty=False, stdin=False)
+        try:
+            found = b""
+            while data := await session.read():
+                found = (found + data)[:_LARGEST_ANSWER]
+            code = await session.wait()
+        finally:
+            await session.close()
+        if code:
+            said = found.decode(errors="replace").strip().splitlines()
+            message = f'`{" ".join(argv)}` in "{pod.metadata.name}" ended with {code}' + (
+                f": {said[-1]}" if said else ""
+            )
+            raise errors.Invalid(message, reason="ExecFailed", hint=f"does the image have {argv[0]}?")
+        return found

@@ -1,0 +1,100 @@
+"""Routes into running containers that carry no stream: a signal, the processes, what is used."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import Annotated
+
+import litestar
+from litestar import params, status_codes
+
+from fairlead import errors
+from fairlead.plan.pod import podstate
+from fairlead.serve.api.failure import documented
+from fairlead.serve.backend.pods import container_name, find_pod
+from fairlead.serve.v1.containers import accessview, view
+from fairlead.serve.v1.containers.parameters import Name, Namespace
+from fairlead.serve.v1.containers.view import ContainerView
+from fairlead.serve.v1.dependencies import Dependencies
+
+Which = Annotated[str, params.QueryParameter(description="which container of the group; empty: the first")]
+
+
+@litestar.post(
+    "/v1/containers/{name:str}/:signal",
+    summary="Send a signal to a container's first process",
+    responses=documented(400, 404, 409, 422),
+    status_code=status_codes.HTTP_202_ACCEPTED,
+    tags=["container"],
+)
+async def signal_container(
+    services: Dependencies,
+    name: Name,
+    number: Annotated[str, params.QueryParameter(name="signal", description="number or name: 15, TERM, SIGTERM")],
+    namespace: Namespace = "default",
+    container: Which = "",
+) -> ContainerView:
+    """Send it; what the process makes of it is its own affair."""
+    wanted = signal_number(number)
+    pod = await find_pod(services.store, name, namespace)
+    await services.backend.access.signal(pod, container_name(pod, container), wanted)
+    return view.container_view(pod)
+
+
+def signal_number(text: str) -> int:
+    """Return the number of a signal. Raises: Invalid (`SignalUnknown`)."""
+    word = text.upper().removeprefix("SIG")
+    if word.isascii() and word.isdecimal() and len(word) <= 2 and 0 < int(word) <= signal.SIGRTMAX:
+        return int(word)
+    found = signal.Signals.__members__.get(f"SIG{word}")
+    if found is None:
+        message = f'signal "{text}" is neither a name nor a number from 1 to {int(signal.SIGRTMAX)}'
+        raise errors.Invalid(message, reason="SignalUnknown", hint="for example TERM, HUP, USR1 or 9")
+    return int(found)
+
+
+@litestar.get(
+    "/v1/containers/{name:str}/processes",
+    summary="List a container's processes",
+    responses=documented(404, 409),
+    tags=["container"],
+)
+async def list_processes(
+    services: Dependencies, name: Name, namespace: Namespace = "default", container: Which = ""
+) -> accessview.ProcessTable:
+    """Return the processes as the node sees them; on a cluster as the image's own `ps` does."""
+    pod = await find_pod(services.store, name, namespace)
+    titles, *rows = await services.backend.access.list_processes(pod, container_name(pod, container)) or ((),)
+    return accessview.ProcessTable(titles=titles, rows=tuple(rows))
+
+
+@litestar.get(
+    "/v1/containers/{name:str}/usage",
+    summary="Read what a container uses",
+    responses=documented(400, 404, 409),
+    tags=["container"],
+)
+async def read_usage(
+    services: Dependencies, name: Name, namespace: Namespace = "default", container: Which = ""
+) -> accessview.UsageView:
+    """Return counters since the start: two readings make a rate."""
+    pod = await find_pod(services.store, name, namespace)
+    which = container_name(pod, container)
+    used = await services.backend.access.usage(pod, which)
+    return accessview.UsageView(
+        name=name,
+        namespace=namespace,
+        container=which,
+        at=time.time(),
+        cpu_ns=used.cpu_ns,
+        memory_bytes=used.memory_bytes,
+        memory_limit_bytes=used.memory_limit_bytes,
+        processes=used.processes,
+        received_bytes=used.received_bytes,
+        sent_bytes=used.sent_bytes,
+        devices=podstate.granted_devices(pod),
+    )
+
+
+ROUTES = (signal_container, list_processes, read_usage)

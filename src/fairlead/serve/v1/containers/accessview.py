@@ -1,0 +1,30 @@
+"""Describes the processes of a container, and what it uses."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+
+class ProcessTable(msgspec.Struct, frozen=True, kw_only=True):
+    """The processes of one container."""
+
+    titles: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+class UsageView(msgspec.Struct, frozen=True, kw_only=True):
+    """What one container has used so far."""
+
+    name: str
+    namespace: str
+    container: str
+    at: Annotated[float, msgspec.Meta(description="Unix seconds of the reading")]
+    cpu_ns: Annotated[int | None, msgspec.Meta(description="nanoseconds of all CPUs since the start")]
+    memory_bytes: Annotated[int | None, msgspec.Meta(description="without the page cache that goes first")]
+    memory_limit_bytes: int | None
+    processes: int | None
+    received_bytes: int | None
+    sent_bytes: int | None
+    devices: Annotated[dict[str, tuple[str, ...]], msgspec.Meta(description="ids granted to the group, by resource")]

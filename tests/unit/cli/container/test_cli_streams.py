@@ -1,0 +1,110 @@
+"""Standard input, output and errors of `run`, `exec` and `logs`, and signals."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from fairlead.cli.container import logs
+from tests.unit.cli.liveservice import Service
+
+
+def piped(service: Service, *argv: str, stdin: bytes) -> subprocess.CompletedProcess[bytes]:
+    """Run the program in a process of its own: a terminal and a pipe need real descriptors."""
+    env = {**os.environ, **service.env}  # noqa: TID251 the interpreter's own paths
+    command = (sys.executable, "-m", "fairlead.cli.main", *argv)
+    return subprocess.run(command, env=env, input=stdin, capture_output=True, timeout=60, check=False)
+
+
+def test_run_feeds_a_pipe_to_the_program_byte_by_byte(service: Service) -> None:
+    result = piped(service, "run", "-i", "demo", "cat", stdin=b"one\x00two\nwithout an end")
+    assert result.stdout == b"one\x00two\nwithout an end"
+    assert result.returncode == 0
+
+
+def test_run_keeps_standard_error_apart_and_exits_with_the_programs_code(service: Service) -> None:
+    result = service.fairlead("run", "demo", "sh", "-c", "echo out; echo err >&2; exit 7")
+    assert result.stdout == "out\n"
+    assert result.stderr == "err\n"
+    assert result.exit_code == 7
+
+
+def test_run_with_a_terminal_carries_both_ways(service: Service) -> None:
+    result = piped(service, "run", "-it", "demo", "sh", stdin=b"echo here\nexit 4\n")
+    assert b"here" in result.stdout
+    assert result.returncode == 4
+
+
+def test_exec_keeps_standard_error_apart(service: Service) -> None:
+    assert service.fairlead("run", "-d", "--name", "a", "demo", "sleep", "60").exit_code == 0
+    assert service.fairlead("wait", "a", "--state", "started").exit_code == 0
+    result = service.fairlead("exec", "a", "sh", "-c", "echo out; echo err >&2")
+    assert (result.stdout, result.stderr) == ("out\n", "err\n")
+
+
+def test_a_program_that_is_not_in_the_image_is_127(service: Service) -> None:
+    result = service.fairlead("run", "demo", "nosuchprogram")
+    assert result.exit_code == 127
+
+
+def test_kill_sends_a_signal_by_name(service: Service) -> None:
+    script = 'trap "exit 3" TERM; echo ready; sleep 60 & wait'
+    assert service.fairlead("run", "-d", "--name", "a", "demo", "sh", "-c", script).exit_code == 0
+    assert service.fairlead("wait", "a", "--state", "started").exit_code == 0
+    time.sleep(0.2)
+    assert service.fairlead("kill", "-s", "TERM", "a").stdout == "a\n"
+    assert service.fairlead("wait", "a").exit_code == 3
+
+
+def test_kill_names_a_signal_that_is_none(service: Service) -> None:
+    assert service.fairlead("run", "-d", "--name", "a", "demo", "sleep", "60").exit_code == 0
+    result = service.fairlead("kill", "-s", "SIGNOPE", "a")
+    assert result.exit_code == 2
+    assert 'signal "SIGNOPE"' in result.stderr
+
+
+def test_signals_go_to_the_process_that_run_follows(service: Service) -> None:
+    script = 'trap "exit 3" TERM; echo ready; sleep 60 & wait'
+    argv = (sys.executable, "-m", "fairlead.cli.main", "run", "--name", "a", "demo", "sh", "-c", script)
+    env = {**os.environ, **service.env}  # noqa: TID251 the interpreter's own paths
+    with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == b"ready\n"
+        running.send_signal(signal.SIGTERM)
+        _, told = running.communicate(timeout=30)
+    assert running.returncode == 3, told
+
+
+def test_logs_begin_at_a_time(service: Service) -> None:
+    assert service.fairlead("run", "--name", "a", "demo", "sh", "-c", "echo old").exit_code == 0
+    assert service.fairlead("logs", "a", "--since", "1h").stdout == "old\n"
+    assert service.fairlead("logs", "a", "--until", "1h").stdout == ""
+    assert service.fairlead("logs", "a", "--since", "tomorrow").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "ago_s"), [("10m", 600), ("2h30m", 9000), ("1.5s", 1.5), ("500ms", 0.5), ("1d", 86400)]
+)
+def test_a_span_is_that_long_ago(text: str, ago_s: float) -> None:
+    now = dt.datetime.now(dt.UTC).timestamp()
+    assert logs.Moment().convert(text, None, None) == pytest.approx(now - ago_s, abs=5)
+
+
+def test_a_time_may_have_nanoseconds() -> None:
+    found = logs.Moment().convert("2026-01-31T08:00:00.123456789Z", None, None)
+    assert found == pytest.approx(dt.datetime(2026, 1, 31, 8, 0, 0, 123456, tzinfo=dt.UTC).timestamp())
+
+
+def test_frames_are_read_however_they_are_cut() -> None:
+    whole = b"\x01\0\0\0\0\0\0\x03out\x02\0\0\0\0\0\0\x04fail\x01\0\0\0\0\0\0\x00\x01\0\0\0\0\0\0\x01!"
+    pieces = [whole[at : at + 1] for at in range(len(whole))]
+    found: dict[bool, bytes] = {False: b"", True: b""}
+    for is_error, data in logs.demultiplexed(pieces):
+        found[is_error] += data
+    assert found == {False: b"out!", True: b"fail"}
