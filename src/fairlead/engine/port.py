@@ -37,6 +37,13 @@ class Port:
     """Address of the host that listens; empty: all of them."""
 
 
+class NetworkMode(enum.Enum):
+    """What a container sees of networks, where that is not the engine's own choice."""
+
+    NONE = "none"
+    HOST = "host"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerSpec:
     """What to create."""
@@ -73,6 +80,11 @@ class ContainerSpec:
     """Size of /dev/shm; None: the engine's own, 64 MB."""
     tty: bool = False
     stdin: bool = False
+    network: NetworkMode | None = None
+    """None: the engine's own, as it is configured. Nothing where `network_of` is given."""
+    shares_host_ipc: bool = False
+    ulimits: tuple[tuple[str, int, int], ...] = ()
+    """(name, soft, hard) as setrlimit(2) has them, -1 for none; they go before the engine's own."""
 
 
 class ContainerPhase(enum.Enum):

@@ -191,7 +191,7 @@ class World:
 
     async def _start(self, pod: core.Pod) -> None:
         item = pod.spec.containers[0]
-        name = f"{pod.metadata.name}-{item.name}-0"
+        name = f"{pod.metadata.name}-{item.name}-{pod.metadata.uid[:8]}"
         labels = {
             "io.kubernetes.pod.uid": pod.metadata.uid,
             "io.kubernetes.pod.name": pod.metadata.name,

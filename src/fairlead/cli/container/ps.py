@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from fairlead import errors
-from fairlead.cli.core import options, output
+from fairlead.cli.core import gotemplate, options, output
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
 from fairlead.serve.v1.containers import waitview
@@ -69,6 +69,9 @@ _COLUMNS: Final = (
 @click.option(
     "--filter", "filters", multiple=True, metavar="KEY=VALUE", help="only those with this name, status, label or node"
 )
+@click.option("--format", "template", help="a Go template, as docker has it: '{{.Names}} {{.Status}}'")
+@click.option("--no-trunc", is_flag=True, help="cut nothing, as -o wide does")
+@click.option("-A", "--all-namespaces", is_flag=True, help="of all namespaces, as it is without -n")
 @click.option("-w", "--watch", is_flag=True, help="show it anew until Ctrl-C")
 @click.option("-l", "--label", "labels", multiple=True, metavar="KEY=VALUE", help="only those with this label")
 @click.option("-n", "--namespace", default=None, help="only this namespace  [default: all]")
@@ -93,12 +96,39 @@ def ps(
     def show() -> None:
         found = client.list_containers(show_ended=every, labels=labels, namespace=given["namespace"])
         kept = [item for item in found if _is_kept(item, names, wanted)]
-        _show(kept, form="name" if given["quiet"] else form)
+        if given["template"]:
+            gotemplate.show([fields(item) for item in kept], given["template"])
+            return
+        _show(kept, form="name" if given["quiet"] else "wide" if given["no_trunc"] and form == "table" else form)
 
     if given["watch"]:
         output.repeat(show)
     else:
         show()
+
+
+def fields(item: ContainerView) -> Mapping[str, Any]:
+    """Return a container's values under the names of docker's `ps --format`, and our own."""
+    return {
+        "ID": item.uid,
+        "Names": item.name,
+        "Image": item.image,
+        "Status": _state(item),
+        "State": item.state,
+        "Ports": ", ".join(item.ports),
+        "Labels": dict(item.labels),
+        "CreatedAt": item.created_at or "",
+        "RunningFor": output.age(item.created_at),
+        "Name": item.name,
+        "Namespace": item.namespace,
+        "Node": item.node,
+        "Reason": item.reason,
+        "Message": item.message,
+        "GPUs": item.gpus,
+        "Devices": [device for ids in item.devices.values() for device in ids],
+        "Restarts": item.restarts,
+        "ExitCode": item.exit_code,
+    }
 
 
 _FILTERS: Final[Mapping[str, Callable[[ContainerView, str], bool]]] = {

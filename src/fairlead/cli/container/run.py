@@ -27,6 +27,8 @@ from fairlead.serve.v1.containers.submission import ContainerRequest
 from fairlead.serve.v1.containers.view import ContainerList, ContainerView
 
 _INTERRUPTED: Final = 130
+_READ_S: Final = 60
+"""How long the record of a followed container stays for its client to read."""
 _SECOND_CHANCE_S: Final = 2.0
 _EXPLAIN_AFTER_S: Final = 0.5
 
@@ -68,7 +70,10 @@ Examples:
 @click.option("--entrypoint", help="replaces the image's entrypoint")
 @click.option("--hostname", default="", metavar="NAME", help="name the container sees as its own  [default: its name]")
 @click.option("-w", "--workdir", default="", help="working folder in the container")
-@click.option("-u", "--user", default="", help="numeric uid[:gid]")
+@click.option("-u", "--user", default="", metavar="USER[:GROUP]", help="by number, or by name in the image")
+@click.option("--network", "--net", "network", default="", metavar="none|bridge|host", help="what it sees of networks")
+@click.option("--ipc", default="", metavar="private|host", help="whose shared memory it sees")
+@click.option("--ulimit", multiple=True, metavar="NAME=SOFT[:HARD]", help="limit of its processes, memlock=-1")
 @click.option(
     "--pull",
     type=click.Choice(runflags.PULLS, case_sensitive=False),
@@ -107,6 +112,7 @@ def run(
     if file is not None:
         shown = _submit_manifest(client, file, given["namespace"])
     else:
+        given["remove_after_s"] = _removal(client, remove=remove, detach=detach)
         shown = [_submit(client, str(image), given, invocation.current(ctx).env)]
     if detach or len(shown) != 1:
         for item in shown:
@@ -116,6 +122,17 @@ def run(
         return
     how = How(stdin=given["stdin"], tty=given["tty"], sig_proxy=given["sig_proxy"])
     ctx.exit(follow(client, shown[0].name, shown[0].namespace, how, remove=remove))
+
+
+def _removal(client: Client, *, remove: bool, detach: bool) -> int | None:
+    """Return after how many seconds the service removes the ended container; None: it does not.
+
+    Who follows a container reads its end and removes it; the service does where that client is gone. On a cluster
+    there is nobody to remove what nobody follows.
+    """
+    if not remove or (client.cluster and not detach):
+        return None
+    return 0 if detach else _READ_S
 
 
 def _submit(client: Client, image: str, given: dict[str, Any], own: Mapping[str, str]) -> ContainerView:
@@ -140,6 +157,10 @@ def _submit(client: Client, image: str, given: dict[str, Any], own: Mapping[str,
         memory=runflags.memory(given["memory"]),
         workdir=given["workdir"],
         user=given["user"],
+        network=given["network"],
+        ipc=given["ipc"],
+        ulimits=runflags.ulimits(given["ulimit"]),
+        remove_after_s=given["remove_after_s"],
         restart=runflags.restart(given["restart"]),
         tty=given["tty"],
         stdin=given["stdin"],

@@ -14,10 +14,11 @@ from typing import Any, Final
 
 from fairlead import errors, files
 from fairlead.cli.core.client import Client
-from fairlead.serve.v1.containers.submission import BindRequest, MemoryMount, PortRequest
+from fairlead.serve.v1.containers.submission import BindRequest, LimitRequest, MemoryMount, PortRequest
 
 _DOCKER_SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([bkmg])b?")
 _DOCKER_UNITS: Final = {"b": "", "k": "Ki", "m": "Mi", "g": "Gi"}
+_LIMIT: Final = re.compile(r"-1|[0-9]{1,19}")
 _PORT: Final = re.compile(
     r"(?:(?P<ip>\[[0-9a-fA-F:]+\]|[0-9]+(?:\.[0-9]+){3}):)?(?:(?P<host>[0-9]{1,5}):)?(?P<container>[0-9]{1,5})(?:/(?P<protocol>\w+))?"
 )
@@ -198,6 +199,20 @@ def _tmpfs(text: str) -> MemoryMount:
         message = f'tmpfs "{text}" is not of the form /CONTAINER[:size=N]'
         raise errors.Invalid(message, reason="TmpfsInvalid", hint="--tmpfs /scratch:size=1g")
     return MemoryMount(container_path=path, size=memory(size))
+
+
+def ulimits(values: Sequence[str]) -> tuple[LimitRequest, ...]:
+    """Return the limits of `--ulimit NAME=SOFT[:HARD]`; `unlimited` is -1. Raises: Invalid (`UlimitInvalid`)."""
+    return tuple(map(_ulimit, values))
+
+
+def _ulimit(text: str) -> LimitRequest:
+    name, _, rest = text.partition("=")
+    soft, colon, hard = rest.replace("unlimited", "-1").partition(":")
+    if not name or not _LIMIT.fullmatch(soft) or (colon and not _LIMIT.fullmatch(hard)):
+        message = f'ulimit "{text}" is not of the form NAME=SOFT[:HARD]'
+        raise errors.Invalid(message, reason="UlimitInvalid", hint="--ulimit memlock=-1, --ulimit nofile=1024:65536")
+    return LimitRequest(name=name, soft=int(soft), hard=int(hard if colon else soft))
 
 
 def ports(values: Sequence[str]) -> tuple[PortRequest, ...]:

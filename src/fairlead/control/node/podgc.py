@@ -1,8 +1,9 @@
-"""Removes the oldest ended pods beyond a limit, and the events of pods that are gone."""
+"""Removes the oldest ended pods beyond a limit, those that were to go with their end, and events of pods gone."""
 
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterable
 
 from fairlead import errors
@@ -13,6 +14,7 @@ from fairlead.wire.kubernetes import core
 
 _SWEEP = "ended-pods"
 _GONE = "gone:"
+_TTL = "ttl:"
 
 
 class PodGC:
@@ -25,6 +27,8 @@ class PodGC:
         self._store = store
         self._settings = settings
         self._ended: dict[str, core.Pod] = {}
+        self._seen: dict[str, float] = {}
+        """When the end of a pod that goes with it was first seen, by uid, on the monotonic clock."""
 
     def watches(self) -> tuple[Watch, ...]:
         """Follow pods."""
@@ -34,9 +38,12 @@ class PodGC:
         pod = change.object
         if change.kind is ChangeKind.DELETED:
             self._ended.pop(pod.metadata.uid, None)
+            self._seen.pop(pod.metadata.uid, None)
             return (f"{_GONE}{pod.metadata.uid}",)
         if pod.status.phase in core.ENDED_PHASES:
             self._ended[pod.metadata.uid] = pod
+            if (pod.spec.machine or core.MachineOptions()).ttl_seconds_after_finished is not None:
+                return (f"{_TTL}{pod.metadata.uid}",)
         return (_SWEEP,) if len(self._ended) > self._settings.finished_pods else ()
 
     async def reconcile(self, key: str) -> float | None:
@@ -44,10 +51,25 @@ class PodGC:
         if key.startswith(_GONE):
             await self._forget(key.removeprefix(_GONE))
             return None
+        if key.startswith(_TTL):
+            return await self._remove_in_time(key.removeprefix(_TTL))
         by_age = sorted(self._ended.values(), key=lambda pod: pod.metadata.creation_timestamp or "")
         for pod in by_age[: max(0, len(by_age) - self._settings.finished_pods)]:
             with contextlib.suppress(errors.NotFound, errors.Conflict):
                 await self._store.delete(core.Pod, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid)
+        return None
+
+    async def _remove_in_time(self, uid: str) -> float | None:
+        """Remove a pod whose record was asked to go with its end, or return after how long it is to go."""
+        pod = self._ended.get(uid)
+        if pod is None or pod.spec.machine is None:
+            return None
+        now = time.monotonic()
+        left_s = self._seen.setdefault(uid, now) + (pod.spec.machine.ttl_seconds_after_finished or 0) - now
+        if left_s > 0:
+            return left_s
+        with contextlib.suppress(errors.NotFound, errors.Conflict):
+            await self._store.delete(core.Pod, pod.metadata.name, pod.metadata.namespace, uid=uid)
         return None
 
     async def _forget(self, uid: str) -> None:

@@ -64,6 +64,11 @@ class _Container:
     task: asyncio.Task[None] | None = None
 
 
+def _unknown_image(name: str, act: str) -> errors.NotFound:
+    message = f'cannot {act} image "{name}": image not known'
+    return errors.NotFound(message, reason="ImageNotFound", hint="build or import it (fairlead image)")
+
+
 async def _nothing() -> bytes:
     return b""
 
@@ -121,7 +126,7 @@ class FakeEngine:
             raise errors.Invalid(message, reason="CDIUnresolvable", hint="is the CDI spec where engines look?")
         argv = (*spec.command, *spec.args) if spec.command or spec.args else image.command
         if not argv or not shell.is_known(argv):
-            message = f'cannot start container "{spec.name}": "{" ".join(argv[:1])}": executable file not found in $PATH'
+            message = f'cannot start container "{spec.name}": executable file not found: "{" ".join(argv[:1])}"'
             raise errors.Invalid(message, reason="StartFailed", hint="is the command in the image?", exit_code=127)
         state = port.ContainerState(
             id=secrets.token_hex(32),
@@ -378,6 +383,41 @@ class FakeEngine:
             message = f'cannot remove image "{name}": it is in use by a container'
             raise errors.Conflict(message, reason="ImageInUse", hint="remove the containers made from it")
         del self._images[found.image.names[0]]
+
+    async def tag(self, name: str, new: str) -> None:
+        """See `imagestore.ImageStore.tag`."""
+        found = self._find(name)
+        if found is None:
+            raise _unknown_image(name, "tag")
+        full = fake_exec.full_name(new)
+        self._images[full] = replace(found, image=replace(found.image, names=(full,)))
+
+    async def pull_lines(self, name: str) -> AsyncGenerator[bytes, None]:
+        """See `imagestore.ImageStore.pull_lines`."""
+        yield f"Trying to pull {name}...\n".encode()
+        await self.pull(name)
+
+    async def save(self, names: tuple[str, ...]) -> fake_access.FakeCopy:
+        """See `imagestore.ImageStore.save`; the archive of the fake is a line a name."""
+        for name in names:
+            if self._find(name) is None:
+                raise _unknown_image(name, "save")
+        return fake_access.FakeCopy("\n".join(names).encode(), lambda _data: None)
+
+    async def load(self) -> fake_access.FakeCopy:
+        """See `imagestore.ImageStore.load`."""
+
+        def keep(data: bytes) -> None:
+            for name in data.decode().split():
+                self.add_image(name)
+
+        return fake_access.FakeCopy(None, keep)
+
+    async def prune_images(self, *, every: bool) -> tuple[str, ...]:
+        """See `imagestore.ImageStore.prune_images`; all images here have a name."""
+        used = [self._find(container.spec.image) for container in self._containers.values()]
+        idle = [name for name, kept in self._images.items() if every and not any(kept is one for one in used)]
+        return tuple(self._images.pop(name).image.id for name in idle)
 
     def add_image(
         self, name: str, *, command: tuple[str, ...] = (), size_bytes: int = 0, env: Mapping[str, str] | None = None

@@ -57,7 +57,7 @@ def create(spec: port.ContainerSpec, host: podman_host.Host, *, network: str, lo
         f"--name={spec.name}",
         *_STEADY,
         *([f"--log-opt=max-size={log_max_mib}mb"] if log_max_mib else []),
-        *(f"--ulimit={limit}" for limit in host.ulimits),
+        *_ulimits(spec, host),
         *_network(spec, network),
         *(f"--label={key}={value}" for key, value in spec.labels.items()),
         *(f"--annotation={key}={_unquoted(spec.labels[key])}" for key in _MARKS if key in spec.labels),
@@ -103,12 +103,22 @@ def label_filters(labels: Mapping[str, str]) -> list[str]:
     return [f"--filter=label={key}={value}" if value else f"--filter=label={key}" for key, value in labels.items()]
 
 
+def _ulimits(spec: port.ContainerSpec, host: podman_host.Host) -> list[str]:
+    """Return the limits asked for, and those of this machine's own that nothing was asked about."""
+    asked = {name: f"{name}={soft}:{hard}" for name, soft, hard in spec.ulimits}
+    own = [limit for limit in host.ulimits if limit.partition("=")[0] not in asked]
+    return [f"--ulimit={limit}" for limit in (*own, *asked.values())]
+
+
 def _network(spec: port.ContainerSpec, network: str) -> list[str]:
     # Who joins a network namespace shares its host name too; podman refuses another one.
     if spec.network_of is not None:
         check_name(spec.network_of)
         return [f"--network=container:{spec.network_of}"]
+    if spec.network is port.NetworkMode.HOST:
+        return ["--network=host"]
     hostname = [f"--hostname={spec.hostname}"] if spec.hostname else []
+    network = network if spec.network is None else spec.network.value
     return [f"--network={network}", *hostname, *(f"--publish={_published(port)}" for port in spec.ports)]
 
 
@@ -157,7 +167,9 @@ def _limits(spec: port.ContainerSpec) -> list[str]:
     if spec.memory_limit_bytes is not None:
         # Equal to the memory limit: no swap, as Kubernetes has it.
         found += [f"--memory={spec.memory_limit_bytes}b", f"--memory-swap={spec.memory_limit_bytes}b"]
-    if spec.shm_bytes is not None:
+    if spec.shares_host_ipc:
+        found.append("--ipc=host")
+    elif spec.shm_bytes is not None:
         found.append(f"--shm-size={spec.shm_bytes}b")
     return found
 

@@ -347,7 +347,14 @@ class Runtime:
         labels = spec.labels(pod, sandbox.CONTAINER, 0, self._identity, ())
         listens = spec.ports(pod.spec.containers)
         await self._engine.create(
-            ContainerSpec(name=name, image=image, labels=labels, hostname=spec.hostname(pod), ports=listens)
+            ContainerSpec(
+                name=name,
+                image=image,
+                labels=labels,
+                hostname=spec.hostname(pod),
+                ports=listens,
+                network=spec.network(pod),
+            )
         )
         telemetry.crash_point("kubelet.after-sandbox")
         await self._engine.start(name)

@@ -12,7 +12,7 @@ from typing import Final, TypedDict
 from google.protobuf import message
 
 from fairlead import errors
-from fairlead.engine.port import Bind, ContainerSpec, ContainerState, Port
+from fairlead.engine.port import Bind, ContainerSpec, ContainerState, NetworkMode, Port
 from fairlead.model import cdikind
 from fairlead.model.gpu import Vendor
 from fairlead.node.kubelet.checkpoint import Grant
@@ -146,6 +146,9 @@ def container_spec(
         labels=labels(pod, item.name, attempt, identity, grants),
         working_dir=item.working_dir or None,
         user=_user(pod, item),
+        network=None if network_of else network(pod),
+        shares_host_ipc=pod.spec.host_ipc,
+        ulimits=tuple((one.name, one.soft, one.hard) for one in machine(pod).limits),
         **_rights(pod, item),
         cdi_devices=cdi_devices,
         binds=(*_volume_binds(item, volumes), *_answer_binds(answer)),
@@ -159,6 +162,18 @@ def container_spec(
         tty=item.tty,
         stdin=item.stdin,
     )
+
+
+def machine(pod: core.Pod) -> core.MachineOptions:
+    """Return what the pod asks of this machine beyond Kubernetes' fields."""
+    return pod.spec.machine or core.MachineOptions()
+
+
+def network(pod: core.Pod) -> NetworkMode | None:
+    """Return the network that the pod asks for; None: the engine's own."""
+    if pod.spec.host_network:
+        return NetworkMode.HOST
+    return NetworkMode.NONE if machine(pod).no_network else None
 
 
 def hostname(pod: core.Pod) -> str:
@@ -195,6 +210,8 @@ def _shared_memory(limits: Mapping[str, str | int | float], *, has_devices: bool
 
 def _user(pod: core.Pod, item: core.Container) -> str | None:
     """Return `user[:group]`; the container's own fields go before the pod's, each for itself."""
+    if machine(pod).user:
+        return machine(pod).user
     contexts = [one for one in (item.security_context, pod.spec.security_context) if one is not None]
     user = next((one.run_as_user for one in contexts if one.run_as_user is not None), None)
     group = next((one.run_as_group for one in contexts if one.run_as_group is not None), None)

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from fairlead import errors
-from fairlead.plan.pod import affinity, port, volume
+from fairlead.plan.pod import affinity, machine, port, volume
 from fairlead.wire.kubernetes import core, dnslabel, meta, names, quantity
 from fairlead.wire.oci import imageref
 
@@ -53,7 +53,7 @@ def admit(pod: core.Pod) -> core.Pod:
     Raises:  Denied: it carries names of ours.   Invalid: every broken rule, path by path, joined by "; ".
     """
     refuse_own_names(pod)
-    problems = [*_metadata(pod), *_spec(pod.spec), *_nul("", msgspec.to_builtins(pod))]
+    problems = [*_metadata(pod), *_spec(pod.spec), *machine.problems(pod.spec), *_nul("", msgspec.to_builtins(pod))]
     if problems:
         name = pod.metadata.name or pod.metadata.generate_name
         text = "; ".join(problems)

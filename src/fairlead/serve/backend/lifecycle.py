@@ -120,8 +120,12 @@ class ClusterLifecycle:
         makes_namespace: bool = False,  # noqa: ARG002 namespaces are the administrator's
         written: Mapping[str, Any] | None = None,  # noqa: ARG002 its own policies judge
     ) -> core.Pod:
-        """See `port.Lifecycle.submit`; the server says where the namespace is missing."""
+        """See `port.Lifecycle.submit`; the server says where the namespace is missing.
+
+        Raises: as there; RequestError (`NotOnCluster`): it asks for what only one machine's engine can do.
+        """
         admission.refuse_own_names(pod)
+        _refuse_machine(pod)
         try:
             return await self.store.create(pod)
         except errors.Conflict as error:
@@ -139,6 +143,25 @@ class ClusterLifecycle:
         pod = await pods.find_pod(self.store, name, namespace)
         await _delete(self.store, pod, grace_s)
         return pod
+
+
+_ONE_MACHINE: Mapping[str, tuple[str, str]] = {
+    "user": ("a user by name", "Kubernetes takes numbers: -u 1000:1000"),
+    "no_network": ("no network", "a NetworkPolicy keeps a pod from the network"),
+    "limits": ("limits of a process's resources", "the node's container runtime sets them"),
+    "ttl_seconds_after_finished": (
+        "removal after the end",
+        "`fairlead rm NAME`, or a Job that has this field",
+    ),
+}
+
+
+def _refuse_machine(pod: core.Pod) -> None:
+    wanted = pod.spec.machine or core.MachineOptions()
+    for field, (asked, hint) in _ONE_MACHINE.items():
+        if getattr(wanted, field) != getattr(core.MachineOptions(), field):
+            message = f"Kubernetes has no field for {asked}, which one machine offers"
+            raise errors.RequestError(message, reason="NotOnCluster", hint=hint)
 
 
 def _stopped(pod: core.Pod, grace_s: int | None) -> core.PodStatus:

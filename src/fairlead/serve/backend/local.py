@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 from fairlead import errors, files
 from fairlead.engine.access import Access
+from fairlead.engine.imagestore import ImageStore
 from fairlead.engine.port import ContainerState, Engine, Image, Images
 from fairlead.kernel import netns
 from fairlead.model import replica
@@ -38,7 +39,7 @@ _SAMPLE_S: Final = 1.0
 _READINGS: Final = ("utilization_percent", "memory_used_bytes", "power_mw", "temperature_c")
 
 
-class EngineAndImages(Engine, Access, Images, Protocol):
+class EngineAndImages(Engine, Access, Images, ImageStore, Protocol):
     """What runs containers, leads into them, and what they are run from."""
 
 
@@ -77,7 +78,7 @@ def backend(
              dial: how a container's port is reached.
     """
     living = lifecycle.LocalLifecycle(store=store)
-    images = LocalImages(engine=engine)
+    images = LocalImages(engine=engine, kept=engine)
     return port.Backend(
         hardware=LocalHardware(
             store=store,
@@ -103,6 +104,7 @@ class LocalImages:
     """A `port.Images` and `port.ImageBuilding` over the engine's."""
 
     engine: Images
+    kept: ImageStore
 
     async def list_images(self) -> tuple[hardware.ImageView, ...]:
         """See `port.Images.list_images`."""

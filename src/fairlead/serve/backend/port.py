@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from fairlead import errors
 from fairlead.engine.access import Usage
+from fairlead.engine.imagestore import ImageStore
 from fairlead.serve.backend import hardware
 from fairlead.serve.backend.deviceview import DeviceChanged
 from fairlead.serve.backend.faults import FaultInjection
@@ -108,6 +109,11 @@ class ImageBuilding(Protocol):
 
     async def remove_image(self, name: str) -> None:
         """Remove a name; unknown names are not errors."""
+        ...
+
+    @property
+    def kept(self) -> ImageStore:
+        """The store they are kept in."""
         ...
 
 

@@ -9,7 +9,7 @@ from litestar import types
 
 from fairlead.serve.api import app
 from fairlead.serve.v1 import dependencies, events, gpus, images, nodes, quotas, status
-from fairlead.serve.v1.containers import access, devices, routes
+from fairlead.serve.v1.containers import access, devices, restart, routes
 from fairlead.serve.v1.containers import exec as container_exec
 from fairlead.serve.v1.dependencies import Services
 
@@ -17,6 +17,7 @@ ROUTES: Final = (
     *routes.ROUTES,
     *devices.ROUTES,
     *access.ROUTES,
+    *restart.ROUTES,
     *container_exec.ROUTES,
     *gpus.ROUTES,
     *nodes.ROUTES,

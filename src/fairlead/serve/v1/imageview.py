@@ -21,3 +21,22 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     context: Annotated[str, msgspec.Meta(description="folder on the service's machine, absolute")]
     name: str
     containerfile: Annotated[str, msgspec.Meta(description="absolute; empty: the one in the folder")] = ""
+
+
+class PullRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An image to fetch."""
+
+    name: str
+
+
+class TagRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One more name for an image."""
+
+    name: str
+    new: str
+
+
+class PrunedImages(msgspec.Struct, frozen=True, kw_only=True):
+    """Images that were removed."""
+
+    ids: tuple[str, ...]

@@ -243,6 +243,27 @@ class SchedulingGate(Wire, frozen=True):
     name: str
 
 
+class Limit(Wire, frozen=True):
+    """One limit of a process's resources, as setrlimit(2) has them; -1: none."""
+
+    name: str
+    """`nofile`, `memlock`, …"""
+    soft: int
+    hard: int
+
+
+class MachineOptions(Wire, frozen=True):
+    """What one machine's engine can do and Kubernetes has no field for; an API server would drop it."""
+
+    user: str = ""
+    """`NAME[:GROUP]`, looked up in the image; numbers are `runAsUser` and `runAsGroup`."""
+    no_network: bool = False
+    """Nothing but a loopback of its own."""
+    limits: tuple[Limit, ...] = ()
+    ttl_seconds_after_finished: int | None = None
+    """The pod is removed so long after its end, as a Job is by the field of this name; None: it stays."""
+
+
 class PodSpec(Wire, frozen=True):
     """What should run."""
 
@@ -269,6 +290,12 @@ class PodSpec(Wire, frozen=True):
     resource_claims: tuple[PodResourceClaim, ...] = ()
     resources: ResourceRequirements | None = None
     """Of the pod as a whole, beside those of its containers."""
+    host_network: bool = False
+    """It shares the node's network."""
+    host_ipc: bool = msgspec.field(default=False, name="hostIPC")
+    """It shares the node's shared memory and semaphores."""
+    machine: MachineOptions | None = None
+    """Ours, on one machine."""
 
 
 class ContainerStateRunning(Wire, frozen=True):

@@ -35,8 +35,6 @@ _POD: Final = frozenset(
         "enableServiceLinks",
         "ephemeralContainers",
         "hostAliases",
-        "hostIPC",
-        "hostNetwork",
         "hostPID",
         "hostUsers",
         "hostnameOverride",

@@ -7,7 +7,7 @@ import pytest
 
 from fairlead import errors
 from fairlead.cli.container import runflags
-from fairlead.serve.v1.containers.submission import BindRequest, MemoryMount, PortRequest
+from fairlead.serve.v1.containers.submission import BindRequest, LimitRequest, MemoryMount, PortRequest
 
 
 @pytest.mark.parametrize(
@@ -124,3 +124,23 @@ def test_memory_with_options_that_are_not_carried_out_is_refused(typed: str) -> 
 def test_a_file_of_variables_without_end_is_refused() -> None:
     with pytest.raises(errors.Invalid, match="larger than"):
         runflags.environment((), (Path("/dev/zero"),), {})
+
+
+@pytest.mark.parametrize(
+    ("typed", "soft", "hard"),
+    [
+        ("memlock=-1", -1, -1),
+        ("nofile=1024:65536", 1024, 65536),
+        ("core=0:unlimited", 0, -1),
+        ("stack=8388608", 8388608, 8388608),
+    ],
+)
+def test_limits_are_read_as_docker_has_them(typed: str, soft: int, hard: int) -> None:
+    assert runflags.ulimits((typed,)) == (LimitRequest(name=typed.partition("=")[0], soft=soft, hard=hard),)
+
+
+@pytest.mark.parametrize("typed", ["", "nofile", "nofile=", "nofile=1:", "nofile=x", "=1", "nofile=1:2:3"])
+def test_a_limit_that_cannot_be_read_is_refused(typed: str) -> None:
+    with pytest.raises(errors.Invalid) as caught:
+        runflags.ulimits((typed,))
+    assert caught.value.reason == "UlimitInvalid"

@@ -104,3 +104,17 @@ async def test_a_pod_deleted_by_hand_takes_its_events_along() -> None:
         await store.delete(core.Pod, "a", "default", grace_s=0)
         await _until_gone(store, core.Event, 2)
     assert (await store.list(core.Event)).items == ()
+
+
+async def test_a_pod_that_goes_with_its_end_is_removed_and_no_other() -> None:
+    store = _store()
+    await _ended(store, "kept")
+    about = meta.ObjectMeta(name="going", namespace="default")
+    spec = core.PodSpec(
+        containers=(core.Container(name="main", image="i"),), machine=core.MachineOptions(ttl_seconds_after_finished=0)
+    )
+    pod = await store.create(core.Pod(metadata=about, spec=spec))
+    async with _running(store, keep=10):
+        await store.update_status(msgspec.structs.replace(pod, status=core.PodStatus(phase="Succeeded")))
+        await _until_gone(store, core.Pod, 1)
+    assert [one.metadata.name for one in (await store.list(core.Pod)).items] == ["kept"]

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from fairlead import errors
-from fairlead.engine.port import Bind, ContainerSpec, Port
+from fairlead.engine.port import Bind, ContainerSpec, NetworkMode, Port
 from fairlead.node.kubelet import spec
 from fairlead.node.kubelet.checkpoint import Grant
 from fairlead.wire.kubelet import deviceplugin
@@ -205,3 +205,17 @@ def test_shared_memory_is_generous_with_devices() -> None:
     assert (_made(_pod(), grant).shm_bytes or 0) > 64 << 20
     limited = _pod({"resources": core.ResourceRequirements(limits={"memory": "4Gi"})})
     assert _made(limited, grant).shm_bytes == 2 << 30
+
+
+def test_what_one_machine_offers_beyond_kubernetes_reaches_the_engine() -> None:
+    limits = [{"name": "memlock", "soft": -1, "hard": -1}]
+    made = _made(_pod(machine={"user": "app:video", "noNetwork": True, "limits": limits}))
+
+    assert (made.user, made.network, made.ulimits) == ("app:video", NetworkMode.NONE, (("memlock", -1, -1),))
+
+
+def test_a_pod_that_shares_the_nodes_network_and_memory_says_so_to_the_engine() -> None:
+    made = _made(_pod(hostNetwork=True, hostIPC=True))
+
+    assert made.network is NetworkMode.HOST
+    assert made.shares_host_ipc

@@ -64,7 +64,11 @@ async def test_numbers_of_gpus_that_are_none_are_refused_with_the_rule(
     [
         ({}, 422, "ImageRequired"),
         ({"image": "a", "container-url": "b"}, 422, "ImageAmbiguous"),
-        ({"image": "demo", "user": "root"}, 422, "UserInvalid"),
+        ({"image": "demo", "user": "-rm"}, 422, "PodInvalid"),
+        ({"image": "demo", "network": "container:a"}, 422, "ModeInvalid"),
+        ({"image": "demo", "ipc": "shareable"}, 422, "ModeInvalid"),
+        ({"image": "demo", "ulimits": [{"name": "nosuch", "soft": 1, "hard": 1}]}, 422, "PodInvalid"),
+        ({"image": "demo", "ulimits": [{"name": "core", "soft": 2, "hard": 1}]}, 422, "PodInvalid"),
         ({"image": "demo", "name": "Not A Name"}, 422, "PodInvalid"),
         ({"image": "demo", "restart": "Sometimes"}, 422, "PodInvalid"),
         ({"image": "demo", "gpu": 2}, 400, "RequestInvalid"),
@@ -134,9 +138,9 @@ async def test_ports_memory_and_times_become_fields_of_the_pod(api: httpx.AsyncC
 
 
 async def test_what_a_manifest_asks_for_in_vain_is_said(api: httpx.AsyncClient) -> None:
-    text = _MANIFEST.partition("---")[0].replace("spec:", "spec:\n  hostNetwork: true", 1)
+    text = _MANIFEST.partition("---")[0].replace("spec:", "spec:\n  hostUsers: true", 1)
     answer = await api.post("/v1/pods", content=text)
-    assert answer.json()["warnings"] == ["spec.hostNetwork is not carried out on one machine"]
+    assert answer.json()["warnings"] == ["spec.hostUsers is not carried out on one machine"]
     wrong = await api.post("/v1/pods", content=text.replace("name: one", "name: two").replace("image:", "imgae:"))
     assert wrong.status_code == 422
     assert 'imgae: unknown field, did you mean "image"?' in wrong.json()["detail"]

@@ -38,22 +38,22 @@ def test_a_field_that_may_not_be_left_out_is_refused_by_its_path(spec: str, says
 
 def test_fields_of_a_cluster_that_a_machine_has_no_use_for_are_listed() -> None:
     spec = (
-        "  hostNetwork: true\n  containers: [{name: c, livenessProbe: {exec: {}}, securityContext: {privileged: true}}]"
+        "  hostUsers: true\n  containers: [{name: c, livenessProbe: {exec: {}}, securityContext: {privileged: true}}]"
     )
     pods, ignored = _read(_POD + spec)
     assert len(pods) == 1
     assert ignored == (
-        "spec.hostNetwork",
+        "spec.hostUsers",
         "spec.containers[0].livenessProbe",
         "spec.containers[0].securityContext.privileged",
     )
 
 
 def test_of_several_pods_each_is_named() -> None:
-    one = _POD + "  hostIPC: true\n  containers: []\n"
+    one = _POD + "  shareProcessNamespace: true\n  containers: []\n"
     assert _read(f"{one}---\n{one.replace('name: a', 'name: b')}")[1] == (
-        "a: spec.hostIPC",
-        "b: spec.hostIPC",
+        "a: spec.shareProcessNamespace",
+        "b: spec.shareProcessNamespace",
     )
 
 

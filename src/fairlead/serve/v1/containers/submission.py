@@ -19,6 +19,12 @@ _UNFIT: Final = re.compile(r"[^a-z0-9]+")
 _LONGEST: Final = 52  # a label's 63 less the dash, the suffix and room for a container's number
 
 Quantity = str | int | float
+_NETWORKS: Final = {"none": "nothing but a loopback", "bridge": "the engine's own", "host": "the node's"}
+_IPCS: Final = {"private": "its own", "host": "the node's"}
+_INSTEAD: Final = {
+    "container:": "containers of one pod share their network: run them from one manifest, `fairlead run -f FILE`",
+    "shareable": "containers of one pod share what they must: run them from one manifest, `fairlead run -f FILE`",
+}
 
 
 class BindRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -45,6 +51,14 @@ class MemoryMount(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     size: Annotated[Quantity | None, msgspec.Meta(description="bytes at most, `1Gi`; null: half the memory")] = None
 
 
+class LimitRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One limit of the processes' resources, as setrlimit(2) has them; -1: none."""
+
+    name: Annotated[str, msgspec.Meta(description="nofile, memlock, …")]
+    soft: int
+    hard: int
+
+
 class ContainerRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A container to run; `image` (or its older name `container-url`) is the only field that must be there."""
 
@@ -68,7 +82,7 @@ class ContainerRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     labels: Mapping[str, str] = {}
     tty: bool = False
     stdin: bool = False
-    user: Annotated[str, msgspec.Meta(description="numeric `uid` or `uid:gid`; empty: the image's")] = ""
+    user: Annotated[str, msgspec.Meta(description="`uid`, `uid:gid`, or the image's names; empty: its own")] = ""
     workdir: str = ""
     binds: tuple[BindRequest, ...] = ()
     ports: tuple[PortRequest, ...] = ()
@@ -79,6 +93,12 @@ class ContainerRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         int | str, msgspec.Meta(description="higher goes first in the queue; text: the name of a PriorityClass")
     ] = 0
     time_limit_s: Annotated[int | None, msgspec.Meta(description="stopped after that many seconds")] = None
+    network: Annotated[str, msgspec.Meta(description="none, host or bridge; empty: as the engine is configured")] = ""
+    ipc: Annotated[str, msgspec.Meta(description="host or private; empty: private")] = ""
+    ulimits: tuple[LimitRequest, ...] = ()
+    remove_after_s: Annotated[
+        int | None, msgspec.Meta(description="removed so many seconds after its end; null: its record stays")
+    ] = None
     grace_s: Annotated[int, msgspec.Meta(description="seconds between SIGTERM and SIGKILL")] = 10
 
 
@@ -91,7 +111,7 @@ def pod_of(request: ContainerRequest, *, resource: str, scheduler_name: str) -> 
     """Return the pod a request stands for, not yet admitted.
 
     Args:    resource: extended resource meant by `gpus`.   scheduler_name: whose scheduler places it.
-    Raises:  Invalid: two images, no image, or a user that is not numeric.
+    Raises:  Invalid: two images, no image, or a network that is not offered.
     """
     image = _image(request)
     base = _base_name(image)
@@ -112,6 +132,9 @@ def pod_of(request: ContainerRequest, *, resource: str, scheduler_name: str) -> 
             priority=request.priority if isinstance(request.priority, int) and request.priority else None,
             priority_class_name=request.priority if isinstance(request.priority, str) else "",
             volumes=tuple(volume for volume, _ in _volumes(request)),
+            host_network=_one_of("network", request.network, _NETWORKS) == "host",
+            host_ipc=_one_of("ipc", request.ipc, _IPCS) == "host",
+            machine=_machine(request),
         ),
     )
 
@@ -200,10 +223,34 @@ def _user(text: str) -> core.SecurityContext | None:
     if not text:
         return None
     uid, colon, gid = text.partition(":")
-    if not _is_id(uid) or (colon and not _is_id(gid)):
-        message = f'user "{text}" is not numeric'
-        raise errors.Invalid(message, reason="UserInvalid", hint="give a uid or uid:gid, such as 1000:1000")
+    if not _is_numeric(text):
+        return None
     return core.SecurityContext(run_as_user=int(uid), run_as_group=int(gid) if colon else None)
+
+
+def _is_numeric(user: str) -> bool:
+    uid, colon, gid = user.partition(":")
+    return _is_id(uid) and (not colon or _is_id(gid))
+
+
+def _machine(request: ContainerRequest) -> core.MachineOptions | None:
+    """Return what Kubernetes has no field for; None: nothing of it is asked for."""
+    wanted = core.MachineOptions(
+        user="" if _is_numeric(request.user) else request.user,
+        no_network=request.network == "none",
+        limits=tuple(core.Limit(name=one.name, soft=one.soft, hard=one.hard) for one in request.ulimits),
+        ttl_seconds_after_finished=request.remove_after_s,
+    )
+    return None if wanted == core.MachineOptions() else wanted
+
+
+def _one_of(field: str, word: str, offered: Mapping[str, str]) -> str:
+    """Return a word that is offered. Raises: Invalid, with what to write instead."""
+    if word in {"", *offered}:
+        return word
+    shown = ", ".join(offered)
+    hint = next((text for start, text in _INSTEAD.items() if word.startswith(start)), f"one of {shown}")
+    raise errors.Invalid(f'{field} "{word}" is not offered ({shown} are)', reason="ModeInvalid", hint=hint)
 
 
 def _is_id(text: str) -> bool:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead import errors
-from fairlead.cli.container import demoimage
+from fairlead.cli.image import demoimage
 
 if TYPE_CHECKING:
     from tests.unit.cli.conftest import Service

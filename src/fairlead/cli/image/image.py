@@ -1,4 +1,4 @@
-"""`fairlead image …`: lists, builds, imports and removes images on the service's machine, without a registry."""
+"""`fairlead image …`: lists, fetches, builds, imports, moves and removes images on the service's machine."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from fairlead import errors
 from fairlead.cli.core import options, output, plaintext, progress
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
+from fairlead.cli.image import archive, prune
 from fairlead.serve.backend.hardware import ImageList, ImageView
 from fairlead.serve.v1.imageview import BuildRequest, ImportRequest
 
@@ -39,7 +40,7 @@ _COLUMNS: Final = (
 
 @click.group()
 def image() -> None:
-    """List, build, import and remove images."""
+    """List, fetch, build, import, move and remove images."""
 
 
 @image.command("ls")
@@ -79,7 +80,7 @@ def demo_image(client: Client, *, name: str, busybox: Path | None) -> None:
     NAME is localhost/demo where it is left out.
     """
     # Starting a program needs asyncio, which the other verbs of this group do without.
-    from fairlead.cli.container import demoimage
+    from fairlead.cli.image import demoimage
 
     with demoimage.root(busybox) as folder, progress.Progress() as waiting:
         waiting.show(f"importing {name}")
@@ -120,3 +121,7 @@ def remove_image(client: Client, *, names: tuple[str, ...]) -> None:
     for name in names:
         client.call("DELETE", "/v1/images", object, params={"name": name})
         plaintext.echo(name)
+
+
+for verb in (archive.pull, archive.tag, archive.save, archive.load, prune.prune_images):
+    image.add_command(verb)

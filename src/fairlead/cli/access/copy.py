@@ -1,0 +1,260 @@
+"""`fairlead cp`: copies files into a container and out of it, as a stream of tar.
+
+What a tenant packed is written with care: no member leaves the folder it is copied to, by its name or through a link,
+and no device node is made. Names of the two ends are told by a colon: `NAME:PATH` is in a container, anything with a
+slash before the colon is not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import queue
+import sys
+import tarfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final, cast
+
+import click
+import msgspec
+
+from fairlead import errors
+from fairlead.cli.core import client as api
+from fairlead.cli.core import options, streams, transport
+from fairlead.cli.core.client import Client
+from fairlead.serve.api import problem
+
+_STDIO: Final = "-"
+_CHUNK: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """One end of a copy."""
+
+    path: str
+    container: str = ""
+
+
+def parse(text: str) -> _End:
+    """Return which end a word names: `NAME:PATH`, else a path of this machine."""
+    name, colon, path = text.partition(":")
+    if not colon or "/" in name or name in {"", ".", ".."}:
+        return _End(text)
+    return _End("/" + path.lstrip("/"), name)
+
+
+@click.command("cp")
+@click.argument("source", metavar="[CONTAINER:]SOURCE")
+@click.argument("target", metavar="[CONTAINER:]TARGET")
+@options.namespace_option
+@click.option("-c", "--container", default="", help="which container of a group  [default: the first]")
+@click.option("-a", "--archive", is_flag=True, help="keep owners of what is copied in  [default: root]")
+@options.pass_client
+def copy(client: Client, *, source: str, target: str, namespace: str, container: str, archive: bool) -> None:
+    """Copy files into a container, or out of it.
+
+    One of SOURCE and TARGET is CONTAINER:PATH, the other a path of this machine, or - for a tar on standard input or
+    output. As with cp(1), a folder that is there already receives the source; one that is not becomes it.
+    """
+    one, other = parse(source), parse(target)
+    if bool(one.container) == bool(other.container):
+        raise click.UsageError("one of SOURCE and TARGET is CONTAINER:PATH, the other a path of this machine")
+    where = {"namespace": namespace, "container": container}
+    if one.container:
+        _out(client, one, other.path, where)
+    else:
+        _in(client, one.path, other, where, keeps_owners=archive)
+
+
+def _connected(
+    client: Client, end: _End, where: dict[str, str], *, path: str, into: bool
+) -> contextlib.AbstractContextManager[transport.Session]:
+    params = [("path", path), ("into", str(into).lower()), *((key, value) for key, value in where.items() if value)]
+    return client.connect(f"{api.container_path(end.container)}/copy", params)
+
+
+class _Received(io.RawIOBase):
+    """The tar that a socket carries, as a file to read; what the far end says of errors is kept."""
+
+    def __init__(self, connection: transport.Session) -> None:
+        self._frames = connection.frames()
+        self._rest = b""
+        self.said = b""
+        self.last: dict[str, object] | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray) -> int:  # type: ignore[override]  # tarfile and io pass a writable buffer
+        while not self._rest:
+            frame = next(self._frames, None)
+            if frame is None:
+                return 0
+            if isinstance(frame, str):
+                self.last = json.loads(frame)
+            elif frame[:1] == streams.ERRORS:
+                self.said += frame[1:]
+            else:
+                self._rest = frame[1:]
+        count = min(len(buffer), len(self._rest))
+        buffer[:count] = self._rest[:count]
+        self._rest = self._rest[count:]
+        return count
+
+    def finish(self, what: str) -> None:
+        """Read to the end. Raises: what the service's problem says; Invalid (`CopyFailed`)."""
+        while self.read(_CHUNK):
+            pass
+        _check(self.last, self.said, what)
+
+
+def _check(last: dict[str, object] | None, said: bytes, what: str) -> None:
+    if last is None:
+        raise errors.Unavailable("the service broke off the copy", reason="ServiceBrokeOff", hint="its log says why")
+    if "problem" in last:
+        raise problem.error_of(msgspec.convert(last["problem"], problem.Problem))
+    if last.get("exit_code"):
+        lines = said.decode(errors="replace").strip().splitlines()
+        why = lines[-1].removeprefix("Error: ") if lines else f"it ended with {last['exit_code']}"
+        raise errors.Invalid(f"cannot copy {what}: {why}", reason="CopyFailed", hint="is the path there?")
+
+
+def _out(client: Client, source: _End, target: str, where: dict[str, str]) -> None:
+    what = f"{source.container}:{source.path}"
+    with _connected(client, source, where, path=source.path, into=False) as connection:
+        received = _Received(connection)
+        if target == _STDIO:
+            while data := received.read(_CHUNK):
+                sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+        else:
+            _extract(cast("IO[bytes]", received), Path(target), what)
+        received.finish(what)
+
+
+def _extract(data: IO[bytes], target: Path, what: str) -> None:
+    """Write a tar's members below a folder, or as the target itself where it is not there.
+
+    Raises: Invalid (`CopyUnsafe`): a member would leave the folder; (`CopyFailed`): it cannot be written.
+    """
+    if not hasattr(tarfile, "data_filter"):
+        message = "this Python's tarfile cannot be kept from following links out of a folder"
+        hint = f"Python 3.11.4 or newer can; or fairlead cp {what} - | tar -x"
+        raise errors.Unavailable(message, reason="TarUnsafe", hint=hint)
+    into_folder = target.is_dir()
+    folder = target if into_folder else target.parent
+    try:
+        with tarfile.open(fileobj=data, mode="r|") as archive:
+            for member in archive:
+                if not into_folder:
+                    head, slash, rest = member.name.removeprefix("./").partition("/")
+                    member.name = f"{target.name}{slash}{rest}" if head else member.name
+                # Hard links name members: those under the old name moved with them.
+                if member.islnk() and not into_folder:
+                    _, slash, rest = member.linkname.removeprefix("./").partition("/")
+                    member.linkname = f"{target.name}{slash}{rest}"
+                archive.extract(member, folder, filter="data")
+    except tarfile.FilterError as error:
+        message = f"{what} holds what would leave {folder}: {error}"
+        raise errors.Invalid(message, reason="CopyUnsafe", hint=f"fairlead cp {what} - | tar -t lists it") from error
+    except tarfile.ReadError:
+        return  # no tar came: the far end says why
+    except OSError as error:
+        message = f"cannot write {error.filename or target}: {error.strerror}"
+        raise errors.Invalid(message, reason="CopyFailed", hint="is the folder there, and yours to write?") from error
+
+
+class _Sent(io.RawIOBase):
+    """A file to write whose bytes go to a socket."""
+
+    def __init__(self, connection: transport.Session) -> None:
+        self._connection = connection
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: bytes) -> int:  # type: ignore[override]  # bytes are all that is written here
+        for start in range(0, len(data), _CHUNK):
+            self._connection.send(bytes(data[start : start + _CHUNK]))
+        return len(data)
+
+
+def _in(client: Client, source: str, target: _End, where: dict[str, str], *, keeps_owners: bool) -> None:
+    what = source if source != _STDIO else "standard input"
+    folder, name = (target.path, "") if source == _STDIO else _placed(client, source, target, where)
+    with _connected(client, target, where, path=folder, into=True) as connection:
+        ends: queue.SimpleQueue[tuple[dict[str, object] | None, bytes]] = queue.SimpleQueue()
+        threading.Thread(target=_hear, args=(connection, ends), name="copy", daemon=True).start()
+        sent = _Sent(connection)
+        if source == _STDIO:
+            while data := sys.stdin.buffer.read(_CHUNK):
+                sent.write(data)
+        else:
+            _pack(source, name, sent, keeps_owners=keeps_owners)
+        connection.send(json.dumps({"eof": True}))
+        last, said = ends.get()
+    _check(last, said, f"{what} to {target.container}:{target.path}")
+
+
+def _pack(source: str, name: str, sent: _Sent, *, keeps_owners: bool) -> None:
+    def owned(member: tarfile.TarInfo) -> tarfile.TarInfo:
+        if not keeps_owners:
+            member.uid = member.gid = 0
+            member.uname = member.gname = ""
+        return member
+
+    try:
+        with tarfile.open(fileobj=cast("IO[bytes]", sent), mode="w|", format=tarfile.PAX_FORMAT) as archive:
+            archive.add(source, name, filter=owned)
+    except OSError as error:
+        message = f"cannot read {error.filename or source}: {error.strerror}"
+        raise errors.Invalid(message, reason="CopyFailed", hint="is it there, and yours to read?") from error
+
+
+def _placed(client: Client, source: str, target: _End, where: dict[str, str]) -> tuple[str, str]:
+    """Return the folder of the container that receives a source, and the name it gets there, as cp(1) has it."""
+    if not os.path.lexists(source):
+        message = f"cannot read {source}: no such file or directory"
+        raise errors.Invalid(message, reason="CopyFailed", hint="is it there, and yours to read?")
+    if source.endswith("/."):
+        return target.path, "."
+    own = Path(os.path.abspath(source)).name  # noqa: PTH100 a link is copied under its own name
+    if target.path.endswith("/") or _is_folder(client, target, where):
+        return target.path, own
+    folder, _, name = target.path.rpartition("/")
+    return folder or "/", name or own
+
+
+def _is_folder(client: Client, end: _End, where: dict[str, str]) -> bool:
+    """Tell whether a path of the container is a folder, by the first member of its tar."""
+    with _connected(client, end, where, path=end.path, into=False) as connection:
+        received = _Received(connection)
+        with (
+            contextlib.suppress(tarfile.ReadError),
+            tarfile.open(fileobj=cast("IO[bytes]", received), mode="r|") as found,
+        ):
+            first = next(iter(found), None)
+            return first is not None and first.isdir()
+        if received.last and "problem" in received.last:
+            _check(received.last, received.said, end.path)
+    return False
+
+
+def _hear(connection: transport.Session, ends: queue.SimpleQueue[tuple[dict[str, object] | None, bytes]]) -> None:
+    said = b""
+    for frame in _frames(connection):
+        if isinstance(frame, str):
+            ends.put((json.loads(frame), said))
+            return
+        said += frame[1:]
+    ends.put((None, said))
+
+
+def _frames(connection: transport.Session) -> Iterator[bytes | str]:
+    yield from connection.frames()

@@ -1,0 +1,58 @@
+"""`fairlead restart` and `start`: run containers once more, as they were started."""
+
+from __future__ import annotations
+
+import click
+
+from fairlead import errors
+from fairlead.cli.core import client as api
+from fairlead.cli.core import options, plaintext, progress
+from fairlead.cli.core.client import Client
+from fairlead.serve.v1.containers import view
+from fairlead.serve.v1.containers.view import ContainerView
+
+
+@click.command()
+@options.container_argument("names", many=True)
+@options.namespace_option
+@click.option(
+    "-t",
+    "--time",
+    "grace",
+    type=click.IntRange(min=0),
+    metavar="SECONDS",
+    help="between SIGTERM and SIGKILL  [default: the container's own]",
+)
+@options.pass_client
+def restart(client: Client, *, names: tuple[str, ...], namespace: str, grace: int | None) -> None:
+    """Stop containers and start them anew.
+
+    Each begins from its image again, under its name, and asks for its GPUs anew; volumes stay.
+    """
+    for name in names:
+        _again(client, name, namespace, grace)
+        plaintext.echo(name)
+
+
+@click.command()
+@options.container_argument("names", many=True)
+@options.namespace_option
+@options.pass_client
+def start(client: Client, *, names: tuple[str, ...], namespace: str) -> None:
+    """Start containers that have ended once more; those that run are left alone."""
+    for name in names:
+        if client.container(name, namespace).state in view.ENDED:
+            _again(client, name, namespace, None)
+        plaintext.echo(name)
+
+
+def _again(client: Client, name: str, namespace: str, grace: int | None) -> None:
+    if client.cluster:
+        message = f'an API server starts no pod again: "{name}" would be made from less than its manifest says'
+        hint = "kubectl rollout restart for what a Deployment made, else kubectl replace --force -f FILE"
+        raise errors.RequestError(message, reason="NotOnCluster", hint=hint)
+    with progress.Progress() as waiting:
+        waiting.show(f"stopping {name}")
+        params = {"namespace": namespace, "grace": grace}
+        path = f"{api.container_path(name)}:restart"
+        client.call("POST", path, ContainerView, params=params, timeout_s=None)

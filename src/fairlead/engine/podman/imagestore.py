@@ -1,0 +1,65 @@
+"""Implements `engine.imagestore` with podman."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Final
+
+from fairlead import command, errors
+from fairlead.engine.podman import args, cli
+from fairlead.engine.podman import errors as podman_errors
+from fairlead.engine.podman import exec as podman_exec
+
+_PRUNE_S: Final = 600.0
+_LONGEST_TAIL: Final = 1 << 16
+
+
+class PodmanImageStore:
+    """`imagestore.ImageStore` over the podman program."""
+
+    _podman: cli.Podman
+
+    async def tag(self, name: str, new: str) -> None:
+        """See `imagestore.ImageStore.tag`."""
+        args.check_image(name)
+        args.check_image(new)
+        await self._podman.checked(f'image "{name}"', "tag", "tag", "--", name, new)
+
+    async def pull_lines(self, name: str) -> AsyncGenerator[bytes, None]:
+        """See `imagestore.ImageStore.pull_lines`; podman says a line for each layer."""
+        args.check_image(name)
+        argv = self._podman.argv("pull", "--", name)
+        tail = b""
+        async with command.opened(argv, env=self._podman.env, stderr=command.MERGED) as running:
+            while chunk := await running.output.read():
+                tail = (tail + chunk)[-_LONGEST_TAIL:]
+                yield chunk
+            code = await running.process.wait()
+        if code:
+            failed = command.Result(code=code, stdout=b"", stderr=tail)
+            raise podman_errors.translate(f'image "{name}"', "pull", failed)
+
+    async def save(self, names: tuple[str, ...]) -> podman_exec.PodmanExec:
+        """See `imagestore.ImageStore.save`."""
+        for name in names:
+            args.check_image(name)
+            result = await self._podman.run("image", "exists", "--", name)
+            if result.code:
+                message = f'cannot save image "{name}": image not known'
+                raise errors.NotFound(message, reason="ImageNotFound", hint="`fairlead image ls` lists them")
+        several = ["--multi-image-archive"] if len(names) > 1 else []
+        return await self._session("save", "--quiet", "--format=docker-archive", *several, "--", *names)
+
+    async def load(self) -> podman_exec.PodmanExec:
+        """See `imagestore.ImageStore.load`."""
+        return await self._session("load", "--quiet", stdin=True)
+
+    async def _session(self, *arguments: str, stdin: bool = False) -> podman_exec.PodmanExec:
+        argv = self._podman.argv(*arguments)
+        return await podman_exec.open_session(argv, env=self._podman.env, tty=False, stdin=stdin, mark="", pid=None)
+
+    async def prune_images(self, *, every: bool) -> tuple[str, ...]:
+        """See `imagestore.ImageStore.prune_images`."""
+        wide = ["--all"] if every else []
+        result = await self._podman.checked("images", "prune", "image", "prune", "--force", *wide, timeout_s=_PRUNE_S)
+        return tuple(result.stdout.decode().split())

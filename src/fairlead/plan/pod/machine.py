@@ -1,0 +1,50 @@
+"""Judges what a pod asks of one machine beyond Kubernetes' fields, before it is stored."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from fairlead.wire.kubernetes import core
+
+LIMITS: Final = (
+    "core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nice", "nofile", "nproc", "rss", "rtprio",
+    "rttime", "sigpending", "stack",
+)  # fmt: skip
+"""Source: setrlimit(2), in the spelling of docker's `--ulimit`."""
+_USER: Final = re.compile(r"[A-Za-z_0-9][A-Za-z0-9_.-]{0,31}\$?(:[A-Za-z_0-9][A-Za-z0-9_.-]{0,31}\$?)?")
+"""useradd(8)'s rule, with capitals; a name never begins with what a command could take for an option."""
+_LARGEST: Final = 2**63 - 1
+_WEEK_S: Final = 7 * 86400
+
+
+def problems(spec: core.PodSpec) -> Iterator[str]:
+    """Yield what is wrong with a pod's `machine`, and with its sharing of the node's namespaces."""
+    if spec.host_network and any(port.host_port for item in spec.containers for port in item.ports):
+        same = all(port.host_port in {0, port.container_port} for item in spec.containers for port in item.ports)
+        if not same:
+            yield "spec.containers.ports.hostPort: Invalid value: must match containerPort with hostNetwork"
+    wanted = spec.machine
+    if wanted is None:
+        return
+    if wanted.user and not _USER.fullmatch(wanted.user):
+        yield f'spec.machine.user: Invalid value: "{wanted.user}": must be NAME or NAME:GROUP'
+    if wanted.no_network and spec.host_network:
+        yield "spec.machine.noNetwork: Forbidden: may not be given beside hostNetwork"
+    if wanted.no_network and any(port.host_port for item in spec.containers for port in item.ports):
+        yield "spec.machine.noNetwork: Forbidden: a port of the node leads into no container without a network"
+    ttl = wanted.ttl_seconds_after_finished
+    if ttl is not None and not 0 <= ttl <= _WEEK_S:
+        yield f"spec.machine.ttlSecondsAfterFinished: Invalid value: {ttl}: must be from 0 to {_WEEK_S}"
+    for index, one in enumerate(wanted.limits):
+        yield from _limit(f"spec.machine.limits[{index}]", one)
+
+
+def _limit(path: str, one: core.Limit) -> Iterator[str]:
+    if one.name not in LIMITS:
+        yield f'{path}.name: Unsupported value: "{one.name}": supported values: {", ".join(LIMITS)}'
+    if not (-1 <= one.soft <= _LARGEST and -1 <= one.hard <= _LARGEST):
+        yield f"{path}: Invalid value: {one.soft}:{one.hard}: must be -1 or a number of 63 bits"
+    elif one.hard != -1 and (one.soft == -1 or one.soft > one.hard):
+        yield f"{path}: Invalid value: {one.soft}:{one.hard}: the soft limit is above the hard one"

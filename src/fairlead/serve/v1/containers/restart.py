@@ -1,0 +1,53 @@
+"""The route that runs a container once more: its object is removed, and one like it is stored."""
+
+from __future__ import annotations
+
+import litestar
+import msgspec
+from litestar import status_codes
+
+from fairlead import errors
+from fairlead.serve.api.failure import documented
+from fairlead.serve.backend.pods import find_pod
+from fairlead.serve.backend.port import Absent
+from fairlead.serve.v1.containers import pods, view
+from fairlead.serve.v1.containers.parameters import Grace, Name, Namespace
+from fairlead.serve.v1.containers.view import ContainerView
+from fairlead.serve.v1.dependencies import Dependencies
+from fairlead.wire.kubernetes import core, meta
+
+
+@litestar.post(
+    "/v1/containers/{name:str}/:restart",
+    summary="Stop a container and start it anew",
+    responses=documented(400, 403, 404, 409),
+    status_code=status_codes.HTTP_200_OK,
+    tags=["container"],
+)
+async def restart_container(
+    services: Dependencies, name: Name, namespace: Namespace = "default", grace: Grace = None
+) -> ContainerView:
+    """Return the new container once the old one is gone; it begins from its image and asks for devices anew."""
+    lifecycle = services.backend.manifests
+    if isinstance(lifecycle, Absent):
+        message = f'an API server starts no pod again: "{name}" would be made from less than its manifest says'
+        raise errors.RequestError(message, reason="NotOnCluster", hint="`kubectl replace --force -f FILE`")
+    old = await find_pod(services.store, name, namespace)
+    again = like(old)
+    await lifecycle.remove(name, namespace, grace_s=grace)
+    await pods.wait_for(services.store, old, state="gone", timeout_s=None)
+    return view.container_view(await lifecycle.submit(again))
+
+
+def like(pod: core.Pod) -> core.Pod:
+    """Return a pod that asks for what another one asked for, not yet placed."""
+    about = meta.ObjectMeta(
+        name=pod.metadata.name,
+        namespace=pod.metadata.namespace,
+        labels=pod.metadata.labels,
+        annotations=pod.metadata.annotations,
+    )
+    return core.Pod(metadata=about, spec=msgspec.structs.replace(pod.spec, node_name=""))
+
+
+ROUTES = (restart_container,)

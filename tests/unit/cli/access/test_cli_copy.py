@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+from typing import IO, cast
+
+import pytest
+
+from fairlead import errors
+from fairlead.cli.access import copy
+from tests.unit.cli.liveservice import Service
+
+
+def tar(*members: tarfile.TarInfo, data: bytes = b"hello") -> IO[bytes]:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for member in members:
+            if member.isreg():
+                member.size = len(data)
+            archive.addfile(member, io.BytesIO(data) if member.isreg() else None)
+    packed.seek(0)
+    return cast("IO[bytes]", packed)
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfile.TarInfo:
+    made = tarfile.TarInfo(name)
+    made.type, made.linkname = kind, target
+    return made
+
+
+@pytest.mark.parametrize(
+    ("text", "container", "path"),
+    [
+        ("web:/etc/hosts", "web", "/etc/hosts"),
+        ("web:data", "web", "/data"),
+        ("./a:b", "", "./a:b"),
+        ("/a:b", "", "/a:b"),
+        ("plain", "", "plain"),
+        ("-", "", "-"),
+    ],
+)
+def test_a_colon_names_a_container_unless_a_slash_comes_first(text: str, container: str, path: str) -> None:
+    end = copy.parse(text)
+    assert (end.container, end.path) == (container, path)
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        (member("../escaped"),),
+        (member("/absolute/../../escaped"),),
+        (member("link", tarfile.SYMTYPE, "/etc"), member("link/passwd")),
+        (member("link", tarfile.SYMTYPE, "../.."), member("link/escaped")),
+        (member("hard", tarfile.LNKTYPE, "../../etc/passwd"),),
+        (member("node", tarfile.CHRTYPE),),
+    ],
+)
+def test_no_member_leaves_the_folder_by_name_link_or_node(tmp_path: Path, members: tuple[tarfile.TarInfo, ...]) -> None:
+    """What a tenant packed is never written elsewhere, nor as a device."""
+    folder = tmp_path / "deep" / "target"
+    folder.mkdir(parents=True)
+
+    with pytest.raises(errors.Invalid) as caught:
+        copy._extract(tar(*members), folder, "web:/x")
+
+    assert caught.value.reason == "CopyUnsafe"
+    assert not (tmp_path / "escaped").exists()
+    assert not (tmp_path / "deep" / "escaped").exists()
+
+
+def test_a_folder_that_is_there_receives_and_one_that_is_not_becomes_the_source(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    copy._extract(tar(member("conf", tarfile.DIRTYPE), member("conf/a")), tmp_path / "there", "web:/conf")
+    copy._extract(tar(member("conf", tarfile.DIRTYPE), member("conf/a")), tmp_path / "new", "web:/conf")
+    assert (tmp_path / "there/conf/a").read_bytes() == b"hello"
+    assert (tmp_path / "new/a").read_bytes() == b"hello"
+
+
+def test_files_go_into_a_container_and_come_back(service: Service, tmp_path: Path) -> None:
+    assert service.fairlead("run", "-d", "--name", "a", "demo", "sleep", "60").exit_code == 0
+    assert service.fairlead("wait", "a", "--state", "started").exit_code == 0
+    (tmp_path / "file").write_bytes(b"some\x00bytes")
+
+    assert service.fairlead("cp", str(tmp_path / "file"), "a:/tmp/").exit_code == 0
+    back = service.fairlead("cp", "a:/tmp/", str(tmp_path / "back"))
+
+    assert back.exit_code == 0, back.stderr
+    assert any(path.read_bytes() == b"some\x00bytes" for path in tmp_path.glob("back*"))
+
+
+def test_a_path_that_is_not_there_is_said(service: Service, tmp_path: Path) -> None:
+    assert service.fairlead("run", "-d", "--name", "a", "demo", "sleep", "60").exit_code == 0
+    assert service.fairlead("wait", "a", "--state", "started").exit_code == 0
+    result = service.fairlead("cp", "a:/nosuch", str(tmp_path))
+    assert result.exit_code == 2
+    assert "/nosuch" in result.stderr
+    assert service.fairlead("cp", str(tmp_path / "nosuch"), "a:/tmp/").exit_code == 2
+    assert service.fairlead("cp", "here", "there").exit_code == 2
+
+
+def test_stats_and_top_show_a_running_container(service: Service) -> None:
+    assert service.fairlead("run", "-d", "--name", "a", "demo", "sleep", "60").exit_code == 0
+    assert service.fairlead("wait", "a", "--state", "started").exit_code == 0
+    shown = service.fairlead("stats", "--no-stream")
+    assert shown.stdout.splitlines()[0].split()[:2] == ["NAME", "CPU"]
+    assert "10.0%" in shown.stdout
+    assert "1 MiB" in service.fairlead("stats", "--no-stream", "--format", "{{.Name}} {{.MemUsage}}", "a").stdout
+    assert "sleep 60" in service.fairlead("top", "a").stdout
+
+
+def test_port_names_the_hosts_side(service: Service) -> None:
+    assert service.fairlead("run", "-d", "--name", "a", "-p", "8080:80", "demo", "sleep", "60").exit_code == 0
+    assert service.fairlead("port", "a").stdout == "80/tcp -> 0.0.0.0:8080\n"
+    assert service.fairlead("port", "a", "80").stdout == "0.0.0.0:8080\n"
+    assert service.fairlead("port", "a", "81").exit_code == 2
+
+
+def test_images_are_named_saved_and_loaded(service: Service, tmp_path: Path) -> None:
+    assert service.fairlead("tag", "demo", "localhost/other:2").exit_code == 0
+    assert "localhost/other:2" in service.fairlead("images").stdout
+    file = tmp_path / "images.tar"
+    assert service.fairlead("save", "-o", str(file), "localhost/other:2").exit_code == 0
+    assert file.read_text() == "localhost/other:2"
+    file.write_text("localhost/loaded:1")
+    assert service.fairlead("load", "-i", str(file)).exit_code == 0
+    assert "localhost/loaded:1" in service.fairlead("images").stdout
+    refused = service.fairlead("save", "-o", str(tmp_path / "no.tar"), "nosuch")
+    assert "nosuch" in refused.stderr
+    assert refused.exit_code == 2
+    assert not (tmp_path / "no.tar").exists()
+
+
+def test_prune_asks_and_takes_no_silence_for_a_yes(service: Service) -> None:
+    assert service.fairlead("run", "--name", "a", "demo", "true").exit_code == 0
+    refused = service.fairlead("prune")
+    assert refused.exit_code == 2
+    assert "1 ended" in refused.stderr
+    assert "a\n" in service.fairlead("prune", "-f").stdout
+    assert service.fairlead("ps", "-aq").stdout == ""
+
+
+def test_an_ended_container_is_started_once_more(service: Service) -> None:
+    assert service.fairlead("run", "--name", "a", "demo", "echo", "once").exit_code == 0
+    before = service.fairlead("inspect", "a", "--format", "{{.Id}}").stdout
+    assert service.fairlead("start", "a").stdout == "a\n"
+    assert service.fairlead("wait", "a").exit_code == 0
+    assert service.fairlead("logs", "a").stdout == "once\n"
+    assert service.fairlead("inspect", "a", "-f", "{{.Id}}").stdout != before
+    assert service.fairlead("inspect", "a", "-f", "{{.State.ExitCode}}").stdout == "0\n"
+    assert service.fairlead("ps", "-a", "--format", "{{.Names}} {{.State}}").stdout == "a succeeded\n"
+
+
+def test_a_pull_that_fails_says_why(service: Service) -> None:
+    result = service.fairlead("pull", "nosuch")
+    assert result.exit_code == 2
+    assert "manifest unknown" in result.stderr
