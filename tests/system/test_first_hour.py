@@ -82,6 +82,7 @@ cp old.yaml new.yaml
 printf '{"ociVersion": "1.0.2", "process": {"env": []}, "linux": {}}' > config.json
 """
 PAGES_READ = {
+    "how-to/docker-users.md": _SERVICE,
     "how-to/run-containers.md": _SERVICE + _CONTAINERS,
     "how-to/simulate-faults.md": _SERVICE,
     "how-to/cdi.md": _SPECS,

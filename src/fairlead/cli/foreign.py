@@ -43,9 +43,12 @@ VERBS: Final[Mapping[str, str]] = {
     "gpu": _GPUS,
     "help": "fairlead --help, or fairlead VERB --help",
     "history": _ENGINE.format(verb="history"),
+    "import": "fairlead image import SOURCE NAME",
     "info": _STATUS,
     "label": "labels are given at the start: fairlead run --label KEY=VALUE",
     "list": _LIST,
+    "login": "registries are logged in to with the engine's own command: podman login REGISTRY",
+    "logout": "registries are logged out of with the engine's own command: podman logout REGISTRY",
     "ls": _LIST,
     "network": _ENGINE.format(verb="network"),
     "nvidia-smi": "fairlead gpus, or fairlead run -g 1 IMAGE -- nvidia-smi",
@@ -133,8 +136,6 @@ _PS: Final[Mapping[str, str]] = {
     "--last": "fairlead ps -a",
     "--latest": "fairlead ps -a",
     "--size": "fairlead image ls",
-    "-A": "all namespaces are shown unless -n names one",
-    "--all-namespaces": "all namespaces are shown unless -n names one",
 }
 
 OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {"exec": _EXEC, "logs": _LOGS, "ps": _PS, "run": _RUN}

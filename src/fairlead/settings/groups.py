@@ -56,7 +56,7 @@ class EngineSettings:
     runtime: str = row("", text="OCI runtime for podman; empty: podman's own, or runc where crun cannot run")
     pull: bool = row(True, text="pull images that are not on this machine")
     log_max_mib: int = row(
-        10, text="size in MiB at which a container's log begins anew, its old lines lost; 0: it grows without limit"
+        64, text="size in MiB at which a container's log begins anew, its old lines lost; 0: it grows without limit"
     )
     network: str = row(
         "auto",

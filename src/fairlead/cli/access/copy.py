@@ -25,8 +25,9 @@ import msgspec
 
 from fairlead import errors
 from fairlead.cli.core import client as api
-from fairlead.cli.core import options, streams, transport
+from fairlead.cli.core import options, transport
 from fairlead.cli.core.client import Client
+from fairlead.cli.core.terminal import streams
 from fairlead.serve.api import problem
 
 _STDIO: Final = "-"

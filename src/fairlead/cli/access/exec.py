@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 
 from fairlead.cli.core import client as api
-from fairlead.cli.core import options, streams
+from fairlead.cli.core import options
 from fairlead.cli.core.client import Client
+from fairlead.cli.core.terminal import streams
 
 
 @click.command("exec", context_settings={"allow_interspersed_args": False})

@@ -12,9 +12,10 @@ import click
 
 from fairlead import errors
 from fairlead.cli.core import client as api
-from fairlead.cli.core import gotemplate, options, output, plaintext
+from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
+from fairlead.cli.core.terminal import gotemplate
 from fairlead.serve.v1.containers.accessview import ProcessTable, UsageView
 
 _APART_S: Final = 1.0

@@ -8,8 +8,9 @@ from typing import Any
 import click
 import msgspec
 
-from fairlead.cli.core import gotemplate, options, output
+from fairlead.cli.core import options, output
 from fairlead.cli.core.client import Client
+from fairlead.cli.core.terminal import gotemplate
 from fairlead.serve.v1.containers.view import ContainerView
 
 

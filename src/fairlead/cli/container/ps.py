@@ -9,9 +9,10 @@ from typing import Any, Final
 import click
 
 from fairlead import errors
-from fairlead.cli.core import gotemplate, options, output
+from fairlead.cli.core import options, output
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
+from fairlead.cli.core.terminal import gotemplate
 from fairlead.serve.v1.containers import waitview
 from fairlead.serve.v1.containers.view import ContainerView
 

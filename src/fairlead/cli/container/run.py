@@ -20,8 +20,9 @@ import click
 from fairlead import errors, files
 from fairlead.cli.container import logs, runflags, signals, stop, wait
 from fairlead.cli.core import client as api
-from fairlead.cli.core import invocation, options, plaintext, progress, streams
+from fairlead.cli.core import invocation, options, plaintext, progress
 from fairlead.cli.core.client import Client
+from fairlead.cli.core.terminal import streams
 from fairlead.serve.v1.containers import view, waitview
 from fairlead.serve.v1.containers.submission import ContainerRequest
 from fairlead.serve.v1.containers.view import ContainerList, ContainerView

@@ -16,8 +16,9 @@ import click
 import msgspec
 
 from fairlead import errors
-from fairlead.cli.core import options, plaintext, progress, streams, transport
+from fairlead.cli.core import options, plaintext, progress, transport
 from fairlead.cli.core.client import Client
+from fairlead.cli.core.terminal import streams
 from fairlead.serve.api import problem
 from fairlead.serve.v1.imageview import PullRequest, TagRequest
 

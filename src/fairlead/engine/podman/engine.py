@@ -21,10 +21,11 @@ from typing import Final, Self
 
 from fairlead import command, errors, settings, telemetry
 from fairlead.engine import port
-from fairlead.engine.podman import access, args, events, images, imagestore, leftover, service, startrecord
+from fairlead.engine.podman import args, events, images, imagestore, leftover, service, startrecord
 from fairlead.engine.podman import errors as podman_errors
 from fairlead.engine.podman import host as podman_host
 from fairlead.engine.podman import json as podman_json
+from fairlead.engine.podman.access import access
 
 _RETRIES: Final = 3
 _UNKNOWN: Final = frozenset({"created", "configured"})

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fairlead import errors
-from fairlead.cli.core import gotemplate
+from fairlead.cli.core.terminal import gotemplate
 
 ITEM: dict[str, Any] = {
     "Name": "web",

@@ -1,4 +1,4 @@
-"""The route that runs a container once more: its object is removed, and one like it is stored."""
+"""Runs a container once more: its object is removed, and one like it is stored."""
 
 from __future__ import annotations
 

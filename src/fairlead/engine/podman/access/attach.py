@@ -51,7 +51,7 @@ class Throttle:
         self._ahead = 0
         """Bytes read from the log and not yet taken here; those from before the connection are never taken."""
 
-    async def consumed(self, count: int) -> None:
+    def consumed(self, count: int) -> None:
         """See `logfile.Brake.consumed`; takes what is there and waits for nothing."""
         self._ahead += count
         while self._ahead > 0:

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from fairlead import errors
 from fairlead.engine import access
-from fairlead.engine.podman import args, attach, cli, logfile, usage
+from fairlead.engine.podman import args, cli
 from fairlead.engine.podman import exec as podman_exec
+from fairlead.engine.podman.access import attach, logfile, usage
 from fairlead.model.output import LogQuery
 
 _FIELDS = (

@@ -33,7 +33,7 @@ _LOOK_S: Final = 0.25
 class Brake(Protocol):
     """Keeps the writer from running ahead of the reader."""
 
-    async def consumed(self, count: int) -> None:
+    def consumed(self, count: int) -> None:
         """Say that so many bytes of output were read from the log."""
         ...
 
@@ -55,23 +55,25 @@ async def read(
             records = _Records(query)
             # What was written before the brake was there is not held back by it.
             old = os.fstat(file).st_size - os.lseek(file, 0, os.SEEK_CUR)
+            was_over = is_fresh = False
             while True:
-                was_over = not query.follow or is_over()
-                block = await asyncio.to_thread(os.read, file, _BLOCK)
+                # What has just been written is in memory; older records may have to come from a disk.
+                block = os.read(file, _BLOCK) if is_fresh else await asyncio.to_thread(os.read, file, _BLOCK)
                 if block:
                     for piece in records.feed(block):
                         yield piece
                     old -= len(block)
                     count = records.taken()
                     if brake is not None and old < 0:
-                        await brake.consumed(count)
+                        brake.consumed(count)
                 elif (successor := _successor(path, file)) is not None:
                     os.close(file)
                     file = successor
-                elif was_over:
+                elif was_over or not query.follow:
                     return
-                else:
+                elif not (was_over := is_over()):
                     await _changed(inotify)
+                    is_fresh = True
     finally:
         os.close(file)
 

@@ -1,0 +1,139 @@
+"""A docker user's commonest lines and other programs' verbs: each works here, or says what to type."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+import pytest
+
+from fairlead.cli import foreign, verbs
+from tests.unit.cli.liveservice import Service, serving
+
+WORK = (
+    "run demo echo hello",
+    "run --rm demo true",
+    "run -d --rm demo true",
+    "run -d --name d1 demo sleep 60",
+    "run -d --name d2 -p 8080:80 demo sleep 60",
+    "run -d --name d3 -p 127.0.0.1:8081:80/tcp demo sleep 60",
+    "run --rm -e A=1 demo env",
+    "run --rm -e HOME demo env",
+    "run --rm --gpus all demo true",
+    "run --rm --gpus 2 demo true",
+    "run --rm -v /tmp:/data:ro demo true",
+    "run --rm -v ./here:/data demo true",
+    "run --rm --mount type=bind,source=/tmp,target=/data demo true",
+    "run --rm --tmpfs /scratch:size=64m demo true",
+    "run --rm --shm-size 1g demo true",
+    "run --rm -m 512m --cpus 1.5 demo true",
+    "run --rm -w /tmp demo true",
+    "run --rm -u 1000:1000 demo true",
+    "run --rm -u nobody demo true",
+    "run --rm -u app:video demo true",
+    "run --rm --network none demo true",
+    "run --rm --net=host demo true",
+    "run --rm --ipc=host demo true",
+    "run --rm --ulimit memlock=-1 --ulimit stack=67108864 demo true",
+    "run --rm --hostname box demo hostname",
+    "run --rm --entrypoint echo demo hello",
+    "run --rm -l team=red demo true",
+    "run --rm --restart no demo true",
+    "run -d --restart unless-stopped --name d4 demo sleep 60",
+    "run --rm --pull never demo true",
+    "run --rm --stop-timeout 3 demo true",
+    "ps",
+    "ps -a",
+    "ps -aq",
+    "ps --filter status=running",
+    "ps -a --no-trunc",
+    "ps --format '{{.Names}}\\t{{.Status}}'",
+    "logs web",
+    "logs --tail 1 -t web",
+    "logs -n 5 web",
+    "logs --since 10m web",
+    "exec web echo hello",
+    "inspect web",
+    "inspect -f '{{.State.Status}}' web",
+    "top web",
+    "stats --no-stream",
+    "port d2",
+    "cp web:/tmp here.tar",
+    "kill -s HUP web",
+    "images",
+    "image ls",
+    "tag demo demo2",
+    "rmi demo2",
+    "stop -t 0 d1",
+    "rm -f d2 d3 d4",
+    "restart -t 0 web",
+    "wait --timeout 5 --state started web",
+    "prune -f",
+    "image prune -f",
+)
+"""Each succeeds, in this order; `web` runs."""
+
+ANSWERED = (
+    "run --privileged demo",
+    "run --cap-add SYS_ADMIN demo",
+    "run --device /dev/fuse demo",
+    "run --pid host demo",
+    "run --security-opt seccomp=unconfined demo",
+    "run --volumes-from web demo",
+    "run --link web demo",
+    "run -P demo",
+    "run --gpus '\"device=0,1\"' demo",
+    "run -v data:/data demo",
+    "run --network container:web demo",
+    "exec -u root web true",
+    "exec -w /tmp web pwd",
+    "ps --size",
+    "logs --details web",
+    "rm web",
+)
+"""Each is refused with what to type."""
+
+FOREIGN = (
+    "attach build commit container create cp diff events exec export history images import info inspect kill load",
+    "login logs network pause port ps pull push rename restart rm rmi run save search start stats stop system tag top",
+    "unpause update version volume wait apply get describe delete create scale drain cordon",
+)
+"""Verbs of docker, podman and kubectl."""
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    folder = tmp_path_factory.mktemp("docker")
+    with pytest.MonkeyPatch.context() as patch, serving(folder) as service:
+        patch.chdir(folder)
+        service.env["HOME"] = str(folder)
+        assert (
+            service.fairlead("run", "-d", "--name", "web", "demo", "sh", "-c", "echo ready; sleep 600").exit_code == 0
+        )
+        assert service.fairlead("wait", "--state", "started", "web").exit_code == 0
+        packed = service.fairlead("cp", "-", "web:/tmp", stdin=b"")
+        assert packed.exit_code == 0, packed.stderr
+        yield service
+
+
+def test_the_lists_are_as_long_as_they_promise() -> None:
+    assert len({*WORK, *ANSWERED}) >= 45
+    assert len(set(" ".join(FOREIGN).split())) >= 40
+
+
+@pytest.mark.parametrize("line", WORK)
+def test_a_line_that_a_docker_user_types_works(live: Service, line: str) -> None:
+    result = live.fairlead(*shlex.split(line))
+    assert result.exit_code == 0, result.stderr
+
+
+@pytest.mark.parametrize("line", ANSWERED)
+def test_a_line_that_does_not_work_says_what_to_type(live: Service, line: str) -> None:
+    result = live.fairlead(*shlex.split(line))
+    assert result.exit_code not in {0, 70}, result.stdout
+    assert "hint:" in result.stderr
+
+
+@pytest.mark.parametrize("verb", sorted(set(" ".join(FOREIGN).split())))
+def test_a_verb_of_another_program_is_ours_or_is_answered(verb: str) -> None:
+    assert (verb in verbs.VERBS) != (verb in foreign.VERBS), verb
