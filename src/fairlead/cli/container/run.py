@@ -129,7 +129,7 @@ def _removal(client: Client, *, remove: bool, detach: bool) -> int | None:
     """Return after how many seconds the service removes the ended container; None: it does not.
 
     Who follows a container reads its end and removes it; the service does where that client is gone. On a cluster
-    there is nobody to remove what nobody follows.
+    a followed container is removed by its client alone.
     """
     if not remove or (client.cluster and not detach):
         return None

@@ -22,7 +22,7 @@ _ALL = click.option("-a", "--all", "every", is_flag=True, help="also images with
 @click.option("-n", "--namespace", default=None, help="containers of this namespace only  [default: all]")
 @options.pass_client
 def prune(client: Client, *, every: bool, force: bool, namespace: str | None) -> None:
-    """Remove the records of ended containers, and images that nothing needs; asks first."""
+    """Remove ended containers and images that nothing needs; asks first."""
     ended = [one for one in client.list_containers(show_ended=True, namespace=namespace) if one.state in view.ENDED]
     images = "every image that no container is made from" if every else "images without a name"
     _ask(f"This removes {len(ended)} ended containers with their output, and {images}.", force=force)
@@ -45,7 +45,7 @@ def prune_images(client: Client, *, every: bool, force: bool) -> None:
 
 
 def _ask(what: str, *, force: bool) -> None:
-    """Return where the answer is yes. Raises: Abort; RequestError (`AnswerNeeded`): nobody is there to answer."""
+    """Return where the answer is yes. Raises: Abort; RequestError (`AnswerNeeded`): there is no terminal to ask on."""
     if force:
         return
     if not sys.stdin.isatty():

@@ -69,6 +69,7 @@ def backend(whole: port.Backend, user: User) -> port.Backend:
         lifecycle=living,
         logs=whole.logs,  # of pods that a user could find
         streams=whole.streams,
+        access=whole.access,
         images=whole.images,
         image_building=_IMAGES,
         manifests=living,

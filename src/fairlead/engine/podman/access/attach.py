@@ -94,7 +94,7 @@ class ConmonInput:
             try:
                 await asyncio.get_running_loop().sock_sendall(self._connection, whole[start : start + _CHUNK])
             except OSError:
-                self._is_open = False  # the process has ended: nobody is left to be told
+                self._is_open = False  # the process has ended, and its end is reported elsewhere
                 return
 
     async def resize(self, rows: int, columns: int) -> None:
