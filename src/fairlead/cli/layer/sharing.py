@@ -56,7 +56,7 @@ _COLUMNS: Final = (
 @options.output_option
 @options.pass_client
 def sharing(client: Client, *, form: str) -> None:
-    """List the GPUs that are shared: by which means, who has how many replicas, and with which limits."""
+    """List who shares which GPU, and by which means: who has how many replicas, and with which limits."""
     found = tuple(shared(client.call("GET", "/v1/gpus", GPUListing)))
     output.show_listing(found, _COLUMNS, form=form, name=lambda item: item.uuid)
     if not found and form in {"table", "wide"}:
