@@ -146,7 +146,7 @@ def record(program: str) -> str:
                 _run("for i in $(seq 300); do fairlead status && break; sleep 0.1; done; fairlead image demo", env)
                 return _drawn((command, _run(command, env)) for command in _TALE)
             finally:
-                _run("fairlead down --containers || true", env)
+                _run("fairlead down || true", env)
                 service.terminate()
                 service.wait(30)
 
