@@ -63,6 +63,12 @@ _BIG = _pod("big", 6, "one", minutes=17)
             [_BIG, _pod("earlier", 3, minutes=5)],
             "waiting for 4 GPUs: 2 of 8 are free; 6 held by big (17 min); 2nd in the queue",
         ),
+        (
+            _pod("me", 4),
+            [_node()],
+            [_BIG, _pod("impossible", 9, minutes=5)],
+            "waiting for 4 GPUs: 2 of 8 are free; 6 held by big (17 min); 1st in the queue",
+        ),
         (_pod("me", 9), [_node()], [], "will never fit: 9 asked, this machine has 8"),
         (_pod("me", 9), [_node(), _node("b", 4)], [], "will never fit: 9 asked, the largest of 2 nodes has 8"),
         (
@@ -137,3 +143,11 @@ def test_numbers_and_a_stable_reason_stand_beside_the_words() -> None:
 )
 def test_places_are_ordinals(number: int, word: str) -> None:
     assert waitview.ordinal(number) == word
+
+
+def test_a_user_reads_whose_gpus_are_taken_and_not_what_runs_on_them() -> None:
+    me, other = _pod("me", 4, namespace="user-1"), _pod("secret", 6, "one", minutes=17, namespace="user-2")
+    found = waitview.describe(me, [_node()], [me, other], ours="fairlead", now=_NOW, only="user-1")
+    assert found is not None
+    assert found.message == "waiting for 4 GPUs: 2 of 8 are free; 6 held by user-2 (17 min); 1st in the queue"
+    assert [(one.namespace, one.name) for one in found.holders] == [("user-2", "")]

@@ -119,14 +119,16 @@ async def _waiting(services: Dependencies, pods: Sequence[core.Pod]) -> dict[str
     if not any(not pod.spec.node_name and not podstate.is_final(pod) for pod in pods):
         return {}
     try:
-        nodes, every = await services.store.list(core.Node), await services.store.list(core.Pod)
+        nodes, every = await services.census.list(core.Node), await services.census.list(core.Pod)
     except errors.Denied:
         return {}
     now, ours = dt.datetime.now(dt.UTC), services.info.scheduler_name
     found = {}
     for pod in pods:
         with contextlib.suppress(errors.Invalid):  # a quantity nobody can read is that pod's fault, not the list's
-            found[pod.metadata.uid] = waitview.describe(pod, nodes.items, every.items, ours=ours, now=now)
+            found[pod.metadata.uid] = waitview.describe(
+                pod, nodes.items, every.items, ours=ours, now=now, only=pod.metadata.namespace if services.whole else ""
+            )
     return {uid: one for uid, one in found.items() if one is not None}
 
 
@@ -299,7 +301,7 @@ async def explain_container(services: Dependencies, name: Name, namespace: Names
 async def _diagnosed(services: Dependencies, pod: core.Pod) -> str:
     """Return why a pod waits, from the nodes and pods as they are, or that the user may not read them."""
     try:
-        nodes, pods = await services.store.list(core.Node), await services.store.list(core.Pod)
+        nodes, pods = await services.census.list(core.Node), await services.census.list(core.Pod)
         return waiting.why(pod, nodes.items, pods.items, ours=services.info.scheduler_name)
     except errors.Denied:
         return "nodes and pods of the cluster may not be read, so what fits it is not known"

@@ -32,7 +32,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     """What one container has of what is lacking."""
 
     namespace: str
-    name: str
+    name: Annotated[str, msgspec.Meta(description="empty: another user's, whose names are not yours to read")]
     count: int
     since: Annotated[str | None, msgspec.Meta(description="since when; null: nobody says")]
 
@@ -59,11 +59,18 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def describe(
-    pod: core.Pod, nodes: Sequence[core.Node], pods: Sequence[core.Pod], *, ours: str, now: dt.datetime
+    pod: core.Pod,
+    nodes: Sequence[core.Node],
+    pods: Sequence[core.Pod],
+    *,
+    ours: str,
+    now: dt.datetime,
+    only: str = "",
 ) -> Waiting | None:
     """Return why a pod has no node; None: it has one, or has ended.
 
     Args:   pods: of all namespaces.   ours: the name of the scheduler that is ours.
+            only: the one namespace whose containers may be named; empty: all.
     Raises: Invalid: a quantity of a pod or node cannot be read.
     """
     if pod.spec.node_name or podstate.is_final(pod):
@@ -76,8 +83,13 @@ def describe(
             return never
         living = [one for one in pods if not podstate.is_final(one)]
         fitting = [node for node, all_of_it in zip(nodes, whole, strict=True) if _fits(need, all_of_it)]
-        if fitting and (short := _short(pod, need, fitting, living, now=now, many=len(nodes) > 1)) is not None:
-            return short
+        queue = [one for one in living if one is pod or _never(reference.pod_info(one), whole) is None]
+        short = _short(pod, need, fitting, living, queue) if fitting else None
+        if short is not None:
+            holders = tuple(_masked(one) if only and one.namespace != only else one for one in short.holders)
+            short = msgspec.structs.replace(short, holders=holders)
+            words = _sentence(short, pod.metadata.namespace, now=now, many=len(nodes) > 1)
+            return msgspec.structs.replace(short, message=words)
         if fitting and not need.peer.has_rules:
             where = "" if len(nodes) == 1 else f" on {fitting[0].metadata.name}"
             return Waiting(reason=SCHEDULER, message=f"there is room{where}: the scheduler places it in its next round")
@@ -130,11 +142,12 @@ def _short(
     need: reference.PodInfo,
     nodes: Sequence[core.Node],
     living: Sequence[core.Pod],
-    *,
-    now: dt.datetime,
-    many: bool,
+    waiting_too: Sequence[core.Pod],
 ) -> Waiting | None:
-    """Return what is taken on every node that could have the pod; None: one has room."""
+    """Return what is taken on every node that could have the pod, without a message; None: one has room.
+
+    Args:   waiting_too: the pods among which it may wait; one that will never fit is in nobody's way.
+    """
     there: dict[str, list[core.Pod]] = {}
     for one in living:
         there.setdefault(one.spec.node_name, []).append(one)
@@ -149,9 +162,9 @@ def _short(
     total = int(quantity.parse_quantity(node.status.capacity.get(name, "0")) * reference.UNIT)
     unhealthy = max(0, total - info.allocatable.get(name, 0)) if _is_device(name) else 0
     holders = _holders(name, there.get(node.metadata.name, ()))
-    queue = sorted((one for one in living if _waits(one, pod, name)), key=queue_key)
+    queue = sorted((one for one in waiting_too if _waits(one, pod, name)), key=queue_key)
     place = next((at for at, one in enumerate(queue, 1) if one.metadata.uid == pod.metadata.uid), 0)
-    found = Waiting(
+    return Waiting(
         reason=DEVICES if _is_device(name) else RESOURCES,
         message="",
         resource=name,
@@ -164,7 +177,11 @@ def _short(
         place=place,
         queued=len(queue),
     )
-    return msgspec.structs.replace(found, message=_sentence(found, pod.metadata.namespace, now=now, many=many))
+
+
+def _masked(one: Held) -> Held:
+    """Leave out the container's name: whose it is, is in the namespace."""
+    return msgspec.structs.replace(one, name="")
 
 
 def _waits(one: core.Pod, pod: core.Pod, name: str) -> bool:
@@ -206,7 +223,7 @@ def _sentence(found: Waiting, namespace: str, *, now: dt.datetime, many: bool) -
 
 
 def _held(one: Held, name: str, namespace: str, now: dt.datetime) -> str:
-    who = one.name if one.namespace == namespace else f"{one.namespace}/{one.name}"
+    who = one.name if one.namespace == namespace else "/".join(filter(None, (one.namespace, one.name)))
     since = f" ({duration((now - dt.datetime.fromisoformat(one.since)).total_seconds())})" if one.since else ""
     return f"{_amount(name, int(one.count * reference.UNIT), plain=True)} by {who}{since}"
 
