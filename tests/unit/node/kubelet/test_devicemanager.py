@@ -45,6 +45,14 @@ class Books:
     async def until_capacity(self, total: int, healthy: int, resource: str = RESOURCE) -> None:
         await self.until(lambda: self.manager.capacity().get(resource) == (total, healthy))
 
+    async def until_displaced_end(self) -> None:
+        """Wait until the manager has seen the end of every displaced plugin, which changes no capacity."""
+        async with asyncio.timeout(50):
+            while True:
+                if not self.manager._displaced[RESOURCE]:
+                    return
+                await asyncio.sleep(0.01)
+
     async def register(self, request: pb.RegisterRequest) -> None:
         """Register as a plugin does, over kubelet.sock."""
         address = deviceplugin.target(self.sockets / deviceplugin.KUBELET_SOCKET)
@@ -241,6 +249,7 @@ async def test_a_displaced_plugin_that_ended_first_is_not_fallen_back_to(tmp_pat
             async with books.plugged(old):
                 await newer.enter_async_context(books.plugged(new))
             assert books.manager.capacity() == {RESOURCE: (2, 2)}
+            await books.until_displaced_end()
         await books.until_capacity(2, 0)
 
 
