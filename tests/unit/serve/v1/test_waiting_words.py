@@ -151,3 +151,18 @@ def test_a_user_reads_whose_gpus_are_taken_and_not_what_runs_on_them() -> None:
     assert found is not None
     assert found.message == "waiting for 4 GPUs: 2 of 8 are free; 6 held by user-2 (17 min); 1st in the queue"
     assert [(one.namespace, one.name) for one in found.holders] == [("user-2", "")]
+
+
+def test_what_is_not_about_amounts_is_said_in_the_schedulers_words() -> None:
+    port = {"name": "main", "ports": [{"containerPort": 80, "hostPort": 8080}]}
+    first, late = (_pod(name, 0, node, containers=[port]) for name, node in (("web", "one"), ("late", "")))
+    found = waitview.describe(late, [_node()], [first, late], ours="fairlead", now=_NOW)
+    assert found is not None
+    assert found.reason == waitview.OTHER
+    assert "didn't have free ports" in found.message
+
+
+def test_where_a_label_keeps_it_off_no_amount_is_complained_of() -> None:
+    found = waitview.describe(_pod("me", 9, nodeSelector={"zone": "b"}), [_node()], [], ours="fairlead", now=_NOW)
+    assert found is not None
+    assert (found.reason, "never fit" in found.message) == (waitview.OTHER, False), found.message

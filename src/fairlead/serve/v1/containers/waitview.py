@@ -79,20 +79,27 @@ def describe(
     whole = [_whole(node) for node in nodes]
     is_refused = bool(pod.spec.scheduling_gates) or (pod.spec.scheduler_name == ours and rules.refusal(pod.spec))
     if whole and not is_refused:
-        if (never := _never(need, whole)) is not None:
+        open_to_it = [node for node in whole if _is_open(need, node)]
+        if open_to_it and (never := _never(need, open_to_it)) is not None:
             return never
         living = [one for one in pods if not podstate.is_final(one)]
+        there: dict[str, list[core.Pod]] = {}
+        for one in living:
+            there.setdefault(one.spec.node_name, []).append(one)
         fitting = [node for node, all_of_it in zip(nodes, whole, strict=True) if _fits(need, all_of_it)]
-        queue = [one for one in living if one is pod or _never(reference.pod_info(one), whole) is None]
-        short = _short(pod, need, fitting, living, queue) if fitting else None
-        if short is not None:
+        taken = [(node, reference.node_info(node, there.get(node.metadata.name, ()))) for node in fitting]
+        if taken and any(_fits(need, info) for _, info in taken):
+            if not need.peer.has_rules:
+                where = "" if len(nodes) == 1 else f" on {fitting[0].metadata.name}"
+                message = f"there is room{where}: the scheduler places it in its next round"
+                return Waiting(reason=SCHEDULER, message=message)
+        elif name := _lacking(need, [info for _, info in taken]):
+            queue = [one for one in living if one is pod or _never(reference.pod_info(one), whole) is None]
+            short = _short(pod, name, need.requests[name], taken, there, queue)
             holders = tuple(_masked(one) if only and one.namespace != only else one for one in short.holders)
             short = msgspec.structs.replace(short, holders=holders)
             words = _sentence(short, pod.metadata.namespace, now=now, many=len(nodes) > 1)
             return msgspec.structs.replace(short, message=words)
-        if fitting and not need.peer.has_rules:
-            where = "" if len(nodes) == 1 else f" on {fitting[0].metadata.name}"
-            return Waiting(reason=SCHEDULER, message=f"there is room{where}: the scheduler places it in its next round")
     return Waiting(reason=OTHER, message=waiting.why(pod, nodes, pods, ours=ours))
 
 
@@ -121,6 +128,12 @@ def _is_device(name: str) -> bool:
     return "/" in name and not name.startswith("kubernetes.io/")
 
 
+def _is_open(need: reference.PodInfo, node: reference.NodeInfo) -> bool:
+    """Tell whether nothing but amounts keeps a pod off a node: else no amount would help."""
+    refusal = reference.first_refusal(need, dataclasses.replace(node, allocatable=need.requests))
+    return refusal is None
+
+
 def _fits(need: reference.PodInfo, node: reference.NodeInfo) -> bool:
     return reference.first_refusal(need, node) is None
 
@@ -137,27 +150,27 @@ def _never(need: reference.PodInfo, whole: Sequence[reference.NodeInfo]) -> Wait
     return None
 
 
+def _lacking(need: reference.PodInfo, taken: Sequence[reference.NodeInfo]) -> str:
+    """Return the resource that people wait for, devices before anything else; empty: it is not about amounts."""
+    ordered = _ordered(need.requests)
+    everywhere = (name for name in ordered if taken and all(need.requests[name] > info.free(name) for info in taken))
+    somewhere = (name for name in ordered if any(need.requests[name] > info.free(name) for info in taken))
+    return next(everywhere, "") or next(somewhere, "")
+
+
 def _short(
     pod: core.Pod,
-    need: reference.PodInfo,
-    nodes: Sequence[core.Node],
-    living: Sequence[core.Pod],
+    name: str,
+    asked: int,
+    taken: Sequence[tuple[core.Node, reference.NodeInfo]],
+    there: Mapping[str, Sequence[core.Pod]],
     waiting_too: Sequence[core.Pod],
-) -> Waiting | None:
-    """Return what is taken on every node that could have the pod, without a message; None: one has room.
+) -> Waiting:
+    """Return who has what a pod lacks, on the node that has most of it free; without a message.
 
-    Args:   waiting_too: the pods among which it may wait; one that will never fit is in nobody's way.
+    Args:   taken: the nodes that could have the pod.   there: pods by node.
+            waiting_too: the pods among which it may wait; one that will never fit is in nobody's way.
     """
-    there: dict[str, list[core.Pod]] = {}
-    for one in living:
-        there.setdefault(one.spec.node_name, []).append(one)
-    taken = [(node, reference.node_info(node, there.get(node.metadata.name, ()))) for node in nodes]
-    if any(_fits(need, info) for _, info in taken):
-        return None
-    # The node that lacks least, by the resource that people wait for: devices before anything else.
-    name = next((one for one in _ordered(need.requests) if all(need.requests[one] > i.free(one) for _, i in taken)), "")
-    if not name:
-        name = next(one for one in _ordered(need.requests) if any(need.requests[one] > i.free(one) for _, i in taken))
     node, info = max(taken, key=lambda pair: (pair[1].free(name), pair[0].metadata.name))
     total = int(quantity.parse_quantity(node.status.capacity.get(name, "0")) * reference.UNIT)
     unhealthy = max(0, total - info.allocatable.get(name, 0)) if _is_device(name) else 0
@@ -168,7 +181,7 @@ def _short(
         reason=DEVICES if _is_device(name) else RESOURCES,
         message="",
         resource=name,
-        asked=_number(need.requests[name]),
+        asked=_number(asked),
         free=_number(max(0, info.free(name))),
         total=_number(total),
         unhealthy=_number(unhealthy),
