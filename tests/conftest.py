@@ -9,16 +9,23 @@ Where a failed test is repeated (`--reruns`, see `.ci/run`), the summary shows w
 
 And how long Hypothesis may take: a loaded machine is slow, and timings never fail a test (its own profile for CI, which
 takes the same examples every time, stays in force there).
+
+And each test ends with the log as a process begins with it: a verb that a test runs in this process may have set it up
+for itself, after which no later test of the worker could read a line.
 """
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Final
 
 import hypothesis
 import pytest
+import structlog
 from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+
+from fairlead import loglines
 
 hypothesis.settings.register_profile("house", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("house")
@@ -38,6 +45,16 @@ class Rings(LoadScopeScheduling):  # type: ignore[misc]
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Rings:
     """Tell xdist how to share out tests, whichever `--dist` was asked for."""
     return Rings(config, log)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown() -> Generator[None]:
+    """Reset the log once a test and its fixtures are over, whoever configured it."""
+    try:
+        yield
+    finally:
+        structlog.reset_defaults()
+        vars(loglines.log).pop("bind", None)  # where structlog keeps the first logger it made of a configuration
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

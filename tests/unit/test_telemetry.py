@@ -133,3 +133,12 @@ def test_phrases_and_gpus_without_end_take_no_memory_without_end() -> None:
     for number in range(20_000):
         limit(None, "info", {"event": "gpu event", "gpu": f"GPU-{number}"})
     assert len(limit._windows) <= loglines._MOST_WINDOWS
+
+
+@pytest.mark.parametrize("_time", ["once", "again", "and on the other of two workers"])
+def test_a_log_that_a_test_sets_up_is_reset_for_the_next_test(_time: str) -> None:
+    with structlog.testing.capture_logs() as logged:
+        telemetry.log.debug("claim looked at")
+    assert [line["event"] for line in logged] == ["claim looked at"]
+    telemetry.configure("error", "console")
+    telemetry.log.info("claim prepared")
