@@ -450,6 +450,20 @@ async def test_a_first_process_reads_what_it_is_fed_to_the_end(world: World) -> 
     await feed.close()
 
 
+@pytest.mark.parametrize("lets_go", [False, True])
+async def test_an_input_ends_after_the_process_has_answered_it(world: World, lets_go: bool) -> None:
+    await world.engine.create(world.spec(args=("/bin/cat",), stdin=True))
+    await world.engine.start(world.name())
+
+    feed = await world.engine.open_input(world.name())
+    await feed.write(b"asked\n")
+    await heard(world, world.name(), b"asked\n")
+    await (feed.close() if lets_go else feed.write(b""))
+
+    assert (await world.ended(world.name())).exit_code == 0
+    await feed.close()
+
+
 async def test_letting_go_of_an_input_ends_it(world: World) -> None:
     await world.engine.create(world.spec(args=("/bin/cat",), stdin=True))
     await world.engine.start(world.name())

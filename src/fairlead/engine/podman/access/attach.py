@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import socket
+import struct
+import termios
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +25,9 @@ _PACKET: Final = 1 << 16
 _CHUNK: Final = 8192
 """conmon's own buffer for input."""
 _END_OF_TRANSMISSION: Final = b"\x04"
+_DRAINED: Final = 64
+"""Packets taken at once, so that a program that writes a lot does not hold the event loop."""
+_LOOK_S: Final = 0.02
 _RESIZE: Final = 1
 
 
@@ -69,16 +75,24 @@ class Throttle:
 
 
 class ConmonInput:
-    """An `access.Input`: packets to conmon."""
+    """An `access.Input`: packets to conmon.
+
+    Without a terminal the connection is read, and closed once conmon has taken the end of the input: conmon 2.1 frees a
+    connection it could not write to at that end, looks into it after, and leaves the process's input open for ever.
+    """
 
     def __init__(self, connection: socket.socket, bundle: Path, *, has_terminal: bool) -> None:
         self._connection = connection
         self._bundle = bundle
         self._has_terminal = has_terminal
         self._is_open = True
-        # What the process writes is read from the log: conmon need not send it here, and must not wait for us.
-        with contextlib.suppress(OSError):
-            connection.shutdown(socket.SHUT_RD)
+        self._has_said_end = False
+        # What the process writes is read from the log: what conmon sends here is dropped.
+        if has_terminal:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RD)
+        else:
+            asyncio.get_running_loop().add_reader(connection.fileno(), self._drain)
 
     async def write(self, data: bytes) -> None:
         """See `access.Input.write`."""
@@ -86,8 +100,7 @@ class ConmonInput:
             return
         if not data and not self._has_terminal:
             self._is_open = False
-            with contextlib.suppress(OSError):
-                self._connection.shutdown(socket.SHUT_WR)
+            self._finish()
             return
         whole = data or _END_OF_TRANSMISSION
         for start in range(0, len(whole), _CHUNK):
@@ -96,6 +109,39 @@ class ConmonInput:
             except OSError:
                 self._is_open = False  # the process has ended, and its end is reported elsewhere
                 return
+
+    def _drain(self) -> None:
+        """Drop packets that are there; one byte of each is asked for, and the rest goes with it."""
+        try:
+            for _ in range(_DRAINED):
+                if not self._connection.recv(1):
+                    break
+            else:
+                return
+        except BlockingIOError:
+            return
+        except OSError:
+            pass
+        asyncio.get_running_loop().remove_reader(self._connection.fileno())  # conmon has ended
+
+    def _finish(self) -> None:
+        """Send the end of the input, and close once conmon has taken it; looks again until then."""
+        if self._connection.fileno() < 0:
+            return
+        try:
+            if not self._has_said_end:
+                self._connection.send(b"")  # an empty packet is an end, and can be seen being taken
+                self._has_said_end = True
+            is_taken = not _untaken(self._connection)
+        except BlockingIOError:
+            is_taken = False
+        except OSError:
+            is_taken = True
+        if is_taken:
+            asyncio.get_running_loop().remove_reader(self._connection.fileno())
+            self._connection.close()
+        else:
+            asyncio.get_running_loop().call_later(_LOOK_S, self._finish)
 
     async def resize(self, rows: int, columns: int) -> None:
         """See `access.Input.resize`."""
@@ -111,7 +157,16 @@ class ConmonInput:
     async def close(self) -> None:
         """See `access.Input.close`."""
         self._is_open = False
-        self._connection.close()
+        if self._has_terminal:
+            self._connection.close()
+        else:
+            self._finish()
+
+
+def _untaken(connection: socket.socket) -> int:
+    """Return how much of what was sent is still in the kernel."""
+    answer = fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, struct.pack("i", 0))
+    return int(struct.unpack("i", answer)[0])
 
 
 def lives(pid_file: Path, identity: str) -> bool:
