@@ -152,7 +152,7 @@ def test_a_pod_that_kubectl_made_is_listed_traced_and_read(
 
     (shown,) = program.rows("ps")
     assert (shown["NAME"], shown["STATE"], shown["GPUS"], shown["NODE"]) == ("two", "running", "2", cluster.node)
-    gpus = program.rows("gpus")
+    gpus = program.rows("gpus", "-o", "wide")
     assert [(row["NODE"], row["GPU"], row["HEALTH"]) for row in gpus] == [
         (cluster.node, str(index), "Healthy") for index in range(8)
     ]
