@@ -7,7 +7,7 @@ not offer devices under names which the node's label takes back a moment later. 
 one is remembered on disk for a start without an API server.
 
 Choice, as NVIDIA's config-manager makes it: the label, else the configured default, else the fallbacks in their order.
-On one machine `fairlead agent config NAME` writes a choice that stands below the label.
+On one machine the file `agent/config/choice` in the state folder names a choice that stands below the label.
 Source: NVIDIA k8s-device-plugin, cmd/config-manager/main.go.
 """
 
