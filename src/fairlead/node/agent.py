@@ -165,6 +165,7 @@ class _Agent:
             if store is not None
             else None
         )
+        self._mig_strategy = self.of_store.mig.strategy if self.of_store else latest.Latest("")
         self.mig = migparts.compose(
             settings,
             silicon,
@@ -210,13 +211,13 @@ class _Agent:
     async def follow_config(self) -> None:
         """Offer anew whenever another configuration is in force, for ever."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(
-                self.config.run(self.of_store.publisher.labels if self.of_store is not None else None), name="config"
-            )
+            labels = self.of_store.publisher.labels if self.of_store is not None else None
+            tasks.create_task(self.config.run(labels), name="config")
             tasks.create_task(self._tell_config(), name="config: told")
             async for config in self.config.config.changes():
                 if config is None:
                     continue
+                self._mig_strategy.set(config.mig_strategy)
                 if config.name and not config.problem:
                     self._note(self.journal.config_applied, config.name)
                 self._engine_problem = answer.find_problem(config.allocate, self._engine.engines.value)
@@ -399,8 +400,7 @@ class _Agent:
         found = self._others.judge(offered, snapshot.known.values())
         if found is not None:
             self._note(self.journal.held_elsewhere, found)
-        present = {ad.resource for ad in offered}
-        ended = [ad for ad in self.advertised.value if ad.resource not in present]
+        ended = [ad for ad in self.advertised.value if ad.resource not in {one.resource for one in offered}]
         withheld: dict[GPUUUID, rules.Verdict] = {}
         offered = (
             *(self._resolvable(ad, withheld) for ad in offered),

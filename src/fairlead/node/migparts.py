@@ -71,7 +71,7 @@ def compose(
         default=settings.node.mig_config,
         labels=of_store.publisher.labels if of_store is not None else None,
         in_use=functools.partial(ask_in_use, settings.pod_resources),
-        state=of_store.mig_state if of_store is not None else latest.Latest(""),
+        state=of_store.mig.state if of_store is not None else latest.Latest(""),
         told=told,
     )
     return MIGPart(found, holdings, changed)

@@ -42,8 +42,8 @@ class StoreParts:
                  recall: gives the answer that a device plugin remembers, where the kubelet is foreign and records no
                  steps of containers; None: the kubelet records them.
         """
-        self.mig_state = latest.Latest("")
-        """Of the chosen MIG configuration, for its label."""
+        self.mig = objects.MIGPublication(strategy=latest.Latest(settings.node.mig_strategy))
+        """What the node's labels say of MIG; the agent keeps it true."""
         machine = firmware.product_name(settings.silicon.root)
         self.publisher = objects.Publisher(
             node,
@@ -52,7 +52,7 @@ class StoreParts:
             withheld=withheld,
             machine=machine,
             nvidia_resource=settings.node.resource,
-            mig=objects.MIGPublication(strategy=settings.node.mig_strategy, state=self.mig_state),
+            mig=self.mig,
             advertised=advertised,
         )
         self.pods = pods.Pods(node, store)

@@ -46,7 +46,8 @@ _LABELS: Final = "/labels"
 class MIGPublication:
     """What the Node's labels say of MIG."""
 
-    strategy: str = migoffer.NONE
+    strategy: latest.Latest[str] = field(default_factory=lambda: latest.Latest(migoffer.NONE))
+    """How MIG devices are offered now: configurations change while the agent runs."""
     state: latest.Latest[str] = field(default_factory=lambda: latest.Latest(""))
     """Of the chosen configuration; empty: none is chosen."""
 
@@ -108,7 +109,8 @@ class Publisher:
             tasks.create_task(self._follow_snapshots(), name="publish: snapshots")
             tasks.create_task(self._follow(self._withheld), name="publish: withheld")
             tasks.create_task(self._follow(self._advertised), name="publish: offers")
-            tasks.create_task(self._follow_mig_state(), name="publish: mig state")
+            tasks.create_task(self._follow(self._mig.state), name="publish: mig state")
+            tasks.create_task(self._follow(self._mig.strategy), name="publish: mig strategy")
             tasks.create_task(self._follow_node(), name="publish: node")
             tasks.create_task(self._follow_devices(), name="publish: devices")
             await asyncio.sleep(NODE_WAIT_S)
@@ -124,10 +126,6 @@ class Publisher:
 
     async def _follow(self, value: latest.Latest[latest.T]) -> None:
         async for _ in value.changes():
-            self._check()
-
-    async def _follow_mig_state(self) -> None:
-        async for _ in self._mig.state.changes():
             self._check()
 
     def _verdicts(self) -> Mapping[GPUUUID, rules.Verdict]:
@@ -190,7 +188,7 @@ class Publisher:
         )
         self._labels = {
             **label.plan_labels((one.spec for one in self._wanted.values()), machine=self._machine),
-            **miglabel.plan_mig_labels(tuple(snapshot.known.values()), self._mig.strategy),
+            **miglabel.plan_mig_labels(tuple(snapshot.known.values()), self._mig.strategy.value),
             **({configurator.STATE_LABEL: self._mig.state.value} if self._mig.state.value else {}),
         }
         for name in self._wanted.keys() | devices.keys():

@@ -112,12 +112,13 @@ class World:
     def __init__(self) -> None:
         self.store = Moody()
         self.inner = self.store.inner
+        self.mig = objects.MIGPublication()
 
     @contextlib.asynccontextmanager
     async def publishing(self, first: monitor.Snapshot | None = None) -> AsyncIterator[latest.Latest[monitor.Snapshot]]:
         snapshots = latest.Latest(first or monitor.Snapshot())
         publisher = objects.Publisher(
-            NODE, self.store, snapshots=snapshots, machine="DGX H100", nvidia_resource=RESOURCE
+            NODE, self.store, snapshots=snapshots, machine="DGX H100", nvidia_resource=RESOURCE, mig=self.mig
         )
         async with asyncio.TaskGroup() as tasks:
             task = tasks.create_task(publisher.run())
@@ -184,6 +185,16 @@ async def test_labels_are_set_beside_those_of_others(world: World) -> None:
         await asyncio.sleep(SETTLED_S)
         labels = await world.labels()
         assert (labels["mine"], labels[PRODUCT], labels["nvidia.com/gpu.machine"]) == ("1", "Tesla-T4", "DGX-H100")
+
+
+@scenario
+async def test_labels_follow_the_mig_strategy_of_a_configuration_that_changes(world: World) -> None:
+    async with world.publishing(snapshot()):
+        await asyncio.sleep(SETTLED_S)
+        assert (await world.labels())["nvidia.com/mig.strategy"] == "none"
+        world.mig.strategy.set("mixed")
+        await asyncio.sleep(SETTLED_S)
+        assert (await world.labels())["nvidia.com/mig.strategy"] == "mixed"
 
 
 @scenario
