@@ -26,7 +26,8 @@ from conftest import Home, make_home
 
 from fairlead.wire.cdi import stamp
 
-pytestmark = [pytest.mark.podman, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
+# Slow: each of thirty plants breaks a service of its own, a minute and a half in all.
+pytestmark = [pytest.mark.podman, pytest.mark.slow, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
 
 Undo = Callable[[], object]
 
