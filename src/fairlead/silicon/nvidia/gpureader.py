@@ -104,7 +104,8 @@ def read(nvml: binding.Binding, index: int, root: Path) -> Reading:
     return Reading(gpu=gpu, handle=handle, peers=tuple(peers))
 
 
-def _field(nvml: binding.Binding, handle: Any, field: int) -> int | None:
+def read_field(nvml: binding.Binding, handle: Any, field: int) -> int | None:
+    """Read one of NVML's numbered fields, an unsigned number; None where the device does not report it."""
     values = nvml.reading("nvmlDeviceGetFieldValues", handle, [field])
     if values is None or values[0].nvmlReturn != 0:
         return None
@@ -120,7 +121,7 @@ def _health(nvml: binding.Binding, handle: Any, used: int | None) -> GPUHealth:
         ecc_uncorrected=nvml.reading("nvmlDeviceGetTotalEccErrors", handle, 1, 0),
         remap_pending=bool(rows[2]) if rows else None,
         remap_failed=bool(rows[3]) if rows else None,
-        recovery_action=_field(nvml, handle, _FIELD_RECOVERY_ACTION),
+        recovery_action=read_field(nvml, handle, _FIELD_RECOVERY_ACTION),
         utilization_percent=int(rates.gpu) if rates else None,
         memory_used_bytes=used,
     )
@@ -145,7 +146,7 @@ def _clique(nvml: binding.Binding, handle: Any) -> str:
 
 def _links(nvml: binding.Binding, handle: Any) -> tuple[int, list[str]]:
     """Count links to switches and list the far ends of the others."""
-    count = _field(nvml, handle, _FIELD_LINK_COUNT)
+    count = read_field(nvml, handle, _FIELD_LINK_COUNT)
     switches, peers = 0, []
     for link in range(_MOST_LINKS if count is None else count):
         if not nvml.reading("nvmlDeviceGetNvLinkState", handle, link):

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from fairlead.model.ids import GPUUUID, MIGUUID
 from fairlead.model.sample import Sample
-from fairlead.silicon.nvidia import binding
+from fairlead.silicon.nvidia import binding, gpureader
 
 _CLOCK_SM, _CLOCK_MEMORY = 1, 2
 _SENSOR_GPU: Final = 0
@@ -45,7 +45,7 @@ def _board(nvml: binding.Binding, handle: Any, uuid: GPUUUID) -> Sample:
         sm_clock_mhz=nvml.reading("nvmlDeviceGetClockInfo", handle, _CLOCK_SM),
         memory_clock_mhz=nvml.reading("nvmlDeviceGetClockInfo", handle, _CLOCK_MEMORY),
         temperature_c=nvml.reading("nvmlDeviceGetTemperature", handle, _SENSOR_GPU),
-        memory_temperature_c=_field(nvml, handle, _FIELD_MEMORY_TEMPERATURE),
+        memory_temperature_c=gpureader.read_field(nvml, handle, _FIELD_MEMORY_TEMPERATURE),
         power_mw=nvml.reading("nvmlDeviceGetPowerUsage", handle),
         power_limit_mw=nvml.reading("nvmlDeviceGetEnforcedPowerLimit", handle),
         energy_mj=nvml.reading("nvmlDeviceGetTotalEnergyConsumption", handle),
@@ -95,8 +95,3 @@ def _memory(nvml: binding.Binding, device: Any) -> tuple[int | None, int | None,
 def _first(pair: Any) -> int | None:
     """Return the utilization of a (utilization, sampling period) pair."""
     return int(pair[0]) if pair else None
-
-
-def _field(nvml: binding.Binding, handle: Any, field: int) -> int | None:
-    values = nvml.reading("nvmlDeviceGetFieldValues", handle, [field])
-    return None if values is None or values[0].nvmlReturn != 0 else int(values[0].value.uiVal)
