@@ -26,9 +26,10 @@ from fairlead.engine import access, port
 from fairlead.engine.fake import engine as fake
 from fairlead.engine.podman import engine as podman
 from fairlead.model.output import ErrorOutput, LogQuery
+from fairlead.model.process import ProcessOptions
 
 BUSYBOX = Path("/usr/bin/busybox")
-APPLETS = ("sh", "sleep", "cat", "true", "false", "echo", "env", "hostname", "stty", "dd", "nc")
+APPLETS = ("sh", "sleep", "cat", "true", "false", "echo", "env", "hostname", "id", "pwd", "stty", "dd", "nc")
 MEBIBYTE = 1 << 20
 
 
@@ -640,6 +641,33 @@ async def test_exec_of_a_missing_program_says_127(world: World, tty: bool) -> No
     session = await world.engine.exec(name, ("no-such-program",), tty=tty, stdin=False)
     await drained(session)
     assert await session.wait() == 127
+    await session.close()
+
+
+async def test_exec_has_variables_a_user_and_a_folder_of_its_own(world: World) -> None:
+    name = await world.started("sleep 60", env={"A": "container", "B": "kept"}, working_dir="/tmp")
+    asked = ProcessOptions(env={"A": "own = -x"}, user="65534", workdir="/etc")
+
+    session = await world.engine.exec(name, ("sh", "-c", "id -u; pwd; env"), tty=False, stdin=False, options=asked)
+
+    lines = (await drained(session)).decode().splitlines()
+    assert lines[:2] == ["65534", "/etc"]
+    assert {"A=own = -x", "B=kept"} <= set(lines)
+    await session.close()
+    beside = await world.engine.exec(name, ("sh", "-c", "id -u; pwd; env"), tty=False, stdin=False)
+    lines = (await drained(beside)).decode().splitlines()
+    assert lines[:2] == ["0", "/tmp"]
+    assert "A=container" in lines
+    await beside.close()
+
+
+@pytest.mark.parametrize("tty", [False, True])
+async def test_exec_as_a_user_that_the_image_does_not_know_says_so(world: World, tty: bool) -> None:
+    name = await world.started("sleep 60")
+    asked = ProcessOptions(user="nosuch")
+    session = await world.engine.exec(name, ("true",), tty=tty, stdin=False, options=asked)
+    assert b"unable to find user nosuch" in await drained(session)
+    assert await session.wait() not in {0, 1, 127}
     await session.close()
 
 

@@ -118,14 +118,8 @@ _RUN: Final[Mapping[str, str]] = {
 
 _EXEC: Final[Mapping[str, str]] = {
     "--detach": "fairlead exec NAME -- sh -c 'COMMAND &'",
-    "--env": "fairlead exec NAME -- env KEY=VALUE COMMAND",
     "--privileged": _NOT_GIVEN,
-    "--user": "the process has the container's user",
-    "--workdir": "fairlead exec NAME -- sh -c 'cd FOLDER; COMMAND'",
     "-d": "fairlead exec NAME -- sh -c 'COMMAND &'",
-    "-e": "fairlead exec NAME -- env KEY=VALUE COMMAND",
-    "-u": "the process has the container's user",
-    "-w": "fairlead exec NAME -- sh -c 'cd FOLDER; COMMAND'",
 }
 _LOGS: Final[Mapping[str, str]] = {
     "--details": "fairlead inspect NAME",

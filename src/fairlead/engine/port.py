@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fairlead.model.output import LogQuery
+from fairlead.model.process import AS_THE_CONTAINER, ProcessOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,8 +192,13 @@ class Engine(Protocol):
         """
         ...
 
-    async def exec(self, name: str, argv: tuple[str, ...], *, tty: bool, stdin: bool) -> ExecSession:
-        """Run one more process in a running container. Raises: NotFound, Conflict (`ContainerNotRunning`)."""
+    async def exec(
+        self, name: str, argv: tuple[str, ...], *, tty: bool, stdin: bool, options: ProcessOptions = AS_THE_CONTAINER
+    ) -> ExecSession:
+        """Run one more process in a running container; an unknown user or folder ends it with a code of the engine's.
+
+        Raises: NotFound, Conflict (`ContainerNotRunning`).
+        """
         ...
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fairlead.model.output import LogQuery
+from fairlead.model.process import AS_THE_CONTAINER, ProcessOptions
 from fairlead.wire.kubernetes import core
 
 
@@ -98,8 +99,20 @@ class Logs(Protocol):
 class Streams(Protocol):
     """Connections into running containers."""
 
-    async def exec(self, pod: core.Pod, container: str, argv: tuple[str, ...], *, tty: bool, stdin: bool) -> Session:
-        """Run one more process. Raises: NotFound; Conflict (`ContainerNotRunning`); Denied; Invalid: no such program.
+    async def exec(
+        self,
+        pod: core.Pod,
+        container: str,
+        argv: tuple[str, ...],
+        *,
+        tty: bool,
+        stdin: bool,
+        options: ProcessOptions = AS_THE_CONTAINER,
+    ) -> Session:
+        """Run one more process.
+
+        Raises: NotFound; Conflict (`ContainerNotRunning`); Denied; Invalid: no such program; RequestError
+        (`NotOnCluster`): a user, which an API server cannot be asked for.
 
         Closing the session ends the process where the kubelet is ours; others leave it to notice its closed streams.
         """

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from fairlead import errors, files
+from fairlead import errors
 from fairlead.cli.core.client import Client
 from fairlead.serve.v1.containers.submission import BindRequest, LimitRequest, MemoryMount, PortRequest
 
@@ -49,49 +49,6 @@ def restart(word: str) -> str:
 def pull(word: str) -> str:
     """Return Kubernetes' name of a pull policy; empty for an empty word."""
     return _PULLS[word] if word else ""
-
-
-def pairs(values: Iterable[str], flag: str) -> dict[str, str]:
-    """Return `KEY=VALUE` words as a map. Raises: Invalid (`PairInvalid`)."""
-    result: dict[str, str] = {}
-    for item in values:
-        key, equals, value = item.partition("=")
-        if not key or not equals:
-            raise errors.Invalid(f'{flag} "{item}" is not of the form KEY=VALUE', reason="PairInvalid")
-        result[key] = value
-    return result
-
-
-def environment(values: Sequence[str], env_files: Sequence[Path], own: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of files and of the command line, which goes last.
-
-    Args:    values: `KEY=VALUE`, or `KEY` for our own value of it.   own: our environment.
-    Raises:  Invalid: a word that is neither, a variable that we do not have, or a file that cannot be read.
-    """
-    words = [word for file in env_files for word in _lines(file)]
-    return pairs([_with_value(word, own) for word in (*words, *values)], "--env")
-
-
-def _lines(file: Path) -> Iterator[str]:
-    try:
-        text = files.read_bounded(file).decode()
-    except (OSError, UnicodeDecodeError) as error:
-        message = f'cannot read --env-file "{file}": {error}'
-        raise errors.Invalid(
-            message, reason="EnvFileUnreadable", hint="a line is KEY=VALUE, KEY or # a remark"
-        ) from error
-    for line in text.splitlines():
-        if (word := line.lstrip()) and not word.startswith("#"):
-            yield word
-
-
-def _with_value(word: str, own: Mapping[str, str]) -> str:
-    if "=" in word or not word:
-        return word
-    if word not in own:
-        message = f'--env "{word}" has no value, and no variable of that name is set here'
-        raise errors.Invalid(message, reason="PairInvalid", hint=f"--env {word}=VALUE")
-    return f"{word}={own[word]}"
 
 
 def memory(text: str | None) -> str | None:

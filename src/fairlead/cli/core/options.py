@@ -7,14 +7,14 @@ import dataclasses
 import functools
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
-from fairlead import errors, settings
+from fairlead import errors, files, settings
 from fairlead.cli.core import connection, invocation, output
 
 if TYPE_CHECKING:
@@ -230,3 +230,47 @@ def _name(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 def words(command: tuple[str, ...]) -> tuple[str, ...]:
     """Return a command as given after `NAME --`: click leaves the dashes in it once options have ended."""
     return command[1:] if command[:1] == ("--",) else command
+
+
+def pairs(values: Iterable[str], flag: str) -> dict[str, str]:
+    """Return `KEY=VALUE` words as a map. Raises: Invalid (`PairInvalid`)."""
+    result: dict[str, str] = {}
+    for item in values:
+        key, equals, value = item.partition("=")
+        if not key or not equals:
+            message = f'{flag} "{item}" is not of the form KEY=VALUE'
+            raise errors.Invalid(message, reason="PairInvalid", hint=f"{flag} NAME=VALUE")
+        result[key] = value
+    return result
+
+
+def environment(values: Sequence[str], env_files: Sequence[Path], own: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of files and of the command line, which goes last.
+
+    Args:    values: `KEY=VALUE`, or `KEY` for our own value of it.   own: our environment.
+    Raises:  Invalid: a word that is neither, a variable that we do not have, or a file that cannot be read.
+    """
+    words = [word for file in env_files for word in _lines(file)]
+    return pairs([_with_value(word, own) for word in (*words, *values)], "--env")
+
+
+def _lines(file: Path) -> Iterator[str]:
+    try:
+        text = files.read_bounded(file).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        message = f'cannot read --env-file "{file}": {error}'
+        raise errors.Invalid(
+            message, reason="EnvFileUnreadable", hint="a line is KEY=VALUE, KEY or # a remark"
+        ) from error
+    for line in text.splitlines():
+        if (word := line.lstrip()) and not word.startswith("#"):
+            yield word
+
+
+def _with_value(word: str, own: Mapping[str, str]) -> str:
+    if "=" in word or not word:
+        return word
+    if word not in own:
+        message = f'--env "{word}" has no value, and no variable of that name is set here'
+        raise errors.Invalid(message, reason="PairInvalid", hint=f"--env {word}=VALUE")
+    return f"{word}={own[word]}"

@@ -32,6 +32,7 @@ from fairlead.engine.fake import exec as fake_exec
 from fairlead.engine.fake import shell
 from fairlead.engine.podman import args
 from fairlead.model.output import ErrorOutput, LogQuery
+from fairlead.model.process import AS_THE_CONTAINER, ProcessOptions
 
 _FIRST_PID: Final = 4_194_305
 """Above the kernel's largest pid (PID_MAX_LIMIT, 2^22): never that of a real process."""
@@ -151,6 +152,8 @@ class FakeEngine:
             read=container.feed.get if spec.stdin else _nothing,
             env={**container.image_env, **spec.env},
             hostname=spec.hostname or container.state.id[:12],
+            user=spec.user or shell.ROOT,
+            workdir=spec.working_dir or "/",
             memory_limit_bytes=spec.memory_limit_bytes,
         )
         container.state = replace(container.state, phase=port.ContainerPhase.RUNNING, started_at=time.time())
@@ -246,13 +249,21 @@ class FakeEngine:
             container.news.clear()
             await container.news.wait()
 
-    async def exec(self, name: str, argv: tuple[str, ...], *, tty: bool, stdin: bool) -> fake_exec.FakeExec:
+    async def exec(
+        self, name: str, argv: tuple[str, ...], *, tty: bool, stdin: bool, options: ProcessOptions = AS_THE_CONTAINER
+    ) -> fake_exec.FakeExec:
         """See `port.Engine.exec`."""
         container = self._known(name)
         if container.state.phase is not port.ContainerPhase.RUNNING or container.process is None:
             message = f'container "{name}" is {container.state.phase.value}, not running'
             raise errors.Conflict(message, reason="ContainerNotRunning", hint="exec needs a running container")
-        session = fake_exec.FakeExec(container.process, tty=tty, stdin=stdin)
+        process = replace(
+            container.process,
+            env={**container.process.env, **options.env},
+            user=options.user or container.process.user,
+            workdir=options.workdir or container.process.workdir,
+        )
+        session = fake_exec.FakeExec(process, tty=tty, stdin=stdin)
         session.task = self._group.create_task(session.live(argv))
         container.sessions.append(session)
         return session

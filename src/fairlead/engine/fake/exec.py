@@ -36,7 +36,10 @@ class FakeExec:
     async def live(self, argv: tuple[str, ...]) -> None:
         """Run the program to its end; the engine makes this a task."""
         try:
-            self._exit_code = await shell.run(self._process, argv)
+            refusal = shell.refusal(self._process)
+            if refusal:
+                (self._emit if self._has_terminal else self._fail)(refusal)
+            self._exit_code = shell.REFUSED if refusal else await shell.run(self._process, argv)
         except shell.Killed:
             self._exit_code = shell.KILLED
         finally:

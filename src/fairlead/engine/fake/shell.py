@@ -1,12 +1,12 @@
 """Interprets the few commands that the fake engine's containers run, with real timing, output and exit codes.
 
 A program is an argument list. Known are `echo`, `sleep`, `true`, `false`, `cat` (its input back), `env`, `hostname`,
-`stty size`, `dd` (with `bs=NM`: takes that much memory, so a limit can be broken), `nc -ll -p PORT -e cat` (sends back
-what comes) and `sh` (also `/bin/sh`, with or without `-c`), whose scripts are those commands, `exit N` and `wait`,
-separated by `;`, `&` or lines; `>&2` at a command's end sends its output to standard error. As the first process of a
-container they are deaf to SIGTERM, which the kernel keeps from a namespace's init without a handler; `trap "exit N"
-TERM` is the handler. Anything else is not found, as in an image without it. For tests and the simulation; this is not a
-shell.
+`id -u`, `pwd`, `stty size`, `dd` (with `bs=NM`: takes that much memory, so a limit can be broken), `nc -ll -p PORT -e
+cat` (sends back what comes) and `sh` (also `/bin/sh`, with or without `-c`), whose scripts are those commands, `exit N`
+and `wait`, separated by `;`, `&` or lines; `>&2` at a command's end sends its output to standard error. As the first
+process of a container they are deaf to SIGTERM, which the kernel keeps from a namespace's init without a handler; `trap
+"exit N" TERM` is the handler. Anything else is not found, as in an image without it. For tests and the simulation; this
+is not a shell.
 """
 
 from __future__ import annotations
@@ -18,9 +18,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-KNOWN: Final = frozenset({"echo", "sleep", "true", "false", "cat", "env", "hostname", "stty", "dd", "nc", "sh"})
+KNOWN: Final = frozenset(
+    {"echo", "sleep", "true", "false", "cat", "env", "hostname", "id", "pwd", "stty", "dd", "nc", "sh"}
+)
+ROOT: Final = "0"
+_USERS: Final[Mapping[str, str]] = {"root": ROOT, "nobody": "65534"}
+"""Names that the images know."""
 NOT_FOUND: Final = 127
 KILLED: Final = 137
+REFUSED: Final = 126
+"""Exit code of a process that the runtime could not begin."""
 _TO_ERRORS: Final = "@2"
 """Stands for `>&2` while a script is cut into words."""
 _BLOCK: Final = re.compile(r"bs=(\d+)([kMG]?)\Z")
@@ -43,6 +50,9 @@ class Process:
     hostname: str
     fail: Callable[[bytes], None] | None = None
     """Takes standard error; None: with the output."""
+    user: str = ROOT
+    """By number or name, with or without a group."""
+    workdir: str = "/"
     memory_limit_bytes: int | None = None
     size: tuple[int, int] = (24, 80)
     """Rows and columns of its terminal."""
@@ -50,6 +60,14 @@ class Process:
     """On which it listens and sends back what comes."""
     term_exit: int | None = None
     """Exit code with which it answers SIGTERM; None: deaf to it."""
+
+
+def refusal(process: Process) -> bytes:
+    """Return what a runtime says of a user that the image does not know; empty: it knows them."""
+    name = process.user.partition(":")[0]
+    if name.isdecimal() or name in _USERS:
+        return b""
+    return f"Error: unable to find user {name}: no matching entries in passwd file\n".encode()
 
 
 def is_known(argv: Sequence[str]) -> bool:
@@ -71,6 +89,8 @@ def _at_once(process: Process, name: str, words: Sequence[str]) -> int:
         "echo": [" ".join(words)],
         "env": [f"{key}={value}" for key, value in process.env.items()],
         "hostname": [process.hostname],
+        "id": [_uid(process.user)],
+        "pwd": [process.workdir],
         "stty": ["{} {}".format(*process.size)],
     }
     for line in lines.get(name, []):
@@ -79,6 +99,11 @@ def _at_once(process: Process, name: str, words: Sequence[str]) -> int:
         process.emit(f"sh: {name}: not found\n".encode())
         return NOT_FOUND
     return 1 if name == "false" else 0
+
+
+def _uid(user: str) -> str:
+    name = user.partition(":")[0]
+    return _USERS.get(name, name)
 
 
 async def _sleep(_process: Process, words: Sequence[str]) -> int:

@@ -21,6 +21,7 @@ from urllib import parse
 from fairlead import errors
 from fairlead.engine import port
 from fairlead.engine.podman import host as podman_host
+from fairlead.model.process import ProcessOptions
 from fairlead.wire.kubernetes import names
 from fairlead.wire.oci import imageref
 
@@ -92,10 +93,11 @@ _SILENT: Final = "--log-level=fatal"
 """Keeps podman's warnings from standard error where that is the container's own: podman 5 has one for cgroup v1."""
 
 
-def execute(name: str, argv: Sequence[str], *, tty: bool, stdin: bool, env: Mapping[str, str]) -> list[str]:
+def execute(name: str, argv: Sequence[str], *, tty: bool, stdin: bool, options: ProcessOptions) -> list[str]:
     """Return the arguments of `podman` that run one more process."""
     flags = [flag for flag, wanted in (("--interactive", stdin), ("--tty", tty)) if wanted]
-    return [_SILENT, "exec", *flags, *_env(env), "--", name, *argv]
+    where = [f"{flag}={value}" for flag, value in (("--user", options.user), ("--workdir", options.workdir)) if value]
+    return [_SILENT, "exec", *flags, *where, *_env(options.env), "--", name, *argv]
 
 
 def label_filters(labels: Mapping[str, str]) -> list[str]:

@@ -19,6 +19,11 @@ _LARGEST: Final = 2**63 - 1
 _WEEK_S: Final = 7 * 86400
 
 
+def is_user(text: str) -> bool:
+    """Tell whether a text names a user, or a user and a group, by number or name."""
+    return _USER.fullmatch(text) is not None
+
+
 def problems(spec: core.PodSpec) -> Iterator[str]:
     """Yield what is wrong with a pod's `machine`, and with its sharing of the node's namespaces."""
     if spec.host_network and any(port.host_port for item in spec.containers for port in item.ports):
@@ -28,7 +33,7 @@ def problems(spec: core.PodSpec) -> Iterator[str]:
     wanted = spec.machine
     if wanted is None:
         return
-    if wanted.user and not _USER.fullmatch(wanted.user):
+    if wanted.user and not is_user(wanted.user):
         yield f'spec.machine.user: Invalid value: "{wanted.user}": must be NAME or NAME:GROUP'
     if wanted.no_network and spec.host_network:
         yield "spec.machine.noNetwork: Forbidden: may not be given beside hostNetwork"

@@ -13,6 +13,7 @@ from fairlead import errors
 from fairlead.engine.access import Access, Input
 from fairlead.engine.port import ContainerPhase, ContainerState, Engine
 from fairlead.model.output import ErrorOutput, LogQuery
+from fairlead.model.process import AS_THE_CONTAINER, ProcessOptions
 from fairlead.serve.backend import pods
 from fairlead.serve.closing import closing
 from fairlead.store import subresource
@@ -71,11 +72,18 @@ class EngineStreams:
     dial: Dial
 
     async def exec(
-        self, pod: core.Pod, container: str, argv: tuple[str, ...], *, tty: bool, stdin: bool
+        self,
+        pod: core.Pod,
+        container: str,
+        argv: tuple[str, ...],
+        *,
+        tty: bool,
+        stdin: bool,
+        options: ProcessOptions = AS_THE_CONTAINER,
     ) -> subresource.Session:
         """See `subresource.Streams.exec`."""
         state = await find_running(self.engine, pod, container)
-        return await self.engine.exec(state.name, argv, tty=tty, stdin=stdin)
+        return await self.engine.exec(state.name, argv, tty=tty, stdin=stdin, options=options)
 
     async def attach(self, pod: core.Pod, container: str, *, stdin: bool, replay: bool = False) -> subresource.Session:
         """See `subresource.Streams.attach`."""

@@ -16,6 +16,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Final
 
 from fairlead import errors
+from fairlead.model.process import AS_THE_CONTAINER, ProcessOptions
 from fairlead.store import port
 from fairlead.store.kubernetes import channel, path
 from fairlead.store.kubernetes import client as http
@@ -93,10 +94,23 @@ class KubernetesPods:
             raise errors.Conflict(message, reason="ContainerNotStarted", hint=hint) from error
 
     async def exec(
-        self, pod: core.Pod, container: str, argv: tuple[str, ...], *, tty: bool, stdin: bool
+        self,
+        pod: core.Pod,
+        container: str,
+        argv: tuple[str, ...],
+        *,
+        tty: bool,
+        stdin: bool,
+        options: ProcessOptions = AS_THE_CONTAINER,
     ) -> channel.ProcessStreams:
-        """See `subresource.Streams.exec`."""
-        asked = [("command", word) for word in argv]
+        """See `subresource.Streams.exec`; variables and a folder are set by the image's own `sh`."""
+        if options.user:
+            message = (
+                f'Kubernetes runs a process of "{pod.metadata.name}" as the container\'s user, not as "{options.user}"'
+            )
+            hint = "leave -u out; `kubectl debug` starts a container beside it with a user of its own"
+            raise errors.RequestError(message, reason="NotOnCluster", hint=hint)
+        asked = [("command", word) for word in _through_shell(argv, options)]
         socket = await self._connect(pod, "exec", [*asked, *_streams(container, tty=tty, stdin=stdin)])
         return channel.ProcessStreams(socket, what=f'exec in "{pod.metadata.name}"', tty=tty, stdin=stdin)
 
@@ -179,6 +193,21 @@ class KubernetesPods:
         message = f'container "{container or about.name}" of "{about.name}" is not running'
         hint = f"`fairlead explain -n {about.namespace} {about.name}`"
         return errors.Conflict(message, reason="ContainerNotRunning", hint=hint)
+
+
+_SETTING: Final = (
+    'n=$1; shift; while [ "$n" -gt 0 ]; do export "$1"; shift; n=$((n-1)); done; '
+    '[ -z "$1" ] || cd -- "$1" || exit 126; shift; exec "$@"'
+)
+"""Takes the number of variables, each as NAME=VALUE, the folder or an empty word, and the command."""
+
+
+def _through_shell(argv: tuple[str, ...], options: ProcessOptions) -> tuple[str, ...]:
+    """Return the command that runs `argv` with variables and in a folder; no word of it is read as a program."""
+    if not options.env and not options.workdir:
+        return argv
+    given = [f"{name}={value}" for name, value in options.env.items()]
+    return ("sh", "-c", _SETTING, "sh", str(len(given)), *given, options.workdir, *argv)
 
 
 def _rfc3339(moment: float) -> str:

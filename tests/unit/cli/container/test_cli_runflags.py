@@ -7,6 +7,7 @@ import pytest
 
 from fairlead import errors
 from fairlead.cli.container import runflags
+from fairlead.cli.core import options
 from fairlead.serve.v1.containers.submission import BindRequest, LimitRequest, MemoryMount, PortRequest
 
 
@@ -32,22 +33,22 @@ def test_sizes_mean_what_docker_users_mean(typed: str | None, meant: str | None)
 def test_variables_come_from_files_then_the_command_line_then_ours(tmp_path: Path) -> None:
     file = tmp_path / "env"
     file.write_text("# a remark\n\nA=1\nB=from file \nHOME\n")
-    found = runflags.environment(("B=2", "TERM"), (file,), {"HOME": "/root", "TERM": "dumb"})
+    found = options.environment(("B=2", "TERM"), (file,), {"HOME": "/root", "TERM": "dumb"})
     assert found == {"A": "1", "B": "2", "HOME": "/root", "TERM": "dumb"}
-    assert runflags.environment((), (file,), {"HOME": "/"})["B"] == "from file "
+    assert options.environment((), (file,), {"HOME": "/"})["B"] == "from file "
 
 
 @pytest.mark.parametrize("word", ["NOWHERE", "", "=x"])
 def test_a_variable_without_value_is_refused_by_name(word: str) -> None:
     with pytest.raises(errors.Invalid, match=f'--env "{word}"'):
-        runflags.environment((word,), (), {})
+        options.environment((word,), (), {})
 
 
 def test_a_file_of_variables_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     for name in ("none", "binary"):
         with pytest.raises(errors.Invalid, match=name):
-            runflags.environment((), (tmp_path / name,), {})
+            options.environment((), (tmp_path / name,), {})
 
 
 def test_volumes_are_read_in_both_notations(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -123,7 +124,7 @@ def test_memory_with_options_that_are_not_carried_out_is_refused(typed: str) -> 
 
 def test_a_file_of_variables_without_end_is_refused() -> None:
     with pytest.raises(errors.Invalid, match="larger than"):
-        runflags.environment((), (Path("/dev/zero"),), {})
+        options.environment((), (Path("/dev/zero"),), {})
 
 
 @pytest.mark.parametrize(

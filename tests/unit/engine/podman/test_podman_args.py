@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fairlead import errors
 from fairlead.engine import port
 from fairlead.engine.podman import args, host
+from fairlead.model.process import AS_THE_CONTAINER
 from fairlead.wire.kubernetes import names
 
 HOST = host.Host(
@@ -137,7 +138,7 @@ def test_grace_is_never_shorter_than_asked(asked: float, told: int) -> None:
 
 @given(st.lists(st.text("-a=", min_size=1, max_size=6), min_size=1, max_size=3))
 def test_no_word_of_an_exec_is_taken_for_an_option(words: list[str]) -> None:
-    found = args.execute("web", words, tty=False, stdin=False, env={})
+    found = args.execute("web", words, tty=False, stdin=False, options=AS_THE_CONTAINER)
     assert found == ["--log-level=fatal", "exec", "--", "web", *words]
 
 

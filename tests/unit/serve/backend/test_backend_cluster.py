@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import msgspec
@@ -58,9 +59,7 @@ class Server:
             raise errors.Denied(self.budget, reason="DisruptionBudget")
         self.evicted.append((pod.metadata.name, grace_s))
 
-    async def exec(
-        self, pod: core.Pod, container: str, argv: tuple[str, ...], *, tty: bool, stdin: bool
-    ) -> subresource.Session:
+    async def exec(self, pod: core.Pod, container: str, argv: tuple[str, ...], **_: Any) -> subresource.Session:
         self.commands.append((container, argv))
         raise errors.Conflict("it has ended", reason="ContainerNotRunning")
 

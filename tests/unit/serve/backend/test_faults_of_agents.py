@@ -45,7 +45,7 @@ class Streams:
     session: Session = field(default_factory=lambda: Session([b"gpu 3: ", b"xid 79\n"], 0))
     ran: list[tuple[str, str, tuple[str, ...]]] = field(default_factory=list)
 
-    async def exec(self, pod: core.Pod, container: str, argv: tuple[str, ...], **_: bool) -> Session:
+    async def exec(self, pod: core.Pod, container: str, argv: tuple[str, ...], **_: Any) -> Session:
         self.ran.append((pod.metadata.name, container, argv))
         return self.session
 

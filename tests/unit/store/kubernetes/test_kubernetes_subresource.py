@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from aiohttp import web
 
-from fairlead import errors
+from fairlead import command, errors
+from fairlead.model.process import ProcessOptions
 from fairlead.store.embedded import memory
 from fairlead.store.kubernetes import client, credentials, subresource
 from fairlead.store.kubernetes.subresource import KubernetesPods
@@ -142,6 +144,27 @@ async def test_exec_asks_for_each_word_and_joins_both_outputs(pods: KubernetesPo
     assert [value for name, value in kubernetes.asked if name == "command"] == ["sh", "-c", "a b"]
     assert dict(kubernetes.asked).keys() == {"command", "container", "stdout", "stderr"}
     await session.close()
+
+
+async def test_variables_and_a_folder_of_an_exec_are_set_by_a_shell_that_reads_no_word_of_it(
+    pods: KubernetesPods, kubernetes: Kubernetes, tmp_path: Path
+) -> None:
+    kubernetes.talk = says(b"\x03" + _OK)
+    folder = tmp_path / "-a $(touch oops) b"
+    folder.mkdir()
+    asked = ProcessOptions(env={"A": "1; touch oops", "B": ""}, workdir=str(folder))
+    argv = ("sh", "-c", 'printf "%s|" "$A" "$PWD" "$@"', "-", "two words", "--", "X=1", "")
+    session = await pods.exec(pod(), "main", argv, tty=False, stdin=False, options=asked)
+    await session.close()
+
+    sent = [value for name, value in kubernetes.asked if name == "command"]
+    said = await command.run(sent, env=command.base_env(), timeout_s=10)
+    assert said.stdout.decode() == f"1; touch oops|{folder}|two words|--|X=1||"
+    assert list(tmp_path.rglob("oops")) == []
+    kubernetes.asked.clear()
+    with pytest.raises(errors.RequestError) as refused:
+        await pods.exec(pod(), "main", argv, tty=False, stdin=False, options=ProcessOptions(user="nobody"))
+    assert (refused.value.reason, kubernetes.asked) == ("NotOnCluster", [])
 
 
 @pytest.mark.parametrize(

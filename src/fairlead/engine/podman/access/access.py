@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fairlead import errors
@@ -19,6 +19,7 @@ from fairlead.engine.podman import args, cli
 from fairlead.engine.podman import exec as podman_exec
 from fairlead.engine.podman.access import attach, logfile, usage
 from fairlead.model.output import LogQuery
+from fairlead.model.process import AS_THE_CONTAINER, ProcessOptions
 
 _FIELDS = (
     "{{.State.Status}}\t{{.State.Pid}}\t{{.Id}}\t{{.Config.OpenStdin}}\t{{.Config.Tty}}"
@@ -87,12 +88,14 @@ class PodmanAccess:
             if throttle is not None:
                 throttle.close()
 
-    async def exec(self, name: str, argv: tuple[str, ...], *, tty: bool, stdin: bool) -> podman_exec.PodmanExec:
+    async def exec(
+        self, name: str, argv: tuple[str, ...], *, tty: bool, stdin: bool, options: ProcessOptions = AS_THE_CONTAINER
+    ) -> podman_exec.PodmanExec:
         """See `port.Engine.exec`."""
         found = await self._running(name, "exec")
         mark = secrets.token_hex(8)
-        env = {podman_exec.MARK: mark, **({"TERM": "xterm-256color"} if tty else {})}
-        arguments = args.execute(name, argv, tty=tty, stdin=stdin, env=env)
+        env = {**({"TERM": "xterm-256color"} if tty else {}), **options.env, podman_exec.MARK: mark}
+        arguments = args.execute(name, argv, tty=tty, stdin=stdin, options=replace(options, env=env))
         return await podman_exec.open_session(
             self._podman.argv(*arguments), env=self._podman.env, tty=tty, stdin=stdin, mark=mark, pid=found.pid or None
         )

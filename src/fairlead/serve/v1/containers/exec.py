@@ -5,6 +5,7 @@ All are WebSockets whose frames `carry` describes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -12,6 +13,8 @@ import litestar
 from litestar import di, params
 
 from fairlead import errors
+from fairlead.model.process import ProcessOptions
+from fairlead.plan.pod import machine
 from fairlead.serve.backend import pods
 from fairlead.serve.backend.port import require
 from fairlead.serve.v1.containers.carry import Socket, carry
@@ -29,14 +32,23 @@ class _How:
     tty: bool
     stdin: bool
     split: bool
+    options: ProcessOptions
 
 
 def _how(
     tty: Annotated[bool, params.QueryParameter(description="give the process a terminal")] = False,
     stdin: Stdin = False,
     split: Split = False,
+    env: Annotated[list[str] | None, params.QueryParameter(description="`KEY=VALUE`; repeat for more")] = None,
+    user: Annotated[str, params.QueryParameter(description="`USER[:GROUP]`; empty: the container's")] = "",
+    workdir: Annotated[str, params.QueryParameter(description="its folder; empty: the container's")] = "",
 ) -> _How:
-    return _How(tty, stdin, split)
+    return _How(tty, stdin, split, ProcessOptions(env=_pairs(env or ()), user=user, workdir=workdir))
+
+
+def _pairs(words: Sequence[str]) -> dict[str, str]:
+    """Return variables by name; a word without `=` has an empty name, which is refused once the socket is open."""
+    return {key if equals else "": value for key, equals, value in (word.partition("=") for word in words)}
 
 
 How = di.NamedDependency[params.SkipValidation[_How]]
@@ -72,9 +84,26 @@ async def _exec(
         raise errors.Invalid(
             f'word "{shown}" of the command has a NUL', reason="CommandInvalid", hint="no program can be given one"
         )
+    _check(how.options)
     pod = await pods.find_pod(services.store, name, namespace)
-    streams = require(services.backend.streams)
-    return await streams.exec(pod, pods.container_name(pod, container), argv, tty=how.tty, stdin=how.stdin)
+    streams, which = require(services.backend.streams), pods.container_name(pod, container)
+    return await streams.exec(pod, which, argv, tty=how.tty, stdin=how.stdin, options=how.options)
+
+
+def _check(options: ProcessOptions) -> None:
+    """Refuse what no process can have. Raises: Invalid, naming what it is."""
+    if bad := next((f"{name}={value}" for name, value in options.env.items() if not name or "\0" in name + value), ""):
+        shown = bad.replace("\0", "\\0")
+        message = f'variable "{shown}" is not of the form KEY=VALUE without a NUL'
+        raise errors.Invalid(message, reason="EnvInvalid", hint="for example -e DEBUG=1")
+    if options.user and not machine.is_user(options.user):
+        shown = options.user.replace("\0", "\\0")
+        message = f'user "{shown}" is neither USER nor USER:GROUP, by number or by name'
+        raise errors.Invalid(message, reason="UserInvalid", hint="for example -u nobody or -u 1000:1000")
+    if options.workdir and (not options.workdir.startswith("/") or "\0" in options.workdir):
+        shown = options.workdir.replace("\0", "\\0")
+        message = f'folder "{shown}" of the container does not begin with /'
+        raise errors.Invalid(message, reason="PathNotAbsolute", hint="write it from / on")
 
 
 @litestar.websocket("/v1/containers/{name:str}/attach")
