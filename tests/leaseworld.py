@@ -1,0 +1,314 @@
+"""A world around the ledger's shipped rules, small enough to look at every state of it.
+
+Two tenants, two GPUs, pods that want one GPU or both; a kubelet that forgets pods by force, an engine whose processes
+outlive their pod and that starts containers anew without asking, a verifier whose reports come late, twice or never, an
+agent that crashes and may lose its ledger. What each step does to the ledger is `plan.lease.change`, nothing else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from fairlead import errors
+from fairlead.plan.lease import change, table
+from fairlead.plan.lease.row import Claim, Facts, Row, State
+from fairlead.plan.lease.table import Event
+
+BOOT = "boot"
+NAMES = ("g0", "g1")
+MAIL: int = 2
+"""Most reports on their way at once where old ones are kept: one that is late and one that is right."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodPlan:
+    """One pod that may come."""
+
+    tenant: str
+    gpus: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Everything that is true at one moment."""
+
+    rows: tuple[Row, ...]
+    kubelet: tuple[int | None, ...]
+    """Which pod the kubelet believes has each GPU."""
+    pods: tuple[str, ...]
+    """new, asking, held, running, stopped, lingering, gone."""
+    soil: tuple[str, ...]
+    """Of each GPU: the tenant that touched it last, `scrubbed`, or `verified`."""
+    mail: frozenset[tuple[object, ...]]
+    """Reports on their way."""
+
+
+class Violated(Exception):
+    """An invariant does not hold."""
+
+
+Hold = Callable[[World, tuple[change.Ask, ...], table.Rules], tuple[Row, ...]]
+
+
+def hold_all(world: World, asks: tuple[change.Ask, ...], rules: table.Rules) -> tuple[Row, ...]:
+    """Give as the node does: one plan for all members."""
+    rows = dict(zip(NAMES, world.rows, strict=True))
+    listed = {NAMES[at] for at, pod in enumerate(world.kubelet) if pod is not None}
+    for one in change.plan_hold(rows, asks, facts=Facts(boot_id=BOOT), listed=listed, rules=rules):
+        rows[one.after.key] = one.after
+    return tuple(rows[name] for name in NAMES)
+
+
+def hold_each(world: World, asks: tuple[change.Ask, ...], rules: table.Rules) -> tuple[Row, ...]:
+    """Give member by member and keep what was got: the mistake that slots must not allow."""
+    got = world
+    for ask in asks:
+        try:
+            got = dataclasses.replace(got, rows=hold_all(got, (ask,), rules))
+        except errors.FairleadError:
+            continue
+    if got.rows == world.rows:
+        raise errors.Conflict("none", reason=change.HELD)
+    return got.rows
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The rules under test and the pods that come."""
+
+    pods: tuple[PodPlan, ...]
+    rules: table.Rules = table.SHIPPED
+    hold: Hold = hold_all
+    loses_ledger: bool = True
+    keeps_stale: bool = False
+    """Whether reports of earlier epochs stay on their way. The shipped guards refuse each of them (a test in
+    test_lease_model.py says so), so that they cannot matter; where a guard is taken out they must be tried."""
+
+    def start(self) -> World:
+        """Begin with GPUs that nobody has looked at."""
+        return World(
+            rows=tuple(Row(key=name, boot_id=BOOT) for name in NAMES),
+            kubelet=(None, None),
+            pods=("new",) * len(self.pods),
+            soil=("older tenant",) * 2,
+            mail=frozenset(),
+        )
+
+    def explore(self, limit: int = 2_000_000) -> int:
+        """Look at every state; returns how many there are. Raises: Violated, with the way that led there."""
+        first = self.start()
+        came: dict[World, tuple[World, str] | None] = {first: None}
+        todo = deque([first])
+        while todo:
+            world = todo.popleft()
+            try:
+                for step, found in self.steps(world):
+                    then = found if self.keeps_stale else _normal(found)
+                    if then not in came:
+                        came[then] = (world, step)
+                        todo.append(then)
+                    try:
+                        self.check(world, found)
+                    except Violated as error:
+                        raise Violated(f"{error}, by {step}") from None
+            except Violated as error:
+                raise Violated(f"{error}: {' > '.join(_way(world, came))}") from None
+            assert len(came) <= limit, "the model has grown beyond its bound"
+        return len(came)
+
+    # what may happen
+
+    def steps(self, world: World) -> Iterator[tuple[str, World]]:
+        """Yield everything that may happen next."""
+        for at, phase in enumerate(world.pods):
+            yield from self._pod_steps(world, at, phase)
+        for gpu in sorted({gpu for plan in self.pods for gpu in plan.gpus}):
+            yield from self._gpu_steps(world, gpu)
+        for message in world.mail:
+            yield from self._deliver(world, message)
+        yield from self._crash(world)
+
+    def _pod_steps(self, world: World, at: int, phase: str) -> Iterator[tuple[str, World]]:
+        plan = self.pods[at]
+        name = f"pod{at}"
+        if phase == "new" and all(world.kubelet[gpu] is None for gpu in plan.gpus) and "asking" not in world.pods:
+            asks = tuple(change.Ask(key=NAMES[gpu], claims=(Claim(device=NAMES[gpu]),)) for gpu in plan.gpus)
+            try:
+                rows = self.hold(world, asks, self.rules)
+            except errors.FairleadError:
+                return
+            yield f"{name} allocated", _with(world, at, "asking", rows=rows)
+        elif phase == "asking":
+            kubelet = tuple(at if gpu in plan.gpus else pod for gpu, pod in enumerate(world.kubelet))
+            yield f"{name} recorded", _with(world, at, "held", kubelet=kubelet)
+            yield f"{name} answer lost", _with(world, at, "gone")
+        elif phase in {"held", "stopped"}:
+            if all(change.is_published(world.rows[gpu], self.rules) for gpu in plan.gpus):
+                yield f"{name} started", self._started(world, at)
+            yield f"{name} forgotten", _with(world, at, "gone", kubelet=_without(world.kubelet, at))
+        elif phase == "running":
+            yield f"{name} stopped", _with(world, at, "stopped")
+            yield f"{name} forgotten by force", _with(world, at, "lingering", kubelet=_without(world.kubelet, at))
+        elif phase == "lingering":
+            yield f"{name} closed", _with(world, at, "gone")
+
+    def _started(self, world: World, at: int) -> World:
+        plan = self.pods[at]
+        for gpu in plan.gpus:
+            others = {self.pods[pod].tenant for pod in self._open(world, gpu)} - {plan.tenant}
+            if others:
+                raise Violated(f"I1 {NAMES[gpu]} is open by {others} and started by {plan.tenant}")
+            if world.soil[gpu] not in {"verified", plan.tenant}:
+                raise Violated(f"I2 {NAMES[gpu]} with soil {world.soil[gpu]} started by {plan.tenant}")
+        soil = tuple(plan.tenant if gpu in plan.gpus else one for gpu, one in enumerate(world.soil))
+        return _with(world, at, "running", soil=soil)
+
+    def _open(self, world: World, gpu: int) -> list[int]:
+        return [
+            at for at, phase in enumerate(world.pods) if phase in {"running", "lingering"} and gpu in self.pods[at].gpus
+        ]
+
+    def _gpu_steps(self, world: World, gpu: int) -> Iterator[tuple[str, World]]:
+        row = world.rows[gpu]
+        if row.state in {State.UNKNOWN, State.DIRTY, State.HELD, State.RELEASING}:
+            openers = tuple(f"pod{at}" for at in self._open(world, gpu))
+            is_asked = any(phase == "asking" and gpu in self.pods[at].gpus for at, phase in enumerate(world.pods))
+            seen = ("seen", gpu, row.epoch, world.kubelet[gpu] is not None, openers, not is_asked)
+            if self._has_room(world):
+                yield f"{NAMES[gpu]} looked at", _mailed(world, seen)
+        elif row.state is State.SCRUBBING and self._has_room(world):
+            soil = tuple(
+                "scrubbed" if at == gpu and not self._open(world, gpu) else one for at, one in enumerate(world.soil)
+            )
+            yield f"{NAMES[gpu]} scrubbed", _mailed(dataclasses.replace(world, soil=soil), ("scrubbed", gpu, row.epoch))
+        elif row.state is State.VERIFYING:
+            is_clean = world.soil[gpu] in {"scrubbed", "verified"} and not self._open(world, gpu)
+            soil = tuple("verified" if at == gpu and is_clean else one for at, one in enumerate(world.soil))
+            if self._has_room(world):
+                yield (
+                    f"{NAMES[gpu]} verified",
+                    _mailed(dataclasses.replace(world, soil=soil), ("verdict", gpu, row.epoch, is_clean)),
+                )
+            late = self._event(world, gpu, Event.TIMED_OUT, Facts(epoch=row.epoch))
+            if late is not None:
+                yield f"{NAMES[gpu]} timed out", late
+
+    def _deliver(self, world: World, message: tuple[object, ...]) -> Iterator[tuple[str, World]]:
+        if self.keeps_stale:
+            yield f"{message} lost", dataclasses.replace(world, mail=world.mail - {message})
+        what, gpu, epoch = message[0], message[1], message[2]
+        assert isinstance(gpu, int)
+        assert isinstance(epoch, int)
+        if what == "seen":
+            is_listed, openers, is_orphan = message[3:]
+            facts = Facts(
+                epoch=epoch,
+                is_listed=bool(is_listed),
+                openers=openers,  # type: ignore[arg-type]  # a message is a tuple of anything
+                is_orphan=bool(is_orphan),
+                claims=(Claim(device=NAMES[gpu], pod="pod", namespace="ns"),),
+                boot_id=BOOT,
+            )
+            events: tuple[Event, ...] = (
+                Event.SEEN if is_listed else Event.RELEASED,
+                Event.IDENTIFIED,
+                Event.ADOPTED,
+                Event.CLOSED,
+                Event.SCRUB_BEGUN,
+            )
+        elif what == "scrubbed":
+            facts, events = Facts(epoch=epoch), (Event.SCRUBBED,)
+        else:
+            facts = Facts(epoch=epoch, boot_id=BOOT)
+            events = (Event.PASSED if message[3] else Event.FAILED,)
+        for event in events:
+            then = self._event(world, gpu, event, facts)
+            if then is not None:
+                # It stays in the mail: what was said once may be said again.
+                yield f"{message} heard as {event.value}", then
+
+    def _has_room(self, world: World) -> bool:
+        return not self.keeps_stale or len(world.mail) < MAIL
+
+    def _event(self, world: World, gpu: int, event: Event, facts: Facts) -> World | None:
+        row = world.rows[gpu]
+        if change.find_refusal(row, event, facts, self.rules):
+            return None
+        after = change.transition(row, event, facts, self.rules).after
+        rows = tuple(after if at == gpu else one for at, one in enumerate(world.rows))
+        return dataclasses.replace(world, rows=rows)
+
+    def _crash(self, world: World) -> Iterator[tuple[str, World]]:
+        rows = list(world.rows)
+        for gpu, row in enumerate(rows):
+            for event in change.restart_events(row, BOOT):
+                rows[gpu] = change.transition(row, event, Facts(boot_id=BOOT), self.rules).after
+        pods = tuple("gone" if phase == "asking" else phase for phase in world.pods)
+        yield "crash", dataclasses.replace(world, rows=tuple(rows), pods=pods)
+        if self.loses_ledger:
+            lost = tuple(Row(key=name, boot_id=BOOT, epoch=world.rows[at].epoch) for at, name in enumerate(NAMES))
+            yield "crash, ledger lost", dataclasses.replace(world, rows=lost, pods=pods, mail=frozenset())
+
+    # what must always hold
+
+    def check(self, before: World, world: World) -> None:
+        """Raise where an invariant does not hold."""
+        for gpu, row in enumerate(world.rows):
+            old = before.rows[gpu]
+            if row.epoch < old.epoch or (row.epoch == old.epoch and row.state is State.HELD is not old.state):
+                raise Violated(f"I6 epoch {old.epoch} to {row.epoch}")
+            if old.state is State.QUARANTINED is not row.state:
+                raise Violated("I8 quarantine ended by itself")
+            if row.state is State.FREE and not (
+                row.boot_id == BOOT and row.verdict_epoch == row.epoch and world.soil[gpu] == "verified"
+            ):
+                raise Violated(f"I5 {row.key} is Free with soil {world.soil[gpu]}, verdict of {row.verdict_epoch}")
+            if len({self.pods[at].tenant for at in self._open(world, gpu)}) > 1:
+                raise Violated(f"I1 {row.key} is open by two tenants")
+        for at, phase in enumerate(world.pods):
+            if phase in {"asking", "held", "running", "stopped"}:
+                states = [world.rows[gpu].state for gpu in self.pods[at].gpus]
+                if any(state not in {State.HELD, State.UNKNOWN} for state in states):
+                    raise Violated(f"I9, I11 pod{at} is {phase}, its GPUs are {[state.value for state in states]}")
+
+
+def _way(world: World, came: dict[World, tuple[World, str] | None]) -> list[str]:
+    steps: list[str] = []
+    at: World | None = world
+    while at is not None and (origin := came[at]) is not None:
+        at, step = origin
+        steps.append(step)
+    return steps[::-1]
+
+
+def _with(world: World, at: int, phase: str, **fields: object) -> World:
+    pods = tuple(phase if one == at else old for one, old in enumerate(world.pods))
+    return dataclasses.replace(world, pods=pods, **fields)  # type: ignore[arg-type]  # fields of World
+
+
+def _without(kubelet: tuple[int | None, ...], at: int) -> tuple[int | None, ...]:
+    return tuple(None if pod == at else pod for pod in kubelet)
+
+
+def _mailed(world: World, message: tuple[object, ...]) -> World:
+    return dataclasses.replace(world, mail=world.mail | {message})
+
+
+def _normal(world: World) -> World:
+    """Return the world as all that differ from it only by how often something happened.
+
+    Reports of earlier epochs go, and epochs are counted from the present one: states become finite, and crashes, delays
+    and new verifications need no bound.
+    """
+    epochs = [row.epoch for row in world.rows]
+    rows = tuple(
+        dataclasses.replace(row, epoch=0, lease=0, attempts=0, verdict_epoch=row.verdict_epoch - row.epoch)
+        if row.state is State.FREE
+        else dataclasses.replace(row, epoch=0, lease=0, attempts=0, verdict_epoch=0)
+        for row in world.rows
+    )
+    mail = frozenset((one[0], one[1], 0, *one[3:]) for one in world.mail if one[2] == epochs[one[1]])  # type: ignore[call-overload]  # a GPU
+    return dataclasses.replace(world, rows=rows, mail=mail)
