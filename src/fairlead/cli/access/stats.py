@@ -17,6 +17,7 @@ from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
 from fairlead.cli.core.terminal import gotemplate
 from fairlead.serve.v1.containers.accessview import ProcessTable, UsageView
+from fairlead.wire.text import timestamp
 
 _APART_S: Final = 1.0
 
@@ -33,7 +34,7 @@ class _Row:
         """CPUs between the two readings, 100 for one."""
         if self.before is None or self.now.cpu_ns is None or self.before.cpu_ns is None:
             return None
-        seconds = self.now.at - self.before.at
+        seconds = timestamp.unix_seconds(self.now.at) - timestamp.unix_seconds(self.before.at)
         return 100 * (self.now.cpu_ns - self.before.cpu_ns) / (seconds * 1e9) if seconds > 0 else None
 
 

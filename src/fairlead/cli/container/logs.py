@@ -22,6 +22,7 @@ from fairlead.cli.core import client as api
 from fairlead.cli.core import options
 from fairlead.cli.core.client import Client
 from fairlead.serve.v1.containers import view
+from fairlead.wire.text import timestamp
 
 _HEAD: Final = 8
 _ERRORS: Final = 2
@@ -30,24 +31,28 @@ _SPAN: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
 _ALL: Final = "all"
 
 
-class Moment(click.ParamType[float]):
+class Moment(click.ParamType[str]):
     """A time as docker takes it: `10m` (ago), `2026-01-31`, an RFC 3339 time, or Unix seconds."""
 
     name = "TIME"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return Unix seconds."""
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return an RFC 3339 time."""
         text = str(value)
-        parts = _SPAN.findall(text)
-        now = dt.datetime.now(dt.UTC).timestamp()
-        if parts and "".join(number + unit for number, unit in parts) == text:
-            return now - sum(float(number) * _UNITS[unit] for number, unit in parts)
-        if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", text):
-            return float(text)
-        with contextlib.suppress(ValueError, OverflowError):
-            found = dt.datetime.fromisoformat(re.sub(r"(\.[0-9]{6})[0-9]+", r"\1", text))
-            return found.timestamp()  # without a zone: of this machine, as docker has it
+        with contextlib.suppress(ValueError, OverflowError, OSError):
+            return timestamp.emit(_seconds(text))
         self.fail(f'"{text}" is not a time: 10m, 2h30m, 2026-01-31T08:00:00 or Unix seconds', param, ctx)
+
+
+def _seconds(text: str) -> float:
+    """Return Unix seconds. Raises: ValueError; OverflowError."""
+    parts = _SPAN.findall(text)
+    if parts and "".join(number + unit for number, unit in parts) == text:
+        return dt.datetime.now(dt.UTC).timestamp() - sum(float(number) * _UNITS[unit] for number, unit in parts)
+    if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", text):
+        return float(text)
+    # Without a zone it is this machine's, as docker has it.
+    return dt.datetime.fromisoformat(re.sub(r"(\.[0-9]{6})[0-9]+", r"\1", text)).timestamp()
 
 
 @click.command()

@@ -19,7 +19,8 @@ from fairlead.cli.container import explain
 from fairlead.cli.core import client as api
 from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
-from fairlead.plan.trace import Entry, Record, Trace
+from fairlead.plan.trace import Record
+from fairlead.serve.v1.containers.traceview import EntryView, TraceView
 from fairlead.serve.v1.containers.view import ContainerView
 
 Facts = Mapping[str, Any]
@@ -91,7 +92,7 @@ def first_lines(client: Client, name: str, namespace: str, container: str = "") 
     return [*lines[:_LINES], "…"] if len(lines) > _LINES else lines
 
 
-def tree_lines(found: Trace, wrote: Sequence[str] = (), *, width: int | None = None) -> Iterator[str]:
+def tree_lines(found: TraceView, wrote: Sequence[str] = (), *, width: int | None = None) -> Iterator[str]:
     """Yield the trace as lines.
 
     Args:    wrote: first lines of the process's output, shown below the last entry.
@@ -132,13 +133,13 @@ def _broken(line: str, rest: str, width: int | None) -> list[str]:
     )
 
 
-def _names(found: Trace) -> bool:
+def _names(found: TraceView) -> bool:
     """Tell whether steps of more than one container are in it, so that each line must name its own."""
     names = {entry.step.facts.get("container") for entry in found.entries if entry.step is not None}
     return len(names - {None}) > 1
 
 
-def _short_names(shown: Trace) -> dict[str, str]:
+def _short_names(shown: TraceView) -> dict[str, str]:
     """Return short names of the GPUs that the silicon's step lists, by uuid: `GPU 3 (GPU-0f04cc99)`.
 
     As many characters as make them differ, in steps of a uuid's parts; all of them where only its end does.
@@ -162,7 +163,7 @@ def _shortened(fact: str, names: Mapping[str, str]) -> str:
     return fact
 
 
-def _line(entry: Entry, shows_container: bool) -> str:
+def _line(entry: EntryView, shows_container: bool) -> str:
     step = entry.step
     if step is None:
         mark = entry.record.value if entry.record is Record.MISSING else f"({entry.record.value})"
@@ -184,7 +185,7 @@ def _offset(seconds: float | None) -> str:
     return f"+{seconds:.3f}s" if seconds < 100 else f"+{output.span(seconds)}"
 
 
-def _facts(entry: Entry) -> Iterator[str]:
+def _facts(entry: EntryView) -> Iterator[str]:
     if entry.step is None:
         return
     draw = _DRAWN.get(entry.step.reason, _plain)

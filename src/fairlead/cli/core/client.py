@@ -18,10 +18,10 @@ import msgspec
 
 from fairlead import errors
 from fairlead.cli.core import httptransport, transport
-from fairlead.plan.trace import Trace
 from fairlead.serve.api import problem
 from fairlead.serve.v1 import statusview
 from fairlead.serve.v1.containers import view
+from fairlead.serve.v1.containers.traceview import TraceView
 from fairlead.serve.v1.containers.view import ContainerView
 from fairlead.wire.text import typedjson
 
@@ -205,10 +205,10 @@ class Client:
         """Return why it is where it is."""
         return self.call("GET", f"{container_path(name)}/explain", view.Explanation, params={"namespace": namespace})
 
-    def trace(self, name: str, namespace: str, *, container: str = "") -> Trace:
+    def trace(self, name: str, namespace: str, *, container: str = "") -> TraceView:
         """Return its trace, or (by name) that of one container of a group."""
         params = {"namespace": namespace, "container": container or None}
-        return self.call("GET", f"{container_path(name)}/trace", Trace, params=params)
+        return self.call("GET", f"{container_path(name)}/trace", TraceView, params=params)
 
     def status(self) -> statusview.Status:
         """Return how the service is."""

@@ -31,6 +31,7 @@ from fairlead.settings import Settings
 from fairlead.silicon.nvidia import driver
 from fairlead.silicon.sim.host import TREE
 from fairlead.store.sqlite import database
+from fairlead.wire.text import timestamp
 from fairlead_cdi import emit
 
 _ANSWER_S: Final = 5.0
@@ -124,7 +125,7 @@ async def _collect_service(call: invocation.Invocation, config: Settings, status
         driver_problems=(*status.problems, *_bad_nodes(listing, root)),
         nodes=status.nodes,
         node=status.node,
-        age_s=max(0.0, time.time() - status.started_at),
+        age_s=max(0.0, time.time() - timestamp.unix_seconds(status.started_at)),
         resource=status.resource,
         cdi=_resolve(
             engine,

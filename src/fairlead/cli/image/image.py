@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from pathlib import Path
 from typing import Final
 
@@ -21,18 +20,13 @@ def _name(item: ImageView) -> str:
     return item.names[0] if item.names else item.id[:19]
 
 
-def _age(item: ImageView) -> str:
-    at = item.created_at
-    return output.age(None if at is None else dt.datetime.fromtimestamp(at, dt.UTC).isoformat())
-
-
 _DEMO: Final = "localhost/demo"
 
 _COLUMNS: Final = (
     Column[ImageView]("NAME", _name),
     Column[ImageView]("ID", lambda item: item.id.removeprefix("sha256:")[:12]),
     Column[ImageView]("SIZE", lambda item: output.size(item.size_bytes)),
-    Column[ImageView]("AGE", _age),
+    Column[ImageView]("AGE", lambda item: output.age(item.created_at)),
     Column[ImageView]("NODES", lambda item: ",".join(item.nodes), is_wide=True),
     Column[ImageView]("OTHER NAMES", lambda item: ",".join(item.names[1:]), is_wide=True),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime as dt
+import time
 from collections.abc import Mapping
 
 import click
@@ -12,6 +12,7 @@ from fairlead.cli.core.client import Client
 from fairlead.cli.view import nodes
 from fairlead.serve.backend.hardware import ClusterView, EngineView
 from fairlead.serve.v1.statusview import STARTING_S, Status
+from fairlead.wire.text import timestamp
 
 
 @click.command()
@@ -34,7 +35,7 @@ def status_rows(found: Status) -> list[list[str]]:
     if found.cluster is not None:
         return _cluster_rows(found, found.cluster)
     engine = found.engine or EngineView()
-    age_s = max(0.0, dt.datetime.now(dt.UTC).timestamp() - found.started_at)
+    age_s = age_of(found)
     simulated = f", SIMULATED ({found.profile})" if found.is_simulated else ""
     lost = f", {found.gpus['unreadable']} unreadable" if found.gpus.get("unreadable") else ""
     devices = [f"{node.name} {node.state}: " + nodes.device_counts(node.allocatable) for node in found.nodes]
@@ -50,6 +51,11 @@ def status_rows(found: Status) -> list[list[str]]:
         *([["starting", f"{found.resource} is not offered yet"]] if is_starting(found, age_s) else []),
         ["containers", _counted(found.containers)],
     ]
+
+
+def age_of(found: Status) -> float:
+    """Return for how many seconds the service has run."""
+    return max(0.0, time.time() - timestamp.unix_seconds(found.started_at))
 
 
 def is_starting(found: Status, age_s: float) -> bool:

@@ -112,7 +112,7 @@ class ImageView(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     names: tuple[str, ...]
     size_bytes: int
-    created_at: Annotated[float | None, msgspec.Meta(description="Unix time; null on a cluster, which does not say")]
+    created_at: Annotated[str | None, msgspec.Meta(description="null on a cluster, which does not say")]
     nodes: Annotated[
         tuple[str, ...], msgspec.Meta(description="which nodes have it; empty on one machine: the machine itself")
     ] = ()

@@ -25,6 +25,7 @@ from fairlead.silicon.port import Faults, Sampler
 from fairlead.store.port import AdmittingStore, Selector, Store
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
+from fairlead.wire.text import timestamp
 
 _REAL: Final = port.Absent(
     kind=errors.Conflict,
@@ -124,7 +125,8 @@ class LocalImages:
 
 
 def _image_view(image: Image) -> hardware.ImageView:
-    return hardware.ImageView(id=image.id, names=image.names, size_bytes=image.size_bytes, created_at=image.created_at)
+    created_at = timestamp.emit(image.created_at)
+    return hardware.ImageView(id=image.id, names=image.names, size_bytes=image.size_bytes, created_at=created_at)
 
 
 async def _samples(sampler: Sampler) -> dict[str, Sample]:

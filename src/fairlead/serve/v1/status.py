@@ -10,6 +10,7 @@ from fairlead.serve.v1.dependencies import Dependencies
 from fairlead.serve.v1.nodeview import node_view
 from fairlead.serve.v1.statusview import Status
 from fairlead.wire.kubernetes import core
+from fairlead.wire.text import timestamp
 
 
 @litestar.get("/v1/status", summary="How the service is", responses=documented(), tags=["machine"])
@@ -25,7 +26,7 @@ async def show_status(services: Dependencies) -> Status:
     return Status(
         version=info.version,
         node=info.node,
-        started_at=info.started_at,
+        started_at=timestamp.emit(info.started_at),
         socket=str(info.socket),
         state_folder=str(info.state_folder),
         cdi_folder=str(info.cdi_folder),

@@ -18,7 +18,7 @@ class Status(BackendStatus, frozen=True, kw_only=True):
 
     version: str
     node: Annotated[str, msgspec.Meta(description="the machine's own; empty on a cluster")]
-    started_at: float
+    started_at: Annotated[str, msgspec.Meta(description="when the service started")]
     socket: str
     state_folder: str
     cdi_folder: str

@@ -93,12 +93,13 @@ def test_logs_begin_at_a_time(service: Service) -> None:
 )
 def test_a_span_is_that_long_ago(text: str, ago_s: float) -> None:
     now = dt.datetime.now(dt.UTC).timestamp()
-    assert logs.Moment().convert(text, None, None) == pytest.approx(now - ago_s, abs=5)
+    found = dt.datetime.fromisoformat(logs.Moment().convert(text, None, None)).timestamp()
+    assert found == pytest.approx(now - ago_s, abs=5)
 
 
 def test_a_time_may_have_nanoseconds() -> None:
     found = logs.Moment().convert("2026-01-31T08:00:00.123456789Z", None, None)
-    assert found == pytest.approx(dt.datetime(2026, 1, 31, 8, 0, 0, 123456, tzinfo=dt.UTC).timestamp())
+    assert found == "2026-01-31T08:00:00.123456Z"
 
 
 def test_frames_are_read_however_they_are_cut() -> None:

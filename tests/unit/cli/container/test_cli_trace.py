@@ -7,7 +7,7 @@ import pytest
 from fairlead.cli.container import trace
 from fairlead.model.step import TraceStep
 from fairlead.plan import trace as journey
-from fairlead.serve.v1.containers import view
+from fairlead.serve.v1.containers import traceview, view
 from fairlead.serve.v1.containers.view import ContainerView
 from fairlead.wire.kubernetes import core
 
@@ -62,7 +62,7 @@ _POD = [
 
 def _lines(pod: list[TraceStep], wrote: tuple[str, ...] = ()) -> list[str]:
     found = journey.order_trace(pod, _NODE, is_final=True, resources=("nvidia.com/gpu",))
-    return list(trace.tree_lines(found, wrote))
+    return list(trace.tree_lines(traceview.trace_view(found), wrote))
 
 
 def _text(pod: list[TraceStep]) -> str:
@@ -128,7 +128,7 @@ def _named(uuids: list[str], env: str) -> str:
         _step("deviceplugin", "DevicesAllocated", 10.3, container="main", answer=answer),
     ]
     whole = journey.order_trace(pod, [found], is_final=True, resources=("nvidia.com/gpu",))
-    return " ".join(" ".join(trace.tree_lines(whole)).split())
+    return " ".join(" ".join(trace.tree_lines(traceview.trace_view(whole))).split())
 
 
 def test_a_list_in_a_variable_is_left_as_it_was_said() -> None:
@@ -146,7 +146,8 @@ def test_short_names_are_as_long_as_tells_gpus_apart() -> None:
 @pytest.mark.parametrize("width", [60, 80, 200])
 def test_lines_break_between_words_and_lose_none(width: int) -> None:
     found = journey.order_trace(_POD, _NODE, is_final=True, resources=("nvidia.com/gpu",))
-    whole, fitted = list(trace.tree_lines(found)), list(trace.tree_lines(found, width=width))
+    shown = traceview.trace_view(found)
+    whole, fitted = list(trace.tree_lines(shown)), list(trace.tree_lines(shown, width=width))
     assert max(map(len, fitted)) <= width
 
     def words(lines: list[str]) -> list[str]:

@@ -17,6 +17,7 @@ from fairlead.serve.v1.containers import accessview, view
 from fairlead.serve.v1.containers.parameters import Name, Namespace
 from fairlead.serve.v1.containers.view import ContainerView
 from fairlead.serve.v1.dependencies import Dependencies
+from fairlead.wire.text import timestamp
 
 Which = Annotated[str, params.QueryParameter(description="which container of the group; empty: the first")]
 
@@ -86,7 +87,7 @@ async def read_usage(
         name=name,
         namespace=namespace,
         container=which,
-        at=time.time(),
+        at=timestamp.emit(time.time()),
         cpu_ns=used.cpu_ns,
         memory_bytes=used.memory_bytes,
         memory_limit_bytes=used.memory_limit_bytes,

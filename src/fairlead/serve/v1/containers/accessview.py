@@ -20,7 +20,7 @@ class UsageView(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     namespace: str
     container: str
-    at: Annotated[float, msgspec.Meta(description="Unix seconds of the reading")]
+    at: Annotated[str, msgspec.Meta(description="time of the reading")]
     cpu_ns: Annotated[int | None, msgspec.Meta(description="nanoseconds of all CPUs since the start")]
     memory_bytes: Annotated[int | None, msgspec.Meta(description="without the page cache that goes first")]
     memory_limit_bytes: int | None

@@ -21,7 +21,7 @@ from fairlead.serve.api.failure import documented
 from fairlead.serve.backend.pods import container_name, find_pod
 from fairlead.serve.backend.port import require
 from fairlead.serve.v1 import eventview
-from fairlead.serve.v1.containers import logs, pods, submission, view, waitview
+from fairlead.serve.v1.containers import logs, pods, submission, traceview, view, waitview
 from fairlead.serve.v1.containers.parameters import Grace, Name, Namespace
 from fairlead.serve.v1.containers.view import ContainerView
 from fairlead.serve.v1.dependencies import Dependencies
@@ -29,6 +29,7 @@ from fairlead.store import tracerecorder
 from fairlead.store.port import Selector
 from fairlead.store.subresource import LogOptions
 from fairlead.wire.kubernetes import core, manifest
+from fairlead.wire.text import timestamp
 
 PLAIN_BYTES = openapi.ResponseSpec(
     str, generate_examples=False, description="output as the process wrote it", media_type="text/plain"
@@ -49,13 +50,25 @@ class _Excerpt:
 def _excerpt(
     tail: Annotated[int | None, params.QueryParameter(ge=0, description="only the last lines of what is there")] = None,
     timestamps: Annotated[bool, params.QueryParameter(description="put the time before each line")] = False,
-    since: Annotated[float | None, params.QueryParameter(description="Unix seconds; older output is left out")] = None,
-    until: Annotated[float | None, params.QueryParameter(description="Unix seconds; later output is left out")] = None,
+    since: Annotated[str, params.QueryParameter(description="RFC 3339 time; older output is left out")] = "",
+    until: Annotated[str, params.QueryParameter(description="RFC 3339 time; later output is left out")] = "",
     split: Annotated[
         bool, params.QueryParameter(description="frames of docker's multiplexed stream, which tell the streams apart")
     ] = False,
 ) -> _Excerpt:
-    return _Excerpt(LogOptions(tail=tail, timestamps=timestamps, since=since, until=until), split)
+    begin, end = _seconds("since", since), _seconds("until", until)
+    return _Excerpt(LogOptions(tail=tail, timestamps=timestamps, since=begin, until=end), split)
+
+
+def _seconds(name: str, text: str) -> float | None:
+    """Return a time as Unix seconds; None where none is given. Raises: Invalid (`TimeInvalid`)."""
+    if not text:
+        return None
+    found = timestamp.parse(text)
+    if found is None:
+        message = f'{name} "{text}" is not a time of RFC 3339'.replace("\0", "\\0")
+        raise errors.Invalid(message, reason="TimeInvalid", hint="for example 2026-01-31T09:30:00Z")
+    return found
 
 
 Excerpt = di.NamedDependency[params.SkipValidation[_Excerpt]]
@@ -255,7 +268,7 @@ async def trace_container(
     container: Annotated[
         str, params.QueryParameter(description="steps of this container of the group, and of the group as a whole")
     ] = "",
-) -> trace.Trace:
+) -> traceview.TraceView:
     """Return what every layer recorded, from the silicon to the process's end, in order."""
     pod = await find_pod(services.store, name, namespace)
     wanted = container_name(pod, container) if container else ""
@@ -267,7 +280,7 @@ async def trace_container(
     asked = podstate.asked_devices(pod, wanted)
     if wanted:
         steps = tuple(step for step in steps if step.facts.get("container", wanted) == wanted)
-    return trace.order_trace(steps, before, is_final=podstate.is_final(pod), resources=asked)
+    return traceview.trace_view(trace.order_trace(steps, before, is_final=podstate.is_final(pod), resources=asked))
 
 
 @litestar.get(
@@ -292,7 +305,7 @@ async def explain_container(services: Dependencies, name: Name, namespace: Names
         summary=words or own or told or unseen or f"{shown.state} on {shown.node}",
         reason=shown.reason or (step.reason if step else ""),
         facts=dict(step.facts) if step else {},
-        at=step.at if step else None,
+        at=timestamp.emit(step.at) if step else None,
         diagnosis="" if pod.spec.node_name or podstate.is_final(pod) else await _diagnosed(services, pod),
         waiting=waits,
     )

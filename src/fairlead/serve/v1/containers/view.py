@@ -1,7 +1,7 @@
 """Describes pods as a tenant sees them: flat, in plain words, one state instead of phases and conditions.
 
-Values and pure functions, without the web framework: the command line's client reads them too. Times of objects are RFC
-3339 text as Kubernetes writes them; times of steps are Unix seconds.
+Values and pure functions, without the web framework: the command line's client reads them too. Times are RFC 3339
+text, as Kubernetes writes them.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     summary: Annotated[str, msgspec.Meta(description="one line for a person")]
     reason: str
     facts: Annotated[dict[str, Any], msgspec.Meta(description="what the deciding layer read, such as nodes and whys")]
-    at: Annotated[float | None, msgspec.Meta(description="Unix time of the deciding step")]
+    at: Annotated[str | None, msgspec.Meta(description="time of the deciding step")]
     diagnosis: Annotated[
         str, msgspec.Meta(description="why it waits, judged now from the nodes and pods; empty where it does not wait")
     ] = ""
