@@ -19,8 +19,9 @@ door that met them and chained (`raise … from`). Anything that is not a `Fairl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from fairlead.frozen import frozen
 
 _LONGEST: Final = 2000
 _HEAD, _TAIL = 1500, 300
@@ -96,7 +97,7 @@ class ProtocolError(FairleadError):
     """The bytes are malformed; their writer acts."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Row:
     """One line of the table: who acts and how the class travels."""
 

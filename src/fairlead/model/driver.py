@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from fairlead.frozen import frozen
 from fairlead.model.gpu import Vendor
 
 SHARED_NODES: Final[Mapping[Vendor, tuple[str, ...]]] = {
@@ -16,7 +16,7 @@ SHARED_NODES: Final[Mapping[Vendor, tuple[str, ...]]] = {
 """Device nodes beside the GPUs' own, by container path."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DeviceNode:
     """One character device below the silicon root."""
 
@@ -32,7 +32,7 @@ class DeviceNode:
     gid: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class HostFile:
     """One file of the driver's user space (library, tool, firmware, configuration)."""
 
@@ -47,7 +47,7 @@ class HostFile:
     """Symbolic links on the host that lead to it, relative to its folder, by file name where they stand beside it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Module:
     """One kernel module the driver consists of."""
 
@@ -56,7 +56,7 @@ class Module:
     version: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DriverFiles:
     """Everything of one vendor's driver that lies on disk."""
 
@@ -74,7 +74,7 @@ class DriverFiles:
     """What is missing and how to mend it, for doctor; empty when complete."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ModeDevice:
     """One device of a CDI mode that is not a GPU: a channel, an IOMMU group, a board behind a list of mounts."""
 
@@ -82,7 +82,7 @@ class ModeDevice:
     nodes: tuple[DeviceNode, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ModeFiles:
     """What one CDI mode finds on a machine."""
 

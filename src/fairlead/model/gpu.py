@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
+from fairlead.frozen import frozen
 from fairlead.model.ids import GPUUUID, MIGUUID
 
 
@@ -37,7 +37,7 @@ class LinkKind(enum.Enum):
     """Across the sockets."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Link:
     """How two GPUs of one machine reach each other; kept once a pair, `a` before `b` in index order."""
 
@@ -48,7 +48,7 @@ class Link:
     """NVLinks (or XGMI links) of the pair; through an NVSwitch the smaller side's count; 0 for PCIe."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MIGEngines:
     """What a MIG device computes with, as its driver counts it."""
 
@@ -64,7 +64,7 @@ class MIGEngines:
     ofa: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MIGDevice:
     """One compute instance in one GPU instance, as an allocatable device."""
 
@@ -84,7 +84,7 @@ class MIGDevice:
     """None where the driver does not tell."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class GPUHealth:
     """The readings that decide about health; None where the device or driver does not report one."""
 
@@ -100,7 +100,7 @@ class GPUHealth:
     memory_used_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class HostDriver:
     """The driver below a virtual GPU, of the hypervisor that this machine runs on."""
 
@@ -108,7 +108,7 @@ class HostDriver:
     branch: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class GPU:
     """One physical GPU that answered."""
 
@@ -149,7 +149,7 @@ class GPU:
     health: GPUHealth = GPUHealth()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class UnreadableGPU:
     """A GPU that is there but did not answer; it hides no other."""
 
@@ -162,7 +162,7 @@ class UnreadableGPU:
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Driver:
     """The kernel driver that answered."""
 
@@ -172,7 +172,7 @@ class Driver:
     """Newest CUDA the driver supports, (12, 4)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Inventory:
     """One scan of a machine."""
 
@@ -195,7 +195,7 @@ class EventKind(enum.Enum):
     """The inventory may differ (MIG change, hot-plug, temperature limit): scan again."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class GPUEvent:
     """One event of one GPU, or of one MIG device on it."""
 

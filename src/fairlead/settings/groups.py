@@ -6,14 +6,15 @@ import dataclasses
 import functools
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from fairlead.frozen import frozen
 from fairlead.settings.row import Row, row
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StateSettings:
     """Where this machine's Fairlead keeps what must survive a restart."""
 
@@ -21,7 +22,7 @@ class StateSettings:
     run: Path = row(Path("/run/fairlead"), text="folder of sockets and the CDI specs of this boot")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class APISettings:
     """The local API."""
 
@@ -32,7 +33,7 @@ class APISettings:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SiliconSettings:
     """Which hardware is looked at, and how often."""
 
@@ -48,7 +49,7 @@ class SiliconSettings:
     call_timeout_s: float = row(10.0, unit="s", text="time after which a hanging driver call counts as a lost GPU")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class EngineSettings:
     """The container engine of the standalone service."""
 
@@ -65,7 +66,7 @@ class EngineSettings:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NodeSettings:
     """One GPU node's agent."""
 
@@ -128,7 +129,7 @@ class NodeSettings:
     reregister_s: float = row(1.0, unit="s", text="first wait before registration is tried again; doubles to 30 s")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PluginSettings:
     """What NVIDIA's device plugin is configured by, under our names."""
 
@@ -151,7 +152,7 @@ class PluginSettings:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class KubeletSettings:
     """The embedded kubelet."""
 
@@ -166,7 +167,7 @@ class KubeletSettings:
     max_pods: int = row(110, text="pods this node runs at once")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ControlSettings:
     """The controllers."""
 
@@ -180,7 +181,7 @@ class ControlSettings:
     leader_elect: bool = row(True, text="over a cluster, act only while holding the lease of this kind of process")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ClusterSettings:
     """Which Kubernetes cluster the agent, the scheduler and the controller work over, and as whom."""
 
@@ -193,7 +194,7 @@ class ClusterSettings:
     monitor: str = row("", text="host:port of /healthz, /readyz and /metrics; empty: none")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LogSettings:
     """Logs of every process, on standard error."""
 
@@ -205,14 +206,14 @@ class LogSettings:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DebugSettings:
     """Fault injection for tests; leave alone elsewhere."""
 
     crash_at: str = row("", text="name of the crash point at which the process kills itself (SIGKILL)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Settings:
     """All groups."""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
+
+from fairlead.frozen import frozen
 
 PREFIX: Final = "FAIRLEAD_"
 
@@ -13,7 +15,7 @@ def row(default: Any, *, text: str, unit: str | None = None, choices: tuple[str,
     return field(default=default, metadata={"text": text, "unit": unit, "choices": choices})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Row:
     """One setting as help, environment reader, file reader and docs see it."""
 

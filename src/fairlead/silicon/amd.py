@@ -8,10 +8,10 @@ others are not touched by it. AMD reports no events this way: watchers wait, and
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from fairlead.frozen import frozen
 from fairlead.model.driver import DriverFiles, Module
 from fairlead.model.gpu import GPU, Driver, GPUHealth, Inventory, Link, LinkKind, UnreadableGPU, Vendor
 from fairlead.model.ids import GPUUUID
@@ -25,7 +25,7 @@ _XGMI: Final = 11
 _UNCORRECTABLE: Final = "ue:"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Node:
     """One GPU node of KFD's topology."""
 

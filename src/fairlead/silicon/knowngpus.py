@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from fairlead.frozen import frozen
 from fairlead.model.gpu import EventKind, GPUEvent
 from fairlead.model.ids import GPUUUID
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Seen:
     """A GPU as last seen at an index."""
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from fairlead.frozen import frozen
 from fairlead.model.gpu import Vendor
 from fairlead.silicon.nvidia import driver, library
 from fairlead.silicon.pci import iommu, pci
@@ -44,7 +44,7 @@ _TREES: Final = (
 _NOTED: Final = ("nvidia", "amdgpu", "i915", "xe", "vfio", "gdrdrv")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Running:
     """The kernel's boot and the drivers that are loaded in it."""
 

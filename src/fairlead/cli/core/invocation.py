@@ -9,18 +9,20 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from fairlead.frozen import frozen
 
 if TYPE_CHECKING:
     from fairlead.cli.core.target import Target
     from fairlead.settings import Settings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Invocation:
     """The root's flags and the environment."""
 

@@ -9,11 +9,11 @@ import dataclasses
 import os
 import stat
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from fairlead import errors, files, settings
+from fairlead.frozen import frozen
 from fairlead.model import cdikind
 from fairlead.model.driver import DriverFiles, ModeFiles
 from fairlead.model.gpu import Inventory, Vendor
@@ -25,7 +25,7 @@ from fairlead_cdi import errors as cdi_errors
 from fairlead_cdi import spec as cdi
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Findings:
     """What one reading of the machine found."""
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from fairlead.frozen import frozen
 from fairlead.model.driver import DeviceNode, HostFile
 from fairlead.plan.cdi import capability
 from fairlead_cdi import spec as cdi
@@ -36,7 +36,7 @@ _FORCED: Final[Mapping[str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Profile:
     """How much of the driver a container is shown."""
 

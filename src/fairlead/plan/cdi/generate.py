@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from fairlead import errors
+from fairlead.frozen import frozen
 from fairlead.model import cdikind
 from fairlead.model.driver import SHARED_NODES, DeviceNode, DriverFiles
 from fairlead.model.gpu import GPU, Inventory, MIGDevice, Vendor
@@ -40,7 +41,7 @@ STRATEGIES: Final[Mapping[str, Callable[[GPU, MIGDevice | None], str]]] = {
 """How a device is named; several at once give one device several names."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Hook:
     """Our createContainer hook, for images whose linker does not look where the driver lies."""
 
@@ -51,7 +52,7 @@ class Hook:
     """Members of `hookline.STEPS` that are left out."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Recipe:
     """What specs are to look like."""
 
@@ -80,7 +81,7 @@ class Recipe:
         return self.kind(self.kinds[vendor.value])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Generation:
     """What one run produced."""
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import collections
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from fairlead import errors
+from fairlead.frozen import frozen
 from fairlead.model.cdikind import MODES as KINDS
 from fairlead.model.driver import DriverFiles, ModeFiles
 from fairlead.model.gpu import Inventory, Vendor
@@ -25,7 +25,7 @@ from fairlead_cdi import spec as cdi
 AUTO: Final = "auto"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Mode:
     """One row."""
 

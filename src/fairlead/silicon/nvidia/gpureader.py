@@ -10,10 +10,10 @@ import contextlib
 import ctypes
 import math
 import uuid as uuids
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from fairlead.frozen import frozen
 from fairlead.model.gpu import GPU, GPUHealth, MIGDevice, MIGEngines
 from fairlead.model.ids import GPUUUID, MIGUUID
 from fairlead.silicon.nvidia import binding
@@ -49,7 +49,7 @@ _FABRIC_COMPLETED: Final = 3
 """Source: nvml.h, NVML_GPU_FABRIC_STATE_COMPLETED."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Reading:
     """One GPU as read, with what the topology needs."""
 

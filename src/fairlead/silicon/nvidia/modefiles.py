@@ -14,11 +14,11 @@ import functools
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from fairlead import errors
+from fairlead.frozen import frozen
 from fairlead.model.driver import DeviceNode, HostFile, ModeDevice, ModeFiles
 from fairlead.silicon.nvidia import driver, library
 from fairlead.silicon.pci import iommu, pci
@@ -46,7 +46,7 @@ _WSL_LIBRARIES: Final = "usr/lib/wsl/lib"
 _WSL_PATTERNS: Final = ("*.so*", "*.bin", "*.dll", "nvidia-smi")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Place:
     """Where and how one mode looks."""
 

@@ -14,11 +14,11 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
 from fairlead import errors
+from fairlead.frozen import frozen
 from fairlead.model.gpu import Driver, Inventory, LinkKind, UnreadableGPU, Vendor
 from fairlead.silicon import knowngpus
 from fairlead.silicon.nvidia import binding, callthread, driver, gpureader, topology
@@ -30,7 +30,7 @@ Steps = Generator[Mapping[str, Callable[[], object]], Mapping[str, object], T]
 """Yields calls by lane, is sent each one's result or error by lane, returns what was found."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Library:
     """NVML as its start has told."""
 

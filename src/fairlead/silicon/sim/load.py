@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from fairlead.frozen import frozen
 from fairlead.silicon.sim import profile
 
 _IDLE_C, _FULL_LOAD_C = 34, 38
@@ -22,7 +22,7 @@ _IDLE_CLOCK: Final = 0.18
 _MOST_MEMORY: Final = 0.97
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Workload:
     """How one kind of program uses a GPU: a wave between two loads, and a phase of another load in each period."""
 
@@ -78,7 +78,7 @@ NOTEBOOK: Final = Workload(
 WORKLOADS: Final = (TRAINING, INFERENCE, NOTEBOOK)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Readings:
     """What one simulated GPU's sensors say."""
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fairlead import files
+from fairlead.frozen import frozen
 from fairlead.silicon.sim import load, partition, profile
 
 EVENT_DOUBLE_BIT: Final = 0x02
@@ -29,7 +30,7 @@ SUPPORTED_EVENTS: Final = 0x01 | EVENT_DOUBLE_BIT | EVENT_XID | EVENT_MIG | EVEN
 WHOLE_GPU: Final = 0xFFFFFFFF
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Event:
     """What nvmlEventSetWait_v2 will hand out."""
 

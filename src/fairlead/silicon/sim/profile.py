@@ -12,11 +12,11 @@ import re
 import tomllib
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from fairlead import errors
+from fairlead.frozen import frozen
 
 FOLDER: Final = Path(__file__).parent / "profiles"
 _PARTS: Final = FOLDER / "parts.toml"
@@ -37,7 +37,7 @@ NVLINK_FORMS: Final = ("none", "mesh", "switch")
 PCIE_LEVELS: Final = ("PSB", "PIX", "PXB", "PHB", "NODE")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MIGRow:
     """One GPU instance profile of one part."""
 
@@ -58,7 +58,7 @@ class MIGRow:
     """Takes the media engines of the GPU: one at a time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Part:
     """One product."""
 
@@ -81,7 +81,7 @@ class Part:
     """Empty: the part cannot be partitioned."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Board:
     """One GPU of a simulated machine, before anything happens to it."""
 
@@ -99,7 +99,7 @@ class Board:
     """Number of its clique in the machine's NVLink fabric; None: it is in none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Profile:
     """A whole simulated machine."""
 

@@ -14,10 +14,11 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Final
 
+from fairlead.frozen import frozen
 from fairlead_cdi import spec as cdi
 
 SUFFIX: Final = ".stamp"
@@ -29,7 +30,7 @@ _KEYS: Final = {"boot_id": "boot-id", "driver": "driver", "version": "driver-ver
 _GPUS: Final = f"{_PREFIX}gpus"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Stamp:
     """Of one spec; empty text: not known."""
 

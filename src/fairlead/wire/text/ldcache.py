@@ -10,10 +10,10 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from fairlead import errors
+from fairlead.frozen import frozen
 
 OLD_MAGIC: Final = b"ld.so-1.7.0"
 NEW_MAGIC: Final = b"glibc-ld.so.cache1.1"
@@ -38,7 +38,7 @@ class Arch(enum.Enum):
     AARCH64 = 0x0A
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Entry:
     """One library the linker can find by name."""
 
