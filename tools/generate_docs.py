@@ -217,7 +217,7 @@ def _remark(lines: list[str], line: int) -> str:
 _LIBRARY = Path(cdi_errors.__file__).parent
 _LIBRARY_ORDER = (
     *("directory", "inject", "spec", "errors", "parse", "emit", "validate", "lint", "names", "difference"),
-    *("annotation", "oci", "host.node", "host.trust", "yamlfile", "cache"),
+    *("annotation", "oci", "host.node", "host.trust", "yamlfile", "yamltext", "cache"),
 )
 _SECTION = re.compile(r"(?:^|\s)((?:Args|Returns|Raises)(?:, (?:Args|Returns|Raises))*|Source):\s+")
 _ERROR_NAMES = {name for name, kind in vars(cdi_errors).items() if isinstance(kind, type)} | {"OSError"}

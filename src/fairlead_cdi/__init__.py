@@ -7,8 +7,8 @@
 The names in `__all__` are the usual entry; each is loaded from its module when it is first used, so that `import
 fairlead_cdi` itself costs nothing. The modules have the rest: `parse` and `emit` (documents in and out), `validate`
 and `lint` (rules and dangers), `difference`, `annotation`, `oci` (runtime specs), `host` (this machine's device
-nodes, and who could change a file). Only the standard library is needed. `yamlfile` adds PyYAML and is loaded when
-the first YAML file is read; `cache` adds asyncinotify and is loaded when a program imports it.
+nodes, and who could change a file). Only the standard library is needed. `yamlfile` reads YAML by PyYAML and is loaded
+with the first YAML file; `cache` adds asyncinotify and is loaded when a program imports it.
 """
 
 __version__ = "0.1.0"

@@ -1,7 +1,7 @@
 """Writes CDI documents: only legal specs, in the lowest version that suffices, with stable bytes.
 
 `normal_form` is the form in which a spec is written: the lowest version, and no hostPath where it equals the path,
-because a hostPath alone would need 0.5.0. `emit_json` writes it as JSON; `yamlfile.emit_yaml` writes the same document
+because a hostPath alone would need 0.5.0. `emit_json` writes it as JSON; `yamltext.emit_yaml` writes the same document
 as YAML.
 """
 

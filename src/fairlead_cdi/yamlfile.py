@@ -1,8 +1,9 @@
-"""Decodes and writes CDI specs as YAML with PyYAML, by the rules of the engines' YAML decoder.
+"""Decodes YAML with PyYAML, by the rules of the engines' YAML decoder.
 
 Plain scalars are read as the engines' decoder (go-yaml v2) reads them, not as PyYAML would: `1:0` is the name of a MIG
 device and not sixty-something, dates are text, `0o660` is octal, `1e3` is a number, `y` and `n` are booleans. This is
-the only module that imports PyYAML. `directory.scan` loads it when the first YAML file is read.
+the only module that imports PyYAML. `directory.scan` loads it when the first YAML file is read; `yamltext` writes YAML
+without it.
 """
 
 from __future__ import annotations
@@ -12,20 +13,14 @@ from typing import Any, Final
 
 import yaml
 
-from fairlead_cdi import emit, errors, parse
-from fairlead_cdi import spec as cdi
+from fairlead_cdi import errors, parse, yamltext
 
-_TRUE: Final = frozenset({"y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"})
-_FALSE: Final = frozenset({"n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"})
-_NULL: Final = frozenset({"", "~", "null", "Null", "NULL"})
 _INTEGER: Final = re.compile(r"[-+]?(?:0b[01_]+|0o[0-7_]+|0x[0-9a-fA-F_]+|[0-9][0-9_]*)")
 _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 
 
 DEEPEST: Final = 64
 """No manifest, spec or kubeconfig is nested deeper."""
-_WIDTH: Final = 1 << 20
-"""No line is folded."""
 
 
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -65,9 +60,9 @@ def _construct_mapping(loader: Any, node: yaml.MappingNode) -> dict[str, Any]:
 def _construct_plain(loader: Any, node: yaml.ScalarNode) -> object:
     """Resolve one unquoted scalar by go-yaml's rules."""
     text = loader.construct_scalar(node)
-    if text in _TRUE or text in _FALSE:
-        return text in _TRUE
-    if text in _NULL:
+    if text in yamltext.TRUE or text in yamltext.FALSE:
+        return text in yamltext.TRUE
+    if text in yamltext.NULL:
         return None
     return _number(text)
 
@@ -120,31 +115,3 @@ def decode_yaml(data: bytes) -> object:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         message = f"not a YAML document: {' '.join(str(error).split())}"
         raise errors.DocumentError(message, reason="SpecUndecodable") from error
-
-
-def emit_yaml(spec: cdi.Spec) -> bytes:
-    """Return the spec as one YAML document, as `emit.emit_json` does. Raises: DocumentError: as there."""
-    return f"---\n{dump(emit.emit_document(spec))}".encode()
-
-
-def dump(value: object) -> str:
-    """Return plain values as YAML whose texts go-yaml reads back as texts."""
-    return str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH))
-
-
-class _Dumper(yaml.SafeDumper):
-    """Quotes every text that go-yaml would not read back as text, and never writes aliases."""
-
-    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - PyYAML's signature
-        """Write repeated values out: engines' decoders limit aliases."""
-        return True
-
-
-def _represent_text(dumper: Any, text: str) -> yaml.ScalarNode:
-    is_plain = re.fullmatch(r"[A-Za-z/][A-Za-z0-9_./=-]*", text) and text not in _TRUE | _FALSE | _NULL
-    style = None if is_plain and not text.endswith(("-", "=")) else '"'
-    node: yaml.ScalarNode = dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-    return node
-
-
-_Dumper.add_representer(str, _represent_text)

@@ -20,7 +20,7 @@ import httpx
 import pytest
 
 from fairlead.cli.admin import manifests
-from fairlead_cdi import yamlfile
+from fairlead_cdi import yamltext
 from tests import tenantpods
 from tests.cluster import charts, node, pods
 from tools.cluster import api, component, home, image
@@ -224,7 +224,7 @@ def test_a_folder_of_kustomize_is_applied_in_a_namespace_of_ones_own(
         "images": [{"name": "fairlead/fairlead", "newName": name, "newTag": tag}],
     }
     (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "kustomization.yaml").write_text(yamlfile.dump(own))
+    (tmp_path / "own" / "kustomization.yaml").write_text(yamltext.dump(own))
 
     tools.kubectl("apply", "-k", str(tmp_path / "own"))
     _until_served(tools, server, cluster)
@@ -240,7 +240,7 @@ def test_a_folder_of_kustomize_is_applied_in_a_namespace_of_ones_own(
 
 
 def _text(objects: list[dict[str, Any]]) -> str:
-    return "".join(f"---\n{yamlfile.dump(item)}" for item in objects)
+    return "".join(f"---\n{yamltext.dump(item)}" for item in objects)
 
 
 def test_the_api_server_takes_everything_the_chart_can_write(tools: Tools, server: api.API) -> None:
@@ -266,7 +266,7 @@ def _pod_of(kind: str, name: str, **values: Any) -> str:
     (item,) = (item for item in _render(**values) if item["kind"] == kind and item["metadata"]["name"] == name)
     template = item["spec"]["template"]
     metadata = {"name": "one", "labels": template["metadata"]["labels"]}
-    return yamlfile.dump({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
+    return yamltext.dump({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def test_a_component_needs_the_pod_security_level_that_the_docs_name(
     server.create("/api/v1/namespaces", {"metadata": {"name": "level", "labels": label}})
     try:
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
-        tools.kubectl("-n", "level", "create", "-f", "-", stdin=yamlfile.dump(account))
+        tools.kubectl("-n", "level", "create", "-f", "-", stdin=yamltext.dump(account))
         pod = _pod_of(kind, name, silicon={"simulate": "h100x8"})
         done = tools.kubectl("-n", "level", "create", "--dry-run=server", "-f", "-", stdin=pod, check=False)
         assert (done.returncode == 0) == (not refusal), done.stderr

@@ -21,7 +21,7 @@ from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import Inventory
 from fairlead.plan.cdi import generate
 from fairlead.silicon.sim import silicon
-from fairlead_cdi import directory, emit, yamlfile
+from fairlead_cdi import directory, emit, yamltext
 from fairlead_cdi import spec as cdi
 
 pytestmark = [
@@ -92,7 +92,7 @@ def spec_of(folder: Path) -> cdi.Spec:
 def published(request: pytest.FixtureRequest, host_folder: Path) -> Iterator[Path]:
     SPEC_FOLDER.mkdir(exist_ok=True)
     path = SPEC_FOLDER / emit.file_name(VENDOR, suffix=request.param)
-    write = emit.emit_json if request.param == ".json" else yamlfile.emit_yaml
+    write = emit.emit_json if request.param == ".json" else yamltext.emit_yaml
     path.write_bytes(write(spec_of(host_folder)))
     yield path
     path.unlink()
@@ -150,7 +150,7 @@ def test_the_version_we_stay_at_is_one_that_podman_reads(image: str, published: 
     version = subprocess.run(["podman", "--version"], capture_output=True, text=True, check=True).stdout
     if " 4.3." not in version:
         pytest.skip(f"the ceiling of {version.strip()} is another")
-    write = yamlfile.emit_yaml if published.suffix == ".yaml" else emit.emit_json
+    write = yamltext.emit_yaml if published.suffix == ".yaml" else emit.emit_json
     high = dataclasses.replace(low, annotations={"needs": "0.6.0"})
     published.write_bytes(write(high))
     assert "unresolvable" in podman(image, "true", devices=("0",)).stderr

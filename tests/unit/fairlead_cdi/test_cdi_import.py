@@ -23,6 +23,7 @@ HOT = [
     "directory",
     "difference",
     "lint",
+    "yamltext",
 ]
 """Every module of the library but the two that bring another library: `yamlfile` and `cache`."""
 HEAVY = {"yaml", "msgspec", "asyncio", "pathlib", "structlog", "click", "logging", "subprocess", "typing_extensions"}

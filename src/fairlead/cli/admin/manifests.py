@@ -19,7 +19,7 @@ from fairlead import errors
 from fairlead.cli.core import plaintext
 from fairlead.silicon.sim import profile
 from fairlead.wire.cdi import translate
-from fairlead_cdi import yamlfile
+from fairlead_cdi import yamlfile, yamltext
 
 CHART: Final = Path(__file__).parents[2] / "chart"
 """The chart as it is installed."""
@@ -108,7 +108,7 @@ def parse(text: str) -> list[dict[str, Any]]:
 
 def emit(objects: Iterable[Mapping[str, Any]]) -> str:
     """Return objects as YAML documents."""
-    return "".join(f"---\n{yamlfile.dump(item)}" for item in objects)
+    return "".join(f"---\n{yamltext.dump(item)}" for item in objects)
 
 
 def _edit(item: dict[str, Any], *, namespace: str, image: str, profile: str) -> dict[str, Any]:

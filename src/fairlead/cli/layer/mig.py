@@ -27,7 +27,7 @@ from fairlead.plan.mig import change, packing, table, wanted
 from fairlead.settings import Settings
 from fairlead.silicon import machine, port
 from fairlead.wire.nvidia import migparted
-from fairlead_cdi import yamlfile
+from fairlead_cdi import yamltext
 
 _GENERATED: Final = "the generated configurations"
 _DRAIN_S: Final = 120.0
@@ -388,7 +388,7 @@ def generate_verb(config: Settings, /, *, target: Path | None, form: str) -> Non
 
 def _write(found: migparted.Config, target: Path | None, form: str) -> None:
     document = migparted.emit_config(found)
-    text = yamlfile.dump(document) if form == "yaml" else plaintext.as_json(document, indent=2) + "\n"
+    text = yamltext.dump(document) if form == "yaml" else plaintext.as_json(document, indent=2) + "\n"
     if target is None:
         plaintext.echo(text, nl=False)
     else:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from fairlead_cdi import yamlfile
+from fairlead_cdi import yamltext
 
 VERSION: Final = "v1"
 DOMAIN: Final = "nvidia.com/"
@@ -326,7 +326,7 @@ def document(config: PluginConfig) -> dict[str, Any]:
 
 def emit(config: PluginConfig) -> str:
     """Return the configuration as YAML."""
-    return yamlfile.dump(document(config))
+    return yamltext.dump(document(config))
 
 
 def _nested(flags: Mapping[str, FlagValue]) -> dict[str, Any]:

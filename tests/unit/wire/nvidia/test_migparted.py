@@ -8,7 +8,7 @@ import pytest
 
 from fairlead import errors
 from fairlead.wire.nvidia import migparted
-from fairlead_cdi import yamlfile
+from fairlead_cdi import yamltext
 
 FILE = b"""
 version: v1
@@ -69,4 +69,4 @@ def test_emitted_files_read_back_equal() -> None:
     found = migparted.parse_config(FILE, source="f")
     document = migparted.emit_config(found)
     assert migparted.parse_config(json.dumps(document).encode(), source="f") == found
-    assert migparted.parse_config(yamlfile.dump(document).encode(), source="f") == found
+    assert migparted.parse_config(yamltext.dump(document).encode(), source="f") == found

@@ -27,7 +27,7 @@ from fairlead.settings import Settings
 from fairlead.silicon import running
 from fairlead.silicon.nvidia import driver, modefiles
 from fairlead.wire.cdi import stamp, translate
-from fairlead_cdi import emit
+from fairlead_cdi import emit, yamltext
 from fairlead_cdi import spec as spec_types
 
 if TYPE_CHECKING:
@@ -368,8 +368,4 @@ def _targets(target: Path, specs: Sequence[spec_types.Spec], form: str | None) -
 
 @translate.cdi_errors
 def _encode(spec: spec_types.Spec, form: str) -> bytes:
-    if form == "json":
-        return emit.emit_json(spec)
-    from fairlead_cdi import yamlfile
-
-    return yamlfile.emit_yaml(spec)
+    return emit.emit_json(spec) if form == "json" else yamltext.emit_yaml(spec)

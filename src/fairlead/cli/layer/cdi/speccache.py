@@ -14,7 +14,7 @@ from typing import Final
 
 from fairlead import errors
 from fairlead.inject import cachewriter, policy, yamlcache
-from fairlead_cdi import directory, yamlfile
+from fairlead_cdi import directory
 from fairlead_cdi import errors as cdi_errors
 
 _TRIES: Final = 4
@@ -70,5 +70,5 @@ def _documents(chosen: policy.Settings) -> list[tuple[bytes, object]]:
         if file.path.endswith(".yaml"):
             with contextlib.suppress(OSError, cdi_errors.DocumentError):
                 data = Path(file.path).read_bytes()
-                found.append((data, yamlfile.decode_yaml(data)))
+                found.append((data, directory.DECODERS[".yaml"](data)))
     return found
