@@ -8,7 +8,7 @@ import typing
 from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from fairlead.frozen import frozen
 from fairlead.settings.row import Row, row
@@ -167,6 +167,13 @@ class KubeletSettings:
     max_pods: int = row(110, text="pods this node runs at once")
 
 
+POLICIES: Final = (
+    *("packed", "spread", "fairlead", "fgd"),
+    *("random", "binpack", "dotprod", "clustering", "packing", "bestfit"),
+)
+"""Policies of placement; a test holds them to the scheduler's."""
+
+
 @frozen
 class ControlSettings:
     """The controllers."""
@@ -174,10 +181,16 @@ class ControlSettings:
     scheduler_name: str = row("fairlead", text="pods with this schedulerName are placed by us")
     policy: str = row(
         "packed",
-        text="where pods with GPUs go: packed keeps whole nodes free, spread uses the emptiest",
-        choices=("packed", "spread"),
+        text="where pods with GPUs go: packed keeps whole nodes free, spread uses the emptiest, fairlead and fgd keep "
+        "GPUs of use to what else is asked for; one machine knows no other than the first two",
+        choices=POLICIES,
     )
     finished_pods: int = row(1000, text="ended pods kept for ps and trace; older ones are removed")
+    requests_per_s: int = row(
+        2000,
+        text="over a cluster, what the scheduler and the controller each ask of its API server at most",
+        unit="requests/s",
+    )
     leader_elect: bool = row(True, text="over a cluster, act only while holding the lease of this kind of process")
 
 

@@ -54,12 +54,22 @@ def access(config: settings.Settings) -> Access:
 
 @contextlib.asynccontextmanager
 async def opened(
-    config: settings.Settings, *, meter: telemetry.Meter = telemetry.UNMETERED
+    config: settings.Settings, *, meter: telemetry.Meter = telemetry.UNMETERED, requests_per_s: int | None = None
 ) -> AsyncIterator[KubernetesStore]:
-    """Give the store over the chosen cluster; an API server that is away is not an error yet. Raises: `access`'s."""
-    from fairlead.store.kubernetes import store
+    """Give the store over the chosen cluster; an API server that is away is not an error yet.
 
-    async with store.KubernetesStore(access(config), meter=meter) as one:
+    Args:   requests_per_s: how often it is asked at most, twice as many at once; None: as a node or a person asks.
+    Raises: as `access`; Invalid: a rate below 1.
+    """
+    from fairlead.store.kubernetes import client, store
+
+    limits = client.LIMITS
+    if requests_per_s is not None:
+        if requests_per_s < 1:
+            message = f"control.requests_per_s is {requests_per_s}: nothing could ever be asked"
+            raise errors.Invalid(message, reason="SettingInvalid", hint="give 1 or more; the default is 2000")
+        limits = client.Limits(requests_per_s=requests_per_s, burst=2 * requests_per_s)
+    async with store.KubernetesStore(access(config), limits=limits, meter=meter) as one:
         yield one
 
 
@@ -127,7 +137,8 @@ async def lead(
     telemetry.configure(config.log.level, config.log.format)
     telemetry.arm_crash_point(config.debug.crash_at)
     stop = stopping.stop_event()
-    async with monitored(config) as monitor, opened(config, meter=monitor.meter) as store:
+    rate = config.control.requests_per_s
+    async with monitored(config) as monitor, opened(config, meter=monitor.meter, requests_per_s=rate) as store:
         meter, chosen = monitor.meter, access(config)
         granted = rights.Watched(server.Server(store.client, address=chosen.cluster.server), needed)
 

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fairlead import settings, telemetry
+from fairlead import errors, settings, telemetry
 from fairlead.cli.core import cluster, options
 
 if TYPE_CHECKING:
     from fairlead.control.manager import Controller
+    from fairlead.plan.schedule.rankings import Rankings
     from fairlead.store.kubernetes.store import KubernetesStore
 
 
@@ -23,6 +24,28 @@ def scheduler(config: settings.Settings) -> None:
     from fairlead.store.kubernetes import rights
 
     def make(store: KubernetesStore, meter: telemetry.Meter) -> tuple[Controller, ...]:
-        return (Scheduler(store, store.pods, config.control, meter=meter),)
+        rankings = rankings_of(config.control.policy)
+        return (Scheduler(store, store.pods, config.control, rankings=rankings, meter=meter),)
 
+    rankings_of(config.control.policy)  # a policy that cannot be is said before the lease is waited for
     asyncio.run(cluster.lead(config, "fairlead-scheduler", make, rights.SCHEDULER))
+
+
+def rankings_of(policy: str) -> Rankings:
+    """Return what judges nodes: by arrays where numpy is there, else node by node.
+
+    Raises: Unavailable: the policy is known to the arrays only, and numpy is not installed.
+    """
+    from fairlead.plan.schedule import reference
+    from fairlead.plan.schedule.rankings import PlainRankings
+
+    try:
+        from fairlead.plan.schedule.engine.rankings import EngineRankings
+    except ModuleNotFoundError as error:
+        if policy in reference.POLICIES:
+            telemetry.log.info("nodes are judged one by one", reason="NoNumpy")
+            return PlainRankings(policy)
+        message = f"policy {policy!r} needs numpy, which is not installed"
+        hint = f"pip install 'fairlead[engine]', or choose {' or '.join(reference.POLICIES)}"
+        raise errors.Unavailable(message, reason="NoNumpy", hint=hint) from error
+    return EngineRankings(policy)

@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final
 
@@ -28,7 +28,8 @@ from fairlead.model.step import TraceStep
 from fairlead.plan.schedule import rules
 from fairlead.plan.schedule.cache import Cache
 from fairlead.plan.schedule.queue import Group, SchedulingQueue
-from fairlead.plan.schedule.ranking import SLICE, Ranking
+from fairlead.plan.schedule.ranking import SLICE
+from fairlead.plan.schedule.rankings import PlainRankings, Rankings
 from fairlead.plan.schedule.summary import Summary
 from fairlead.settings import ControlSettings
 from fairlead.store import tracerecorder
@@ -48,8 +49,6 @@ STALLED_S: Final = 120.0
 """Neither a slice of judgements nor a request takes so long: a round that turns no more by then hangs."""
 _MOST_UNTOLD: Final = 2000
 """Steps kept for a store that does not take them; the oldest go first."""
-_MOST_RESULTS: Final = 100_000
-"""Remembered answers of nodes, over all needs; each is some 300 bytes."""
 _LOOK: Final = 10
 """What looking at a pod costs beside judging nodes, in judgements."""
 _QUEUE: Final = "pending-pods"
@@ -72,18 +71,20 @@ class Scheduler:
         placement: Placement,
         settings: ControlSettings,
         *,
+        rankings: Rankings | None = None,
         meter: telemetry.Meter = telemetry.UNMETERED,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take the store, what binds pods in it, and the name we answer to; `clock` gives monotonic seconds."""
+        """Take the store, what binds pods in it, and the name we answer to; `clock` gives monotonic seconds.
+
+        Args: rankings: what judges nodes; None: node by node.
+        """
         self._store = store
         self._placement = placement
-        self._policy = settings.policy
         self._meter = meter
         self._queue = SchedulingQueue(clock)
         self._cache = Cache(self._queue, lambda pod: pod.spec.scheduler_name == settings.scheduler_name, clock)
-        self._rankings: OrderedDict[tuple[object, ...], Ranking] = OrderedDict()
-        """By need, the one used last at the end."""
+        self._rankings = PlainRankings(settings.policy) if rankings is None else rankings
         self._doubtful: dict[str, core.Pod] = {}
         """Pods by uid whose binding was sent and not answered."""
         self._refusals: dict[str, _Refusal] = {}
@@ -165,9 +166,7 @@ class Scheduler:
     async def _take_changes(self) -> None:
         """Have changed nodes judged again, and pods that they may take."""
         if changes := self._cache.changes():
-            for ranking in self._rankings.values():
-                for name in changes:
-                    ranking.mark(name)
+            self._rankings.take(self._cache.views, changes)
             for count in self._queue.wake(changes):
                 await self._worked(count)
 
@@ -216,23 +215,14 @@ class Scheduler:
 
     async def _judge(self, group: Group) -> tuple[Summary, frozenset[str]]:
         """Return where the need fits, and which filters refused; nothing has changed by then."""
-        ranking = self._ranking(group)
+        ranking = self._rankings.of(group.need)
         while True:
             for count in ranking.refresh(self._cache.views):
                 await self._worked(count)
             if self._cache.is_current:
-                return ranking.summary(), ranking.blockers
+                found = ranking.summary()
+                return found, frozenset() if found.fitting else ranking.blockers
             await self._take_changes()
-
-    def _ranking(self, group: Group) -> Ranking:
-        key = group.need.key()
-        found = self._rankings.get(key)
-        if found is None:
-            found = self._rankings[key] = Ranking(group.need, self._cache.views, policy=self._policy)
-            while len(self._rankings) > max(1, _MOST_RESULTS // max(1, len(self._cache.views))):
-                self._rankings.popitem(last=False)
-        self._rankings.move_to_end(key)
-        return found
 
     # bindings
 
@@ -368,7 +358,7 @@ class Scheduler:
             message=message,
             at=time.time(),
             duration_s=duration_s,
-            facts={} if found is None else {"policy": self._policy, **found.facts},
+            facts={} if found is None else {"policy": self._rankings.policy, **found.facts},
             is_warning=reason != "Scheduled",
         )
 

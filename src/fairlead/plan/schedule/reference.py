@@ -27,6 +27,8 @@ from fairlead.wire.kubernetes import core, meta, quantity, selector
 UNIT: Final = 1000
 """One of anything, in thousandths."""
 
+Kind = tuple[int, int, str]
+"""What pods that differ little have in common: cpu in thousandths, whole GPUs, the model they ask for."""
 HostPort = tuple[str, str, int]
 """Address, protocol and number; the address 0.0.0.0 is all of them."""
 
@@ -46,6 +48,8 @@ class NodeInfo:
     """Ports of the node that its pods have."""
     pods: tuple[peers.Peer, ...] = ()
     """Those on it, as the rules of other pods see them."""
+    kinds: Mapping[Kind, int] = field(default_factory=dict)
+    """How many pods of each kind are on it."""
 
     def free(self, resource: str) -> int:
         """Return what is left of a resource, in thousandths; 0 where the node does not offer it."""
@@ -63,6 +67,11 @@ class PodInfo:
     ports: frozenset[HostPort] = frozenset()
     peer: peers.Peer = field(default_factory=peers.Peer)
 
+    @property
+    def kind(self) -> Kind:
+        """Return what the fragmentation of GPUs is measured by."""
+        return self.requests.get("cpu", 0), gpus_of(self.requests), model_of(self.node_selector)
+
     def among(self, terms: Iterable[peers.Term]) -> PodInfo:
         """Return the need, with other pods judged if it has rules on them or their terms are about it."""
         peer = self.peer.among(terms)
@@ -72,6 +81,21 @@ class PodInfo:
         """Return what equal needs have in common, as a value that can be looked up."""
         amounts, labels = frozenset(self.requests.items()), frozenset(self.node_selector.items())
         return (amounts, labels, self.affinity, self.tolerations, self.ports, self.peer.key())
+
+
+_MODEL: Final = "nvidia.com/gpu.product"
+_WHOLE_GPUS: Final = frozenset({"gpu", "i915", "xe"})
+"""Last parts of the extended resources that stand for whole GPUs; slices and replicas have other names."""
+
+
+def model_of(labels: Mapping[str, str]) -> str:
+    """Return the model of GPUs that labels name, "" where they name none."""
+    return labels.get(_MODEL, "")
+
+
+def gpus_of(amounts: Mapping[str, int]) -> int:
+    """Return how many whole GPUs are among amounts in thousandths."""
+    return sum(value for name, value in amounts.items() if name.rpartition("/")[2] in _WHOLE_GPUS) // UNIT
 
 
 def pod_info(pod: core.Pod) -> PodInfo:
@@ -115,13 +139,14 @@ def offered(node: core.Node) -> NodeInfo:
 
 def occupied(node: NodeInfo, pods: Iterable[PodInfo]) -> NodeInfo:
     """Return an empty node with what pods take of it."""
-    taken, ports, there = dict[str, int](), set[HostPort](), list[peers.Peer]()
+    taken, ports, there, kinds = dict[str, int](), set[HostPort](), list[peers.Peer](), dict[Kind, int]()
     for pod in pods:
+        kinds[pod.kind] = kinds.get(pod.kind, 0) + 1
         there.append(pod.peer)
         ports |= pod.ports
         for resource, value in pod.requests.items():
             taken[resource] = taken.get(resource, 0) + value
-    return dataclasses.replace(node, taken=taken, ports=frozenset(ports), pods=tuple(there))
+    return dataclasses.replace(node, taken=taken, ports=frozenset(ports), pods=tuple(there), kinds=kinds)
 
 
 _NOT_READY: Final = core.Taint(key="node.kubernetes.io/not-ready")
@@ -161,7 +186,12 @@ def _collide(one: HostPort, other: HostPort) -> bool:
 
 def _resources(need: PodInfo, node: NodeInfo) -> tuple[str, ...]:
     short = [name for name, value in need.requests.items() if value > node.free(name)]
-    return tuple("Too many pods" if name == "pods" else f"Insufficient {name}" for name in sorted(short))
+    return tuple(lack(name) for name in sorted(short))
+
+
+def lack(resource: str) -> str:
+    """Return what is said of a node that has too little of a resource."""
+    return "Too many pods" if resource == "pods" else f"Insufficient {resource}"
 
 
 FILTERS: Final[Mapping[str, Callable[[PodInfo, NodeInfo], tuple[str, ...]]]] = {
@@ -219,7 +249,12 @@ def _score(need: PodInfo, node: NodeInfo, worth: Callable[[float], float]) -> fl
         best = (
             0.0 if any(value > 0 and admission.is_extended(name) for name, value in node.allocatable.items()) else 1.0
         )
-    return round(90 * best + 10 * even, 2)
+    return _hundredths(90 * best + 10 * even)
+
+
+def _hundredths(score: float) -> float:
+    """Round to hundredths by arithmetic alone, so that the engine's arrays come to the same figures to the bit."""
+    return math.floor(score * 100 + 0.5) / 100
 
 
 POLICIES: Final[Mapping[str, Callable[[PodInfo, NodeInfo], float]]] = {"packed": score_packed, "spread": score_spread}
@@ -299,7 +334,7 @@ def combined(
     parts += [(SCORES[name][0], _scaled(values)) for name, values in worths.items() if len(set(values)) > 1]
     parts += [(weight, values) for weight, values in more if len(set(values)) > 1]
     whole = sum(weight for weight, _ in parts)
-    return [round(sum(weight * values[at] for weight, values in parts) / whole, 2) for at in range(len(base))]
+    return [_hundredths(sum(weight * values[at] for weight, values in parts) / whole) for at in range(len(base))]
 
 
 def _scaled(values: Sequence[int]) -> list[float]:

@@ -8,6 +8,7 @@ Source: apimachinery pkg/api/resource, `quantity.go` (grammar, `CanonicalizeByte
 from __future__ import annotations
 
 import enum
+import functools
 import math
 import re
 from dataclasses import dataclass
@@ -54,6 +55,7 @@ _MOST_DIGITS = 1000
 """Python reads 4,300 at most, and no quantity needs a hundred."""
 
 
+@functools.lru_cache(maxsize=4096, typed=True)
 def parse(text: str | float) -> Quantity:
     """Read a quantity; numbers from JSON or YAML are read as their text. Raises: Invalid (`QuantityInvalid`)."""
     shape = _SHAPE.fullmatch(str(text))

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead import errors, settings
+from fairlead import errors
 from fairlead.control import manager
 from fairlead.control.scheduler.controller import BINDERS, Scheduler
 from fairlead.plan.schedule import queue, ranking, reference
@@ -343,10 +343,6 @@ async def test_the_policy_is_a_setting(policy: str, nodes: list[str]) -> None:
     assert [pod.spec.node_name for pod in (await store.list(core.Pod)).items] == nodes
     steps = [tracerecorder.parse_step(event) for event in (await store.list(core.Event)).items]
     assert {step.facts["policy"] for step in steps if step} == {policy}
-
-
-def test_every_policy_of_the_setting_is_there() -> None:
-    assert {*reference.POLICIES} == {*next(one for one in settings.rows() if one.key == "control.policy").choices}
 
 
 _HOSTS = "kubernetes.io/hostname"

@@ -81,6 +81,8 @@ class Fragmentation:
         Args:    at: nodes that can host it.
         Returns: one column, or for a share one a GPU: -inf where it does not fit.
         """
+        if not shape.is_share and not self._state.shared:
+            return self._whole_gains(shape, at)
         free = self._state.gpu[at]
         is_whole = free == WHOLE
         row, whole = self._row(at, shape.cpu_milli), is_whole.sum(axis=1)
@@ -97,3 +99,11 @@ class Fragmentation:
         after = rest[:, None] - each + moved - several
         found: Floats = np.where(left >= 0, now[:, None] - after, -np.inf)
         return found
+
+    def _whole_gains(self, shape: Shape, at: Ints) -> Floats:
+        """Return `gains` where every GPU is free or taken as a whole: what is on a node is a product, not a sum."""
+        whole, before, after = self._state.whole[at], self._row(at, 0), self._row(at, shape.cpu_milli)
+        now = whole * self._by_gpu[before, WHOLE] - self._by_count[before, whole]
+        left = whole - shape.gpus
+        found: Floats = now - (left * self._by_gpu[after, WHOLE] - self._by_count[after, left])
+        return found[:, None]

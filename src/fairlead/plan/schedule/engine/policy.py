@@ -149,7 +149,9 @@ class Gradient:
 
     def _buckets(self, shape: Shape, at: Ints) -> Ints:
         gains = self.fragmentation.gains(shape, at)
-        found: Ints = np.floor(SCALE * _sigmoid(gains, self.fragmentation.total)).astype(np.int64)
+        buckets = np.floor(SCALE * _sigmoid(gains, self.fragmentation.total)).astype(np.int64)
+        # The lowest bucket is a GPU that fits and that much is lost on; one that does not fit is below it.
+        found: Ints = np.where(np.isneginf(gains), -1, buckets)
         return found
 
 

@@ -7,7 +7,7 @@ changes are undone in reverse.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,12 @@ class State:
         self.gpus: Ints = np.array([host.gpus for host in hosts], dtype=np.int64)
         self.gpu: Ints = np.where(np.arange(self.slots) < self.gpus[:, None], WHOLE, 0).astype(np.int64)
         """By node and GPU: free milli-GPU; 0 also where a node has no such GPU."""
+        self.whole: Ints = self.gpus.copy()
+        """By node: GPUs of which nothing is taken."""
+        self._shared: Ints = np.zeros(len(hosts), dtype=np.int64)
+        """By node: GPUs of which a part is taken."""
+        self.shared = 0
+        """The same of all nodes."""
         self.models = {model: number for number, model in enumerate(sorted({host.model for host in hosts}))}
         self.model: Ints = np.array([self.models[host.model] for host in hosts], dtype=np.int64)
         self.held: Ints = np.zeros((len(hosts), self.slots + 1), dtype=np.int64)
@@ -61,7 +67,9 @@ class State:
     def can_host(self, shape: Shape, at: Ints) -> Bools:
         """Tell which of the nodes have room for a request; which models they have is not looked at."""
         fits = (self.cpu[at] >= shape.cpu_milli) & (self.memory[at] >= shape.memory_mib)
-        if shape.gpus:
+        if shape.gpus and shape.gpu_milli == WHOLE:
+            fits &= self.whole[at] >= shape.gpus
+        elif shape.gpus:
             fits &= (self.gpu[at] >= shape.gpu_milli).sum(axis=1) >= shape.gpus
         return fits
 
@@ -88,6 +96,23 @@ class State:
             raise ValueError(f"{shape} was not on GPUs {devices} of {host.name}")
         self._move(node, shape, devices, 1)
 
+    def put(self, node: int, *, cpu_milli: int, memory_mib: int, whole: int, held: Mapping[int, int]) -> None:
+        """Replace what is free of a node by what its pods leave: whole GPUs, of which the last ones are free.
+
+        Not taken back by `rollback`.   Args: held: how many requests there are for each number of GPUs.
+        """
+        gpus = self.hosts[node].gpus
+        free = max(0, min(whole, gpus))
+        self.taken_milli += int(self.gpu[node].sum()) - free * WHOLE
+        self.cpu[node], self.memory[node] = cpu_milli, memory_mib
+        self.gpu[node] = 0
+        self.gpu[node, gpus - free : gpus] = WHOLE
+        self.held[node] = 0
+        for size, count in held.items():
+            if 0 < size <= self.slots:
+                self.held[node, size] = count
+        self._touch(node)
+
     def _move(self, node: int, shape: Shape, devices: Sequence[int], sign: int) -> None:
         if self._checkpoints:
             self._undo.append((node, shape, devices, sign))
@@ -104,6 +129,12 @@ class State:
         self._touch(node)
 
     def _touch(self, node: int) -> None:
+        free = self.gpu[node]
+        whole = np.count_nonzero(free == WHOLE)
+        shared = np.count_nonzero(free) - whole
+        self.whole[node] = whole
+        self.shared += int(shared - self._shared[node])
+        self._shared[node] = shared
         self._log.append(node)
         if len(self._log) > 8 * len(self.hosts) + 64:
             half = len(self._log) // 2

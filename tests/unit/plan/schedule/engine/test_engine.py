@@ -276,3 +276,10 @@ def take_random_steps(count: int) -> None:
                 free[where.node, list(where.devices)] -= shape.gpu_milli
             assert free.min() >= 0
             assert (engine.state.gpu == free).all()
+
+
+def test_a_share_on_which_all_is_lost_goes_to_a_gpu_that_has_room_all_the_same() -> None:
+    """The lowest bucket is shared with GPUs that do not fit; the first of them was taken once."""
+    shape = Shape(cpu_milli=4000, gpus=1, gpu_milli=810)
+    engine = Engine(State([Host(name="n", cpu_milli=8000, memory_mib=1000, gpus=7, model="A")]), "fgd", {shape: 1})
+    assert [engine.place(shape) for _ in range(3)][1:] == [Placement(0, (1,), 0), None]

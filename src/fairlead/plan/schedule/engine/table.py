@@ -1,0 +1,158 @@
+"""Holds a live cluster's nodes as arrays: what is free of every resource, and the engine's state beside it.
+
+`NodeTable` follows the nodes that decisions see (`reference.NodeInfo`). A node that changed is written in place, with
+the number of the change; a node that came or went, or offers something else, makes the arrays anew. Nodes stand in the
+order of their names, so that the first of equal ones is the first by name. The state holds whole GPUs: the kubelet
+chooses which, so the taken ones stand first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Collection, Mapping
+from typing import Final
+
+import numpy as np
+
+from fairlead.plan.pod import admission
+from fairlead.plan.schedule.engine.shape import WHOLE, Host, Shape
+from fairlead.plan.schedule.engine.state import Bools, Ints, State
+from fairlead.plan.schedule.queue import Changes
+from fairlead.plan.schedule.reference import UNIT, Kind, NodeInfo, PodInfo, gpus_of, model_of
+
+_LARGEST: Final = 2**62
+"""Amounts beyond it are equal to it; a request beyond it fits nowhere."""
+_MIB: Final = UNIT * 2**20
+GPUS: Final = 256
+"""GPUs of a node that policies tell apart: what a node says of itself must not decide how large the arrays are."""
+
+
+class NodeTable:
+    """All nodes, and one column for each resource that any of them offers."""
+
+    def __init__(self) -> None:
+        """Begin without nodes."""
+        self.names: list[str] = []
+        self.infos: list[NodeInfo] = []
+        self.index: dict[str, int] = {}
+        self.generation = 0
+        """Grows whenever places change: what was remembered by place is to be moved by `origin`, or forgotten."""
+        self.now = 0
+        """How many changes of nodes there were."""
+        self.changed: Ints = np.zeros(0, dtype=np.int64)
+        """By place: which of the changes was the node's last."""
+        self._build({}, ())
+
+    def __len__(self) -> int:
+        """Return how many nodes there are."""
+        return len(self.names)
+
+    def take(self, views: Mapping[str, NodeInfo], changes: Changes) -> None:
+        """Bring the table up to date with nodes that changed."""
+        if any(_is_moved(before, after) for before, after in changes.values()):
+            self._build(views, changes)
+            return
+        for name, (_, after) in changes.items():
+            if after is not None:
+                self._put(self.index[name], after)
+
+    def _build(self, views: Mapping[str, NodeInfo], changed: Collection[str]) -> None:
+        old, versions = self.index, self.changed
+        self.names = sorted(views)
+        self.infos = [views[name] for name in self.names]
+        self.index = {name: place for place, name in enumerate(self.names)}
+        self.origin: Ints = np.array([old.get(name, -1) for name in self.names], dtype=np.int64)
+        """By place: the node's place one generation before, -1 where it was not there."""
+        self.generation += 1
+        resources = sorted({name for info in self.infos for name in info.allocatable})
+        self.columns = {name: column for column, name in enumerate(resources)}
+        self.allocatable: Ints = np.zeros((len(self.names), len(resources)), dtype=np.int64)
+        self.taken: Ints = np.zeros_like(self.allocatable)
+        self.free: Ints = np.zeros_like(self.allocatable)
+        self.has_devices: Bools = np.zeros(len(self.names), dtype=np.bool_)
+        self.is_open: Bools = np.zeros(len(self.names), dtype=np.bool_)
+        """By place: no taint and no condition keeps any pod away."""
+        self.is_disliked: Bools = np.zeros(len(self.names), dtype=np.bool_)
+        """By place: a taint speaks against the node without forbidding it."""
+        self.state = State([_host(info) for info in self.infos])
+        self.changed = np.zeros(len(self.names), dtype=np.int64)
+        for place, info in enumerate(self.infos):
+            self._put(place, info)
+            if self.origin[place] >= 0 and info.name not in changed:
+                self.changed[place] = versions[self.origin[place]]
+
+    def _put(self, place: int, info: NodeInfo) -> None:
+        self.now += 1
+        self.changed[place] = self.now
+        self.infos[place] = info
+        for name, column in self.columns.items():
+            offered, taken = info.allocatable.get(name, 0), info.taken.get(name, 0)
+            self.allocatable[place, column] = min(offered, _LARGEST)
+            self.taken[place, column] = min(taken, _LARGEST)
+            self.free[place, column] = max(-_LARGEST, min(offered - taken, _LARGEST))
+        self.has_devices[place] = any(info.allocatable[name] > 0 for name in self.columns if _is_device(info, name))
+        soft = sum(taint.effect == "PreferNoSchedule" for taint in info.taints)
+        self.is_open[place] = info.is_ready and not info.is_unschedulable and soft == len(info.taints)
+        self.is_disliked[place] = soft > 0
+        self.state.put(
+            place,
+            cpu_milli=max(-_LARGEST, min(info.free("cpu"), _LARGEST)),
+            memory_mib=max(-_LARGEST, min(info.free("memory") // _MIB, _LARGEST)),
+            whole=gpus_of(info.allocatable) - gpus_of(info.taken),
+            held=_held(info.kinds),
+        )
+
+    def short(self, requests: Mapping[str, int], at: Ints) -> Bools:
+        """Tell of each request in the order of its name, and of each of the nodes, whether the node lacks it."""
+        found: Bools = np.zeros((len(requests), len(at)), dtype=np.bool_)
+        for place, name in enumerate(sorted(requests)):
+            asked, column = requests[name], self.columns.get(name)
+            if asked > _LARGEST:
+                found[place] = True
+            elif column is None:
+                # No node offers it, though pods may have taken it of one that did.
+                found[place] = [asked > self.infos[one].free(name) for one in at]
+            else:
+                found[place] = asked > self.free[at, column]
+        return found
+
+
+def _is_device(info: NodeInfo, name: str) -> bool:
+    return name in info.allocatable and admission.is_extended(name)
+
+
+def _is_moved(before: NodeInfo | None, after: NodeInfo | None) -> bool:
+    if before is None or after is None:
+        return before is not after
+    return before.allocatable != after.allocatable or model_of(before.labels) != model_of(after.labels)
+
+
+def _host(info: NodeInfo) -> Host:
+    return Host(
+        name=info.name,
+        cpu_milli=min(info.allocatable.get("cpu", 0), _LARGEST),
+        memory_mib=min(info.allocatable.get("memory", 0) // _MIB, _LARGEST),
+        gpus=min(gpus_of(info.allocatable), GPUS),
+        model=model_of(info.labels),
+    )
+
+
+def _held(kinds: Mapping[Kind, int]) -> Mapping[int, int]:
+    found: dict[int, int] = {}
+    for (_, gpus, _), count in kinds.items():
+        found[gpus] = found.get(gpus, 0) + count
+    return found
+
+
+def shape_of(need: PodInfo) -> Shape:
+    """Return a need as the engine's policies see it."""
+    shape = kind_shape(need.kind)
+    return dataclasses.replace(shape, memory_mib=min(math.ceil(need.requests.get("memory", 0) / _MIB), _LARGEST))
+
+
+def kind_shape(kind: Kind) -> Shape:
+    """Return a kind as the fragmentation table has it."""
+    cpu, gpus, model = kind
+    models = frozenset({model} if model else ())
+    return Shape(cpu_milli=min(cpu, _LARGEST), gpus=min(gpus, GPUS), gpu_milli=WHOLE, models=models)

@@ -1,0 +1,193 @@
+"""Rankings by array answer as those made node by node do, after any order of changes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from fairlead.plan.schedule import reference
+from fairlead.plan.schedule.engine.rankings import POLICIES, EngineRankings
+from fairlead.plan.schedule.rankings import PlainRankings
+from fairlead.plan.schedule.reference import UNIT, NodeInfo, PodInfo
+from fairlead.plan.schedule.summary import Summary
+from fairlead.wire.kubernetes import core
+
+_GPU, _MIG = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
+_TAINTS = ((), (), (core.Taint(key="old", effect="PreferNoSchedule"),), (core.Taint(key="red"),))
+
+
+class World:
+    """Nodes that come, go and change, and pods that are put on them."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.empty: dict[str, NodeInfo] = {}
+        self.pods: dict[str, list[PodInfo]] = {}
+        self.views: dict[str, NodeInfo] = {}
+
+    def need(self) -> PodInfo:
+        chance, requests = self.chance, {"cpu": self.chance.choice((1, 4, 7)) * UNIT, "pods": UNIT}
+        if chance.random() < 0.8:
+            requests[chance.choice((_GPU, _GPU, _GPU, _MIG))] = chance.choice((1, 1, 2, 4, 8)) * UNIT
+        if chance.random() < 0.3:
+            requests["memory"] = chance.choice((3, 2**33, 2**70)) * UNIT
+        labels = chance.choice(({}, {}, {"zone": "a"}, {"nvidia.com/gpu.product": "H100"}))
+        bears = (core.Toleration(operator="Exists"),) if chance.random() < 0.2 else ()
+        ports = frozenset({("0.0.0.0", "TCP", 80)}) if chance.random() < 0.2 else frozenset()
+        rule = core.NodeSelectorRequirement(key="fast", operator="Exists")
+        term = core.PreferredSchedulingTerm(weight=7, preference=core.NodeSelectorTerm(match_expressions=(rule,)))
+        likes = core.NodeAffinity(preferred_during_scheduling_ignored_during_execution=(term,))
+        wanted = likes if chance.random() < 0.2 else core.NodeAffinity()
+        return PodInfo(requests=requests, node_selector=labels, tolerations=bears, ports=ports, affinity=wanted)
+
+    def step(self) -> dict[str, tuple[NodeInfo | None, NodeInfo | None]]:
+        """Change a few nodes and return what changed."""
+        before = dict(self.views)
+        for _ in range(self.chance.randint(1, 4)):
+            self._change(f"n{self.chance.randrange(12):02}")
+        self.views = {name: reference.occupied(node, self.pods.get(name, ())) for name, node in self.empty.items()}
+        names = {*before, *self.views}
+        pairs = {name: (before.get(name), self.views.get(name)) for name in names}
+        return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+    def _change(self, name: str) -> None:
+        chance, fate = self.chance, self.chance.random()
+        if fate < 0.05:
+            self.empty.pop(name, None)
+        elif fate < 0.3 or name not in self.empty:
+            amounts = {"cpu": 64 * UNIT, "memory": 2**36 * UNIT, "pods": 9 * UNIT}
+            if chance.random() < 0.8:
+                amounts[_GPU] = chance.choice((0, 4, 8, 8, 5000)) * UNIT
+            if chance.random() < 0.3:
+                amounts[_MIG] = 7 * UNIT
+            labels = {"nvidia.com/gpu.product": chance.choice(("H100", "T4")), "zone": chance.choice("ab")}
+            labels |= {"fast": ""} if chance.random() < 0.5 else {}
+            self.empty[name] = NodeInfo(
+                name=name,
+                labels=labels,
+                taints=chance.choice(_TAINTS),
+                is_ready=chance.random() < 0.9,
+                is_unschedulable=chance.random() < 0.1,
+                allocatable=amounts,
+            )
+        elif fate < 0.8:
+            need = self.need()
+            if need.requests.get("memory", 0) < 2**60:
+                self.pods.setdefault(name, []).append(need)
+        elif self.pods.get(name):
+            self.pods[name].pop(chance.randrange(len(self.pods[name])))
+
+
+def _facts(found: Summary) -> tuple[object, ...]:
+    return found.nodes, found.fitting, found.best, sorted((one.why, one.nodes, one.example) for one in found.reasons)
+
+
+def _asked(one: Any, need: PodInfo, views: Mapping[str, NodeInfo]) -> tuple[Summary, frozenset[str]]:
+    ranking = one.of(need)
+    list(ranking.refresh(views))
+    return ranking.summary(), ranking.blockers
+
+
+def _follow(engine: EngineRankings, world: World) -> None:
+    changes = world.step()
+    engine.take(world.views, changes)
+
+
+@pytest.mark.parametrize("policy", ["packed", "spread"])
+@pytest.mark.parametrize("seed", range(5))
+def test_by_array_and_node_by_node_the_same_is_said_after_every_change(policy: str, seed: int) -> None:
+    world = World(seed)
+    plain, engine = PlainRankings(policy), EngineRankings(policy)
+    needs = [world.need() for _ in range(6)]
+    for _ in range(25):
+        changes = world.step()
+        plain.take(world.views, changes)
+        engine.take(world.views, changes)
+        for need in world.chance.sample(needs, 3):  # so that rows lag behind, also over nodes that come and go
+            slow, fast = _asked(plain, need, world.views), _asked(engine, need, world.views)
+            assert _facts(fast[0]) == _facts(slow[0])
+            assert fast[1] == slow[1]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_policy_takes_a_node_that_the_slow_truth_finds_room_on(policy: str) -> None:
+    world, engine = World(7), EngineRankings(policy)
+    needs = [world.need() for _ in range(6)]
+    for _ in range(25):
+        _follow(engine, world)
+        for need in needs:
+            found, _ = _asked(engine, need, world.views)
+            slow = reference.place(need, world.views.values())
+            assert (found.fitting, found.nodes) == (slow.fitting, slow.nodes)
+            assert {name for name, _ in found.best} <= {
+                name for name, node in world.views.items() if reference.first_refusal(need, node) is None
+            }
+            assert (found.node is None) == (slow.node is None)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_was_learned_step_by_step_is_what_a_new_start_learns(policy: str) -> None:
+    """But for `random`, whose draws go on, and for how old the table of what is asked for may be."""
+    world, engine = World(3), EngineRankings(policy)
+    need = world.need()
+    for _ in range(30):
+        _follow(engine, world)
+        _asked(engine, need, world.views)
+    fresh = EngineRankings(policy)
+    fresh.take(world.views, {name: (None, node) for name, node in world.views.items()})
+    assert fresh.asked == engine.asked
+    one, other = _asked(engine, need, world.views)[0], _asked(fresh, need, world.views)[0]
+    if policy in reference.POLICIES:
+        assert _facts(one) == _facts(other)
+    assert (one.fitting, {why.why for why in one.reasons}) == (other.fitting, {why.why for why in other.reasons})
+
+
+def test_the_same_seed_draws_the_same_nodes() -> None:
+    def drawn(seed: int) -> list[str | None]:
+        world, engine = World(5), EngineRankings("random", seed=seed)
+        need = PodInfo(requests={"pods": UNIT})
+        found = []
+        for _ in range(20):
+            _follow(engine, world)
+            found.append(_asked(engine, need, world.views)[0].node)
+        return found
+
+    assert drawn(1) == drawn(1) != drawn(2)
+
+
+def _whole(policy: str, free: list[int], gpus: int) -> str | None:
+    """Return which of nodes with so many free GPUs of 8 takes a pod."""
+    amounts = {"cpu": 64 * UNIT, "pods": 110 * UNIT, _GPU: 8 * UNIT}
+    single = PodInfo(requests={"cpu": UNIT, "pods": UNIT, _GPU: UNIT})
+    views = {
+        f"n{at}": reference.occupied(NodeInfo(name=f"n{at}", allocatable=amounts), [single] * (8 - left))
+        for at, left in enumerate(free)
+    }
+    engine = EngineRankings(policy)
+    engine.take(views, {name: (None, node) for name, node in views.items()})
+    whole = PodInfo(requests={"cpu": UNIT, "pods": UNIT, _GPU: 8 * UNIT})
+    _asked(engine, whole, views)  # somebody waits for a whole node
+    need = PodInfo(requests={"cpu": UNIT, "pods": UNIT, _GPU: gpus * UNIT})
+    return _asked(engine, need, views)[0].node
+
+
+def test_policies_choose_among_whole_gpus_as_their_rules_say() -> None:
+    assert _whole("binpack", [8, 3, 5], 1) == "n1"
+    assert _whole("spread", [8, 3, 5], 1) == "n0"
+    assert _whole("bestfit", [8, 3, 5], 2) == "n1"
+    # n1 is full of single ones already, n0 idle: the class stays together.
+    assert _whole("clustering", [8, 3, 8], 1) == "n1"
+    # On n0 it would take the only node away that is of use to who asks for eight.
+    assert _whole("fairlead", [8, 1, 6], 1) == "n1"
+
+
+def test_a_node_that_claims_a_million_gpus_makes_no_large_array() -> None:
+    views = {"liar": NodeInfo(name="liar", allocatable={"cpu": UNIT, "pods": UNIT, _GPU: 10**9 * UNIT})}
+    engine = EngineRankings("fairlead")
+    engine.take(views, {"liar": (None, views["liar"])})
+    assert engine.table.state.gpu.size < 1000
+    need = PodInfo(requests={_GPU: 10**6 * UNIT})
+    assert _asked(engine, need, views)[0].node == "liar"
