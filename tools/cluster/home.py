@@ -1,6 +1,7 @@
 """A cluster from the first process to the last file: up, down, found again by name, its parts stopped and started.
 
-`up` returns when the node is Ready and pods can be made. All a cluster has lies in one folder, `cluster.json` among it:
+`up` returns when the node is Ready and pods can be made; a cluster without a node of its own is etcd and an API server,
+to which a caller adds what it compares. All a cluster has lies in one folder, `cluster.json` among it:
 another process finds it by name and can end it, also after the one that made it was killed. Owner and machine are
 remembered by pid and start time. `down` is one kill (see `machine`), so it needs no cooperation from anything inside.
 """
@@ -154,12 +155,14 @@ def up(
     folder: Path = FOLDER,
     paths: tuple[Path, ...],
     owned: bool = False,
+    has_node: bool = True,
     say: Callable[[str], None] = lambda _: None,
 ) -> Cluster:
     """Bring a cluster up and return when its node is Ready and pods can be made.
 
     Args:    folder: holds a folder for each cluster; none of the machine's own may cover it.   paths: what
-             `build.ensure_programs` returned.   owned: `sweep` ends it once this process is gone.
+             `build.ensure_programs` returned.   owned: `sweep` ends it once this process is gone.   has_node: False:
+             etcd and an API server alone, without controllers, scheduler and kubelet.
     Raises:  RequestError: the name; Conflict: it is taken; Unavailable: something did not come up. Nothing is left.
     """
     if not _NAME.fullmatch(name):
@@ -170,7 +173,9 @@ def up(
     try:
         number = machine.reserve_number()
         (home / _NUMBER).write_text(f"{number}\n")
-        return _bring_up(name, home, version=version, paths=paths, number=number, owned=owned, say=say)
+        return _bring_up(
+            name, home, version=version, paths=paths, number=number, owned=owned, has_node=has_node, say=say
+        )
     except BaseException:
         end(name, folder)
         raise
@@ -198,6 +203,7 @@ def _bring_up(
     paths: tuple[Path, ...],
     number: int,
     owned: bool,
+    has_node: bool,
     say: Callable[[str], None],
 ) -> Cluster:
     clock = _Clock(say)
@@ -208,6 +214,9 @@ def _bring_up(
     cluster.save()
     component.write_files(cluster.site, one.disk)
     clock("machine and certificates")
+    if not has_node:
+        _start_plane(cluster, clock)
+        return cluster
     _start_all(cluster, clock, prepare=lambda: _load_own_images(cluster))
     with cluster.api() as connection:
         connection.until(_NODES, _ready_node, what="the node is Ready")
@@ -215,6 +224,15 @@ def _bring_up(
         connection.until("/api/v1/namespaces/default/serviceaccounts", _any, what="the default service account")
         clock("service account")
     return cluster
+
+
+def _start_plane(cluster: Cluster, clock: Callable[[str], None]) -> None:
+    """Start etcd and the API server, and return once it is ready."""
+    for part in ("etcd", "kube-apiserver"):
+        cluster.start(part)
+    with cluster.api() as connection:
+        _until_ready(cluster, connection)
+    clock("api server ready")
 
 
 def _start_all(cluster: Cluster, clock: Callable[[str], None], *, prepare: Callable[[], None]) -> None:

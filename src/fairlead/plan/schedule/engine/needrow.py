@@ -1,4 +1,4 @@
-"""Keeps every node's verdict and score for one need, and makes anew only what changed; see `rankings.EngineRankings`."""
+"""Keeps every node's verdict and score for one need, and makes anew only what changed (`rankings.EngineRankings`)."""
 
 from __future__ import annotations
 

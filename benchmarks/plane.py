@@ -1,0 +1,243 @@
+"""Holds schedulers against each other on one real control plane: etcd and an API server, nodes and pods on paper.
+
+Nodes are objects that no kubelet stands behind, so a bound pod stays bound and nothing runs. A round creates the pods
+at once while the scheduler is there and idle, counts bindings as a watch reports them, and ends when all pods are bound
+or none was for a while. The rate is bound pods over the time from the first creation to the last binding. The figures
+of both schedulers come from rounds on the same API server, one after the other, on whatever cores the machine has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+
+from fairlead import errors
+from tools.cluster import build, home
+
+_AT_ONCE: Final = 40
+"""Requests in flight while nodes and pods are created."""
+_QUIET_S: Final = 6.0
+"""After so long without a binding a round is over."""
+_LONGEST_S: Final = 240.0
+SIZES: Final = (1, 1, 2, 4, 1, 8, 1, 1)
+"""GPUs of the pods, over and over."""
+_PODS: Final = "/api/v1/namespaces/default/pods"
+_GPU: Final = "nvidia.com/gpu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """What one scheduler did with one set of pods."""
+
+    bound: int
+    pending: int
+    seconds: float
+    memory_mib: float
+    """Most that the scheduler's process ever held."""
+    overcommitted: int
+    """Nodes with more GPUs bound than they have."""
+
+    @property
+    def per_s(self) -> float:
+        return self.bound / self.seconds if self.seconds else 0.0
+
+
+def missing() -> str:
+    """Return why no control plane can be had here, "" where it can."""
+    if os.geteuid() != 0:
+        return "needs root"
+    lacking = [module.name for module in build.modules(build.DEFAULT_VERSION) if not build.folder_of(module).is_dir()]
+    return f"needs the programs of tests/cluster/setup.sh: {', '.join(lacking)}" if lacking else ""
+
+
+class Plane:
+    """An API server and what is made on it."""
+
+    def __init__(self, cluster: home.Cluster, session: aiohttp.ClientSession) -> None:
+        self.cluster = cluster
+        self._session = session
+
+    async def call(self, method: str, path: str, content: object = None, *, kind: str = "application/json") -> Any:
+        body = None if content is None else json.dumps(content).encode()
+        async with self._session.request(method, path, data=body, headers={"Content-Type": kind}) as response:
+            found = await response.json(content_type=None)
+            if response.status >= 400:
+                raise errors.Unavailable(f"{method} {path}: {found}", reason="APIServerSaid")
+            return found
+
+    async def prepare(self, nodes: int) -> None:
+        """Create what pods need of a namespace, and nodes of 8 GPUs."""
+        with contextlib.suppress(errors.Unavailable):
+            await self.call("POST", "/api/v1/namespaces", {"metadata": {"name": "fairlead"}})
+        account = {"metadata": {"name": "default"}}
+        with contextlib.suppress(errors.Unavailable):
+            await self.call("POST", "/api/v1/namespaces/default/serviceaccounts", account)
+        await _all(nodes, self._add_node)
+
+    async def _add_node(self, number: int) -> None:
+        amounts = {"cpu": "128", "memory": "1024Gi", "pods": "110", _GPU: "8"}
+        ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "on paper"}
+        name = f"paper-{number:05}"
+        labels = {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": f"zone-{number % 4}"}
+        await self.call(
+            "POST",
+            "/api/v1/nodes",
+            {
+                "metadata": {"name": name, "labels": labels},
+                "status": {"capacity": amounts, "allocatable": amounts, "conditions": [ready]},
+            },
+        )
+        # The API server marks every new node not ready; who looks after nodes would take that back.
+        patch = {"spec": {"taints": None}}
+        await self.call("PATCH", f"/api/v1/nodes/{name}", patch, kind="application/merge-patch+json")
+
+    async def _add_pod(self, number: int, scheduler: str) -> None:
+        limits = {"cpu": "4", "memory": "16Gi", _GPU: str(SIZES[number % len(SIZES)])}
+        main = {"name": "main", "image": "registry.invalid/none:1", "resources": {"limits": limits}}
+        spec = {"schedulerName": scheduler, "terminationGracePeriodSeconds": 0, "containers": [main]}
+        await self.call("POST", _PODS, {"metadata": {"name": f"p{number:05}"}, "spec": spec})
+
+    async def clear(self) -> None:
+        """Delete every pod and event."""
+        options = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
+        await self.call("DELETE", _PODS, options)
+        await self.call("DELETE", "/api/v1/namespaces/default/events", options)
+        await self.call("DELETE", "/apis/events.k8s.io/v1/namespaces/default/events", options)
+        while (await self.call("GET", f"{_PODS}?limit=1"))["items"]:  # noqa: ASYNC110  (another process deletes)
+            await asyncio.sleep(0.2)
+
+    async def round(self, pods: int, scheduler: str, pid: int) -> Round:
+        """Create pods for a scheduler that is there, and return what it did with them."""
+        version = (await self.call("GET", f"{_PODS}?limit=1"))["metadata"]["resourceVersion"]
+        bound, last = set[str](), 0.0
+
+        async def count() -> None:
+            nonlocal last
+            query = f"?watch=1&resourceVersion={version}&timeoutSeconds={int(2 * _LONGEST_S)}"
+            async with self._session.get(f"{_PODS}{query}", timeout=aiohttp.ClientTimeout(total=None)) as stream:
+                async for line in stream.content:
+                    # A cheap test instead of a decoder: this watch takes the cores that the schedulers are measured on.
+                    if b'"nodeName":"' in line:
+                        name = line.partition(b'"name":"')[2].partition(b'"')[0].decode()
+                        if name not in bound:
+                            bound.add(name)
+                            last = time.monotonic()
+
+        begun = time.monotonic()
+        async with asyncio.TaskGroup() as tasks:
+            counting = tasks.create_task(count())
+            await _all(pods, lambda number: self._add_pod(number, scheduler))
+            while len(bound) < pods and time.monotonic() - begun < _LONGEST_S:
+                if time.monotonic() - max(last, begun) > _QUIET_S:
+                    break
+                await asyncio.sleep(0.1)
+            counting.cancel()
+        return Round(
+            bound=len(bound),
+            pending=pods - len(bound),
+            seconds=last - begun,
+            memory_mib=_most_memory_mib(pid),
+            overcommitted=await self._overcommitted(),
+        )
+
+    async def _overcommitted(self) -> int:
+        taken: dict[str, int] = {}
+        for pod in (await self.call("GET", _PODS))["items"]:
+            node = pod["spec"].get("nodeName")
+            if node:
+                gpus = pod["spec"]["containers"][0]["resources"]["limits"][_GPU]
+                taken[node] = taken.get(node, 0) + int(gpus)
+        return sum(gpus > 8 for gpus in taken.values())
+
+
+async def _all(count: int, act: Callable[[int], Any]) -> None:
+    """Act for every number, so many at once; the first failure ends them."""
+    numbers = iter(range(count))
+
+    async def work() -> None:
+        for number in numbers:
+            await act(number)
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(_AT_ONCE):
+            tasks.create_task(work())
+
+
+def _most_memory_mib(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
+@contextlib.asynccontextmanager
+async def opened() -> AsyncIterator[Plane]:
+    """Bring a control plane up for a block."""
+    home.sweep()
+    paths = tuple(build.folder_of(module) for module in build.modules(build.DEFAULT_VERSION))
+    one = home.up(f"bench{os.getpid()}", paths=paths, owned=True, has_node=False)
+    try:
+        folder = one.site.certificates
+        context = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+        context.load_cert_chain(folder / "admin.crt", folder / "admin.key")
+        connector = aiohttp.TCPConnector(ssl=context, limit=0)
+        limits = aiohttp.ClientTimeout(total=120)
+        async with aiohttp.ClientSession(
+            one.site.server, connector=connector, timeout=limits, read_bufsize=2**20
+        ) as session:
+            yield Plane(one, session)
+    finally:
+        one.down()
+
+
+@contextlib.contextmanager
+def kube_scheduler(cluster: home.Cluster) -> Iterator[int]:
+    """Run the real one with its default plugins and a client that waits for nothing; gives its pid."""
+    config = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "leaderElection": {"leaderElect": False},
+        "clientConnection": {
+            "kubeconfig": cluster.site.config("kube-scheduler.kubeconfig"),
+            "qps": 5000,
+            "burst": 5000,
+        },
+    }
+    path = cluster.site.configs / "kube-scheduler.json"
+    path.write_text(json.dumps(config))
+    command = ("kube-scheduler", f"--config={path}", "--bind-address=127.0.0.1", "--authentication-skip-lookup")
+    process = cluster.host.start(command, cluster.log("kube-scheduler"))
+    cluster.processes["kube-scheduler"] = process
+    try:
+        yield process.pid
+    finally:
+        cluster.stop("kube-scheduler")
+
+
+@contextlib.contextmanager
+def fairlead_scheduler(cluster: home.Cluster, *arguments: str) -> Iterator[int]:
+    """Run ours as an operator would, with its default settings; gives its pid."""
+    command = [sys.executable, "-m", "fairlead.cli.main", "scheduler", f"--cluster-kubeconfig={cluster.kubeconfig}"]
+    path = cluster.log("fairlead-scheduler")
+    with path.open("ab") as log:
+        process = subprocess.Popen([*command, *arguments], env={"PATH": os.defpath}, stdout=log, stderr=log)
+    try:
+        deadline = time.monotonic() + 30
+        while '"leading"' not in path.read_text():
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise errors.Unavailable(f"no scheduler: {path.read_text()[-2000:]}", reason="SchedulerFailed")
+            time.sleep(0.05)
+        yield process.pid
+    finally:
+        process.terminate()
+        process.wait(20)
