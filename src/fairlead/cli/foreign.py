@@ -74,8 +74,7 @@ VERBS: Final[Mapping[str, str]] = {
     "unpause": "nothing is paused here: fairlead start NAME starts what has ended once more",
     "update": "remove and start it anew; GPUs: fairlead attach, fairlead detach",
     "version": "fairlead --version",
-    "volume": "fairlead run --volume /HOST:/CONTAINER mounts a folder of the host",
-    "volumes": "fairlead run --volume /HOST:/CONTAINER mounts a folder of the host",
+    "volumes": "fairlead volume ls",
 }
 """What to type instead, by a verb that is not here."""
 

@@ -33,6 +33,7 @@ VERBS: Final = {
     "trace": Verb(_RUN, "container.trace:trace", "Show every step from the silicon to the process."),
     "explain": Verb(_RUN, "container.explain:explain", "Say why a container waits, failed or runs where it does."),
     "image": Verb(_RUN, "image.image:image", "List, fetch, build, import, move and remove images."),
+    "volume": Verb(_RUN, "image.volume:group", "List, make and remove named volumes."),
     "inspect": Verb(_RUN, "container.inspect:inspect", "Print all that is known of containers, as JSON."),
     "images": Verb(_RUN, "image.image:list_images", "List images.", is_hidden=True),
     "rmi": Verb(_RUN, "image.image:remove_image", "Remove images by name.", is_hidden=True),

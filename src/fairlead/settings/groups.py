@@ -255,6 +255,11 @@ class Settings:
         return self.state.folder / "silicon" / "faults.sock"
 
     @property
+    def claims_folder(self) -> Path:
+        """The folder of named volumes, which only root may enter."""
+        return self.state.folder / "volumes"
+
+    @property
     def kubelet_folder(self) -> Path:
         """The folder of kubelet.sock and of the plugins' sockets."""
         return self.node.kubelet_folder or self.state.run / "device-plugins"

@@ -73,6 +73,13 @@ WORK = (
     "wait --timeout 5 --state started web",
     "prune -f",
     "image prune -f",
+    "volume create data",
+    "run --rm -v data:/data demo true",
+    "run --rm --mount type=volume,src=cache,dst=/cache demo true",
+    "volume ls -q",
+    "volume inspect cache",
+    "volume rm cache",
+    "volume prune -f",
 )
 """Each succeeds, in this order; `web` runs."""
 
@@ -86,7 +93,10 @@ ANSWERED = (
     "run --link web demo",
     "run -P demo",
     "run --gpus '\"device=0,1\"' demo",
-    "run -v data:/data demo",
+    "run -v my_data:/data demo",
+    "run -v :/data demo",
+    "volume create data --size 10Gi",
+    "volume rm data",
     "run --network container:web demo",
     "exec -u nobody:-x web true",
     "exec -w tmp web pwd",

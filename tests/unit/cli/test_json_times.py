@@ -36,6 +36,8 @@ SHOWN = (
     "events",
     "status",
     "quota list",
+    "volume ls",
+    "volume inspect data",
     "simulate faults",
     "simulate profiles",
     "settings",
@@ -58,6 +60,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         assert made.exit_code == 0, made.stderr
         assert service.fairlead("wait", "--state", "started", "web").exit_code == 0
         assert service.fairlead("run", "--name", "past", "demo", "true").exit_code == 0
+        assert service.fairlead("volume", "create", "data").exit_code == 0
         yield service
 
 
@@ -74,7 +77,7 @@ def walk(value: Any, path: str = "") -> Iterator[tuple[str, str, Any]]:
 
 @pytest.mark.parametrize("line", SHOWN)
 def test_a_verb_gives_times_as_text(live: Service, line: str) -> None:
-    form = () if line == "inspect web" else ("-o", "json")
+    form = () if line in {"inspect web", "volume inspect data"} else ("-o", "json")
     result = live.fairlead(*shlex.split(line), *form)
     assert result.exit_code == 0, result.stderr
     fields = list(walk(json.loads(result.stdout)))

@@ -60,7 +60,7 @@ Examples:
 @click.option("-n", "--namespace", default="", help="namespace to run in  [default: default, or the context's]")
 @click.option("-e", "--env", multiple=True, metavar="KEY[=VALUE]", help="environment variable; KEY: as it is here")
 @click.option("--env-file", "env_files", multiple=True, type=click.Path(path_type=Path), help="file of KEY=VALUE lines")
-@click.option("-v", "--volume", multiple=True, metavar="HOST:/CONTAINER[:ro]", help="bind mount from the host")
+@click.option("-v", "--volume", multiple=True, metavar="HOST|NAME:/CONTAINER[:ro]", help="folder or named volume")
 @click.option("--mount", multiple=True, metavar="type=bind,...", help="the same in docker's long notation")
 @click.option("-p", "--publish", multiple=True, metavar="[IP:]HOST:CONTAINER", help="port of the host that leads in")
 @click.option("--shm-size", metavar="SIZE", help="of /dev/shm  [default: half the memory with GPUs, else 64m]")
@@ -146,7 +146,6 @@ def _submit(client: Client, image: str, given: dict[str, Any], own: Mapping[str,
         args=options.words(given["command"]),
         env=options.environment(given["env"], given["env_files"], own),
         labels=options.pairs(given["label"], "--label"),
-        binds=runflags.binds(given["volume"], given["mount"], cluster=bool(client.cluster)),
         memory_mounts=runflags.memory_mounts(given["tmpfs"], given["shm_size"]),
         ports=runflags.ports(given["publish"]),
         hostname=given["hostname"],
@@ -165,6 +164,7 @@ def _submit(client: Client, image: str, given: dict[str, Any], own: Mapping[str,
         restart=runflags.restart(given["restart"]),
         tty=given["tty"],
         stdin=given["stdin"],
+        **runflags.mounts(given["volume"], given["mount"], cluster=bool(client.cluster)),
         **runflags.devices(given["gpus"], client),
     )
     return client.call("POST", "/v1/containers", ContainerView, body=request)

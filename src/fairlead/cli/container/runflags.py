@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from fairlead import errors
 from fairlead.cli.core.client import Client
-from fairlead.serve.v1.containers.submission import BindRequest, LimitRequest, MemoryMount, PortRequest
+from fairlead.serve.v1.containers.submission import BindRequest, LimitRequest, MemoryMount, PortRequest, VolumeMount
 
 _DOCKER_SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([bkmg])b?")
 _DOCKER_UNITS: Final = {"b": "", "k": "Ki", "m": "Mi", "g": "Gi"}
@@ -22,6 +22,8 @@ _LIMIT: Final = re.compile(r"-1|[0-9]{1,19}")
 _PORT: Final = re.compile(
     r"(?:(?P<ip>\[[0-9a-fA-F:]+\]|[0-9]+(?:\.[0-9]+){3}):)?(?:(?P<host>[0-9]{1,5}):)?(?P<container>[0-9]{1,5})(?:/(?P<protocol>\w+))?"
 )
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+"""What docker takes for the name of a volume; which names are allowed, the service says."""
 _RESTARTS: Final[Mapping[str, str]] = {
     "no": "Never",
     "never": "Never",
@@ -93,22 +95,28 @@ def _number(text: str) -> int | str:
     return int(text) if text.lstrip("-").isdecimal() else text
 
 
-def binds(values: Sequence[str], mounts: Sequence[str], *, cluster: bool) -> tuple[BindRequest, ...]:
-    """Return the bind mounts of `--volume` and `--mount`.
+def mounts(values: Sequence[str], long: Sequence[str], *, cluster: bool) -> dict[str, Any]:
+    """Return the fields `binds` and `volumes` of `--volume` and `--mount`: folders of the host, and named volumes.
 
-    Args:    cluster: the containers run on other machines than this one, where a relative path means nothing.
+    Args:    long: docker's long notation.
+             cluster: the containers run on other machines than this one, where a relative path means nothing.
     Raises:  Invalid (`VolumeInvalid`).
     """
-    found = [_bind(item, cluster=cluster) for item in values]
-    return (*found, *(_mount(item, cluster=cluster) for item in mounts))
+    found = [*(_volume(item, cluster=cluster) for item in values), *(_mount(item, cluster=cluster) for item in long)]
+    return {
+        "binds": tuple(one for one in found if isinstance(one, BindRequest)),
+        "volumes": tuple(one for one in found if isinstance(one, VolumeMount)),
+    }
 
 
-def _bind(text: str, *, cluster: bool) -> BindRequest:
+def _volume(text: str, *, cluster: bool) -> BindRequest | VolumeMount:
     source, *rest = text.split(":")
     options = set(rest[1].split(",")) if len(rest) == 2 else set()
     if not 1 <= len(rest) <= 2 or not rest[0].startswith("/") or options - {"ro", "rw", "z", "Z"}:
-        message = f'volume "{text}" is not of the form /HOST:/CONTAINER[:ro]'
-        raise errors.Invalid(message, reason="VolumeInvalid", hint="the paths are parted by one colon")
+        message = f'volume "{text}" is not of the form /HOST:/CONTAINER[:ro] or NAME:/CONTAINER[:ro]'
+        raise errors.Invalid(message, reason="VolumeInvalid", hint="the two are parted by one colon")
+    if _NAME.fullmatch(source):
+        return VolumeMount(name=source, container_path=rest[0], read_only="ro" in options)
     return BindRequest(host_path=_host(source, cluster=cluster), container_path=rest[0], read_only="ro" in options)
 
 
@@ -123,20 +131,22 @@ def _host(source: str, *, cluster: bool) -> str:
             message = f'volume "{source}" is relative, and the container runs on another machine'
             raise errors.Invalid(message, reason="VolumeInvalid", hint="name a path of the node, from / on")
         return str(Path(os.path.abspath(source)))  # noqa: PTH100 resolve() would follow links that the engine should
-    message = f'volume "{source}" is a name, and named volumes are not kept here'
+    message = f'volume "{source}" is neither a name nor a path that begins with /, ./, ../ or ~/'
     raise errors.Invalid(message, reason="VolumeInvalid", hint=f"mount a folder: -v ./{source}:/CONTAINER")
 
 
-def _mount(text: str, *, cluster: bool) -> BindRequest:
-    """Return a bind mount in docker's long notation, `type=bind,source=/a,target=/b,readonly`."""
+def _mount(text: str, *, cluster: bool) -> BindRequest | VolumeMount:
+    """Return a mount in docker's long notation, `type=bind,source=/a,target=/b,readonly`."""
     given = dict(part.partition("=")[::2] for part in text.split(","))
     kind = given.pop("type", "")
     source = given.pop("source", given.pop("src", ""))
     target = given.pop("target", given.pop("destination", given.pop("dst", "")))
     read_only = given.pop("readonly", given.pop("ro", "false")) in {"", "true"}
-    if kind != "bind" or not source or not target or given:
-        message = f'mount "{text}" is not of the form type=bind,source=/HOST,target=/CONTAINER[,readonly]'
+    if kind not in {"bind", "volume"} or not source or not target or given:
+        message = f'mount "{text}" is not of the form type=bind|volume,source=SOURCE,target=/CONTAINER[,readonly]'
         raise errors.Invalid(message, reason="VolumeInvalid", hint="memory is --tmpfs /CONTAINER:size=1g")
+    if kind == "volume":
+        return VolumeMount(name=source, container_path=target, read_only=read_only)
     return BindRequest(host_path=_host(source, cluster=cluster), container_path=target, read_only=read_only)
 
 

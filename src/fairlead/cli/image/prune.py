@@ -25,7 +25,7 @@ def prune(client: Client, *, every: bool, force: bool, namespace: str | None) ->
     """Remove ended containers and images that nothing needs; asks first."""
     ended = [one for one in client.list_containers(show_ended=True, namespace=namespace) if one.state in view.ENDED]
     images = "every image that no container is made from" if every else "images without a name"
-    _ask(f"This removes {len(ended)} ended containers with their output, and {images}.", force=force)
+    ask(f"This removes {len(ended)} ended containers with their output, and {images}.", force=force)
     for one in ended:
         client.delete(one.name, one.namespace)
         plaintext.echo(one.name)
@@ -40,11 +40,11 @@ def prune(client: Client, *, every: bool, force: bool, namespace: str | None) ->
 def prune_images(client: Client, *, every: bool, force: bool) -> None:
     """Remove images without a name, with -a also those that no container is made from; asks first."""
     images = "every image that no container is made from" if every else "images without a name"
-    _ask(f"This removes {images}.", force=force)
+    ask(f"This removes {images}.", force=force)
     remove_images(client, every=every)
 
 
-def _ask(what: str, *, force: bool) -> None:
+def ask(what: str, *, force: bool) -> None:
     """Return where the answer is yes. Raises: Abort; RequestError (`AnswerNeeded`): there is no terminal to ask on."""
     if force:
         return

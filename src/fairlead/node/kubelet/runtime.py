@@ -26,7 +26,7 @@ from fairlead.node.kubelet.checkpoint import Grant
 from fairlead.node.kubelet.devicemanager import Choice, DeviceManager
 from fairlead.node.trace import steps
 from fairlead.plan.cdi import requirement
-from fairlead.plan.pod import podsync
+from fairlead.plan.pod import podsync, volume
 from fairlead.plan.shim import foreignanswer
 from fairlead.settings import Settings
 from fairlead.store import tracerecorder
@@ -174,7 +174,8 @@ class Runtime:
         grants = tuple(grant for grant in self._devices.held(pod.metadata.uid) if grant.container == item.name)
         await self._devices.pre_start(grants)
         network_of = await self._ensure_sandbox(pod)
-        folders = await asyncio.to_thread(volumes.ensure, self._pod_folder(pod.metadata.uid), pod)
+        claims = await self._claims(pod)
+        folders = await asyncio.to_thread(volumes.ensure, self._pod_folder(pod.metadata.uid), pod, claims)
         cdi_devices = await self._cdi_names(item, grants)
         wanted = spec.container_spec(
             pod,
@@ -209,6 +210,12 @@ class Runtime:
             duration_s=timing.duration_s,
         )
         return await self._let_go(pod, item, state, resolved.beside(spec.device_paths(grants)))
+
+    async def _claims(self, pod: core.Pod) -> dict[str, Path]:
+        """Return the folders of the pod's claims by name. Raises: NotFound: one is gone."""
+        names, namespace = volume.claims(pod.spec), pod.metadata.namespace
+        found = [await self._store.get(core.PersistentVolumeClaim, name, namespace) for name in names]
+        return {one.metadata.name: volume.folder(self._settings.claims_folder, one) for one in found}
 
     async def _cdi_names(self, item: core.Container, grants: tuple[Grant, ...]) -> tuple[str, ...]:
         """Return the names the engine is asked for; specs are read where a plugin answered without any."""

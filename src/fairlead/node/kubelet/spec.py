@@ -151,7 +151,7 @@ def container_spec(
         ulimits=tuple((one.name, one.soft, one.hard) for one in machine(pod).limits),
         **_rights(pod, item),
         cdi_devices=cdi_devices,
-        binds=(*_volume_binds(item, volumes), *_answer_binds(answer)),
+        binds=(*_volume_binds(pod, item, volumes), *_answer_binds(answer)),
         device_nodes=tuple((one.host_path, one.container_path, one.permissions) for one in answer.devices),
         cpu_limit=float(quantity.parse_quantity(limits["cpu"])) if "cpu" in limits else None,
         memory_limit_bytes=quantity.parse_whole(limits["memory"]) if "memory" in limits else None,
@@ -244,9 +244,15 @@ def _rights(pod: core.Pod, item: core.Container) -> _Rights:
     }
 
 
-def _volume_binds(item: core.Container, volumes: Mapping[str, Path]) -> tuple[Bind, ...]:
+def _volume_binds(pod: core.Pod, item: core.Container, volumes: Mapping[str, Path]) -> tuple[Bind, ...]:
+    claims = {one.name: one.persistent_volume_claim for one in pod.spec.volumes if one.persistent_volume_claim}
+    read_only = {name for name, claim in claims.items() if claim.read_only}
     return tuple(
-        Bind(host_path=str(volumes[mount.name]), container_path=mount.mount_path, is_read_only=mount.read_only)
+        Bind(
+            host_path=str(volumes[mount.name]),
+            container_path=mount.mount_path,
+            is_read_only=mount.read_only or mount.name in read_only,
+        )
         for mount in item.volume_mounts
     )
 

@@ -8,22 +8,27 @@ kubelet does.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from fairlead.kernel import tmpfs
 from fairlead.wire.kubernetes import core, quantity
 
 
-def ensure(folder: Path, pod: core.Pod) -> dict[str, Path]:
+def ensure(folder: Path, pod: core.Pod, claims: Mapping[str, Path] = MappingProxyType({})) -> dict[str, Path]:
     """Make what is missing and return the host path of each volume by name.
 
-    Args:    folder: the pod's own.
+    Args:    folder: the pod's own.   claims: folders of the pod's claims, by the claim's name.
     Raises:  Unavailable (`MemoryVolumeFailed`).
     """
     paths: dict[str, Path] = {}
     for volume in pod.spec.volumes:
         if volume.host_path is not None:
             paths[volume.name] = Path(volume.host_path.path)
+            continue
+        if volume.persistent_volume_claim is not None:
+            paths[volume.name] = _claimed(claims[volume.persistent_volume_claim.claim_name])
             continue
         path = folder / "volumes" / volume.name
         path.mkdir(parents=True, exist_ok=True)
@@ -34,6 +39,15 @@ def ensure(folder: Path, pod: core.Pod) -> dict[str, Path]:
             path.chmod(0o777)
         paths[volume.name] = path
     return paths
+
+
+def _claimed(path: Path) -> Path:
+    """Make a claim's folder, which every user of the container may write and no user of the host may reach."""
+    path.parent.parent.mkdir(exist_ok=True, mode=0o700)
+    if not path.is_dir():
+        path.mkdir(parents=True, exist_ok=True)
+        path.chmod(0o777)
+    return path
 
 
 def _size(source: core.EmptyDirVolume) -> int | None:

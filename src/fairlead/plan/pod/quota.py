@@ -20,6 +20,7 @@ from fairlead.wire.kubernetes import core, quantity
 _ONE: Final = Fraction(1)
 _NOT_NEGATIVE: Final = "must be greater than or equal to 0"
 _COUNT: Final = "count/pods"
+_CLAIMS: Final = ("persistentvolumeclaims", "count/persistentvolumeclaims")
 _NATIVE: Final = ("cpu", "memory", "ephemeral-storage")
 _STATED: Final = frozenset({"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"})
 """Counting one of these obliges every container to state it."""
@@ -74,6 +75,30 @@ def check(pod: core.Pod, quotas: Iterable[core.ResourceQuota], pods: Iterable[co
                 message = f'pods "{name}" is forbidden: {problem}'
                 hint = "ask for less, wait for pods to end, or have the quota raised"
                 raise errors.Denied(message, reason="Forbidden", hint=hint, quota=quota.metadata.name)
+
+
+def check_claims(name: str, quotas: Iterable[core.ResourceQuota], present: int) -> None:
+    """Let one more claim pass, or refuse it as an API server would.
+
+    Args:    quotas: those of its namespace; one with scopes counts pods alone.   present: claims of that namespace.
+    Raises:  Denied (`Forbidden`).
+    """
+    for quota in sorted(quotas, key=lambda item: item.metadata.name):
+        for resource, limit in limits_of_claims(quota).items():
+            if present + 1 > limit.value:
+                message = (
+                    f'persistentvolumeclaims "{name}" is forbidden: exceeded quota: {quota.metadata.name}, '
+                    f"requested: {resource}=1, used: {resource}={present}, limited: {resource}={limit}"
+                )
+                hint = "remove volumes that are not needed (`fairlead volume prune`), or have the quota raised"
+                raise errors.Denied(message, reason="Forbidden", hint=hint, quota=quota.metadata.name)
+
+
+def limits_of_claims(quota: core.ResourceQuota) -> dict[str, quantity.Quantity]:
+    """Return how many claims a quota lets in, by the names that it uses."""
+    if quota.spec.scopes or quota.spec.scope_selector:
+        return {}
+    return {name: quantity.parse(text) for name, text in quota.spec.hard.items() if name in _CLAIMS}
 
 
 def _excess(quota: core.ResourceQuota, pod: core.Pod, taken: Mapping[str, Fraction]) -> str:

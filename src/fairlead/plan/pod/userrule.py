@@ -36,7 +36,10 @@ def _problems(pod: core.Pod) -> Iterator[str]:
     about, spec = pod.metadata, pod.spec
     for one in spec.volumes:
         if one.host_path is not None:
-            yield f'volume "{one.host_path.path}" is a folder of the host, which the container would open as root'
+            yield (
+                f'volume "{one.host_path.path}" is a folder of the host, which the container would open as root: '
+                "mount a volume of your own by a name, -v NAME:/PATH"
+            )
     for port in sorted({one.host_port for one in _ports(pod) if 0 < one.host_port < _PRIVILEGED_PORTS}):
         yield f"port {port} of the host is one of root's: take one from {_PRIVILEGED_PORTS} on"
     if spec.node_name:

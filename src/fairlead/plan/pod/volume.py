@@ -6,10 +6,17 @@ Source: kubernetes pkg/apis/core/validation, ValidateVolumes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
 
 from fairlead import errors
 from fairlead.wire.kubernetes import core, dnslabel, quantity
+
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_UNFIT: Final = re.compile(r"[^a-z0-9.-]+")
+_LONGEST: Final = 253
 
 
 def problems(spec: core.PodSpec) -> Iterator[str]:
@@ -18,8 +25,13 @@ def problems(spec: core.PodSpec) -> Iterator[str]:
         path = f"spec.volumes[{index}]"
         if not dnslabel.is_label(one.name):
             yield f'{path}.name: Invalid value: "{one.name}": {dnslabel.RULE}'
-        if one.host_path is None and one.empty_dir is None:
-            yield f"{path}: Required value: must specify a volume type we offer (hostPath, emptyDir)"
+        if one.host_path is None and one.empty_dir is None and one.persistent_volume_claim is None:
+            yield (
+                f"{path}: Required value: must specify a volume type we offer (hostPath, emptyDir, "
+                "persistentVolumeClaim)"
+            )
+        if one.persistent_volume_claim is not None and not one.persistent_volume_claim.claim_name:
+            yield f"{path}.persistentVolumeClaim.claimName: Required value"
         if one.empty_dir is not None:
             yield from _empty_dir(f"{path}.emptyDir", one.empty_dir)
 
@@ -38,3 +50,46 @@ def _empty_dir(path: str, source: core.EmptyDirVolume) -> Iterator[str]:
         return
     if size <= 0:
         yield f'{path}.sizeLimit: Invalid value: "{source.size_limit}": must be greater than 0'
+
+
+def check_name(name: str) -> None:
+    """Refuse what no claim can be called. Raises: Invalid (`VolumeNameInvalid`)."""
+    if not _NAME.fullmatch(name) or len(name) > _LONGEST:
+        close = _UNFIT.sub("-", name.lower()).strip("-.")[:_LONGEST] or "data"
+        shown = name.replace("\0", "\\0")
+        message = f'volume name "{shown}" is not of lower case letters, digits, "-" and "."'
+        raise errors.Invalid(message, reason="VolumeNameInvalid", hint=f'for example "{close}"')
+
+
+def folder(root: Path, claim: core.PersistentVolumeClaim) -> Path:
+    """Return where a claim's files are; by its uid, so that a later claim of its name never sees them.
+
+    Args: root: the folder of all claims, which only root may enter.
+    """
+    return root / claim.metadata.namespace / claim.metadata.uid
+
+
+def claims(spec: core.PodSpec) -> tuple[str, ...]:
+    """Return the names of the claims that a pod mounts."""
+    found = (one.persistent_volume_claim.claim_name for one in spec.volumes if one.persistent_volume_claim is not None)
+    return tuple(dict.fromkeys(found))
+
+
+def users(pods: Iterable[core.Pod]) -> dict[str, tuple[str, ...]]:
+    """Return, by claim, the pods of one namespace that name it, ended ones too."""
+    found: dict[str, tuple[str, ...]] = {}
+    for pod in pods:
+        for name in claims(pod.spec):
+            found[name] = (*found.get(name, ()), pod.metadata.name)
+    return found
+
+
+def missing(spec: core.PodSpec, present: Iterable[core.PersistentVolumeClaim]) -> str:
+    """Return what is wrong with the claims that a pod names; empty: each is there and stays."""
+    known: Mapping[str, core.PersistentVolumeClaim] = {one.metadata.name: one for one in present}
+    for name in claims(spec):
+        if name not in known:
+            return f'volume "{name}" is not there'
+        if known[name].metadata.deletion_timestamp is not None:
+            return f'volume "{name}" is being removed'
+    return ""

@@ -15,7 +15,7 @@ from fairlead import errors
 from fairlead.model import replica
 from fairlead.model.gpu import GPU, Driver, Vendor
 from fairlead.model.ids import GPUUUID
-from fairlead.serve.backend import hardware, lifecycle, podaccess, port
+from fairlead.serve.backend import hardware, lifecycle, podaccess, port, volumes
 from fairlead.serve.backend.faults import AgentFaults
 from fairlead.store import subresource
 from fairlead.store.port import Store
@@ -56,6 +56,7 @@ def backend(*, store: Store, server: Server, pods: Pods) -> port.Backend:
         access=podaccess.ExecAccess(streams=pods),
         images=ClusterImages(store=store),
         image_building=absent("image", "push it to a registry that the nodes pull from, and run it by that name"),
+        volumes=volumes.ClusterVolumes(store=store),
         # Only what a machine's kubelet plays is read: a cluster's server would be sent less than the manifest says.
         manifests=absent("run --file", "`kubectl apply -f FILE`, then `fairlead trace POD`"),
         devices=absent("attach", "on the node of the pod: `fairlead attach --pid PID GPU`, or `detach` as well"),

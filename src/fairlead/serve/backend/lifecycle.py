@@ -15,7 +15,7 @@ import msgspec
 
 from fairlead import errors
 from fairlead.model.step import TraceStep
-from fairlead.plan.pod import admission, podstate, quota, tenantrule, userrule
+from fairlead.plan.pod import admission, podstate, quota, tenantrule, userrule, volume
 from fairlead.serve.backend import pods
 from fairlead.store import retry, subresource, tracerecorder
 from fairlead.store.port import AdmittingStore, Reader, Store
@@ -44,7 +44,7 @@ class LocalLifecycle:
             name = pod.metadata.namespace
             await ensure_namespace(self.store, name, labels={tenantrule.TENANCY: name})
         started = time.monotonic()
-        admitted = admission.admit(pod)
+        admitted = admission.admit(_with_local_claims(pod))
         if makes_namespace:
             admitted = _marked(admitted)
         rules = _Rules(
@@ -212,10 +212,22 @@ def _check(seen: Reader, pod: core.Pod, rules: _Rules) -> None:
             reason="TenantPodForbidden",
             hint="leave it out, or have the administrator run it in a namespace that is not a tenant's",
         )
+    if problem := volume.missing(pod.spec, seen.list(core.PersistentVolumeClaim, namespace)):
+        hint = "`fairlead volume create NAME` makes it; `run -v NAME:/PATH` does as well"
+        raise errors.Invalid(f'{problem} in namespace "{namespace}"', reason="VolumeNotFound", hint=hint)
     quotas = seen.list(core.ResourceQuota, namespace)
     standing = userrule.quota(pod, rules.most_devices, quotas)
     if counted := [*quotas, *([standing] if standing else [])]:
         quota.check(pod, counted, seen.list(core.Pod, namespace))
+
+
+def _with_local_claims(pod: core.Pod) -> core.Pod:
+    """Return a pod whose claims the scheduler knows as folders of this machine."""
+    machine = pod.spec.machine or core.MachineOptions()
+    if machine.has_local_claims == bool(volume.claims(pod.spec)):
+        return pod
+    here = msgspec.structs.replace(machine, has_local_claims=not machine.has_local_claims)
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, machine=here))
 
 
 def _marked(pod: core.Pod) -> core.Pod:

@@ -19,7 +19,7 @@ from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPU, Inventory
 from fairlead.model.sample import Sample
 from fairlead.plan.pod import podstate
-from fairlead.serve.backend import devicechange, enginepods, hardware, lifecycle, podaccess, port
+from fairlead.serve.backend import devicechange, enginepods, hardware, lifecycle, podaccess, port, volumes
 from fairlead.serve.backend.faults import LocalFaults
 from fairlead.silicon.port import Faults, Sampler
 from fairlead.store.port import AdmittingStore, Selector, Store
@@ -75,7 +75,7 @@ def backend(
 ) -> port.Backend:
     """Compose the backend of one machine.
 
-    Args:    faults: None where the silicon is real.   state_folder: where the store keeps its file.
+    Args:    faults: None where the silicon is real.   state_folder: where the store keeps its file, and volumes lie.
              dial: how a container's port is reached.
     """
     living = lifecycle.LocalLifecycle(store=store)
@@ -92,6 +92,7 @@ def backend(
         logs=enginepods.EngineLogs(engine=engine),
         streams=enginepods.EngineStreams(engine=engine, access=engine, dial=dial),
         access=podaccess.EngineAccess(engine=engine, access=engine),
+        volumes=volumes.LocalVolumes(store=store, folder=state_folder / "volumes"),
         images=images,
         image_building=images,
         manifests=living,

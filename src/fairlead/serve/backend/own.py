@@ -24,7 +24,7 @@ from fairlead.wire.kubernetes.meta import Object
 T = TypeVar("T", bound=Object)
 
 _ALIASES: Final = ("", "default")
-_OWN: Final[frozenset[type[Object]]] = frozenset({core.Pod, core.Event, core.ResourceQuota})
+_OWN: Final[frozenset[type[Object]]] = frozenset({core.Pod, core.Event, core.ResourceQuota, core.PersistentVolumeClaim})
 """Kinds of which a user sees the objects of their own namespace."""
 _ASK: Final = "ask root to do it"
 
@@ -70,6 +70,7 @@ def backend(whole: port.Backend, user: User) -> port.Backend:
         logs=whole.logs,  # of pods that a user could find
         streams=whole.streams,
         access=whole.access,
+        volumes=OwnVolumes(whole=whole.volumes, user=user),
         images=whole.images,
         image_building=_IMAGES,
         manifests=living,
@@ -108,6 +109,42 @@ class OwnLifecycle:
     async def remove(self, name: str, namespace: str, *, grace_s: int | None) -> core.Pod:
         """See `port.Lifecycle.remove`."""
         return await self.whole.remove(name, self.user.place(namespace), grace_s=grace_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnVolumes:
+    """A `port.Volumes` within one user's namespace."""
+
+    whole: port.Volumes
+    user: User
+
+    async def find(self, name: str, namespace: str) -> core.PersistentVolumeClaim:
+        """See `port.Volumes.find`."""
+        return await self.whole.find(name, self.user.place(namespace))
+
+    async def create(
+        self,
+        name: str,
+        namespace: str,
+        *,
+        labels: Mapping[str, str],
+        size: str,
+        is_tenants: bool = True,  # noqa: ARG002 a user's namespace is a tenant's
+    ) -> core.PersistentVolumeClaim:
+        """See `port.Volumes.create`."""
+        return await self.whole.create(name, self.user.place(namespace), labels=labels, size=size, is_tenants=True)
+
+    async def remove(self, name: str, namespace: str) -> None:
+        """See `port.Volumes.remove`."""
+        await self.whole.remove(name, self.user.place(namespace))
+
+    async def prune(self, namespace: str | None) -> tuple[str, ...]:
+        """See `port.Volumes.prune`."""
+        return await self.whole.prune(self.user.place(namespace))
+
+    def path(self, claim: core.PersistentVolumeClaim) -> str:
+        """See `port.Volumes.path`."""
+        return self.whole.path(claim)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

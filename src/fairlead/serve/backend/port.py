@@ -117,6 +117,37 @@ class ImageBuilding(Protocol):
         ...
 
 
+class Volumes(Protocol):
+    """Volumes that live on their own, known by a name; the objects themselves are read from the store."""
+
+    async def find(self, name: str, namespace: str) -> core.PersistentVolumeClaim:
+        """Return one. Raises: NotFound (`VolumeNotFound`)."""
+        ...
+
+    async def create(
+        self, name: str, namespace: str, *, labels: Mapping[str, str], size: str, is_tenants: bool = False
+    ) -> core.PersistentVolumeClaim:
+        """Make one; one of that name is returned as it is.
+
+        Args:    size: a quantity of bytes; empty: as much as there is.   is_tenants: a namespace that has to be made
+                 for it is a tenant's.
+        Raises:  Invalid: its name, or a size where there is none, or none where there must be; Denied: a quota.
+        """
+        ...
+
+    async def remove(self, name: str, namespace: str) -> None:
+        """Remove one with its files. Raises: NotFound; Conflict (`VolumeInUse`): a container mounts it."""
+        ...
+
+    async def prune(self, namespace: str | None) -> tuple[str, ...]:
+        """Remove those made by Fairlead that no container mounts, and return their names. None: all namespaces."""
+        ...
+
+    def path(self, claim: core.PersistentVolumeClaim) -> str:
+        """Return its folder on this machine; empty where it is on none, or on another."""
+        ...
+
+
 class DeviceChanges(Protocol):
     """Devices given to running containers and taken from them."""
 
@@ -165,6 +196,7 @@ class Backend:
     logs: subresource.Logs
     streams: subresource.Streams | Absent
     access: PodAccess
+    volumes: Volumes
     images: Images
     image_building: ImageBuilding | Absent
     manifests: Lifecycle | Absent

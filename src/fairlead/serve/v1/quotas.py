@@ -5,6 +5,7 @@ What is used is counted from the pods when asked; nothing is kept that could go 
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Annotated, Final
 
 import litestar
@@ -76,7 +77,9 @@ def _with_namespace(item: core.ResourceQuota) -> core.ResourceQuota:
 
 async def _view(store: Store, item: core.ResourceQuota) -> QuotaView:
     beside = await store.list(core.Pod, Selector(namespace=item.metadata.namespace))
-    used = quota.used(item, beside.items)
+    claims = await store.list(core.PersistentVolumeClaim, Selector(namespace=item.metadata.namespace))
+    count = Fraction(len(claims.items))
+    used = {**quota.used(item, beside.items), **dict.fromkeys(quota.limits_of_claims(item), count)}
     hard = {name: quantity.parse(text) for name, text in item.spec.hard.items()}
     return QuotaView(
         name=item.metadata.name,

@@ -58,6 +58,7 @@ class ClaimVolume(Wire, frozen=True):
     """A PersistentVolumeClaim of the pod's namespace."""
 
     claim_name: str = ""
+    read_only: bool = False
 
 
 class PlacedVolume(Wire, frozen=True):
@@ -262,6 +263,8 @@ class MachineOptions(Wire, frozen=True):
     limits: tuple[Limit, ...] = ()
     ttl_seconds_after_finished: int | None = None
     """The pod is removed so long after its end, as a Job is by the field of this name; None: it stays."""
+    has_local_claims: bool = False
+    """Its claims are folders of this machine, so that no node is too far from them."""
 
 
 class PodSpec(Wire, frozen=True):
@@ -529,6 +532,36 @@ class ResourceQuota(Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: ResourceQuotaSpec = ResourceQuotaSpec()
     status: ResourceQuotaStatus = ResourceQuotaStatus()
+
+
+class ClaimSpec(Wire, frozen=True):
+    """What a volume should be like."""
+
+    access_modes: tuple[str, ...] = ()
+    resources: ResourceRequirements = ResourceRequirements()
+    storage_class_name: str | None = None
+    volume_name: str = ""
+
+
+class ClaimStatus(Wire, frozen=True):
+    """What it is like."""
+
+    phase: str = ""
+    """`Pending`, `Bound` or `Lost`."""
+    capacity: Mapping[str, str | int | float] = {}
+
+
+class PersistentVolumeClaim(Wire, frozen=True):
+    """A volume that lives on its own, known by its name."""
+
+    API_VERSION: ClassVar[str] = "v1"
+    KIND: ClassVar[str] = "PersistentVolumeClaim"
+    PLURAL: ClassVar[str] = "persistentvolumeclaims"
+    NAMESPACED: ClassVar[bool] = True
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ClaimSpec = ClaimSpec()
+    status: ClaimStatus = ClaimStatus()
 
 
 class Namespace(Wire, frozen=True):

@@ -106,7 +106,6 @@ _SOURCES: Final = frozenset(
         "image",
         "iscsi",
         "nfs",
-        "persistentVolumeClaim",
         "photonPersistentDisk",
         "portworxVolume",
         "projected",
@@ -122,8 +121,22 @@ _SOURCES: Final = frozenset(
 _KNOWN: Final[Mapping[str, frozenset[str]]] = {
     "Affinity": frozenset({"podAffinity", "podAntiAffinity"}),
     "Capabilities": frozenset({"add"}),
+    "ClaimSpec": frozenset(
+        {
+            "accessModes",
+            "dataSource",
+            "dataSourceRef",
+            "resources",
+            "selector",
+            "storageClassName",
+            "volumeAttributesClassName",
+            "volumeMode",
+            "volumeName",
+        }
+    ),
     "Container": _CONTAINER,
     "ObjectMeta": _ABOUT,
+    "PersistentVolumeClaim": frozenset({"status"}),
     "Pod": frozenset({"status"}),
     "PodSpec": _POD,
     "ResourceRequirements": frozenset({"claims"}),
@@ -135,10 +148,10 @@ _KNOWN: Final[Mapping[str, frozenset[str]]] = {
 
 REFUSED_ONLY: Final[Mapping[str, frozenset[str]]] = {
     "Affinity": _KNOWN["Affinity"],
+    "ClaimSpec": frozenset({"accessModes", "resources", "storageClassName", "volumeName"}),
     "PodSpec": frozenset({"resourceClaims", "resources", "topologySpreadConstraints"}),
-    "Volume": frozenset(
-        {"awsElasticBlockStore", "ephemeral", "gcePersistentDisk", "iscsi", "persistentVolumeClaim", "rbd"}
-    ),
+    "PersistentVolumeClaim": frozenset({"status"}),
+    "Volume": frozenset({"awsElasticBlockStore", "ephemeral", "gcePersistentDisk", "iscsi", "rbd"}),
 }
 """Of those, the fields that `core` reads so that a cluster's scheduler can refuse them; one machine leaves them out."""
 

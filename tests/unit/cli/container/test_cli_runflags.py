@@ -8,7 +8,7 @@ import pytest
 from fairlead import errors
 from fairlead.cli.container import runflags
 from fairlead.cli.core import options
-from fairlead.serve.v1.containers.submission import BindRequest, LimitRequest, MemoryMount, PortRequest
+from fairlead.serve.v1.containers.submission import BindRequest, LimitRequest, MemoryMount, PortRequest, VolumeMount
 
 
 @pytest.mark.parametrize(
@@ -53,11 +53,17 @@ def test_a_file_of_variables_that_cannot_be_read_is_named(tmp_path: Path) -> Non
 
 def test_volumes_are_read_in_both_notations(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    found = runflags.binds(
-        ("/a:/b", "/a:/b:ro", "./data:/d", ".:/e"), ("type=bind,src=/a,dst=/b,readonly",), cluster=False
+    found = runflags.mounts(
+        ("/a:/b", "data:/d:ro", "/a:/b:ro", "./data:/d", ".:/e"),
+        ("type=bind,src=/a,dst=/b,readonly", "type=volume,source=more,target=/m"),
+        cluster=False,
     )
     here = os.fspath(tmp_path)
-    assert found == (
+    assert found["volumes"] == (
+        VolumeMount(name="data", container_path="/d", read_only=True),
+        VolumeMount(name="more", container_path="/m"),
+    )
+    assert found["binds"] == (
         BindRequest(host_path="/a", container_path="/b"),
         BindRequest(host_path="/a", container_path="/b", read_only=True),
         BindRequest(host_path=f"{here}/data", container_path="/d"),
@@ -69,7 +75,8 @@ def test_volumes_are_read_in_both_notations(monkeypatch: pytest.MonkeyPatch, tmp
 @pytest.mark.parametrize(
     ("typed", "says"),
     [
-        ("data:/d", "named volumes are not kept here"),
+        ("data/x:/d", "neither a name nor a path"),
+        (":/d", "neither a name nor a path"),
         ("/a", "not of the form"),
         ("/a:b", "not of the form"),
         ("/a:/b:rx", "not of the form"),
@@ -78,20 +85,20 @@ def test_volumes_are_read_in_both_notations(monkeypatch: pytest.MonkeyPatch, tmp
 )
 def test_a_volume_that_cannot_be_mounted_is_refused(typed: str, says: str) -> None:
     with pytest.raises(errors.Invalid, match=says):
-        runflags.binds((typed,), (), cluster=False)
+        runflags.mounts((typed,), (), cluster=False)
 
 
 @pytest.mark.parametrize(
-    "typed", ["type=volume,src=a,dst=/b", "type=bind,src=/a", "src=/a,dst=/b", "type=bind,src=/a,dst=/b,x=1"]
+    "typed", ["type=tmpfs,src=a,dst=/b", "type=bind,src=/a", "src=/a,dst=/b", "type=bind,src=/a,dst=/b,x=1"]
 )
 def test_a_mount_with_a_part_that_is_not_carried_out_is_refused(typed: str) -> None:
-    with pytest.raises(errors.Invalid, match="type=bind,source="):
-        runflags.binds((), (typed,), cluster=False)
+    with pytest.raises(errors.Invalid, match=r"type=bind.volume,source="):
+        runflags.mounts((), (typed,), cluster=False)
 
 
 def test_a_relative_path_means_nothing_on_another_machine() -> None:
     with pytest.raises(errors.Invalid, match="another machine"):
-        runflags.binds(("./a:/b",), (), cluster=True)
+        runflags.mounts(("./a:/b",), (), cluster=True)
 
 
 def test_ports_are_read_with_address_and_protocol() -> None:

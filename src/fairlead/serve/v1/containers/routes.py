@@ -79,7 +79,9 @@ Excerpt = di.NamedDependency[params.SkipValidation[_Excerpt]]
 )
 async def create_container(services: Dependencies, data: params.JSONBody[submission.ContainerRequest]) -> ContainerView:
     """Store a pod made from the request; a node's kubelet starts it once a scheduler has placed it."""
-    info = services.info
+    info, namespace = services.info, submission.namespace_of(data)
+    for named in data.volumes:
+        await services.backend.volumes.create(named.name, namespace, labels={}, size="", is_tenants=bool(data.tenancy))
     pod = submission.pod_of(data, resource=info.resource, scheduler_name=info.scheduler_name)
     return view.container_view(await services.backend.lifecycle.submit(pod, makes_namespace=bool(data.tenancy)))
 
@@ -90,16 +92,24 @@ async def create_pods(
     body: params.RawBody,
     namespace: Annotated[str, params.QueryParameter(description="of the Pods that name none; empty: default")] = "",
 ) -> view.ContainerList:
-    """Store the Pods of a Kubernetes manifest, YAML (one or more documents) or JSON, in their order."""
+    """Store the Pods of a Kubernetes manifest, YAML (one or more documents) or JSON, in their order.
+
+    PersistentVolumeClaims in it are made first; one that is there stays as it is.
+    """
     lifecycle = require(services.backend.manifests)
     name = services.info.scheduler_name
-    wanted = manifest.parse(body, kinds=(core.Pod,))
+    wanted = manifest.parse(body, kinds=(core.Pod, core.PersistentVolumeClaim))
     warnings = tuple(f"{path} is not carried out on one machine" for path in manifest.check_carried_out(wanted))
     placed = [
         (submission.from_manifest(found.item, name, namespace=namespace), found.document)
         for found in wanted
         if isinstance(found.item, core.Pod)
     ]
+    for found in wanted:
+        if isinstance(found.item, core.PersistentVolumeClaim):
+            about = found.item.metadata
+            where = about.namespace or namespace or "default"
+            await services.backend.volumes.create(about.name, where, labels=about.labels, size="")
     made = [await lifecycle.submit(pod, written=document) for pod, document in placed]
     return view.ContainerList(items=tuple(map(view.container_view, made)), warnings=warnings)
 

@@ -35,6 +35,14 @@ class BindRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     read_only: bool = False
 
 
+class VolumeMount(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One named volume, made where there is none of that name."""
+
+    name: str
+    container_path: str
+    read_only: bool = False
+
+
 class PortRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One port of the host that leads into the container."""
 
@@ -85,6 +93,7 @@ class ContainerRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     user: Annotated[str, msgspec.Meta(description="`uid`, `uid:gid`, or the image's names; empty: its own")] = ""
     workdir: str = ""
     binds: tuple[BindRequest, ...] = ()
+    volumes: tuple[VolumeMount, ...] = ()
     ports: tuple[PortRequest, ...] = ()
     memory_mounts: tuple[MemoryMount, ...] = ()
     hostname: Annotated[str, msgspec.Meta(description="empty: the container's name")] = ""
@@ -186,6 +195,11 @@ def _volumes(request: ContainerRequest) -> Iterator[tuple[core.Volume, core.Volu
         source = core.HostPathVolume(path=bind.host_path)
         mount = core.VolumeMount(name=name, mount_path=bind.container_path, read_only=bind.read_only)
         yield core.Volume(name=name, host_path=source), mount
+    for number, named in enumerate(request.volumes):
+        name = f"volume-{number}"
+        claim = core.ClaimVolume(claim_name=named.name)
+        mount = core.VolumeMount(name=name, mount_path=named.container_path, read_only=named.read_only)
+        yield core.Volume(name=name, persistent_volume_claim=claim), mount
     for number, one in enumerate(request.memory_mounts):
         name = f"memory-{number}"
         memory = core.EmptyDirVolume(medium="Memory", size_limit=None if one.size is None else str(one.size))

@@ -1,0 +1,1 @@
+"""Routes of named volumes and what they answer."""
