@@ -8,7 +8,7 @@ import click
 
 from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
-from fairlead.serve.v1.containers.view import Explanation
+from fairlead.serve.v1.containers.view import ContainerView, Explanation
 
 
 @click.command()
@@ -31,7 +31,22 @@ def explanation_lines(found: Explanation) -> list[str]:
     # Numbers and words of the wait say it all; else what holds now stands beside what was decided.
     now = found.diagnosis if found.waiting is None or found.waiting.message != found.summary else ""
     lines = [f"{found.name} is {found.state}: {found.summary}"] + [f"  now: {now}"] * bool(now)
+    if found.waiting is not None and (found.priority or found.priority_class):
+        lines.append(f"  its priority is {priority(found)}: higher goes first")
     return lines + [f"  {line}" for line in output.lines_of(decision_rows(found.facts))]
+
+
+def priority(item: ContainerView | Explanation) -> str:
+    """Return a priority as a person reads it, `10` or `1000 (urgent)`; empty where it is everybody's."""
+    name = f" ({item.priority_class})" if item.priority_class else ""
+    return f"{item.priority}{name}" if item.priority or name else ""
+
+
+def waiting_line(shown: ContainerView, why: str) -> str:
+    """Return what a terminal shows while a container is waited for; words that say how it waits stand alone."""
+    if why.startswith(("waiting", "will never")):
+        return f"{shown.name}: {why}"
+    return f"{shown.name}: {shown.state}" + (f", {why}" if why else "")
 
 
 def decision_rows(facts: Mapping[str, object]) -> list[list[str]]:

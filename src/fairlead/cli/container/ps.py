@@ -9,6 +9,7 @@ from typing import Any, Final
 import click
 
 from fairlead import errors
+from fairlead.cli.container import explain
 from fairlead.cli.core import options, output
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
@@ -47,6 +48,7 @@ def _devices(item: ContainerView) -> str:
 
 
 _NAMESPACE: Final = Column[ContainerView]("NAMESPACE", lambda item: item.namespace, is_wide=True)
+_OWNER: Final = Column[ContainerView]("OWNER", lambda item: item.user or item.namespace)
 _COLUMNS: Final = (
     Column[ContainerView]("NAME", lambda item: item.name),
     _NAMESPACE,
@@ -57,6 +59,7 @@ _COLUMNS: Final = (
     Column[ContainerView]("RESTARTS", lambda item: str(item.restarts), rank=3),
     Column[ContainerView]("AGE", lambda item: output.age(item.created_at)),
     Column[ContainerView]("IMAGE", lambda item: item.image, rank=1),
+    Column[ContainerView]("PRIORITY", explain.priority, is_wide=True),
     Column[ContainerView]("PORTS", lambda item: ",".join(item.ports), is_wide=True),
     Column[ContainerView]("DEVICES", _devices, is_wide=True),
     Column[ContainerView]("MESSAGE", _message, is_wide=True),
@@ -122,6 +125,7 @@ def fields(item: ContainerView) -> Mapping[str, Any]:
         "RunningFor": output.age(item.created_at),
         "Name": item.name,
         "Namespace": item.namespace,
+        "User": item.user,
         "Node": item.node,
         "Reason": item.reason,
         "Message": item.message,
@@ -160,7 +164,10 @@ def _is_kept(item: ContainerView, names: tuple[str, ...], wanted: Sequence[tuple
 
 def _show(found: Sequence[ContainerView], *, form: str) -> None:
     columns: tuple[Column[ContainerView], ...] = _COLUMNS
-    if len({item.namespace for item in found}) > 1:  # names alone would not say which is meant
-        shown = dataclasses.replace(_NAMESPACE, is_wide=False)
+    users = any(item.user for item in found)
+    if form == "wide" and users:
+        columns = (_COLUMNS[0], _OWNER, *_COLUMNS[1:])
+    elif len({item.namespace for item in found}) > 1:  # names alone would not say which is meant
+        shown = _OWNER if users else dataclasses.replace(_NAMESPACE, is_wide=False)
         columns = tuple(shown if column is _NAMESPACE else column for column in _COLUMNS)
     output.show_listing(found, columns, form=form, name=lambda item: item.name)

@@ -18,7 +18,7 @@ from typing import Any, Final
 import click
 
 from fairlead import errors, files
-from fairlead.cli.container import logs, runflags, signals, stop, wait
+from fairlead.cli.container import explain, logs, runflags, signals, stop, wait
 from fairlead.cli.core import client as api
 from fairlead.cli.core import invocation, options, plaintext, progress
 from fairlead.cli.core.client import Client
@@ -88,7 +88,7 @@ Examples:
     show_default=True,
     help="when it is started again",
 )
-@click.option("--priority", metavar="N|CLASS", help="higher goes first in the queue; a PriorityClass on a cluster")
+@click.option("--priority", metavar="N|CLASS", help="in the queue: higher goes first; a PriorityClass")
 @click.option("--timeout", type=click.IntRange(min=1), metavar="SECONDS", help="end it after that time")
 @click.option(
     "--stop-timeout",
@@ -258,7 +258,7 @@ def await_start(client: Client, name: str, namespace: str) -> ContainerView:
                     is_warned = True
                     waiting.clear()
                     warn_hopeless(name, why)
-            waiting.show(f"{name}: {shown.state}" + (f", {why}" if why else ""))
+            waiting.show(explain.waiting_line(shown, why))
 
 
 def is_hopeless(found: waitview.Waiting | None) -> bool:

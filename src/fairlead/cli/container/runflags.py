@@ -206,14 +206,14 @@ _HIGHEST: Final = 1_000_000_000
 
 
 def priority(text: str | None, *, cluster: bool) -> int | str:
-    """Return a priority as a request has it: a number on one machine, the name of a class on a cluster."""
+    """Return a priority as a request has it: the name of a class, on one machine a number as well."""
     if text is None:
         return 0
     number = text.removeprefix("-")
-    if cluster and not number.isdecimal():
+    if text and not number.isdecimal():
         return text
-    if cluster or not (number.isascii() and number.isdecimal()) or abs(int(number)) > _HIGHEST:
-        message = f'priority "{text}" is not ' + ("the name of a PriorityClass" if cluster else "a number")
+    if cluster or not number.isascii() or not number or len(number) > 10 or abs(int(number)) > _HIGHEST:
+        message = f'priority "{text}" is not the name of a PriorityClass' + ("" if cluster else ", nor a number")
         hint = "`kubectl get priorityclasses`" if cluster else f"one of {-_HIGHEST} to {_HIGHEST}; 0 is everybody's"
         raise errors.Invalid(message, reason="PriorityInvalid", hint=hint)
     return int(text)

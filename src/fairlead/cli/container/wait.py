@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import re
+import sys
+import time
 from typing import Final
 
 import click
 
 from fairlead import errors
-from fairlead.cli.core import options, plaintext
+from fairlead.cli.container import explain
+from fairlead.cli.core import options, plaintext, progress
 from fairlead.cli.core.client import Client
 from fairlead.serve.v1.containers import view
 from fairlead.serve.v1.containers.view import ContainerView
 
 _REFUSED: Final = 125
+_LOOK_S: Final = 1.0
+_ASK_S: Final = 30.0
+_REACHED: Final = {"started": view.STARTED, "ended": view.ENDED, "gone": frozenset({"gone"})}
 _CANNOT_START: Final = "StartError"
 """The kubelet's reason for a container that its runtime could not start; its exit code is always 128."""
 _NOT_FOUND: Final = re.compile("executable file not found|command that was not found|is the command in the image", re.I)
@@ -34,17 +41,34 @@ _NOT_EXECUTABLE: Final = re.compile("permission denied|exec format error", re.I)
 @options.pass_client
 @click.pass_context
 def wait(ctx: click.Context, client: Client, *, name: str, namespace: str, state: str, timeout: float | None) -> None:
-    """Wait for a container and exit with its code."""
-    if timeout is None:
-        shown = client.wait_until(name, namespace, state=state)
-    else:
-        shown = client.wait(name, namespace, state=state, timeout_s=timeout)
-        reached = {"started": view.STARTED, "ended": view.ENDED, "gone": frozenset({"gone"})}[state]
-        if shown.state not in reached:
-            message = f"{name} is {shown.state} after {timeout:g} s, not {state}"
-            raise errors.Insufficient(message, reason="WaitTimedOut", hint=f"`fairlead explain {name}` says why")
+    """Wait for a container and exit with its code; a terminal shows meanwhile why it waits."""
+    shown = _await(client, name, namespace, state, timeout)
+    if timeout is not None and shown.state not in _REACHED[state] and shown.state != "gone":
+        message = f"{name} is {shown.state} after {timeout:g} s, not {state}"
+        raise errors.Insufficient(message, reason="WaitTimedOut", hint=f"`fairlead explain {name}` says why")
     plaintext.echo(shown.state)
     ctx.exit(exit_code_of(shown) if state == "ended" else 0)
+
+
+def is_watched() -> bool:
+    """Tell whether standard error is a terminal, where somebody reads why it takes so long."""
+    return sys.stderr.isatty()
+
+
+def _await(client: Client, name: str, namespace: str, state: str, timeout: float | None) -> ContainerView:
+    """Return the container once it is in the state or gone, or as it is when the time is over."""
+    end = math.inf if timeout is None else time.monotonic() + timeout
+    is_seen = is_watched()
+    with progress.Progress() as waiting:
+        while True:
+            left = max(0.0, end - time.monotonic())
+            shown = client.wait(name, namespace, state=state, timeout_s=min(left, _LOOK_S if is_seen else _ASK_S))
+            if shown.state in _REACHED[state] or shown.state == "gone" or time.monotonic() >= end:
+                return shown
+            if is_seen:
+                is_over = shown.state in view.STARTED
+                why = "" if is_over else client.explain(name, namespace).summary
+                waiting.show(explain.waiting_line(shown, why))
 
 
 def exit_code_of(shown: ContainerView) -> int:

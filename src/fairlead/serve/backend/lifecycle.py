@@ -15,11 +15,12 @@ import msgspec
 
 from fairlead import errors
 from fairlead.model.step import TraceStep
-from fairlead.plan.pod import admission, podstate, quota, tenantrule, userrule, volume
+from fairlead.plan.pod import admission, podstate, priority, quota, tenantrule, userrule, volume
 from fairlead.serve.backend import pods
 from fairlead.store import retry, subresource, tracerecorder
 from fairlead.store.port import AdmittingStore, Reader, Store
 from fairlead.wire.kubernetes import core, meta, names
+from fairlead.wire.kubernetes.coordination import PriorityClass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +45,8 @@ class LocalLifecycle:
             name = pod.metadata.namespace
             await ensure_namespace(self.store, name, labels={tenantrule.TENANCY: name})
         started = time.monotonic()
-        admitted = admission.admit(_with_local_claims(pod))
+        classes = (await self.store.list(PriorityClass)).items
+        admitted = admission.admit(priority.resolve(_with_local_claims(pod), classes))
         if makes_namespace:
             admitted = _marked(admitted)
         rules = _Rules(

@@ -1,6 +1,6 @@
-"""Declares Leases: who does a thing that only one may do, and until when.
+"""Declares who goes first: Leases, for a thing that only one may do, and PriorityClasses, for the queue.
 
-Source: k8s.io/api/coordination/v1 types.go.
+Source: k8s.io/api/coordination/v1 and scheduling/v1 types.go.
 """
 
 from __future__ import annotations
@@ -32,3 +32,20 @@ class Lease(Wire, frozen=True):
 
     metadata: ObjectMeta = ObjectMeta()
     spec: LeaseSpec = LeaseSpec()
+
+
+class PriorityClass(Wire, frozen=True):
+    """A name for a priority."""
+
+    API_VERSION: ClassVar[str] = "scheduling.k8s.io/v1"
+    KIND: ClassVar[str] = "PriorityClass"
+    PLURAL: ClassVar[str] = "priorityclasses"
+    NAMESPACED: ClassVar[bool] = False
+
+    metadata: ObjectMeta = ObjectMeta()
+    value: int = 0
+    """Higher goes first."""
+    global_default: bool = False
+    """Of pods that name none."""
+    description: str = ""
+    preemption_policy: str = ""

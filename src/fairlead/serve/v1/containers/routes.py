@@ -6,7 +6,7 @@ import contextlib
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Final
 
 import litestar
 import msgspec
@@ -14,10 +14,11 @@ from litestar import di, openapi, params, response, status_codes
 
 from fairlead import errors
 from fairlead.plan import trace
-from fairlead.plan.pod import podstate
+from fairlead.plan.pod import podstate, priority
 from fairlead.plan.schedule import waiting
 from fairlead.serve.api import stream
 from fairlead.serve.api.failure import documented
+from fairlead.serve.backend import account
 from fairlead.serve.backend.pods import container_name, find_pod
 from fairlead.serve.backend.port import require
 from fairlead.serve.v1 import eventview
@@ -28,7 +29,8 @@ from fairlead.serve.v1.dependencies import Dependencies
 from fairlead.store import tracerecorder
 from fairlead.store.port import Selector
 from fairlead.store.subresource import LogOptions
-from fairlead.wire.kubernetes import core, manifest
+from fairlead.wire.kubernetes import core, manifest, meta
+from fairlead.wire.kubernetes.coordination import PriorityClass
 from fairlead.wire.text import timestamp
 
 PLAIN_BYTES = openapi.ResponseSpec(
@@ -36,6 +38,7 @@ PLAIN_BYTES = openapi.ResponseSpec(
 )
 
 
+_MANAGER: Final = "fairlead-api"
 _PLAIN, _FRAMED = "text/plain", "application/vnd.docker.multiplexed-stream"
 
 
@@ -94,11 +97,11 @@ async def create_pods(
 ) -> view.ContainerList:
     """Store the Pods of a Kubernetes manifest, YAML (one or more documents) or JSON, in their order.
 
-    PersistentVolumeClaims in it are made first; one that is there stays as it is.
+    PersistentVolumeClaims and PriorityClasses in it are made first; a claim that is there stays as it is.
     """
     lifecycle = require(services.backend.manifests)
     name = services.info.scheduler_name
-    wanted = manifest.parse(body, kinds=(core.Pod, core.PersistentVolumeClaim))
+    wanted = manifest.parse(body, kinds=(core.Pod, core.PersistentVolumeClaim, PriorityClass))
     warnings = tuple(f"{path} is not carried out on one machine" for path in manifest.check_carried_out(wanted))
     placed = [
         (submission.from_manifest(found.item, name, namespace=namespace), found.document)
@@ -106,12 +109,19 @@ async def create_pods(
         if isinstance(found.item, core.Pod)
     ]
     for found in wanted:
-        if isinstance(found.item, core.PersistentVolumeClaim):
-            about = found.item.metadata
-            where = about.namespace or namespace or "default"
-            await services.backend.volumes.create(about.name, where, labels=about.labels, size="")
+        await _make_beside(services, found.item, namespace or "default")
     made = [await lifecycle.submit(pod, written=document) for pod, document in placed]
     return view.ContainerList(items=tuple(map(view.container_view, made)), warnings=warnings)
+
+
+async def _make_beside(services: Dependencies, item: meta.Object, namespace: str) -> None:
+    """Make what a manifest has beside its Pods."""
+    if isinstance(item, core.PersistentVolumeClaim):
+        about = item.metadata
+        await services.backend.volumes.create(about.name, about.namespace or namespace, labels=about.labels, size="")
+    elif isinstance(item, PriorityClass):
+        priority.check(item)
+        await services.store.apply(item, manager=_MANAGER)
 
 
 @litestar.get("/v1/containers", summary="List containers", responses=documented(400, 422), tags=["container"])
@@ -125,8 +135,14 @@ async def list_containers(
     found = await pods.list_pods(services.store, namespace=namespace, labels=label or ())
     shown = [pod for pod in found if all_ or not podstate.is_final(pod)]
     waits = await _waiting(services, [pod for pod in shown if not pod.spec.node_name and not podstate.is_final(pod)])
-    items = (view.container_view(pod) for pod in shown)
+    items = (_named(services, view.container_view(pod)) for pod in shown)
     return view.ContainerList(items=tuple(msgspec.structs.replace(one, waiting=waits.get(one.uid)) for one in items))
+
+
+def _named(services: Dependencies, shown: ContainerView) -> ContainerView:
+    """Return a view with the name of the account that it belongs to, where that is one of this machine."""
+    user = account.owner(shown.namespace) if services.info.node else ""
+    return msgspec.structs.replace(shown, user=user) if user else shown
 
 
 @litestar.get("/v1/containers/{name:str}", summary="Show a container", responses=documented(404), tags=["container"])
@@ -134,7 +150,8 @@ async def show_container(services: Dependencies, name: Name, namespace: Namespac
     """Return one container as it is."""
     pod = await find_pod(services.store, name, namespace)
     waits = await _waiting(services, [pod])
-    return msgspec.structs.replace(view.container_view(pod), waiting=waits.get(pod.metadata.uid))
+    shown = _named(services, view.container_view(pod))
+    return msgspec.structs.replace(shown, waiting=waits.get(pod.metadata.uid))
 
 
 async def _waiting(services: Dependencies, pods: Sequence[core.Pod]) -> dict[str, waitview.Waiting]:
@@ -318,6 +335,8 @@ async def explain_container(services: Dependencies, name: Name, namespace: Names
         at=timestamp.emit(step.at) if step else None,
         diagnosis="" if pod.spec.node_name or podstate.is_final(pod) else await _diagnosed(services, pod),
         waiting=waits,
+        priority=shown.priority,
+        priority_class=shown.priority_class,
     )
 
 

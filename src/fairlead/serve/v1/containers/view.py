@@ -56,6 +56,8 @@ class ContainerView(msgspec.Struct, frozen=True, kw_only=True):
     resources: Annotated[dict[str, int], msgspec.Meta(description="devices asked for, by resource")]
     devices: Annotated[dict[str, tuple[str, ...]], msgspec.Meta(description="ids granted, by resource")]
     ports: Annotated[tuple[str, ...], msgspec.Meta(description="`ADDRESS:HOST->CONTAINER/tcp`, all of the group")]
+    priority: Annotated[int, msgspec.Meta(description="higher goes first in the queue")]
+    priority_class: Annotated[str, msgspec.Meta(description="name of that priority; empty: it has none")]
     grace_s: Annotated[int, msgspec.Meta(description="seconds between SIGTERM and SIGKILL at a stop")]
     node: str
     restarts: int
@@ -67,6 +69,7 @@ class ContainerView(msgspec.Struct, frozen=True, kw_only=True):
     waiting: Annotated[
         Waiting | None, msgspec.Meta(description="why it has no node yet; null: it has, or was not looked at")
     ] = None
+    user: Annotated[str, msgspec.Meta(description="account whose namespace it is; empty: no user's, or not known")] = ""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +85,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         str, msgspec.Meta(description="why it waits, judged now from the nodes and pods; empty where it does not wait")
     ] = ""
     waiting: Annotated[Waiting | None, msgspec.Meta(description="the same in numbers; null: it does not wait")] = None
+    priority: Annotated[int, msgspec.Meta(description="higher goes first in the queue")] = 0
+    priority_class: Annotated[str, msgspec.Meta(description="name of that priority; empty: it has none")] = ""
 
 
 class ContainerList(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +115,8 @@ def container_view(pod: core.Pod) -> ContainerView:
         resources=resources,
         devices=podstate.granted_devices(pod),
         ports=tuple(_port(one) for item in pod.spec.containers for one in item.ports if one.host_port),
+        priority=pod.spec.priority or 0,
+        priority_class=pod.spec.priority_class_name,
         grace_s=pod.spec.termination_grace_period_seconds,
         node=pod.spec.node_name,
         restarts=sum(part.restarts for part in parts),
