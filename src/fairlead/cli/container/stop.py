@@ -101,14 +101,18 @@ def rm(
     """Remove containers; -f: running ones too."""
     if bool(names) == all_ended:
         raise click.UsageError("give names of containers or --all, one of them")
+    client.check_named()
     if all_ended:
-        found = client.list_containers(show_ended=True, namespace=namespace)
-        names = tuple(item.name for item in found if force or item.state in view.ENDED)
-    elif not force:
-        client.check_named()
-        _check_ended([client.container(name, namespace) for name in names])
-    for name in names:
-        client.delete(name, namespace, grace_s=grace)
+        every = client.list_containers(show_ended=True, namespace=namespace)
+        found = [item for item in every if force or item.state in view.ENDED]
+    else:
+        found = [client.container(name, namespace) for name in names]
+    if not force:
+        _check_ended(found)
+    names = tuple(item.name for item in found)
+    for item in found:
+        # One that waits may begin between our look and the removal: it has done nothing that a grace would save.
+        client.delete(item.name, namespace, grace_s=0 if grace is None and item.state == "pending" else grace)
     with progress.Progress() as waiting:
         for name in names:
             if not no_wait:

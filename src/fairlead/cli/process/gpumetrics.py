@@ -16,6 +16,7 @@ PORT: Final = 9400
 """Source: NVIDIA dcgm-exporter, its default port."""
 NONE: Final = "none"
 _AGAIN_S: Final = 30.0
+_STEP: Final = "`--node-metrics ADDRESS:PORT` serves them elsewhere, `none` nowhere; it is tried again"
 
 
 def address(configured: str, *, is_local: bool) -> str:
@@ -37,7 +38,9 @@ async def serve(where: str, app: probes.App, *, again_s: float = _AGAIN_S) -> No
             listener = server.listen_at(where)
         except errors.Unavailable as error:
             if error.message != told:
-                telemetry.log.warning("gpu metrics not served yet", reason=error.reason, error=error.message)
+                telemetry.log.warning(
+                    "gpu metrics not served yet", reason=error.reason, error=f"{error.message}; {_STEP}"
+                )
             told = error.message
             await asyncio.sleep(again_s)
         else:

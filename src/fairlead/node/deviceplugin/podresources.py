@@ -83,6 +83,10 @@ def parse_holdings(answer: pb.ListPodResourcesResponse) -> tuple[Holding, ...]:
     )
 
 
+STARTING_S: Final = 10.0
+"""What a kubelet that begins beside us may take until its socket is there."""
+
+
 class Holdings:
     """The kubelet's list, kept up to date."""
 
@@ -100,6 +104,7 @@ class Holdings:
         self._asked = asyncio.Event()
         self._due: float | None = None
         self._problem = ""
+        self._failing_since: float | None = None
 
     def ask(self, *, after_s: float = 0.0) -> None:
         """Have the list read at the latest after a time; an earlier request stands."""
@@ -142,22 +147,28 @@ class Holdings:
             self.latest.set(await client.list_holdings())
             self._settled.set()
         except errors.FairleadError as error:
-            if error.reason != self._problem:
-                telemetry.log.warning(
-                    "kubelet does not say who holds devices",
-                    reason=error.reason,
-                    error=error.message,
-                    path=str(self.socket),
-                )
-            self._problem = error.reason
-            self.is_absent.set(not await asyncio.to_thread(self.socket.exists))
+            is_absent = not await asyncio.to_thread(self.socket.exists)
+            self._report(error, is_absent=is_absent)
+            self.is_absent.set(is_absent)
             if self.is_absent.value:
                 self._settled.set()
             return self._retries.next()
-        self._problem = ""
+        self._problem, self._failing_since = "", None
         self._retries.reset()
         self.is_absent.set(False)
         return SLOW_S
+
+    def _report(self, error: errors.FairleadError, *, is_absent: bool) -> None:
+        """Log a failure once, as a warning; a kubelet that begins beside us has no socket yet, and gets time first."""
+        now = asyncio.get_running_loop().time()
+        self._failing_since = now if self._failing_since is None else self._failing_since
+        is_starting = is_absent and self.latest.value is None and now - self._failing_since < STARTING_S
+        if is_starting or error.reason == self._problem:
+            return
+        self._problem = error.reason
+        telemetry.log.warning(
+            "kubelet does not say who holds devices", reason=error.reason, error=error.message, path=str(self.socket)
+        )
 
     async def _wait(self, longest_s: float) -> None:
         """Wait until asked, a request is due, or the time is over."""
