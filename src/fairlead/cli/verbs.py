@@ -18,7 +18,11 @@ VERBS: Final = {
     "start": Verb(_RUN, "container.restart:start", "Start containers that have ended once more."),
     "cp": Verb(_RUN, "access.copy:copy", "Copy files into a container, or out of it."),
     "stats": Verb(_RUN, "access.stats:stats", "Show what running containers use."),
-    "top": Verb(_RUN, "access.stats:top", "List the processes of a running container."),
+    "top": Verb(
+        _RUN,
+        "access.stats:top",
+        "List a container's processes; without one: what all use.",
+    ),
     "port": Verb(_RUN, "access.ports:port", "Print the ports of the host that lead into a container."),
     "prune": Verb(_RUN, "image.prune:prune", "Remove ended containers and images that nothing needs."),
     "pull": Verb(_RUN, "image.archive:pull", "Fetch images from their registry.", is_hidden=True),

@@ -59,6 +59,7 @@ WORK = (
     "inspect web",
     "inspect -f '{{.State.Status}}' web",
     "top web",
+    "top",
     "stats --no-stream",
     "port d2",
     "cp web:/tmp here.tar",

@@ -1,4 +1,4 @@
-"""`fairlead stats` and `top`: what containers use, and which processes they have."""
+"""`fairlead stats` and `top`: what containers use of CPUs, memory and GPUs, and which processes they have."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import click
+import msgspec
 
 from fairlead import errors
 from fairlead.cli.core import client as api
@@ -16,6 +17,7 @@ from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
 from fairlead.cli.core.terminal import gotemplate
+from fairlead.serve.backend.hardware import GPUListing, GPUView
 from fairlead.serve.v1.containers.accessview import ProcessTable, UsageView
 from fairlead.wire.text import timestamp
 
@@ -23,11 +25,29 @@ _APART_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
+class GPUUse:
+    """What the GPUs do that a container holds."""
+
+    percents: tuple[float, ...] = ()
+    """Of each that says it."""
+    memory_bytes: int | None = None
+    """Of all that say it."""
+    is_shared: bool = False
+    """Others hold some of them as well, so that the figures are theirs too."""
+
+    @property
+    def percent(self) -> float | None:
+        """Return the mean."""
+        return sum(self.percents) / len(self.percents) if self.percents else None
+
+
+@dataclass(frozen=True, slots=True)
 class _Row:
-    """One container: its use, and the reading before."""
+    """One container: its use, the reading before, and its GPUs'."""
 
     now: UsageView
     before: UsageView | None
+    gpus: GPUUse
 
     @property
     def cpu_percent(self) -> float | None:
@@ -61,14 +81,47 @@ def _net(row: _Row) -> str:
     return "" if received is None else f"{_size(received)} / {_size(sent)}"
 
 
+def gpu_use(listing: GPUListing) -> dict[tuple[str, str], GPUUse]:
+    """Return what GPUs do, by namespace and name of the containers that hold them."""
+    held: dict[tuple[str, str], list[GPUView]] = {}
+    for one in listing.gpus:
+        for key in dict.fromkeys((holder.namespace, holder.container) for holder in one.holders):
+            held.setdefault(key, []).append(one)
+    return {key: _use(views) for key, views in held.items()}
+
+
+def _use(views: Sequence[GPUView]) -> GPUUse:
+    now = [one.gpu.health for one in views]
+    memory = [one.memory_used_bytes for one in now if one.memory_used_bytes is not None]
+    return GPUUse(
+        percents=tuple(one.utilization_percent for one in now if one.utilization_percent is not None),
+        memory_bytes=sum(memory) if memory else None,
+        is_shared=any(len({(one.namespace, one.container) for one in view.holders}) > 1 for view in views),
+    )
+
+
+def _at_most(text: str, row: _Row) -> str:
+    return f"<={text}" if text and row.gpus.is_shared else text
+
+
+def _gpu(row: _Row) -> str:
+    return _at_most("" if row.gpus.percent is None else f"{row.gpus.percent:.0f}%", row)
+
+
+def _gpu_memory(row: _Row) -> str:
+    return _at_most(_size(row.gpus.memory_bytes), row)
+
+
 _COLUMNS: Final = (
     Column[_Row]("NAME", lambda row: row.now.name),
     Column[_Row]("CPU", _cpu),
     Column[_Row]("MEM", _memory),
-    Column[_Row]("MEM %", _share),
-    Column[_Row]("NET IN/OUT", _net),
-    Column[_Row]("PIDS", lambda row: "" if row.now.processes is None else str(row.now.processes)),
+    Column[_Row]("MEM %", _share, rank=1),
+    Column[_Row]("NET IN/OUT", _net, rank=3),
+    Column[_Row]("PIDS", lambda row: "" if row.now.processes is None else str(row.now.processes), rank=2),
     Column[_Row]("GPUS", lambda row: str(sum(len(ids) for ids in row.now.devices.values()))),
+    Column[_Row]("GPU", _gpu),
+    Column[_Row]("GPU MEM", _gpu_memory),
 )
 
 
@@ -84,6 +137,8 @@ def _fields(row: _Row) -> Mapping[str, Any]:
         "NetIO": _net(row),
         "PIDs": row.now.processes,
         "GPUs": sum(len(ids) for ids in row.now.devices.values()),
+        "GPUPerc": _gpu(row) or "--",
+        "GPUMemUsage": _gpu_memory(row),
     }
 
 
@@ -97,27 +152,50 @@ def _fields(row: _Row) -> Mapping[str, Any]:
 @options.output_option
 @options.pass_client
 def stats(client: Client, /, *, names: tuple[str, ...], namespace: str, form: str, **given: Any) -> None:
-    """Show what running containers use, once a second until Ctrl-C."""
+    """Show what running containers use, anew every two seconds until Ctrl-C.
+
+    GPU is the mean load of the GPUs that a container holds; <= where others hold them as well.
+    """
+    _watch(client, names, namespace, form=form, template=given["template"], once=given["no_stream"])
+
+
+def _watch(
+    client: Client, names: Sequence[str], namespace: str, *, form: str, template: str | None = None, once: bool = False
+) -> None:
+    """Show what containers use, again and again on a terminal."""
     before: dict[tuple[str, str], UsageView] = {}
 
     def show() -> None:
         found = _read(client, names, namespace)
-        rows = [_Row(one, before.get((one.namespace, one.name))) for one in found]
+        held = gpu_use(client.call("GET", "/v1/gpus", GPUListing)) if any(one.devices for one in found) else {}
+        rows = [
+            _Row(one, before.get(key), held.get(key, GPUUse())) for one in found for key in [(one.namespace, one.name)]
+        ]
         before.update({(one.namespace, one.name): one for one in found})
-        if given["template"]:
-            gotemplate.show([_fields(row) for row in rows], given["template"])
+        if template:
+            gotemplate.show([_fields(row) for row in rows], template)
         elif form in {"json", "yaml"}:
-            output.show_value(found, form=form)
+            output.show_value([_plain(row) for row in rows], form=form)
         else:
             output.show_listing(rows, _COLUMNS, form=form, name=lambda row: row.now.name)
 
     for one in _read(client, names, namespace):
         before[one.namespace, one.name] = one
     time.sleep(_APART_S)
-    if given["no_stream"] or not sys.stdout.isatty():
+    if once or not sys.stdout.isatty():
         show()
     else:
         output.repeat(show)
+
+
+def _plain(row: _Row) -> dict[str, Any]:
+    """Return a row for programs: the reading as the service gave it, and its GPUs' figures."""
+    return {
+        **msgspec.to_builtins(row.now),
+        "gpu_utilization_percent": row.gpus.percent,
+        "gpu_memory_bytes": row.gpus.memory_bytes,
+        "are_gpus_shared": row.gpus.is_shared,
+    }
 
 
 def _read(client: Client, names: Sequence[str], namespace: str) -> list[UsageView]:
@@ -139,15 +217,18 @@ def _read(client: Client, names: Sequence[str], namespace: str) -> list[UsageVie
 
 
 @click.command()
-@options.container_argument()
+@options.container_argument(required=False)
 @options.namespace_option
 @click.option("-c", "--container", default="", help="which container of a group  [default: the first]")
 @options.pass_client
-def top(client: Client, *, name: str, namespace: str, container: str) -> None:
-    """List the processes of a running container.
+def top(client: Client, *, name: str | None, namespace: str, container: str) -> None:
+    """List a container's processes; without one: what all use, as stats does.
 
-    On a cluster the image's own ps lists them.
+    On a cluster the image's own ps lists the processes.
     """
+    if name is None:
+        _watch(client, (), namespace, form="table")
+        return
     params = {"namespace": namespace, "container": container or None}
     found = client.call("GET", f"{api.container_path(name)}/processes", ProcessTable, params=params)
     width = len(found.titles)

@@ -37,7 +37,7 @@ def explanation_lines(found: Explanation) -> list[str]:
 
 
 def priority(item: ContainerView | Explanation) -> str:
-    """Return a priority as a person reads it, `10` or `1000 (urgent)`; empty where it is everybody's."""
+    """Return a priority as a person reads it, `10` or `1000 (urgent)`; empty for 0 without a name."""
     name = f" ({item.priority_class})" if item.priority_class else ""
     return f"{item.priority}{name}" if item.priority or name else ""
 

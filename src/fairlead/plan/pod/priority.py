@@ -1,6 +1,6 @@
 """Gives a pod the number that orders the queue, from the name of its priority class, as an API server does. Pure.
 
-A pod that states a number and no class keeps the number: on one machine nobody else resolves it.
+A pod that states a number and no class keeps the number: on one machine no other component resolves it.
 Source: kubernetes plugin/pkg/admission/priority; pkg/apis/scheduling/types.go.
 """
 
