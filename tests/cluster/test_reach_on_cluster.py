@@ -83,7 +83,7 @@ def test_a_process_has_variables_and_a_folder_by_the_images_shell(
     [
         (("stats", "--no-stream", "stays"), "kubectl top pod"),
         (("restart", "stays"), "kubectl replace"),
-        (("start", "stays"), "kubectl replace"),
+        (("start", "stays"), "stays"),  # it runs: nothing is to be started
         (("port", "stays", "80"), "no port of the host"),
     ],
 )

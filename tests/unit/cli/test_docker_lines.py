@@ -93,6 +93,14 @@ ANSWERED = (
     "run --volumes-from web demo",
     "run --link web demo",
     "run -P demo",
+    "run --name Train demo",
+    "run --name n_1 demo",
+    "run -g 1.5 demo",
+    "run -g -1 demo",
+    "run -m lots demo",
+    "run --cpus many demo",
+    "run --shm-size 1q demo",
+    "run -u -x demo",
     "run --gpus '\"device=0,1\"' demo",
     "run -v my_data:/data demo",
     "run -v :/data demo",
@@ -148,6 +156,7 @@ def test_a_line_that_does_not_work_says_what_to_type(live: Service, line: str) -
     result = live.fairlead(*shlex.split(line))
     assert result.exit_code not in {0, 70}, result.stdout
     assert "hint:" in result.stderr
+    assert "Pod" not in result.stderr
 
 
 @pytest.mark.parametrize("verb", sorted(set(" ".join(FOREIGN).split())))

@@ -98,6 +98,10 @@ def _run(ctx: click.Context, action: str, *, is_forced: bool, form: str, **asked
 
 
 def _show(done: DeviceChanged, action: str) -> None:
+    has_it = action == "attach" and bool(done.nodes) and all(node.done == "kept" for node in done.nodes)
+    if has_it:
+        plaintext.echo(f"{done.container} has {done.device} already; nothing was changed")
+        return
     plaintext.echo(f"{done.device} {'attached to' if action == 'attach' else 'detached from'} {done.container}")
     for node in done.nodes:
         said = done.opens.get(node.path)

@@ -14,7 +14,9 @@ from typing import Any, Final
 
 from fairlead import errors
 from fairlead.cli.core.client import Client
+from fairlead.plan.pod import machine
 from fairlead.serve.v1.containers.submission import BindRequest, LimitRequest, MemoryMount, PortRequest, VolumeMount
+from fairlead.wire.kubernetes import quantity
 
 _DOCKER_SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([bkmg])b?")
 _DOCKER_UNITS: Final = {"b": "", "k": "Ki", "m": "Mi", "g": "Gi"}
@@ -22,6 +24,7 @@ _LIMIT: Final = re.compile(r"-1|[0-9]{1,19}")
 _PORT: Final = re.compile(
     r"(?:(?P<ip>\[[0-9a-fA-F:]+\]|[0-9]+(?:\.[0-9]+){3}):)?(?:(?P<host>[0-9]{1,5}):)?(?P<container>[0-9]{1,5})(?:/(?P<protocol>\w+))?"
 )
+_FIT: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 """What docker takes for the name of a volume; which names are allowed, the service says."""
 _RESTARTS: Final[Mapping[str, str]] = {
@@ -75,9 +78,41 @@ def devices(values: Sequence[str], client: Client) -> dict[str, Any]:
             raise errors.Invalid(message, reason="GPUsByName", hint=f"-g {wanted}")
         elif equals:
             fields["resources"][resource] = _number(count)
+        elif not item.isascii() or not item.isdecimal():
+            message = f'"{item}" is not a number of GPUs: they are given whole'
+            hint = "-g 1; parts of GPUs: `fairlead mig list`, `fairlead sharing`"
+            raise errors.Invalid(message, reason="GPUsInvalid", hint=hint)
         else:
             fields["gpus"] = _number(item)
     return fields
+
+
+def name(text: str) -> str:
+    """Return a container's name. Raises: Invalid (`NameInvalid`), with one that is close to it."""
+    if text and not _FIT.fullmatch(text):
+        close = re.sub(r"[^a-z0-9.-]+", "-", text.lower()).strip("-.") or "train"
+        message = f'container name "{text}" is not of lower case letters, digits, "-" and "."'
+        raise errors.Invalid(message, reason="NameInvalid", hint=f"--name {close}")
+    return text
+
+
+def amount(text: str | None, flag: str, example: str) -> str | None:
+    """Return a quantity as it came. Raises: Invalid (`QuantityInvalid`): it is none."""
+    try:
+        if text is not None:
+            quantity.parse_quantity(text)
+    except errors.FairleadError as error:
+        message = f'{flag} "{text}" is not an amount'
+        raise errors.Invalid(message, reason="QuantityInvalid", hint=f"for example {flag} {example}") from error
+    return text
+
+
+def user(text: str) -> str:
+    """Return a user as it came. Raises: Invalid (`UserInvalid`)."""
+    if text and not machine.is_user(text):
+        message = f'user "{text}" is neither USER nor USER:GROUP, by number or by name'
+        raise errors.Invalid(message, reason="UserInvalid", hint="for example -u nobody or -u 1000:1000")
+    return text
 
 
 def _every_gpu(client: Client) -> int:
@@ -154,7 +189,7 @@ def memory_mounts(values: Sequence[str], shm_size: str | None) -> tuple[MemoryMo
     """Return the mounts of `--tmpfs /PATH[:size=N]`, and that of `--shm-size`. Raises: Invalid (`TmpfsInvalid`)."""
     found = [_tmpfs(item) for item in values]
     if shm_size is not None:
-        found.append(MemoryMount(container_path=SHM, size=memory(shm_size)))
+        found.append(MemoryMount(container_path=SHM, size=amount(memory(shm_size), "--shm-size", "16g")))
     return tuple(found)
 
 

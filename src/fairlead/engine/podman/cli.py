@@ -65,7 +65,7 @@ class Podman:
                     root=self._root,
                 )
                 for note in self._host.info.notes:
-                    telemetry.log.info("container engine oddity", reason=note)
+                    telemetry.log.debug("container engine oddity", reason=note)
             return self._host
 
     def give_up_network(self, error: errors.FairleadError) -> None:

@@ -84,7 +84,7 @@ def parse_holdings(answer: pb.ListPodResourcesResponse) -> tuple[Holding, ...]:
 
 
 STARTING_S: Final = 10.0
-"""What a kubelet that begins beside us may take until its socket is there."""
+"""What a kubelet that begins beside us may take until it answers."""
 
 
 class Holdings:
@@ -148,7 +148,7 @@ class Holdings:
             self._settled.set()
         except errors.FairleadError as error:
             is_absent = not await asyncio.to_thread(self.socket.exists)
-            self._report(error, is_absent=is_absent)
+            self._report(error)
             self.is_absent.set(is_absent)
             if self.is_absent.value:
                 self._settled.set()
@@ -158,11 +158,11 @@ class Holdings:
         self.is_absent.set(False)
         return SLOW_S
 
-    def _report(self, error: errors.FairleadError, *, is_absent: bool) -> None:
-        """Log a failure once, as a warning; a kubelet that begins beside us has no socket yet, and gets time first."""
+    def _report(self, error: errors.FairleadError) -> None:
+        """Log a failure once; a kubelet that begins beside us does not answer yet, and gets time first."""
         now = asyncio.get_running_loop().time()
         self._failing_since = now if self._failing_since is None else self._failing_since
-        is_starting = is_absent and self.latest.value is None and now - self._failing_since < STARTING_S
+        is_starting = self.latest.value is None and now - self._failing_since < STARTING_S
         if is_starting or error.reason == self._problem:
             return
         self._problem = error.reason

@@ -49,7 +49,7 @@ def test_ps_speaks_every_form(service: Service) -> None:
 
 
 def test_refusals_come_with_the_rule_the_hint_and_the_tables_exit_code(service: Service) -> None:
-    result = service.fairlead("run", "-g", "0.5", "demo")
+    result = service.fairlead("run", "-g", "nvidia.com/gpu=0.5", "demo")
     assert result.exit_code == 2
     assert result.stderr.startswith('error: Pod "demo-" is invalid')
     missing = service.fairlead("logs", "nobody")
