@@ -144,14 +144,12 @@ def _extract(data: IO[bytes], target: Path, what: str) -> None:
 
     Raises: Invalid (`CopyUnsafe`): a member would leave the folder; (`CopyFailed`): it cannot be written.
     """
-    if not hasattr(tarfile, "data_filter"):
-        message = "this Python's tarfile cannot be kept from following links out of a folder"
-        hint = f"Python 3.11.4 or newer can; or fairlead cp {what} - | tar -x"
-        raise errors.Unavailable(message, reason="TarUnsafe", hint=hint)
     into_folder = target.is_dir()
     folder = target if into_folder else target.parent
     try:
         with tarfile.open(fileobj=data, mode="r|") as archive:
+            # Newer Pythons would ask for a filter of theirs; Debian 12's has none.
+            archive.extraction_filter = lambda member, _path: member
             for member in archive:
                 if not into_folder:
                     head, slash, rest = member.name.removeprefix("./").partition("/")
@@ -160,15 +158,52 @@ def _extract(data: IO[bytes], target: Path, what: str) -> None:
                 if member.islnk() and not into_folder:
                     _, slash, rest = member.linkname.removeprefix("./").partition("/")
                     member.linkname = f"{target.name}{slash}{rest}"
-                archive.extract(member, folder, filter="data")
-    except tarfile.FilterError as error:
-        message = f"{what} holds what would leave {folder}: {error}"
-        raise errors.Invalid(message, reason="CopyUnsafe", hint=f"fairlead cp {what} - | tar -t lists it") from error
+                if why := _danger(member, folder):
+                    message = f"{what} holds what would leave {folder}: {member.name} {why}"
+                    raise errors.Invalid(message, reason="CopyUnsafe", hint=f"fairlead cp {what} - | tar -t lists it")
+                archive.extract(_own(member), folder)
     except tarfile.ReadError:
         return  # no tar came: the far end says why
     except OSError as error:
         message = f"cannot write {error.filename or target}: {error.strerror}"
         raise errors.Invalid(message, reason="CopyFailed", hint="is the folder there, and yours to write?") from error
+
+
+def _danger(member: tarfile.TarInfo, folder: Path) -> str:
+    """Say why a member may not be written, empty where it may.
+
+    Nothing is written through a link, neither one that an earlier member made nor one that was there: so what a link
+    names, and how long its path is, cannot matter.
+    """
+    member.name = member.name.lstrip("/")
+    parts = Path(member.name).parts
+    if ".." in parts:
+        return "goes up by its name"
+    if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
+        return "is a device, a pipe or a socket"
+    is_link = member.issym() or member.islnk()
+    # A link that is there already is replaced by a new one; anything else would be written through it.
+    if any(path.is_symlink() for path in _down(folder, parts[:-1] if is_link else parts)):
+        return "goes through a link"
+    if is_link:
+        target = os.path.normpath("/".join((*(parts[:-1] if member.issym() else ()), member.linkname)))
+        if member.linkname.startswith("/") or target.split("/", 1)[0] == "..":
+            return f"is a link to {member.linkname}"
+        if member.islnk() and any(path.is_symlink() for path in _down(folder, Path(target).parts)):
+            return f"is a link through another: {member.linkname}"
+    return ""
+
+
+def _down(folder: Path, parts: tuple[str, ...]) -> Iterator[Path]:
+    return (folder.joinpath(*parts[: count + 1]) for count in range(len(parts)))
+
+
+def _own(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Return a member as the reader's own: no owner of the container, no bit that lets others write or become it."""
+    member.uid, member.gid = os.getuid(), os.getgid()
+    member.uname = member.gname = ""
+    member.mode = (member.mode & 0o755) | (0o700 if member.isdir() else 0o600)
+    return member
 
 
 class _Sent(io.RawIOBase):
