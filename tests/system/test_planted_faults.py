@@ -199,6 +199,13 @@ def killed(home: Home) -> Iterator[None]:
     yield
 
 
+@contextlib.contextmanager
+def podman_gone(home: Home) -> Iterator[None]:
+    home.extra["FAIRLEAD_ENGINE_PODMAN"] = "nosuchpodman"
+    yield
+    del home.extra["FAIRLEAD_ENGINE_PODMAN"]
+
+
 BATCHES: dict[str, tuple[Plant, ...]] = {
     "files, nodes, drivers and rules": (
         Plant("rules too wide", rules_too_wide, "isolation", "fail", "wide.* is not its own", "audit --repair"),
@@ -214,6 +221,7 @@ BATCHES: dict[str, tuple[Plant, ...]] = {
     "two definitions": (
         Plant("second definition", second_definition, "cdi", "fail", "gpu.json and in .*nvidia", "mv .*yaml"),
     ),
+    "an engine that is gone": (Plant("engine gone", podman_gone, "engine", "fail", "nosuchpodman", "install"),),
     "a frozen kubelet": (
         Plant("frozen kubelet", stopped(Home.kubelet_pid), "kubelet", "fail", "answer.*T .stopped", "kill -CONT"),
     ),

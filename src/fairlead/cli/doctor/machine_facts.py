@@ -110,7 +110,7 @@ def collect(call: invocation.Invocation) -> Seen:
 
 async def _collect_service(call: invocation.Invocation, config: Settings, status: Status, listing: GPUListing) -> Seen:
     folder = Path(status.state_folder)
-    engine = status.engine or EngineView()
+    engine = await _engine_now(config, status)
     own_folder = Path(status.cdi_folder)
     root = folder / "silicon" / TREE if status.profile else config.silicon.root
     return Seen(
@@ -142,9 +142,23 @@ async def _collect_service(call: invocation.Invocation, config: Settings, status
     )
 
 
+async def _engine_now(config: Settings, status: Status) -> EngineView:
+    """Return the engine that the service found at its start, with what is wrong with it since."""
+    found = status.engine or EngineView()
+    if not _are_its_settings(config, status):
+        return found
+    now = await _engine(config)
+    return msgspec.structs.replace(found, problem=now.problem, hint=now.hint) if now.problem else found
+
+
+def _are_its_settings(config: Settings, status: Status) -> bool:
+    """Say whether our settings are the service's: by the state folder, which has one owner."""
+    return config.state.folder.absolute() == Path(status.state_folder)
+
+
 def _pod_resources(config: Settings, status: Status) -> Path:
-    """Return the service's socket: our own settings may be another service's."""
-    if config.state.folder.absolute() == Path(status.state_folder):
+    """Return the service's socket."""
+    if _are_its_settings(config, status):
         return config.pod_resources
     return Path(status.socket).parent / "pod-resources" / "kubelet.sock"
 
@@ -307,7 +321,7 @@ def _listing(inventory: Inventory) -> GPUListing:
 
 
 async def _engine(config: Settings) -> EngineView:
-    # Engines and hardware are imported where no service could be asked: the usual call does not pay for them.
+    # Engines and hardware are imported where they are asked: a doctor of another machine's service pays for none.
     from fairlead.engine import machine as engines
 
     try:
