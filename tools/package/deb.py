@@ -23,7 +23,7 @@ Version: {version}
 Architecture: {architecture}
 Maintainer: The Fairlead authors
 Installed-Size: {size}
-Depends: python3 (>= {python}~), python3 (<< {next}~), podman (>= 4.3), conmon, runc | crun, tar
+Depends: python3 (>= {python}~), python3 (<< {next}~), podman (>= 4.3), tar
 Recommends: netavark, aardvark-dns, busybox-static
 Section: admin
 Priority: optional
@@ -40,7 +40,10 @@ if [ "$1" = configure ] && [ -d /run/systemd/system ]; then systemctl daemon-rel
 _PRERM: Final = """\
 #!/bin/sh
 set -e
-if [ "$1" = remove ] && [ -d /run/systemd/system ]; then systemctl disable --now fairlead.service; fi
+if [ "$1" = remove ] && [ -d /run/systemd/system ]; then
+  fairlead service uninstall || true # a unit of /etc that starts what is now taken away
+  systemctl disable --now fairlead.service
+fi
 """
 _POSTRM: Final = """\
 #!/bin/sh

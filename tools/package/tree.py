@@ -30,11 +30,17 @@ _COMPLETION: Final = {
 
 
 def wheels(folder: Path) -> list[Path]:
-    """Build the wheels of both distributions and return them; the folder holds nothing else afterwards."""
+    """Build the wheels of both distributions and return them; the folder holds nothing else afterwards.
+
+    But for `constraints.txt`, with which pipx takes our own `fairlead-cdi` and none from an index.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     for project in ("src/fairlead_cdi", "."):
         _run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)], ROOT / project)
-    return sorted(folder.glob("*.whl"))
+    found = sorted(folder.glob("*.whl"))
+    lines = (f"{path.name.split('-', 1)[0].replace('_', '-')} @ {path.absolute().as_uri()}\n" for path in found)
+    (folder / "constraints.txt").write_text("".join(lines))
+    return found
 
 
 def install(prefix: Path, *, stage: Path = Path("/"), python: str = "/usr/bin/python3") -> None:

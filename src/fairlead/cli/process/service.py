@@ -129,7 +129,9 @@ def install(
     plaintext.echo(f"{path}: written")
     _systemctl("daemon-reload")
     if starts:
-        _systemctl("enable", "--now", _NAME)
+        _systemctl("enable", _NAME)
+        # One that runs already, by the package's unit or an earlier one of ours, goes on with this one.
+        _systemctl("restart", _NAME)
         plaintext.echo(
             "fairlead runs, and will at every boot; `fairlead status` shows it, `journalctl -u fairlead` its log"
         )

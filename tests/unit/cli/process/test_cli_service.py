@@ -42,9 +42,9 @@ def test_install_and_uninstall_leave_nothing(machine: Path) -> None:
     assert done.exit_code == 0, done.output
     unit = machine / service.UNIT
     assert "\nExecStart=/opt/x/fairlead up --simulate h100x8\n" in unit.read_text()
-    assert asked(machine) == ["daemon-reload", "enable --now fairlead.service"]
+    assert asked(machine) == ["daemon-reload", "enable fairlead.service", "restart fairlead.service"]
     assert fairlead("service", "uninstall", "--root", str(machine)).exit_code == 0
-    assert asked(machine)[2:] == ["disable --now fairlead.service", "daemon-reload"]
+    assert asked(machine)[3:] == ["disable --now fairlead.service", "daemon-reload"]
     assert not unit.exists()
 
 
