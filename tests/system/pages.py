@@ -4,10 +4,11 @@ A block of ```console holds commands (lines that begin with `$ `) and what they 
 terminal of 80 columns, in the folder where the one before it left off. It must succeed, unless the page prints an
 `error:` for it; each line that the page prints must be printed, up to an `…`. `fairlead up` is what the reader leaves
 running in another terminal: it goes on until the page ends. What follows or watches until it is stopped gets Ctrl-C
-after some seconds, and a shell (`-it`) is left with `exit`.
+after some seconds, and a shell (`-it`) is left with `exit`. A here-document is part of its command. A comment
+`# exit code 4` behind a command is what it must end with.
 
 What cannot run here is marked on the page, on the line before its block: `<!-- not run: why -->`. A command with an `…`
-is one that the reader completes.
+is one that the reader completes; `--say WORD=VALUE` completes a word of the page, such as a registry.
 """
 
 # ruff: noqa: T201, S606  a program: it prints, and starts bash
@@ -24,7 +25,7 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,6 +34,8 @@ _BLOCK = re.compile(_MARK + r"^```console\n(?P<text>.*?)^```", re.MULTILINE | re
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _SERVICE = re.compile(r"(sudo )?fairlead up\b")
 _ENDLESS = re.compile(r"fairlead (logs|events)\b.* -f\b|fairlead cdi watch\b| --watch\b")
+_HERE = re.compile(r"<<-?\s*(['\"]?)(?P<word>\w+)\1")
+_CODE = re.compile(r"#.*\bexit code (?P<code>\d+)")
 _FOLLOWED_S = 4.0
 _COLUMNS = 80
 
@@ -52,9 +55,11 @@ class Step:
     def is_endless(self) -> bool:
         return _ENDLESS.search(self.command) is not None
 
-    @property
-    def must_fail(self) -> bool:
-        return any(line.startswith("error:") for line in self.printed)
+    def may_end(self, code: int) -> bool:
+        """Say whether a command may end with this code: the one in its comment, another than 0 after an `error:`."""
+        if found := _CODE.search(self.command):
+            return code == int(found["code"])
+        return (code != 0) == any(line.startswith("error:") for line in self.printed)
 
 
 @dataclass
@@ -72,11 +77,16 @@ def read(text: str) -> list[Block]:
 
 def _steps(text: str) -> Iterator[Step]:
     step: Step | None = None
+    end = ""  # the word that ends the here-document that is read
     for line in text.splitlines():
-        if line.startswith("$ "):
+        if end and step is not None:
+            step.command += "\n" + line
+            end = "" if line == end else end
+        elif line.startswith("$ "):
             if step is not None:
                 yield step
             step = Step(line[2:])
+            end = found["word"] if (found := _HERE.search(line)) else ""
         elif step is not None and step.command.endswith("\\"):
             step.command += "\n" + line
         elif step is not None and line.strip():
@@ -101,7 +111,10 @@ class Terminal:
     """A program on a terminal of its own."""
 
     def __init__(self, command: str, folder: Path, notes: Path) -> None:
-        script = f"cd {_quoted(folder)}\n{command}\ncode=$?\npwd > {_quoted(notes)}\nexit $code"
+        where, kept = _quoted(folder), _quoted(notes)
+        # What one command exports, the next one has.
+        before = f"[ ! -e {kept}.env ] || . {kept}.env\ncd {where}\n"
+        script = f"{before}{command}\ncode=$?\npwd > {kept}\nexport -p > {kept}.env\nexit $code"
         self.output = b""
         self.pid, self._handle = pty.fork()
         if self.pid == 0:
@@ -158,18 +171,23 @@ def _quoted(path: Path) -> str:
 class Runner:
     """One reader: a folder, and the services left running."""
 
-    def __init__(self, folder: Path, *, timeout_s: float, plain: bool) -> None:
+    def __init__(self, folder: Path, *, timeout_s: float, plain: bool, said: Sequence[str] = ()) -> None:
         self.folder, self._timeout_s, self._plain = folder, timeout_s, plain
+        self._said = [word.partition("=") for word in said]
         self._notes = Path(f"/tmp/fairlead-pages-{os.getpid()}")
         self._services: list[Terminal] = []
         self.problems: list[str] = []
 
-    def page(self, path: Path, skipped: list[str]) -> None:
-        """Run a page's blocks in order."""
-        for block in read(path.read_text()):
+    def page(self, path: Path, skipped: list[str], only: str = "") -> None:
+        """Run a page's blocks in order, without the commands that hold a word, or those alone that hold another."""
+        text = path.read_text()
+        for word, _, value in self._said:
+            text = text.replace(word, value)
+        for block in read(text):
             for step in block.steps:
                 why = block.why or ("to be completed" if "…" in step.command else "")
-                why = why or next(("left out here" for part in skipped if part in step.command), "")
+                is_skipped = only not in step.command or any(part in step.command for part in skipped)
+                why = why or ("left out here" if is_skipped else "")
                 if why:
                     print(f"--- {step.command}\n    not run: {why}", flush=True)
                 else:
@@ -196,10 +214,11 @@ class Runner:
             code = terminal.wait(self._timeout_s)
         print(terminal.text, end="", flush=True)
         self.folder = Path(self._notes.read_text().strip()) if self._notes.exists() else self.folder
-        if (code != 0) != step.must_fail:
+        if not step.may_end(code):
             self.problems.append(f"{page}: {step.command}: ended with {code}")
         self.problems += [f"{page}: {step.command}: did not print {line!r}" for line in missing(step, terminal.text)]
-        if self._plain and _ESCAPE.search(terminal.text):
+        # A shell's own line editor may ask the terminal what it likes.
+        if self._plain and " -it " not in step.command and _ESCAPE.search(terminal.text):
             self.problems.append(f"{page}: {step.command}: printed escapes")
 
     def close(self) -> None:
@@ -211,6 +230,7 @@ class Runner:
                 continue
             terminal.wait(20)
         self._notes.unlink(missing_ok=True)
+        self._notes.with_name(f"{self._notes.name}.env").unlink(missing_ok=True)
 
 
 def main() -> int:
@@ -218,13 +238,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("pages", nargs="+", type=Path)
     parser.add_argument("--skip", action="append", default=[], help="leave out commands with this in them")
+    parser.add_argument("--only", default="", help="run no command without this in it")
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds for one command")
     parser.add_argument("--plain", action="store_true", help="no escape may be printed")
+    parser.add_argument("--say", action="append", default=[], metavar="WORD=VALUE", help="complete a word of the page")
     asked = parser.parse_args()
-    runner = Runner(Path.cwd(), timeout_s=asked.timeout, plain=asked.plain)
+    runner = Runner(Path.cwd(), timeout_s=asked.timeout, plain=asked.plain, said=asked.say)
     try:
         for page in asked.pages:
-            runner.page(page, asked.skip)
+            runner.page(page, asked.skip, asked.only)
     finally:
         runner.close()
     for problem in runner.problems:

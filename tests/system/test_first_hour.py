@@ -6,15 +6,12 @@ package mirrors; everything after it with a loopback only. On Debian 13 that is 
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
+from debianroot import SUITES, bare, build, enter
 
 pytestmark = [pytest.mark.podman, pytest.mark.slow, pytest.mark.timeout(1200)]
-CHECKOUT = Path(__file__).parents[2]
-CACHE = Path.home() / ".cache/fairlead/debian"
-_ENTER = str(Path(__file__).parent / "debianroot.sh")
 _RUNNER = "/root/fairlead/tests/system/pages.py --plain --timeout 120"
 _PAGES = f"python3 {_RUNNER}"
 _FIRST = "make install\nfairlead --version\n"
@@ -38,20 +35,23 @@ fairlead down --state-folder /tmp/other/state --api-socket /tmp/other/run/api.so
 END
 offline bash -ex /tmp/beside
 """
-_WAYS = """
-make wheel deb
-python3 -m venv /tmp/venv
-/tmp/venv/bin/pip install --quiet dist/*.whl
-/tmp/venv/bin/fairlead --version
-export UV_TOOL_DIR=/tmp/tools UV_TOOL_BIN_DIR=/tmp/tools/bin
-.cache/uv/bin/uv tool install --quiet dist/fairlead-*.whl --with dist/fairlead_cdi-*.whl
-/tmp/tools/bin/fairlead --version
-make uninstall
-apt-get install -y -qq --no-install-recommends ./dist/fairlead_*.deb
-/usr/bin/fairlead --version
-test -e /usr/lib/systemd/system/fairlead.service
-dpkg -L fairlead | grep -F /usr/share/man/man1/fairlead-run.1.gz
-dpkg -L fairlead | grep -F /usr/share/bash-completion/completions/fairlead
+_UNIT = "--skip 'fairlead service' --skip 'fairlead status' --skip journalctl"
+# Every way to install, one after the other in one root; the unit of systemd has a test of its own.
+_WAYS = f"""
+apt-get update -qq
+apt-get install -y -qq --no-install-recommends pipx
+export PATH=$PWD/.cache/uv/bin:$PATH UV_TOOL_DIR=/tmp/uv UV_TOOL_BIN_DIR=/tmp/uv/bin
+export PIPX_HOME=/tmp/pipx PIPX_BIN_DIR=/tmp/pipx/bin
+{_PAGES.replace("--plain ", "")} {_UNIT} --skip 'apt remove' docs/how-to/install.md
+for program in /usr/bin/fairlead /tmp/uv/bin/fairlead /tmp/pipx/bin/fairlead .cache/venv/bin/fairlead; do
+  $program --version
+done
+test ! -e /usr/local/bin/fairlead
+dpkg -L fairlead | grep -F -e /usr/lib/systemd/system/fairlead.service
+dpkg -L fairlead | grep -F -e /usr/share/man/man1/fairlead-run.1.gz
+dpkg -L fairlead | grep -F -e /usr/share/bash-completion/completions/fairlead
+apt-get remove -y -qq fairlead
+test ! -e /usr/bin/fairlead
 """
 _UNITS = """
 tools/setup.sh tests
@@ -67,7 +67,9 @@ for _ in $(seq 300); do grep -q ' is up on ' /tmp/up.log && break; sleep 0.1; do
 fairlead image demo
 """
 _CONTAINERS = """
-fairlead run -d --name train localhost/demo -- sleep 60
+fairlead run -d --name train localhost/demo -- sh -c 'until [ -e /end ]; do sleep 1; done'
+# It ends as soon as the reader waits for its end.
+(until grep -qz '^wait$' /proc/[0-9]*/cmdline; do sleep 1; done; fairlead exec train touch /end) 2> /dev/null &
 mkdir root context
 tar -cf rootfs.tar -C root .
 printf 'FROM localhost/demo\\nCMD ["true"]\\n' > context/Containerfile
@@ -81,7 +83,17 @@ fairlead cdi generate --simulate h100x8 > old.yaml
 cp old.yaml new.yaml
 printf '{"ociVersion": "1.0.2", "process": {"env": []}, "linux": {}}' > config.json
 """
+_ISOLATION = """
+for name in train infer; do fairlead run -d --name $name -g 1 localhost/demo -- sleep 1000; done
+fairlead wait infer --state started
+fairlead exec infer -- rm /dev/nvidia1
+"""
 PAGES_READ = {
+    "how-to/audit-isolation.md": _SERVICE + _ISOLATION,
+    "how-to/configure-an-engine.md": "mkdir -p /etc/udev/rules.d\n",
+    "how-to/metrics.md": _SERVICE + "fairlead run -d --name train -g 1 localhost/demo -- sleep 1000\n",
+    "how-to/mig.md": "export FAIRLEAD_SILICON_SIMULATE=h100x8\n",
+    "how-to/replace-nvidia-device-plugin.md": "export FAIRLEAD_SILICON_SIMULATE=h100x8\nmkdir /etc/nvidia\n",
     "how-to/docker-users.md": _SERVICE,
     "how-to/run-containers.md": _SERVICE + _CONTAINERS,
     "how-to/simulate-faults.md": _SERVICE,
@@ -91,44 +103,39 @@ PAGES_READ = {
 }
 
 
-def enter(suite: str, script: str) -> str:
-    """Run a script in the bare root of a suite and return what it printed."""
-    root = CACHE / f"root-{suite}"
-    if not root.is_dir():
-        pytest.skip(f"no root of {suite} here: tests/system/setup.sh makes it")
-    argv = (_ENTER, str(root), str(CHECKOUT), "bash", "-ec", script)
-    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-12000:]
-    return done.stdout
-
-
-@pytest.mark.parametrize("suite", ["bookworm", "trixie"])
+@pytest.mark.parametrize("suite", SUITES)
 def test_a_stranger_installs_and_follows_the_pages_as_printed(suite: str) -> None:
-    printed = enter(suite, _FIRST + _ALONE)
+    printed = enter(bare(suite), _FIRST + _ALONE)
     assert "first lines of its output" in printed
     # podman's own warnings are never the container's output
     assert "cgroups-v1" not in printed
 
 
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root in which Fairlead is installed, with what single pages look at."""
+    folder = tmp_path_factory.mktemp("installed")
+    return build(bare("trixie"), _FIRST + "apt-get install -y -qq --no-install-recommends curl containerd\n", folder)
+
+
 @pytest.mark.parametrize("page", sorted(PAGES_READ))
-def test_a_how_to_page_works_as_printed(page: str) -> None:
-    commands = f"cd /tmp/reader\n{PAGES_READ[page]}\npython3 {_RUNNER} /root/fairlead/docs/{page}\n"
-    script = f"mkdir /tmp/reader\ncat > /tmp/page <<'END'\n{commands}END\noffline bash -ex /tmp/page\n"
-    enter("bookworm", _FIRST + script)
+def test_a_how_to_page_works_as_printed(page: str, installed: Path) -> None:
+    commands = f"cd /tmp/reader\n{PAGES_READ[page]}\n{_PAGES} /root/fairlead/docs/{page}\n"
+    enter(installed, f"mkdir /tmp/reader\ncat > /tmp/page <<'EOF'\n{commands}EOF\noffline bash -ex /tmp/page\n")
 
 
-@pytest.mark.parametrize("suite", ["bookworm", "trixie"])
+@pytest.mark.parametrize("suite", SUITES)
 def test_beside_another_service_everything_works_as_printed_and_the_other_one_goes_on(suite: str) -> None:
-    printed = enter(suite, _FIRST + _BESIDE)
+    printed = enter(bare(suite), _FIRST + _BESIDE)
     assert "keeps its simulated GPUs and their CDI specs to itself" in printed
     assert "\ntheirs\n" in printed
 
 
-@pytest.mark.parametrize("suite", ["bookworm", "trixie"])
-def test_wheel_and_package_install_where_they_were_built(suite: str) -> None:
-    assert enter(suite, _FIRST + _WAYS).splitlines().count("fairlead 0.1.0") == 4
+@pytest.mark.parametrize("suite", SUITES)
+def test_every_way_to_install_works_as_printed(suite: str) -> None:
+    assert enter(bare(suite), _WAYS).splitlines().count("fairlead 0.1.0") == 5
 
 
 def test_the_unit_ring_passes_on_debian_13() -> None:
-    printed = enter("trixie", _UNITS)
+    printed = enter(bare("trixie"), _UNITS)
     assert "Python 3.13" in printed

@@ -1,0 +1,102 @@
+"""The page "Fairlead on Kubernetes", its commands as printed: helm and kubectl on a real cluster, fairlead beside it.
+
+What a reader completes is completed: the registry (the image is on the node already, and its silicon is simulated), the
+image of the example's pod.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import node
+from tests.cluster.test_helm import Tools
+from tools.cluster import api, home
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+_CHECKOUT = Path(__file__).parents[2]
+_PAGE = _CHECKOUT / "docs/how-to/kubernetes.md"
+_WITHOUT_HELM = ("manifests", "apply -k", "mine", "namespace gpus")
+_POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: train, namespace: team}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: main
+    image: local/busybox:1
+    command: [sh, -c, "mkdir /work; sleep 1000"]
+    resources: {limits: {nvidia.com/gpu: 1}}
+"""
+
+
+class Reader:
+    """Somebody who follows the page in a checkout, with a kubeconfig and the programs on PATH."""
+
+    def __init__(self, cluster: home.Cluster, folder: Path) -> None:
+        (folder / ".kube").mkdir()
+        (folder / ".kube/lab").write_bytes(cluster.kubeconfig.read_bytes())
+        (folder / "data").mkdir()
+        for name in ("src", "docs"):
+            (folder / name).symlink_to(_CHECKOUT / name)
+        programs = {Path(sys.executable).parent, *(Path(cluster.program(name)).parent for name in ("helm", "kubectl"))}
+        self.folder = folder
+        self.environment = {"HOME": str(folder), "KUBECONFIG": str(folder / ".kube/lab"), "TERM": "dumb"}
+        self.environment["PATH"] = ":".join((*map(str, programs), os.defpath))
+
+    def follow(self, *chosen: str, registry: str) -> None:
+        completed = ("--say", f"REGISTRY/fairlead={registry}", "--say", "image: busybox=image: local/busybox:1")
+        argv = (sys.executable, str(_CHECKOUT / "tests/system/pages.py"), *completed, *chosen, str(_PAGE))
+        done = subprocess.run(
+            argv, cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False, timeout=250
+        )
+        assert done.returncode == 0, done.stdout[-8000:] + done.stderr
+
+
+@pytest.fixture
+def reader(cluster: home.Cluster, fairlead_image: str, tmp_path: Path) -> Reader:
+    assert fairlead_image.startswith("fairlead/fairlead:"), "the page's image is not the one on the node"
+    return Reader(cluster, tmp_path)
+
+
+def test_the_page_works_as_printed_with_helm_and_from_ones_own_machine(
+    cluster: home.Cluster, server: api.API, reader: Reader
+) -> None:
+    tools = Tools(cluster)
+    tools.kubectl("label", "node", cluster.node, "accelerator=nvidia")
+    try:
+        helm = ("--only", "helm install", "--skip", "docker")
+        reader.follow(*helm, registry="fairlead/fairlead --set silicon.simulate=h100x8")
+        node.until_allocatable(server, cluster.node, 8)
+        tools.kubectl("create", "namespace", "team")
+        tools.kubectl("apply", "-f", "-", stdin=_POD)
+        tools.kubectl("wait", "-n", "team", "pod/train", "--for=condition=Ready", "--timeout=60s")
+        skipped = [word for part in ("helm install", *_WITHOUT_HELM) for word in ("--skip", part)]
+        reader.follow(*skipped, registry="fairlead/fairlead")
+    finally:
+        tools.kubectl("delete", "namespace", "team", "--ignore-not-found", "--wait=true")
+        tools.kubectl("delete", "pod", "two", "--ignore-not-found", "--now")
+        tools.kubectl("delete", "clusterrolebinding", "ann-looks", "--ignore-not-found")
+        tools.helm("uninstall", "fairlead", "-n", "fairlead", "--wait", "--ignore-not-found")
+        tools.kubectl("delete", "namespace", "fairlead", "--ignore-not-found", "--wait=true")
+        tools.kubectl("delete", "crd", "gpudevices.fairlead.dev", "--ignore-not-found")
+        tools.kubectl("label", "node", cluster.node, "accelerator-")
+
+
+def test_the_page_works_as_printed_without_helm(cluster: home.Cluster, reader: Reader) -> None:
+    tools = Tools(cluster)
+    try:
+        for part in _WITHOUT_HELM:
+            reader.follow("--only", part, registry="fairlead/fairlead")
+        assert "fairlead-agent" in tools.kubectl("get", "daemonsets", "-n", "gpus", "-o", "name").stdout
+    finally:
+        for folder in ("hardware", "simulated"):
+            manifest = _CHECKOUT / f"src/fairlead/manifests/{folder}"
+            tools.kubectl("delete", "-k", str(manifest), "--ignore-not-found", "--wait=true")
+        tools.kubectl("delete", "namespace", "gpus", "--ignore-not-found", "--wait=true")
