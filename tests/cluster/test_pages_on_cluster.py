@@ -71,14 +71,16 @@ def test_the_page_works_as_printed_with_helm_and_from_ones_own_machine(
     tools = Tools(cluster)
     tools.kubectl("label", "node", cluster.node, "accelerator=nvidia")
     try:
-        helm = ("--only", "helm install", "--skip", "docker")
-        reader.follow(*helm, registry="fairlead/fairlead --set silicon.simulate=h100x8")
+        reader.follow("--only", "helm install", registry="fairlead/fairlead --set silicon.simulate=h100x8")
         node.until_allocatable(server, cluster.node, 8)
+        without = [word for part in _WITHOUT_HELM for word in ("--skip", part)]
+        reader.follow("--only", "kubectl", *without, registry="fairlead/fairlead")
+        tools.kubectl("delete", "pod", "two", "--now")
+        # What the rest of the page looks at.
         tools.kubectl("create", "namespace", "team")
         tools.kubectl("apply", "-f", "-", stdin=_POD)
         tools.kubectl("wait", "-n", "team", "pod/train", "--for=condition=Ready", "--timeout=60s")
-        skipped = [word for part in ("helm install", *_WITHOUT_HELM) for word in ("--skip", part)]
-        reader.follow(*skipped, registry="fairlead/fairlead")
+        reader.follow("--skip", "kubectl", "--skip", "helm", *without, registry="fairlead/fairlead")
     finally:
         tools.kubectl("delete", "namespace", "team", "--ignore-not-found", "--wait=true")
         tools.kubectl("delete", "pod", "two", "--ignore-not-found", "--now")
