@@ -126,9 +126,10 @@ _TALE: Final = (
     "fairlead run -g 2 localhost/demo -- nvidia-smi -L",
     "fairlead run -d --name train -g 4 localhost/demo -- sleep 600",
     "fairlead gpus",
-    "fairlead exec train -- sh -c 'cat /dev/nvidia7'",
-    "fairlead explain train",
-    "fairlead rm -f train",
+    "fairlead run -d --name more -g 6 localhost/demo -- sleep 600",
+    "fairlead explain more",
+    "fairlead trace train | grep 'open: E'",
+    "fairlead rm -f train more",
 )
 _FONTS: Final = re.compile(r"@font-face \{.*?\}\n", re.DOTALL)
 
@@ -176,7 +177,7 @@ def _drawn(steps: Iterator[tuple[str, str]]) -> str:
         console = Console(record=True, width=_COLUMNS, file=nowhere, force_terminal=True, color_system="truecolor")
         for command, output in steps:
             console.print(Text.assemble(("$ ", "bold green"), (command, "bold")), soft_wrap=True)
-            console.print(Text.from_ansi(output), end="\n\n", soft_wrap=True)
+            console.print(Text.from_ansi(output), end="\n\n", overflow="fold")
         drawn = console.export_svg(title="fairlead", unique_id="fairlead")
     # rich names a font on somebody's server: the reader's own will do, and the page asks nobody.
     return _FONTS.sub("", drawn).replace("Fira Code", "ui-monospace, DejaVu Sans Mono")
