@@ -1,7 +1,7 @@
 """The page "Fairlead on Kubernetes", its commands as printed: helm and kubectl on a real cluster, fairlead beside it.
 
 What a reader completes is completed: the registry (the image is on the node already, and its silicon is simulated), the
-image of the example's pod.
+image of the example's pod. What the page has for a cluster without helm is carried out by `test_helm.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 _CHECKOUT = Path(__file__).parents[2]
 _PAGE = _CHECKOUT / "docs/how-to/kubernetes.md"
-_WITHOUT_HELM = ("manifests", "apply -k", "mine", "namespace gpus")
+_WITHOUT_HELM = ("manifests", "apply -k", "mine/")
 _POD = """
 apiVersion: v1
 kind: Pod
@@ -89,16 +89,3 @@ def test_the_page_works_as_printed_with_helm_and_from_ones_own_machine(
         tools.kubectl("delete", "namespace", "fairlead", "--ignore-not-found", "--wait=true")
         tools.kubectl("delete", "crd", "gpudevices.fairlead.dev", "--ignore-not-found")
         tools.kubectl("label", "node", cluster.node, "accelerator-")
-
-
-def test_the_page_works_as_printed_without_helm(cluster: home.Cluster, reader: Reader) -> None:
-    tools = Tools(cluster)
-    try:
-        for part in _WITHOUT_HELM:
-            reader.follow("--only", part, registry="fairlead/fairlead")
-        assert "fairlead-agent" in tools.kubectl("get", "daemonsets", "-n", "gpus", "-o", "name").stdout
-    finally:
-        for folder in ("hardware", "simulated"):
-            manifest = _CHECKOUT / f"src/fairlead/manifests/{folder}"
-            tools.kubectl("delete", "-k", str(manifest), "--ignore-not-found", "--wait=true")
-        tools.kubectl("delete", "namespace", "gpus", "--ignore-not-found", "--wait=true")

@@ -4,8 +4,8 @@ A block of ```console holds commands (lines that begin with `$ `) and what they 
 terminal of 80 columns, in the folder where the one before it left off. It must succeed, unless the page prints an
 `error:` for it; each line that the page prints must be printed, up to an `…`. `fairlead up` is what the reader leaves
 running in another terminal: it goes on until the page ends. What follows or watches until it is stopped gets Ctrl-C
-after some seconds, and a shell (`-it`) is left with `exit`. A here-document is part of its command. A comment
-`# exit code 4` behind a command is what it must end with.
+after some seconds, and a shell (`-it`) is left with `exit`. A comment `# exit code 4` behind a command is what it must
+end with. A block of another language with a title is a file of that name, which the reader writes.
 
 What cannot run here is marked on the page, on the line before its block: `<!-- not run: why -->`. A command with an `…`
 is one that the reader completes; `--say WORD=VALUE` completes a word of the page, such as a registry.
@@ -30,11 +30,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _MARK = r"(?:^<!-- not run: (?P<why>[^\n]+?) -->\n)?"
-_BLOCK = re.compile(_MARK + r"^```console\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
+_FENCE = r"^```(?:console|\w+ title=\"(?P<file>[^\"]+)\")\n(?P<text>.*?)^```"
+_BLOCK = re.compile(_MARK + _FENCE, re.MULTILINE | re.DOTALL)
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _SERVICE = re.compile(r"(sudo )?fairlead up\b")
 _ENDLESS = re.compile(r"fairlead (logs|events)\b.* -f\b|fairlead cdi watch\b| --watch\b")
-_HERE = re.compile(r"<<-?\s*(['\"]?)(?P<word>\w+)\1")
 _CODE = re.compile(r"#.*\bexit code (?P<code>\d+)")
 _FOLLOWED_S = 4.0
 _COLUMNS = 80
@@ -46,6 +46,8 @@ class Step:
 
     command: str
     printed: list[str] = field(default_factory=list)
+    is_file: bool = False
+    """Whether it writes a file that the page shows."""
 
     @property
     def is_service(self) -> bool:
@@ -72,21 +74,24 @@ class Block:
 
 def read(text: str) -> list[Block]:
     """Return a page's blocks of commands."""
-    return [Block(list(_steps(found["text"])), found["why"] or "") for found in _BLOCK.finditer(text)]
+    blocks = []
+    for found in _BLOCK.finditer(text):
+        steps = [_written(found["file"], found["text"])] if found["file"] else list(_steps(found["text"]))
+        blocks.append(Block(steps, found["why"] or ""))
+    return blocks
+
+
+def _written(path: str, text: str) -> Step:
+    return Step(f"mkdir -p \"$(dirname {path})\" && cat > {path} <<'AS-PRINTED'\n{text}AS-PRINTED", is_file=True)
 
 
 def _steps(text: str) -> Iterator[Step]:
     step: Step | None = None
-    end = ""  # the word that ends the here-document that is read
     for line in text.splitlines():
-        if end and step is not None:
-            step.command += "\n" + line
-            end = "" if line == end else end
-        elif line.startswith("$ "):
+        if line.startswith("$ "):
             if step is not None:
                 yield step
             step = Step(line[2:])
-            end = found["word"] if (found := _HERE.search(line)) else ""
         elif step is not None and step.command.endswith("\\"):
             step.command += "\n" + line
         elif step is not None and line.strip():
@@ -186,7 +191,8 @@ class Runner:
         for block in read(text):
             for step in block.steps:
                 why = block.why or ("to be completed" if "…" in step.command else "")
-                is_skipped = only not in step.command or any(part in step.command for part in skipped)
+                is_left = only not in step.command and not step.is_file
+                is_skipped = is_left or any(part in step.command for part in skipped)
                 why = why or ("left out here" if is_skipped else "")
                 if why:
                     print(f"--- {step.command}\n    not run: {why}", flush=True)

@@ -64,25 +64,30 @@ def test_a_page_is_run_and_what_is_not_as_printed_is_named(tmp_path: Path, capsy
     ]
 
 
-def test_a_here_document_belongs_to_its_command_and_a_comment_names_the_exit_code(
+def test_a_titled_block_is_a_file_and_a_comment_names_the_exit_code(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = tmp_path / "page.md"
     page.write_text(
-        "```console\n$ export WHO=READER\n$ cat > x <<END\nof $WHO\nEND\n"
-        "$ cat x; exit 3   # exit code 3\nof you\n$ true # exit code 1\n```\n"
+        '```yaml title="sub/x"\nof $READER\n```\n'
+        "```console\n$ export WHO=READER\n$ cat sub/x; exit 3   # exit code 3\nof $you\n"
+        "$ echo by $WHO\nby you\n$ true # exit code 1\n```\n"
     )
     runner = pages.Runner(tmp_path, timeout_s=20, plain=True, said=["READER=you"])
     runner.page(page, [])
     runner.close()
-    assert "\nof you\n" in capsys.readouterr().out
+    assert "\nof $you\n" in capsys.readouterr().out
     assert [problem.split(": ", 1)[1] for problem in runner.problems] == ["true # exit code 1: ended with 0"]
 
 
 def test_the_tutorial_is_run_whole() -> None:
     blocks = pages.read((DOCS / "tutorial/first-container.md").read_text())
     assert [block.why for block in blocks if block.why] == []
-    assert len(re.findall("```console", (DOCS / "tutorial/first-container.md").read_text())) == len(blocks) > 6
+    assert (
+        len(re.findall("```(?:console|.*title=)", (DOCS / "tutorial/first-container.md").read_text()))
+        == len(blocks)
+        > 6
+    )
 
 
 # Pages that another file runs as printed, because they need more than a bare root.
