@@ -136,7 +136,13 @@ PART_FAILURES = Metric(
     text="failures of an optional part of the agent, after each of which it was started again, by reason",
     labels=("part", "reason"),
 )
+MPS_FAILURES = Metric(
+    name="fairlead_mps_failures_total",
+    text="times an MPS control daemon ended, fell silent or could not be started, by reason; each is tried again",
+    labels=("reason",),
+)
 METRICS: Final = (
+    MPS_FAILURES,
     DEVICES,
     UNHEALTHY_DEVICES,
     ALLOCATE,

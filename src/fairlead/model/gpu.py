@@ -16,6 +16,15 @@ class Vendor(enum.Enum):
     INTEL = "intel"
 
 
+class ComputeMode(enum.Enum):
+    """Who may have a CUDA context on a GPU, in the words of `nvidia-smi -c`."""
+
+    DEFAULT = "DEFAULT"
+    EXCLUSIVE_THREAD = "EXCLUSIVE_THREAD"
+    PROHIBITED = "PROHIBITED"
+    EXCLUSIVE_PROCESS = "EXCLUSIVE_PROCESS"
+
+
 class LinkKind(enum.Enum):
     """The closest way between two GPUs, as `nvidia-smi topo -m` names it."""
 
@@ -140,6 +149,8 @@ class GPU:
     """Active NVLinks whose far end is an NVSwitch."""
     clique: str = ""
     """`CLUSTER-UUID.CLIQUE`: the GPUs of several machines that one NVLink fabric joins; empty: it is in none."""
+    compute_mode: ComputeMode | None = None
+    """None where the driver does not tell."""
     pci_class: int | None = None
     """PCI class, subclass and programming interface: 0x030200 is a 3D controller, 0x030000 one with a display."""
     is_virtual: bool | None = None

@@ -18,13 +18,13 @@ import asyncio
 import dataclasses
 import functools
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Final, ParamSpec
 
 from fairlead import errors, telemetry
 from fairlead.model.device import Device
 from fairlead.model.ids import GPUUUID
-from fairlead.node import migparts, part, report, storeparts
+from fairlead.node import migparts, mpsparts, part, report, storeparts
 from fairlead.node.cdi import specfile, specfiles, specguard
 from fairlead.node.config import source
 from fairlead.node.deviceplugin import otherholders, pluginset, podresources
@@ -39,7 +39,7 @@ from fairlead.plan.metrics import holder
 from fairlead.plan.sharing import replicate
 from fairlead.settings import Settings
 from fairlead.silicon import running
-from fairlead.silicon.port import SampledSilicon, Workloads
+from fairlead.silicon.port import MPSSilicon, SampledSilicon, Workloads
 from fairlead.store.port import Store
 from fairlead.wire.kubernetes import core
 from fairlead.wire.proto import deviceplugin_pb2 as pb
@@ -86,13 +86,19 @@ async def run_agent(
     Raises:  whatever ended a core part; an error here is a bug or a broken machine, never a missing GPU or kubelet.
     """
     part.PartThreads.install()
-    async with asyncio.TaskGroup() as tasks:
-        agent = _Agent(
-            settings, silicon, store, meter, tasks, ready, is_kubelet_foreign=is_kubelet_foreign, engine=engine
-        )
-        for row in PARTS if parts is None else parts:
-            if row.is_wanted(agent):
-                tasks.create_task(agent.run(row), name=row.name)
+    ending: list[Callable[[], Awaitable[None]]] = []
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            agent = _Agent(
+                settings, silicon, store, meter, tasks, ready, is_kubelet_foreign=is_kubelet_foreign, engine=engine
+            )
+            ending.append(agent.end_daemons)
+            for row in PARTS if parts is None else parts:
+                if row.is_wanted(agent):
+                    tasks.create_task(agent.run(row), name=row.name)
+    finally:
+        for end in ending:
+            await end()
 
 
 class _Agent:
@@ -142,6 +148,7 @@ class _Agent:
         self._is_offering = False
         """Whether specs of a snapshot are on disk, so that devices may be advertised."""
         self._has_left_specs = asyncio.Event()
+        self._has_successor = False
         self._topology = choose.Topology()
         stated = engine or settings.node.engine
         self._engine = kubeletengine.KubeletEngine(stated, root=settings.node.host_mount)
@@ -171,8 +178,21 @@ class _Agent:
             silicon,
             self.of_store,
             holdings=self.holdings,
-            changed=self._mig_changed,
+            changed=self._partition_changed,
             told=lambda *said: self._note(self.journal.mig_configured, *said),
+        )
+        self.mps = (
+            mpsparts.MPSPart(
+                settings,
+                silicon,
+                boot_id=boot_id,
+                holdings=self.holdings,
+                changed=self._partition_changed,
+                told=lambda *said: self._note(self.journal.mps_changed, *said),
+                is_standing_by=self._stands_by,
+            )
+            if isinstance(silicon, MPSSilicon) and silicon.compute_modes() is not None
+            else None
         )
         self._exporter = exporter.Exporter(
             self.node, silicon, snapshots=self.watch.snapshots, holdings=self.holdings, xids=xids
@@ -252,11 +272,17 @@ class _Agent:
 
     async def _leave_specs(self) -> None:
         """Remove the specs, unless another agent hands out devices by the same files."""
+        self._has_successor = self._stands_by()
         try:
-            if not self._stands_by():
+            if not self._has_successor:
                 await self.specs.remove()
         finally:
             self._has_left_specs.set()
+
+    async def end_daemons(self) -> None:
+        """End the MPS daemons once no plugin serves, unless another agent has taken them over."""
+        if self.mps is not None and not self._has_successor:
+            await self.mps.daemons.end_all()
 
     def _stands_by(self) -> bool:
         return self.plugins.is_standing_by
@@ -302,7 +328,7 @@ class _Agent:
             telemetry.log.warning("nothing is allocated", reason=problem.reason, error=errors.sentence(problem))
         self._note(self.journal.engine_judged, self._engine.engines.value, problem)
 
-    def _mig_changed(self) -> None:
+    def _partition_changed(self) -> None:
         if self.advertised.value:
             self._advertise(self.watch.snapshots.value)
         self.watch.ask_scan()
@@ -397,6 +423,8 @@ class _Agent:
             names=advertise.Names(gpus=config.document.gpus, mig=config.document.mig),
         )
         offered = replicate.plan_shared(whole, config)
+        if self.mps is not None:
+            offered = self.mps.plan(offered, snapshot.known)
         found = self._others.judge(offered, snapshot.known.values())
         if found is not None:
             self._note(self.journal.held_elsewhere, found)
@@ -426,7 +454,7 @@ class _Agent:
         disputed = {name: one for one in self.guard.conflicts.value for name in one.devices}
 
         def judged(device: Device) -> Device:
-            problem = self._find_problem(ad.resource, device, disputed) if device.is_healthy else None
+            problem = self._find_problem(ad, device, disputed) if device.is_healthy else None
             if problem is None:
                 return device
             reason, message = problem
@@ -436,7 +464,7 @@ class _Agent:
         return dataclasses.replace(ad, devices=tuple(map(judged, ad.devices)))
 
     def _find_problem(
-        self, resource: str, device: Device, disputed: Mapping[str, conflict.Conflict]
+        self, ad: advertise.Advertisement, device: Device, disputed: Mapping[str, conflict.Conflict]
     ) -> tuple[str, str] | None:
         """Return reason and message why a device that is well must not be given away, None where it may.
 
@@ -451,12 +479,19 @@ class _Agent:
             return conflict.REASON, f"{found.message}; {found.remedy}"
         if device.cdi_name not in self.specs.names:
             return SPEC_MISSING, f"no CDI spec in {self.settings.node.cdi_folder} names it; the agent's log says why"
-        return self._others.problem(resource, device)
+        if self.mps is not None and (problem := self.mps.problem(ad.rule.means, device)) is not None:
+            return problem
+        return self._others.problem(ad.resource, device)
 
 
 async def _keep_mig(agent: _Agent, meter: telemetry.Meter) -> None:
     if agent.mig is not None:
         await agent.mig.run(meter)
+
+
+async def _keep_mps(agent: _Agent, meter: telemetry.Meter) -> None:
+    if agent.mps is not None:
+        await agent.mps.run(meter)
 
 
 def _of_store(name: str, find: Callable[[storeparts.StoreParts], part.Run | None]) -> part.Part[_Agent]:
@@ -493,6 +528,7 @@ PARTS: Final[tuple[part.Part[_Agent], ...]] = (
         run=lambda agent, meter: charlinks.serve(agent.settings.silicon.root, meter),
         is_wanted=lambda agent: agent.settings.node.char_links and not agent.settings.silicon.simulate,
     ),
+    part.Part(name="mps", run=_keep_mps, is_wanted=lambda agent: agent.mps is not None),
     part.Part(name="mig", run=_keep_mig, is_wanted=lambda agent: bool(agent.mig)),
     _of_store("publications", lambda found: found.publisher.run),
     _of_store("pods", lambda found: found.follow_pods),

@@ -145,6 +145,11 @@ class PluginSettings:
         text="where there is no such name either, joined by commas: named (a file called default), single (the only "
         "file), empty (no configuration)",
     )
+    mps_root: Path | None = row(
+        None,
+        text="folder of the MPS daemons' pipes, logs and shared memory, which containers mount parts of; default: mps "
+        "in the state folder",
+    )
     sharing_policy: str = row(
         "distributed",
         text="which GPU gives the next replica: the one with fewest in use, or with most",
@@ -263,6 +268,11 @@ class Settings:
     def kubelet_folder(self) -> Path:
         """The folder of kubelet.sock and of the plugins' sockets."""
         return self.node.kubelet_folder or self.state.run / "device-plugins"
+
+    @property
+    def mps_root(self) -> Path:
+        """The folder of the MPS daemons."""
+        return self.plugin.mps_root or self.state.folder / "mps"
 
     @property
     def pod_resources(self) -> Path:

@@ -63,6 +63,16 @@ class CompositeSilicon:
         able = [part.partitioner() for part in self._parts if isinstance(part, port.Partitionable)]
         return next((one for one in able if one is not None), None)
 
+    def compute_modes(self) -> port.ComputeModes | None:
+        """Return the first vendor's that has some: only NVIDIA's GPUs do."""
+        able = [part.compute_modes() for part in self._parts if isinstance(part, port.MPSSilicon)]
+        return next((one for one in able if one is not None), None)
+
+    def mps_program(self) -> port.MPSProgram | None:
+        """Return the first that is installed: only NVIDIA's driver has one."""
+        able = [part.mps_program() for part in self._parts if isinstance(part, port.MPSSilicon)]
+        return next((one for one in able if one is not None), None)
+
     async def close(self) -> None:
         """Close every vendor's, all of them even when one fails."""
         async with asyncio.TaskGroup() as group:

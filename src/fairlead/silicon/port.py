@@ -8,10 +8,11 @@ hanging service.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from fairlead.model.driver import DriverFiles
-from fairlead.model.gpu import GPUEvent, Inventory
+from fairlead.model.gpu import ComputeMode, GPUEvent, Inventory
 from fairlead.model.ids import GPUUUID
 from fairlead.model.mig import Partition, Slot
 from fairlead.model.sample import Sample
@@ -111,6 +112,47 @@ class Partitionable(Protocol):
 
     def partitioner(self) -> Partitioner | None:
         """Return who partitions them; None: they cannot be partitioned."""
+        ...
+
+
+class ComputeModes(Protocol):
+    """Reads and sets who may have a CUDA context on a GPU.
+
+    Both raise NotFound (`GPUGone`) where no GPU has the UUID, DeviceFault where it does not answer; setting raises
+    Unavailable (`DriverNoPermission`) and Invalid (`ComputeModeNotSupported`) as well.
+    """
+
+    async def read_mode(self, gpu: GPUUUID) -> ComputeMode:
+        """Read the mode in force now."""
+        ...
+
+    async def set_mode(self, gpu: GPUUUID, mode: ComputeMode) -> None:
+        """Set the mode; it is in force at once, until it is set anew or the driver is loaded anew."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MPSProgram:
+    """The driver's `nvidia-cuda-mps-control`."""
+
+    argv: tuple[str, ...]
+    """How it is called, as seen from `root`."""
+    root: str = "/"
+    """The root that it must run in: of the node, where this process is in a container."""
+    has_own_memory: bool = True
+    """Whether /dev/shm is to be a folder that the daemon shares with its clients alone; a stand-in needs none."""
+
+
+@runtime_checkable
+class MPSSilicon(Protocol):
+    """Silicon whose GPUs several processes may share by MPS."""
+
+    def compute_modes(self) -> ComputeModes | None:
+        """Return who sets compute modes; None: no GPU of this silicon has any."""
+        ...
+
+    def mps_program(self) -> MPSProgram | None:
+        """Return the driver's MPS control program; None: it is not installed."""
         ...
 
 

@@ -18,8 +18,20 @@ from fairlead.serve.backend.hardware import GPUListing, GPUView
 
 _WELL: Final = frozenset({"", "Healthy"})
 """Words of a GPU's health that need no finding; empty: not judged yet."""
-_WARNED: Final = frozenset({"TemperatureHigh", "RowRemapPending", "HoldersUnknown", "HeldByOtherResource"})
+_WARNED: Final = frozenset(
+    {"TemperatureHigh", "RowRemapPending", "HoldersUnknown", "HeldByOtherResource"}
+    | {"MPSStarting", "MPSHeldOtherwise", "MPSDraining"}
+)
 """Reasons that pass, or that another pod's end mends; every other reason is a failure until a person acts."""
+_MPS: Final = (
+    "MPSStarting",
+    "MPSDaemonDied",
+    "MPSDaemonSilent",
+    "MPSDaemonNotStarted",
+    "MPSProgramMissing",
+    "MPSFolderForeign",
+    "MPSFolderRefused",
+)
 _RESET: Final = "end what uses it (`fairlead ps` says who), then `nvidia-smi --gpu-reset -i {index}`"
 _REBOOT: Final = "end what uses it, then reboot the machine; if it does not come back, replace the board"
 _FIXES: Final[Mapping[str, str]] = {
@@ -35,9 +47,16 @@ _FIXES: Final[Mapping[str, str]] = {
     "CDISpecMissing": "see the findings on `driver` and `cdi`; the agent writes the spec again once they are mended",
     "HoldersUnknown": "see the finding on `kubelet`",
     "HeldByOtherResource": "wait until that pod has ended, or end it",
+    **dict.fromkeys(_MPS, "see the finding on `mps`"),
+    "MPSHeldOtherwise": "wait until those pods have ended, or end them",
+    "MPSDraining": "wait until those pods have ended, or end them",
+    "MPSTooManyClients": "lower `replicas` in the configuration: `fairlead agent check FILE` says how far",
 }
 
-_ELSEWHERE: Final = frozenset({conflict.REASON, "CDISpecMissing", "HoldersUnknown", "HeldByOtherResource"})
+_ELSEWHERE: Final = frozenset(
+    {conflict.REASON, "CDISpecMissing", "HoldersUnknown", "HeldByOtherResource"}
+    | {"MPSHeldOtherwise", "MPSDraining", "MPSTooManyClients", *_MPS}
+)
 """Reasons that no reset mends, of real GPUs or simulated ones."""
 
 

@@ -19,7 +19,7 @@ import msgspec
 
 from fairlead import errors, files
 from fairlead.cli.core import connection, invocation
-from fairlead.cli.doctor import specs
+from fairlead.cli.doctor import mps, specs
 from fairlead.engine.podman import host as podman_host
 from fairlead.kernel import socketpeer
 from fairlead.model import cdikind
@@ -92,6 +92,8 @@ class Seen:
     """Why the database cannot be used."""
     rules: Rules | None = None
     """None: no containers were judged, for want of a service or of root's rights."""
+    mps: tuple[mps.Daemon, ...] = ()
+    """GPUs that the agent has put under MPS."""
     was_simulated: bool = False
     """Whether the last service here simulated its GPUs."""
 
@@ -138,6 +140,7 @@ async def _collect_service(call: invocation.Invocation, config: Settings, status
         kubelet=await _ask_kubelet(_pod_resources(config, status)),
         disks=_full_disks(folder, own_folder),
         database=_damage(folder),
+        mps=mps.collect(folder),
         rules=await _audit(config, folder, own_folder) if os.geteuid() == 0 else None,
     )
 
@@ -307,6 +310,7 @@ async def _collect_below(config: Settings, service_error: str) -> Seen:
         server=socketpeer.find(config.api_socket),
         disks=_full_disks(config.state.folder, config.node.cdi_folder),
         database=_damage(config.state.folder),
+        mps=mps.collect(config.state.folder),
         was_simulated=simulated.exists(),
     )
 

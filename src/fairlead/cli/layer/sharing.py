@@ -13,7 +13,7 @@ from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
 from fairlead.serve.backend.hardware import GPUListing, GPUView
 
-_LIMITS: Final = {"time-slicing": "none: neither memory nor time is limited"}
+_MIB: Final = 1 << 20
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,9 +76,16 @@ def shared(found: GPUListing) -> Iterator[SharedGPU]:
                 means=item.sharing,
                 replicas=item.replicas,
                 used=sum(len(one.replicas) for one in holders),
-                limits=_LIMITS.get(item.sharing, ""),
+                limits=_limits(item),
                 holders=holders,
             )
+
+
+def _limits(item: GPUView) -> str:
+    """Return what one replica may use, in words."""
+    if item.sharing != "mps" or not item.replicas:
+        return "none: neither memory nor time is limited"
+    return f"{item.gpu.memory_bytes // item.replicas // _MIB} MiB, {100 // item.replicas}% of the threads"
 
 
 def _shares(item: GPUView) -> tuple[Share, ...]:

@@ -27,9 +27,10 @@ from fairlead import errors, telemetry
 from fairlead.model.device import Device
 from fairlead.model.driver import DeviceNode
 from fairlead.model.gpu import Vendor
-from fairlead.model.ids import DeviceID
+from fairlead.model.ids import GPUUUID, DeviceID
 from fairlead.node.inventory import latest
 from fairlead.plan.gpu import advertise, answer, attribution, choose
+from fairlead.plan.sharing import mps
 from fairlead.wire.kubelet import deviceplugin as wire
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 
@@ -49,6 +50,7 @@ class Offer:
     topology: choose.Topology = field(default_factory=choose.Topology)
     nodes: Mapping[str, DeviceNode] = field(default_factory=dict)
     rule: advertise.SharingRule = advertise.UNSHARED
+    clients: Mapping[GPUUUID, advertise.MPSClient] = field(default_factory=dict)
 
 
 class Plugin:
@@ -106,6 +108,7 @@ class Plugin:
             topology=topology,
             nodes={node.path: node for node in nodes},
             rule=advertisement.rule,
+            clients=advertisement.clients,
         )
         healthy = sum(device.is_healthy for device in advertisement.devices)
         self._meter.set(telemetry.DEVICES, len(advertisement.devices), self.resource, "advertised")
@@ -216,7 +219,9 @@ class Plugin:
         # Order follows the advertisement, so equal sets get equal answers.
         wanted = frozenset(ids)
         chosen = [device for item, device in offer.devices.items() if item in wanted]
-        return answer.plan_answer(chosen, resource=self.resource, vendor=offer.vendor, way=self.way, nodes=offer.nodes)
+        given = answer.plan_answer(chosen, resource=self.resource, vendor=offer.vendor, way=self.way, nodes=offer.nodes)
+        mps.add_client(given, chosen, offer.clients)
+        return given
 
     def _assert_shareable(self, ids: tuple[DeviceID, ...], offer: Offer) -> None:
         """Refuse what the configuration does not let one container have of a shared resource."""
@@ -225,6 +230,11 @@ class Plugin:
             message = f"request for {len(ids)} of {self.resource} is too large: of a shared resource one is the most"
             hint = "replicas are no larger share: ask for 1, or set failRequestsGreaterThanOne to false"
             raise errors.RequestError(message, reason="SharedRequestTooLarge", hint=hint)
+        gpus = {offer.devices[item].gpu for item in ids}
+        if offer.rule.needs_one_gpu and replicas and len(gpus) > 1:
+            message = f"{len(ids)} of {self.resource} for one container are of {len(gpus)} GPUs, and MPS serves one"
+            hint = "a client of MPS has one daemon, that of its GPU: ask for fewer, or wait for pods to end"
+            raise errors.RequestError(message, reason="MPSSeveralGPUs", hint=hint)
         if offer.rule.needs_different_gpus and len({device.gpu for device in replicas}) < len(replicas):
             message = f"{len(ids)} of {self.resource} for one container must be of different GPUs, and are not"
             hint = "too few GPUs have a free replica: ask for fewer, or wait for pods to end"

@@ -153,6 +153,13 @@ class NodeEvents:
         message = f"MIG configuration {name} {words[state]}"
         self._note("deviceplugin", reasons[state], message, facts, is_warning=state == "failed")
 
+    def mps_changed(self, gpu: str, reason: str, text: str) -> None:
+        """Note that a GPU's MPS daemon is ready, or why it is not."""
+        message = f"{gpu}: {text}"
+        is_waiting = reason.endswith(("Starting", "Draining"))
+        facts: dict[str, object] = {"gpu": gpu}
+        self._note("deviceplugin", reason or "MPSReady", message, facts, is_warning=bool(reason) and not is_waiting)
+
     def conflicts_found(self, found: tuple[conflict.Conflict, ...]) -> None:
         """Note which of our devices another spec file defines too; none: no file does any more."""
         if not found:

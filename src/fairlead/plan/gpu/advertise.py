@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from fairlead.model import cdikind
@@ -27,17 +27,32 @@ INTEL_RESOURCES: Final = {"i915": "gpu.intel.com/i915", "xe": "gpu.intel.com/xe"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MPSClient:
+    """What a container gets with each replica of a GPU that is shared by MPS."""
+
+    memory_mib: int
+    percent: int
+    """Of the GPU's threads."""
+    pipe: str
+    """Folder of the control daemon's pipes, on the node."""
+    shm: str
+    """Folder that is /dev/shm for the daemon and all its clients, on the node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SharingRule:
     """How the replicas of one resource are given away."""
 
     means: str = ""
-    """`time-slicing`; empty: nothing is shared."""
+    """`time-slicing` or `mps`; empty: nothing is shared."""
     fails_above_one: bool = False
     """Whether more than one replica for one container is refused."""
     packs: bool = False
     """Whether the GPU with most replicas in use gives the next one, else the one with fewest."""
     needs_different_gpus: bool = False
     """Whether replicas for one container must be of different GPUs."""
+    needs_one_gpu: bool = False
+    """Whether they must be of one GPU: a client of MPS has one daemon."""
 
 
 UNSHARED: Final = SharingRule()
@@ -63,6 +78,8 @@ class Advertisement:
     """Who made the devices."""
     devices: tuple[Device, ...]
     rule: SharingRule = UNSHARED
+    clients: Mapping[GPUUUID, MPSClient] = field(default_factory=dict)
+    """By GPU; where replicas are shared by MPS."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

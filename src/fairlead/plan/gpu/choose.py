@@ -111,6 +111,8 @@ def choose_devices(
     """
     free, needed = tuple(dict.fromkeys(available)), frozenset(must_include)
     _check(free, needed, size)
+    if rule.needs_one_gpu:
+        free = _on_one_gpu(free, needed, size, devices, packs=rule.packs)
     if rule.packs and size > len(needed):
         return _in_order(_spread(free, needed, size, devices, rule), devices)
     if size == len(free) or size == len(needed):
@@ -136,6 +138,29 @@ def _check(free: Sequence[DeviceID], needed: frozenset[DeviceID], size: int) -> 
     if size > len(free):
         message = f"{size} devices asked for, {len(free)} available"
         raise errors.Insufficient(message, reason="InsufficientDevices")
+
+
+def _on_one_gpu(
+    free: Sequence[DeviceID],
+    needed: frozenset[DeviceID],
+    size: int,
+    devices: Mapping[DeviceID, Device],
+    *,
+    packs: bool,
+) -> tuple[DeviceID, ...]:
+    """Return the free devices of the one GPU that has enough; all of them where none has, and Allocate refuses.
+
+    Of several it is the GPU with most free, or where replicas are packed the one with fewest; ties go to the first.
+    """
+    by_gpu: dict[str, list[DeviceID]] = {}
+    for item in _in_order(free, devices):
+        if item in devices:
+            by_gpu.setdefault(_gpu_of(devices[item]), []).append(item)
+    enough: list[list[DeviceID]] = [items for items in by_gpu.values() if len(items) >= size and needed <= set(items)]
+    if not enough:
+        return tuple(free)
+    enough.sort(key=lambda items: len(items) if packs else -len(items))
+    return tuple(enough[0])
 
 
 def _gpu_of(device: Device) -> str:

@@ -83,7 +83,7 @@ def _common(nvidia: tuple[GPUDeviceSpec, ...], machine: str) -> dict[str, str]:
         "gpu.machine": machine,
         "mig.capable": str(is_capable).lower(),
         "mig.strategy": "none",
-        "mps.capable": "false",  # a node's GPUs are shared by MPS where it says so, and no node shares them yet
+        "mps.capable": str(any(spec.sharing == "mps" for spec in nvidia)).lower(),  # as NVIDIA's: where they are
     }
 
 

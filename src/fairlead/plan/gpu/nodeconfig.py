@@ -20,6 +20,9 @@ from fairlead.wire.nvidia.pluginconfig import Effect, FlagValue, PluginConfig
 FALLBACKS: Final = ("named", "single", "empty")
 """Ways to choose a file where none is named, as NVIDIA's config-manager calls them."""
 NAMED: Final = "default"
+MPS_CLIENTS: Final = 48
+MPS_CLIENTS_BEFORE_VOLTA: Final = 16
+"""Source: NVIDIA Multi-Process Service, "Volta MPS": 48 clients of a device from compute capability 7.0 on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +51,7 @@ def plan_config(
     """
     found = document or PluginConfig()
     if problems := find_impossible(found):
-        hint = "share by sharing.timeSlicing, or not at all"
+        hint = "`fairlead agent check FILE` says what a file does"
         raise errors.Invalid("; ".join(problems), reason="PluginConfigUnsupported", hint=hint)
     flat = dict(_from_file(chosen, found.flags))
     values = settings.override(chosen, flat) if flat else chosen
@@ -85,11 +88,27 @@ def _from_file(chosen: settings.Settings, flags: Mapping[str, FlagValue]) -> Ite
 
 
 def find_impossible(document: PluginConfig) -> tuple[str, ...]:
-    """Return what keeps a file that is right from being in force, each with its path.
+    """Return what keeps a file that is right from being in force, each with its path."""
+    return tuple(_impossible(document))
 
-    Without its daemon a GPU shared by MPS would be shared by time, without the limits that its pods count on.
-    """
-    return ("sharing.mps: no agent runs MPS daemons yet",) if document.mps is not None else ()
+
+def _impossible(document: PluginConfig) -> Iterator[str]:
+    if document.mps is None:
+        return
+    for at, entry in enumerate(document.mps.resources):
+        path = f"sharing.mps.resources[{at}]"
+        if entry.replicas > MPS_CLIENTS:
+            yield (
+                f"{path}.replicas: {entry.replicas} clients are more than MPS serves: {MPS_CLIENTS} on a GPU, "
+                f"{MPS_CLIENTS_BEFORE_VOLTA} before Volta"
+            )
+        names = (entry.name.partition("/")[2], *entry.devices.names)
+        if any(name.startswith(("mig-", "MIG-")) for name in names):
+            yield f"{path}: MIG devices are not shared by MPS; use sharing.timeSlicing for them"
+        if not entry.name.startswith(pluginconfig.DOMAIN):
+            yield f"{path}.name: {entry.name} is not NVIDIA's, and only NVIDIA's GPUs are shared by MPS"
+    if document.flags.get("migStrategy") == "single":
+        yield "flags.migStrategy: single offers MIG devices as nvidia.com/gpu, and MIG devices are not shared by MPS"
 
 
 def find_unfulfilled(flags: Mapping[str, FlagValue]) -> tuple[str, ...]:

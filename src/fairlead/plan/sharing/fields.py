@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from fairlead.plan.gpu import nodeconfig
 from fairlead.wire.nvidia import pluginconfig
 from fairlead.wire.nvidia.pluginconfig import DeviceChoice, Effect, FlagValue, NamingRule, PluginConfig, Sharing
 
@@ -33,8 +34,11 @@ def _explain(config: PluginConfig) -> Iterator[Field]:
     yield from _naming(config.gpus, "resources.gpus", "GPUs whose product name is")
     yield from _naming(config.mig, "resources.mig", "MIG devices whose profile is")
     for key, sharing in (("timeSlicing", config.time_slicing), ("mps", config.mps)):
-        if sharing is not None:
+        if sharing is not None and (key == "mps" or config.mps is None):
             yield from _sharing(sharing, key)
+        elif sharing is not None:
+            text = "sharing.mps is given too, and counts alone"
+            yield Field(path=f"sharing.{key}", value="", effect=Effect.NOTHING_TO_DO, text=text)
     if config.imex_channels is not None:
         wanted = ",".join(map(str, config.imex_channels)) or "none"
         asks = bool(config.imex_channels)
@@ -61,10 +65,7 @@ def _naming(rules: tuple[NamingRule, ...], path: str, about: str) -> Iterator[Fi
 
 def _sharing(sharing: Sharing, key: str) -> Iterator[Field]:
     path = f"sharing.{key}"
-    if key == "mps":
-        text = "no agent runs MPS daemons yet: none takes this file"
-        yield Field(path=path, value="", effect=Effect.NOT_CARRIED_OUT, text=text)
-        return
+    means = "MPS" if key == "mps" else "time-slicing"
     fails = "more than one replica for one container is " + ("refused" if sharing.fails_above_one else "allowed")
     yield Field(
         path=f"{path}.renameByDefault",
@@ -81,12 +82,22 @@ def _sharing(sharing: Sharing, key: str) -> Iterator[Field]:
     for at, entry in enumerate(sharing.resources):
         named = sharing.resource_of(entry)
         text = (
-            f"{_chosen(entry.devices)} of {entry.name} shared by time-slicing:"
+            f"{_chosen(entry.devices)} of {entry.name} shared by {means}:"
             f" {entry.replicas} replicas of each, offered as {named}"
         )
+        if key == "mps":
+            text += _limits(entry.replicas)
         yield Field(
             path=f"{path}.resources[{at}]", value=f"{entry.name} x {entry.replicas}", effect=Effect.LIVE, text=text
         )
+
+
+def _limits(replicas: int) -> str:
+    """Return what a client of MPS gets, in words."""
+    text = f"; each may use {100 // replicas} % of the threads and 1/{replicas} of the memory"
+    if replicas > nodeconfig.MPS_CLIENTS_BEFORE_VOLTA:
+        text += f"; GPUs before Volta serve {nodeconfig.MPS_CLIENTS_BEFORE_VOLTA} clients and are not offered"
+    return text
 
 
 def _chosen(devices: DeviceChoice) -> str:

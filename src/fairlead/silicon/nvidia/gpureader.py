@@ -16,7 +16,7 @@ from typing import Any, Final
 from fairlead.frozen import frozen
 from fairlead.model.gpu import GPU, GPUHealth, MIGDevice, MIGEngines
 from fairlead.model.ids import GPUUUID, MIGUUID
-from fairlead.silicon.nvidia import binding
+from fairlead.silicon.nvidia import binding, computemode
 from fairlead.silicon.pci import pci, vgpu
 
 _FIELD_LINK_COUNT: Final = 91
@@ -96,6 +96,7 @@ def read(nvml: binding.Binding, index: int, root: Path) -> Reading:
         device_nodes=(f"/dev/nvidia{minor}", *pci.list_drm_nodes(root, address)),
         nvswitch_links=switches,
         clique=_clique(nvml, handle),
+        compute_mode=computemode.read(nvml, handle),
         pci_class=pci.pci_class(root, address),
         is_virtual=is_virtual,
         host_driver=host_driver,

@@ -16,8 +16,8 @@ from fairlead import errors
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPUEvent, Inventory
 from fairlead.model.sample import Sample
-from fairlead.silicon import eventbus, knowngpus
-from fairlead.silicon.nvidia import asynccalls, driver, partitioner, sampler, scanner, watcher
+from fairlead.silicon import eventbus, knowngpus, port
+from fairlead.silicon.nvidia import asynccalls, computemode, driver, partitioner, sampler, scanner, watcher
 
 T = TypeVar("T")
 _JOIN_S: Final = 2.0
@@ -51,7 +51,7 @@ class NVMLSilicon:
         self._root, self._driver_root, self._search = root, driver_root, search
         self._call_timeout_s = call_timeout_s
         self._scanning = asyncio.Lock()
-        self._partitioning = asyncio.Lock()
+        self._partitioning, self._moding = asyncio.Lock(), asyncio.Lock()
         self._lanes = asynccalls.AsyncCallThreads("nvml")
         self._feed = eventbus.EventBus()
         self._roster = knowngpus.KnownGPUs(self._feed.publish)
@@ -110,6 +110,16 @@ class NVMLSilicon:
             reset=self._reset_released,
             turn=self._partitioning,
         )
+
+    def compute_modes(self) -> computemode.NVMLComputeModes:
+        """Return who sets these GPUs' compute modes; see the port's ComputeModes."""
+        return computemode.NVMLComputeModes(
+            self._scanner.open, lanes=self._lanes, call_timeout_s=self._call_timeout_s, turn=self._moding
+        )
+
+    def mps_program(self) -> port.MPSProgram | None:
+        """Return the driver's MPS control program; see the port."""
+        return computemode.find_program(self._root, self._driver_root)
 
     async def _reset_released(self, gpu: str, pci_bus_id: str) -> None:
         """Reset a GPU while this process has none of the driver's files open: a client would keep it from happening."""

@@ -222,6 +222,7 @@ def _dump(gpu: GPUState) -> dict[str, Any]:
         "lost": gpu.is_lost,
         "mig": gpu.mig_enabled,
         "pending": gpu.mig_pending,
+        "compute_mode": gpu.compute_mode,
         "processes": sorted(map(list, gpu.processes)),
         "instances": [
             {
@@ -238,6 +239,7 @@ def _load(gpu: GPUState, row: dict[str, Any]) -> None:
     pending = row.get("pending")
     gpu.is_lost, gpu.mig_enabled = bool(row["lost"]), bool(row["mig"])
     gpu.mig_pending = None if pending is None else bool(pending)
+    gpu.compute_mode = int(row.get("compute_mode", 0))
     gpu.processes = {(int(instance), int(compute)) for instance, compute in row.get("processes", ())}
     gpu.partition.instances.clear()
     for name, value in row.get("readings", {}).items():  # a file of an earlier version has none

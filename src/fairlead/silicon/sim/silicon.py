@@ -5,6 +5,7 @@ Nothing here stands in for `NVMLSilicon`; the simulation begins below it, at the
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -16,7 +17,7 @@ from fairlead.model.sample import Sample
 from fairlead.silicon import port
 from fairlead.silicon.nvidia import nvml
 from fairlead.silicon.sim import fault as faults
-from fairlead.silicon.sim import host
+from fairlead.silicon.sim import host, mpscontrol
 
 _PROBE_S: Final = 0.2
 
@@ -69,6 +70,14 @@ class SimulatedSilicon(host.SimulatedHost):
     def partitioner(self) -> port.Partitioner:
         """Return who partitions the GPUs, by the real calls over the simulated library."""
         return self._nvml.partitioner()
+
+    def compute_modes(self) -> port.ComputeModes:
+        """Return who sets compute modes, by the real calls over the simulated library."""
+        return self._nvml.compute_modes()
+
+    def mps_program(self) -> port.MPSProgram:
+        """Return the stand-in, which speaks the real program's text protocol and limits nothing."""
+        return port.MPSProgram(argv=(sys.executable, "-I", "-S", str(mpscontrol.PATH)), has_own_memory=False)
 
     async def _reset(self, gpu: str, _: str) -> None:
         """Reset a GPU as the driver does: not under processes, and its instances are gone."""

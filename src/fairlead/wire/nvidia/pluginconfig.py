@@ -75,7 +75,15 @@ FLAGS: Final[tuple[Flag, ...]] = (
         ("none", "single", "mixed"),
     ),
     Flag("failOnInitError", bool, ("fail-on-init-error",), ("FAIL_ON_INIT_ERROR",), "", Effect.NOTHING_TO_DO, _RETRIES),
-    Flag("mpsRoot", str, ("mps-root",), ("MPS_ROOT",), "", Effect.NOTHING_TO_DO, "no agent runs MPS daemons yet"),
+    Flag(
+        "mpsRoot",
+        str,
+        ("mps-root",),
+        ("MPS_ROOT",),
+        "plugin.mps_root",
+        Effect.START,
+        "folder of the MPS daemons' pipes, logs and shared memory",
+    ),
     Flag(
         "nvidiaDriverRoot",
         str,

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import msgspec
+
 from fairlead.cli.layer import sharing
 from fairlead.model.gpu import GPU
 from fairlead.model.ids import GPUUUID
@@ -39,3 +43,11 @@ def test_only_shared_gpus_are_listed_with_each_holders_replicas() -> None:
         ("team", "b", ("GPU-1::1",)),
     ]
     assert found.limits.startswith("none")
+
+
+def test_limits_of_mps_are_a_replicas_share() -> None:
+    shared = view(0, replicas=4)
+    big = msgspec.structs.replace(shared, sharing="mps", gpu=dataclasses.replace(shared.gpu, memory_bytes=80 << 30))
+    listing = GPUListing(gpus=(big,), unreadable=(), drivers=(), is_simulated=True)
+    (found,) = sharing.shared(listing)
+    assert found.limits == "20480 MiB, 25% of the threads"

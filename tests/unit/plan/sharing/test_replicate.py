@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead import errors, settings
+from fairlead import settings
 from fairlead.model.gpu import GPU, Inventory, UnreadableGPU, Vendor
 from fairlead.model.ids import GPUUUID
 from fairlead.plan.gpu import advertise, choose, health, nodeconfig
@@ -116,11 +115,6 @@ sharing: {timeSlicing: {resources: [{name: a100, replicas: 3}]}}
 """
     ads = offers(text, lost=1)
     assert [device.is_healthy for device in ads["nvidia.com/a100"].devices] == [True] * 3 + [False] * 3
-
-
-def test_a_file_that_shares_by_mps_is_refused_rather_than_shared_by_time() -> None:
-    with pytest.raises(errors.Invalid, match=r"sharing\.mps"):
-        offers("sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}")
 
 
 def test_time_slicing_shares_another_vendors_gpus_too() -> None:

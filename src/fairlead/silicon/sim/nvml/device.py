@@ -166,6 +166,7 @@ def nvmlDeviceSetComputeMode(host: machine.Machine, device: Any, mode: Any) -> N
     if not 0 <= abi.number(mode) <= 3:
         raise abi.RefusedError(abi.INVALID_ARGUMENT)
     scope.whole_gpu_of(host, device).compute_mode = abi.number(mode)
+    host.save()  # a driver's mode outlasts the process that set it
 
 
 def nvmlDeviceGetFieldValues(host: machine.Machine, device: Any, count: Any, values: Any) -> None:

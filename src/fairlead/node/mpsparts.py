@@ -1,0 +1,100 @@
+"""Composes the agent's part that shares GPUs by MPS: silicon, the kubelet's list, the plugins.
+
+The part is there where the silicon has compute modes. `plan` is the core's door to it and does no work: it dresses what
+is offered and tells the part which daemons are wanted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+from fairlead import telemetry
+from fairlead.model.device import Device
+from fairlead.model.gpu import GPU
+from fairlead.model.ids import GPUUUID
+from fairlead.node.deviceplugin import podresources
+from fairlead.node.sharing import mps as daemons
+from fairlead.node.sharing import mpsdaemon
+from fairlead.plan.gpu import advertise, deviceids
+from fairlead.plan.sharing import mps, replicate
+from fairlead.settings import Settings
+from fairlead.silicon.port import MPSSilicon
+
+
+class MPSPart:
+    """Runs the daemons between the kubelet's list, which wakes them, and the plugins, which keep devices back."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        silicon: MPSSilicon,
+        *,
+        boot_id: str,
+        holdings: podresources.Holdings,
+        changed: Callable[[], None],
+        told: daemons.Told,
+        is_standing_by: Callable[[], bool],
+    ) -> None:
+        """Take what it stands between. Args: changed: told whenever other devices are kept back, or none any more."""
+        modes = silicon.compute_modes()
+        if modes is None:
+            raise ValueError("this silicon has no compute modes")
+        self._root, self._holdings, self._changed = settings.mps_root, holdings, changed
+        self._gpus: Mapping[GPUUUID, GPU] = {}
+        machine = daemons.Machine(
+            state=settings.state.folder,
+            root=self._root,
+            boot_id=boot_id,
+            modes=modes,
+            program=silicon.mps_program,
+            held=self._held,
+            is_standing_by=is_standing_by,
+        )
+        self.daemons = daemons.Daemons(machine, told=told)
+
+    def plan(
+        self, offered: Sequence[advertise.Advertisement], gpus: Mapping[GPUUUID, GPU]
+    ) -> tuple[advertise.Advertisement, ...]:
+        """Return the advertisements with what their replicas give, and have the daemons that they need."""
+        self._gpus = gpus
+        folders = {uuid: mpsdaemon.folders_of(self._root, uuid) for uuid in gpus}
+        dressed = mps.plan_clients(offered, gpus, {uuid: (str(f.pipe), str(f.shm)) for uuid, f in folders.items()})
+        self.daemons.want(mps.plan_daemons(dressed))
+        return dressed
+
+    def problem(self, means: str, device: Device) -> tuple[str, str] | None:
+        """Return reason and message why a device must not be given away now, None where it may.
+
+        Args: means: by which its resource is shared.
+        """
+        state = self.daemons.states.value.get(device.gpu)
+        if means == replicate.MPS and device.replica_of is not None:
+            found = state or daemons.State(daemons.STARTING, "its MPS control daemon has not answered yet")
+            return (found.reason, found.message) if found.reason else None
+        if state is None:
+            return None
+        return daemons.DRAINING, state.message if state.reason == daemons.DRAINING else "its MPS daemon is being ended"
+
+    def _held(self) -> frozenset[GPUUUID] | None:
+        if self._holdings.is_awaited or not self._gpus:
+            return None
+        table = deviceids.make_table(self._gpus.values())
+        return frozenset(
+            part.gpu
+            for one in self._holdings.latest.value or ()
+            for name in one.ids
+            for part in deviceids.find_parts(one.resource, name, table)
+        )
+
+    async def run(self, meter: telemetry.Meter) -> None:
+        """Keep the daemons, for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.daemons.run(meter), name="mps")
+            tasks.create_task(self._follow(self.daemons.states.changes(), self._changed), name="mps: states")
+            tasks.create_task(self._follow(self._holdings.latest.changes(), self.daemons.poke), name="mps: holders")
+
+    @staticmethod
+    async def _follow(changes: AsyncIterator[object], act: Callable[[], None]) -> None:
+        async for _ in changes:
+            act()

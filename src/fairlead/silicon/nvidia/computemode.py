@@ -1,0 +1,98 @@
+"""Implements the ComputeModes port through NVML, and finds the driver's MPS control program.
+
+The mode is the driver's, not this program's: it stays when a process ends, and is DEFAULT again once the driver is
+loaded anew.
+Source: nvml.h, nvmlComputeMode_t, nvmlDeviceSetComputeMode.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from fairlead import errors
+from fairlead.model.gpu import ComputeMode
+from fairlead.model.ids import GPUUUID
+from fairlead.silicon import port
+from fairlead.silicon.nvidia import asynccalls, binding, library
+
+T = TypeVar("T")
+
+_PROGRAM: Final = "usr/bin/nvidia-cuda-mps-control"
+
+CODES: Final = {
+    ComputeMode.DEFAULT: 0,
+    ComputeMode.EXCLUSIVE_THREAD: 1,
+    ComputeMode.PROHIBITED: 2,
+    ComputeMode.EXCLUSIVE_PROCESS: 3,
+}
+_BY_CODE: Final = {code: mode for mode, code in CODES.items()}
+_NOT_SUPPORTED, _NO_PERMISSION, _NOT_FOUND = 3, 4, 6
+
+
+def read(nvml: binding.Binding, handle: Any) -> ComputeMode | None:
+    """Return a GPU's mode, None where the driver does not tell; blocking."""
+    code = nvml.reading("nvmlDeviceGetComputeMode", handle)
+    return None if code is None else _BY_CODE.get(int(code))
+
+
+def find_program(root: Path, driver_root: Path) -> port.MPSProgram | None:
+    """Return the MPS control program below the driver's root; None: it is not there.
+
+    It needs the libraries of its own root: where that is another than ours it is run there.
+    """
+    for base in dict.fromkeys((library.base_of(root, driver_root), root)):
+        path = base / _PROGRAM
+        if path.is_file():
+            inside = path.relative_to(root) if path.is_relative_to(root) else path
+            return port.MPSProgram(argv=(f"/{inside}" if root != Path("/") else str(path),), root=str(root))
+    return None
+
+
+class NVMLComputeModes:
+    """Sets compute modes by NVML's calls, each in a lane of its own."""
+
+    def __init__(
+        self,
+        open_binding: Callable[[], binding.Binding],
+        *,
+        lanes: asynccalls.AsyncCallThreads,
+        call_timeout_s: float,
+        turn: asyncio.Lock,
+    ) -> None:
+        """Take how to call. Args: turn: of one silicon: lanes refuse a second call while one runs."""
+        self._open, self._lanes, self._timeout_s, self._turn = open_binding, lanes, call_timeout_s, turn
+
+    async def read_mode(self, gpu: GPUUUID) -> ComputeMode:
+        """Read the mode; see the port."""
+        return await self._call(
+            gpu, "read", lambda nvml, handle: _BY_CODE[int(nvml.nvml.nvmlDeviceGetComputeMode(handle))]
+        )
+
+    async def set_mode(self, gpu: GPUUUID, mode: ComputeMode) -> None:
+        """Set the mode; see the port."""
+        await self._call(gpu, "set", lambda nvml, handle: nvml.nvml.nvmlDeviceSetComputeMode(handle, CODES[mode]))
+
+    async def _call(self, gpu: GPUUUID, what: str, call: Callable[[binding.Binding, Any], T]) -> T:
+        def run() -> T:
+            nvml = self._open()
+            try:
+                return call(nvml, nvml.nvml.nvmlDeviceGetHandleByUUID(gpu))
+            except nvml.error as error:
+                raise _translated(error, f"{what} the compute mode of {gpu}") from error
+
+        async with self._turn:
+            return await self._lanes.run(f"compute mode {gpu}", run, timeout_s=self._timeout_s)
+
+
+def _translated(error: Exception, what: str) -> errors.FairleadError:
+    code, message = binding.code_of(error), f"cannot {what}: {error}"
+    if code == _NOT_SUPPORTED:
+        return errors.Invalid(message, reason="ComputeModeNotSupported", hint="the GPU has none, or is a vGPU")
+    if code == _NO_PERMISSION:
+        return errors.Unavailable(message, reason="DriverNoPermission", hint="run as root")
+    if code == _NOT_FOUND:
+        return errors.NotFound(message, reason="GPUGone", hint="`fairlead gpus` lists the GPUs there are")
+    return binding.gpu_error(error)
