@@ -31,7 +31,8 @@ def shared(home: Home) -> Home:
 
 
 def capacity(home: Home, resource: str = RESOURCE) -> int:
-    return int(home.ok("nodes", "-o", "json").data[0]["allocatable"].get(resource, 0))
+    nodes = home.ok("nodes", "-o", "json").data  # none at first
+    return sum(int(one["allocatable"].get(resource, 0)) for one in nodes)
 
 
 def daemon(home: Home) -> int:
