@@ -25,7 +25,7 @@ from fairlead.model.gpu import GPU, Driver, EventKind, GPUEvent, Inventory, Unre
 from fairlead.model.ids import GPUUUID
 from fairlead.model.sample import Sample
 from fairlead.model.step import TraceStep
-from fairlead.node import agent
+from fairlead.node import agent, enginegate
 from fairlead.node.engines import charlinks
 from fairlead.node.inventory import latest
 from fairlead.node.kubelet import checkpoint, devicemanager
@@ -462,7 +462,7 @@ _ONE = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(device
 async def test_nothing_is_allocated_until_somebody_says_which_engine_serves_the_kubelet(
     home_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agent, "ENGINE_PATIENCE_S", 0.1)
+    monkeypatch.setattr(enginegate, "ENGINE_PATIENCE_S", 0.1)
     home = Home(home_folder, 2)
     home.settings = settings.override(home.settings, {"node.engine": ""})
     await home.store.create(core.Node(metadata=meta.ObjectMeta(name="node-1")))

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.silicon.sim import mpscontrol
+from fairlead.kernel.programs import mpscontrol
 
 REAL = os.environ.get("FAIRLEAD_TEST_MPS", "")  # noqa: TID251 - chooses what the suite runs on, no setting of ours
-STAND_IN = (sys.executable, "-I", "-S", str(mpscontrol.PATH))
+STAND_IN = (sys.executable, "-I", "-S", str(mpscontrol.__file__))
 
 
 class Program:

@@ -24,11 +24,11 @@ from typing import Final, ParamSpec
 from fairlead import errors, telemetry
 from fairlead.model.device import Device
 from fairlead.model.ids import GPUUUID
-from fairlead.node import migparts, mpsparts, part, report, storeparts
+from fairlead.node import enginegate, migparts, mpsparts, part, report, storeparts
 from fairlead.node.cdi import specfile, specfiles, specguard
 from fairlead.node.config import source
 from fairlead.node.deviceplugin import otherholders, pluginset, podresources
-from fairlead.node.engines import charlinks, kubeletengine, runtimecheck
+from fairlead.node.engines import charlinks, runtimecheck
 from fairlead.node.inventory import folderwatch, healthmemory, latest, monitor
 from fairlead.node.metrics import exporter
 from fairlead.node.publish import nodeevents
@@ -49,8 +49,6 @@ HEALTH_POLICY: Final = rules.DEFAULT
 SPEC_MISSING: Final = "CDISpecMissing"
 KUBELET_PATIENCE_S: Final = 2.0
 """How long the first advertisement waits for the kubelet's word on who holds what; without it nothing is healthy."""
-ENGINE_PATIENCE_S: Final = 10.0
-"""After this without a word about the engine that serves the kubelet the agent says so."""
 _HANGING_S: Final = 60.0
 """To look through a few files takes longer only where a file system hangs."""
 
@@ -150,11 +148,12 @@ class _Agent:
         self._has_left_specs = asyncio.Event()
         self._has_successor = False
         self._topology = choose.Topology()
-        stated = engine or settings.node.engine
-        self._engine = kubeletengine.KubeletEngine(stated, root=settings.node.host_mount)
-        self._engine_problem = answer.find_problem(self._way(), self._engine.engines.value)
-        """Why this node's engine would, or may, start containers without their devices."""
-        self._told_problem: errors.Unavailable | None = None
+        self._gate = enginegate.EngineGate(
+            engine or settings.node.engine,
+            root=settings.node.host_mount,
+            way=self._way,
+            judged=lambda *said: self._note(self.journal.engine_judged, *said),
+        )
         self._hardware: object = None
         self._is_spec_owed = False
         self.holdings = podresources.Holdings(settings.pod_resources)
@@ -209,7 +208,7 @@ class _Agent:
             before_end=self._has_left_specs.wait,
             meter=meter,
         )
-        self.plugins.answer_by(self._way(), self._engine_problem)
+        self.plugins.answer_by(self._way(), self._gate.problem)
         if self.of_store is not None:
             self.of_store.pods.listen(self._pod_changed)
 
@@ -240,8 +239,8 @@ class _Agent:
                 self._mig_strategy.set(config.mig_strategy)
                 if config.name and not config.problem:
                     self._note(self.journal.config_applied, config.name)
-                self._engine_problem = answer.find_problem(config.allocate, self._engine.engines.value)
-                self.plugins.answer_by(config.allocate, self._engine_problem)
+                self._gate.judge()
+                self.plugins.answer_by(config.allocate, self._gate.problem)
                 if self._is_offering:
                     self._advertise(self.watch.snapshots.value)
                     self.plugins.end(ad.resource for ad in self.advertised.value if not ad.devices)
@@ -302,31 +301,12 @@ class _Agent:
 
     async def watch_engine_support(self) -> None:
         """Give nothing away while the node's engine would, or may, ignore the only way it is handed over, for ever."""
-        async with asyncio.TaskGroup() as tasks:
-            node = self.of_store.publisher.runtime if self.of_store is not None else None
-            tasks.create_task(self._engine.run(node), name="engine")
-            tasks.create_task(self._tell_unknown_engine(), name="engine: unknown")
-            async for engines in self._engine.engines.changes():
-                self._engine_problem = answer.find_problem(self._way(), engines)
-                self.plugins.answer_by(self._way(), self._engine_problem)
-                if engines:
-                    self._tell_engine()
-                self._advertise(self.watch.snapshots.value)
 
-    async def _tell_unknown_engine(self) -> None:
-        """Say that the engine is not known; the publisher has a moment for it after the agent's start."""
-        await asyncio.sleep(ENGINE_PATIENCE_S)
-        if not self._engine.engines.value:
-            self._tell_engine()
+        def judged() -> None:
+            self.plugins.answer_by(self._way(), self._gate.problem)
+            self._advertise(self.watch.snapshots.value)
 
-    def _tell_engine(self) -> None:
-        before, self._told_problem = self._told_problem, self._engine_problem
-        problem = self._engine_problem
-        if (problem.reason if problem else "") == (before.reason if before else ""):
-            return
-        if problem is not None:
-            telemetry.log.warning("nothing is allocated", reason=problem.reason, error=errors.sentence(problem))
-        self._note(self.journal.engine_judged, self._engine.engines.value, problem)
+        await self._gate.run(self.of_store.publisher.runtime if self.of_store is not None else None, judged)
 
     def _partition_changed(self) -> None:
         if self.advertised.value:
@@ -470,7 +450,7 @@ class _Agent:
 
         While the engine is not known devices stay offered, so that a pod that has them keeps them: Allocate refuses.
         """
-        engine = self._engine_problem
+        engine = self._gate.problem
         if engine is not None and engine.reason != answer.ENGINE_UNKNOWN:
             return engine.reason, errors.sentence(engine)
         if self.mig is not None and (problem := self.mig.problem(device)) is not None:

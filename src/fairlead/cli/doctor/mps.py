@@ -55,7 +55,7 @@ def check(daemons: Iterable[Daemon], gpus: Iterable[GPU], *, is_served: bool) ->
                 level="warn",
                 what=f"GPU {gpu.index} ({gpu.uuid}) has the compute mode EXCLUSIVE_PROCESS, and no MPS daemon of ours",
                 why="one process alone can use it; a second one of the same container fails",
-                fix=f"if nobody set it on purpose: `nvidia-smi -i {gpu.index} -c DEFAULT`",
+                fix=f"unless it was set on purpose: `nvidia-smi -i {gpu.index} -c DEFAULT`",
             )
 
 
@@ -69,7 +69,7 @@ def _judged(one: Daemon, *, is_served: bool) -> Finding:
             f"its daemon is process {one.pid}" if one.pid else "its daemon has ended, its compute mode may be left over"
         )
         fix = "start the agent again: it takes the daemon up, or ends it and restores the compute mode"
-        return Finding(check="mps", level="warn", what=what, why="nobody supervises it", fix=fix)
+        return Finding(check="mps", level="warn", what=what, why="it is not supervised", fix=fix)
     if one.pid is None:
         what = f"the MPS control daemon of {one.gpu} does not live"
         fix = f"the agent starts it again and says why it ends; its own log is in {one.folder / 'log'}"

@@ -154,7 +154,7 @@ class Daemons:
         return False
 
     async def _wind_up(self, gpu: GPUUUID, record: mpsrecord.Record | None, held: frozenset[GPUUUID] | None) -> bool:
-        """End a daemon that is not wanted any more, once nobody is its client; returns whether that is done."""
+        """End a daemon that is not wanted any more, once it has no clients; returns whether that is done."""
         if record is None:
             self._forget(gpu)
             return True
@@ -219,7 +219,7 @@ class Daemons:
             try:
                 await control.check()
             except errors.Unavailable:
-                mpsdaemon.kill(pid)  # what hangs serves nobody
+                mpsdaemon.kill(pid)  # what hangs serves no client
                 raise
 
     async def _take_down(self, gpu: GPUUUID, record: mpsrecord.Record) -> None:

@@ -32,8 +32,8 @@ _END_S: Final = 10.0
 _LOOK_S: Final = 0.05
 _LARGEST: Final = 1 << 16
 _LAST_LINES: Final = 1 << 12
-# $0 is the daemon's base folder, $1 the root it runs in, the rest the program. The mounts are its own: nobody else sees
-# them. Where the root is mounted read-only, as in a container of ours, the base folder is laid over it.
+# $0 is the daemon's base folder, $1 the root it runs in, the rest the program. The mounts are its own, unseen
+# elsewhere. Where the root is mounted read-only, as in a container of ours, the base folder is laid over it.
 _IN_OWN_MEMORY: Final = (
     'root=$1 && shift && mount --bind "$0/shm" "$root/dev/shm" && '
     '{ [ "$root" = / ] || mount --bind "$0" "$root$0"; } && exec "$@" </dev/null >>"$0/log/fairlead.log" 2>&1'
@@ -69,7 +69,7 @@ def folders_of(root: Path, gpu: GPUUUID) -> Folders:
 
 
 def find_intruder(folders: Folders) -> str:
-    """Return why the folders must not be used: somebody else made them, or a link leads away; empty: they may."""
+    """Return why the folders must not be used: another user made them, or a link leads away; empty: they may."""
     for path in (folders.base.parent, folders.base, folders.pipe, folders.log, folders.shm):
         try:
             facts = path.lstat()

@@ -2,8 +2,8 @@
 
 One control daemon serves one GPU, so that limits, restarts and faults are a GPU's own. Each replica is a share: 1/N of
 the memory and 100/N percent of the threads, rounded down as NVIDIA's plugin does; a container with several replicas of
-one GPU has several shares. The limits stand in the container's environment. Where nobody may have more than one share
-they are the daemon's defaults, too, which a program cannot lift by changing its environment.
+one GPU has several shares. The limits stand in the container's environment. Where no container may have more than one
+share they are the daemon's defaults, too, which a program cannot lift by changing its environment.
 Source: NVIDIA k8s-device-plugin, cmd/mps-control-daemon/mps; NVIDIA Multi-Process Service, "Environment Variables".
 """
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Final
 
+import fairlead
 from fairlead import errors
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPUEvent, Inventory
@@ -17,9 +18,11 @@ from fairlead.model.sample import Sample
 from fairlead.silicon import port
 from fairlead.silicon.nvidia import nvml
 from fairlead.silicon.sim import fault as faults
-from fairlead.silicon.sim import host, mpscontrol
+from fairlead.silicon.sim import host
 
 _PROBE_S: Final = 0.2
+_MPS_CONTROL: Final = Path(fairlead.__file__).parent / "kernel/programs/mpscontrol.py"
+"""Run as a program, never imported: it starts processes of its own."""
 
 
 class SimulatedSilicon(host.SimulatedHost):
@@ -77,7 +80,7 @@ class SimulatedSilicon(host.SimulatedHost):
 
     def mps_program(self) -> port.MPSProgram:
         """Return the stand-in, which speaks the real program's text protocol and limits nothing."""
-        return port.MPSProgram(argv=(sys.executable, "-I", "-S", str(mpscontrol.PATH)), has_own_memory=False)
+        return port.MPSProgram(argv=(sys.executable, "-I", "-S", str(_MPS_CONTROL)), has_own_memory=False)
 
     async def _reset(self, gpu: str, _: str) -> None:
         """Reset a GPU as the driver does: not under processes, and its instances are gone."""

@@ -18,7 +18,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-PATH = Path(__file__)
 _PIPE = "CUDA_MPS_PIPE_DIRECTORY"
 _LOG = "CUDA_MPS_LOG_DIRECTORY"
 _MEMORY = re.compile(r"[0-9]+[KMG]?", re.IGNORECASE)
