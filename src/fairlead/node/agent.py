@@ -15,27 +15,27 @@ hands out devices by them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import functools
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Final, ParamSpec
 
 from fairlead import errors, telemetry
 from fairlead.model.device import Device
 from fairlead.model.ids import GPUUUID
-from fairlead.node import enginegate, migparts, mpsparts, part, report, storeparts
+from fairlead.node import enginegate, migparts, mpsparts, part, report, simulatedload, storeparts
 from fairlead.node.cdi import specfile, specfiles, specguard
 from fairlead.node.config import source
 from fairlead.node.deviceplugin import otherholders, pluginset, podresources
-from fairlead.node.engines import charlinks, runtimecheck
+from fairlead.node.engines import charlinks
 from fairlead.node.inventory import folderwatch, healthmemory, latest, monitor
 from fairlead.node.metrics import exporter
 from fairlead.node.publish import nodeevents
 from fairlead.plan.cdi import conflict
-from fairlead.plan.gpu import advertise, answer, attribution, choose, deviceids, migoffer
+from fairlead.plan.gpu import advertise, answer, attribution, choose, migoffer
 from fairlead.plan.gpu import health as rules
-from fairlead.plan.metrics import holder
 from fairlead.plan.sharing import replicate
 from fairlead.settings import Settings
 from fairlead.silicon import running
@@ -49,8 +49,6 @@ HEALTH_POLICY: Final = rules.DEFAULT
 SPEC_MISSING: Final = "CDISpecMissing"
 KUBELET_PATIENCE_S: Final = 2.0
 """How long the first advertisement waits for the kubelet's word on who holds what; without it nothing is healthy."""
-_HANGING_S: Final = 60.0
-"""To look through a few files takes longer only where a file system hangs."""
 
 P = ParamSpec("P")
 
@@ -84,19 +82,14 @@ async def run_agent(
     Raises:  whatever ended a core part; an error here is a bug or a broken machine, never a missing GPU or kubelet.
     """
     part.PartThreads.install()
-    ending: list[Callable[[], Awaitable[None]]] = []
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            agent = _Agent(
-                settings, silicon, store, meter, tasks, ready, is_kubelet_foreign=is_kubelet_foreign, engine=engine
-            )
-            ending.append(agent.end_daemons)
-            for row in PARTS if parts is None else parts:
-                if row.is_wanted(agent):
-                    tasks.create_task(agent.run(row), name=row.name)
-    finally:
-        for end in ending:
-            await end()
+    async with contextlib.AsyncExitStack() as ending, asyncio.TaskGroup() as tasks:
+        agent = _Agent(
+            settings, silicon, store, meter, tasks, ready, is_kubelet_foreign=is_kubelet_foreign, engine=engine
+        )
+        ending.push_async_callback(agent.end_daemons)  # when no plugin serves any more
+        for row in PARTS if parts is None else parts:
+            if row.is_wanted(agent):
+                tasks.create_task(agent.run(row), name=row.name)
 
 
 class _Agent:
@@ -292,11 +285,9 @@ class _Agent:
         await self.specs.ensure(snapshot.inventory, snapshot.drivers)
 
     async def check_strategy(self, meter: telemetry.Meter) -> None:
-        """Tell once where nothing on this node reads what Allocate answers."""
-        meter.heartbeat("engines' files", _HANGING_S)
-        problem = await asyncio.to_thread(runtimecheck.find_problem, self._way(), self.settings.silicon.root)
+        """Say once where nothing on this node reads what Allocate answers."""
+        problem = await enginegate.find_unread(self._way(), self.settings.silicon.root, meter)
         if problem is not None:
-            telemetry.log.warning("no runtime for these devices", reason=problem.reason, error=errors.sentence(problem))
             self.journal.way_judged(problem)
 
     async def watch_engine_support(self) -> None:
@@ -342,15 +333,6 @@ class _Agent:
         is_over = is_gone or pod.status.phase in core.ENDED_PHASES
         if is_over and self._others.concerns(pod):
             self._advertise(self.watch.snapshots.value)
-
-    async def let_holders_work(self, meter: telemetry.Meter) -> None:
-        """Give simulated GPUs the load of those who hold them, for ever."""
-        if self.workloads is None:
-            return
-        meter.heartbeat("simulated load", None)
-        async for held in self.holdings.latest.changes():
-            found = holder.find_holders(held or (), deviceids.make_table(self.watch.snapshots.value.known.values()))
-            self.workloads.hold({uuid: tuple(one.name for one in holders) for uuid, holders in found.items()})
 
     async def _next(self, seen: int) -> int:
         """Wait for another snapshot; while specs could not be written, only so long: an equal scan wakes no reader."""
@@ -464,14 +446,9 @@ class _Agent:
         return self._others.problem(ad.resource, device)
 
 
-async def _keep_mig(agent: _Agent, meter: telemetry.Meter) -> None:
-    if agent.mig is not None:
-        await agent.mig.run(meter)
-
-
-async def _keep_mps(agent: _Agent, meter: telemetry.Meter) -> None:
-    if agent.mps is not None:
-        await agent.mps.run(meter)
+async def _keep(found: migparts.MIGPart | mpsparts.MPSPart | None, meter: telemetry.Meter) -> None:
+    if found is not None:
+        await found.run(meter)
 
 
 def _of_store(name: str, find: Callable[[storeparts.StoreParts], part.Run | None]) -> part.Part[_Agent]:
@@ -498,7 +475,7 @@ PARTS: Final[tuple[part.Part[_Agent], ...]] = (
     part.Part(name="pod resources", run=lambda agent, meter: agent.holdings.run(meter)),
     part.Part(
         name="simulated load",
-        run=lambda agent, meter: agent.let_holders_work(meter),
+        run=lambda agent, meter: simulatedload.run(agent.workloads, agent.holdings, agent.watch.snapshots, meter),
         is_wanted=lambda agent: agent.workloads is not None,
     ),
     part.Part(name="events", run=lambda agent, meter: agent.journal.run(meter)),
@@ -508,8 +485,8 @@ PARTS: Final[tuple[part.Part[_Agent], ...]] = (
         run=lambda agent, meter: charlinks.serve(agent.settings.silicon.root, meter),
         is_wanted=lambda agent: agent.settings.node.char_links and not agent.settings.silicon.simulate,
     ),
-    part.Part(name="mps", run=_keep_mps, is_wanted=lambda agent: agent.mps is not None),
-    part.Part(name="mig", run=_keep_mig, is_wanted=lambda agent: bool(agent.mig)),
+    part.Part(name="mps", run=lambda agent, meter: _keep(agent.mps, meter), is_wanted=lambda agent: bool(agent.mps)),
+    part.Part(name="mig", run=lambda agent, meter: _keep(agent.mig, meter), is_wanted=lambda agent: bool(agent.mig)),
     _of_store("publications", lambda found: found.publisher.run),
     _of_store("pods", lambda found: found.follow_pods),
     _of_store("conditions", lambda found: found.conditions.run),

@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Final
 
 from fairlead import errors, telemetry
-from fairlead.node.engines import kubeletengine
+from fairlead.node.engines import kubeletengine, runtimecheck
 from fairlead.node.inventory import latest
 from fairlead.plan.gpu import answer
 
 ENGINE_PATIENCE_S: Final = 10.0
 """After this without a word about the engine that serves the kubelet the agent says so."""
+
+_HANGING_S: Final = 60.0
+"""To look through a few files takes longer only where a file system hangs."""
 
 Judged = Callable[[tuple[str, ...], errors.Unavailable | None], None]
 
@@ -62,3 +65,12 @@ class EngineGate:
             sentence = errors.sentence(self.problem)
             telemetry.log.warning("nothing is allocated", reason=self.problem.reason, error=sentence)
         self._judged(self._engine.engines.value, self.problem)
+
+
+async def find_unread(way: answer.AllocateOptions, root: Path, meter: telemetry.Meter) -> errors.FairleadError | None:
+    """Return why nothing on this node reads what Allocate answers, None where something does; it is logged."""
+    meter.heartbeat("engines' files", _HANGING_S)
+    problem = await asyncio.to_thread(runtimecheck.find_problem, way, root)
+    if problem is not None:
+        telemetry.log.warning("no runtime for these devices", reason=problem.reason, error=errors.sentence(problem))
+    return problem
