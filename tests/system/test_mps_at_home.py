@@ -91,3 +91,44 @@ def test_the_service_leaves_no_daemon_and_no_mode_behind(shared: Home) -> None:
     assert not Path(f"/proc/{pid}").exists()
     assert json.loads((home.state / "silicon" / "machine.json").read_text())["gpus"][0]["compute_mode"] == 0
     assert not list((home.state / "agent" / "mps").iterdir())
+
+
+ARTICLE = """
+apiVersion: v1
+kind: Pod
+metadata: {name: %s}
+spec:
+  restartPolicy: Never
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: cuda-container
+    image: %s
+    command: [sleep, "1000"]
+    resources: {limits: {%s}}
+"""
+
+
+def test_a_pod_gets_the_threads_and_the_memory_that_the_article_asks_for(home: Home) -> None:
+    file = home.folder / "plugin.yaml"
+    file.write_text("fairlead: {sharing: {mpsAmounts: {devices: [0, 1]}}}\n")
+    home.up(FAIRLEAD_PLUGIN_CONFIG_FILE=str(file))
+    home.until(lambda: capacity(home, "nvidia.com/mps-core") == 200, what="the threads of two GPUs are offered")
+
+    def start(name: str, limits: str) -> None:
+        (home.folder / f"{name}.yaml").write_text(ARTICLE % (name, home.image, limits))
+        home.ok("run", "-d", "-f", str(home.folder / f"{name}.yaml"))
+
+    start("whole-pair", "nvidia.com/mps-core: 50, nvidia.com/mps-memory: 8")
+    home.until_state("whole-pair", "running")
+    said = home.ok("exec", "whole-pair", "--", "sh", "-c", PROBE).out
+    assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50\n" in said
+    assert "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=8192M\n" in said
+    assert said.count("/dev/nvidia") == 1
+    [used] = [one for one in home.ok("sharing", "-o", "json").data if one["used"]]
+    assert [one["limits"] for one in used["holders"]] == ["8 GiB, 50% of the threads"]
+    assert "whole-pair (8 GiB, 50%)" in home.ok("sharing").out
+
+    # Threads without memory would let the program take all of it: its container does not start, and says why.
+    start("half-pair", "nvidia.com/mps-core: 50")
+    home.until(lambda: "not for nvidia.com/mps-memory" in home.ok("events", "-o", "json").out, what="the refusal")
+    assert home.show("half-pair")["state"] != "running"

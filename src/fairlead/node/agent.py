@@ -36,7 +36,7 @@ from fairlead.node.publish import nodeevents
 from fairlead.plan.cdi import conflict
 from fairlead.plan.gpu import advertise, answer, attribution, choose, migoffer
 from fairlead.plan.gpu import health as rules
-from fairlead.plan.sharing import replicate
+from fairlead.plan.sharing import amounts
 from fairlead.settings import Settings
 from fairlead.silicon import running
 from fairlead.silicon.port import MPSSilicon, SampledSilicon, Workloads
@@ -139,7 +139,7 @@ class _Agent:
         self._is_offering = False
         """Whether specs of a snapshot are on disk, so that devices may be advertised."""
         self._has_left_specs = asyncio.Event()
-        self._has_successor = False
+        self._has_successor = self._is_spec_owed = False
         self._topology = choose.Topology()
         self._gate = enginegate.EngineGate(
             engine or settings.node.engine,
@@ -148,7 +148,6 @@ class _Agent:
             judged=lambda *said: self._note(self.journal.engine_judged, *said),
         )
         self._hardware: object = None
-        self._is_spec_owed = False
         self.holdings = podresources.Holdings(settings.pod_resources)
         self.of_store = (
             storeparts.StoreParts(
@@ -201,6 +200,7 @@ class _Agent:
             before_end=self._has_left_specs.wait,
             meter=meter,
         )
+        self.plugins.before_start = mpsparts.StartCheck(settings.pod_resources).check
         self.plugins.answer_by(self._way(), self._gate.problem)
         if self.of_store is not None:
             self.of_store.pods.listen(self._pod_changed)
@@ -384,7 +384,7 @@ class _Agent:
             ),
             names=advertise.Names(gpus=config.document.gpus, mig=config.document.mig),
         )
-        offered = replicate.plan_shared(whole, config)
+        offered = amounts.plan_shared(whole, config, snapshot.known)
         if self.mps is not None:
             offered = self.mps.plan(offered, snapshot.known)
         found = self._others.judge(offered, snapshot.known.values())

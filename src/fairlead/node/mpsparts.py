@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
 
-from fairlead import telemetry
+from fairlead import errors, telemetry
 from fairlead.model.device import Device
 from fairlead.model.gpu import GPU
-from fairlead.model.ids import GPUUUID
+from fairlead.model.ids import GPUUUID, DeviceID
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.sharing import mps as daemons
 from fairlead.node.sharing import mpsdaemon
 from fairlead.plan.gpu import advertise, deviceids
-from fairlead.plan.sharing import mps, replicate
+from fairlead.plan.sharing import amounts, mps, replicate
 from fairlead.settings import Settings
 from fairlead.silicon.port import MPSSilicon
+from fairlead.wire.nvidia.pluginconfig import MPS_AMOUNTS
 
 
 class MPSPart:
@@ -98,3 +100,22 @@ class MPSPart:
     async def _follow(changes: AsyncIterator[object], act: Callable[[], None]) -> None:
         async for _ in changes:
             act()
+
+
+class StartCheck:
+    """Asks the kubelet, right before a container with amounts of MPS starts, whether it has all that it needs."""
+
+    def __init__(self, socket: Path) -> None:
+        """Take the kubelet's PodResources socket."""
+        self._socket = socket
+
+    async def check(self, resource: str, ids: tuple[DeviceID, ...]) -> None:
+        """Return if the container may start. Raises: RequestError: an amount is missing; Unavailable: no answer."""
+        client = podresources.Client(self._socket)
+        try:
+            problem = amounts.find_problem(resource, ids, await client.list_holdings())
+        finally:
+            await client.close()
+        if problem:
+            hint = f"ask for {' and '.join(sorted(MPS_AMOUNTS))} in the container's limits"
+            raise errors.RequestError(problem, reason="MPSAmountMissing", hint=hint)

@@ -11,9 +11,11 @@ import msgspec
 from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
-from fairlead.serve.backend.hardware import GPUListing, GPUView
+from fairlead.serve.backend.hardware import GPUListing, GPUView, Holder
+from fairlead.wire.nvidia.pluginconfig import MPS_CORE, MPS_MEMORY
 
 _MIB: Final = 1 << 20
+_GIB: Final = 1 << 30
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +25,8 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
     container: str
     replicas: tuple[str, ...]
     """Ids of the devices by which it has it."""
+    limits: str
+    """What it may use of the GPU, in words."""
 
 
 class SharedGPU(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +50,7 @@ _COLUMNS: Final = (
     Column[SharedGPU]("RESOURCE", lambda item: item.resource),
     Column[SharedGPU]("BY", lambda item: item.means),
     Column[SharedGPU]("USED", lambda item: f"{item.used}/{item.replicas}"),
-    Column[SharedGPU]("HOLDERS", lambda item: ",".join(_holder(one) for one in item.holders)),
+    Column[SharedGPU]("HOLDERS", lambda item: ",".join(_holder(one, item) for one in item.holders)),
     Column[SharedGPU]("LIMITS", lambda item: item.limits, is_wide=True),
     Column[SharedGPU]("UUID", lambda item: item.uuid, is_wide=True),
 )
@@ -75,7 +79,7 @@ def shared(found: GPUListing) -> Iterator[SharedGPU]:
                 resource=item.resource,
                 means=item.sharing,
                 replicas=item.replicas,
-                used=sum(len(one.replicas) for one in holders),
+                used=sum(one.resource != MPS_MEMORY for one in item.holders),
                 limits=_limits(item),
                 holders=holders,
             )
@@ -83,21 +87,43 @@ def shared(found: GPUListing) -> Iterator[SharedGPU]:
 
 def _limits(item: GPUView) -> str:
     """Return what one replica may use, in words."""
+    if item.resource == MPS_CORE:
+        return f"as asked for, of {item.gpu.memory_bytes // _GIB} GiB and 100% of the threads"
+    return _of_share(item, 1)
+
+
+def _of_share(item: GPUView, count: int) -> str:
     if item.sharing != "mps" or not item.replicas:
         return "none: neither memory nor time is limited"
-    return f"{item.gpu.memory_bytes // item.replicas // _MIB} MiB, {100 // item.replicas}% of the threads"
+    memory = item.gpu.memory_bytes // item.replicas // _MIB * count
+    return f"{memory} MiB, {100 // item.replicas * count}% of the threads"
 
 
 def _shares(item: GPUView) -> tuple[Share, ...]:
-    by_holder: dict[tuple[str, str], list[str]] = {}
+    by_holder: dict[tuple[str, str], list[Holder]] = {}
     for one in item.holders:
-        by_holder.setdefault((one.namespace, one.container), []).append(one.device)
+        by_holder.setdefault((one.namespace, one.container), []).append(one)
     return tuple(
-        Share(namespace=namespace, container=container, replicas=tuple(ids))
-        for (namespace, container), ids in by_holder.items()
+        Share(
+            namespace=namespace,
+            container=container,
+            replicas=tuple(dict.fromkeys(one.device for one in held)),
+            limits=_limits_of(item, held),
+        )
+        for (namespace, container), held in by_holder.items()
     )
 
 
-def _holder(one: Share) -> str:
+def _limits_of(item: GPUView, held: list[Holder]) -> str:
+    """Return what one container may use: its amounts where the GPU is given by amounts, else its shares."""
+    if item.resource != MPS_CORE:
+        return _of_share(item, len(held))
+    memory = sum(one.resource == MPS_MEMORY for one in held)
+    return f"{memory} GiB, {len(held) - memory}% of the threads"
+
+
+def _holder(one: Share, item: SharedGPU) -> str:
     name = one.container if one.namespace == "default" else f"{one.namespace}/{one.container}"
+    if item.resource == MPS_CORE:
+        return f"{name} ({one.limits.replace(' of the threads', '')})"
     return name if len(one.replicas) == 1 else f"{name} x{len(one.replicas)}"

@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -30,8 +30,9 @@ from fairlead.model.gpu import Vendor
 from fairlead.model.ids import GPUUUID, DeviceID
 from fairlead.node.inventory import latest
 from fairlead.plan.gpu import advertise, answer, attribution, choose
-from fairlead.plan.sharing import mps
+from fairlead.plan.sharing import amounts, mps
 from fairlead.wire.kubelet import deviceplugin as wire
+from fairlead.wire.nvidia.pluginconfig import MPS_AMOUNTS
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 
 DIAL_TIMEOUT_S: Final = 5.0
@@ -77,6 +78,10 @@ class Plugin:
         self._streams = 0
         self.refusal: errors.Unavailable | None = None
         """Why no Allocate is answered now: the engine would, or may, start containers without their devices."""
+        self.pairing = amounts.Pairing()
+        """Shared by the resources of which a container must have both."""
+        self.before_start: Callable[[str, tuple[DeviceID, ...]], Awaitable[None]] | None = None
+        """Told the devices of a container that is about to start; what it raises keeps the container from it."""
         self.on_unwatched: Callable[[], None] | None = None
         """Called when the last stream of the list has ended, from whichever side."""
 
@@ -124,8 +129,10 @@ class Plugin:
             self._meter.set(telemetry.UNHEALTHY_DEVICES, counts[reason], self.resource, reason)
 
     async def options(self) -> pb.DevicePluginOptions:
-        """Preferred allocation is worth asking for; there is nothing to do before a start."""
-        return pb.DevicePluginOptions(get_preferred_allocation_available=True)
+        """Preferred allocation is worth asking for; before a start only amounts are checked."""
+        return pb.DevicePluginOptions(
+            get_preferred_allocation_available=True, pre_start_required=self.resource in MPS_AMOUNTS
+        )
 
     async def list_and_watch(self) -> AsyncIterator[pb.ListAndWatchResponse]:
         """Yield the full list now and whenever it changed."""
@@ -161,6 +168,9 @@ class Plugin:
             raise errors.Unavailable(why.message, reason=why.reason, hint=why.hint)
         with telemetry.timed("devices allocated", resource=self.resource) as timing:
             answers = [self._give(tuple(map(DeviceID, r.devices_ids))) for r in request.container_requests]
+            if self._offer.rule.amount_of:
+                for asked in request.container_requests:
+                    self._pair(tuple(map(DeviceID, asked.devices_ids)))
         self._meter.observe(telemetry.ALLOCATE, timing.duration_s, self.resource)
         telemetry.log.info("devices allocated", resource=self.resource, count=len(answers))
         self._tell(request, answers, timing.duration_s)
@@ -195,9 +205,11 @@ class Plugin:
 
     async def pre_start_container(
         self,
-        request: pb.PreStartContainerRequest,  # noqa: ARG002  (the API's signature)
+        request: pb.PreStartContainerRequest,
     ) -> pb.PreStartContainerResponse:
-        """Nothing to do: the options never ask for this call."""
+        """Refuse the start of a container that has one amount of MPS without the other. Raises: RequestError."""
+        if self.before_start is not None:
+            await self.before_start(self.resource, tuple(map(DeviceID, request.devices_ids)))
         return pb.PreStartContainerResponse()
 
     def _prefer(self, request: pb.ContainerPreferredAllocationRequest) -> pb.ContainerPreferredAllocationResponse:
@@ -208,6 +220,7 @@ class Plugin:
             devices=self._offer.devices,
             topology=self._offer.topology,
             rule=self._offer.rule,
+            near=self.pairing.near(self.resource, time.monotonic()),
         )
         return pb.ContainerPreferredAllocationResponse(deviceIDs=chosen)
 
@@ -223,6 +236,11 @@ class Plugin:
         mps.add_client(given, chosen, offer.clients)
         return given
 
+    def _pair(self, ids: tuple[DeviceID, ...]) -> None:
+        """Note of which GPU an amount was given. Raises: RequestError: the container's other amount is of another."""
+        for gpu in {self._offer.devices[item].gpu for item in ids}:
+            self.pairing.give(self.resource, gpu, time.monotonic())
+
     def _assert_shareable(self, ids: tuple[DeviceID, ...], offer: Offer) -> None:
         """Refuse what the configuration does not let one container have of a shared resource."""
         replicas = [offer.devices[item] for item in ids if offer.devices[item].replica_of is not None]
@@ -231,6 +249,11 @@ class Plugin:
             hint = "replicas are no larger share: ask for 1, or set failRequestsGreaterThanOne to false"
             raise errors.RequestError(message, reason="SharedRequestTooLarge", hint=hint)
         gpus = {offer.devices[item].gpu for item in ids}
+        least = max((offer.clients[gpu].least for gpu in gpus if gpu in offer.clients), default=0)
+        if len(ids) < least:
+            message = f"{len(ids)} of {self.resource} is too little: on this GPU {least} is the least"
+            hint = "MPS serves so many clients of a GPU and no more; smaller amounts could not all be served"
+            raise errors.RequestError(message, reason="MPSAmountTooSmall", hint=hint)
         if offer.rule.needs_one_gpu and replicas and len(gpus) > 1:
             message = f"{len(ids)} of {self.resource} for one container are of {len(gpus)} GPUs, and MPS serves one"
             hint = "a client of MPS has one daemon, that of its GPU: ask for fewer, or wait for pods to end"

@@ -14,10 +14,12 @@ from pathlib import Path
 
 from fairlead import errors, telemetry
 from fairlead.model.driver import DeviceNode
+from fairlead.model.ids import DeviceID
 from fairlead.node.deviceplugin import plugin as deviceplugin
 from fairlead.node.deviceplugin import registration
 from fairlead.node.inventory import folderwatch, latest
 from fairlead.plan.gpu import advertise, answer, attribution, choose
+from fairlead.plan.sharing import amounts
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 
 
@@ -44,6 +46,9 @@ class PluginSet:
         """Resources that a kubelet has taken in since they began."""
         self.way = answer.DEFAULT
         self.refusal: errors.Unavailable | None = None
+        self.before_start: Callable[[str, tuple[DeviceID, ...]], Awaitable[None]] | None = None
+        """See `plugin.Plugin`; of plugins that begin from now on."""
+        self._pairing = amounts.Pairing()
         self._tasks, self._folder, self._meter, self._told = tasks, folder, meter, told
         self._first_wait_s = first_wait_s
         self._on_registered, self._before_return, self._before_end = on_registered, before_return, before_end
@@ -76,7 +81,7 @@ class PluginSet:
         if found is not None:
             return found
         made = deviceplugin.Plugin(resource, way=self.way, told=self._told, meter=self._meter)
-        made.refusal = self.refusal
+        made.refusal, made.before_start, made.pairing = self.refusal, self.before_start, self._pairing
         self._plugins[resource] = made
         before = self._serving.get(resource)
         self._serving[resource] = self._tasks.create_task(self._serve(made, before), name=f"plugin {resource}")

@@ -30,13 +30,16 @@ INTEL_RESOURCES: Final = {"i915": "gpu.intel.com/i915", "xe": "gpu.intel.com/xe"
 class MPSClient:
     """What a container gets with each replica of a GPU that is shared by MPS."""
 
-    memory_mib: int
-    percent: int
-    """Of the GPU's threads."""
+    memory_mib: int | None
+    """None: this resource says nothing of memory."""
+    percent: int | None
+    """Of the GPU's threads; None: this resource says nothing of them."""
     pipe: str
     """Folder of the control daemon's pipes, on the node."""
     shm: str
     """Folder that is /dev/shm for the daemon and all its clients, on the node."""
+    least: int = 0
+    """Fewest replicas that one container may have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +54,8 @@ class SharingRule:
     """Whether the GPU with most replicas in use gives the next one, else the one with fewest."""
     needs_different_gpus: bool = False
     """Whether replicas for one container must be of different GPUs."""
+    amount_of: str = ""
+    """`threads` or `memory` where each replica is a unit of it and a container needs both; empty: it is a share."""
     needs_one_gpu: bool = False
     """Whether they must be of one GPU: a client of MPS has one daemon."""
 
@@ -97,7 +102,7 @@ def offers_of(advertised: Iterable[Advertisement]) -> dict[GPUUUID, Offer]:
     """Return how each GPU is offered; those that are offered as MIG devices alone are left out."""
     found: dict[GPUUUID, Offer] = {}
     for ad in advertised:
-        for device in ad.devices:
+        for device in ad.devices if ad.rule.amount_of != "memory" else ():
             if device.mig is None:
                 is_replica = device.replica_of is not None
                 before = found.get(device.gpu)

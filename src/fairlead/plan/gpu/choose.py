@@ -101,18 +101,19 @@ def choose_devices(
     devices: Mapping[DeviceID, Device],
     topology: Topology,
     rule: SharingRule = UNSHARED,
+    near: str | None = None,
 ) -> tuple[DeviceID, ...]:
     """Choose `size` of `available` for one container, `must_include` among them.
 
     Args:    available: free ids, any order.   must_include: a subset of them.   devices: all advertised, in order.
-             rule: how replicas are given away.
+             rule: how replicas are given away.   near: the GPU to take them of, where it has enough.
     Returns: `size` ids in advertised order; the same for the same sets.
     Raises:  Insufficient: fewer than `size` are free.   RequestError: `must_include` does not fit in.
     """
     free, needed = tuple(dict.fromkeys(available)), frozenset(must_include)
     _check(free, needed, size)
     if rule.needs_one_gpu:
-        free = _on_one_gpu(free, needed, size, devices, packs=rule.packs)
+        free = _on_one_gpu(free, needed, size, devices, packs=rule.packs, near=near)
     if rule.packs and size > len(needed):
         return _in_order(_spread(free, needed, size, devices, rule), devices)
     if size == len(free) or size == len(needed):
@@ -147,6 +148,7 @@ def _on_one_gpu(
     devices: Mapping[DeviceID, Device],
     *,
     packs: bool,
+    near: str | None,
 ) -> tuple[DeviceID, ...]:
     """Return the free devices of the one GPU that has enough; all of them where none has, and Allocate refuses.
 
@@ -159,7 +161,7 @@ def _on_one_gpu(
     enough: list[list[DeviceID]] = [items for items in by_gpu.values() if len(items) >= size and needed <= set(items)]
     if not enough:
         return tuple(free)
-    enough.sort(key=lambda items: len(items) if packs else -len(items))
+    enough.sort(key=lambda items: (_gpu_of(devices[items[0]]) != near, len(items) if packs else -len(items)))
     return tuple(enough[0])
 
 

@@ -21,6 +21,7 @@ from fairlead.plan.gpu.advertise import Advertisement
 from fairlead.plan.gpu.attribution import Holding
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.gpudevice import Holder
+from fairlead.wire.nvidia.pluginconfig import MPS_AMOUNTS
 
 REASON: Final = "HeldByOtherResource"
 UNKNOWN: Final = "HoldersUnknown"
@@ -70,8 +71,8 @@ def find_clashes(
     for ad in advertised:
         foreign: dict[GPUUUID, list[tuple[deviceids.Part, Holding]]] = {}
         for one in listed:
-            if one.resource == ad.resource:
-                continue  # see `former`
+            if one.resource == ad.resource or {one.resource, ad.resource} <= MPS_AMOUNTS:
+                continue  # see `former`; threads and memory of a GPU are given beside each other
             for part in (part for name in one.ids for part in deviceids.find_parts(one.resource, name, table)):
                 foreign.setdefault(part.gpu, []).append((part, one))
         former = _former(ad, listed, table)
@@ -163,6 +164,8 @@ def find_rivals(holders: Sequence[Holder]) -> tuple[Holder, Holder] | None:
 
 
 def _shares(one: Holder, other: Holder) -> bool:
+    if {one.resource, other.resource} == MPS_AMOUNTS:
+        return True
     is_one_resource = bool(one.resource) and one.resource == other.resource
     return is_one_resource and ("/" not in one.resource or not set(one.devices) & set(other.devices))
 

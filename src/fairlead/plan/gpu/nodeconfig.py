@@ -93,9 +93,8 @@ def find_impossible(document: PluginConfig) -> tuple[str, ...]:
 
 
 def _impossible(document: PluginConfig) -> Iterator[str]:
-    if document.mps is None:
-        return
-    for at, entry in enumerate(document.mps.resources):
+    by_mps = document.mps is not None or document.own.mps_amounts is not None
+    for at, entry in enumerate(document.mps.resources if document.mps is not None else ()):
         path = f"sharing.mps.resources[{at}]"
         if entry.replicas > MPS_CLIENTS:
             yield (
@@ -107,7 +106,7 @@ def _impossible(document: PluginConfig) -> Iterator[str]:
             yield f"{path}: MIG devices are not shared by MPS; use sharing.timeSlicing for them"
         if not entry.name.startswith(pluginconfig.DOMAIN):
             yield f"{path}.name: {entry.name} is not NVIDIA's, and only NVIDIA's GPUs are shared by MPS"
-    if document.flags.get("migStrategy") == "single":
+    if by_mps and document.flags.get("migStrategy") == "single":
         yield "flags.migStrategy: single offers MIG devices as nvidia.com/gpu, and MIG devices are not shared by MPS"
 
 

@@ -55,6 +55,12 @@ def _explain(config: PluginConfig) -> Iterator[Field]:
         path = f"{pluginconfig.OURS}.sharing.differentGPUs"
         text = "a container that asks for several replicas gets them of different GPUs, or is refused"
         yield Field(path=path, value="true", effect=Effect.LIVE, text=text)
+    if config.own.mps_amounts is not None:
+        text = (
+            f"{_chosen(config.own.mps_amounts)} of NVIDIA's GPUs offered as {pluginconfig.MPS_CORE} (percent of the "
+            f"threads) and {pluginconfig.MPS_MEMORY} (GiB); a container asks for both, and gets both of one GPU"
+        )
+        yield Field(path=f"{pluginconfig.OURS}.sharing.mpsAmounts", value="", effect=Effect.LIVE, text=text)
 
 
 def _naming(rules: tuple[NamingRule, ...], path: str, about: str) -> Iterator[Field]:

@@ -30,6 +30,8 @@ CONTAINER_PIPE: Final = "/mps/pipe"
 """Where a container finds the pipes of its daemon."""
 SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - the container's
 TOO_MANY: Final = "MPSTooManyClients"
+MEMORY: Final = "memory"
+THREADS: Final = "threads"
 _VOLTA: Final = (7, 0)
 _MIB: Final = 1 << 20
 
@@ -57,10 +59,36 @@ def plan_clients(
 
     Args:    gpus: every GPU read so far.   folders: of the pipes and of the shared memory, by GPU.
     """
-    return tuple(_with_clients(ad, gpus, folders) if ad.rule.means == MPS else ad for ad in offered)
+    return tuple(
+        ad
+        if ad.rule.means != MPS
+        else _by_amount(ad, gpus, folders)
+        if ad.rule.amount_of
+        else _by_share(ad, gpus, folders)
+        for ad in offered
+    )
 
 
-def _with_clients(
+def _by_amount(
+    ad: Advertisement, gpus: Mapping[GPUUUID, GPU], folders: Mapping[GPUUUID, tuple[str, str]]
+) -> Advertisement:
+    """Each unit is a GiB or a percent; a percentage that would let too many clients onto a GPU is no request."""
+    is_memory = ad.rule.amount_of == MEMORY
+    clients = {
+        uuid: MPSClient(
+            memory_mib=1024 if is_memory else None,
+            percent=None if is_memory else 1,
+            pipe=folders[uuid][0],
+            shm=folders[uuid][1],
+            least=0 if is_memory else -(-100 // clients_limit(gpus[uuid])),
+        )
+        for uuid in count_replicas(ad)
+        if uuid in folders and uuid in gpus
+    }
+    return dataclasses.replace(ad, clients=clients)
+
+
+def _by_share(
     ad: Advertisement, gpus: Mapping[GPUUUID, GPU], folders: Mapping[GPUUUID, tuple[str, str]]
 ) -> Advertisement:
     counts = count_replicas(ad)
@@ -119,7 +147,9 @@ def add_client(
         return
     client, count = clients[shares[0].gpu], len(shares)
     answer.envs[PIPE_VARIABLE] = CONTAINER_PIPE
-    answer.envs[PERCENT_VARIABLE] = str(min(100, client.percent * count))
-    answer.envs[MEMORY_VARIABLE] = f"0={client.memory_mib * count}M"
+    if client.percent is not None:
+        answer.envs[PERCENT_VARIABLE] = str(min(100, client.percent * count))
+    if client.memory_mib is not None:
+        answer.envs[MEMORY_VARIABLE] = f"0={client.memory_mib * count}M"
     answer.mounts.append(pb.Mount(container_path=CONTAINER_PIPE, host_path=client.pipe))
     answer.mounts.append(pb.Mount(container_path=SHARED_MEMORY, host_path=client.shm))

@@ -46,7 +46,7 @@ def plan_shared(offered: Sequence[Advertisement], config: NodeConfig) -> tuple[A
             is_able = not by_mps or (ad.vendor is Vendor.NVIDIA and device.mig is None)
             entry = _entry_of(ad, position, device, sharing) if is_able else None
             name = ad.resource if entry is None else sharing.resource_of(entry)
-            devices.setdefault(name, []).extend([device] if entry is None else _replicas(device, entry.replicas))
+            devices.setdefault(name, []).extend([device] if entry is None else replicas(device, entry.replicas))
             # Another vendor's devices go by CDI alone, which suits NVIDIA's as well.
             vendors[name] = ad.vendor if vendors.get(name, Vendor.NVIDIA) is Vendor.NVIDIA else vendors[name]
             shared |= {name} if entry is not None else set()
@@ -59,12 +59,13 @@ def plan_shared(offered: Sequence[Advertisement], config: NodeConfig) -> tuple[A
 
 def _entry_of(ad: Advertisement, position: int, device: Device, sharing: Sharing) -> Replicas | None:
     return next(
-        (one for one in sharing.resources if one.name == ad.resource and _is_chosen(one.devices, position, device)),
+        (one for one in sharing.resources if one.name == ad.resource and is_chosen(one.devices, position, device)),
         None,
     )
 
 
-def _is_chosen(devices: DeviceChoice, position: int, device: Device) -> bool:
+def is_chosen(devices: DeviceChoice, position: int, device: Device) -> bool:
+    """Tell whether an entry is about a device. Args: position: in its resource's list."""
     if devices.is_all:
         return True
     if devices.count is not None:
@@ -72,6 +73,7 @@ def _is_chosen(devices: DeviceChoice, position: int, device: Device) -> bool:
     return bool({device.index, device.name} & set(devices.names))
 
 
-def _replicas(device: Device, count: int) -> Iterator[Device]:
+def replicas(device: Device, count: int) -> Iterator[Device]:
+    """Yield a device's replicas."""
     for number in range(count):
         yield dataclasses.replace(device, id=DeviceID(replica.name(device.id, number)), replica_of=DeviceID(device.id))

@@ -157,7 +157,9 @@ def gpu_view(device: GPUDevice) -> hardware.GPUView:
         gpu=gpu_of(device),
         node=spec.node_name,
         holders=tuple(
-            hardware.Holder(device=device, namespace=one.namespace, container=one.pod, part=one.container)
+            hardware.Holder(
+                device=device, namespace=one.namespace, container=one.pod, resource=one.resource, part=one.container
+            )
             for one in status.holders
             for device in _devices(spec.uuid, one.devices)
         ),

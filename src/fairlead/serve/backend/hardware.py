@@ -22,6 +22,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     ]
     namespace: str
     container: str
+    resource: Annotated[str, msgspec.Meta(description="extended resource by which it has the device")] = ""
     part: Annotated[str, msgspec.Meta(description="which container of a group; empty where it is not known")] = ""
     since: Annotated[
         str | None, msgspec.Meta(description="since when its container has started; null where nobody says")

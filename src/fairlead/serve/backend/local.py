@@ -195,11 +195,13 @@ class LocalHardware:
         for pod in (await self.store.list(core.Pod, Selector(fields={"spec.nodeName": self.node}))).items:
             if podstate.is_final(pod):
                 continue
-            for device in (device for ids in podstate.granted_devices(pod).values() for device in ids):
+            granted = podstate.granted_devices(pod)
+            for resource, device in ((resource, device) for resource, ids in granted.items() for device in ids):
                 uuid = gpus.get(replica.origin(device))
                 if uuid is not None:
                     holder = hardware.Holder(
                         device=device,
+                        resource=resource,
                         namespace=pod.metadata.namespace,
                         container=pod.metadata.name,
                         since=pod.status.start_time or pod.metadata.creation_timestamp,

@@ -21,6 +21,11 @@ from fairlead_cdi import yamltext
 VERSION: Final = "v1"
 DOMAIN: Final = "nvidia.com/"
 """Put before resource names that have no domain."""
+MPS_CORE: Final = "nvidia.com/mps-core"
+"""A percent of a GPU's threads, by MPS."""
+MPS_MEMORY: Final = "nvidia.com/mps-memory"
+"""A GiB of a GPU's memory, by MPS."""
+MPS_AMOUNTS: Final = frozenset({MPS_CORE, MPS_MEMORY})
 SHARED: Final = ".shared"
 """Behind the name of a shared resource, by `renameByDefault`."""
 GPU_RESOURCE: Final = "nvidia.com/gpu"
@@ -291,6 +296,8 @@ class Own:
 
     different_gpus: bool = False
     """Replicas for one container must be of different GPUs."""
+    mps_amounts: DeviceChoice | None = None
+    """GPUs that are offered by amounts, as nvidia.com/mps-core and nvidia.com/mps-memory; None: none are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,9 +334,16 @@ def document(config: PluginConfig) -> dict[str, Any]:
         },
         "sharing": {key: _sharing(one) for key, one in shared.items() if one is not None},
         "imex": {key: _plain(value) for key, value in imex.items() if value is not None},
-        OURS: {"sharing": {"differentGPUs": True}} if config.own.different_gpus else {},
+        OURS: _own(config.own),
     }
     return {key: value for key, value in found.items() if value}
+
+
+def _own(own: Own) -> dict[str, Any]:
+    sharing: dict[str, Any] = {"differentGPUs": True} if own.different_gpus else {}
+    if own.mps_amounts is not None:
+        sharing["mpsAmounts"] = {"devices": own.mps_amounts.plain()}
+    return {"sharing": sharing} if sharing else {}
 
 
 def emit(config: PluginConfig) -> str:

@@ -148,8 +148,13 @@ class _Reader:
     def _own(self, value: Any) -> Own:
         own = self._map(value, pluginconfig.OURS, ("sharing",))
         path = f"{pluginconfig.OURS}.sharing"
-        sharing = self._map(own.get("sharing"), path, ("differentGPUs",))
-        return Own(different_gpus=self._bool(sharing.get("differentGPUs"), f"{path}.differentGPUs") or False)
+        sharing = self._map(own.get("sharing"), path, ("differentGPUs", "mpsAmounts"))
+        amounts, place = sharing.get("mpsAmounts"), f"{path}.mpsAmounts"
+        found = self._map(amounts, place, ("devices",))
+        return Own(
+            different_gpus=self._bool(sharing.get("differentGPUs"), f"{path}.differentGPUs") or False,
+            mps_amounts=None if amounts is None else self._devices(found.get("devices"), f"{place}.devices"),
+        )
 
     def _flags(self, value: Any) -> Iterator[tuple[str, FlagValue]]:
         groups: dict[str, list[str]] = {"": []}
