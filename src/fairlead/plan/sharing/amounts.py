@@ -73,7 +73,7 @@ def plan_amounts(
             resource=name,
             vendor=Vendor.NVIDIA,
             devices=tuple(devices),
-            rule=SharingRule(means=replicate.MPS, packs=config.packs_replicas, needs_one_gpu=True, amount_of=kind),
+            rule=SharingRule(means=replicate.MPS, packs=True, needs_one_gpu=True, amount_of=kind),
         )
         for (name, kind), devices in units.items()
         if devices
@@ -81,27 +81,47 @@ def plan_amounts(
     return tuple(rest), amounts
 
 
-@dataclass(slots=True)
-class Pairing:
-    """The GPU of which a container got the first of its two amounts, while the second is to come."""
+@dataclass(frozen=True, slots=True)
+class Half:
+    """One amount that a container got, whose other one is to come."""
 
-    resource: str = ""
-    gpu: GPUUUID | None = None
-    at: float = 0.0
+    resource: str
+    gpu: GPUUUID
+    at: float
+
+
+class Pairing:
+    """Joins the two allocations of a container, which a kubelet makes one after the other without naming it."""
+
+    def __init__(self) -> None:
+        self._halves: list[Half] = []
 
     def near(self, resource: str, now: float) -> GPUUUID | None:
-        """Return the GPU that the other amount must be of, None where this is the first."""
-        is_second = resource in MPS_AMOUNTS and self.resource not in {"", resource} and now - self.at < _PAIR_S
-        return self.gpu if is_second else None
+        """Return the GPU that an amount is best of, because the other one is; None: it is a first one."""
+        return next((half.gpu for half in self._others(resource, now)), None)
 
     def give(self, resource: str, gpu: GPUUUID, now: float) -> None:
-        """Take in an allocation. Raises: RequestError: it is of another GPU than the first amount."""
-        near = self.near(resource, now)
-        self.resource, self.gpu, self.at = ("", None, 0.0) if near else (resource, gpu, now)
-        if near not in {None, gpu}:
-            message = f"{resource} of {gpu}, and the container's other amount of {near}: MPS serves one GPU"
+        """Take in an allocation.
+
+        Raises: RequestError: it is of another GPU than the one first amount that waits. Where several wait, of pods
+                that are placed beside each other, the start of the container is what tells.
+        """
+        others = self._others(resource, now)
+        match = next((half for half in others if half.gpu == gpu), None)
+        if match is not None:
+            self._halves.remove(match)
+        elif len(others) == 1:
+            self._halves.remove(others[0])
+            message = f"{resource} of {gpu}, and the container's other amount of {others[0].gpu}: MPS serves one GPU"
             hint = "no GPU has both amounts free: ask for less, or wait for pods to end"
             raise errors.RequestError(message, reason="MPSSeveralGPUs", hint=hint)
+        else:
+            self._halves.append(Half(resource, gpu, now))
+
+    def _others(self, resource: str, now: float) -> list[Half]:
+        """Return the first amounts of the other resource that wait, the oldest first."""
+        self._halves = [half for half in self._halves if now - half.at < _PAIR_S]
+        return [half for half in self._halves if half.resource != resource]
 
 
 def find_problem(resource: str, ids: Collection[DeviceID], holdings: Iterable[Holding]) -> str:

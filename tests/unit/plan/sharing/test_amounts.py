@@ -107,6 +107,24 @@ async def test_a_percentage_with_which_too_many_clients_would_fit_is_refused() -
     await Node().allocate(CORE, units(0, 0, 3))
 
 
+async def test_pods_that_are_placed_beside_each_other_get_both_of_one_gpu() -> None:
+    node = Node()
+    await node.allocate(CORE, units(0, 0, 60))
+    await node.allocate(CORE, units(1, 0, 60))
+    free = (*units(0, 0, 80), *units(1, 0, 80))
+    first = await node.prefer(MEMORY, free, 40)
+    await node.allocate(MEMORY, tuple(first))
+    second = await node.prefer(MEMORY, tuple(set(free) - set(first)), 40)
+    await node.allocate(MEMORY, tuple(second))
+    assert [name.partition("::")[0] for name in (first[0], second[0])] == ["GPU-0", "GPU-1"]
+
+
+async def test_small_amounts_fill_a_gpu_before_the_next() -> None:
+    node = Node()
+    free = (*units(0, 0, 100), *units(1, 50, 50))
+    assert {name.partition("::")[0] for name in await node.prefer(CORE, free, 50)} == {"GPU-1"}
+
+
 def holding(resource: str, ids: tuple[str, ...], pod: str = "p") -> Holding:
     return Holding(
         namespace="default", pod=pod, container="c", resource=resource, ids=tuple(DeviceID(one) for one in ids)
