@@ -16,26 +16,14 @@ from fairlead import errors
 from fairlead.model.gpu import ComputeMode
 from fairlead.model.ids import GPUUUID
 from fairlead.silicon import port
-from fairlead.silicon.nvidia import asynccalls, binding, library
+from fairlead.silicon.nvidia import asynccalls, binding, gpureader, library
 
 T = TypeVar("T")
 
 _PROGRAM: Final = "usr/bin/nvidia-cuda-mps-control"
 
-CODES: Final = {
-    ComputeMode.DEFAULT: 0,
-    ComputeMode.EXCLUSIVE_THREAD: 1,
-    ComputeMode.PROHIBITED: 2,
-    ComputeMode.EXCLUSIVE_PROCESS: 3,
-}
-_BY_CODE: Final = {code: mode for mode, code in CODES.items()}
+_CODES: Final = {mode: code for code, mode in gpureader.COMPUTE_MODES.items()}
 _NOT_SUPPORTED, _NO_PERMISSION, _NOT_FOUND = 3, 4, 6
-
-
-def read(nvml: binding.Binding, handle: Any) -> ComputeMode | None:
-    """Return a GPU's mode, None where the driver does not tell; blocking."""
-    code = nvml.reading("nvmlDeviceGetComputeMode", handle)
-    return None if code is None else _BY_CODE.get(int(code))
 
 
 def find_program(root: Path, driver_root: Path) -> port.MPSProgram | None:
@@ -68,12 +56,12 @@ class NVMLComputeModes:
     async def read_mode(self, gpu: GPUUUID) -> ComputeMode:
         """Read the mode; see the port."""
         return await self._call(
-            gpu, "read", lambda nvml, handle: _BY_CODE[int(nvml.nvml.nvmlDeviceGetComputeMode(handle))]
+            gpu, "read", lambda nvml, handle: gpureader.COMPUTE_MODES[int(nvml.nvml.nvmlDeviceGetComputeMode(handle))]
         )
 
     async def set_mode(self, gpu: GPUUUID, mode: ComputeMode) -> None:
         """Set the mode; see the port."""
-        await self._call(gpu, "set", lambda nvml, handle: nvml.nvml.nvmlDeviceSetComputeMode(handle, CODES[mode]))
+        await self._call(gpu, "set", lambda nvml, handle: nvml.nvml.nvmlDeviceSetComputeMode(handle, _CODES[mode]))
 
     async def _call(self, gpu: GPUUUID, what: str, call: Callable[[binding.Binding, Any], T]) -> T:
         def run() -> T:

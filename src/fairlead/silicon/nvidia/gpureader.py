@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from fairlead.frozen import frozen
-from fairlead.model.gpu import GPU, GPUHealth, MIGDevice, MIGEngines
+from fairlead.model.gpu import GPU, ComputeMode, GPUHealth, MIGDevice, MIGEngines
 from fairlead.model.ids import GPUUUID, MIGUUID
-from fairlead.silicon.nvidia import binding, computemode
+from fairlead.silicon.nvidia import binding
 from fairlead.silicon.pci import pci, vgpu
 
 _FIELD_LINK_COUNT: Final = 91
@@ -41,6 +41,13 @@ BRANDS: Final = {
     16: "titanrtx",
 }
 """Source: nvml.h, nvmlBrandType_t; the words are those of CUDA images' NVIDIA_REQUIRE_CUDA."""
+COMPUTE_MODES: Final = {
+    0: ComputeMode.DEFAULT,
+    1: ComputeMode.EXCLUSIVE_THREAD,
+    2: ComputeMode.PROHIBITED,
+    3: ComputeMode.EXCLUSIVE_PROCESS,
+}
+"""Source: nvml.h, nvmlComputeMode_t."""
 _REMOTE_GPU: Final = 0
 _REMOTE_SWITCH: Final = 2
 _MOST_LINKS: Final = 18
@@ -96,7 +103,7 @@ def read(nvml: binding.Binding, index: int, root: Path) -> Reading:
         device_nodes=(f"/dev/nvidia{minor}", *pci.list_drm_nodes(root, address)),
         nvswitch_links=switches,
         clique=_clique(nvml, handle),
-        compute_mode=computemode.read(nvml, handle),
+        compute_mode=_compute_mode(nvml, handle),
         pci_class=pci.pci_class(root, address),
         is_virtual=is_virtual,
         host_driver=host_driver,
@@ -126,6 +133,11 @@ def _health(nvml: binding.Binding, handle: Any, used: int | None) -> GPUHealth:
         utilization_percent=int(rates.gpu) if rates else None,
         memory_used_bytes=used,
     )
+
+
+def _compute_mode(nvml: binding.Binding, handle: Any) -> ComputeMode | None:
+    code = nvml.reading("nvmlDeviceGetComputeMode", handle)
+    return None if code is None else COMPUTE_MODES.get(int(code))
 
 
 def _clique(nvml: binding.Binding, handle: Any) -> str:
