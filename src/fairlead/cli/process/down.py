@@ -28,14 +28,17 @@ _POLL_S = 0.05
     show_default=True,
     help="seconds between SIGTERM and SIGKILL of each container",
 )
-@options.settings_options("state", "api")
+@options.settings_options("state", "api", "engine")
 def down(config: settings.Settings, keep: bool, timeout_s: float, grace_s: int) -> None:
     """Stop and remove all containers, then the service."""
     deadline = time.monotonic() + timeout_s
     lock = config.state.folder / "lock"
     pid = running_pid(lock)
     if pid is None:
-        plaintext.echo(f"nothing runs with state folder {config.state.folder}")
+        plaintext.echo(f"no service runs with state folder {config.state.folder}")
+        if left := _left_running(config):
+            plaintext.echo(f"containers of it go on: {', '.join(left)}", err=True)
+            plaintext.echo("  hint: `fairlead up` takes them over again; then `fairlead down` ends them", err=True)
         return
     if not keep:
         _remove_containers(client.at(str(config.api_socket)), grace_s, deadline)
@@ -47,6 +50,22 @@ def down(config: settings.Settings, keep: bool, timeout_s: float, grace_s: int) 
             raise errors.Unavailable(message, reason="StopTimeout", hint=f"look at its log, or end it: kill -9 {pid}")
         time.sleep(_POLL_S)
     plaintext.echo("fairlead is down")
+
+
+def _left_running(config: settings.Settings) -> list[str]:
+    """Return the containers that run without their service, by name; none where the engine cannot be asked."""
+    import asyncio
+
+    from fairlead.engine import machine
+    from fairlead.engine.port import ContainerPhase
+    from fairlead.wire.kubernetes import names
+
+    with contextlib.suppress(OSError, UnicodeDecodeError, errors.FairleadError):
+        identity = (config.state.folder / "kubelet" / "home-id").read_text().strip()
+        found = asyncio.run(machine.open_engine(config.engine).list_containers({names.HOME: identity}))
+        running = [one for one in found if one.phase is ContainerPhase.RUNNING]
+        return sorted({one.labels.get(names.POD_NAME, one.name) for one in running})
+    return []
 
 
 def running_pid(lock: Path) -> int | None:
