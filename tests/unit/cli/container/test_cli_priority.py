@@ -61,3 +61,5 @@ def test_applying_a_class_again_changes_it(live: Service) -> None:
     )
     assert json.loads(live.fairlead("ps", "second", "-o", "json").stdout)[0]["priority"] == 900
     assert live.fairlead("run", "-f", "-", stdin=CLASS).exit_code == 0
+    assert live.fairlead("restart", "-t", "0", "second").exit_code == 0
+    assert json.loads(live.fairlead("ps", "second", "-o", "json").stdout)[0]["priority"] == 1000

@@ -13,6 +13,7 @@ import pytest
 from fairlead.serve import peer
 from fairlead.serve.v1 import app, dependencies
 from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes.coordination import PriorityClass
 from tests.unit.serve.world import World, in_process
 
 ANN, BEN = 1001, 1002
@@ -219,3 +220,12 @@ async def test_no_header_makes_a_caller_another(as_user: As) -> None:
         answer = await as_user(ANN).get("/v1/containers", params={"namespace": "default"}, headers={name: "0"})
         assert answer.status_code == 200
         assert (await _run(as_user(ANN), f"n-{name}")).json()["namespace"] == f"user-{ANN}"
+
+
+async def test_a_user_restarts_what_the_default_class_gave_a_priority(as_user: As, world: World) -> None:
+    about = meta.ObjectMeta(name="usual")
+    await world.store.create(PriorityClass(metadata=about, value=5, global_default=True))
+    assert (await _run(as_user(ANN), "train")).json()["priority"] == 5
+    again = await as_user(ANN).post("/v1/containers/train:restart", params={"grace": 0})
+    assert again.status_code == 200, again.text
+    assert again.json()["priority"] == 5

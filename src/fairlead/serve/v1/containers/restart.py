@@ -14,7 +14,7 @@ from fairlead.serve.v1.containers import pods, view
 from fairlead.serve.v1.containers.parameters import Grace, Name, Namespace
 from fairlead.serve.v1.containers.view import ContainerView
 from fairlead.serve.v1.dependencies import Dependencies
-from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes import core, meta, names
 
 
 @litestar.post(
@@ -33,21 +33,30 @@ async def restart_container(
         message = f'an API server starts no pod again: "{name}" would be made from less than its manifest says'
         raise errors.RequestError(message, reason="NotOnCluster", hint="`kubectl replace --force -f FILE`")
     old = await find_pod(services.store, name, namespace)
-    again = like(old)
+    again = like(old, is_users=services.whole is not None)
     await lifecycle.remove(name, namespace, grace_s=grace)
     await pods.wait_for(services.store, old, state="gone", timeout_s=None)
-    return view.container_view(await lifecycle.submit(again))
+    # What a tenancy asked for is a tenant's again: our own mark is not taken from the asker, who is not us.
+    is_tenants = names.TENANT in old.metadata.annotations
+    return view.container_view(await lifecycle.submit(again, makes_namespace=is_tenants))
 
 
-def like(pod: core.Pod) -> core.Pod:
-    """Return a pod that asks for what another one asked for, not yet placed."""
+def like(pod: core.Pod, *, is_users: bool = False) -> core.Pod:
+    """Return a pod that asks for what another one asked for, not yet placed.
+
+    Its priority class says its number anew; a user's has the default class, which is given again.
+    """
+    name = "" if is_users else pod.spec.priority_class_name
+    number = None if is_users or name else pod.spec.priority
     about = meta.ObjectMeta(
         name=pod.metadata.name,
         namespace=pod.metadata.namespace,
         labels=pod.metadata.labels,
-        annotations=pod.metadata.annotations,
+        annotations={key: value for key, value in pod.metadata.annotations.items() if not names.is_own(key)},
     )
-    return core.Pod(metadata=about, spec=msgspec.structs.replace(pod.spec, node_name=""))
+    return core.Pod(
+        metadata=about, spec=msgspec.structs.replace(pod.spec, node_name="", priority=number, priority_class_name=name)
+    )
 
 
 ROUTES = (restart_container,)
