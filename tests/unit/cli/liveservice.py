@@ -65,10 +65,10 @@ def serving(folder: Path) -> Iterator[Service]:
     thread = threading.Thread(target=asyncio.run, args=(serve(),))
     thread.start()
     try:
-        assert ready.wait(10)
+        assert ready.wait(60)
         yield holder[0]
     finally:
         for one in stop:
             one()
-        thread.join(10)
+        thread.join(60)
     assert not thread.is_alive()
