@@ -16,9 +16,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import cdi, choose, frame, generate, inject, node, openb, product, scheduler, store
+from benchmarks import cdi, choose, frame, generate, inject, node, openb, product, scheduler, scheduler_cluster, store
 
-MODULES = (choose, cdi, node, generate, inject, product, scheduler, store)
+MODULES = (choose, cdi, node, generate, inject, product, scheduler, scheduler_cluster, store)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -28,7 +28,7 @@ from tools.cluster import build, home
 
 _AT_ONCE: Final = 40
 """Requests in flight while nodes and pods are created."""
-_QUIET_S: Final = 6.0
+_QUIET_S: Final = 12.0
 """After so long without a binding a round is over."""
 _LONGEST_S: Final = 240.0
 SIZES: Final = (1, 1, 2, 4, 1, 8, 1, 1)
@@ -46,6 +46,8 @@ class Round:
     seconds: float
     memory_mib: float
     """Most that the scheduler's process ever held."""
+    processor_s: float
+    """What the round took of its processor time, which other work on the machine does not lengthen."""
     overcommitted: int
     """Nodes with more GPUs bound than they have."""
 
@@ -60,6 +62,19 @@ def missing() -> str:
         return "needs root"
     lacking = [module.name for module in build.modules(build.DEFAULT_VERSION) if not build.folder_of(module).is_dir()]
     return f"needs the programs of tests/cluster/setup.sh: {', '.join(lacking)}" if lacking else ""
+
+
+class _Bound:
+    """Pods that were seen bound, and when the last one was."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self.last = 0.0
+
+    def note(self, name: str) -> None:
+        if name not in self.names:
+            self.names.add(name)
+            self.last = time.monotonic()
 
 
 class Plane:
@@ -121,36 +136,40 @@ class Plane:
     async def round(self, pods: int, scheduler: str, pid: int) -> Round:
         """Create pods for a scheduler that is there, and return what it did with them."""
         version = (await self.call("GET", f"{_PODS}?limit=1"))["metadata"]["resourceVersion"]
-        bound, last = set[str](), 0.0
-
-        async def count() -> None:
-            nonlocal last
-            query = f"?watch=1&resourceVersion={version}&timeoutSeconds={int(2 * _LONGEST_S)}"
-            async with self._session.get(f"{_PODS}{query}", timeout=aiohttp.ClientTimeout(total=None)) as stream:
-                async for line in stream.content:
-                    # A cheap test instead of a decoder: this watch takes the cores that the schedulers are measured on.
-                    if b'"nodeName":"' in line:
-                        name = line.partition(b'"name":"')[2].partition(b'"')[0].decode()
-                        if name not in bound:
-                            bound.add(name)
-                            last = time.monotonic()
-
-        begun = time.monotonic()
+        bound = _Bound()
+        begun, spent = time.monotonic(), _processor_s(pid)
         async with asyncio.TaskGroup() as tasks:
-            counting = tasks.create_task(count())
+            counting = tasks.create_task(self._count(bound, version))
             await _all(pods, lambda number: self._add_pod(number, scheduler))
-            while len(bound) < pods and time.monotonic() - begun < _LONGEST_S:
-                if time.monotonic() - max(last, begun) > _QUIET_S:
+            created = time.monotonic()
+            while len(bound.names) < pods and time.monotonic() - begun < _LONGEST_S:
+                # On a loaded machine the watch may be behind for as long as pods are created.
+                if time.monotonic() - max(bound.last, created) > _QUIET_S:
                     break
                 await asyncio.sleep(0.1)
             counting.cancel()
         return Round(
-            bound=len(bound),
-            pending=pods - len(bound),
-            seconds=last - begun,
+            bound=len(bound.names),
+            pending=pods - len(bound.names),
+            seconds=bound.last - begun,
             memory_mib=_most_memory_mib(pid),
+            processor_s=_processor_s(pid) - spent,
             overcommitted=await self._overcommitted(),
         )
+
+    async def _count(self, bound: _Bound, since: str) -> None:
+        while True:  # an API server ends the watch of a reader that is too slow for it: list, and watch on
+            query = f"?watch=1&resourceVersion={since}&timeoutSeconds={int(2 * _LONGEST_S)}"
+            async with self._session.get(f"{_PODS}{query}", timeout=aiohttp.ClientTimeout(total=None)) as stream:
+                async for line in stream.content:
+                    # A cheap test instead of a decoder: the watch takes cores that the schedulers are measured on.
+                    if b'"nodeName":"' in line:
+                        bound.note(line.partition(b'"name":"')[2].partition(b'"')[0].decode())
+            listed = await self.call("GET", _PODS)
+            since = listed["metadata"]["resourceVersion"]
+            for pod in listed["items"]:
+                if pod["spec"].get("nodeName"):
+                    bound.note(pod["metadata"]["name"])
 
     async def _overcommitted(self) -> int:
         taken: dict[str, int] = {}
@@ -173,6 +192,11 @@ async def _all(count: int, act: Callable[[int], Any]) -> None:
     async with asyncio.TaskGroup() as tasks:
         for _ in range(_AT_ONCE):
             tasks.create_task(work())
+
+
+def _processor_s(pid: int) -> float:
+    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _most_memory_mib(pid: int) -> float:

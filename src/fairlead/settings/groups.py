@@ -191,7 +191,7 @@ class ControlSettings:
         choices=POLICIES,
     )
     finished_pods: int = row(1000, text="ended pods kept for ps and trace; older ones are removed")
-    requests_per_s: int = row(
+    request_rate: int = row(
         2000,
         text="over a cluster, what the scheduler and the controller each ask of its API server at most",
         unit="requests/s",

@@ -66,7 +66,7 @@ async def opened(
     limits = client.LIMITS
     if requests_per_s is not None:
         if requests_per_s < 1:
-            message = f"control.requests_per_s is {requests_per_s}: nothing could ever be asked"
+            message = f"control.request_rate is {requests_per_s}: nothing could ever be asked"
             raise errors.Invalid(message, reason="SettingInvalid", hint="give 1 or more; the default is 2000")
         limits = client.Limits(requests_per_s=requests_per_s, burst=2 * requests_per_s)
     async with store.KubernetesStore(access(config), limits=limits, meter=meter) as one:
@@ -137,7 +137,7 @@ async def lead(
     telemetry.configure(config.log.level, config.log.format)
     telemetry.arm_crash_point(config.debug.crash_at)
     stop = stopping.stop_event()
-    rate = config.control.requests_per_s
+    rate = config.control.request_rate
     async with monitored(config) as monitor, opened(config, meter=monitor.meter, requests_per_s=rate) as store:
         meter, chosen = monitor.meter, access(config)
         granted = rights.Watched(server.Server(store.client, address=chosen.cluster.server), needed)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -156,6 +156,16 @@ class Cache:
     def concerned(self, need: reference.PodInfo) -> reference.PodInfo:
         """Return a need as it is to be judged beside the pods that have a node now."""
         return need.among(self._terms)
+
+    def waiting(self, uid: str) -> core.Pod | None:
+        """Return a pod that has no node; None: it has one, or is not known."""
+        return self._pods[uid] if self._waits(uid) else None
+
+    def without(self, node: str, uids: Collection[str]) -> reference.NodeInfo | None:
+        """Return a node as it would be without these pods; None: it is not known."""
+        known, there = self._nodes.get(node), self._needs.get(node, {})
+        kept = (need for uid, need in there.items() if uid not in uids)
+        return None if known is None else reference.occupied(known, kept)
 
     def _waits(self, uid: str) -> bool:
         return uid in self._pods and not self._pods[uid].spec.node_name

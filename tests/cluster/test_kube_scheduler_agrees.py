@@ -1,0 +1,264 @@
+"""The real kube-scheduler and ours are asked the same: on which nodes may this pod run, and why on none?
+
+Nodes and pods are drawn by a seed. A pod is pinned to each node in turn, by a field of its node affinity, so what the
+real scheduler binds is exactly the set of nodes that it finds feasible. Ours judges the objects as the API server
+lists them at that moment: node by node, and by array. Where no node is left, the reasons are counted too.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from benchmarks import plane
+from fairlead.plan.schedule import reference
+from fairlead.plan.schedule.engine.rankings import EngineRankings
+from fairlead.plan.schedule.summary import Summary
+from fairlead.wire.kubernetes import api as wire
+from fairlead.wire.kubernetes import core
+from tools.cluster import api, build, home
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(280)]
+
+_PODS = "/api/v1/namespaces/default/pods"
+_GPU = "nvidia.com/gpu"
+_ZONE, _HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
+_NODES = 9
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[api.API]:
+    """A control plane with the real scheduler; nothing else changes nodes or pods."""
+    if why := plane.missing():
+        pytest.skip(why)
+    home.sweep()
+    paths = tuple(build.folder_of(module) for module in build.modules(build.DEFAULT_VERSION))
+    one = home.up("agrees", paths=paths, owned=True, has_node=False)
+    try:
+        with plane.kube_scheduler(one), one.api() as connection:
+            connection.create("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
+            connection.create("/api/v1/namespaces", {"metadata": {"name": "other", "labels": {"team": "red"}}})
+            connection.create("/api/v1/namespaces/other/serviceaccounts", {"metadata": {"name": "default"}})
+            _fill(connection, random.Random(12))
+            yield connection
+    finally:
+        one.down()
+
+
+def _fill(server: api.API, chance: random.Random) -> None:
+    for number in range(_NODES):
+        name, taints = f"n{number}", []
+        if chance.random() < 0.3:
+            effect = chance.choice(["NoSchedule", "PreferNoSchedule", "NoExecute"])
+            taints.append({"key": "reserved", "value": chance.choice(["red", "blue"]), "effect": effect})
+        labels = {_HOST: name, "size": str(chance.choice([4, 8, 16]))}
+        labels |= {_ZONE: f"z{number % 3}"} if number else {}
+        labels |= {"disk": chance.choice(["ssd", "hdd"])} if chance.random() < 0.7 else {}
+        amounts = {"cpu": chance.choice(["2", "8"]), "memory": chance.choice(["4Gi", "16Gi"])}
+        amounts |= {"pods": chance.choice(["4", "110"]), _GPU: str(chance.choice([0, 2, 8]))}
+        ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "on paper"}
+        status = {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}
+        spec = {"unschedulable": chance.random() < 0.15}
+        server.create("/api/v1/nodes", {"metadata": {"name": name, "labels": labels}, "spec": spec, "status": status})
+        cordoned = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+        taints += [cordoned] if spec["unschedulable"] else []
+        server.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": taints or None}})
+    for number in range(2 * _NODES):
+        pod = _pod(chance, has_rules=number % 3 == 0)
+        namespace = chance.choice(["default", "default", "other"])
+        pod["metadata"]["name"] = f"there-{number}"
+        pod["spec"]["nodeName"] = f"n{chance.randrange(_NODES)}"
+        pod["spec"].pop("nodeSelector", None)
+        pod["spec"].pop("topologySpreadConstraints", None)
+        server.create(f"/api/v1/namespaces/{namespace}/pods", pod)
+
+
+def _pod(chance: random.Random, *, has_rules: bool) -> dict[str, Any]:
+    """Draw a pod; with rules on other pods, or without."""
+    requests = {"cpu": chance.choice(["100m", "1", "1500m", "6"]), "memory": chance.choice(["1Mi", "2Gi", "6Gi"])}
+    if chance.random() < 0.4:
+        requests[_GPU] = chance.choice(["1", "2", "4", "8"])
+    limits = {name: value for name, value in requests.items() if name == _GPU}
+    main: dict[str, Any] = {"name": "main", "image": "registry.invalid/none:1"}
+    main["resources"] = {"requests": requests, "limits": limits}
+    if chance.random() < 0.25:
+        main["ports"] = [{"containerPort": 80, "hostPort": chance.choice([80, 81]), "protocol": "TCP"}]
+    spec: dict[str, Any] = {"containers": [main], "terminationGracePeriodSeconds": 0}
+    if chance.random() < 0.3:
+        spec["nodeSelector"] = {"disk": chance.choice(["ssd", "hdd"])}
+    if chance.random() < 0.3:
+        spec["tolerations"] = [_toleration(chance)]
+    if chance.random() < 0.4:
+        terms = [{"matchExpressions": [_expression(chance)]} for _ in range(chance.randint(1, 2))]
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        spec["affinity"] = {"nodeAffinity": required}
+    if has_rules:
+        _add_rules(chance, spec)
+    labels = {"app": chance.choice(["web", "db"])}
+    return {"metadata": {"labels": labels}, "spec": spec}
+
+
+def _toleration(chance: random.Random) -> dict[str, str]:
+    return chance.choice(
+        [
+            {"operator": "Exists"},
+            {"key": "reserved", "operator": "Equal", "value": "red"},
+            {"key": "reserved", "operator": "Exists", "effect": "NoSchedule"},
+            {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"},
+        ]
+    )
+
+
+def _expression(chance: random.Random) -> dict[str, Any]:
+    return chance.choice(
+        [
+            {"key": "disk", "operator": "In", "values": ["ssd"]},
+            {"key": "disk", "operator": "NotIn", "values": ["ssd"]},
+            {"key": "disk", "operator": "Exists"},
+            {"key": "disk", "operator": "DoesNotExist"},
+            {"key": "size", "operator": "Gt", "values": ["4"]},
+            {"key": "size", "operator": "Lt", "values": ["16"]},
+        ]
+    )
+
+
+def _add_rules(chance: random.Random, spec: dict[str, Any]) -> None:
+    term: dict[str, Any] = {
+        "topologyKey": chance.choice([_ZONE, _HOST]),
+        "labelSelector": {"matchLabels": {"app": chance.choice(["web", "db"])}},
+    }
+    if chance.random() < 0.3:
+        term["namespaceSelector"] = chance.choice([{}, {"matchLabels": {"kubernetes.io/metadata.name": "other"}}])
+    match chance.randrange(3):
+        case 0:
+            spec["topologySpreadConstraints"] = [
+                {
+                    "maxSkew": chance.choice([1, 2]),
+                    "topologyKey": term["topologyKey"],
+                    "whenUnsatisfiable": "DoNotSchedule",
+                    "labelSelector": term["labelSelector"],
+                }
+            ]
+        case number:
+            kind = "podAffinity" if number == 1 else "podAntiAffinity"
+            rules = {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+            spec["affinity"] = {**spec.get("affinity", {}), **rules}
+
+
+def _pinned(pod: dict[str, Any], node: str) -> dict[str, Any]:
+    found = copy.deepcopy(pod)
+    affinity = found["spec"].setdefault("affinity", {}).setdefault("nodeAffinity", {})
+    required = affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {"nodeSelectorTerms": [{}]})
+    for term in required["nodeSelectorTerms"]:
+        term["matchFields"] = [{"key": "metadata.name", "operator": "In", "values": [node]}]
+    found["metadata"]["name"] = f"asked-{node}"
+    return found
+
+
+def _verdicts(server: api.API, pods: list[dict[str, Any]]) -> dict[str, str]:
+    """Return by pod the node that the real scheduler bound it to, or what it said; the pods are gone again."""
+    for pod in pods:
+        server.create(_PODS, pod)
+    names = {pod["metadata"]["name"] for pod in pods}
+
+    def judged(items: list[api.Object]) -> dict[str, str] | None:
+        said = {item["metadata"]["name"]: _said(item) for item in items if item["metadata"]["name"] in names}
+        return said if len(said) == len(names) and all(said.values()) else None
+
+    found = server.until(_PODS, judged, what="the real scheduler's verdict", timeout_s=30)
+    for name in names:
+        server.delete(f"{_PODS}/{name}", grace_s=0)
+    server.until(
+        _PODS, lambda items: None if names & {one["metadata"]["name"] for one in items} else True, what="they are gone"
+    )
+    return found
+
+
+def _said(pod: api.Object) -> str:
+    if node := pod["spec"].get("nodeName"):
+        return str(node)
+    conditions = pod.get("status", {}).get("conditions", [])
+    return next((one["message"] for one in conditions if one["type"] == "PodScheduled"), "")
+
+
+class Ours:
+    """What our scheduler says of the cluster as it is listed now."""
+
+    def __init__(self, server: api.API) -> None:
+        pods, nodes = wire.object_decoder(core.Pod), wire.object_decoder(core.Node)
+        bound: dict[str, list[core.Pod]] = {}
+        for item in server.get("/api/v1/pods")["items"]:
+            pod = pods.decode(json.dumps(item))
+            bound.setdefault(pod.spec.node_name, []).append(pod)
+        listed = [nodes.decode(json.dumps(item)) for item in server.get("/api/v1/nodes")["items"]]
+        self.views = {one.metadata.name: reference.node_info(one, bound.get(one.metadata.name, ())) for one in listed}
+        self._engine = EngineRankings("packed")
+        self._engine.take(self.views, {name: (None, node) for name, node in self.views.items()})
+
+    def place(self, pod: dict[str, Any]) -> Summary:
+        about = {**pod["metadata"], "namespace": "default"}
+        need = reference.pod_info(wire.object_decoder(core.Pod).decode(json.dumps({**pod, "metadata": about})))
+        slow = reference.place(need, self.views.values())
+        row = self._engine.of(
+            need.among(term for node in self.views.values() for one in node.pods for term in one.terms)
+        )
+        list(row.refresh(self.views))
+        fast = row.summary()
+        assert (fast.node, fast.fitting, fast.message) == (slow.node, slow.fitting, slow.message)
+        return slow
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_pod_may_run_on_the_same_nodes(server: api.API, seed: int) -> None:
+    pod, ours = _pod(random.Random(seed), has_rules=False), Ours(server)
+    asked = [_pinned(pod, name) for name in ours.views]
+    theirs = {name for name, said in _verdicts(server, asked).items() if name == f"asked-{said}"}
+    mine = {one["metadata"]["name"] for one in asked if ours.place(one).fitting}
+    assert mine == theirs
+
+
+@pytest.mark.parametrize("seed", range(100, 116))
+def test_a_pod_with_rules_on_others_may_run_on_the_same_nodes(server: api.API, seed: int) -> None:
+    pod, ours = _pod(random.Random(seed), has_rules=True), Ours(server)
+    mine, theirs = set(), set()
+    for name in ours.views:  # one after another: each would count for the next
+        one = _pinned(pod, name)
+        mine |= {name} if ours.place(one).fitting else set()
+        theirs |= {name} if _verdicts(server, [one])[f"asked-{name}"] == name else set()
+    assert mine == theirs
+
+
+_SAID = re.compile(r"(\d+) (?:node\(s\) )?(.*)")
+_KINDS = ("taint", "unschedulable", "affinity/selector", "free ports", "Too many pods", "anti-affinity", "pod affinity")
+
+
+def _counts(message: str) -> Counter[str]:
+    """Return how often each kind of reason is given; words that versions write differently are made one."""
+    found = Counter[str]()
+    reasons = message.partition("nodes are available: ")[2].partition(". ")[0].rstrip(".").split(", ")
+    for reason in reasons:
+        match = _SAID.fullmatch(reason)
+        assert match is not None, message
+        kind = next((kind for kind in (*_KINDS, "spread constraints") if kind in match[2]), match[2])
+        found[kind] += int(match[1])
+    return found
+
+
+@pytest.mark.parametrize("seed", range(200, 216))
+def test_why_a_pod_fits_nowhere_is_counted_alike(server: api.API, seed: int) -> None:
+    chance = random.Random(seed)
+    pod, ours = _pod(chance, has_rules=seed % 2 == 0), Ours(server)
+    resources = pod["spec"]["containers"][0]["resources"]
+    resources["requests"]["memory"] = "17Gi"  # more than any node has
+    pod["metadata"]["name"] = "asked"
+    found = ours.place(pod)
+    said = _verdicts(server, [pod])["asked"]
+    assert found.node is None
+    assert _counts(said) == _counts(found.message)
