@@ -31,7 +31,6 @@ from fairlead.node.inventory import latest
 from fairlead.node.kubelet import checkpoint, devicemanager
 from fairlead.node.kubelet import registration as kubelet_registration
 from fairlead.node.publish import nodeevents
-from fairlead.plan.gpu import health
 from fairlead.store import tracerecorder
 from fairlead.store.embedded.memory import MemoryStore
 from fairlead.store.sqlite import store
@@ -239,11 +238,10 @@ async def test_agents_that_change_places_leave_the_specs_to_the_one_that_serves(
 
 
 async def test_a_fault_reaches_the_books_and_the_events_and_so_does_the_way_back(
-    home_folder: Path, monkeypatch: pytest.MonkeyPatch
+    home_folder: Path,
 ) -> None:
-    quick = dataclasses.replace(health.DEFAULT, hold_s=0.01)
-    monkeypatch.setattr(agent, "HEALTH_POLICY", quick)
     home = Home(home_folder, 2)
+    home.settings = settings.override(home.settings, {"health.hold_s": 0.01})
     async with home.kubelet(), home.agent():
         await home.until_capacity(2, 2)
         await home.silicon.events.put(GPUEvent(kind=EventKind.XID, uuid=GPUUUID("GPU-1"), xid=79))
@@ -395,11 +393,9 @@ def test_the_node_is_named_as_kubernetes_allows(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
-async def test_gpus_are_objects_and_labels_of_their_node_and_follow_their_health(
-    home_folder: Path, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(agent, "HEALTH_POLICY", health.Policy(hold_s=0.1, settle_s=0.1))
+async def test_gpus_are_objects_and_labels_of_their_node_and_follow_their_health(home_folder: Path, kind: str) -> None:
     home = Home(home_folder, 2)
+    home.settings = settings.override(home.settings, {"health.hold_s": 0.1})
     with contextlib.ExitStack() as stack:
         if kind == "sqlite":
             home.store = stack.enter_context(store.SQLiteStore(home_folder / "state.db"))

@@ -98,6 +98,8 @@ class GPUHealth:
     """The readings that decide about health; None where the device or driver does not report one."""
 
     temperature_c: int | None = None
+    limit_c: int | None = None
+    """The temperature that the device itself calls critical."""
     power_mw: int | None = None
     ecc_uncorrected: int | None = None
     """Volatile uncorrected ECC errors since the driver was loaded."""

@@ -45,7 +45,6 @@ from fairlead.wire.kubernetes import core
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 
 SPEC_RETRY_S: Final = 2.0
-HEALTH_POLICY: Final = rules.DEFAULT
 SPEC_MISSING: Final = "CDISpecMissing"
 KUBELET_PATIENCE_S: Final = 2.0
 """How long the first advertisement waits for the kubelet's word on who holds what; without it nothing is healthy."""
@@ -116,7 +115,6 @@ class _Agent:
         self.watch = monitor.InventoryMonitor(
             silicon,
             rescan_s=settings.silicon.rescan_s,
-            policy=HEALTH_POLICY,
             on_change=lambda change: self._note(self.journal.health_changed, change),
             on_event=xids.note,
             turned=lambda within_s: meter.heartbeat("inventory", within_s),
@@ -230,6 +228,7 @@ class _Agent:
                 if config is None:
                     continue
                 self._mig_strategy.set(config.mig_strategy)
+                self.watch.judge_by(config.health)
                 if config.name and not config.problem:
                     self._note(self.journal.config_applied, config.name)
                 self._gate.judge()
@@ -490,6 +489,7 @@ PARTS: Final[tuple[part.Part[_Agent], ...]] = (
     _of_store("publications", lambda found: found.publisher.run),
     _of_store("pods", lambda found: found.follow_pods),
     _of_store("conditions", lambda found: found.conditions.run),
+    _of_store("node conditions", lambda found: found.node_conditions.run),
     _of_store("trace", lambda found: found.trace.run if found.trace is not None else None),
 )
 """What the agent is made of. Names stand in its log (`role`) and in `fairlead_part_failures_total`."""

@@ -5,13 +5,14 @@ These parts are there only where the agent has a store; the devices that a kubel
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 
 from fairlead import telemetry
 from fairlead.model.ids import GPUUUID
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.inventory import latest, monitor, pods
-from fairlead.node.publish import objects, podcondition
+from fairlead.node.publish import features, nodecondition, objects, podcondition
 from fairlead.node.trace import foreignkubelet, watchclient
 from fairlead.plan.gpu import advertise, attribution
 from fairlead.plan.gpu import health as rules
@@ -54,6 +55,7 @@ class StoreParts:
             nvidia_resource=settings.node.resource,
             mig=self.mig,
             advertised=advertised,
+            labelling=labelling(settings, store),
         )
         self.pods = pods.Pods(node, store)
         self._holdings = holdings
@@ -64,6 +66,14 @@ class StoreParts:
             holdings=holdings,
             snapshots=snapshots,
             advertised=advertised,
+        )
+        wants = settings.health
+        self.node_conditions = nodecondition.NodeConditions(
+            store=store,
+            node=self.publisher.node,
+            snapshots=snapshots,
+            has_condition=wants.node_condition,
+            taint=wants.node_taint,
         )
         self.trace = (
             foreignkubelet.ForeignKubelet(
@@ -90,3 +100,17 @@ class StoreParts:
             self.trace.told(call)
         else:
             self._holdings.ask()
+
+
+def labelling(settings: Settings, store: Store) -> objects.Labelling:
+    """Return how the settings would have the Node labelled."""
+    chosen = settings.labels
+    ways: dict[str, features.Features] = {
+        "node-feature": features.FeatureObject(store, settings.cluster.namespace),
+        "file": features.FeatureFile(chosen.file),
+    }
+    return objects.Labelling(
+        features=ways.get(chosen.way),
+        started=None if chosen.no_timestamp else int(time.time()),
+        has_aliases=chosen.aliases,
+    )

@@ -158,6 +158,50 @@ class PluginSettings:
 
 
 @frozen
+class LabelSettings:
+    """The labels that say what GPUs a node has."""
+
+    way: str = row(
+        "node",
+        text="how labels reach the Node: set by the agent, or for node feature discovery to set, as a NodeFeature "
+        "object or a file in its features.d",
+        choices=("node", "node-feature", "file"),
+    )
+    file: Path = row(
+        Path("/etc/kubernetes/node-feature-discovery/features.d/gfd"), text="that file; its folder must be there"
+    )
+    no_timestamp: bool = row(False, text="leave out nvidia.com/gfd.timestamp, the Unix seconds of the agent's start")
+    aliases: bool = row(True, text="set gpu-count, gpu-memory and gpu-generation, as tutorials name them, as well")
+
+
+@frozen
+class HealthSettings:
+    """When a GPU is offered no more, and who is told."""
+
+    xids: str = row(
+        "",
+        text="what XIDs ask for in place of the vendor's catalog, joined by commas: 94=reset,63=ignore "
+        "(ignore, application, reset, reboot)",
+    )
+    ignored_xids: str = row("", text="XIDs that change nothing, joined by commas; all: no XID does")
+    heeded_xids: str = row(
+        "", text="XIDs that take their GPU out, joined by commas, whatever else says otherwise; all: every one"
+    )
+    hot_c: int = row(95, unit="C", text="temperature that is a fault where it lasts, of GPUs that give no limit")
+    persist_s: float = row(10.0, unit="s", text="how long a doubt, such as heat, lasts before it is a fault")
+    hold_s: float = row(
+        10.0, unit="s", text="how long a GPU must be well before it is offered again; doubles with each relapse"
+    )
+    node_condition: bool = row(True, text="report ill GPUs as a condition of the Node, fairlead.dev/GPUHealthy")
+    node_taint: str = row(
+        "",
+        text="effect of a taint on the Node while any of its GPUs is ill, fairlead.dev/gpu-unhealthy with the reason; "
+        "empty: none",
+        choices=("", "PreferNoSchedule", "NoSchedule", "NoExecute"),
+    )
+
+
+@frozen
 class KubeletSettings:
     """The embedded kubelet."""
 
@@ -241,6 +285,8 @@ class Settings:
     engine: EngineSettings = field(default_factory=EngineSettings)
     node: NodeSettings = field(default_factory=NodeSettings)
     plugin: PluginSettings = field(default_factory=PluginSettings)
+    labels: LabelSettings = field(default_factory=LabelSettings)
+    health: HealthSettings = field(default_factory=HealthSettings)
     kubelet: KubeletSettings = field(default_factory=KubeletSettings)
     control: ControlSettings = field(default_factory=ControlSettings)
     cluster: ClusterSettings = field(default_factory=ClusterSettings)

@@ -16,7 +16,7 @@ from fairlead.model.driver import DriverFiles, Module
 from fairlead.model.gpu import GPU, Driver, GPUHealth, Inventory, Link, LinkKind, UnreadableGPU, Vendor
 from fairlead.model.ids import GPUUUID
 from fairlead.silicon.nvidia import driver
-from fairlead.silicon.pci import pci
+from fairlead.silicon.pci import pci, vitals
 
 _DRIVER_FOLDER: Final = "sys/module/amdgpu/drivers/pci:amdgpu"
 _KFD_NODES: Final = "sys/class/kfd/kfd/topology/nodes"
@@ -70,6 +70,8 @@ def scan(root: Path) -> Inventory:
 
 def _read(root: Path, address: str, index: int, nodes: dict[int, _Node]) -> GPU | UnreadableGPU:
     folder = pci.folder(root, address)
+    if vitals.is_gone(folder):
+        return vitals.fallen(address, index)
     memory = pci.read_int(folder / "mem_info_vram_total")
     renders = sorted(path.name for path in (folder / "drm").glob("renderD*"))
     if memory is None or not renders:
@@ -105,16 +107,39 @@ def _gfx(node: _Node | None) -> tuple[int, int] | None:
 
 def _health(folder: Path) -> GPUHealth:
     monitor = next(iter(sorted((folder / "hwmon").glob("hwmon*"))), folder / "hwmon")
-    temperature, power = pci.read_int(monitor / "temp1_input"), pci.read_int(monitor / "power1_average")
-    errors = (pci.read_text(folder / "ras/umc_err_count") or "").splitlines()
-    counts = [line.split() for line in errors if line.startswith(_UNCORRECTABLE)]
+    power = pci.read_int(monitor / "power1_average")
+    temperature, limit = vitals.read_temperature(folder)
+    pages = _page_states(folder)
     return GPUHealth(
-        temperature_c=None if temperature is None else temperature // 1000,
+        temperature_c=temperature,
+        limit_c=limit,
         power_mw=None if power is None else power // 1000,
-        ecc_uncorrected=int(counts[0][1]) if counts and len(counts[0]) > 1 and counts[0][1].isdigit() else None,
+        ecc_uncorrected=_uncorrected(folder),
+        remap_pending=None if pages is None else "P" in pages,
+        remap_failed=None if pages is None else "F" in pages,
         utilization_percent=pci.read_int(folder / "gpu_busy_percent"),
         memory_used_bytes=pci.read_int(folder / "mem_info_vram_used"),
     )
+
+
+def _uncorrected(folder: Path) -> int | None:
+    """Return the uncorrectable errors of all blocks together; None where the GPU counts none.
+
+    Source: Linux amdgpu_ras.c, "AMDGPU RAS sysfs Error Count Interface": `ue: N` in `ras/BLOCK_err_count`.
+    """
+    texts = [pci.read_text(path) or "" for path in sorted((folder / "ras").glob("*_err_count"))]
+    lines = [line.split() for text in texts for line in text.splitlines() if line.startswith(_UNCORRECTABLE)]
+    counts = [int(words[1]) for words in lines if len(words) > 1 and words[1].isdecimal()]
+    return sum(counts) if counts else None
+
+
+def _page_states(folder: Path) -> set[str] | None:
+    """Return the states of bad memory pages: R retired, P at the next reset, F not possible.
+
+    Source: Linux amdgpu_ras.c, "AMDGPU RAS sysfs gpu_vram_bad_pages Interface": `ADDRESS : SIZE : STATE`.
+    """
+    text = pci.read_text(folder / "ras/gpu_vram_bad_pages")
+    return None if text is None else {line.rpartition(":")[2].strip() for line in text.splitlines()}
 
 
 def _kfd_nodes(root: Path) -> list[_Node]:

@@ -15,7 +15,7 @@ from fairlead.model.driver import DriverFiles, Module
 from fairlead.model.gpu import GPU, Driver, GPUHealth, Inventory, Link, UnreadableGPU, Vendor
 from fairlead.model.ids import GPUUUID
 from fairlead.silicon.nvidia import driver
-from fairlead.silicon.pci import pci
+from fairlead.silicon.pci import pci, vitals
 
 _VENDOR_ID: Final = 0x8086
 _DRIVERS: Final = ("i915", "xe")
@@ -73,6 +73,8 @@ def scan(root: Path) -> Inventory:
 
 
 def _read(root: Path, address: str, folder: Path, index: int) -> GPU | UnreadableGPU:
+    if vitals.is_gone(folder):
+        return vitals.fallen(address, index)
     renders = sorted(path.name for path in (folder / "drm").glob("renderD*"))
     device = pci.read_int(folder / "device")
     if not renders or device is None:
@@ -106,9 +108,8 @@ def _memory(folder: Path) -> int:
 
 
 def _health(folder: Path) -> GPUHealth:
-    monitor = next(iter(sorted((folder / "hwmon").glob("hwmon*"))), folder / "hwmon")
-    temperature = pci.read_int(monitor / "temp1_input")
-    return GPUHealth(temperature_c=None if temperature is None else temperature // 1000)
+    temperature, limit = vitals.read_temperature(folder)
+    return GPUHealth(temperature_c=temperature, limit_c=limit)
 
 
 def scan_driver(root: Path) -> DriverFiles | None:

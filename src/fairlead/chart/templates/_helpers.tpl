@@ -174,3 +174,10 @@ helm.sh/hook: post-delete
 helm.sh/hook-weight: {{ . | quote }}
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end -}}
+
+{{- /* A map as one text, `94=reset,95=reboot`. */}}
+{{- define "fairlead.pairs" -}}
+{{- $found := list }}
+{{- range $name, $value := . }}{{ $found = append $found (printf "%s=%s" $name $value) }}{{ end }}
+{{- join "," $found }}
+{{- end -}}

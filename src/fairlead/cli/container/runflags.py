@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fairlead import errors
+from fairlead.cli.core import plaintext
 from fairlead.cli.core.client import Client
 from fairlead.plan.pod import machine
 from fairlead.serve.v1.containers.submission import BindRequest, LimitRequest, MemoryMount, PortRequest, VolumeMount
@@ -41,6 +42,7 @@ _PULLS: Final[Mapping[str, str]] = {
     "ifnotpresent": "IfNotPresent",
     "never": "Never",
 }
+_MIG: Final = "mig-"
 RESTARTS: Final = tuple(_RESTARTS)
 PULLS: Final = tuple(_PULLS)
 SHM: Final = "/dev/shm"  # noqa: S108 a path of the container, not of this machine
@@ -84,6 +86,10 @@ def devices(values: Sequence[str], client: Client) -> dict[str, Any]:
             raise errors.Invalid(message, reason="GPUsInvalid", hint=hint)
         else:
             fields["gpus"] = _number(item)
+    if fields["gpus"] not in (0, "") and (other := _renamed(client)):
+        fields["resources"][other] = fields["resources"].get(other, 0) + fields["gpus"]
+        fields["gpus"] = 0
+        plaintext.echo(f"-g means {other} here: GPUs are offered as shares, not whole", err=True)
     return fields
 
 
@@ -113,6 +119,23 @@ def user(text: str) -> str:
         message = f'user "{text}" is neither USER nor USER:GROUP, by number or by name'
         raise errors.Invalid(message, reason="UserInvalid", hint="for example -u nobody or -u 1000:1000")
     return text
+
+
+def _renamed(client: Client) -> str:
+    """Return the one resource as which GPUs are offered in place of whole ones; empty: they are offered whole, or not.
+
+    Raises: Invalid (`GPUsRenamed`): there are several, or only MIG devices: which one is meant only the user knows.
+    """
+    found = client.status()
+    offered = {name for node in found.nodes for name, count in node.allocatable.items() if count != "0"}
+    domain = found.resource.partition("/")[0]
+    others = sorted(name for name in offered if name.startswith(f"{domain}/"))
+    if found.resource in offered or not others:
+        return ""
+    if len(others) == 1 and not others[0].startswith(f"{domain}/{_MIG}"):
+        return others[0]
+    message = f"no node offers {found.resource}: which of {', '.join(others)} is meant?"
+    raise errors.Invalid(message, reason="GPUsRenamed", hint=f"-g {others[0]}=1")
 
 
 def _every_gpu(client: Client) -> int:

@@ -161,7 +161,8 @@ def _kubelet(seen: Seen) -> Iterator[Finding]:
 def _plugins(seen: Seen, node: NodeView) -> Iterator[Finding]:
     """Judge every resource of a device plugin by how many of its devices are healthy."""
     every = sorted(name for name in {*node.capacity, *node.allocatable} if admission.is_extended(name))
-    if seen.resource not in every and (seen.gpus.gpus or seen.gpus.unreadable):
+    offered = {gpu.resource for gpu in seen.gpus.gpus if gpu.resource} or {seen.resource}
+    if not offered & set(every) and (seen.gpus.gpus or seen.gpus.unreadable):
         missing = Finding(
             check="plugin",
             level="fail",
@@ -173,8 +174,13 @@ def _plugins(seen: Seen, node: NodeView) -> Iterator[Finding]:
     for name in every:
         healthy = int(node.allocatable.get(name, "0"))
         total = max(healthy, int(node.capacity.get(name, "0")))
+        if not total and name not in offered:
+            continue  # what a configuration took away
         if total and healthy == total:
-            yield Finding(check="plugin", level="ok", what=f"{healthy} healthy {name} advertised")
+            shares = [gpu for gpu in seen.gpus.gpus if gpu.sharing and gpu.resource == name]
+            held = sum(len({one.device for one in gpu.holders}) for gpu in shares)
+            by = f", shares of {len(shares)} GPUs by {shares[0].sharing}: {held} held" if shares else ""
+            yield Finding(check="plugin", level="ok", what=f"{healthy} healthy {name} advertised{by}")
             continue
         is_none = healthy == 0
         short = Finding(

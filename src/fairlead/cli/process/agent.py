@@ -12,7 +12,7 @@ import click
 
 from fairlead import errors, settings, telemetry
 from fairlead.cli.core import cluster, stopping
-from fairlead.cli.process import agentcheck, gpumetrics, pluginflags
+from fairlead.cli.process import agentcheck, agentconfig, gpumetrics, pluginflags
 from fairlead.node import agent as node_agent
 from fairlead.serve import probes
 from fairlead.silicon import machine
@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 KUBELET_FOLDER: Final = Path("/var/lib/kubelet/device-plugins")
 """Source: kubelet deviceplugin/v1beta1 constants.go, DevicePluginPath; no flag of a kubelet moves it."""
 
+_NODE_STATUS: Final = "nodes/status"
 _FAULTS_AGAIN_S: Final = 5.0
 """Between tries to have the socket of another agent that ends."""
 
 
 @click.group(invoke_without_command=True)
-@pluginflags.settings_options("state", "silicon", "node", "plugin", "cluster", "log", "debug")
+@pluginflags.settings_options("state", "silicon", "node", "plugin", "labels", "health", "cluster", "log", "debug")
 @click.pass_context
 def agent(ctx: click.Context, /, config: settings.Settings) -> None:
     """Serve this node's GPUs to a kubelet: device plugin, CDI specs, health; report them to the cluster.
@@ -51,6 +52,7 @@ def agent(ctx: click.Context, /, config: settings.Settings) -> None:
 
 
 agent.add_command(agentcheck.check)
+agent.add_command(agentconfig.config)
 
 
 async def _run(config: settings.Settings) -> None:
@@ -60,7 +62,7 @@ async def _run(config: settings.Settings) -> None:
     async with cluster.monitored(config) as monitor, _store(config, monitor.meter) as store:
         silicon = machine.open_silicon(config.silicon, folder)
 
-        granted = None if store is None else rights.Watched(_asked(store, config), rights.AGENT)
+        granted = None if store is None else rights.Watched(_asked(store, config), _needed(config))
 
         reported: asyncio.Future[node_agent.AgentReport] = asyncio.get_running_loop().create_future()
 
@@ -133,6 +135,12 @@ def _problem(report: node_agent.AgentReport, granted: rights.Watched | None) -> 
         granted.problem() if granted is not None else "",
     )
     return "; ".join(one for one in found if one)
+
+
+def _needed(config: settings.Settings) -> tuple[rights.Right, ...]:
+    tainting = rights.TAINTING if config.health.node_taint else ()
+    status = rights.AGENT if config.health.node_condition else tuple(r for r in rights.AGENT if r.full != _NODE_STATUS)
+    return (*status, *tainting)
 
 
 def _asked(store: KubernetesStore, config: settings.Settings) -> Server:

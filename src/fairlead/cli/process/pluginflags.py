@@ -70,6 +70,8 @@ _ALIASES: Final = (
     _Alias(
         _row("imex-required", "IMEX_REQUIRED", "", "as above", effect=Effect.NOT_CARRIED_OUT, kind=bool),
     ),
+    _Alias(_row("", "DP_DISABLE_HEALTHCHECKS", "health.ignored_xids", "XIDs that change nothing")),
+    _Alias(_row("", "DP_ENABLE_HEALTHCHECKS", "health.heeded_xids", "XIDs that take their GPU out")),
     _Alias(_row("cdi-feature-flags", "CDI_FEATURE_FLAGS", "", "our CDI specs have none", effect=Effect.NOTHING_TO_DO)),
     _Alias(_row("cdi-disable-hooks", "CDI_DISABLE_HOOKS", "", "our CDI specs have none", effect=Effect.NOTHING_TO_DO)),
 )

@@ -58,11 +58,17 @@ def _power(item: GPUView) -> str:
     return "" if value is None else f"{value / 1000:.0f} W"
 
 
+def _shared(item: GPUView) -> str:
+    """Return how many of its replicas are held; empty: it is not shared."""
+    return f"{len({one.device for one in item.holders})}/{item.replicas}" if item.sharing else ""
+
+
 def _name(item: GPUView) -> str:
     return item.gpu.name.removeprefix("NVIDIA ")
 
 
 _NODE: Final = Column[GPUView]("NODE", lambda item: item.node, is_wide=True)
+_SHARED: Final = Column[GPUView]("SHARED", _shared, rank=5)
 _GPU_COLUMNS: Final = (
     _NODE,
     Column[GPUView]("GPU", lambda item: str(item.gpu.index)),
@@ -72,6 +78,7 @@ _GPU_COLUMNS: Final = (
     Column[GPUView]("POWER", _power, rank=3),
     Column[GPUView]("TEMP", _temperature, rank=4),
     Column[GPUView]("MIG", _mig, rank=6),
+    _SHARED,
     Column[GPUView]("HEALTH", _health),
     Column[GPUView]("HOLDER", _holders),
     Column[GPUView]("PCI", lambda item: item.gpu.pci_bus_id, rank=7),
@@ -106,10 +113,11 @@ def _show(client: Client, found: GPUListing, *, form: str) -> None:
     node = found.gpus[0].node if found.gpus else ""  # only one machine lists what does not answer
     lost_rows = (_lost(item, node) for item in found.unreadable)
     rows = sorted((*found.gpus, *lost_rows), key=lambda item: (item.node, item.gpu.index))
-    columns: tuple[Column[GPUView], ...] = _GPU_COLUMNS
+    is_any_shared = any(item.sharing for item in found.gpus)
+    columns = tuple(column for column in _GPU_COLUMNS if is_any_shared or column is not _SHARED)
     if len({item.node for item in found.gpus}) > 1:  # indices alone would not say which is meant
         shown = dataclasses.replace(_NODE, is_wide=False)
-        columns = tuple(shown if column is _NODE else column for column in _GPU_COLUMNS)
+        columns = tuple(shown if column is _NODE else column for column in columns)
     output.show_listing(rows, columns, form=form, name=lambda item: item.gpu.uuid)
     for lost in found.unreadable if form != "name" else ():
         plaintext.echo(f"GPU {lost.index} is {lost.reason.lower()}: {lost.message}", err=True)

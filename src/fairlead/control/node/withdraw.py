@@ -1,4 +1,4 @@
-"""Takes back what agents published in a cluster: GPUDevice objects, and the labels that they set on Nodes.
+"""Takes back what agents published in a cluster: GPUDevice objects, and labels, condition and taint of Nodes.
 
 An agent that ends leaves its publications: a rolling update looks to it like the end of Fairlead on its cluster.
 An operator who removes Fairlead runs this afterwards. Labels are given up as their field manager, so that a label which
@@ -12,9 +12,10 @@ import contextlib
 from dataclasses import dataclass
 
 from fairlead import errors
-from fairlead.plan.gpu import label
+from fairlead.plan.gpu import label, nodecondition
+from fairlead.store import retry
 from fairlead.store.port import ChangeKind, Selector, Store
-from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes import core, meta, nodefeature
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
 
 
@@ -61,7 +62,15 @@ async def withdraw(store: Store) -> Withdrawn:
     for device in devices:
         with contextlib.suppress(errors.NotFound):
             await store.delete(GPUDevice, device.metadata.name)
-    nodes = [node for node in (await store.list(core.Node)).items if label.may_be_ours(node.metadata.labels)]
+    with contextlib.suppress(errors.NotFound, errors.Denied):  # no node feature discovery, or none that we may write to
+        for one in (await store.list(nodefeature.NodeFeature)).items:
+            if one.metadata.name == nodefeature.object_name(one.metadata.labels.get(nodefeature.NODE_LABEL, "")):
+                await store.delete(nodefeature.NodeFeature, one.metadata.name, one.metadata.namespace)
+    every = (await store.list(core.Node)).items
+    for node in every:
+        with contextlib.suppress(errors.NotFound):
+            await _clear(store, node)
+    nodes = [node for node in every if label.may_be_ours(node.metadata.labels)]
     for node in nodes:
         about = meta.ObjectMeta(name=node.metadata.name, uid=node.metadata.uid)
         with contextlib.suppress(errors.NotFound, errors.Conflict):  # gone, or another machine of that name by now
@@ -69,3 +78,12 @@ async def withdraw(store: Store) -> Withdrawn:
     return Withdrawn(
         devices=tuple(device.metadata.name for device in devices), nodes=tuple(node.metadata.name for node in nodes)
     )
+
+
+async def _clear(store: Store, node: core.Node) -> None:
+    """Take the condition and the taint away, where they are."""
+    name = node.metadata.name
+    if nodecondition.without_condition(node) != node:
+        await retry.change_status(store, core.Node, name, nodecondition.without_condition)
+    if nodecondition.plan_taint(node, None, effect="") is not node:
+        await retry.change(store, core.Node, name, lambda found: nodecondition.plan_taint(found, None, effect=""))

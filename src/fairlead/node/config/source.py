@@ -58,6 +58,12 @@ def read_choice(path: Path) -> str:
         return ""
 
 
+def write_choice(path: Path, name: str) -> None:
+    """Put a name into such a file. Raises: OSError, Unavailable: it cannot be written."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files.write_atomic(path, f"{name}\n".encode(), mode=0o644, durable=False)
+
+
 def list_files(folder: Path) -> tuple[str, ...]:
     """Return the names of a folder's configuration files; what a mounted ConfigMap keeps for itself is none.
 
@@ -183,15 +189,10 @@ class ConfigSource:
         if label != self._label:
             self._label = label
             try:
-                await asyncio.to_thread(_remember, path, label)
+                await asyncio.to_thread(write_choice, path, label)
             except (OSError, errors.Unavailable) as error:
                 telemetry.log.warning("choice of a configuration not remembered", path=str(path), error=str(error))
         return label
-
-
-def _remember(path: Path, label: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    files.write_atomic(path, f"{label}\n".encode(), mode=0o644, durable=False)
 
 
 async def _follow(value: latest.Latest[latest.T], changed: asyncio.Event) -> None:

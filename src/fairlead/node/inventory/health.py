@@ -41,6 +41,20 @@ class HealthTracker:
         self._parts: dict[GPUUUID, tuple[MIGDevice, ...]] = {}
         """MIG devices of each GPU, as last read."""
 
+    def judge_by(self, policy: health.Policy, *, now: float) -> tuple[Change, ...]:
+        """Take other rules; a GPU that waits for a reset which they do not ask for begins its way back."""
+        self._policy = policy
+        back = GPUEvent(kind=EventKind.RECOVERED, uuid=None)
+        gpus = [uuid for uuid, one in self._verdicts.items() if health.is_excused(one, policy)]
+        devices = [uuid for uuid, one in self._devices.items() if health.is_excused(one, policy)]
+        self._remembered = {uuid: one for uuid, one in self._remembered.items() if not health.is_excused(one, policy)}
+        changes: list[Change] = []
+        for gpu in gpus:
+            changes += self._keep(gpu, health.judge_event(self._of(gpu), back, now=now, policy=policy))
+        for device in devices:
+            changes += self._judge_device(device, back, now)
+        return tuple(changes)
+
     def verdicts(self) -> Mapping[GPUUUID, health.Verdict]:
         """Return a copy that stays as it is."""
         return dict(self._verdicts)

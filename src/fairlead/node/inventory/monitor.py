@@ -84,6 +84,11 @@ class InventoryMonitor:
         self._book = health.HealthTracker(policy, remembered=memory.load(now=clock()) if memory else {})
         self._asked = asyncio.Event()
 
+    def judge_by(self, policy: rules.Policy) -> None:
+        """Take other health rules, from now on."""
+        self._publish(self.snapshots.value, self._book.judge_by(policy, now=self._clock()))
+        self.ask_scan()
+
     def ask_scan(self) -> None:
         """Have a scan run soon."""
         self._asked.set()

@@ -24,6 +24,7 @@ from fairlead import errors, telemetry, workqueue
 from fairlead.model.ids import GPUUUID
 from fairlead.node.inventory import latest, monitor
 from fairlead.node.mig import configurator
+from fairlead.node.publish import features
 from fairlead.plan.gpu import advertise, label, migoffer
 from fairlead.plan.gpu import gpudevice as planner
 from fairlead.plan.gpu import health as rules
@@ -40,6 +41,19 @@ NODE_WAIT_S: Final = 60.0
 
 _LABELS: Final = "/labels"
 """Key of the Node's labels; no object can have this name."""
+_FEATURES: Final = "/features"
+"""Key of the labels that node feature discovery sets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labelling:
+    """How labels reach the Node, and which ones there are beside those of the hardware."""
+
+    features: features.Features | None = None
+    """Who sets them in our place; None: we do."""
+    started: int | None = None
+    """Unix seconds for `gfd.timestamp`; None: no such label."""
+    has_aliases: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +81,7 @@ class Publisher:
         mig: MIGPublication | None = None,
         advertised: latest.Latest[tuple[advertise.Advertisement, ...]] | None = None,
         drift_s: float = DRIFT_S,
+        labelling: Labelling | None = None,
     ) -> None:
         """Prepare; nothing is read or written before `run`.
 
@@ -75,6 +90,7 @@ class Publisher:
               nvidia_resource: under which NVIDIA's GPUs are offered; empty: under none.
               mig: what the Node's labels say of MIG; None: that there is none.
               advertised: how they are offered, as soon as that is known; None: whole, under that name.
+              labelling: which labels there are beside those of the GPUs, and where they go; None: to the Node.
         """
         self._snapshots = snapshots
         self._withheld: latest.Latest[Mapping[GPUUUID, rules.Verdict]] = withheld or latest.Latest({})
@@ -83,11 +99,17 @@ class Publisher:
         self._machine = machine
         self._nvidia_resource = nvidia_resource
         self._mig = mig or MIGPublication()
+        self._labelling = labelling or Labelling()
+        self._features: dict[str, str] = {}
+        """Labels that node feature discovery is to set."""
+        self._handed: dict[str, str] | None = None
         self._advertised: latest.Latest[tuple[advertise.Advertisement, ...]] = advertised or latest.Latest(())
         self._drift_s = drift_s
         self._queue = workqueue.WorkQueue("publish", self._work)
         self._snapshot = monitor.Snapshot()
         self._node: core.Node | None = None
+        self.node: latest.Latest[core.Node | None] = latest.Latest(None)
+        """The Node as it is; None: not known yet, or gone."""
         self.runtime: latest.Latest[str] = latest.Latest("")
         """The node's container engine in its kubelet's words, `containerd://2.2.1`; empty: not known."""
         self.labels: latest.Latest[Mapping[str, str] | None] = latest.Latest(None)
@@ -144,6 +166,7 @@ class Publisher:
 
     def _take_node(self, node: core.Node | None) -> None:
         self._node = node
+        self.node.set(node)
         if node is not None:
             self.labels.set(dict(node.metadata.labels))
         if node is not None and node.status.node_info is not None:
@@ -186,11 +209,16 @@ class Publisher:
             nvidia_resource=self._nvidia_resource,
             offers=advertise.offers_of(self._advertised.value),
         )
-        self._labels = {
+        found = {
             **label.plan_labels((one.spec for one in self._wanted.values()), machine=self._machine),
             **miglabel.plan_mig_labels(tuple(snapshot.known.values()), self._mig.strategy.value),
-            **({configurator.STATE_LABEL: self._mig.state.value} if self._mig.state.value else {}),
         }
+        found |= label.plan_extras(found, started=self._labelling.started, has_aliases=self._labelling.has_aliases)
+        state = {configurator.STATE_LABEL: self._mig.state.value} if self._mig.state.value else {}
+        # The state answers a label of the Node, so it goes there in any case.
+        self._labels, self._features = (state, found) if self._labelling.features else ({**found, **state}, {})
+        if self._labelling.features and self._features != self._handed:
+            self._ask(_FEATURES, self._features)
         for name in self._wanted.keys() | devices.keys():
             if self._is_due(name):
                 self._ask(name, self._wanted.get(name))
@@ -243,6 +271,10 @@ class Publisher:
             return  # asked for again once it is there
         if key == _LABELS:
             await self._label(self._node)
+        elif key == _FEATURES and self._labelling.features is not None:
+            self._tried[key] = wanted_features = self._features
+            await self._labelling.features.write(wanted_features, self._node)
+            self._handed = wanted_features
         elif (wanted := self._wanted.get(key)) is not None:
             await self._keep(key, wanted, self._node)
         elif (device := (self._devices or {}).get(key)) is not None:

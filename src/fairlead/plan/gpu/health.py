@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from fairlead.model.gpu import GPU, EventKind, GPUEvent, UnreadableGPU
+from fairlead.model.gpu import GPU, EventKind, GPUEvent, GPUHealth, UnreadableGPU, Vendor
 
 
 class State(enum.Enum):
@@ -109,6 +109,8 @@ XIDS: Final[Mapping[int, tuple[Action, str]]] = {
     140: (Action.RESET, "unrecovered memory error"),
     154: (Action.IGNORE, "recovery action changed"),  # the reading of the action decides
 }
+SPARED: Final = frozenset({Action.IGNORE, Action.APP})
+"""Actions that leave the GPU offered."""
 UNKNOWN_XID: Final = (Action.RESET, "unlisted error")
 """What is not in the table takes the GPU out: wrong by one GPU is better than wrong by one tenant."""
 
@@ -117,6 +119,9 @@ RECOVERY_ACTIONS: Final[Mapping[int, tuple[str, str]]] = {
     2: ("RebootRequired", "the driver asks for a node reboot"),
     3: ("DrainRequired", "the driver asks to drain peer-to-peer work"),
     4: ("DrainAndResetRequired", "the driver asks to drain and reset the GPU"),
+    5: ("FabricRecoveryRequired", "the driver asks to recover the IMEX domain"),
+    6: ("BusResetRequired", "the driver asks for a reset of the GPU's bus"),
+    7: ("RebootRequired", "the driver asks for a reboot of the whole system"),
 }
 
 
@@ -125,6 +130,7 @@ class Policy:
     """Limits and patience; times in seconds."""
 
     hot_c: int = 95
+    """Of GPUs that give no limit of their own."""
     persist_s: float = 10.0
     """A doubt older than this is a fault; a suspect quiet for this long is healthy."""
     hold_s: float = 10.0
@@ -136,9 +142,14 @@ class Policy:
     """Time a driver gets to report its recovery action after a fault."""
     xids: Mapping[int, Action] = field(default_factory=dict)
     """Overrides of the XID table."""
+    every_xid: Action | None = None
+    """What every XID asks for that is not overridden; None: as the table says."""
+    uncorrected: int = 0
+    """Uncorrected memory errors that an AMD GPU may have counted; NVIDIA's come as events."""
 
 
 DEFAULT: Final = Policy()
+_XID: Final = "XID"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,10 +204,10 @@ def find_in_event(event: GPUEvent, policy: Policy = DEFAULT) -> Finding | None:
     if event.kind is not EventKind.XID or event.xid is None:
         return None
     action, text = XIDS.get(event.xid, UNKNOWN_XID)
-    action = policy.xids.get(event.xid, action)
-    if action in {Action.IGNORE, Action.APP}:
+    action = policy.xids.get(event.xid, policy.every_xid or action)
+    if action in SPARED:
         return None
-    return Finding(reason=f"XID{event.xid}", message=f"XID {event.xid}, {text}: {action.value}", latches=True)
+    return Finding(reason=f"{_XID}{event.xid}", message=f"XID {event.xid}, {text}: {action.value}", latches=True)
 
 
 def judge_reading(verdict: Verdict, gpu: GPU | UnreadableGPU, *, now: float, policy: Policy = DEFAULT) -> Verdict:
@@ -225,13 +236,30 @@ def find_in_reading(gpu: GPU | UnreadableGPU, policy: Policy = DEFAULT) -> Findi
         return Finding(reason=reason, message=text)
     if health.remap_failed:
         return Finding(reason="RowRemapFailed", message="memory rows could not be remapped: replace the GPU")
-    if health.temperature_c is not None and health.temperature_c >= policy.hot_c:
-        text = f"{health.temperature_c} C, limit {policy.hot_c} C"
+    if gpu.vendor is Vendor.AMD and (health.ecc_uncorrected or 0) > policy.uncorrected:
+        text = f"{health.ecc_uncorrected} uncorrected memory errors since the driver was loaded: reset the GPU"
+        return Finding(reason="ECCUncorrected", message=text)
+    return _find_doubt(health, policy)
+
+
+def _find_doubt(health: GPUHealth, policy: Policy) -> Finding | None:
+    limit_c = health.limit_c or policy.hot_c
+    if health.temperature_c is not None and health.temperature_c >= limit_c:
+        text = f"{health.temperature_c} C, limit {limit_c} C"
         return Finding(reason="TemperatureHigh", message=text, signal=Signal.DOUBT)
     if health.remap_pending:
         text = "memory rows are remapped at the next reset"
         return Finding(reason="RowRemapPending", message=text, signal=Signal.DOUBT, escalates=False)
     return None
+
+
+def is_excused(verdict: Verdict, policy: Policy) -> bool:
+    """Tell whether a GPU waits for a reset because of an XID that asks for none any more: the rules have changed."""
+    if not verdict.is_latched or not verdict.reason.startswith(_XID):
+        return False
+    code = verdict.reason.removeprefix(_XID)
+    event = GPUEvent(kind=EventKind.XID, uuid=None, xid=int(code) if code.isdecimal() else None)
+    return find_in_event(event, policy) is None
 
 
 def recheck_s(verdict: Verdict, *, now: float, policy: Policy = DEFAULT) -> float | None:

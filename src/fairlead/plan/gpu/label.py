@@ -26,6 +26,13 @@ SIMULATED: Final = "fairlead.dev/simulated"
 MODEL_COUNT: Final = "fairlead.dev/gpu-count."
 """Followed by a product; the value is how many the node has of it."""
 
+ALIASES: Final[Mapping[str, str]] = {
+    "gpu-count": "gpu.count",
+    "gpu-memory": "gpu.memory",
+    "gpu-generation": "gpu.family",
+}
+"""Names without a domain that manifests of tutorials select by, and the labels whose values they have."""
+
 _MIB: Final = 1 << 20
 _LONGEST: Final = 63
 _SHARED: Final = "-SHARED"
@@ -68,6 +75,20 @@ def plan_labels(specs: Iterable[GPUDeviceSpec], *, machine: str) -> dict[str, st
         if name := label_value(product, longest=_LONGEST - len("gpu-count.")):
             labels[f"{MODEL_COUNT}{name}"] = str(count)
     return labels
+
+
+def plan_extras(labels: Mapping[str, str], *, started: int | None, has_aliases: bool) -> dict[str, str]:
+    """Return what goes beside a node's labels: when they began, and the names that tutorials know them by.
+
+    Args: started: Unix seconds; None: no such label.
+    """
+    if f"{NVIDIA}gpu.present" not in labels:
+        return {}
+    found = {f"{NVIDIA}gfd.timestamp": str(started)} if started is not None else {}
+    if has_aliases:
+        pairs = ((alias, labels.get(f"{NVIDIA}{name}", "")) for alias, name in ALIASES.items())
+        found |= {alias: value for alias, value in pairs if value}
+    return found
 
 
 def may_be_ours(labels: Mapping[str, str]) -> bool:

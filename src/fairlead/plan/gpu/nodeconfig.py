@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fairlead import errors, settings
-from fairlead.plan.gpu import answer
+from fairlead.plan.gpu import answer, health, healthpolicy
 from fairlead.wire.nvidia import pluginconfig
 from fairlead.wire.nvidia.pluginconfig import Effect, FlagValue, PluginConfig
 
@@ -34,6 +34,7 @@ class NodeConfig:
     """How MIG devices are offered: none, single, mixed."""
     packs_replicas: bool = False
     """Whether the next replica is of the GPU with most replicas in use, else of the one with fewest."""
+    health: health.Policy = health.DEFAULT
     document: PluginConfig = field(default_factory=PluginConfig)
     """The file: names, sharing. Its flags are merged into the fields above; read them there."""
     name: str = ""
@@ -63,6 +64,7 @@ def plan_config(
         ),
         mig_strategy=values.node.mig_strategy,
         packs_replicas=values.plugin.sharing_policy == "packed",
+        health=healthpolicy.plan_policy(values, found.own.xids),
         document=found,
         name=name,
         problem=problem,

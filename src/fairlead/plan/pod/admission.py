@@ -17,7 +17,7 @@ import msgspec
 
 from fairlead import errors
 from fairlead.plan.pod import affinity, machine, port, volume
-from fairlead.wire.kubernetes import core, dnslabel, meta, names, quantity
+from fairlead.wire.kubernetes import core, meta, names, quantity
 from fairlead.wire.oci import imageref
 
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -126,8 +126,8 @@ def _spec(spec: core.PodSpec) -> Iterator[str]:
         offered = ", ".join(f'"{item}"' for item in _RESTART)
         yield f'spec.restartPolicy: Unsupported value: "{spec.restart_policy}": supported values: {offered}'
     yield from _times(spec)
-    if spec.hostname and not dnslabel.is_label(spec.hostname):
-        yield f'spec.hostname: Invalid value: "{spec.hostname}": {dnslabel.RULE}'
+    if spec.hostname and not names.is_dns_label(spec.hostname):
+        yield f'spec.hostname: Invalid value: "{spec.hostname}": {names.DNS_RULE}'
     yield from volume.problems(spec)
     yield from _duplicates((f"spec.volumes[{index}]", one.name) for index, one in enumerate(spec.volumes))
     for path, item in containers_by_path(spec):
@@ -168,8 +168,8 @@ def _container(path: str, item: core.Container, volumes: set[str]) -> Iterator[s
         yield f"{path}.name: Required value"
     elif len(item.name) > 63:
         yield f'{path}.name: Invalid value: "{item.name}": must be no more than 63 characters'
-    elif not dnslabel.is_label(item.name):
-        yield f'{path}.name: Invalid value: "{item.name}": {dnslabel.RULE}'
+    elif not names.is_dns_label(item.name):
+        yield f'{path}.name: Invalid value: "{item.name}": {names.DNS_RULE}'
     yield from _image(f"{path}.image", item.image)
     if item.image_pull_policy not in _PULLS:
         offered = ", ".join(f'"{one}"' for one in _PULLS if one)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from fairlead import errors
-from fairlead.wire.kubernetes import core, dnslabel, quantity
+from fairlead.wire.kubernetes import core, names, quantity
 
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _UNFIT: Final = re.compile(r"[^a-z0-9.-]+")
@@ -23,8 +23,8 @@ def problems(spec: core.PodSpec) -> Iterator[str]:
     """Yield what is wrong, path by path; names that are given twice are the caller's."""
     for index, one in enumerate(spec.volumes):
         path = f"spec.volumes[{index}]"
-        if not dnslabel.is_label(one.name):
-            yield f'{path}.name: Invalid value: "{one.name}": {dnslabel.RULE}'
+        if not names.is_dns_label(one.name):
+            yield f'{path}.name: Invalid value: "{one.name}": {names.DNS_RULE}'
         if one.host_path is None and one.empty_dir is None and one.persistent_volume_claim is None:
             yield (
                 f"{path}: Required value: must specify a volume type we offer (hostPath, emptyDir, "

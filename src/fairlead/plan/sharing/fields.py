@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from fairlead.plan.gpu import nodeconfig
 from fairlead.wire.nvidia import pluginconfig
-from fairlead.wire.nvidia.pluginconfig import DeviceChoice, Effect, FlagValue, NamingRule, PluginConfig, Sharing
+from fairlead.wire.nvidia.pluginconfig import DeviceChoice, Effect, FlagValue, NamingRule, Own, PluginConfig, Sharing
+
+_XID_TEXTS: Final[Mapping[str, str]] = {
+    "ignore": "the XID changes nothing",
+    "application": "the XID concerns the application alone; its GPU stays offered",
+    "reset": "the XID takes its GPU, or MIG device, out until the GPU was reset",
+    "reboot": "the XID takes its GPU out until the node was rebooted",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,16 +59,23 @@ def _explain(config: PluginConfig) -> Iterator[Field]:
     if config.imex_required is not None:
         effect = Effect.NOT_CARRIED_OUT if config.imex_required else Effect.NOTHING_TO_DO
         yield Field(path="imex.required", value=_shown(config.imex_required), effect=effect, text="as above")
-    if config.own.different_gpus:
+    yield from _own(config.own)
+
+
+def _own(own: Own) -> Iterator[Field]:
+    if own.different_gpus:
         path = f"{pluginconfig.OURS}.sharing.differentGPUs"
         text = "a container that asks for several replicas gets them of different GPUs, or is refused"
         yield Field(path=path, value="true", effect=Effect.LIVE, text=text)
-    if config.own.mps_amounts is not None:
+    if own.mps_amounts is not None:
         text = (
-            f"{_chosen(config.own.mps_amounts)} of NVIDIA's GPUs offered as {pluginconfig.MPS_CORE} (percent of the "
+            f"{_chosen(own.mps_amounts)} of NVIDIA's GPUs offered as {pluginconfig.MPS_CORE} (percent of the "
             f"threads) and {pluginconfig.MPS_MEMORY} (GiB); a container asks for both, and gets both of one GPU"
         )
         yield Field(path=f"{pluginconfig.OURS}.sharing.mpsAmounts", value="", effect=Effect.LIVE, text=text)
+    for xid, action in own.xids.items():
+        path = f"{pluginconfig.OURS}.health.xids.{xid}"
+        yield Field(path=path, value=action, effect=Effect.LIVE, text=_XID_TEXTS[action])
 
 
 def _naming(rules: tuple[NamingRule, ...], path: str, about: str) -> Iterator[Field]:

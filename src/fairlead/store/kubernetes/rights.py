@@ -49,6 +49,7 @@ def _verbs(verbs: str, resource: str, *, group: str = "", part: str = "") -> tup
 
 AGENT: Final = (
     *_verbs("get list watch patch", "nodes"),
+    *_verbs("update", "nodes", part="status"),
     *_verbs("get list watch", "pods"),
     *_verbs("update", "pods", part="status"),
     *_verbs("get create", "events"),
@@ -56,6 +57,8 @@ AGENT: Final = (
     *_verbs("update", "gpudevices", group=_GPUS, part="status"),
 )
 """Rights with which an agent reports to the cluster; to serve a kubelet it needs none of them."""
+TAINTING: Final = _verbs("update", "nodes")
+"""With which an agent taints its node, where `health.node_taint` asks for that."""
 SCHEDULER: Final = (
     *_verbs("list watch", "nodes"),
     *_verbs("get list watch", "pods"),

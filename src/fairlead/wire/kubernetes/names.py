@@ -1,12 +1,27 @@
-"""Lists the names of labels and annotations that more than one room reads.
+"""Lists the names of labels and annotations that more than one room reads, and tells which texts are RFC 1123 labels.
 
 The `io.kubernetes.*` labels are those that a real kubelet puts on the containers it has a runtime create; tools that
 read them work on ours as well. The others are ours.
+Source: apimachinery pkg/util/validation, IsDNS1123Label.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Final
+
+DNS_RULE: Final = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
+    "an alphanumeric character"
+)
+"""What is wrong with a text that is not such a label, in the API server's words."""
+_DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def is_dns_label(text: str) -> bool:
+    """Tell whether a text is an RFC 1123 label: it may be part of a host name or a path. At most 63 characters."""
+    return _DNS_LABEL.fullmatch(text) is not None
+
 
 OWN: Final = "fairlead.dev"
 """Domain of the names that only Fairlead writes, on whatever object."""

@@ -35,6 +35,10 @@ FEWEST_REPLICAS: Final = 2
 OURS: Final = "fairlead"
 """Key of the section that NVIDIA's file does not have."""
 
+XID_ACTIONS: Final = ("ignore", "application", "reset", "reboot")
+"""What an XID may ask for: nothing, an end of the application, a reset of the GPU, a reboot of the node."""
+LARGEST_XID: Final = 1023
+
 FlagValue = bool | str | tuple[str, ...]
 
 
@@ -130,7 +134,7 @@ FLAGS: Final[tuple[Flag, ...]] = (
         ("GFD_USE_NODE_FEATURE_API", "USE_NODE_FEATURE_API"),
         "",
         Effect.NOTHING_TO_DO,
-        "the agent labels its Node itself",
+        "the agent labels its Node itself, unless FAIRLEAD_LABELS_WAY is node-feature",
     ),
     Flag(
         "deviceDiscoveryStrategy",
@@ -210,16 +214,24 @@ FLAGS: Final[tuple[Flag, ...]] = (
         ("distributed", "packed"),
     ),
     Flag("gfd.oneshot", bool, ("oneshot",), ("GFD_ONESHOT",), "", Effect.NOTHING_TO_DO, _IN_LABELS),
-    Flag("gfd.noTimestamp", bool, ("no-timestamp",), ("GFD_NO_TIMESTAMP",), "", Effect.NOTHING_TO_DO, _IN_LABELS),
+    Flag(
+        "gfd.noTimestamp",
+        bool,
+        ("no-timestamp",),
+        ("GFD_NO_TIMESTAMP",),
+        "labels.no_timestamp",
+        Effect.START,
+        "whether the label gfd.timestamp is left out",
+    ),
     Flag("gfd.sleepInterval", str, ("sleep-interval",), ("GFD_SLEEP_INTERVAL",), "", Effect.NOTHING_TO_DO, _IN_LABELS),
     Flag(
         "gfd.outputFile",
         str,
         ("output-file",),
         ("GFD_OUTPUT_FILE",),
-        "",
-        Effect.NOTHING_TO_DO,
-        "the agent labels its Node itself, no features.d file is written",
+        "labels.file",
+        Effect.START,
+        "the features.d file, written where FAIRLEAD_LABELS_WAY is file; else the agent labels its Node itself",
     ),
     Flag(
         "gfd.machineTypeFile",
@@ -298,6 +310,8 @@ class Own:
     """Replicas for one container must be of different GPUs."""
     mps_amounts: DeviceChoice | None = None
     """GPUs that are offered by amounts, as nvidia.com/mps-core and nvidia.com/mps-memory; None: none are."""
+    xids: Mapping[int, str] = field(default_factory=dict)
+    """What XIDs ask for, members of `XID_ACTIONS`, in place of what the vendor's catalog says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,7 +357,9 @@ def _own(own: Own) -> dict[str, Any]:
     sharing: dict[str, Any] = {"differentGPUs": True} if own.different_gpus else {}
     if own.mps_amounts is not None:
         sharing["mpsAmounts"] = {"devices": own.mps_amounts.plain()}
-    return {"sharing": sharing} if sharing else {}
+    xids = {str(xid): action for xid, action in own.xids.items()}
+    found: dict[str, Any] = {"sharing": sharing, "health": {"xids": xids} if xids else {}}
+    return {key: value for key, value in found.items() if value}
 
 
 def emit(config: PluginConfig) -> str:

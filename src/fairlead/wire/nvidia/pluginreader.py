@@ -29,6 +29,7 @@ _LONGEST_SHOWN: Final = 60
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _DOMAIN: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
 _INDEX: Final = re.compile(r"[0-9]{1,4}(?::[0-9]{1,4})?")
+_XID: Final = re.compile(r"[1-9][0-9]{0,3}")
 _UUID: Final = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z/-]{1,120}")
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
@@ -146,15 +147,31 @@ class _Reader:
             self._wrong("version", value, f'"{pluginconfig.VERSION}", the only version there is')
 
     def _own(self, value: Any) -> Own:
-        own = self._map(value, pluginconfig.OURS, ("sharing",))
+        own = self._map(value, pluginconfig.OURS, ("sharing", "health"))
         path = f"{pluginconfig.OURS}.sharing"
         sharing = self._map(own.get("sharing"), path, ("differentGPUs", "mpsAmounts"))
         amounts, place = sharing.get("mpsAmounts"), f"{path}.mpsAmounts"
         found = self._map(amounts, place, ("devices",))
+        health = self._map(own.get("health"), f"{pluginconfig.OURS}.health", ("xids",))
         return Own(
             different_gpus=self._bool(sharing.get("differentGPUs"), f"{path}.differentGPUs") or False,
             mps_amounts=None if amounts is None else self._devices(found.get("devices"), f"{place}.devices"),
+            xids=dict(self._xids(health.get("xids"), f"{pluginconfig.OURS}.health.xids")),
         )
+
+    def _xids(self, value: Any, path: str) -> Iterator[tuple[int, str]]:
+        if value is not None and not isinstance(value, dict):
+            self._wrong(path, value, "a map of XIDs, as {94: reset}")
+            return
+        offered = ", ".join(pluginconfig.XID_ACTIONS)
+        for key, action in (value or {}).items():
+            text = str(key)
+            if not _XID.fullmatch(text) or int(text) > pluginconfig.LARGEST_XID:
+                self._wrong(path, key, f"an XID, a number from 1 to {pluginconfig.LARGEST_XID}")
+            elif action not in pluginconfig.XID_ACTIONS:
+                self._wrong(f"{path}.{text}", action, f"offered: {offered}", is_choice=True)
+            else:
+                yield int(text), action
 
     def _flags(self, value: Any) -> Iterator[tuple[str, FlagValue]]:
         groups: dict[str, list[str]] = {"": []}

@@ -8,7 +8,10 @@ import pytest
 from fairlead import errors
 from fairlead.cli.container import runflags
 from fairlead.cli.core import options
+from fairlead.cli.core.client import Client
 from fairlead.serve.v1.containers.submission import BindRequest, LimitRequest, MemoryMount, PortRequest, VolumeMount
+from fairlead.serve.v1.nodeview import NodeView
+from fairlead.serve.v1.statusview import Status
 
 
 @pytest.mark.parametrize(
@@ -152,3 +155,70 @@ def test_a_limit_that_cannot_be_read_is_refused(typed: str) -> None:
     with pytest.raises(errors.Invalid) as caught:
         runflags.ulimits((typed,))
     assert caught.value.reason == "UlimitInvalid"
+
+
+class Offering(Client):
+    """A client of a service whose nodes offer these resources."""
+
+    def __init__(self, *nodes: dict[str, str]) -> None:
+        self._nodes = tuple(
+            NodeView(
+                name=f"n{at}",
+                state="ready",
+                reason="",
+                capacity={},
+                allocatable=offered,
+                used={},
+                taints=(),
+                kernel="",
+                engine="",
+            )
+            for at, offered in enumerate(nodes)
+        )
+
+    def status(self) -> Status:
+        return Status(
+            is_simulated=True,
+            gpus={},
+            problems=(),
+            version="1",
+            node="n0",
+            started_at="2026-01-01T00:00:00Z",
+            socket="",
+            state_folder="",
+            cdi_folder="",
+            scheduler="",
+            resource="nvidia.com/gpu",
+            profile="",
+            nodes=self._nodes,
+            containers={},
+        )
+
+
+@pytest.mark.parametrize(
+    ("nodes", "fields"),
+    [
+        ([{"nvidia.com/gpu": "8"}], {"gpus": 2, "resources": {}}),
+        ([{"cpu": "2"}], {"gpus": 2, "resources": {}}),
+        (
+            [{"nvidia.com/gpu": "0", "nvidia.com/gpu.shared": "32"}],
+            {"gpus": 0, "resources": {"nvidia.com/gpu.shared": 2}},
+        ),
+        ([{"nvidia.com/gpu.shared": "32"}, {"nvidia.com/gpu": "8"}], {"gpus": 2, "resources": {}}),
+    ],
+)
+def test_a_number_of_gpus_means_the_resource_that_they_have(
+    nodes: list[dict[str, str]], fields: dict[str, object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert runflags.devices(["2"], Offering(*nodes)) == fields
+    assert ("-g means nvidia.com/gpu.shared here" in capsys.readouterr().err) == bool(fields["resources"])
+
+
+@pytest.mark.parametrize(
+    "offered",
+    [{"nvidia.com/a": "1", "nvidia.com/b": "1"}, {"nvidia.com/mig-1g.10gb": "7"}],
+)
+def test_where_several_could_be_meant_the_user_is_asked(offered: dict[str, str]) -> None:
+    with pytest.raises(errors.Invalid, match="is meant") as caught:
+        runflags.devices(["1"], Offering(offered))
+    assert caught.value.hint in {"-g nvidia.com/a=1", "-g nvidia.com/mig-1g.10gb=1"}

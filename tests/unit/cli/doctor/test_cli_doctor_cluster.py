@@ -318,7 +318,7 @@ async def test_everything_is_read_through_the_store() -> None:
     assert [need.text for need in seen.lacking or ()] == ["list nodes"]
     assert seen.agent_lacks is not None
     lacks = seen.agent_lacks["system:serviceaccount:fairlead:fairlead-agent"]
-    assert [need.text for need in lacks] == ["update pods/status", "update gpudevices/status"]
+    assert [need.text for need in lacks] == ["update nodes/status", "update pods/status", "update gpudevices/status"]
     assert seen.policies == frozenset({"fairlead-reserved-names"})
     counts = [len(found or ()) for found in (seen.agents, seen.deployments, seen.leases, seen.gpus, seen.pods)]
     assert counts == [1] * 5

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import cast
 
 import msgspec
+import pytest
 
+from fairlead.cli.core.client import Client
 from fairlead.cli.layer import sharing
+from fairlead.cli.view import gpus
 from fairlead.model.gpu import GPU
 from fairlead.model.ids import GPUUUID
 from fairlead.serve.backend.hardware import GPUListing, GPUView, Holder
@@ -51,3 +55,14 @@ def test_limits_of_mps_are_a_replicas_share() -> None:
     listing = GPUListing(gpus=(big,), unreadable=(), drivers=(), is_simulated=True)
     (found,) = sharing.shared(listing)
     assert found.limits == "20480 MiB, 25% of the threads"
+
+
+def test_gpus_show_how_many_replicas_are_held_where_any_gpu_is_shared(capsys: pytest.CaptureFixture[str]) -> None:
+    held = (holder("GPU-1::0", "a"), holder("GPU-1::3", "a"), holder("GPU-1::1", "b"))
+    for replicas, shown in ((4, True), (0, False)):
+        found = GPUListing(
+            gpus=(view(0), view(1, *held, replicas=replicas)), unreadable=(), drivers=(), is_simulated=False
+        )
+        gpus._show(cast(Client, None), found, form="table")
+        out = capsys.readouterr().out
+        assert ("SHARED" in out, "3/4" in out) == (shown, shown)

@@ -166,3 +166,9 @@ def test_where_a_label_keeps_it_off_no_amount_is_complained_of() -> None:
     found = waitview.describe(_pod("me", 9, nodeSelector={"zone": "b"}), [_node()], [], ours="fairlead", now=_NOW)
     assert found is not None
     assert found.reason == waitview.OTHER
+
+
+def test_a_resource_that_was_renamed_is_named_with_what_is_offered_in_its_place() -> None:
+    shared = msgspec.structs.replace(_node(gpus=0).status, allocatable={"nvidia.com/gpu.shared": "4"}, capacity={})
+    node = msgspec.structs.replace(_node(gpus=0), status=shared)
+    assert _words(_pod("me", 1), [node], []).endswith("; offered in its place: nvidia.com/gpu.shared")

@@ -138,6 +138,14 @@ def _fits(need: reference.PodInfo, node: reference.NodeInfo) -> bool:
     return reference.first_refusal(need, node) is None
 
 
+def _siblings(name: str, whole: Sequence[reference.NodeInfo]) -> list[str]:
+    """Return the resources of the same domain that nodes offer: a configuration may have renamed or divided one."""
+    if not _is_device(name):
+        return []
+    start = f"{name.partition('/')[0]}/"
+    return sorted({one for node in whole for one, count in node.allocatable.items() if count and one.startswith(start)})
+
+
 def _never(need: reference.PodInfo, whole: Sequence[reference.NodeInfo]) -> Waiting | None:
     """Return what no node has enough of, however long one waits."""
     for name in _ordered(need.requests):
@@ -146,6 +154,8 @@ def _never(need: reference.PodInfo, whole: Sequence[reference.NodeInfo]) -> Wait
             whose = "this machine has" if len(whole) == 1 else f"the largest of {len(whole)} nodes has"
             has = _amount(name, most) if most else f"no {_unit(name, 1)}"
             message = f"will never fit: {_amount(name, asked, plain=bool(most))} asked, {whose} {has}"
+            if not most and (others := _siblings(name, whole)):
+                message += f"; offered in its place: {', '.join(others)}"
             return Waiting(reason=NEVER, message=message, resource=name, asked=_number(asked), total=_number(most))
     return None
 
