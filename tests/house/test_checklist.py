@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 _PAGE = "docs/design/toolkit-checklist.md"
+_AGENT = "docs/design/agent-checklist.md"
 _NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 _NOT_DONE = "not done"
 _PATH = re.compile(r"`(tests/[\w/.*-]+)`")
 
 
-def _page(root: Path) -> str:
-    return (root / _PAGE).read_text()
+def _page(root: Path, page: str = _PAGE) -> str:
+    return (root / page).read_text()
 
 
 def _rows(text: str) -> list[str]:
@@ -30,9 +31,10 @@ def _functions(path: Path) -> dict[str, str]:
     return {node.name: ast.get_source_segment(text, node) or "" for node in found}
 
 
-def test_every_test_that_the_checklist_names_is_there(root: Path) -> None:
-    named = _NAMED.findall(_page(root))
-    assert len(named) > 100
+@pytest.mark.parametrize(("page", "count"), [(_PAGE, 100), (_AGENT, 50)])
+def test_every_test_that_a_checklist_names_is_there(root: Path, page: str, count: int) -> None:
+    named = _NAMED.findall(_page(root, page))
+    assert len(named) > count
     files = {path: _functions(root / path) if (root / path).exists() else {} for path in {path for path, _ in named}}
     assert [f"{path}::{name}" for path, name in named if name not in files[path]] == []
 
@@ -53,7 +55,11 @@ def test_every_advisory_has_a_test_that_shows_the_naive_way_breaking(root: Path)
     assert advisories >= {"2024-0132", "2024-0133", "2024-0134", "2025-23359", "2025-23266", "2025-23267", "2026-24260"}
 
 
-@pytest.mark.parametrize("page", ["docs/status.md", _PAGE])
+def test_every_line_of_the_agents_names_a_test(root: Path) -> None:
+    assert [row for row in _rows(_page(root, _AGENT)) if not _NAMED.search(row)] == []
+
+
+@pytest.mark.parametrize("page", ["docs/status.md", _PAGE, _AGENT])
 def test_every_test_file_that_a_page_names_is_there(root: Path, page: str) -> None:
     paths = [path for path in _PATH.findall((root / page).read_text()) if "::" not in path]
     assert [path for path in paths if not list(root.glob(path.rstrip("/")))] == []
