@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cluster import node, pods
-from tests.cluster.test_cli_on_cluster import Program
+from tests.cluster.program import Program
 from tools.cluster import api, home, image
 
 pytestmark = [
