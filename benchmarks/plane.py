@@ -16,7 +16,7 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -225,9 +225,9 @@ async def opened() -> AsyncIterator[Plane]:
 
 
 @contextlib.contextmanager
-def kube_scheduler(cluster: home.Cluster) -> Iterator[int]:
+def kube_scheduler(cluster: home.Cluster, *, extenders: Sequence[Mapping[str, Any]] = ()) -> Iterator[int]:
     """Run the real one with its default plugins and a client that waits for nothing; gives its pid."""
-    config = {
+    config: dict[str, Any] = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
         "leaderElection": {"leaderElect": False},
@@ -236,6 +236,7 @@ def kube_scheduler(cluster: home.Cluster) -> Iterator[int]:
             "qps": 5000,
             "burst": 5000,
         },
+        "extenders": list(extenders),
     }
     path = cluster.site.configs / "kube-scheduler.json"
     path.write_text(json.dumps(config))

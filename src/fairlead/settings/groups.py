@@ -240,6 +240,10 @@ class ControlSettings:
         text="over a cluster, what the scheduler and the controller each ask of its API server at most",
         unit="requests/s",
     )
+    extender: str = row(
+        "",
+        text="127.0.0.1:PORT where the scheduler answers a kube-scheduler as its extender and binds nothing of its own",
+    )
     leader_elect: bool = row(True, text="over a cluster, act only while holding the lease of this kind of process")
 
 

@@ -104,6 +104,16 @@ class Ranking:
             reasons=_reasons(self._reasons),
         )
 
+    def scores(self) -> Mapping[str, float]:
+        """Return what every node that fits is worth; nothing may be left to judge."""
+        if not self.need.peer.is_concerned:
+            order = self._order if len(set(self._worths.values())) <= 1 else self._weighed(list(self._base), ())
+        else:
+            survey = peers.Survey(self.need.peer, self._tallies.values())
+            fitting = [name for name in self._base if survey.refusal(self._tallies[name]) is None]
+            order = self._weighed(fitting, survey.scores([self._tallies[name] for name in fitting]))
+        return {name: -score for score, name in order}
+
     def _surveyed(self) -> Summary:
         """Return the decision where other pods matter: their counts are added up anew, over all nodes."""
         survey = peers.Survey(self.need.peer, self._tallies.values())

@@ -35,6 +35,10 @@ class NeedRanking(Protocol):
         """Return the decision over everything that is remembered; nothing may be left to judge."""
         ...
 
+    def scores(self) -> Mapping[str, float]:
+        """Return what every node that fits is worth; nothing may be left to judge."""
+        ...
+
 
 class Rankings(Protocol):
     """Rankings by need."""

@@ -135,7 +135,7 @@ class NeedRow:
         """Return the decision over everything that is remembered; nothing may be left to judge."""
         fitting = np.flatnonzero(self._fits)
         reasons = self._reasons()
-        more: Sequence[tuple[int, Sequence[float]]] = ()
+        more = list[tuple[int, Sequence[float]]]()
         if self.need.peer.is_concerned:
             fitting, more = self._surveyed(fitting, reasons)
         best = self._best(fitting, self._weighed(fitting, more))
@@ -143,6 +143,14 @@ class NeedRow:
             Reason(why=why, nodes=count, example=self._table.names[at]) for why, (count, at) in reasons.items()
         )
         return Summary(nodes=len(self), fitting=len(fitting), best=best, reasons=found)
+
+    def scores(self) -> Mapping[str, float]:
+        """Return what every node that fits is worth; nothing may be left to judge."""
+        fitting, more = np.flatnonzero(self._fits), list[tuple[int, Sequence[float]]]()
+        if self.need.peer.is_concerned:
+            fitting, more = self._surveyed(fitting, {})
+        names, scores = self._table.names, self._weighed(fitting, more)
+        return {names[at]: float(score) for at, score in zip(fitting.tolist(), scores, strict=True)}
 
     def _reasons(self) -> dict[str, tuple[int, int]]:
         """Return by reason how many nodes it refused, and the first of them."""
@@ -161,7 +169,7 @@ class NeedRow:
 
     def _surveyed(
         self, fitting: Ints, reasons: dict[str, tuple[int, int]]
-    ) -> tuple[Ints, Sequence[tuple[int, Sequence[float]]]]:
+    ) -> tuple[Ints, list[tuple[int, Sequence[float]]]]:
         """Return the nodes that the rules on other pods leave, and what these rules say for them."""
         survey, left = peers.Survey(self.need.peer, self._tallies.values()), list[int]()
         for place in fitting.tolist():
@@ -170,7 +178,7 @@ class NeedRow:
                 left.append(place)
             for why in () if refusal is None else refusal[1]:
                 _add(reasons, why, 1, place)
-        return np.array(left, dtype=np.int64), survey.scores([self._tallies[place] for place in left])
+        return np.array(left, dtype=np.int64), list(survey.scores([self._tallies[place] for place in left]))
 
     def _weighed(self, fitting: Ints, more: Sequence[tuple[int, Sequence[float]]]) -> Floats:
         """Return the scores of nodes that fit with their preferences, by the arithmetic of `reference.combined`."""

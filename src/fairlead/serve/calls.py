@@ -1,0 +1,49 @@
+"""Serves calls of a program on this machine: POST a JSON body to a path, get a JSON body, without the web framework."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from fairlead import errors
+
+Call = Callable[[bytes], Awaitable[bytes]]
+_MOST_BYTES: Final = 8 << 20
+"""A pod, and the names of 100,000 nodes."""
+_JSON: Final = b"application/json"
+_TEXT: Final = b"text/plain; charset=utf-8"
+
+
+def create_app(calls: Mapping[str, Call], ready: Callable[[], str]) -> Callable[..., Awaitable[None]]:
+    """Return the application.
+
+    Args: calls: by path; each takes a body and returns a body.   ready: says why no call can be answered yet.
+    """
+
+    async def answer(scope: Mapping[str, Any], receive: Callable[[], Awaitable[Any]]) -> tuple[int, bytes, bytes]:
+        call = calls.get(scope["path"])
+        if call is None:
+            return 404, _TEXT, f"there are: {', '.join(calls)}\n".encode()
+        if scope["method"] != "POST":
+            return 405, _TEXT, b"only POST\n"
+        body, is_more = bytearray(), True
+        while is_more:
+            part = await receive()
+            body += part.get("body", b"")
+            is_more = part.get("more_body", False)
+            if len(body) > _MOST_BYTES:
+                return 413, _TEXT, f"a call has at most {_MOST_BYTES} bytes\n".encode()
+        if problem := ready():
+            return 503, _TEXT, f"{problem}\n".encode()
+        try:
+            return 200, _JSON, await call(bytes(body))
+        except errors.FairleadError as error:
+            return errors.row_of(error).http, _TEXT, f"{errors.sentence(error)}\n".encode()
+
+    async def app(scope: Mapping[str, Any], receive: Callable[[], Awaitable[Any]], send: Callable[..., Any]) -> None:
+        status, kind, body = await answer(scope, receive)
+        headers = [(b"content-type", kind), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    return app
