@@ -17,6 +17,9 @@ from fairlead import settings, telemetry
 from fairlead.node import agent
 from fairlead.silicon.sim import silicon as simulated
 
+ENGINE = "containerd://2.2.1"
+"""What serves the kubelet: without it the agent refuses Allocate."""
+
 
 def say(**facts: object) -> None:
     print(json.dumps(facts), flush=True)
@@ -47,7 +50,7 @@ async def commands() -> asyncio.StreamReader:
 async def main(folder: Path, profile: str) -> None:
     config = settings.Settings(
         state=settings.StateSettings(folder=folder, run=folder / "run"),
-        node=settings.NodeSettings(name="bench", cdi_folder=folder / "cdi"),
+        node=settings.NodeSettings(name="bench", cdi_folder=folder / "cdi", engine=ENGINE),
     )
     silicon = simulated.SimulatedSilicon(folder / "silicon", profile)
     started = time.monotonic()

@@ -14,6 +14,7 @@ import httpx
 
 from benchmarks import frame
 from benchmarks.frame import Row
+from fairlead.model import cdikind
 
 _RUNS = 11
 _IMAGE = "localhost/fairlead-bench/box:1"
@@ -32,7 +33,10 @@ def cli_help() -> Iterator[Row]:
 
 @frame.benchmark("run.submit")
 def submit_to_running() -> Iterator[Row | frame.Unmeasured]:
-    """A container from the request to its process running, against `podman run -d` of the same image, in turns."""
+    """A container from the request to its process running, in turns with `podman run -d` of the same image.
+
+    podman is given the same CDI devices from the same specs, so that both starts hold the hook.
+    """
     if lacking := frame.needs("submit -> running", "podman", "runc", "busybox"):
         yield lacking
         return
@@ -41,34 +45,38 @@ def submit_to_running() -> Iterator[Row | frame.Unmeasured]:
         _make_image(folder)
         service = _start(folder)
         try:
-            ours, peer = _measure(folder / "run/api.sock")
+            ours, peers = _measure(folder / "run/api.sock")
         finally:
             subprocess.run((*_COMMAND, "down", "--grace", "0"), env=_env(folder), check=False, capture_output=True)
             service.wait(30)
             subprocess.run(("podman", "rmi", "-f", _IMAGE), check=False, capture_output=True)
-    bare = frame.percentile(peer, 0.5) * 1e3
     for what, samples in ours.items():
+        peer = frame.percentile(peers[what], 0.5) * 1e3
         yield Row(
             name=f"submit -> running, {what}, p50",
             ours=frame.percentile(samples, 0.5) * 1e3,
             unit="ms",
-            peer=bare,
-            peer_name="podman run -d, side by side",
+            peer=peer,
+            peer_name=f"podman run -d, {what}, side by side",
             peer_source="this run",
-            bar=1.25 * bare,
+            bar=1.25 * peer,
         )
 
 
-def _measure(socket: Path) -> tuple[dict[str, list[float]], list[float]]:
+def _measure(socket: Path) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
     ours: dict[str, list[float]] = {"no GPU": [], "2 GPUs": []}
-    peer: list[float] = []
+    peers: dict[str, list[float]] = {"no GPU": [], "2 GPUs": []}
     with httpx.Client(transport=httpx.HTTPTransport(uds=str(socket)), base_url="http://fairlead", timeout=60) as api:
+        listed = api.get("/v1/gpus").raise_for_status().json()["gpus"]
+        names = [f"{cdikind.ALLOCATED['nvidia']}={one['gpu']['uuid']}" for one in listed]
         for turn in range(_RUNS):
             for what, gpus in (("no GPU", 0), ("2 GPUs", 2)):
                 ours[what].append(_submit(api, f"bench-{turn}-{gpus}", gpus))
-            peer.append(_timed(lambda: _podman("run", "-d", "--rm", "--name", "fl-bench", _IMAGE, "sleep", "1000")))
-            _podman("rm", "-f", "-t", "0", "fl-bench")
-    return ours, peer
+                devices = [word for name in names[:gpus] for word in ("--device", name)]
+                line = ("run", "-d", "--rm", "--name", "fl-bench", *devices, _IMAGE, "sleep", "1000")
+                peers[what].append(_timed(lambda line=line: _podman(*line)))
+                _podman("rm", "-f", "-t", "0", "fl-bench")
+    return ours, peers
 
 
 def _submit(api: httpx.Client, name: str, gpus: int) -> float:

@@ -60,6 +60,13 @@ SHARED: Final = (
 )
 KWOK: Final = Module(name="kwok", required="sigs.k8s.io/kwok", stamps=("sigs.k8s.io/kwok/pkg/consts.Version",))
 """Nodes that only look like some: for tests of many nodes, on the cluster's PATH there."""
+PROMETHEUS_OPERATOR: Final = Module(
+    name="prometheus-operator",
+    required="github.com/prometheus-operator/prometheus-operator",
+    stamps=("github.com/prometheus/common/version.Version",),
+    renamed=(("operator", "prometheus-operator"),),
+)
+"""Built by the one test that runs it, since smaller rings need none of it."""
 OLDER: Final = (
     Module(
         name="containerd-1.7",
@@ -192,8 +199,7 @@ def _go_build(module: Module, version: str, output: Path, jobs: int, say: Callab
 
 
 def _compile(module: Module, sources: str, program: Path) -> None:
-    folder = _run(module, ("go", "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", module.required)).strip()
-    files = map(str, sorted((Path(folder) / sources).glob("*.c")))
+    files = map(str, sorted((sources_of(module) / sources).glob("*.c")))
     _run(module, (*_NICE, "gcc", "-std=c99", "-Os", "-static", "-s", "-o", str(program), *files))
 
 
@@ -213,6 +219,11 @@ def _assert_built(module: Module, status: int, said: str) -> None:
     if status:
         message = f"building {module.name} ended with {status}:\n{said[-4000:]}"
         raise errors.Unavailable(message, reason="BuildFailed", hint="the module proxy in GOPROXY must answer")
+
+
+def sources_of(module: Module) -> Path:
+    """Return the folder of the required module's own files, in Go's module cache. Raises: as `ensure_programs`."""
+    return Path(_run(module, ("go", "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", module.required)).strip())
 
 
 def version_of(module: Module) -> str:
