@@ -10,6 +10,7 @@ import base64
 import contextlib
 import gzip
 import json
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -89,7 +90,7 @@ def operator(cluster: home.Cluster, server: api.API) -> Iterator[Tools]:
     try:
         yield tools
     finally:
-        running.end()
+        running.end(signal.SIGTERM, timeout_s=30)
         tools.kubectl("delete", "namespace", _SPACE, "--ignore-not-found")
         tools.kubectl("delete", "-f", kinds, "--ignore-not-found")
 
@@ -182,7 +183,7 @@ def _assert_watched(tools: Tools, cluster: home.Cluster, server: api.API) -> Non
             # The rules look for their own figures by the namespace that the operator's relabelling writes.
             assert _series(client, f'fairlead_devices{{namespace="{_SPACE}",state="advertised"}}')
     finally:
-        running.end()
+        running.end(signal.SIGTERM, timeout_s=30)
 
 
 def _all_up(found: dict[str, Any]) -> list[dict[str, Any]] | None:
