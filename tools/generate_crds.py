@@ -23,6 +23,7 @@ import msgspec
 import yaml
 
 from fairlead.wire.kubernetes import gpudevice, meta
+from fairlead.wire.kubernetes.scheduling import queue
 
 FOLDER = Path(__file__).parent.parent / "src" / "fairlead" / "chart" / "crds"
 _MADE = "# Made by tools/generate_crds.py from {module}; edit the types, then run it.\n"
@@ -69,6 +70,18 @@ KINDS = (
             Column(name="MIG", path=".spec.migMode", is_wide=True),
             Column(name="Driver", path=".spec.driverVersion", is_wide=True),
             Column(name="Simulated", path=".spec.simulated", type="boolean", is_wide=True),
+            Column(name="Age", path=".metadata.creationTimestamp", type="date"),
+        ),
+    ),
+    Kind(
+        type=queue.Queue,
+        short_names=(),
+        selectable=(".spec.parent",),
+        columns=(
+            Column(name="Parent", path=".spec.parent"),
+            Column(name="Weight", path=".spec.weight", type="integer"),
+            Column(name="Running", path=".status.runningPods", type="integer"),
+            Column(name="Pending", path=".status.pendingPods", type="integer"),
             Column(name="Age", path=".metadata.creationTimestamp", type="date"),
         ),
     ),
@@ -156,7 +169,8 @@ _SCALARS: Mapping[type, dict[str, Any]] = {
 
 def _schema(info: Any) -> dict[str, Any]:
     if type(info) in _SCALARS:
-        return dict(_SCALARS[type(info)])
+        least = {} if getattr(info, "ge", None) is None else {"minimum": info.ge}
+        return {**_SCALARS[type(info)], **least}
     match info:
         case msgspec.inspect.Metadata():
             return {**_schema(info.type), **(info.extra_json_schema or {})}

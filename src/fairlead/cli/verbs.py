@@ -48,6 +48,7 @@ VERBS: Final = {
     "events": Verb(_LOOK, "view.events:events", "List or follow what happened."),
     "status": Verb(_LOOK, "view.status:status", "Show how the service is."),
     "quota": Verb(_MACHINE, "admin.quota:group", "Limit what a namespace's containers ask for together."),
+    "queue": Verb(_MACHINE, "admin.queue:group", "Share GPUs among teams: what each is due, and may borrow."),
     "up": Verb(_MACHINE, "process.up:up", "Run Fairlead on this machine until Ctrl-C."),
     "down": Verb(_MACHINE, "process.down:down", "Stop and remove all containers, then the service."),
     "service": Verb(_MACHINE, "process.service:group", "Run Fairlead from boot on, as a unit of systemd."),

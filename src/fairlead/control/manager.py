@@ -31,6 +31,8 @@ class Watch:
     selector: Selector = EVERYTHING
     reset: Callable[[], None] | None = None
     """Called right before everything is reported anew: the store may hold older data than before."""
+    is_optional: bool = False
+    """The kind may not be served, or not be ours to read: then there is none of it, and it is asked for again."""
 
 
 class Controller(Protocol):
@@ -82,7 +84,14 @@ class _Follower:
     async def run(self) -> None:
         """Follow for ever."""
         watch = self._watch
-        await reflector.follow(self._store, watch.kind, watch.selector, listed=self._list, changed=self._tell)
+        await reflector.follow(
+            self._store,
+            watch.kind,
+            watch.selector,
+            listed=self._list,
+            changed=self._tell,
+            is_optional=watch.is_optional,
+        )
 
     def _list(self, items: tuple[Any, ...]) -> None:
         """Tell everything anew; without a pause, so that nothing reconciles in between."""

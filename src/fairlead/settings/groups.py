@@ -244,6 +244,16 @@ class ControlSettings:
         "",
         text="127.0.0.1:PORT where the scheduler answers a kube-scheduler as its extender and binds nothing of its own",
     )
+    preemption: bool = row(
+        True,
+        text="end pods for others that fit nowhere: of lower priority, or of queues beyond their share",
+    )
+    head_wait_s: float = row(
+        600, text="how long smaller pods pass the first of a queue by before room is kept for it; 0: always", unit="s"
+    )
+    usage_half_life_s: float = row(
+        0, text="after so long what a queue had counts half in whose turn it is; 0: only what it has now", unit="s"
+    )
     leader_elect: bool = row(True, text="over a cluster, act only while holding the lease of this kind of process")
 
 

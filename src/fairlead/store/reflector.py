@@ -31,12 +31,14 @@ async def follow(
     *,
     listed: Callable[[tuple[T, ...]], None],
     changed: Callable[[port.Change[T]], None],
+    is_optional: bool = False,
     chance: Callable[[], float] = random.random,
 ) -> None:
     """Tell of all matching objects, then of every change to them, until cancelled.
 
     Args:    listed: gets each fresh list; what is not in it is not there.   changed: gets every change after it.
-             chance: jitters waits, 0 to 1.
+             is_optional: a kind that is not served, or may not be read, is an empty list.   chance: jitters waits, 0
+             to 1.
     """
     clock = asyncio.get_running_loop()
     waits, complaint = Backoff(first_s=_FIRST_WAIT_S, last_s=_LAST_WAIT_S, chance=chance), ""
@@ -51,12 +53,18 @@ async def follow(
             if clock.time() - begun >= _CALM_S:
                 waits.reset()
                 complaint = ""
-            if error.reason != complaint:
-                complaint = error.reason
-                telemetry.log.warning(
-                    "objects not readable, will ask again",
-                    role=kind.KIND,
-                    reason=error.reason,
-                    error=errors.sentence(error),
-                )
+            is_served = not isinstance(error, errors.NotFound)
+            if is_optional and (not is_served or isinstance(error, errors.Denied)):
+                listed(())
+            if is_served or not is_optional:
+                complaint = _complain(kind, error, complaint)
         await asyncio.sleep(waits.next())
+
+
+def _complain(kind: type[Object], error: errors.FairleadError, before: str) -> str:
+    """Log a reason unless it was the last one logged; returns it."""
+    if error.reason != before:
+        telemetry.log.warning(
+            "objects not readable, will ask again", role=kind.KIND, reason=error.reason, error=errors.sentence(error)
+        )
+    return error.reason

@@ -89,6 +89,11 @@ Examples:
     help="when it is started again",
 )
 @click.option("--priority", metavar="N|CLASS", help="in the queue: higher goes first; a PriorityClass")
+@click.option("--preempt", is_flag=True, help="end containers of lower priority for it, if that makes room")
+@click.option("--queue", default="", metavar="NAME", help="queue that it is in  [default: its namespace's]")
+@click.option("--replicas", type=click.IntRange(1, 1000), metavar="N", help="run N of them, NAME-0 and so on; with -d")
+@click.option("--gang", is_flag=True, help="start all replicas at once, or none of them")
+@click.option("--min-available", type=click.IntRange(1, 1000), metavar="N", help="with --gang: this many at once do")
 @click.option("--timeout", type=click.IntRange(min=1), metavar="SECONDS", help="end it after that time")
 @click.option(
     "--stop-timeout",
@@ -114,7 +119,8 @@ def run(
         shown = _submit_manifest(client, file, given["namespace"])
     else:
         given["remove_after_s"] = _removal(client, remove=remove, detach=detach)
-        shown = [_submit(client, str(image), given, invocation.current(ctx).env)]
+        own = invocation.current(ctx).env
+        shown = [_submit(client, str(image), one, own) for one in runflags.replicas(given, detach=detach)]
     if detach or len(shown) != 1:
         for item in shown:
             plaintext.echo(item.name)
@@ -146,6 +152,10 @@ def _submit(client: Client, image: str, given: dict[str, Any], own: Mapping[str,
         args=options.words(given["command"]),
         env=options.environment(given["env"], given["env_files"], own),
         labels=options.pairs(given["label"], "--label"),
+        queue=given["queue"],
+        gang=given["gang"],
+        gang_minimum=given["min_available"],
+        preempt=given["preempt"],
         memory_mounts=runflags.memory_mounts(given["tmpfs"], given["shm_size"]),
         ports=runflags.ports(given["publish"]),
         hostname=given["hostname"],

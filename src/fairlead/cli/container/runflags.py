@@ -64,6 +64,33 @@ def memory(text: str | None) -> str | None:
     return text if found is None else f"{found[1]}{_DOCKER_UNITS[found[2]]}"
 
 
+def replicas(given: Mapping[str, Any], *, detach: bool) -> list[dict[str, Any]]:
+    """Return what is given of each container of `--replicas`; one where it is not asked for.
+
+    Raises: Invalid (`ReplicasInvalid`): options that do not go together.
+    """
+    count, minimum = given["replicas"], given["min_available"]
+    problem = ""
+    if count is None:
+        problem = "--gang and --min-available are for --replicas" if given["gang"] or minimum else ""
+    elif not given["name"]:
+        problem = "--replicas takes a --name, which each of them gets with its number"
+    elif not detach:
+        problem = "the output of several is not followed: --replicas takes -d"
+    elif minimum is not None and (not given["gang"] or minimum > count):
+        problem = f"--min-available {minimum} takes --gang and at least as many --replicas"
+    if problem:
+        hint = "fairlead run -d --name train --replicas 4 --gang -g 1 IMAGE"
+        raise errors.Invalid(problem, reason="ReplicasInvalid", hint=hint)
+    if count is None:
+        return [{**given, "gang": "", "min_available": 0}]
+    gang = given["name"] if given["gang"] else ""
+    least = (minimum or count) if gang else 0
+    return [
+        {**given, "name": f"{given['name']}-{number}", "gang": gang, "min_available": least} for number in range(count)
+    ]
+
+
 def devices(values: Sequence[str], client: Client) -> dict[str, Any]:
     """Return the fields `gpus` and `resources` of `-g 2`, `-g all` and `-g nvidia.com/mig-1g.10gb=1`.
 

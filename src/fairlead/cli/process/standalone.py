@@ -39,6 +39,7 @@ from fairlead.silicon.sim.silicon import SimulatedSilicon
 from fairlead.store.embedded import placement
 from fairlead.store.sqlite import store as sqlite
 from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes.scheduling import podgroup
 
 _FIRST_RETRY_S, _LAST_RETRY_S = 0.1, 5.0
 _GOOD_RUN_S: Final = 30.0
@@ -91,7 +92,9 @@ async def run_service(
             tasks.create_task(running, name="agent")
             tasks.create_task(_supervise_kubelet(config, registered), name="kubelet")
             controllers = (
-                controller.Scheduler(store, placement.EmbeddedPlacement(store), config.control),
+                controller.Scheduler(
+                    store, placement.EmbeddedPlacement(store), config.control, groups=(podgroup.PodGroup,)
+                ),
                 podgc.PodGC(store, config.control),
             )
             tasks.create_task(manager.run_controllers(store, controllers), name="controllers")

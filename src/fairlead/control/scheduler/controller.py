@@ -5,6 +5,9 @@ at once and bound beside the next decision, by so many tasks as `BINDERS` says; 
 which never hold a binding up. Equal needs are judged once, pods that nothing helps are left alone (`queue`), only nodes
 that changed are judged again (`ranking`), and between slices of judgements the event loop gets its turn.
 
+Before nodes are judged `plan.schedule.workloads` is asked: a pod whose group is not complete, or whose queue has no
+room for it, is parked; a group goes whole or not at all. For pods that fit nowhere `Room` may have others end.
+
 A binding carries the pod's uid and version: a writer that changed the pod meanwhile wins, the assumption is forgotten
 and the pod looked at again. A binding whose answer was lost may have happened: nothing more is decided until the store
 has said whether it did.
@@ -14,50 +17,46 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import time
-import uuid
-from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final
 
-import msgspec
-
 from fairlead import errors, telemetry
 from fairlead.control.manager import Watch
+from fairlead.control.scheduler.queuereport import QueueReport
+from fairlead.control.scheduler.room import Ending, Room
+from fairlead.control.scheduler.teller import Teller
 from fairlead.model.step import TraceStep
 from fairlead.plan.schedule import rules
 from fairlead.plan.schedule.cache import Cache
-from fairlead.plan.schedule.queue import Group, SchedulingQueue
+from fairlead.plan.schedule.group.gang import Gang
+from fairlead.plan.schedule.queue import Changes, Group, SchedulingQueue
 from fairlead.plan.schedule.ranking import SLICE
 from fairlead.plan.schedule.rankings import PlainRankings, Rankings
 from fairlead.plan.schedule.summary import Summary
+from fairlead.plan.schedule.workloads import Workloads
 from fairlead.settings import ControlSettings
-from fairlead.store import tracerecorder
 from fairlead.store.port import Change, ChangeKind, Store
 from fairlead.store.subresource import Placement
-from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes.scheduling import podgroup, policy, queue
 
 UNTOLD_S: Final = 5.0
 """After this, steps that the store did not take are written again."""
 RETRY_S: Final = 30.0
 """After which a pod is tried again whose binding was refused; twice as long each time, up to ten minutes."""
+GANG_S: Final = 30.0
+"""How long the place of a gang's pod is kept whose binding has to be tried again."""
 BINDERS: Final = 16
 """Bindings in flight."""
-TELLERS: Final = 4
-"""Conditions and events being written."""
 STALLED_S: Final = 120.0
 """Neither a slice of judgements nor a request takes so long: a round that turns no more by then hangs."""
-_MOST_UNTOLD: Final = 2000
-"""Steps kept for a store that does not take them; the oldest go first."""
 _LOOK: Final = 10
 """What looking at a pod costs beside judging nodes, in judgements."""
 _QUEUE: Final = "pending-pods"
 _RACED: Final = (errors.Conflict, errors.NotFound)
 _REFUSED: Final = (errors.Invalid, errors.Denied)
-
-
-_Refusal = tuple[core.Pod, str, TraceStep]
-"""What is to be said on a pod that waits: the condition's reason, and the step with its words."""
 
 
 class Scheduler:
@@ -72,43 +71,71 @@ class Scheduler:
         settings: ControlSettings,
         *,
         rankings: Rankings | None = None,
+        groups: tuple[type[podgroup.PodGroup], ...] = podgroup.KINDS,
         meter: telemetry.Meter = telemetry.UNMETERED,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Take the store, what binds pods in it, and the name we answer to; `clock` gives monotonic seconds.
 
-        Args: rankings: what judges nodes; None: node by node.
+        Args: rankings: what judges nodes; None: node by node.   groups: whose PodGroups the store may have.
         """
+        self._group_kinds = groups
         self._store = store
         self._placement = placement
         self._meter = meter
-        self._queue = SchedulingQueue(clock)
-        self._cache = Cache(self._queue, lambda pod: pod.spec.scheduler_name == settings.scheduler_name, clock)
+        self._workloads = works = Workloads(half_life_s=settings.usage_half_life_s)
+        self._queue = SchedulingQueue(clock, queue_of=works.queue_of, choose=works.choose)
+        self._cache = Cache(
+            self._queue, lambda pod: pod.spec.scheduler_name == settings.scheduler_name, clock, workloads=works
+        )
+        self._can_end = settings.preemption
+        outside, patience_s = (store, placement), settings.head_wait_s
+        self._room = Room(self._cache, works, self._queue, outside, time.time, patience_s=patience_s)
+        self._report = QueueReport(store, works, clock)
+        self._is_freed = True
+        """Whether pods that are parked may go on: something ended, or is counted otherwise."""
         self._rankings = PlainRankings(settings.policy) if rankings is None else rankings
         self._doubtful: dict[str, core.Pod] = {}
         """Pods by uid whose binding was sent and not answered."""
-        self._refusals: dict[str, _Refusal] = {}
-        """By uid: what is to be said on pods."""
-        self._untold: deque[tuple[core.ObjectReference, TraceStep, str]] = deque()
-        """Steps that the store has not taken yet, each with a name of its own."""
+        self._teller = Teller(store, self._cache, self._queue, self._alive)
         self._news = asyncio.Event()
         """Set when a watch or a task of ours said something."""
-        self._busy = self._tellers = 0
-        """Tasks of this round, and those of them that write steps."""
+        self._busy = 0
+        """Tasks of this round."""
         self._slots = asyncio.Semaphore(BINDERS)
         self._broken: errors.FairleadError | None = None
         """Why this round ends before its time: the store does not answer."""
-        self._is_deaf = False
-        """Whether the store takes no events; bindings go on."""
         self._judged = 0
         """Judgements since the event loop had its turn."""
 
     def watches(self) -> tuple[Watch, ...]:
-        """Follow pods and nodes."""
+        """Follow pods and nodes; and, where they are served, groups, queues and disruption budgets."""
         return (
             Watch(kind=core.Pod, keys=self._pod_changed, reset=self._cache.forget_pods),
             Watch(kind=core.Node, keys=self._node_changed, reset=self._cache.forget_nodes),
+            *(Watch(kind=kind, keys=self._group_changed, is_optional=True) for kind in self._group_kinds),
+            Watch(kind=queue.Queue, keys=self._queue_changed, is_optional=True),
+            Watch(kind=policy.PodDisruptionBudget, keys=self._budget_changed, is_optional=True),
         )
+
+    def _group_changed(self, change: Change[podgroup.PodGroup]) -> Iterable[str]:
+        for pod in self._workloads.note_group(change.object, is_gone=change.kind is ChangeKind.DELETED):
+            self._queue.recall(pod.metadata.uid)
+        self._news.set()
+        return (_QUEUE,)
+
+    def _queue_changed(self, change: Change[queue.Queue]) -> Iterable[str]:
+        if self._workloads.note_queue(change.object, is_gone=change.kind is ChangeKind.DELETED):
+            self._report.restore(change.object)
+            self._workloads.set_nodes(self._cache.empty().values())
+            self._queue.reorder()
+            self._news.set()
+            return (_QUEUE,)
+        return ()
+
+    def _budget_changed(self, change: Change[policy.PodDisruptionBudget]) -> Iterable[str]:
+        self._room.note_budget(change.object, is_gone=change.kind is ChangeKind.DELETED)
+        return ()
 
     def _pod_changed(self, change: Change[core.Pod]) -> Iterable[str]:
         self._cache.note_pod(change.object, is_gone=change.kind is ChangeKind.DELETED)
@@ -123,11 +150,15 @@ class Scheduler:
     async def reconcile(self, _key: str) -> float | None:
         """Look at pods until none is left and everything is bound and written, or the store is away."""
         await self._resolve_doubts()
-        self._broken, self._is_deaf = None, False
+        self._broken = None
+        self._teller.begin()
+        self._report.wake()
         async with asyncio.TaskGroup() as tasks:
             while self._broken is None:
                 self._news.clear()
                 await self._decide(tasks)
+                if self._report.is_due:
+                    self._start(tasks, self._report.write(self._fail), "reports queues")
                 if not self._busy:
                     break
                 with contextlib.suppress(TimeoutError):
@@ -135,7 +166,7 @@ class Scheduler:
                         await self._news.wait()
         if self._broken is not None:
             raise self._broken
-        times = [self._queue.next_due_s(), UNTOLD_S if self._untold else None]
+        times = [self._queue.next_due_s(), UNTOLD_S if self._teller.is_behind else None, self._report.due_s]
         return min((one for one in times if one is not None), default=None)
 
     async def _resolve_doubts(self) -> None:
@@ -150,11 +181,13 @@ class Scheduler:
 
     async def _decide(self, tasks: asyncio.TaskGroup) -> None:
         """Look at every pod that is to be looked at, one after another."""
-        self._cache.expire()
+        for uid in self._cache.expire():
+            self._queue.recall(uid)
         self._tell(tasks)
         while self._broken is None:
             await self._take_changes()
             self._queue.release()
+            self._unpark()
             pod = self._queue.pop()
             self._meter.set(telemetry.PENDING, len(self._queue))
             if pod is None:
@@ -166,9 +199,30 @@ class Scheduler:
     async def _take_changes(self) -> None:
         """Have changed nodes judged again, and pods that they may take."""
         if changes := self._cache.changes():
-            self._rankings.take(self._cache.views, changes)
+            self._mark(changes)
             for count in self._queue.wake(changes):
                 await self._worked(count)
+            self._workloads.set_nodes(self._cache.empty().values())
+            self._recall(changes)
+            self._is_freed = True
+
+    def _mark(self, changes: Changes) -> None:
+        self._rankings.take(self._cache.views, changes)
+
+    def _recall(self, changes: Iterable[str]) -> None:
+        """Have pods looked at again for which room is held on a node that changed: it may be there now."""
+        changed = set(changes)
+        for uid, held in tuple(self._cache.held.items()):
+            if held.node in changed:
+                self._queue.recall(uid)
+
+    def _unpark(self) -> None:
+        """Have those looked at that nothing but nodes holds back any more, of equal ones the first."""
+        if self._is_freed:
+            self._is_freed = False
+            for key, uid in self._queue.parked():
+                if not self._workloads.refusal(uid)[0]:
+                    self._queue.unpark(key, uid)
 
     async def _worked(self, count: int) -> None:
         """Count judgements, and give the event loop its turn after a slice of them."""
@@ -183,21 +237,58 @@ class Scheduler:
         self._meter.heartbeat(f"{self.name} of {_QUEUE}", STALLED_S)
 
     async def _look(self, pod: core.Pod, tasks: asyncio.TaskGroup) -> None:
-        if reason := rules.refusal(pod.spec):
-            self._refuse(pod, "UnknownRule", reason)
+        if self._is_kept_back(pod):
             return
-        try:
-            group = self._queue.group(pod, self._cache.need(pod))
-        except errors.Invalid as error:
-            self._meter.add(telemetry.DECISIONS, "failed")
-            self._refuse(pod, "SchedulerError", error.message)
+        gang = self._workloads.gang(pod.metadata.uid)
+        pods = (pod,) if gang is None else gang.chosen()
+        limit = pod.spec.active_deadline_seconds
+        key = gang.key if gang is not None else () if limit is None else ("limit", str(limit))
+        groups = self._groups(pods, key)
+        group = self._queue.group_of(pod.metadata.uid)
+        if not groups or group is None:
             return
-        if group.refusal is not None:
+        has_room = any(one.metadata.uid in self._cache.held for one in (pod, *pods))
+        if group.refusal is not None and not has_room:
             if not group.is_woken:  # else it is judged again in a moment
                 self._refuse(pod, "Unschedulable", group.refusal.message, group.refusal)
-            return
+        elif gang is not None:
+            await self._look_at_gang(gang, pods, groups, tasks)
+        else:
+            await self._look_at_one(pod, group, tasks)
+
+    def _is_kept_back(self, pod: core.Pod) -> bool:
+        """Tell whether something else than nodes keeps a pod waiting, and have it said."""
+        if reason := rules.refusal(pod.spec):
+            self._refuse(pod, "UnknownRule", reason)
+            return True
+        token, words = self._workloads.refusal(pod.metadata.uid)
+        if token:
+            self._queue.park(pod.metadata.uid, self._workloads.alike(pod.metadata.uid))
+            self._refuse(pod, token, words)
+        return bool(token)
+
+    def _groups(self, pods: Iterable[core.Pod], key: tuple[str, ...]) -> list[Group]:
+        """Return the groups of pods that are placed at once; none where the need of one cannot be read."""
+        found = []
+        for pod in pods:
+            try:
+                found.append(self._queue.group(pod, self._cache.need(pod), of=key))
+            except errors.Invalid as error:
+                self._meter.add(telemetry.DECISIONS, "failed")
+                self._refuse(pod, "SchedulerError", error.message)
+                return []
+        return found
+
+    async def _look_at_one(self, pod: core.Pod, group: Group, tasks: asyncio.TaskGroup) -> None:
+        had_room = await self._let_go((pod,))
         with telemetry.timed("pod placed", pod=pod.metadata.name) as timing:
             found, blockers = await self._judge(group)
+            if found.node is None and (lent := self._room.lend(pod)):
+                self._mark(self._cache.changes())
+                found, blockers = await self._judge(group)
+                for one in lent:
+                    self._cache.hold_again(one)
+                self._mark(self._cache.changes())
         self._meter.observe(telemetry.DECISION, timing.duration_s)
         if found.node is None:
             self._queue.rest(group, found, blockers)
@@ -207,11 +298,94 @@ class Scheduler:
             self._queue.put(pod)  # a pod came meanwhile whose rules are about this one
             return
         if found.node is None:
-            self._refuse(pod, "Unschedulable", found.message, found, duration_s=timing.duration_s)
+            words = self._make_room((pod,), tasks, had_room=had_room)
+            self._refuse(pod, "Unschedulable", f"{found.message}{words}", found, duration_s=timing.duration_s)
         else:
             group.refusals = 0
             step = self._step("Scheduled", _assigned(pod, found.node), found, duration_s=timing.duration_s)
             await self._bind_beside(pod, found.node, step, tasks)
+
+    async def _look_at_gang(
+        self, gang: Gang, pods: tuple[core.Pod, ...], groups: list[Group], tasks: asyncio.TaskGroup
+    ) -> None:
+        """Assume a place for each pod that the gang lacks, then bind them all; or take all of it back."""
+        had_room, found = await self._let_go(tuple(gang.waiting.values())), list[tuple[core.Pod, Summary]]()
+        with telemetry.timed("gang placed", pod=gang.name) as timing:
+            for pod, group in zip(pods, groups, strict=True):
+                summary, blockers = await self._judge(group)
+                if summary.node is None or group.members.get(pod.metadata.uid) is not pod:
+                    break
+                self._cache.assume(pod, summary.node)
+                found.append((pod, summary))
+        if len(found) < len(pods) or not all(self._cache.is_assumed(pod.metadata.uid) for pod, _ in found):
+            await self._take_back(found)
+            if summary.node is None:
+                self._refuse_gang(gang, pods, len(found), (summary, blockers), tasks, had_room=had_room)
+            return
+        for pod, summary in found:
+            where = summary.node or ""
+            step = self._step("Scheduled", _assigned(pod, where), summary, duration_s=timing.duration_s)
+            await self._bind_beside(pod, where, step, tasks)
+
+    async def _take_back(self, found: Iterable[tuple[core.Pod, Summary]]) -> None:
+        """Forget what was assumed; no pod is woken by room that none had."""
+        await self._take_changes()
+        for pod, _ in found:
+            self._cache.forget(pod.metadata.uid)
+        self._mark(self._cache.changes())
+
+    def _refuse_gang(
+        self,
+        gang: Gang,
+        pods: tuple[core.Pod, ...],
+        placed: int,
+        why: tuple[Summary, frozenset[str]],
+        tasks: asyncio.TaskGroup,
+        *,
+        had_room: bool,
+    ) -> None:
+        summary, blockers = why
+        preface = f'group "{gang.name}" is placed as a whole: {placed} of {len(pods)} pods fit, the next does not: '
+        refusal = dataclasses.replace(summary, preface=preface)
+        # What was taken back is put anew, and so in no group.
+        for group in {one.key: one for one in self._groups(pods, gang.key)}.values():
+            self._queue.rest(group, refusal, blockers)
+        words = self._make_room(pods, tasks, had_room=had_room)
+        for pod in pods:
+            self._refuse(pod, "Unschedulable", f"{refusal.message}{words}", refusal)
+
+    async def _let_go(self, pods: tuple[core.Pod, ...]) -> bool:
+        """Take back the room held for pods that are judged now; returns whether there was any."""
+        released = [self._cache.release(pod.metadata.uid) for pod in pods]
+        if had_room := any(one is not None for one in released):
+            self._mark(self._cache.changes())
+        return had_room
+
+    def _make_room(self, pods: tuple[core.Pod, ...], tasks: asyncio.TaskGroup, *, had_room: bool) -> str:
+        """Have others end for pods that fit nowhere, where that helps; returns what is said of it."""
+        found = self._room.find(pods, had_room=had_room) if self._can_end else None
+        plan, endings = found or (None, ())
+        words = self._room.take(pods, plan, endings) if plan is not None else ""
+        if not words and len(pods) == 1:
+            words = self._room.reserve(pods[0])
+        if not words:
+            return ""
+        self._mark(self._cache.changes())
+        for pod in pods:
+            self._queue.stir(pod.metadata.uid, but=self._cache.held)
+        for one in endings:
+            self._start(tasks, self._end(one), f"ends {one.pod.metadata.name}")
+        return f" {words[0].upper()}{words[1:]}."
+
+    async def _end(self, ending: Ending) -> None:
+        try:
+            await self._room_end(ending)
+        except errors.FairleadError as error:
+            self._broken = error
+
+    async def _room_end(self, ending: Ending) -> None:
+        self._teller.note(ending.pod, self._step("Preempted", ending.why, None, duration_s=None))
+        await self._room.end(ending)
 
     async def _judge(self, group: Group) -> tuple[Summary, frozenset[str]]:
         """Return where the need fits, and which filters refused; nothing has changed by then."""
@@ -227,8 +401,10 @@ class Scheduler:
     # bindings
 
     async def _bind_beside(self, pod: core.Pod, node: str, step: TraceStep, tasks: asyncio.TaskGroup) -> None:
-        self._cache.assume(pod, node)
-        self._refusals.pop(pod.metadata.uid, None)
+        self._is_freed = True
+        if not self._cache.is_assumed(pod.metadata.uid):
+            self._cache.assume(pod, node)
+        self._teller.withdraw(pod.metadata.uid)
         await self._slots.acquire()
         if self._broken is not None:
             self._cache.forget(pod.metadata.uid)
@@ -244,6 +420,8 @@ class Scheduler:
         except _RACED as error:
             self._meter.add(telemetry.DECISIONS, "lost")
             self._cache.forget(uid)
+            if self._workloads.gangs.of(uid) is not None:
+                self._cache.hold(pod, node, for_s=GANG_S)  # the others are bound: its place is not for other pods
             self._queue.delay(pod)
             telemetry.log.debug("pod changed while it was placed", pod=pod.metadata.name, reason=error.reason)
         except _REFUSED as error:
@@ -263,7 +441,7 @@ class Scheduler:
             self._meter.add(telemetry.DECISIONS, "bound")
             telemetry.crash_point("scheduler.after-bind")
             telemetry.log.info("pod bound", pod=pod.metadata.name, node=node)
-            self._note(pod, step)
+            self._teller.note(pod, step)
         finally:
             self._slots.release()
 
@@ -281,75 +459,17 @@ class Scheduler:
     def _refuse(
         self, pod: core.Pod, reason: str, message: str, found: Summary | None = None, *, duration_s: float | None = None
     ) -> None:
-        """Have the reason said on the pod; the same reason is not written twice."""
-        old = meta.find_condition(pod.status.conditions, "PodScheduled")
-        if old is not None and (old.reason, old.message) == (reason, message):
-            self._refusals.pop(pod.metadata.uid, None)
-            return
         step = self._step("FailedScheduling", message, found, duration_s=duration_s)
-        self._refusals[pod.metadata.uid] = (pod, reason, step)
-        if found is not None:
+        if self._teller.refuse(pod, reason, step) and found is not None:
             self._meter.add(telemetry.DECISIONS, "refused")
-
-    def _note(self, pod: core.Pod, step: TraceStep) -> None:
-        """Have a step recorded, behind those that the store did not take."""
-        self._untold.append((tracerecorder.reference(pod), step, uuid.uuid4().hex))
-        if len(self._untold) > _MOST_UNTOLD:
-            about, _, _ = self._untold.popleft()
-            telemetry.log.warning("step not recorded", reason="TooManyUntold", pod=about.name)
 
     def _tell(self, tasks: asyncio.TaskGroup) -> None:
         """Start a task that writes the waiting steps."""
-        if self._tellers < TELLERS and (self._refusals or (self._untold and not self._is_deaf)):
-            self._tellers += 1
-            self._start(tasks, self._tell_all(), "tells")
+        if self._teller.has_work:
+            self._start(tasks, self._teller.run(lambda: self._broken is not None, self._fail), "tells")
 
-    async def _tell_all(self) -> None:
-        try:
-            while self._broken is None:
-                if self._untold and not self._is_deaf:
-                    await self._record(self._untold.popleft())
-                elif self._refusals:
-                    await self._say(self._refusals.pop(next(iter(self._refusals))))
-                else:
-                    return
-                self._alive()
-        finally:
-            self._tellers -= 1
-
-    async def _record(self, untold: tuple[core.ObjectReference, TraceStep, str]) -> None:
-        about, step, name = untold
-        if not await tracerecorder.record(self._store, about, step, once=name):
-            self._untold.appendleft(untold)
-            self._is_deaf = True
-
-    async def _say(self, refusal: _Refusal) -> None:
-        """Write why a pod waits, and have it recorded; a pod that takes no word is logged alone."""
-        pod, reason, step = refusal
-        if pod.metadata.uid not in self._queue:
-            return
-        condition = meta.Condition(
-            type="PodScheduled",
-            status="False",
-            reason=reason,
-            message=step.message,
-            last_transition_time=meta.now(),
-        )
-        conditions = meta.with_condition(pod.status.conditions, condition)
-        status = msgspec.structs.replace(pod.status, phase="Pending", conditions=conditions)
-        try:
-            written = await self._store.update_status(msgspec.structs.replace(pod, status=status))
-        except _RACED:
-            return  # the watch brings the pod as it is now, and it is looked at again
-        except _REFUSED as error:
-            telemetry.log.warning("pod takes no word", pod=pod.metadata.name, reason=error.reason, error=error.message)
-        except errors.FairleadError as error:
-            self._refusals.setdefault(pod.metadata.uid, refusal)
-            self._broken = error
-        else:
-            self._cache.note_written(written)
-            telemetry.log.info("pod waits", pod=pod.metadata.name, reason=reason, error=step.message)
-            self._note(pod, step)
+    def _fail(self, error: errors.FairleadError) -> None:
+        self._broken = error
 
     def _step(self, reason: str, message: str, found: Summary | None, *, duration_s: float | None) -> TraceStep:
         return TraceStep(

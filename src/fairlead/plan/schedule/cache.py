@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +20,7 @@ import msgspec
 from fairlead import errors, telemetry
 from fairlead.plan.schedule import peers, reference
 from fairlead.plan.schedule.queue import Changes, SchedulingQueue
+from fairlead.plan.schedule.workloads import Workloads
 from fairlead.wire.kubernetes import core
 
 ECHO_S: Final = 30.0
@@ -36,14 +37,33 @@ class _Assumed:
     """Set once the store has confirmed it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Room that a pod has on a node where others are still to end."""
+
+    pod: core.Pod
+    node: str
+    ends_at: float
+    free_at: float = math.inf
+    """When the room is there at the latest, Unix seconds; pods that are over by then may use it meanwhile."""
+
+
 class Cache:
     """Pods and nodes; pods of ours without a node are put into the queue."""
 
     def __init__(
-        self, queue: SchedulingQueue, is_ours: Callable[[core.Pod], bool], clock: Callable[[], float] = time.monotonic
+        self,
+        queue: SchedulingQueue,
+        is_ours: Callable[[core.Pod], bool],
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        workloads: Workloads | None = None,
     ) -> None:
-        """Take the queue of waiting pods, and what tells our pods from those of other schedulers."""
+        """Take the queue of waiting pods, what tells our pods from those of other schedulers, and who counts them."""
         self._queue, self._is_ours, self._clock = queue, is_ours, clock
+        self._workloads = workloads or Workloads()
+        self.held: dict[str, Held] = {}
+        """By uid: pods that wait and have room held for them; it counts as taken."""
         self._pods: dict[str, core.Pod] = {}
         self._assumed: dict[str, _Assumed] = {}
         self._nodes: dict[str, reference.NodeInfo] = {}
@@ -63,6 +83,8 @@ class Cache:
         self._touched.update(self._needs)
         self._needs.clear()
         self._terms.clear()
+        self.held.clear()
+        self._workloads.clear()
         for one in self._assumed.values():
             self._put(_bound(one.pod, one.node))
 
@@ -76,6 +98,7 @@ class Cache:
         uid = pod.metadata.uid
         known, assumed = self._pods.get(uid), self._assumed.get(uid)
         if is_gone:
+            self.release(uid)
             self._drop(uid)
             self._queue.settle(uid)
         if is_gone or pod.spec.node_name:
@@ -122,15 +145,57 @@ class Cache:
     def correct(self, uid: str, found: core.Pod | None) -> None:
         """Replace what was assumed by what the store has; None: the pod is gone."""
         self._assumed.pop(uid, None)
+        self.release(uid)
         self._drop(uid)
         if found is not None and found.metadata.uid == uid:
             self._put(found)
 
-    def expire(self) -> None:
-        """Forget confirmed bindings that no watch has reported: the store lost them."""
+    def expire(self) -> tuple[str, ...]:
+        """Forget confirmed bindings that no watch has reported, and room held for too long; returns whose."""
         now = self._clock()
+        over = tuple(uid for uid, one in self.held.items() if one.ends_at <= now)
+        for uid in over:
+            self.release(uid)
         for uid in [uid for uid, one in self._assumed.items() if one.ends_at <= now]:
             self.forget(uid)
+        return over
+
+    def hold(self, pod: core.Pod, node: str, *, for_s: float, free_at: float = math.inf) -> None:
+        """Count a pod that waits as if it were on a node already, so that no other takes the room made there."""
+        uid = pod.metadata.uid
+        self.release(uid)
+        if self._waits(uid):
+            self.held[uid] = Held(pod, node, self._clock() + for_s, free_at)
+            self._needs.setdefault(node, {})[_held(uid)] = reference.pod_info(pod)
+            self._touched.add(node)
+            self._workloads.reserve(uid, is_held=True)
+
+    def hold_again(self, held: Held) -> None:
+        """Hold room that was let go for a moment."""
+        self.hold(held.pod, held.node, for_s=held.ends_at - self._clock(), free_at=held.free_at)
+
+    def release(self, uid: str) -> Held | None:
+        """Let go of the room that is held for a pod; returns what it was."""
+        found = self.held.pop(uid, None)
+        if found is not None:
+            self._needs.get(found.node, {}).pop(_held(uid), None)
+            self._touched.add(found.node)
+            self._workloads.reserve(uid, is_held=False)
+        return found
+
+    def is_assumed(self, uid: str) -> bool:
+        """Tell whether a pod counts as bound, and the store has not refused it."""
+        return uid in self._assumed
+
+    def placed(self) -> Iterator[tuple[core.Pod, reference.PodInfo]]:
+        """Yield the pods that have a node, with what they take."""
+        for name, there in self._needs.items():
+            if name in self._nodes:
+                yield from ((self._pods[uid], need) for uid, need in there.items() if uid in self._pods)
+
+    def empty(self) -> dict[str, reference.NodeInfo]:
+        """Return the nodes with nothing on them."""
+        return dict(self._nodes)
 
     @property
     def is_current(self) -> bool:
@@ -177,8 +242,13 @@ class Cache:
             self._pods[uid] = pod  # a report that moves nothing
             return
         self._drop(uid)
+        if node or _is_over(pod) or pod.metadata.deletion_timestamp:
+            self.release(uid)
         self._pods[uid] = pod
         if not node and self._is_ours(pod) and not _is_over(pod) and not pod.metadata.deletion_timestamp:
+            self._workloads.put(pod)
+            if uid in self.held:
+                self._workloads.reserve(uid, is_held=True)
             if not pod.spec.scheduling_gates:
                 self._queue.put(pod)
         elif node and not _is_over(pod):
@@ -191,9 +261,11 @@ class Cache:
                 )
             else:
                 self._terms.update(need.peer.terms)
+                self._workloads.put(pod)
 
     def _drop(self, uid: str) -> None:
         self._queue.drop(uid)
+        self._workloads.drop(uid)
         pod = self._pods.pop(uid, None)
         if pod is not None and uid in (there := self._needs.get(pod.spec.node_name, {})):
             for term in there.pop(uid).peer.terms:
@@ -201,6 +273,10 @@ class Cache:
                 if not self._terms[term]:
                     del self._terms[term]
             self._touched.add(pod.spec.node_name)
+
+
+def _held(uid: str) -> str:
+    return f"held:{uid}"
 
 
 def _bound(pod: core.Pod, node: str) -> core.Pod:

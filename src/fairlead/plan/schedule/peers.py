@@ -156,16 +156,16 @@ def term(one: core.PodAffinityTerm, about: meta.ObjectMeta) -> Term:
     is_own = not one.namespaces and one.namespace_selector is None
     return Term(
         topology_key=one.topology_key,
-        rules=_rules(one.label_selector, *like, *unlike),
+        rules=label_rules(one.label_selector, *like, *unlike),
         namespaces=frozenset((about.namespace,) if is_own else one.namespaces),
-        namespace_rules=_rules(one.namespace_selector),
+        namespace_rules=label_rules(one.namespace_selector),
     )
 
 
 def _spread(one: core.TopologySpreadConstraint, about: meta.ObjectMeta) -> Spread:
     return Spread(
         topology_key=one.topology_key,
-        rules=_rules(one.label_selector, *_keys("In", one.match_label_keys, about.labels)),
+        rules=label_rules(one.label_selector, *_keys("In", one.match_label_keys, about.labels)),
         max_skew=one.max_skew,
         min_domains=1 if one.min_domains is None else one.min_domains,
         is_required=one.when_unsatisfiable == "DoNotSchedule",
@@ -178,7 +178,8 @@ def _keys(operator: str, keys: Sequence[str], labels: Mapping[str, str]) -> list
     return [selector.Requirement(key, operator, (labels[key],)) for key in keys if key in labels]
 
 
-def _rules(chosen: meta.LabelSelector | None, *more: selector.Requirement) -> Rules:
+def label_rules(chosen: meta.LabelSelector | None, *more: selector.Requirement) -> Rules:
+    """Return a label selector as it is matched, with further conditions; None selects nothing."""
     if chosen is None:
         return None
     equal = (selector.Requirement(key, "In", (value,)) for key, value in sorted(chosen.match_labels.items()))

@@ -1,6 +1,8 @@
 """Orders the pods that wait for a node, and leaves alone those that nothing helps yet.
 
-A pod to be looked at lies in a heap: higher priority first, then the oldest. Pods with equal needs are one group; once
+A pod to be looked at lies in the heap of its queue (`plan.schedule.fairshare`): higher priority first, then the oldest.
+Where there are several heaps the caller's `choose` says whose turn it is. A pod that its queue or group holds back is
+parked: it lies in no heap until the caller says so. Pods with equal needs are one group; once
 one of them was refused the group rests with that refusal, which holds for each of them, until a node changes so that a
 filter that refused them may let them pass (`plan.schedule.hint`) and the node takes them indeed. A group that is
 refused again and again is not woken more often than its back-off allows; each rests no longer than `REST_S`, in case a
@@ -14,7 +16,7 @@ import heapq
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -44,6 +46,7 @@ class Group:
     """Pods that ask for the same."""
 
     need: PodInfo
+    key: Key
     members: dict[str, core.Pod] = field(default_factory=dict)
     refusal: Summary | None = None
     """Why none of them fits; None: to be judged."""
@@ -69,17 +72,31 @@ class Group:
 class SchedulingQueue:
     """Pods that wait; see the module."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin empty; `clock` gives monotonic seconds."""
-        self._clock = clock
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        queue_of: Callable[[str], str] = lambda _uid: "",
+        choose: Callable[[Iterable[str]], str] = min,
+    ) -> None:
+        """Begin empty.
+
+        Args: clock: gives monotonic seconds.   queue_of: gives a pod's queue by its uid.   choose: says whose turn it
+              is of some queues.
+        """
+        self._clock, self._queue_of, self._choose = clock, queue_of, choose
         self._pods: dict[str, core.Pod] = {}
-        self._heap: list[tuple[tuple[object, ...], str]] = []
+        self._heaps: dict[str, list[tuple[tuple[object, ...], str]]] = {}
+        self._parked: dict[Key, dict[str, None]] = {}
+        """By what holds them back: uids of pods that lie in no heap."""
         self._ready: set[str] = set()
-        """Uids of the pods to be looked at; other entries of the heap are passed over."""
+        """Uids of the pods to be looked at; other entries of the heaps are passed over."""
         self._groups: dict[Key, Group] = {}
         self._group_of: dict[str, Group] = {}
         self._failures: dict[str, tuple[int, float]] = {}
         """By uid: how often a pod's binding failed, and until when it waits."""
+        self._recalls: dict[str, float] = {}
+        """By uid: when a pod is looked at although its group rests."""
         self._dues: list[tuple[float, int, str, Key]] = []
         """When to look at which pod (uid) or group (key); what is not so any more is passed over."""
         self._numbers = itertools.count()
@@ -112,7 +129,7 @@ class SchedulingQueue:
         if group := self._group_of.pop(uid, None):
             del group.members[uid]
             if not group.members and group.refusal is None:
-                self._groups.pop(group.need.key(), None)
+                self._groups.pop(group.key, None)
 
     def settle(self, uid: str) -> None:
         """Forget how often a pod's binding failed: it is bound, or gone."""
@@ -121,21 +138,91 @@ class SchedulingQueue:
     def _push(self, uid: str) -> None:
         if self._failures.get(uid, (0, 0.0))[1] <= self._clock() and uid not in self._ready:
             self._ready.add(uid)
-            heapq.heappush(self._heap, (_turn(self._pods[uid]), uid))
+            heapq.heappush(self._heaps.setdefault(self._queue_of(uid), []), (_turn(self._pods[uid]), uid))
 
     def pop(self) -> core.Pod | None:
         """Return the next pod to look at, None where none is to be."""
-        while self._heap:
-            _, uid = heapq.heappop(self._heap)
-            if uid in self._ready:
-                self._ready.remove(uid)
-                return self._pods[uid]
-        return None
+        for name, heap in tuple(self._heaps.items()):
+            while heap and heap[0][1] not in self._ready:
+                heapq.heappop(heap)
+            if not heap:
+                del self._heaps[name]
+        if not self._heaps:
+            return None
+        name = next(iter(self._heaps)) if len(self._heaps) == 1 else self._choose(self._heaps)
+        _, uid = heapq.heappop(self._heaps[name])
+        self._ready.remove(uid)
+        return self._pods[uid]
 
-    def group(self, pod: core.Pod, need: PodInfo) -> Group:
-        """Return the group of a pod that waits and asks for this; it belongs to it from now on, and to no other."""
+    def park(self, uid: str, key: Key) -> None:
+        """Leave a pod alone until `unpark` is called for what holds it back."""
+        if uid in self._pods:
+            self._parked.setdefault(key, {})[uid] = None
+
+    def parked(self) -> tuple[tuple[Key, str], ...]:
+        """Return what holds pods back, each with the pod that is first in its turn."""
+        found = []
+        for key, uids in tuple(self._parked.items()):
+            for uid in [uid for uid in uids if uid not in self._pods]:
+                del uids[uid]
+            if uids:
+                found.append((key, min(uids, key=lambda uid: _turn(self._pods[uid]))))
+            else:
+                del self._parked[key]
+        return tuple(found)
+
+    def unpark(self, key: Key, uid: str) -> None:
+        """Have a parked pod looked at."""
+        if self._parked.get(key, {}).pop(uid, "") is None and uid in self._pods:
+            self._push(uid)
+
+    def group_of(self, uid: str) -> Group | None:
+        """Return the group that a pod belongs to, None where it was not looked at yet."""
+        return self._group_of.get(uid)
+
+    def look_after(self, uid: str, wait_s: float) -> None:
+        """Have a pod looked at again after some time, although its group rests."""
+        if uid in self._pods:
+            self._recalls[uid] = self._clock() + wait_s
+            self._due_at(self._recalls[uid], uid=uid)
+
+    def stir(self, uid: str, *, but: Container[str]) -> None:
+        """Let a pod's group not rest for its refusal: room is made for this pod, and may be for the others.
+
+        Args: but: uids of pods that have room held for them; they wait for it.
+        """
+        group = self._group_of.get(uid)
+        if group is not None and group.refusal is not None:
+            group.refusal, group.is_woken = None, False
+            for member in group.members:
+                if member not in but:
+                    self._push(member)
+
+    def reorder(self) -> None:
+        """Put every pod into the heap of its queue anew: the queues are others now."""
+        self._heaps.clear()
+        ready, self._ready = self._ready, set()
+        parked, self._parked = self._parked, {}
+        for uid in (*ready, *(uid for uids in parked.values() for uid in uids)):
+            if uid in self._pods:
+                self._push(uid)
+
+    def recall(self, uid: str) -> None:
+        """Have a pod looked at now, although its group rests: something was done for this one."""
+        group = self._group_of.get(uid)
+        if group is not None:
+            group.refusal, group.is_woken = None, False
+        if uid in self._pods:
+            self._push(uid)
+
+    def group(self, pod: core.Pod, need: PodInfo, *, of: Key = ()) -> Group:
+        """Return the group of a pod that waits and asks for this; it belongs to it from now on, and to no other.
+
+        Args: of: what it is placed with; pods of two gangs are never refused together.
+        """
         self._leave(pod.metadata.uid)
-        group = self._group_of[pod.metadata.uid] = self._groups.setdefault(need.key(), Group(need))
+        key = (*need.key(), *of)
+        group = self._group_of[pod.metadata.uid] = self._groups.setdefault(key, Group(need, key))
         group.members[pod.metadata.uid] = pod
         return group
 
@@ -143,7 +230,7 @@ class SchedulingQueue:
         """Let a group rest: its need fits nowhere."""
         group.refusal, group.blockers, group.is_woken = refusal, blockers, False
         group.refusals, group.rested_at, group.aged_at = group.refusals + 1, self._clock(), math.inf
-        self._due_at(group.due_at, key=group.need.key())
+        self._due_at(group.due_at, key=group.key)
 
     def delay(self, pod: core.Pod, *, first_s: float = FIRST_WAIT_S, last_s: float = LAST_WAIT_S) -> None:
         """Look at a pod later: its binding failed. Each time it waits twice as long."""
@@ -184,7 +271,10 @@ class SchedulingQueue:
         """Have those looked at whose time has come."""
         while self._dues and self._dues[0][0] <= self._clock():
             due_at, _, uid, key = heapq.heappop(self._dues)
-            if uid in self._pods:
+            if self._recalls.get(uid) == due_at:
+                del self._recalls[uid]
+                self.recall(uid)
+            elif uid in self._pods:
                 self._push(uid)
             group = self._groups.get(key)
             if group is not None and group.refusal is not None and group.due_at == due_at:

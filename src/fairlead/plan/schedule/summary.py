@@ -37,6 +37,8 @@ class Summary:
     """Names and scores of the best that fit, best first; at most `BEST`."""
     reasons: tuple[Reason, ...]
     """Each with the number of nodes that the first refusing filter gave it for."""
+    preface: str = ""
+    """What goes before the message: of the group that the pod is placed with."""
 
     @property
     def node(self) -> str | None:
@@ -50,7 +52,8 @@ class Summary:
             return f"assigned to {self.node}"
         kept, rest = self._kept()
         texts = sorted(f"{one.nodes} {_short(one.why)}" for one in kept) + [f"and {rest} more reasons"] * bool(rest)
-        return f"0/{self.nodes} nodes are available: {', '.join(texts) or 'no nodes are known'}."
+        why = f"0/{self.nodes} nodes are available: {', '.join(texts) or 'no nodes are known'}."
+        return f"{self.preface}{why}"
 
     @property
     def facts(self) -> Mapping[str, object]:

@@ -12,6 +12,7 @@ from fairlead.serve.v1 import dependencies, events, gpus, images, nodes, quotas,
 from fairlead.serve.v1.containers import access, devices, restart, routes
 from fairlead.serve.v1.containers import exec as container_exec
 from fairlead.serve.v1.dependencies import Services
+from fairlead.serve.v1.queues import routes as queues
 from fairlead.serve.v1.volumes import routes as volume_routes
 
 ROUTES: Final = (
@@ -26,6 +27,7 @@ ROUTES: Final = (
     *images.ROUTES,
     *quotas.ROUTES,
     *volume_routes.ROUTES,
+    *queues.ROUTES,
     *status.ROUTES,
 )
 

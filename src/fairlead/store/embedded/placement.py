@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from fairlead import errors
+from fairlead.store import retry
 from fairlead.store.port import Store
-from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes import core, meta
 
 
 class EmbeddedPlacement:
@@ -25,8 +26,20 @@ class EmbeddedPlacement:
         spec = msgspec.structs.replace(pod.spec, node_name=node)
         await self._store.update(msgspec.structs.replace(pod, spec=spec))
 
-    async def evict(self, pod: core.Pod, *, grace_s: int | None) -> None:
+    async def evict(self, pod: core.Pod, *, grace_s: int | None, why: str = "") -> None:
         """See `subresource.Placement.evict`."""
         about = pod.metadata
+        if why:
+            stop = core.StopRequest(
+                requested_at=meta.now(), grace_period_seconds=grace_s, reason="Preempted", message=why
+            )
+
+            def stopped(fresh: core.Pod) -> core.Pod | None:
+                if fresh.metadata.uid != about.uid or fresh.status.stop_request is not None:
+                    return None
+                return msgspec.structs.replace(fresh, status=msgspec.structs.replace(fresh.status, stop_request=stop))
+
+            await retry.change_status(self._store, core.Pod, about.name, stopped, namespace=about.namespace)
+            return
         wait_s = None if grace_s is None else max(1, grace_s)
         await self._store.delete(core.Pod, about.name, about.namespace, grace_s=wait_s, uid=about.uid)

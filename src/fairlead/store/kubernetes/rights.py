@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 from fairlead import errors, telemetry
 from fairlead.wire.kubernetes import api
+from fairlead.wire.kubernetes.scheduling import podgroup
 
 CHECK_S: Final = 300.0
 RECHECK_S: Final = 10.0
@@ -65,6 +66,16 @@ SCHEDULER: Final = (
     *_verbs("create", "pods", part="binding"),
     *_verbs("update", "pods", part="status"),
     *_verbs("create", "events"),
+    *_verbs("create", "pods", part="eviction"),
+    *_verbs("list watch", "poddisruptionbudgets", group="policy"),
+    *_verbs("list watch", "queues", group=_GPUS),
+    *_verbs("update", "queues", group=_GPUS, part="status"),
+    *(
+        right
+        for kind in podgroup.KINDS
+        if kind is not podgroup.AlphaPodGroup
+        for right in _verbs("list watch", kind.PLURAL, group=kind.API_VERSION.partition("/")[0])
+    ),
 )
 CONTROLLER: Final = (
     *_verbs("list watch", "nodes"),

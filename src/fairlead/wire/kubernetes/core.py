@@ -253,6 +253,12 @@ class Limit(Wire, frozen=True):
     hard: int
 
 
+class SchedulingGroup(Wire, frozen=True):
+    """The group of pods that this one is placed with."""
+
+    pod_group_name: str = ""
+
+
 class MachineOptions(Wire, frozen=True):
     """What one machine's engine can do and Kubernetes has no field for; an API server would drop it."""
 
@@ -285,6 +291,9 @@ class PodSpec(Wire, frozen=True):
     security_context: SecurityContext | None = None
     priority: int | None = None
     priority_class_name: str = ""
+    preemption_policy: str = ""
+    """`Never`: no other pod is ended for it; empty is `PreemptLowerPriority`."""
+    scheduling_group: SchedulingGroup | None = None
     scheduling_gates: tuple[SchedulingGate, ...] = ()
     overhead: Mapping[str, str | int | float] = {}
     """What the runtime takes beside the containers."""
@@ -370,6 +379,9 @@ class StopRequest(Wire, frozen=True):
     """When, RFC 3339."""
     grace_period_seconds: int | None = None
     """Seconds between SIGTERM and SIGKILL; None: the pod's own."""
+    reason: str = ""
+    """Of the end, `Preempted`; empty: a person asked for it."""
+    message: str = ""
 
 
 class PodStatus(Wire, frozen=True):
@@ -380,6 +392,8 @@ class PodStatus(Wire, frozen=True):
     reason: str = ""
     message: str = ""
     conditions: tuple[Condition, ...] = ()
+    nominated_node_name: str = ""
+    """Where room is being made for it."""
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     start_time: str | None = None

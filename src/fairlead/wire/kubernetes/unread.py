@@ -40,7 +40,6 @@ _POD: Final = frozenset(
         "hostnameOverride",
         "imagePullSecrets",
         "os",
-        "preemptionPolicy",
         "readinessGates",
         "resourceClaims",
         "resources",

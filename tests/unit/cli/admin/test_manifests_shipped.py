@@ -63,7 +63,7 @@ def test_nothing_keeps_a_cluster_of_one_node_from_being_drained() -> None:
 
 
 def test_policies_and_roles_name_our_kind_as_it_is() -> None:
-    definition = charts.one(HARDWARE, "CustomResourceDefinition")
+    definition = charts.one(HARDWARE, "CustomResourceDefinition", "gpudevices.fairlead.dev")
     assert definition["spec"]["group"] == gpudevice.API_VERSION.partition("/")[0]
     rules = charts.one(HARDWARE, "ValidatingAdmissionPolicy", "own-node")["spec"]["matchConstraints"]["resourceRules"]
     assert rules[1]["apiGroups"] == [definition["spec"]["group"]]

@@ -54,7 +54,7 @@ class Server:
     async def bind(self, pod: core.Pod, node: str) -> None:
         raise AssertionError(node)
 
-    async def evict(self, pod: core.Pod, *, grace_s: int | None) -> None:
+    async def evict(self, pod: core.Pod, *, grace_s: int | None, why: str = "") -> None:
         if self.budget:
             raise errors.Denied(self.budget, reason="DisruptionBudget")
         self.evicted.append((pod.metadata.name, grace_s))
@@ -161,7 +161,7 @@ async def test_gpus_of_all_nodes_are_listed_with_health_and_holders(
     ]
     assert found["gpus"][1]["reason"] == "XID79"
     assert found["gpus"][2]["holders"] == [
-        {"device": "GPU-0", "namespace": "team", "container": "train", "part": "main", "since": None}
+        {"device": "GPU-0", "namespace": "team", "container": "train", "resource": "", "part": "main", "since": None}
     ]
     assert found["gpus"][0]["gpu"]["memory_bytes"] == 81559 << 20
     assert found["drivers"] == [{"vendor": "nvidia", "version": "550.1", "cuda_version": [12, 4]}]

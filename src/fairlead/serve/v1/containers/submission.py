@@ -13,6 +13,8 @@ from typing import Annotated, Final
 import msgspec
 
 from fairlead import errors
+from fairlead.plan.schedule.fairshare import ledger
+from fairlead.plan.schedule.group import membership
 from fairlead.wire.kubernetes import core, meta
 
 _UNFIT: Final = re.compile(r"[^a-z0-9]+")
@@ -101,6 +103,10 @@ class ContainerRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     priority: Annotated[
         int | str, msgspec.Meta(description="higher goes first in the queue; text: the name of a PriorityClass")
     ] = 0
+    preempt: Annotated[bool, msgspec.Meta(description="end containers of lower priority, if that makes room")] = False
+    queue: Annotated[str, msgspec.Meta(description="queue that it is in; empty: its namespace's")] = ""
+    gang: Annotated[str, msgspec.Meta(description="group that starts all at once or not at all; empty: none")] = ""
+    gang_minimum: Annotated[int, msgspec.Meta(ge=0, description="how many of the group start at once")] = 0
     time_limit_s: Annotated[int | None, msgspec.Meta(description="stopped after that many seconds")] = None
     network: Annotated[str, msgspec.Meta(description="none, host or bridge; empty: as the engine is configured")] = ""
     ipc: Annotated[str, msgspec.Meta(description="host or private; empty: private")] = ""
@@ -129,7 +135,8 @@ def pod_of(request: ContainerRequest, *, resource: str, scheduler_name: str) -> 
             name=request.name,
             generate_name="" if request.name else f"{base}-",
             namespace=namespace_of(request),
-            labels=request.labels,
+            labels={**request.labels, **_groups(request)},
+            annotations={membership.KUEUE_COUNT: str(max(1, request.gang_minimum))} if request.gang else {},
         ),
         spec=core.PodSpec(
             containers=(_container(request, base, image, resource),),
@@ -140,12 +147,20 @@ def pod_of(request: ContainerRequest, *, resource: str, scheduler_name: str) -> 
             active_deadline_seconds=request.time_limit_s,
             priority=request.priority if isinstance(request.priority, int) and request.priority else None,
             priority_class_name=request.priority if isinstance(request.priority, str) else "",
+            # An API server takes this field from the PriorityClass and refuses another value.
+            preemption_policy="Never" if scheduler_name and not request.preempt else "",
             volumes=tuple(volume for volume, _ in _volumes(request)),
             host_network=_one_of("network", request.network, _NETWORKS) == "host",
             host_ipc=_one_of("ipc", request.ipc, _IPCS) == "host",
             machine=_machine(request),
         ),
     )
+
+
+def _groups(request: ContainerRequest) -> dict[str, str]:
+    """Return the labels that say which queue and group a pod is of, in Kueue's words."""
+    given = {ledger.QUEUE_LABEL: request.queue, membership.KUEUE_GROUP: request.gang}
+    return {name: value for name, value in given.items() if value}
 
 
 def from_manifest(pod: core.Pod, scheduler_name: str, *, namespace: str = "") -> core.Pod:

@@ -15,14 +15,18 @@ from typing import Annotated, Final
 import msgspec
 
 from fairlead.plan.pod import podstate
-from fairlead.plan.schedule import reference, rules, waiting
-from fairlead.wire.kubernetes import core, quantity
+from fairlead.plan.schedule import reference, rules, waiting, workloads
+from fairlead.plan.schedule.group import membership
+from fairlead.wire.kubernetes import core, meta, quantity
 
 NEVER: Final = "WillNeverFit"
 DEVICES: Final = "WaitingForDevices"
 RESOURCES: Final = "WaitingForResources"
 SCHEDULER: Final = "WaitingForScheduler"
 OTHER: Final = "NoNodeFits"
+GROUP: Final = "WaitingForGroup"
+QUEUE: Final = "WaitingForQueue"
+ROOM: Final = "MakingRoom"
 _LISTED: Final = 3
 """Holders that are named; the others are counted."""
 _GIB: Final = 1 << 30
@@ -43,7 +47,8 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     reason: Annotated[
         str,
         msgspec.Meta(
-            description="WillNeverFit, WaitingForDevices, WaitingForResources, WaitingForScheduler or NoNodeFits"
+            description="WillNeverFit, WaitingForDevices, WaitingForResources, WaitingForScheduler, WaitingForGroup, "
+            "WaitingForQueue, MakingRoom or NoNodeFits"
         ),
     ]
     message: Annotated[str, msgspec.Meta(description="one line for a person")]
@@ -82,12 +87,15 @@ def describe(
         open_to_it = [node for node in whole if _is_open(need, node)]
         if open_to_it and (never := _never(need, open_to_it)) is not None:
             return never
+        told = _told(pod)
         living = [one for one in pods if not podstate.is_final(one)]
         there: dict[str, list[core.Pod]] = {}
         for one in living:
             there.setdefault(one.spec.node_name, []).append(one)
         fitting = [node for node, all_of_it in zip(nodes, whole, strict=True) if _fits(need, all_of_it)]
         taken = [(node, reference.node_info(node, there.get(node.metadata.name, ()))) for node in fitting]
+        if told is not None:
+            return told
         if taken and any(_fits(need, info) for _, info in taken):
             if not need.peer.has_rules:
                 where = "" if len(nodes) == 1 else f" on {fitting[0].metadata.name}"
@@ -101,6 +109,19 @@ def describe(
             words = _sentence(short, pod.metadata.namespace, now=now, many=len(nodes) > 1)
             return msgspec.structs.replace(short, message=words)
     return Waiting(reason=OTHER, message=waiting.why(pod, nodes, pods, ours=ours))
+
+
+def _told(pod: core.Pod) -> Waiting | None:
+    """Return what the scheduler says of a group, a queue or of room that is made; None: nodes alone matter."""
+    said = meta.find_condition(pod.status.conditions, "PodScheduled")
+    if said is None or said.status != "False":
+        return None
+    if pod.status.nominated_node_name:
+        return Waiting(reason=ROOM, message=said.message, node=pod.status.nominated_node_name)
+    reason = {workloads.GROUP_INCOMPLETE: GROUP, workloads.QUEUE_HOLDS: QUEUE}.get(said.reason, "")
+    if not reason and membership.of_pod(pod) is not None and said.message.startswith("group "):
+        reason = GROUP
+    return Waiting(reason=reason, message=said.message) if reason else None
 
 
 def queue_key(pod: core.Pod) -> tuple[int, str, str, str]:

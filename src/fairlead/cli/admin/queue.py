@@ -1,0 +1,141 @@
+"""`fairlead queue`: makes, shows, changes and removes queues, which share GPUs among teams."""
+
+from __future__ import annotations
+
+import functools
+import urllib.parse
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import click
+
+from fairlead import errors
+from fairlead.cli.core import options, output
+from fairlead.cli.core.client import Client
+from fairlead.cli.core.output import Column
+from fairlead.serve.v1.queues.view import QueueList, QueueRequest, QueueView
+
+
+def _amounts(amounts: Mapping[str, str], *, main: str = "") -> str:
+    """Return amounts in a cell; those of the resource `gpu` as a plain number."""
+    told = [
+        value if name == main or name.endswith("/gpu") else f"{value} {name}"
+        for name, value in sorted(amounts.items(), key=lambda pair: (not pair[0].endswith("/gpu"), pair[0]))
+    ]
+    return ", ".join(told) or "-"
+
+
+def _devices(amounts: Mapping[str, str]) -> Mapping[str, str]:
+    return {name: value for name, value in amounts.items() if "/" in name}
+
+
+_COLUMNS: Final = (
+    Column[QueueView]("NAME", lambda item: item.name),
+    Column[QueueView]("PARENT", lambda item: item.spec.parent or "-", rank=2),
+    Column[QueueView]("WEIGHT", lambda item: str(item.spec.weight), rank=3),
+    Column[QueueView]("GUARANTEE", lambda item: _amounts(item.spec.guarantee)),
+    Column[QueueView]("DESERVED", lambda item: _amounts(item.spec.deserved)),
+    Column[QueueView]("LIMIT", lambda item: _amounts(item.spec.limit)),
+    Column[QueueView]("HAS", lambda item: _amounts(_devices(item.status.allocated))),
+    Column[QueueView]("DUE", lambda item: _amounts(_devices(item.status.share))),
+    Column[QueueView]("RUN/WAIT", lambda item: f"{item.status.running_pods}/{item.status.pending_pods}"),
+    Column[QueueView]("NAMESPACES", lambda item: ", ".join(item.spec.namespaces) or "-", is_wide=True),
+    Column[QueueView]("PROBLEM", lambda item: item.problem or "-", is_wide=True),
+)
+
+
+@click.group()
+def group() -> None:
+    """Share GPUs among teams: what each is due, may borrow, and has to give back."""
+
+
+def _spec_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add an option for each field of a queue."""
+
+    @click.option("--parent", metavar="QUEUE", help='queue whose share it has a part of; "": the whole cluster')
+    @click.option("--weight", type=click.IntRange(0, 65535), help="its part of what no queue deserves  [default: 1]")
+    @click.option("--guarantee", multiple=True, metavar="N|RESOURCE=N", help="kept for it also while it is idle")
+    @click.option("--deserved", multiple=True, metavar="N|RESOURCE=N", help="lent while idle, and taken back")
+    @click.option("--limit", multiple=True, metavar="N|RESOURCE=N", help="the most it may have, borrowed or not")
+    @click.option("-n", "--namespace", "namespaces", multiple=True, help="whose containers are in it")
+    @click.option(
+        "--min-runtime", type=click.IntRange(min=0), metavar="SECONDS", help="its containers run so long undisturbed"
+    )
+    @functools.wraps(function)
+    def given(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return given
+
+
+@group.command(name="create")
+@click.argument("name")
+@_spec_options
+@options.output_option
+@options.pass_client
+def create_verb(client: Client, /, *, name: str, form: str, **given: Any) -> None:
+    """Make a queue."""
+    _show(_put(client, name, given, create=True), form)
+
+
+@group.command(name="set")
+@click.argument("name")
+@_spec_options
+@options.output_option
+@options.pass_client
+def set_verb(client: Client, /, *, name: str, form: str, **given: Any) -> None:
+    """Change a queue; what is not named stays as it is."""
+    _show(_put(client, name, given, create=False), form)
+
+
+@group.command(name="ls")
+@options.output_option
+@options.pass_client
+def list_verb(client: Client, *, form: str) -> None:
+    """List queues and how they stand: what they have and are due, in GPUs, and how many containers run and wait."""
+    found = client.call("GET", "/v1/queues", QueueList)
+    output.show_listing(found.items, _COLUMNS, form=form, name=lambda item: item.name)
+
+
+@group.command(name="rm")
+@click.argument("names", nargs=-1, required=True)
+@options.pass_client
+def rm_verb(client: Client, *, names: Sequence[str]) -> None:
+    """Remove queues; their containers go on in the default one."""
+    for name in names:
+        client.call("DELETE", _path(name), type(None))
+
+
+def _put(client: Client, name: str, given: dict[str, Any], *, create: bool) -> QueueView:
+    request = QueueRequest(
+        parent=given["parent"],
+        weight=given["weight"],
+        guarantee=_parsed(given["guarantee"], "--guarantee", client),
+        deserved=_parsed(given["deserved"], "--deserved", client),
+        limit=_parsed(given["limit"], "--limit", client),
+        namespaces=given["namespaces"] or None,
+        min_runtime_seconds=given["min_runtime"],
+    )
+    return client.call("PUT", _path(name), QueueView, body=request, params={"create": str(create).lower()})
+
+
+def _parsed(values: Sequence[str], flag: str, client: Client) -> Mapping[str, str] | None:
+    """Return amounts by resource; a plain number is of GPUs. Raises: Invalid."""
+    if not values:
+        return None
+    found: dict[str, str] = {}
+    for text in values:
+        resource, equals, amount = text.rpartition("=")
+        if not amount or (equals and not resource):
+            message = f'{flag} "{text}" is not of the form N or RESOURCE=N'
+            raise errors.Invalid(message, reason="AmountInvalid", hint=f"{flag} 8, {flag} memory=64Gi")
+        found[resource if equals else client.status().resource] = amount
+    return found
+
+
+def _path(name: str) -> str:
+    return f"/v1/queues/{urllib.parse.quote(name, safe='')}"
+
+
+def _show(found: QueueView, form: str) -> None:
+    output.show_listing((found,), _COLUMNS, form=form, name=lambda item: item.name)

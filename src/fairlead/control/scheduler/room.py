@@ -1,0 +1,207 @@
+"""Makes room for pods that fit nowhere: has others end where that is proved to help, and holds the room for them.
+
+Decisions come from `plan.schedule.preempt`. What is decided is held at once (`Cache.hold`): no other pod is placed
+there while those that end are given their grace. A held pod is looked at again whenever its node changes; where the
+room did not come in time it is searched for anew.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from fairlead import errors, telemetry
+from fairlead.plan.schedule import backfill
+from fairlead.plan.schedule.cache import Cache, Held
+from fairlead.plan.schedule.preempt import plan, rule
+from fairlead.plan.schedule.queue import SchedulingQueue
+from fairlead.plan.schedule.workloads import Workloads
+from fairlead.store.port import Store
+from fairlead.store.subresource import Placement
+from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes.scheduling import policy
+
+SLACK_S: Final = 60.0
+"""How long room is held beyond the grace of those who end for it."""
+_UNKNOWN_S: Final = 600.0
+"""How long room is held at a time where no time is known."""
+_LISTED: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """A pod that ends, and for whom."""
+
+    pod: core.Pod
+    why: str
+
+
+class Room:
+    """What the scheduler's loop asks when pods fit nowhere."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        workloads: Workloads,
+        queue: SchedulingQueue,
+        outside: tuple[Store, Placement],
+        clock: Callable[[], float],
+        *,
+        patience_s: float,
+    ) -> None:
+        """Take where pods and nodes are seen, and what ends pods.
+
+        Args: clock: gives Unix seconds.   patience_s: of `backfill.Heads`.
+        """
+        self._cache, self._workloads, self._clock = cache, workloads, clock
+        self._store, self._placement = outside
+        self._heads, self._waiting, self._later = backfill.Heads(patience_s), queue, queue.look_after
+        self._budgets: dict[str, policy.PodDisruptionBudget] = {}
+
+    def note_budget(self, budget: policy.PodDisruptionBudget, *, is_gone: bool = False) -> None:
+        """Take in what the watch says."""
+        self._budgets.pop(budget.metadata.uid, None)
+        if not is_gone:
+            self._budgets[budget.metadata.uid] = budget
+
+    def find(self, asked: Sequence[core.Pod], *, had_room: bool) -> tuple[plan.Plan, tuple[Ending, ...]] | None:
+        """Return where pods that fit nowhere would go, all at once, and who would end for them; None: nothing helps.
+
+        Args: had_room: room was held for them until now, so that others may be about to end already.
+        """
+        if not had_room and not self._workloads.may_take(asked):
+            return None
+        budgets = tuple(self._budgets.values())
+        pods = {pod.metadata.uid: (pod, need) for pod, need in self._cache.placed()}
+        there = rule.running(pods.values(), self._workloads, budgets)
+        terms = rule.terms(asked, self._workloads, rule.allowed(budgets), now=self._clock())
+        if not had_room and not any(terms.may_end(one) for one in there):
+            return None
+        needs = [self._cache.need(pod) for pod in asked]
+        found = plan.find(needs, plan.State(self._cache.empty(), (*there, *self._held(asked))), terms)
+        if found is None:
+            return None
+        about = asked[0].metadata
+        why = f"ended to make room for {about.namespace}/{about.name}"
+        why += f" and {len(asked) - 1} more" if len(asked) > 1 else ""
+        ended = (pods[one.uid][0] for one in found.ended if not one.is_held)
+        return found, tuple(Ending(pod=pod, why=f"{why} ({self._ground(pod, asked[0])})") for pod in ended)
+
+    def _held(self, asked: Sequence[core.Pod]) -> tuple[plan.Running, ...]:
+        """Return the room that is held for others."""
+        uids = {pod.metadata.uid for pod in asked}
+        return tuple(
+            plan.Running(
+                uid=uid,
+                namespace=one.pod.metadata.namespace,
+                name=one.pod.metadata.name,
+                node=one.node,
+                need=self._cache.need(one.pod),
+                priority=one.pod.spec.priority or 0,
+                is_held=True,
+            )
+            for uid, one in self._cache.held.items()
+            if uid not in uids
+        )
+
+    def _ground(self, victim: core.Pod, taker: core.Pod) -> str:
+        mine, theirs = (self._workloads.queue_of(pod.metadata.uid) for pod in (taker, victim))
+        if mine == theirs:
+            return f"priority {taker.spec.priority or 0} before {victim.spec.priority or 0}"
+        return f'queue "{theirs or "default"}" is beyond its share, "{mine or "default"}" is within'
+
+    def take(self, asked: Sequence[core.Pod], found: plan.Plan, endings: Sequence[Ending]) -> str:
+        """Hold the room and return the words for those who get it."""
+        grace_s = max((one.pod.spec.termination_grace_period_seconds for one in endings), default=0)
+        for one in found.ended:
+            if one.is_held:
+                self._cache.release(one.uid)
+        for ending in endings:
+            self._workloads.end(ending.pod.metadata.uid)
+        for pod, node in zip(asked, found.nodes, strict=True):
+            self._cache.hold(pod, node, for_s=grace_s + SLACK_S)
+        leaving = (pod for pod, _ in self._cache.placed() if pod.spec.node_name in found.nodes)
+        names = [f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in leaving if self._workloads.is_ending(pod)]
+        told = ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
+        where = ", ".join(dict.fromkeys(found.nodes))
+        return f"room is being made on {where}: " + (f"{told} must end" if told else "it is free soon")
+
+    def reserve(self, pod: core.Pod) -> str:
+        """Hold room for its queue's first pod where its wait must be bounded; returns the words for it, "" for none."""
+        uid, now = pod.metadata.uid, self._clock()
+        if not self._heads.is_head(pod, self._workloads.queue_of(uid), self._waiting):
+            return ""
+        if (wait_s := self._heads.due_s(pod, now)) > 0 and not self._workloads.has_limits:
+            self._later(uid, wait_s)  # no time can be known: it is passed by until then
+            return ""
+        placed = tuple(self._cache.placed())
+        there = rule.running(placed, self._workloads, ())
+        pods = {one.metadata.uid: one for one, _ in placed}
+        ends = {one.uid: backfill.ends_at(pods[one.uid]) for one in there}
+        kept = tuple(dataclasses.replace(one, is_fixed=True) for one in self._held((pod,)))
+        start = backfill.earliest(self._cache.need(pod), self._cache.empty(), (*there, *kept), ends)
+        if start is None:
+            return ""
+        if not self._heads.is_due(pod, start, now):
+            self._later(uid, wait_s)
+            return ""
+        is_known = math.isfinite(start.at)
+        for_s = max(0.0, start.at - now) + SLACK_S if is_known else _UNKNOWN_S
+        self._cache.hold(pod, start.node, for_s=for_s, free_at=start.at)
+        if not is_known:
+            return f"room is held for it on {start.node}, which has waited long; no time is known, for want of limits"
+        at = dt.datetime.fromtimestamp(max(start.at, now), dt.UTC).strftime("%H:%M:%S")
+        return f"room is held for it on {start.node}, at the latest free at {at} UTC"
+
+    def lend(self, pod: core.Pod) -> tuple[Held, ...]:
+        """Let go of room that a pod may use because it is over before those it is held for can start."""
+        if pod.spec.active_deadline_seconds is None:
+            return ()
+        now = self._clock()
+        lent = tuple(one for one in self._cache.held.values() if backfill.may_pass(pod, one.free_at, now))
+        for one in lent:
+            self._cache.release(one.pod.metadata.uid)
+        return lent
+
+    async def end(self, ending: Ending) -> None:
+        """End one pod with its own grace; one that may not end now, or is gone, is left alone and logged.
+
+        Raises: Unavailable: the store does not answer.
+        """
+        pod = ending.pod
+        try:
+            await self._mark(ending)
+            await self._placement.evict(pod, grace_s=None, why=ending.why)
+        except (errors.Conflict, errors.NotFound):
+            self._workloads.spare(pod.metadata.uid)
+            return
+        except errors.Unavailable:
+            self._workloads.spare(pod.metadata.uid)
+            raise
+        except (errors.Denied, errors.Invalid) as error:
+            self._workloads.spare(pod.metadata.uid)
+            telemetry.log.warning("pod not ended", pod=pod.metadata.name, reason=error.reason, error=error.message)
+            return
+        telemetry.log.info("pod ended for others", pod=pod.metadata.name, reason="Preempted", error=ending.why)
+
+    async def _mark(self, ending: Ending) -> None:
+        """Write the condition DisruptionTarget, as kube-scheduler does, so that controllers know it was no failure."""
+        pod = ending.pod
+        condition = meta.Condition(
+            type="DisruptionTarget",
+            status="True",
+            reason="PreemptionByScheduler",
+            message=ending.why,
+            last_transition_time=meta.now(),
+        )
+        fresh = await self._store.get(core.Pod, pod.metadata.name, pod.metadata.namespace)
+        if fresh.metadata.uid == pod.metadata.uid:
+            conditions = meta.with_condition(fresh.status.conditions, condition)
+            status = msgspec.structs.replace(fresh.status, conditions=conditions)
+            await self._store.update_status(msgspec.structs.replace(fresh, status=status))

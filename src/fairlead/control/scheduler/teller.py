@@ -1,0 +1,133 @@
+"""Writes what the scheduler decided: why pods wait, as a condition and an event, and each decision as a step.
+
+Tasks beside the decisions do it, so that words never hold a binding up. A store that takes no events costs the words
+only; steps that it did not take are kept, the newest of them, and written again.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from fairlead import errors, telemetry
+from fairlead.model.step import TraceStep
+from fairlead.plan.schedule.cache import Cache
+from fairlead.plan.schedule.queue import SchedulingQueue
+from fairlead.store import tracerecorder
+from fairlead.store.port import Store
+from fairlead.wire.kubernetes import core, meta
+
+TELLERS: Final = 4
+"""Conditions and events being written."""
+_MOST_UNTOLD: Final = 2000
+"""Steps kept for a store that does not take them; the oldest go first."""
+
+_Refusal = tuple[core.Pod, str, TraceStep]
+"""What is to be said on a pod that waits: the condition's reason, and the step with its words."""
+
+
+class Teller:
+    """What is to be written."""
+
+    def __init__(self, store: Store, cache: Cache, queue: SchedulingQueue, alive: Callable[[], None]) -> None:
+        """Take where it is written, what is known of pods, and what is called after each write."""
+        self._store, self._cache, self._queue, self._alive = store, cache, queue, alive
+        self._refusals: dict[str, _Refusal] = {}
+        """By uid: what is to be said on pods."""
+        self._untold: deque[tuple[core.ObjectReference, TraceStep, str]] = deque()
+        """Steps that the store has not taken yet, each with a name of its own."""
+        self._tellers = 0
+        self._is_deaf = False
+        """Whether the store takes no events; bindings go on."""
+
+    def begin(self) -> None:
+        """Try events again that the store did not take."""
+        self._is_deaf = False
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether steps are left that the store did not take."""
+        return bool(self._untold)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether one more task would help."""
+        return self._tellers < TELLERS and bool(self._refusals or (self._untold and not self._is_deaf))
+
+    def refuse(self, pod: core.Pod, reason: str, step: TraceStep) -> bool:
+        """Have a reason said on a pod; the same reason is not written twice. Returns whether it is new."""
+        old = meta.find_condition(pod.status.conditions, "PodScheduled")
+        if old is not None and (old.reason, old.message) == (reason, step.message):
+            self._refusals.pop(pod.metadata.uid, None)
+            return False
+        self._refusals[pod.metadata.uid] = (pod, reason, step)
+        return True
+
+    def withdraw(self, uid: str) -> None:
+        """Leave unsaid why a pod waits: it does not any more."""
+        self._refusals.pop(uid, None)
+
+    def note(self, pod: core.Pod, step: TraceStep) -> None:
+        """Have a step recorded, behind those that the store did not take."""
+        self._untold.append((tracerecorder.reference(pod), step, uuid.uuid4().hex))
+        if len(self._untold) > _MOST_UNTOLD:
+            about, _, _ = self._untold.popleft()
+            telemetry.log.warning("step not recorded", reason="TooManyUntold", pod=about.name)
+
+    async def run(self, is_broken: Callable[[], bool], fail: Callable[[errors.FairleadError], None]) -> None:
+        """Write until nothing is left, or the store is away, which `fail` is told."""
+        self._tellers += 1
+        try:
+            while not is_broken():
+                if self._untold and not self._is_deaf:
+                    await self._record(self._untold.popleft())
+                elif self._refusals:
+                    await self._say(self._refusals.pop(next(iter(self._refusals))), fail)
+                else:
+                    return
+                self._alive()
+        finally:
+            self._tellers -= 1
+
+    async def _record(self, untold: tuple[core.ObjectReference, TraceStep, str]) -> None:
+        about, step, name = untold
+        if not await tracerecorder.record(self._store, about, step, once=name):
+            self._untold.appendleft(untold)
+            self._is_deaf = True
+
+    async def _say(self, refusal: _Refusal, fail: Callable[[errors.FairleadError], None]) -> None:
+        """Write why a pod waits, and have it recorded; a pod that takes no word is logged alone."""
+        pod, reason, step = refusal
+        if pod.metadata.uid not in self._queue:
+            return
+        condition = meta.Condition(
+            type="PodScheduled",
+            status="False",
+            reason=reason,
+            message=step.message,
+            last_transition_time=meta.now(),
+        )
+        held = self._cache.held.get(pod.metadata.uid)
+        status = msgspec.structs.replace(
+            pod.status,
+            phase="Pending",
+            conditions=meta.with_condition(pod.status.conditions, condition),
+            nominated_node_name="" if held is None else held.node,
+        )
+        try:
+            written = await self._store.update_status(msgspec.structs.replace(pod, status=status))
+        except (errors.Conflict, errors.NotFound):
+            return  # the watch brings the pod as it is now, and it is looked at again
+        except (errors.Invalid, errors.Denied) as error:
+            telemetry.log.warning("pod takes no word", pod=pod.metadata.name, reason=error.reason, error=error.message)
+        except errors.FairleadError as error:
+            self._refusals.setdefault(pod.metadata.uid, refusal)
+            fail(error)
+        else:
+            self._cache.note_written(written)
+            telemetry.log.info("pod waits", pod=pod.metadata.name, reason=reason, error=step.message)
+            self.note(pod, step)

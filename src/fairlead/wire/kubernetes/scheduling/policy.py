@@ -1,0 +1,36 @@
+"""Declares PodDisruptionBudgets: how many of some pods may be ended now.
+
+Source: k8s.io/api/policy/v1 types.go.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from fairlead.wire.kubernetes.meta import LabelSelector, ObjectMeta, Wire
+
+
+class BudgetSpec(Wire, frozen=True):
+    """Whose budget it is."""
+
+    selector: LabelSelector | None = None
+    """None selects nothing."""
+
+
+class BudgetStatus(Wire, frozen=True):
+    """What the disruption controller allows."""
+
+    disruptions_allowed: int = 0
+
+
+class PodDisruptionBudget(Wire, frozen=True):
+    """One budget."""
+
+    API_VERSION: ClassVar[str] = "policy/v1"
+    KIND: ClassVar[str] = "PodDisruptionBudget"
+    PLURAL: ClassVar[str] = "poddisruptionbudgets"
+    NAMESPACED: ClassVar[bool] = True
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: BudgetSpec = BudgetSpec()
+    status: BudgetStatus = BudgetStatus()
