@@ -23,6 +23,7 @@ import uvicorn
 from uvicorn.protocols.http import h11_impl
 
 from fairlead import errors
+from fairlead.kernel import socketpeer
 from fairlead.serve import peer
 
 _LONGEST: Final = 107  # sun_path holds 108 bytes with its closing NUL (unix(7))
@@ -63,14 +64,15 @@ class _Connection(h11_impl.H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        caller = peer.of_socket(transport.get_extra_info("socket"))
+        connection = transport.get_extra_info("socket")
+        caller = None if connection is None else socketpeer.read(connection)
         self.app_state = {**self.app_state, peer.KEY: caller}
         if self._is_one_too_many(caller):
             self._refuse(b"503 Service Unavailable")
         else:
             self._watch()
 
-    def _is_one_too_many(self, caller: peer.Peer | None) -> bool:
+    def _is_one_too_many(self, caller: socketpeer.Peer | None) -> bool:
         limits, now = self.limits, len(self.connections)
         if caller is None or caller.uid in {0, os.geteuid()}:
             return now > limits.connections

@@ -45,7 +45,7 @@ class Kubelet:
     """What a question to the kubelet's PodResources socket brought."""
 
     socket: Path
-    peer: socketpeer.Peer | None = None
+    peer: socketpeer.Server | None = None
     """None: no process serves the socket."""
     problem: str = ""
     """Why there was no answer; empty: there was one."""
@@ -82,7 +82,7 @@ class Seen:
     cdi: specs.Facts
     age_s: float = math.inf
     """How long the service has run."""
-    server: socketpeer.Peer | None = None
+    server: socketpeer.Server | None = None
     """Who serves the API's socket, whether it answers or not."""
     kubelet: Kubelet | None = None
     """None: no service runs that would have one."""
@@ -136,7 +136,7 @@ async def _collect_service(call: invocation.Invocation, config: Settings, status
             wanted=_offered(listing),
             silicon_root=root,
         ),
-        server=socketpeer.find(Path(status.socket)),
+        server=socketpeer.find_server(Path(status.socket)),
         kubelet=await _ask_kubelet(_pod_resources(config, status)),
         disks=_full_disks(folder, own_folder),
         database=_damage(folder),
@@ -218,7 +218,7 @@ async def _ask_kubelet(socket: Path) -> Kubelet:
     # The kubelet's protocol is imported where there is a kubelet to ask.
     from fairlead.node.deviceplugin import podresources
 
-    peer = await asyncio.to_thread(socketpeer.find, socket)
+    peer = await asyncio.to_thread(socketpeer.find_server, socket)
     if peer is None:
         return Kubelet(socket=socket, problem=f"nobody serves {socket}")
     client = podresources.Client(socket)
@@ -307,7 +307,7 @@ async def _collect_below(config: Settings, service_error: str) -> Seen:
             wanted=(),
             silicon_root=root,
         ),
-        server=socketpeer.find(config.api_socket),
+        server=socketpeer.find_server(config.api_socket),
         disks=_full_disks(config.state.folder, config.node.cdi_folder),
         database=_damage(config.state.folder),
         mps=mps.collect(config.state.folder),

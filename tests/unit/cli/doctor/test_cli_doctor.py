@@ -70,7 +70,7 @@ def _reading(**values: Any) -> GPUListing:
 
 _NONE = msgspec.structs.replace(_LISTING, gpus=())
 _LOST = UnreadableGPU(index=5, pci_bus_id=None, uuid=GPUUUID("GPU-5"), reason="Lost", message="nvml: GPU is lost")
-_STOPPED = socketpeer.Peer(pid=7, state="T (stopped)")
+_STOPPED = socketpeer.Server(pid=7, state="T (stopped)")
 _GOOD = machine_facts.Seen(
     service="fairlead 1 at x",
     service_error="",

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from fairlead.kernel import socketpeer
 from fairlead.serve import peer
 from fairlead.serve.v1 import app, dependencies
 from fairlead.wire.kubernetes import core, meta
@@ -24,7 +25,7 @@ def _connected(inner: Any, uid: int | None) -> Any:
     """Put into the scope what the server puts there for a connection of that user."""
 
     async def called(scope: Any, receive: Any, send: Any) -> None:
-        caller = None if uid is None else peer.Peer(pid=1, uid=uid, gid=uid)
+        caller = None if uid is None else socketpeer.Peer(pid=1, uid=uid, gid=uid)
         await inner({**scope, "state": {peer.KEY: caller}}, receive, send)
 
     return called
