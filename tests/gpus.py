@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from fairlead.model.driver import DeviceNode, DriverFiles
-from fairlead.model.gpu import GPU, Inventory, Vendor
-from fairlead.model.ids import GPUUUID
+from fairlead.model.gpu import GPU, Inventory, MIGDevice, Vendor
+from fairlead.model.ids import GPUUUID, MIGUUID
 from fairlead.wire.kubernetes import gpudevice
 
 
@@ -14,6 +14,13 @@ def gpu(index: int, **more: Any) -> GPU:
     """Return the GPU at an index. Args: more: fields of `GPU` that matter to the test."""
     usual = {"uuid": GPUUUID(f"GPU-{index}"), "minor": index, "pci_bus_id": f"0000:{index:02}:00.0"}
     return GPU(**{"index": index, "name": "X", "memory_bytes": 1, **usual, **more})
+
+
+def part(index: int, profile: str = "1g.10gb", **more: Any) -> MIGDevice:
+    """Return the MIG device at an index of its GPU. Args: more: fields of `MIGDevice` that matter to the test."""
+    usual = {"uuid": MIGUUID(f"MIG-{index}"), "gpu_instance": index, "compute_instance": 0, "memory_bytes": 1}
+    where = {"placement_start": None, "placement_size": None}
+    return MIGDevice(**{"index": index, "profile": profile, **usual, **where, **more})
 
 
 def driven(count: int) -> tuple[Inventory, tuple[DriverFiles, ...]]:

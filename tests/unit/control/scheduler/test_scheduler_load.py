@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -95,12 +95,17 @@ async def crowded() -> tuple[MemoryStore, Scheduler]:
     return store, scheduler
 
 
+async def _fill(store: MemoryStore, scheduler: Scheduler, pods: Iterable[core.Pod]) -> None:
+    """Create pods, and feed them to the scheduler."""
+    for pod in pods:
+        _feed(scheduler, await store.create(pod))
+
+
 async def test_four_hundred_pods_that_fit_nowhere_do_not_keep_the_loop_from_turning(
     crowded: tuple[MemoryStore, Scheduler], counter: Counter
 ) -> None:
     store, scheduler = crowded
-    for number in range(400):
-        _feed(scheduler, await store.create(_pod(f"p{number}", cpu=1 + number % 20)))
+    await _fill(store, scheduler, (_pod(f"p{number}", cpu=1 + number % 20) for number in range(400)))
     async with counter.turning():
         await scheduler.reconcile("")
     assert counter.most <= 2 * ranking.SLICE
@@ -115,8 +120,7 @@ async def test_a_leader_with_four_hundred_pods_that_fit_nowhere_keeps_its_lease(
     crowded: tuple[MemoryStore, Scheduler], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, scheduler = crowded
-    for number in range(400):
-        _feed(scheduler, await store.create(_pod(f"p{number}", cpu=1 + number % 20)))
+    await _fill(store, scheduler, (_pod(f"p{number}", cpu=1 + number % 20) for number in range(400)))
     turns = 0
     real = store.update
 
@@ -139,8 +143,7 @@ async def test_a_change_that_helps_nobody_wakes_nobody(
     crowded: tuple[MemoryStore, Scheduler], counter: Counter
 ) -> None:
     store, scheduler = crowded
-    for number in range(40):
-        _feed(scheduler, await store.create(_pod(f"p{number}", cpu=1 + number % 4)))
+    await _fill(store, scheduler, (_pod(f"p{number}", cpu=1 + number % 4) for number in range(40)))
     await scheduler.reconcile("")
     before = counter.all
     heartbeat = msgspec.structs.replace(_node(0), metadata=meta.ObjectMeta(name="n0000", annotations={"a": "b"}))
@@ -157,8 +160,7 @@ async def test_a_change_that_may_help_has_only_that_node_judged_again(
     crowded: tuple[MemoryStore, Scheduler], counter: Counter
 ) -> None:
     store, scheduler = crowded
-    for number in range(40):
-        _feed(scheduler, await store.create(_pod(f"p{number}", cpu=1 + number % 4)))
+    await _fill(store, scheduler, (_pod(f"p{number}", cpu=1 + number % 4) for number in range(40)))
     await scheduler.reconcile("")
     before = counter.all
     _feed(scheduler, _node(7, gpus=9), ChangeKind.MODIFIED)
@@ -173,8 +175,7 @@ async def test_a_thousand_pods_are_placed_with_the_changed_node_judged_alone(
     crowded: tuple[MemoryStore, Scheduler], counter: Counter
 ) -> None:
     store, scheduler = crowded
-    for number in range(300):
-        _feed(scheduler, await store.create(_pod(f"p{number}", gpus=1)))
+    await _fill(store, scheduler, (_pod(f"p{number}", gpus=1) for number in range(300)))
     async with counter.turning():
         await scheduler.reconcile("")
     assert all(pod.spec.node_name for pod in (await store.list(core.Pod)).items)
@@ -213,8 +214,7 @@ async def test_the_next_pod_is_judged_while_bindings_are_in_flight_and_no_more_t
     placement = Slow(store)
     scheduler = Scheduler(store, placement, ControlSettings())
     _feed(scheduler, _node(0, gpus=BINDERS + 4))
-    for number in range(BINDERS + 8):
-        _feed(scheduler, await store.create(_pod(f"p{number:02}", gpus=1)))
+    await _fill(store, scheduler, (_pod(f"p{number:02}", gpus=1) for number in range(BINDERS + 8)))
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(scheduler.reconcile(""))
         await _until(lambda: len(placement.in_flight) == BINDERS)

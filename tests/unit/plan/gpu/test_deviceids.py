@@ -4,42 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.model.gpu import GPU, MIGDevice, Vendor
+from fairlead.model.gpu import Vendor
 from fairlead.model.ids import GPUUUID, MIGUUID
 from fairlead.plan.gpu import deviceids
+from tests import gpus
 
 A, B = "GPU-88535201-a939-5bdc-9b47-965acd172221", "GPU-ea3e5842-1111-2222-3333-444455556666"
 MIG = "MIG-0c9a1ab5-7777-5c3a-8a91-0d7a3d1a2b3c"
 AMD = "0000:83:00.0"
 
-
-def nvidia(uuid: str, index: int, minor: int, *mig: MIGDevice) -> GPU:
-    return GPU(
-        uuid=GPUUUID(uuid),
-        index=index,
-        minor=minor,
-        pci_bus_id=f"0000:{index + 1:x}b:00.0",
-        name="X",
-        memory_bytes=1,
-        mig_devices=mig,
-    )
-
-
-PART = MIGDevice(
-    uuid=MIGUUID(MIG),
-    index=2,
-    profile="1g.10gb",
-    gpu_instance=9,
-    compute_instance=0,
-    placement_start=0,
-    placement_size=1,
-    memory_bytes=1,
-)
+PART = gpus.part(2, uuid=MIGUUID(MIG), gpu_instance=9)
 TABLE = deviceids.make_table(
     (
-        nvidia(A, 0, 5),  # the minor is not the index, as on machines with a GPU that was replaced
-        nvidia(B, 1, 0, PART),
-        GPU(uuid=GPUUUID(AMD), index=0, minor=128, pci_bus_id=AMD, name="Y", memory_bytes=1, vendor=Vendor.AMD),
+        # The minor is not the index, as on machines with a GPU that was replaced.
+        gpus.gpu(0, uuid=GPUUUID(A), minor=5, pci_bus_id="0000:1b:00.0"),
+        gpus.gpu(1, uuid=GPUUUID(B), minor=0, pci_bus_id="0000:2b:00.0", mig_devices=(PART,)),
+        gpus.gpu(0, uuid=GPUUUID(AMD), minor=128, pci_bus_id=AMD, vendor=Vendor.AMD),
     )
 )
 

@@ -6,9 +6,10 @@ import dataclasses
 
 import pytest
 
-from fairlead.model.gpu import GPU, Inventory, MIGDevice, UnreadableGPU
+from fairlead.model.gpu import GPU, Inventory, UnreadableGPU
 from fairlead.model.ids import GPUUUID, MIGUUID
 from fairlead.plan.gpu import advertise, health, migoffer
+from tests import gpus
 
 FAULTY = health.Verdict(state=health.State.FAULTY, reason="XID79")
 MINORS = {
@@ -20,30 +21,12 @@ MINORS = {
 
 
 def gpu(index: int, *profiles: str, is_mig: bool = True) -> GPU:
-    return GPU(
-        uuid=GPUUUID(f"GPU-{index}"),
-        index=index,
-        minor=index,
-        pci_bus_id=f"0000:0{index}:00.0",
-        name="X",
-        memory_bytes=1,
-        mig_enabled=is_mig,
-        mig_capable=True,
-        device_nodes=(f"/dev/nvidia{index}",),
-        mig_devices=tuple(
-            MIGDevice(
-                uuid=MIGUUID(f"MIG-{index}-{place}"),
-                index=place,
-                profile=profile,
-                gpu_instance=place + 1,
-                compute_instance=0,
-                placement_start=None,
-                placement_size=None,
-                memory_bytes=1,
-            )
-            for place, profile in enumerate(profiles)
-        ),
+    parts = (
+        gpus.part(place, profile, uuid=MIGUUID(f"MIG-{index}-{place}"), gpu_instance=place + 1)
+        for place, profile in enumerate(profiles)
     )
+    node = f"/dev/nvidia{index}"
+    return gpus.gpu(index, mig_enabled=is_mig, mig_capable=True, device_nodes=(node,), mig_devices=tuple(parts))
 
 
 def plan(

@@ -2,41 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
-
-from fairlead.model.gpu import GPU, MIGDevice
 from fairlead.model.ids import GPUUUID, MIGUUID, DeviceID
 from fairlead.plan.gpu import deviceids
 from fairlead.plan.gpu.attribution import Holding
 from fairlead.plan.metrics import holder
+from tests import gpus
 
 ONE = "GPU-00000000-0000-0000-0000-000000000001"
 TWO = "GPU-00000000-0000-0000-0000-000000000002"
 MIG = "MIG-00000000-0000-0000-0000-000000000003"
 
 
-def gpu(uuid: str, index: int) -> GPU:
-    return GPU(
-        uuid=GPUUUID(uuid),
-        index=index,
-        minor=index,
-        pci_bus_id=f"0000:0{index}:00.0",
-        name="H100",
-        memory_bytes=1 << 30,
-    )
-
-
-SLICE = MIGDevice(
-    uuid=MIGUUID(MIG),
-    index=0,
-    profile="1g.10gb",
-    gpu_instance=7,
-    compute_instance=0,
-    placement_start=0,
-    placement_size=1,
-    memory_bytes=1 << 28,
+TABLE = deviceids.make_table(
+    [
+        gpus.gpu(0, uuid=GPUUUID(ONE)),
+        gpus.gpu(1, uuid=GPUUUID(TWO), mig_enabled=True, mig_devices=(gpus.part(0, uuid=MIGUUID(MIG)),)),
+    ]
 )
-TABLE = deviceids.make_table([gpu(ONE, 0), dataclasses.replace(gpu(TWO, 1), mig_enabled=True, mig_devices=(SLICE,))])
 
 
 def held(pod: str, *ids: str, resource: str = "nvidia.com/gpu") -> Holding:

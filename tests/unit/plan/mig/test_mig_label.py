@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
-from fairlead.model.gpu import GPU, MIGDevice, MIGEngines
-from fairlead.model.ids import GPUUUID, MIGUUID
+from fairlead.model.gpu import GPU, MIGEngines
+from fairlead.model.ids import MIGUUID
 from fairlead.plan.mig import label
+from tests import gpus
 
 ENGINES = MIGEngines(multiprocessors=14, instance_slices=1, slices=1, copy=1, decoder=0, encoder=0, jpeg=0, ofa=0)
 VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
@@ -14,29 +15,11 @@ KEY = re.compile(r"nvidia\.com/[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 
 
 def gpu(index: int, *profiles: str, is_mig: bool = True) -> GPU:
-    return GPU(
-        uuid=GPUUUID(f"GPU-{index}"),
-        index=index,
-        minor=index,
-        pci_bus_id="",
-        name="NVIDIA A100-SXM4-40GB",
-        memory_bytes=1,
-        mig_enabled=is_mig,
-        mig_devices=tuple(
-            MIGDevice(
-                uuid=MIGUUID(f"MIG-{index}-{place}"),
-                index=place,
-                profile=profile,
-                gpu_instance=place,
-                compute_instance=0,
-                placement_start=None,
-                placement_size=None,
-                memory_bytes=4864 << 20,
-                engines=ENGINES,
-            )
-            for place, profile in enumerate(profiles)
-        ),
+    parts = (
+        gpus.part(place, profile, uuid=MIGUUID(f"MIG-{index}-{place}"), memory_bytes=4864 << 20, engines=ENGINES)
+        for place, profile in enumerate(profiles)
     )
+    return gpus.gpu(index, name="NVIDIA A100-SXM4-40GB", mig_enabled=is_mig, mig_devices=tuple(parts))
 
 
 def test_none_says_only_the_strategy() -> None:
