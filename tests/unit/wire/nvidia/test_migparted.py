@@ -56,6 +56,18 @@ def test_filters_compare_numbers_and_a_subsystem_only_where_given() -> None:
         ((b"mig-configs:", b"mig-configs: 3\nx:"), "x is not a field"),
         ((b"version: v1", b"version: v1\nversion: v1"), "given twice"),
         ((b"version: v1", b"\x00"), "YAML"),
+        ((b"version: v1", b"version: v1\n#" + b"x" * migparted.LARGEST_BYTES), "is larger than"),
+        ((FILE, b"version: v1\nmig-configs: [custom]"), "mig-configs is not a table of configurations"),
+        ((FILE, b"[]"), "is not a table"),
+        ((b"  custom:", b'  "":'), "mig-configs has a configuration named ''"),
+        ((FILE, b"version: v1\nmig-configs: {custom: 3}"), "mig-configs.custom is not a list of entries"),
+        ((b"mig-enabled: true", b"mig-enabled: 1"), "mig-configs.custom[0].mig-enabled is 1"),
+        ((b"devices: [1]\n    ", b""), "mig-configs.custom[1] has no devices"),
+        ((b'"1g.10gb": 2', b'"1g\\n": 2'), "has a profile named '1g\\n'"),
+        (
+            (FILE, b"version: v1\nmig-configs: {a: [{devices: all, mig-enabled: true, mig-devices: [x]}]}"),
+            "of profiles",
+        ),
     ],
 )
 def test_what_is_wrong_is_named_with_its_path(change: tuple[bytes, bytes], path: str) -> None:

@@ -140,6 +140,24 @@ def test_mps_refuses_requests_above_one_unless_told_otherwise() -> None:
             "sharing.timeSlicing.resources[0].name",
             "letters",
         ),
+        ("flags: {plugin: {deviceListStrategy: []}}", "flags.plugin.deviceListStrategy", "a text or a list of texts"),
+        ('flags: {plugin: {nvidiaCTKPath: "a\\0b"}}', "flags.plugin.nvidiaCTKPath", "without NUL"),
+        (
+            "sharing: {timeSlicing: {strategy: x, resources: [{name: gpu, replicas: 2}]}}",
+            "sharing.timeSlicing.strategy",
+            "empty",
+        ),
+        (
+            "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2, devices: 0}]}}",
+            "sharing.timeSlicing.resources[0].devices",
+            "a count from 1",
+        ),
+        (
+            "sharing: {timeSlicing: {resources: [{name: a.kubernetes.io/gpu, replicas: 2}]}}",
+            "sharing.timeSlicing.resources[0].name",
+            "Kubernetes' own",
+        ),
+        ("sharing: {timeSlicing: {resources: 4}}", "sharing.timeSlicing.resources", "a list"),
         ("imex: {channelIDs: [1]}", "imex.channelIDs", "[] or [0]"),
         ("fairlead: {sharing: {differentGPU: true}}", "fairlead.sharing.differentGPU", '"differentGPUs"'),
     ],
@@ -147,6 +165,11 @@ def test_mps_refuses_requests_above_one_unless_told_otherwise() -> None:
 def test_a_wrong_field_is_named_by_its_path_with_what_was_meant(text: str, path: str, word: str) -> None:
     found = problems(text)
     assert any(one.startswith(f"{path}:") and word in one for one in found), found
+
+
+def test_a_file_that_is_too_large_is_refused_unread() -> None:
+    with pytest.raises(errors.FairleadError, match=f"the limit is {pluginreader.LARGEST_BYTES}"):
+        pluginreader.parse("#" * (pluginreader.LARGEST_BYTES + 1), source="f")
 
 
 def test_every_problem_of_a_file_is_told_at_once() -> None:
