@@ -59,7 +59,8 @@ class WatchClient(Generic[P]):
         self._orders: asyncio.Queue[wire.Order] = asyncio.Queue()
         self._prepared: OrderedDict[int, P] = OrderedDict()
         self._numbers = itertools.count()
-        self._reads: dict[int, asyncio.Future[wire.HasRead]] = {}
+        self._reads: dict[int, tuple[wire.Read, asyncio.Future[wire.HasRead]]] = {}
+        """What was asked and not answered yet, by number."""
         self.pid: int | None = None
         """Of the process, while there is one."""
 
@@ -81,11 +82,15 @@ class WatchClient(Generic[P]):
     async def read(
         self, container: str, pid: int | None, *, paths: tuple[str, ...], numbers: tuple[tuple[int, int], ...]
     ) -> wire.HasRead:
-        """Read back a container that runs. Raises: Unavailable: the process does not answer; it may be starting."""
+        """Read back a container that runs; a process that is only starting answers once it runs.
+
+        Raises: Unavailable: the process does not answer.
+        """
         number = next(self._numbers)
         future: asyncio.Future[wire.HasRead] = asyncio.get_running_loop().create_future()
-        self._reads[number] = future
-        self._order(wire.Read(number=number, container=container, pid=pid, paths=paths, numbers=numbers))
+        order = wire.Read(number=number, container=container, pid=pid, paths=paths, numbers=numbers)
+        self._reads[number] = order, future
+        self._order(order)
         try:
             async with asyncio.timeout(READ_S):
                 return await future
@@ -96,7 +101,7 @@ class WatchClient(Generic[P]):
             self._reads.pop(number, None)
 
     def _order(self, order: wire.Order) -> None:
-        if self.pid is not None:  # whom to follow is said anew at each start
+        if self.pid is not None:  # whom to follow and what to read is said anew at each start
             self._orders.put_nowait(order)
 
     async def run(self, meter: telemetry.Meter = telemetry.UNMETERED) -> None:
@@ -126,6 +131,8 @@ class WatchClient(Generic[P]):
         self._orders = asyncio.Queue()
         for uid in self._followed:
             self._orders.put_nowait(wire.Follow(uid))
+        for order, _ in self._reads.values():
+            self._orders.put_nowait(order)
 
     async def _write(self, orders: pipe.Pipe) -> None:
         while True:
@@ -150,7 +157,8 @@ class WatchClient(Generic[P]):
             case wire.Seen():
                 self._seen(report.uid, self._sight(report))
             case wire.HasRead():
-                if (future := self._reads.get(report.number)) is not None and not future.done():
+                _, future = self._reads.get(report.number, (None, None))
+                if future is not None and not future.done():
                     future.set_result(report)
             case _:
                 assert_never(report)

@@ -107,6 +107,17 @@ async def test_a_container_that_runs_is_found_by_its_id_and_one_that_does_not_is
     assert (gone.pid, gone.found) == (4_000_000, None)
 
 
+async def test_what_is_asked_before_the_process_runs_is_answered_once_it_does(machine: Machine) -> None:
+    machine.container(ID, 77)
+    async with asyncio.TaskGroup() as tasks:
+        early = tasks.create_task(machine.client.read(ID, None, paths=(), numbers=()))
+        await asyncio.sleep(0)
+        async with machine.guarded(part.Guard("trace")):
+            async with asyncio.timeout(watchclient.READ_S / 2):
+                found = await early
+    assert found.pid == 77
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 async def test_a_process_that_is_killed_or_stopped_is_another_one_soon_and_follows_the_same_pods(
     machine: Machine, number: signal.Signals, monkeypatch: pytest.MonkeyPatch

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from fairlead.kernel import socketpeer
 from fairlead.plan.schedule import rules
 from fairlead.serve import peer
 from fairlead.serve.v1 import app, dependencies
@@ -25,7 +26,7 @@ def as_user(world: World) -> As:
 
     def client(uid: int) -> httpx.AsyncClient:
         async def called(scope: Any, receive: Any, send: Any) -> None:
-            caller = peer.Peer(pid=1, uid=uid, gid=uid)
+            caller = socketpeer.Peer(pid=1, uid=uid, gid=uid)
             inner: Any = made
             await inner({**scope, "state": {peer.KEY: caller}}, receive, send)
 
