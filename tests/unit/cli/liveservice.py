@@ -13,8 +13,7 @@ import click.testing
 
 from fairlead.cli import main
 from fairlead.serve import server
-from fairlead.serve.v1 import app
-from tests.unit.serve.world import World
+from tests.unit.serve.world import World, application
 
 
 @dataclass(slots=True)
@@ -54,7 +53,7 @@ def serving(folder: Path) -> Iterator[Service]:
         listening, ending = asyncio.Event(), asyncio.Event()
         loop = asyncio.get_running_loop()
         async with world.running(), asyncio.TaskGroup() as group:
-            task = group.create_task(server.serve_unix(app.create_app(world.services), path, ready=listening))
+            task = group.create_task(server.serve_unix(application(world.services), path, ready=listening))
             await listening.wait()
             holder.append(Service(world, loop, {"FAIRLEAD_URL": f"http+unix://{path}"}))
             stop.append(lambda: loop.call_soon_threadsafe(ending.set))

@@ -12,8 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from fairlead.serve import server
-from fairlead.serve.v1 import app
-from tests.unit.serve.world import World, in_process
+from tests.unit.serve.world import World, application, in_process
 
 
 @pytest.fixture
@@ -26,7 +25,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 @pytest.fixture
 async def api(world: World) -> AsyncIterator[httpx.AsyncClient]:
     """The application called in the test's own loop: its answers are whole, never in pieces."""
-    transport = in_process(app.create_app(world.services))
+    transport = in_process(application(world.services))
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         yield client
 
@@ -37,7 +36,7 @@ async def door(world: World) -> AsyncIterator[httpx.AsyncClient]:
     path = world.services.info.socket
     ready = asyncio.Event()
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(server.serve_unix(app.create_app(world.services), path, ready=ready))
+        task = group.create_task(server.serve_unix(application(world.services), path, ready=ready))
         await ready.wait()
         async with httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(uds=str(path)), base_url="http://test") as it:
             yield it

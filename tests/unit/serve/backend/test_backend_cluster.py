@@ -14,7 +14,7 @@ import pytest
 
 from fairlead import errors
 from fairlead.serve.backend import cluster
-from fairlead.serve.v1 import app, dependencies
+from fairlead.serve.v1 import dependencies
 from fairlead.store import subresource
 from fairlead.store.embedded import memory
 from fairlead.store.port import Store
@@ -23,7 +23,7 @@ from fairlead.wire.kubernetes import core, gpudevice, meta
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
 from fairlead.wire.kubernetes.nodeimages import ContainerImage, ImageStatus, NodeImages
 from tests import gpus
-from tests.unit.serve.world import in_process
+from tests.unit.serve.world import application, in_process
 
 
 class Server:
@@ -97,7 +97,7 @@ async def api(store: memory.MemoryStore, server: Server) -> AsyncIterator[httpx.
             cdi_folder=Path(),
         ),
     )
-    transport = in_process(app.create_app(door))
+    transport = in_process(application(door))
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         yield client
 

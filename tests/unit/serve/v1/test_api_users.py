@@ -12,10 +12,10 @@ import pytest
 
 from fairlead.kernel import socketpeer
 from fairlead.serve import peer
-from fairlead.serve.v1 import app, dependencies
+from fairlead.serve.v1 import dependencies
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.coordination import PriorityClass
-from tests.unit.serve.world import World, in_process
+from tests.unit.serve.world import World, application, in_process
 
 ANN, BEN = 1001, 1002
 As = Callable[[int | None], httpx.AsyncClient]
@@ -35,7 +35,7 @@ def _connected(inner: Any, uid: int | None) -> Any:
 def as_user(world: World) -> As:
     """A client of each user of one machine, who may hold two GPUs."""
     callers = dependencies.Callers(most_devices=2, masters=frozenset({0}))
-    made = app.create_app(replace(world.services, callers=callers))
+    made = application(replace(world.services, callers=callers))
 
     def client(uid: int | None) -> httpx.AsyncClient:
         return httpx.AsyncClient(transport=in_process(_connected(made, uid)), base_url="http://test")
