@@ -30,7 +30,7 @@ def as_user(world: World) -> As:
             inner: Any = made
             await inner({**scope, "state": {peer.KEY: caller}}, receive, send)
 
-        return httpx.AsyncClient(transport=in_process(called), base_url="http://test")  # type: ignore[arg-type]
+        return httpx.AsyncClient(transport=in_process(called), base_url="http://test")
 
     return client
 
