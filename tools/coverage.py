@@ -1,9 +1,9 @@
 """Branch coverage of the package, room by room, held to the floors in `pyproject.toml`: `make coverage`.
 
-Runs the unit and contract rings under coverage.py (children included: kubelet, probes, programs), prints each room's
-share of branches taken and, for rooms below their floor, the files that miss most. The floors of `model`, `wire`,
-`plan`, `errors` and `fairlead_cdi` are 95 %; the others' are a ratchet: raise one when a room got better. A branch that
-no test takes is a question whether the code is needed.
+Runs the unit and contract rings without their slow tests under coverage.py (children included: kubelet, probes,
+programs), prints each room's share of branches taken and, for rooms below their floor, the files that miss most. The
+floors of `model`, `wire`, `plan`, `errors` and `fairlead_cdi` are 95 %; the others' are a ratchet: raise one when a
+room got better. A branch that no test takes is a question whether the code is needed.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def measure() -> dict[str, Any]:
     REPORT.parent.mkdir(exist_ok=True)
     run = (sys.executable, "-m", "coverage")
     subprocess.run([*run, "erase"], cwd=ROOT, check=True)
-    tests = [*run, "run", "-m", "pytest", *RINGS, "-q", "-p", "no:cacheprovider"]
+    tests = [*run, "run", "-m", "pytest", *RINGS, "-m", "not slow and not cluster", "-q", "-p", "no:cacheprovider"]
     if subprocess.run(tests, cwd=ROOT, check=False).returncode:
         raise SystemExit("coverage: a test failed; the figures would say nothing")
     subprocess.run([*run, "combine", "-q"], cwd=ROOT, check=True)
