@@ -173,7 +173,7 @@ class Model:
 
     def _gpu_steps(self, world: World, gpu: int) -> Iterator[tuple[str, World]]:
         row = world.rows[gpu]
-        if row.state in {State.UNKNOWN, State.DIRTY, State.HELD, State.RELEASING}:
+        if row.state in {State.UNKNOWN, State.DIRTY, State.FREE, State.HELD, State.RELEASING}:
             openers = tuple(f"pod{at}" for at in self._open(world, gpu))
             is_asked = any(phase == "asking" and gpu in self.pods[at].gpus for at, phase in enumerate(world.pods))
             seen = ("seen", gpu, row.epoch, world.kubelet[gpu] is not None, openers, not is_asked)
@@ -214,6 +214,7 @@ class Model:
             )
             events: tuple[Event, ...] = (
                 Event.SEEN if is_listed else Event.RELEASED,
+                Event.DOUBTED,
                 Event.IDENTIFIED,
                 Event.ADOPTED,
                 Event.CLOSED,

@@ -56,6 +56,8 @@ class Home:
             "FAIRLEAD_STATE_FOLDER": str(self.state),
             "FAIRLEAD_STATE_RUN": str(self.folder / "run"),
             "FAIRLEAD_LOG_FORMAT": "json",
+            # So that the ring can be run with possession as a machine's owner may set it.
+            **{name: value for name, value in os.environ.items() if name.startswith("FAIRLEAD_LEASE_")},  # noqa: TID251
             **self.extra,
         }
 

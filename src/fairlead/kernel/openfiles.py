@@ -56,6 +56,55 @@ def find_holders(pid: int, numbers: Iterable[Number], *, root: Path = Path("/"))
     return tuple(found)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opener:
+    """One process outside the host's own programs that has a device open or mapped."""
+
+    pid: int
+    name: str
+    """As the process calls itself."""
+    cgroup: str
+    """Its cgroup's path, which names the pod or the container; empty: it has ended meanwhile."""
+    devices: tuple[Number, ...]
+
+
+def find_openers(numbers: Iterable[Number], *, root: Path = Path("/")) -> tuple[Opener, ...]:
+    """Return every process in a container that has one of the devices open, by pid, its container known or not.
+
+    Left out are processes in the mount namespace of the first process and in ours: the driver's daemons and this
+    program. A container never shares those.
+    Args: root: where /proc is; it must show the host's processes.
+    """
+    wanted, proc, found = frozenset(numbers), root / "proc", list[Opener]()
+    own = {_mounts(proc / "1"), _mounts(proc / "self")}
+    for process in sorted((one for one in proc.iterdir() if one.name.isdecimal()), key=lambda one: int(one.name)):
+        held = frozenset(_held(process)) & wanted
+        if held and _mounts(process) not in own:
+            found.append(
+                Opener(
+                    pid=int(process.name),
+                    name=_text(process / "comm").strip(),
+                    cgroup=_text(process / "cgroup").strip().rpartition("::")[2],
+                    devices=tuple(sorted(held)),
+                )
+            )
+    return tuple(found)
+
+
+def _mounts(process: Path) -> str:
+    try:
+        return os.readlink(process / "ns/mnt")  # noqa: PTH115  (a name, not a path)
+    except OSError:
+        return str(process)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
 def _members(proc: Path, pid: int, root: Path) -> set[int]:
     members: set[int] = set()
     with contextlib.suppress(OSError):

@@ -25,7 +25,7 @@ from typing import Final, ParamSpec
 from fairlead import errors, telemetry
 from fairlead.model.device import Device
 from fairlead.model.ids import GPUUUID
-from fairlead.node import enginegate, migparts, mpsparts, part, report, simulatedload, storeparts
+from fairlead.node import enginegate, leaseparts, migparts, mpsparts, part, report, simulatedload, storeparts
 from fairlead.node.cdi import specfile, specfiles, specguard
 from fairlead.node.config import source
 from fairlead.node.deviceplugin import otherholders, pluginset, podresources
@@ -42,7 +42,6 @@ from fairlead.silicon import running
 from fairlead.silicon.port import MPSSilicon, SampledSilicon, Workloads
 from fairlead.store.port import Store
 from fairlead.wire.kubernetes import core
-from fairlead.wire.proto import deviceplugin_pb2 as pb
 
 SPEC_RETRY_S: Final = 2.0
 SPEC_MISSING: Final = "CDISpecMissing"
@@ -156,7 +155,7 @@ class _Agent:
                 advertised=self.advertised,
                 withheld=self.withheld,
                 holdings=self.holdings,
-                recall=self._recall if is_kubelet_foreign else None,
+                recall=(lambda grant: self.plugins.recall(grant)) if is_kubelet_foreign else None,  # noqa: PLW0108  (made later)
             )
             if store is not None
             else None
@@ -200,6 +199,10 @@ class _Agent:
         )
         self.plugins.before_start = mpsparts.StartCheck(settings.pod_resources).check
         self.plugins.answer_by(self._way(), self._gate.problem)
+        self.lease = leaseparts.LeasePart(
+            settings, self.specs, self.of_store, self.holdings, boot_id=boot_id, changed=self._offer_again
+        )
+        self.plugins.gate = self.lease.gate
         if self.of_store is not None:
             self.of_store.pods.listen(self._pod_changed)
 
@@ -298,9 +301,12 @@ class _Agent:
 
         await self._gate.run(self.of_store.publisher.runtime if self.of_store is not None else None, judged)
 
-    def _partition_changed(self) -> None:
+    def _offer_again(self) -> None:
         if self.advertised.value:
             self._advertise(self.watch.snapshots.value)
+
+    def _partition_changed(self) -> None:
+        self._offer_again()
         self.watch.ask_scan()
 
     async def watch_conflicts(self) -> None:
@@ -321,8 +327,7 @@ class _Agent:
 
         async def follow(changes: AsyncIterator[object]) -> None:
             async for _ in changes:
-                if self.advertised.value:
-                    self._advertise(self.watch.snapshots.value)
+                self._offer_again()
 
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(follow(self.holdings.latest.changes()), name="holders: list")
@@ -405,9 +410,6 @@ class _Agent:
         if self.of_store is not None:
             self._guards["trace"].tell(self.of_store.allocated, call)
 
-    def _recall(self, grant: attribution.Grant) -> pb.ContainerAllocateResponse | None:
-        return self.plugins.recall(grant)
-
     def _resolvable(
         self, ad: advertise.Advertisement, withheld: dict[GPUUUID, rules.Verdict]
     ) -> advertise.Advertisement:
@@ -418,9 +420,8 @@ class _Agent:
             problem = self._find_problem(ad, device, disputed) if device.is_healthy else None
             if problem is None:
                 return device
-            reason, message = problem
-            withheld[device.gpu] = rules.Verdict(state=rules.State.FAULTY, reason=reason, message=message)
-            return dataclasses.replace(device, is_healthy=False, reason=reason)
+            withheld[device.gpu] = rules.Verdict(state=rules.State.FAULTY, reason=problem[0], message=problem[1])
+            return dataclasses.replace(device, is_healthy=False, reason=problem[0])
 
         return dataclasses.replace(ad, devices=tuple(map(judged, ad.devices)))
 
@@ -434,7 +435,7 @@ class _Agent:
         engine = self._gate.problem
         if engine is not None and engine.reason != answer.ENGINE_UNKNOWN:
             return engine.reason, errors.sentence(engine)
-        if self.mig is not None and (problem := self.mig.problem(device)) is not None:
+        if (problem := self.mig.problem(device) if self.mig else None) or (problem := self.lease.problem(device)):
             return problem
         if (found := disputed.get(device.cdi_name)) is not None:
             return conflict.REASON, f"{found.message}; {found.remedy}"
@@ -468,6 +469,7 @@ PARTS: Final[tuple[part.Part[_Agent], ...]] = (
     part.Part(name="inventory", is_core=True, run=lambda agent, _: agent.watch.run()),
     part.Part(name="configuration", is_core=True, run=lambda agent, _: agent.follow_config()),
     part.Part(name="device plugin", is_core=True, run=lambda agent, _: agent.offer()),
+    part.Part(name="ledger", is_core=True, run=lambda agent, _: agent.lease.run(agent.watch.snapshots)),
     part.Part(name="spec guard", is_core=True, run=lambda agent, _: agent.watch_conflicts()),
     part.Part(name="engine support", is_core=True, run=lambda agent, _: agent.watch_engine_support()),
     part.Part(name="other holders", is_core=True, run=lambda agent, _: agent.watch_holders()),

@@ -202,6 +202,18 @@ class HealthSettings:
 
 
 @frozen
+class LeaseSettings:
+    """Possession: the node's ledger of who has which GPU, and what happens to a GPU between two tenants."""
+
+    ledger: str = row(
+        "off",
+        text="whether every GPU passes through the node's ledger: given away in one transaction, shown in CDI specs "
+        "only while it is held, free again when its pod is gone and no process has it open",
+        choices=("off", "on"),
+    )
+
+
+@frozen
 class KubeletSettings:
     """The embedded kubelet."""
 
@@ -301,6 +313,7 @@ class Settings:
     plugin: PluginSettings = field(default_factory=PluginSettings)
     labels: LabelSettings = field(default_factory=LabelSettings)
     health: HealthSettings = field(default_factory=HealthSettings)
+    lease: LeaseSettings = field(default_factory=LeaseSettings)
     kubelet: KubeletSettings = field(default_factory=KubeletSettings)
     control: ControlSettings = field(default_factory=ControlSettings)
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
@@ -323,6 +336,11 @@ class Settings:
     def claims_folder(self) -> Path:
         """The folder of named volumes, which only root may enter."""
         return self.state.folder / "volumes"
+
+    @property
+    def lease_folder(self) -> Path:
+        """The folder of the node's ledger and of the reports on its GPUs."""
+        return self.state.folder / "lease"
 
     @property
     def kubelet_folder(self) -> Path:

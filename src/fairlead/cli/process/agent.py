@@ -32,7 +32,9 @@ _FAULTS_AGAIN_S: Final = 5.0
 
 
 @click.group(invoke_without_command=True)
-@pluginflags.settings_options("state", "silicon", "node", "plugin", "labels", "health", "cluster", "log", "debug")
+@pluginflags.settings_options(
+    "state", "silicon", "node", "plugin", "labels", "health", "lease", "cluster", "log", "debug"
+)
 @click.pass_context
 def agent(ctx: click.Context, /, config: settings.Settings) -> None:
     """Serve this node's GPUs to a kubelet: device plugin, CDI specs, health; report them to the cluster.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -62,6 +63,8 @@ class SpecFiles:
         self._writing = threading.Lock()
         """Held by whichever thread touches the files: one writes at a time, and none after they were removed."""
         self._own = tuple(cdikind.ALLOCATED.values())
+        self._shown: frozenset[str] | None = None
+        """Qualified names of the devices that the files may show, variants left out; None: every one."""
 
     def path(self, kind: str) -> Path:
         """Return where the spec of a kind is kept."""
@@ -81,6 +84,18 @@ class SpecFiles:
         """Make the files say what was generated; see `ensure`. Args: stamps: as `stamps_of` gives them."""
         await asyncio.to_thread(self._keep, made, stamps)
         return self.names
+
+    def hide(self) -> None:
+        """Show no device but those that `show` names, from the first file on."""
+        self._shown = frozenset()
+
+    async def show(self, names: frozenset[str]) -> None:
+        """Make the files show these devices, by qualified name, and no others; a kind without any has no file.
+
+        Raises: Unavailable: the folder refuses; then the next call tries again.
+        """
+        if names != self._shown:
+            await asyncio.to_thread(self._show, names)
 
     async def remove(self) -> None:
         """Remove our files; a folder that refuses is logged."""
@@ -108,6 +123,24 @@ class SpecFiles:
         return tuple(
             f"{path} {why}" for path, mark in found if mark is not None for why in mark.staleness(boot_id, versions)
         )
+
+    def _show(self, names: frozenset[str]) -> None:
+        with self._writing, self._told_as_unavailable():
+            before, self._shown = self._shown, names
+            try:
+                for path in self._write(self._wanted or {}):
+                    telemetry.log.debug("cdi spec written", path=path)
+            except BaseException:
+                self._shown = before
+                raise
+
+    def _visible(self, spec: cdi.Spec) -> cdi.Spec | None:
+        """Return what of a spec may be shown; None: nothing."""
+        if self._shown is None:
+            return spec
+        base = next((own for own in self._own if spec.kind.startswith(own)), spec.kind)
+        devices = tuple(one for one in spec.devices if cdikind.qualified(base, one.name) in self._shown)
+        return emit.normal_form(dataclasses.replace(spec, devices=devices, cdi_version="")) if devices else None
 
     def _keep(self, made: generate.Generation, stamps: Mapping[Vendor, stamp.Stamp]) -> None:
         wanted = {
@@ -139,8 +172,12 @@ class SpecFiles:
         if wanted:
             self.folder.mkdir(parents=True, exist_ok=True)
         for kind, (spec, mark) in wanted.items():
-            path = self.path(kind)
-            if specfile.write_spec(path, spec, mark, stamping=self._stamping):
+            path, shown = self.path(kind), self._visible(spec)
+            if shown is None:
+                changed = specfile.remove(path)
+            else:
+                changed = specfile.write_spec(path, shown, mark, stamping=self._stamping)
+            if changed:
                 self.written += 1
                 yield str(path)
 

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import grpc.aio
 
@@ -54,6 +54,14 @@ class Offer:
     clients: Mapping[GPUUUID, advertise.MPSClient] = field(default_factory=dict)
 
 
+class Gate(Protocol):
+    """What possession asks of a device plugin (`node.lease.gate`)."""
+
+    async def hold(self, resource: str, devices: Sequence[Device]) -> None:
+        """Give all devices away or raise."""
+        ...
+
+
 class Plugin:
     """Servicer of `v1beta1.DevicePlugin` for one resource."""
 
@@ -76,6 +84,8 @@ class Plugin:
         self._devices: latest.Latest[tuple[Device, ...]] = latest.Latest(())
         self._reasons: set[str] = set()
         self._streams = 0
+        self.gate: Gate | None = None
+        """What must agree before a device is given away; None: there is no ledger."""
         self.refusal: errors.Unavailable | None = None
         """Why no Allocate is answered now: the engine would, or may, start containers without their devices."""
         self.pairing = amounts.Pairing()
@@ -162,7 +172,7 @@ class Plugin:
     async def allocate(self, request: pb.AllocateRequest) -> pb.AllocateResponse:
         """Answer what leads an engine to the devices; the same ids, the same answer.
 
-        Raises: NotFound: unknown id; DeviceFault: unhealthy id; Unavailable: see `refusal`.
+        Raises: NotFound: unknown id; DeviceFault: unhealthy id; Unavailable: see `refusal`; what `Gate.hold` raises.
         """
         if (why := self.refusal) is not None:
             raise errors.Unavailable(why.message, reason=why.reason, hint=why.hint)
@@ -171,6 +181,9 @@ class Plugin:
             if self._offer.rule.amount_of:
                 for asked in request.container_requests:
                     self._pair(tuple(map(DeviceID, asked.devices_ids)))
+            if self.gate is not None:
+                wanted = [DeviceID(item) for r in request.container_requests for item in r.devices_ids]
+                await self.gate.hold(self.resource, [self._offer.devices[item] for item in wanted])
         self._meter.observe(telemetry.ALLOCATE, timing.duration_s, self.resource)
         telemetry.log.info("devices allocated", resource=self.resource, count=len(answers))
         self._tell(request, answers, timing.duration_s)

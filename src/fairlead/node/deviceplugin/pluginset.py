@@ -49,6 +49,8 @@ class PluginSet:
         self.before_start: Callable[[str, tuple[DeviceID, ...]], Awaitable[None]] | None = None
         """See `plugin.Plugin`; of plugins that begin from now on."""
         self._pairing = amounts.Pairing()
+        self.gate: deviceplugin.Gate | None = None
+        """What every plugin asks before it gives a device away; set before the first offer."""
         self._tasks, self._folder, self._meter, self._told = tasks, folder, meter, told
         self._first_wait_s = first_wait_s
         self._on_registered, self._before_return, self._before_end = on_registered, before_return, before_end
@@ -82,6 +84,7 @@ class PluginSet:
             return found
         made = deviceplugin.Plugin(resource, way=self.way, told=self._told, meter=self._meter)
         made.refusal, made.before_start, made.pairing = self.refusal, self.before_start, self._pairing
+        made.gate = self.gate
         self._plugins[resource] = made
         before = self._serving.get(resource)
         self._serving[resource] = self._tasks.create_task(self._serve(made, before), name=f"plugin {resource}")

@@ -8,7 +8,9 @@ them denied.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,7 +36,7 @@ class Resolved:
     paths: tuple[str, ...] = ()
     """Container paths of the granted device nodes."""
     others: tuple[tuple[int, int], ...] = ()
-    """(major, minor) of device nodes in the same specs that were not granted."""
+    """(major, minor) of device nodes that were not granted: of the same specs, else beside those that were."""
     driver: str = ""
     """Version of the driver whose files are mounted, by their names; empty: not in their names."""
     known: Mapping[str, list[str]] = field(default_factory=dict)
@@ -63,6 +65,8 @@ def resolve(names: tuple[str, ...], folder: Path) -> Resolved:
     nodes = {node.path: node for edit in edits for node in edit.device_nodes}
     granted = {_number(node) for node in nodes.values()}
     every = {_number(node) for spec in used.values() for device in spec.devices for node in device.edits.device_nodes}
+    if every <= granted:  # as where specs show only devices that are held
+        every |= _siblings(nodes.values())
     return Resolved(
         specs=tuple(used),
         device_nodes=tuple(_shown(node) for node in nodes.values()),
@@ -100,6 +104,20 @@ def _number(node: cdi.DeviceNode) -> tuple[int, int] | None:
         return node.major, node.minor
     found = host.stat_node(node.host_path or node.path)
     return None if found is None else (found.major, found.minor)
+
+
+def _siblings(nodes: Iterable[cdi.DeviceNode]) -> frozenset[tuple[int, int]]:
+    """Return the numbers of the host's nodes of the same driver: a spec may show only devices that are held."""
+    majors = {number[0] for number in map(_number, nodes) if number is not None}
+    paths = {Path(node.host_path or node.path) for node in nodes}
+    found: set[tuple[int, int]] = set()
+    for folder in {path.parent for path in paths}:
+        with contextlib.suppress(OSError):
+            for entry in os.scandir(folder):
+                number = host.stat_node(entry.path)
+                if number is not None and number.type == "c" and number.major in majors:
+                    found.add((number.major, number.minor))
+    return frozenset(found)
 
 
 def _shown(node: cdi.DeviceNode) -> str:

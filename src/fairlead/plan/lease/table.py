@@ -35,6 +35,8 @@ class Event(enum.Enum):
     """As many attempts failed as are made."""
     EXPIRED = "expired"
     """Its verdict is too old to hand it out."""
+    DOUBTED = "doubted"
+    """A container or process has it that the ledger does not know."""
     ALLOCATED = "allocated"
     JOINED = "joined"
     """One more device of a GPU that is shared was given away."""
@@ -112,6 +114,7 @@ TABLE: Final[Mapping[tuple[State, Event], Rule]] = {
     (State.VERIFYING, Event.GAVE_UP): Rule(target=State.QUARANTINED, guards=("current",), bumps=True),
     (State.FREE, Event.ALLOCATED): Rule(target=State.HELD, guards=("this boot",), bumps=True),
     (State.FREE, Event.EXPIRED): Rule(target=State.DIRTY, bumps=True),
+    (State.FREE, Event.DOUBTED): Rule(target=State.UNKNOWN, guards=("current", "a holder"), bumps=True),
     (State.FREE, Event.DRAINED): Rule(target=State.MAINTENANCE, guards=("a person",), bumps=True),
     (State.HELD, Event.JOINED): Rule(target=State.HELD, guards=("shared",), bumps=True),
     (State.HELD, Event.SEEN): Rule(target=State.HELD, guards=("current", "a new name"), bumps=True),

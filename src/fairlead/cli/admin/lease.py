@@ -1,0 +1,168 @@
+"""`fairlead leases` and `fairlead lease …`: shows who has which GPU by the node's ledger, and keeps GPUs back.
+
+Works on the machine whose ledger it is, with or without a running agent: it reads the file, and sends requests to the
+agent's socket.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import getpass
+from pathlib import Path
+from typing import Final
+
+import click
+import msgspec
+
+from fairlead import errors, settings
+from fairlead.cli.core import options, output, plaintext
+from fairlead.cli.core.output import Column
+from fairlead.node.lease import door, ledgerfile
+from fairlead.plan.lease import intent
+from fairlead.plan.lease.row import Row, State
+
+
+class LeaseView(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU of the ledger."""
+
+    gpu: str
+    state: str
+    epoch: int
+    lease: int
+    """Epoch in which the present possession began, or the last one."""
+    since: str
+    holders: tuple[str, ...]
+    """`namespace/pod/container` of those that have it, or had it while it is released; `?`: not named yet."""
+    verified_by: str
+    """Id of the report by which it was last found clean."""
+    reason: str
+    message: str
+    condemned: bool
+    """Whether it goes into quarantine when it comes back."""
+
+
+class EntryView(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of a GPU's history."""
+
+    at: str
+    event: str
+    before: str
+    after: str
+    epoch: int
+    by: str
+    holders: tuple[str, ...]
+    message: str
+
+
+_COLUMNS: Final = (
+    Column[LeaseView]("GPU", lambda item: item.gpu),
+    Column[LeaseView]("STATE", lambda item: f"{item.state}, condemned" if item.condemned else item.state),
+    Column[LeaseView]("SINCE", lambda item: output.age(item.since) if item.since else "-", rank=2),
+    Column[LeaseView]("EPOCH", lambda item: str(item.epoch), rank=3),
+    Column[LeaseView]("HOLDERS", lambda item: ",".join(item.holders) or "-", rank=1),
+    Column[LeaseView]("WHY", lambda item: item.message or item.reason or "-", rank=4),
+    Column[LeaseView]("LEASE", lambda item: str(item.lease) if item.lease else "-", is_wide=True),
+    Column[LeaseView]("VERIFIED BY", lambda item: item.verified_by or "-", is_wide=True),
+)
+_HISTORY: Final = (
+    Column[EntryView]("AT", lambda item: item.at),
+    Column[EntryView]("EPOCH", lambda item: str(item.epoch)),
+    Column[EntryView]("EVENT", lambda item: item.event),
+    Column[EntryView]("FROM", lambda item: item.before, rank=2),
+    Column[EntryView]("TO", lambda item: item.after),
+    Column[EntryView]("BY", lambda item: item.by or "-", rank=3),
+    Column[EntryView]("HOLDERS", lambda item: ",".join(item.holders) or "-", rank=1),
+    Column[EntryView]("WHY", lambda item: item.message or "-", rank=4),
+)
+
+
+@click.command("leases")
+@options.output_option
+@options.settings_options("state", hidden=True)
+def leases(config: settings.Settings, *, form: str) -> None:
+    """List every GPU of this machine's ledger: its state between tenants, who has it, why it is kept back."""
+    rows, _ = ledgerfile.read(config.lease_folder / ledgerfile.NAME)
+    found = [view_of(row) for _, row in sorted(rows.items())]
+    output.show_listing(found, _COLUMNS, form=form, name=lambda item: item.gpu)
+
+
+@click.group("lease")
+def group() -> None:
+    """Keep GPUs back from tenants, give them back, and read what happened to them."""
+
+
+@group.command("quarantine")
+@click.argument("gpu")
+@click.option("--why", default="", metavar="TEXT", help="why; shown wherever the GPU is")
+@options.settings_options("state", hidden=True)
+def quarantine(config: settings.Settings, *, gpu: str, why: str) -> None:
+    """Give a GPU to no tenant until it is released by hand; one that is held, as soon as it comes back."""
+    row = _ask(config.lease_folder, intent.QUARANTINE, gpu, why)
+    later = "" if row.state is State.QUARANTINED else f" when it comes back: it is {row.state.value}"
+    plaintext.echo(f"{row.key} is in quarantine{later}")
+
+
+@group.command("release")
+@click.argument("gpu")
+@click.option("--why", default="", metavar="TEXT", help="why; kept in the history")
+@options.settings_options("state", hidden=True)
+def release(config: settings.Settings, *, gpu: str, why: str) -> None:
+    """Give a GPU back that was kept back: it is cleaned and verified before a tenant gets it."""
+    row = _ask(config.lease_folder, intent.RELEASE, gpu, why)
+    plaintext.echo(f"{row.key} is {row.state.value}; it is free once it is verified")
+
+
+@group.command("history")
+@click.argument("gpu")
+@options.output_option
+@options.settings_options("state", hidden=True)
+def history(config: settings.Settings, *, gpu: str, form: str) -> None:
+    """List what happened to a GPU, oldest first: who had it, who kept it back, when it was verified."""
+    rows, entries = ledgerfile.read(config.lease_folder / ledgerfile.NAME)
+    key = intent.find_row(rows, gpu).key
+    found = [_entry(one) for one in entries if one.row.key == key]
+    output.show_listing(found, _HISTORY, form=form, name=lambda item: str(item.epoch))
+
+
+def view_of(row: Row) -> LeaseView:
+    """Return a row as it is shown."""
+    return LeaseView(
+        gpu=row.key,
+        state=row.state.value,
+        epoch=row.epoch,
+        lease=row.lease,
+        since=_time(row.since) if row.since else "",
+        holders=_holders(row),
+        verified_by=row.verdict,
+        reason=row.reason,
+        message=row.message,
+        condemned=row.is_condemned,
+    )
+
+
+def _entry(one: ledgerfile.Entry) -> EntryView:
+    return EntryView(
+        at=_time(one.at),
+        event=one.event,
+        before=one.before,
+        after=one.row.state.value,
+        epoch=one.row.epoch,
+        by=one.by,
+        holders=_holders(one.row),
+        message=one.row.message,
+    )
+
+
+def _holders(row: Row) -> tuple[str, ...]:
+    names = (f"{one.namespace}/{one.pod}/{one.container}" if one.is_seen else "?" for one in row.claims)
+    return tuple(dict.fromkeys(names))
+
+
+def _time(at: float) -> str:
+    return dt.datetime.fromtimestamp(at, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _ask(folder: Path, verb: str, gpu: str, why: str) -> Row:
+    if not why.isprintable():
+        raise errors.Invalid(f"{why!r} holds a control character", reason="TextInvalid", hint="write one plain line")
+    return door.ask(folder, door.Request(verb=verb, gpu=gpu, by=getpass.getuser(), why=why))

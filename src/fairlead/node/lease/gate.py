@@ -1,0 +1,301 @@
+"""Lets a GPU pass from hand to hand only through the ledger: the gate below Allocate.
+
+`hold` gives all GPUs of one Allocate or refuses. Where they are free that is one transaction. Where one is not, the
+kubelet is asked who has it: a kubelet asks again for what a pod has, and hands a GPU on before a plugin hears that its
+pod ended. Only what is proved given back, closed and clean is free then; everything else is refused, within `ASKED_S`.
+The CDI entry of a GPU is on disk while it is held: written after the transaction, withdrawn before the release.
+
+`run` does the same without being asked, when pods end and on a slow clock. Whatever verification needs time is done
+there, so that Allocate never waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from fairlead import errors, telemetry
+from fairlead.model.device import Device
+from fairlead.node.cdi import specfiles
+from fairlead.node.inventory import latest, monitor
+from fairlead.node.lease import door
+from fairlead.node.lease import ledger as ledgers
+from fairlead.node.lease import sight as sights
+from fairlead.plan.lease import change, check, settle
+from fairlead.plan.lease.change import Change
+from fairlead.plan.lease.row import Claim, Facts, Row, State
+
+ASKED_S: Final = 2.0
+"""Longest that Allocate looks for what became of a GPU: a kubelet admits no other pod meanwhile."""
+SLOW_S: Final = 5.0
+NAMED_S: Final = 1.0
+"""After this a kubelet's list has the pod of an Allocate that it was answered."""
+RETRY_S: Final = 1.0
+_WAYS: Final = 4
+"""Most looks in a row at one GPU: released, closed, cleaned, and one more."""
+STILL_OPEN: Final = "DeviceStillOpen"
+_KEPT_BACK: Final = frozenset({State.QUARANTINED, State.MAINTENANCE, State.GONE})
+_WAITING: Final = frozenset({State.UNKNOWN, State.RELEASING, State.DIRTY})
+NOT_OPEN: Final = "LedgerNotOpen"
+
+
+class Gate:
+    """Possession on this node."""
+
+    def __init__(
+        self,
+        folder: Path,
+        sight: sights.Sight,
+        specs: specfiles.SpecFiles,
+        *,
+        boot_id: str,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Open nothing yet. Args: folder: of the ledger.   boot_id: of the running kernel."""
+        self._folder, self._sight, self._specs = folder, sight, specs
+        self._boot_id, self._clock = boot_id, clock
+        self._ledger: ledgers.Ledger | None = None
+        self._opening: errors.FairleadError | None = None
+        self._poked = asyncio.Event()
+        self.opened = asyncio.Event()
+        """Set once the ledger is open, so that GPUs can be given away."""
+        self._settling = asyncio.Lock()
+        self._publishing = asyncio.Lock()
+        self.rows: latest.Latest[Mapping[str, Row]] = latest.Latest({})
+        """The ledger's rows; empty while it is not open."""
+        self.problems: latest.Latest[Mapping[str, tuple[str, str]]] = latest.Latest({})
+        """Reason and message why a GPU must not be offered, by its key."""
+        self._openers: dict[str, tuple[str, ...]] = {}
+        """Processes that had a GPU open when it was last looked at, by its key."""
+        self._leaving: set[str] = set()
+        """GPUs that are being released: their CDI entries are gone, and the ledger is about to say so."""
+
+    # what Allocate asks
+
+    async def hold(self, resource: str, devices: Sequence[Device]) -> None:
+        """Give devices away: all their GPUs are held and published afterwards, or nothing has changed.
+
+        Raises: Conflict (`GPUHeld`), Unavailable (`GPUNotVerified`, `LedgerNotOpen`, …), DeviceFault (`GPUKeptBack`).
+        """
+        asks = _asks(resource, devices)
+        try:
+            async with asyncio.timeout(ASKED_S):
+                await self.opened.wait()
+                await self._hold(asks)
+                await self._publish()
+            asyncio.get_running_loop().call_later(NAMED_S, self.poke)
+        except TimeoutError as error:
+            self._opened()
+            message = f"the ledger of this node was not written within {ASKED_S:g} s"
+            raise errors.Unavailable(message, reason="LedgerSlow", hint="look at the disk below it") from error
+
+    async def _hold(self, asks: tuple[change.Ask, ...]) -> None:
+        facts = Facts(at=self._clock(), boot_id=self._boot_id)
+        try:
+            await self._act(lambda rows: change.plan_hold(rows, asks, facts=facts))
+        except errors.FairleadError as error:
+            if error.reason not in {change.HELD, change.NOT_READY}:
+                raise
+            telemetry.log.debug("gpu is not free, the kubelet is asked", reason=error.reason, error=error.message)
+        else:
+            return
+        async with self._settling:
+            listed = await self._sight.list_holdings()
+            ids = frozenset(name for one in listed for name in one.ids)
+            # What the kubelet still lists is asked for again by the pod that has it; the rest it has forgotten.
+            forgotten = frozenset(claim.device for ask in asks for claim in ask.claims) - ids
+            await self._settle([ask.key for ask in asks], listed, asked=forgotten)
+        await self._act(lambda rows: change.plan_hold(rows, asks, facts=facts, listed=ids))
+
+    def problem(self, device: Device) -> tuple[str, str] | None:
+        """Return reason and message why a device must not be advertised as healthy, None where it may.
+
+        A GPU on its way from one tenant to the next stays offered as long as the way takes no time: Allocate waits.
+        """
+        return self.problems.value.get(str(device.gpu))
+
+    def _tell_problems(self) -> None:
+        found: dict[str, tuple[str, str]] = {}
+        for key, row in self.rows.value.items():
+            openers = self._openers.get(key, ())
+            if row.state in _KEPT_BACK:
+                found[key] = (f"Lease{row.state.value}", row.message or row.reason or row.state.value)
+            elif row.state in _WAITING and openers:
+                found[key] = (STILL_OPEN, f"given back, and still open by {', '.join(openers)}")
+            elif row.state is State.DIRTY and (said := check.judge(self._sight.reading(key))) is not check.PASSED:
+                found[key] = (f"Verify{said.reason}", said.message)
+        self.problems.set(found)
+
+    # without being asked
+
+    def poke(self) -> None:
+        """Look soon: a pod ended, or the kubelet's list or the inventory is another one."""
+        self._poked.set()
+
+    def update(self, snapshot: monitor.Snapshot) -> None:
+        """Know these GPUs from now on."""
+        self._sight.update(snapshot)
+        self.poke()
+
+    async def run(self) -> None:
+        """Open the ledger, then keep it true, for ever; the ledger is closed at the end."""
+        ledger = await self._open()
+        try:
+            await self._restart(ledger)
+            self._ledger = ledger
+            self.rows.set(ledger.rows.value)
+            self.opened.set()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._turn(), name="ledger: rounds")
+                tasks.create_task(
+                    door.serve(self._folder, self._requested, lambda: dict(ledger.rows.value)), name="ledger: door"
+                )
+        finally:
+            self._ledger = None
+            await asyncio.to_thread(ledger.close)
+
+    async def _turn(self) -> None:
+        while True:
+            self._poked.clear()
+            wait_s = await self._round()
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._poked.wait()
+            except TimeoutError:
+                continue
+
+    async def _requested(self, decide: ledgers.Decision) -> tuple[Change, ...]:
+        """Carry out what a person requests, and act on it at once."""
+        changes = await self._act(decide)
+        self._tell_problems()
+        self.poke()
+        return changes
+
+    async def _round(self) -> float:
+        """Look at every GPU once; returns seconds until the next look."""
+        keys = [str(uuid) for uuid in self._sight.snapshot.known]
+        try:
+            async with self._settling:
+                await self._settle(keys, await self._sight.list_holdings())
+            await self._publish()
+        except errors.FairleadError as error:
+            telemetry.log.debug("gpus not looked at", reason=error.reason, error=error.message)
+            return RETRY_S
+        return SLOW_S
+
+    async def _open(self) -> ledgers.Ledger:
+        """Open the ledger as soon as it can be: another agent may have it until that one ends."""
+        while True:
+            try:
+                return await asyncio.to_thread(ledgers.Ledger, self._folder)
+            except errors.FairleadError as error:
+                if self._opening is None or self._opening.reason != error.reason:
+                    telemetry.log.warning("ledger not open", reason=error.reason, error=errors.sentence(error))
+                self._opening = error
+            await asyncio.sleep(RETRY_S)
+
+    async def _restart(self, ledger: ledgers.Ledger) -> None:
+        facts = Facts(at=self._clock(), boot_id=self._boot_id)
+
+        def decide(rows: Mapping[str, Row]) -> list[Change]:
+            return [
+                change.transition(row, event, facts)
+                for row in rows.values()
+                for event in change.restart_events(row, self._boot_id)
+            ]
+
+        for one in await ledger.act(decide):
+            _log(one)
+
+    def _opened(self) -> ledgers.Ledger:
+        if self._ledger is not None:
+            return self._ledger
+        why = f": {self._opening.message}" if self._opening is not None else ""
+        hint = self._opening.hint if self._opening is not None else None
+        raise errors.Unavailable(f"the ledger of this node is not open{why}", reason=NOT_OPEN, hint=hint)
+
+    # steps
+
+    async def _settle(self, keys: Iterable[str], listed: sights.Listed, *, asked: frozenset[str] = frozenset()) -> None:
+        """Take each GPU as far as what is seen of it proves."""
+        due = list(keys)
+        for _ in range(_WAYS):
+            if not due:
+                break
+            rows = {key: self._opened().rows.value.get(key) or Row(key=key, boot_id=self._boot_id) for key in due}
+            seen = await self._sight.look(tuple(rows.values()), listed, asked=asked)
+            steps = {key: self._plan(row, seen[key]) for key, row in rows.items()}
+            due = [key for key, found in steps.items() if found]
+            self._openers = {**self._openers, **{key: one.openers for key, one in seen.items()}}
+            self._leaving = {key for key in due if steps[key][-1].after.state is State.RELEASING}
+            try:
+                if self._leaving:
+                    await self._publish()
+                if due:
+                    await self._act(functools.partial(self._again, rows=rows, seen=seen, keys=due))
+            finally:
+                self._leaving = set()
+        self._tell_problems()
+
+    def _again(
+        self, now: Mapping[str, Row], *, rows: Mapping[str, Row], seen: Mapping[str, settle.Seen], keys: Sequence[str]
+    ) -> list[Change]:
+        """Plan in the ledger's thread, for rows that are still those that were looked at."""
+        found: list[Change] = []
+        for key in keys:
+            row = now.get(key) or rows[key]
+            if row.epoch == rows[key].epoch:
+                found += self._plan(row, seen[key])
+        return found
+
+    def _plan(self, row: Row, seen: settle.Seen) -> tuple[Change, ...]:
+        finding = check.judge(self._sight.reading(row.key))
+        return settle.plan_steps(row, seen, at=self._clock(), boot_id=self._boot_id, finding=finding)
+
+    async def _act(self, decide: ledgers.Decision) -> tuple[Change, ...]:
+        ledger = self._opened()
+        try:
+            changes = await ledger.act(decide)
+        finally:
+            self.rows.set(ledger.rows.value)
+        for one in changes:
+            _log(one)
+        return changes
+
+    async def _publish(self) -> None:
+        """Make the CDI specs show the devices that are held, and no other."""
+        async with self._publishing:
+            shown = {
+                name
+                for row in self._opened().rows.value.values()
+                if change.is_published(row) and row.key not in self._leaving
+                for name in self._sight.cdi_names(row)
+            }
+            await self._specs.show(frozenset(shown))
+
+
+def _asks(resource: str, devices: Iterable[Device]) -> tuple[change.Ask, ...]:
+    by_gpu: dict[str, list[Claim]] = {}
+    for device in devices:
+        is_shared = device.mig is not None or device.replica_of is not None
+        by_gpu.setdefault(str(device.gpu), []).append(
+            Claim(device=str(device.id), resource=resource, is_shared=is_shared)
+        )
+    return tuple(change.Ask(key=key, claims=tuple(claims)) for key, claims in by_gpu.items())
+
+
+def _log(one: Change) -> None:
+    quiet = one.after.state not in {State.QUARANTINED, State.GONE}
+    log = telemetry.log.info if quiet else telemetry.log.warning
+    log(
+        "gpu changed hands",
+        gpu=one.after.key,
+        lease=one.after.epoch,
+        reason=one.event.value,
+        state=one.after.state.value,
+        error=one.after.message or None,
+    )

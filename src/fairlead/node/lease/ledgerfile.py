@@ -1,0 +1,228 @@
+"""Keeps the ledger's rows and their history in one SQLite file, with a flush to disk before every answer.
+
+One thread at a time, one process at a time: `ledger` has both. A file that is damaged is set aside under another name
+and a new one is begun, in which nothing is known of any GPU; a file of a newer version is refused and left as it is.
+Source: SQLite "Write-Ahead Logging", PRAGMA synchronous.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from fairlead import errors, files, telemetry
+from fairlead.plan.lease.change import Change
+from fairlead.plan.lease.row import Row
+from fairlead.wire.text import typedjson
+
+NAME: Final = "ledger.db"
+SCHEMA: Final = 1
+APPLICATION_ID: Final = 0x464C_4544
+"""`FLED`: marks a ledger among other SQLite files."""
+KEPT: Final = 10_000
+"""Entries of the history; older ones are removed."""
+
+_SCHEMA: Final = """
+BEGIN;
+CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+INSERT INTO meta VALUES ('schema', 1);
+CREATE TABLE gpu (key TEXT PRIMARY KEY, document TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE history (
+    id INTEGER PRIMARY KEY, key TEXT NOT NULL, at REAL NOT NULL, event TEXT NOT NULL, document TEXT NOT NULL
+);
+CREATE INDEX history_key ON history (key, id);
+COMMIT;
+"""
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One transition as the history keeps it."""
+
+    at: float
+    event: str
+    by: str
+    before: str
+    """State."""
+    row: Row
+    """As it was afterwards."""
+
+
+class LedgerFile:
+    """An open ledger."""
+
+    def __init__(self, path: Path) -> None:
+        """Open or make the file.
+
+        Raises: ProtocolError (`LedgerFromNewerVersion`): it is left as it is.   Unavailable: the disk refuses.
+        """
+        self.path = path
+        self.was_set_aside: Path | None = None
+        """Where a damaged file was moved; None: it was whole, or there was none."""
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with self._translated():
+            try:
+                self._connection, self._rows = _open(path)
+            except (sqlite3.DatabaseError, msgspec.MsgspecError) as error:
+                if isinstance(error, sqlite3.OperationalError) and not _is_damage(error):
+                    raise
+                self.was_set_aside = _set_aside(path)
+                telemetry.log.error("ledger damaged, set aside", path=str(self.was_set_aside), error=str(error))
+                self._connection, self._rows = _open(path)
+
+    @property
+    def rows(self) -> Mapping[str, Row]:
+        """Every GPU's row, as it is on disk; replaced as a whole."""
+        return self._rows
+
+    def commit(self, changes: Sequence[Change]) -> None:
+        """Write rows and history, and flush them; all or nothing.
+
+        Raises: Unavailable: the disk refuses; the rows are what they were.
+        """
+        with self._translated():
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                self._connection.executemany(
+                    "INSERT OR REPLACE INTO gpu VALUES (?, ?)",
+                    [(one.after.key, msgspec.json.encode(one.after).decode()) for one in changes],
+                )
+                self._connection.executemany(
+                    "INSERT INTO history (key, at, event, document) VALUES (?, ?, ?, ?)", map(_entry, changes)
+                )
+                self._connection.execute("DELETE FROM history WHERE id <= (SELECT max(id) FROM history) - ?", (KEPT,))
+                telemetry.crash_point("ledger.before-commit")
+                self._connection.execute("COMMIT")
+                telemetry.crash_point("ledger.after-commit")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                # Whether a commit that failed is on disk is only known from the disk.
+                self._rows = _read_rows(self._connection)
+                raise
+        self._rows = {**self._rows, **{one.after.key: one.after for one in changes}}
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            message = f"cannot use ledger {self.path}: {error}"
+            hint = "no GPU is given away until it can be written: look at its disk"
+            raise errors.Unavailable(message, reason="LedgerUnusable", hint=hint, path=str(self.path)) from error
+
+
+def read(path: Path) -> tuple[Mapping[str, Row], Sequence[Entry]]:
+    """Return rows and history, oldest entry first, for another process than the agent's; it changes neither.
+
+    Raises: Unavailable (`LedgerMissing`): there is none.   ProtocolError: it is damaged or newer.
+    """
+    if not path.exists():
+        message = f"there is no ledger at {path}"
+        hint = "the agent of this machine keeps one with lease.ledger=on; --state-folder says where"
+        raise errors.Unavailable(message, reason="LedgerMissing", hint=hint)
+    try:
+        # Not read-only: the log of a process that was killed is replayed by the next process that opens the file.
+        with contextlib.closing(_connect(path, mode="rw")) as connection:
+            connection.execute("PRAGMA query_only = ON")
+            _check(path, connection)
+            entries = connection.execute("SELECT document FROM history ORDER BY id").fetchall()
+            return _read_rows(connection), tuple(typedjson.decode(one[0], type=Entry) for one in entries)
+    except (sqlite3.Error, msgspec.MsgspecError) as error:
+        message = f"ledger {path} cannot be read: {error}"
+        raise errors.ProtocolError(
+            message, reason="LedgerDamaged", hint="the agent's next start sets it aside"
+        ) from error
+
+
+def _open(path: Path) -> tuple[sqlite3.Connection, dict[str, Row]]:
+    if not os.path.lexists(path):
+        _create(path)
+    connection = _connect(path, mode="rw")
+    try:
+        _check(path, connection)
+        rows = _read_rows(connection)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+    except BaseException:
+        connection.close()
+        raise
+    return connection, rows
+
+
+def _create(path: Path) -> None:
+    """Make a new ledger beside its place and move it there whole; a log that lost its ledger goes aside first."""
+    for beside in _sidecars(path):
+        if os.path.lexists(beside):
+            files.set_aside(beside, why="damaged")
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    with contextlib.closing(_connect(fresh, mode="rwc")) as connection:
+        fresh.chmod(0o600)
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.executescript(_SCHEMA)
+    fresh.replace(path)
+    files.flush_folder(path.parent)
+
+
+def _connect(path: Path, *, mode: str) -> sqlite3.Connection:
+    if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+        raise sqlite3.DatabaseError("it is not a regular file")
+    uri = f"{path.absolute().as_uri()}?mode={mode}"
+    return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=5.0, check_same_thread=False)
+
+
+def _check(path: Path, connection: sqlite3.Connection) -> None:
+    """Return where the file is a whole ledger of a version we know. Raises: DatabaseError, ProtocolError."""
+    if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+        raise sqlite3.DatabaseError("it is not a ledger")
+    if (problem := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+        raise sqlite3.DatabaseError(str(problem))
+    found = connection.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone()
+    if found is None or not isinstance(found[0], int):
+        raise sqlite3.DatabaseError("it does not name its schema")
+    if found[0] > SCHEMA:
+        message = f"ledger {path} has schema {found[0]}, this version reads schemas up to {SCHEMA}"
+        hint = "run the version of fairlead that wrote it; the file is untouched"
+        raise errors.ProtocolError(message, reason="LedgerFromNewerVersion", hint=hint)
+
+
+def _read_rows(connection: sqlite3.Connection) -> dict[str, Row]:
+    found = connection.execute("SELECT key, document FROM gpu").fetchall()
+    rows = {key: typedjson.decode(document, type=Row) for key, document in found}
+    if wrong := [key for key, row in rows.items() if row.key != key]:
+        raise sqlite3.DatabaseError(f"row {wrong[0]} is of another GPU")
+    return rows
+
+
+def _entry(one: Change) -> tuple[str, float, str, str]:
+    entry = Entry(at=one.facts.at, event=one.event.value, by=one.facts.by, before=one.before.state.value, row=one.after)
+    return one.after.key, one.facts.at, one.event.value, msgspec.json.encode(entry).decode()
+
+
+def _is_damage(error: sqlite3.OperationalError) -> bool:
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    return code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB} or "no such" in str(error)
+
+
+def _set_aside(path: Path) -> Path:
+    """Move a damaged file away, its log first: a log without its database would be replayed into the next one."""
+    for beside in _sidecars(path):
+        if os.path.lexists(beside):
+            files.set_aside(beside, why="damaged")
+    return files.set_aside(path, why="damaged")
+
+
+def _sidecars(path: Path) -> Iterable[Path]:
+    return path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")

@@ -1,0 +1,168 @@
+"""Sees who has a GPU: the kubelet's list, the node's pods, and the processes that have its device nodes open.
+
+Three sources, none trusted alone. A kubelet's list names containers, leaves out those of pods that ended, and is empty
+for a moment after the kubelet began. Pods of the store outlive that moment. A process outlives its pod where the pod
+was removed by force. A process of a pod that lives, and that the kubelet gave no GPU, is a monitor with privileges of
+its own; it is neither a tenant nor against a release.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from pathlib import Path
+from typing import Final
+
+from fairlead.kernel import openfiles
+from fairlead.model import cdikind, replica
+from fairlead.model.gpu import GPU
+from fairlead.node.inventory import monitor, pods
+from fairlead.plan.gpu import deviceids
+from fairlead.plan.gpu.attribution import Holding
+from fairlead.plan.lease.row import Claim, Row, State
+from fairlead.plan.lease.settle import Seen
+from fairlead.wire.kubernetes import core
+
+_POD_UID: Final = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
+
+_CLOSING: Final = frozenset({State.UNKNOWN, State.RELEASING, State.DIRTY})
+
+Listed = tuple[Holding, ...]
+ListHoldings = Callable[[], Awaitable[Listed]]
+"""Asks the kubelet now. Raises: Unavailable."""
+FindOpeners = Callable[[frozenset[openfiles.Number]], tuple[openfiles.Opener, ...]]
+"""Looks through the host's processes; called in a thread."""
+
+
+class Sight:
+    """What is seen of this node's GPUs."""
+
+    def __init__(self, list_holdings: ListHoldings, *, known: pods.Pods | None, find_openers: FindOpeners) -> None:
+        """Take the sources. Args: known: this node's pods; None: the agent has no store."""
+        self._list, self._pods, self._find_openers = list_holdings, known, find_openers
+        self._snapshot = monitor.Snapshot()
+        self._numbers: Mapping[str, frozenset[openfiles.Number]] = {}
+        self._table: deviceids.Table = {}
+
+    @property
+    def snapshot(self) -> monitor.Snapshot:
+        """The newest inventory."""
+        return self._snapshot
+
+    def reading(self, key: str) -> GPU | None:
+        """Return the newest reading of a GPU; None: it does not answer now."""
+        return next((gpu for gpu in self._snapshot.inventory.gpus if str(gpu.uuid) == key), None)
+
+    def update(self, snapshot: monitor.Snapshot) -> None:
+        """Know these GPUs from now on."""
+        if snapshot is self._snapshot:
+            return
+        self._snapshot = snapshot
+        nodes = {node.path: node for driver in snapshot.drivers for node in driver.nodes}
+        self._table = deviceids.make_table(snapshot.known.values())
+        self._numbers = {
+            str(gpu.uuid): frozenset(
+                ("c", nodes[path].major, nodes[path].minor)
+                for path in gpu.device_nodes or (f"/dev/nvidia{gpu.minor}",)
+                if path in nodes
+            )
+            for gpu in snapshot.known.values()
+        }
+
+    def cdi_names(self, row: Row) -> frozenset[str]:
+        """Return the qualified names under which CDI specs have the devices of a row's claims."""
+        found: set[str] = set()
+        for origin in {replica.origin(claim.device) for claim in row.claims}:
+            found.update(cdikind.qualified(kind, origin) for kind in cdikind.ALLOCATED.values())
+            for gpu in self._snapshot.known.values():
+                places = {str(gpu.uuid): str(gpu.index)}
+                places |= {str(mig.uuid): f"{gpu.index}:{mig.index}" for mig in gpu.mig_devices}
+                if origin in places:
+                    found.add(cdikind.qualified(cdikind.ALLOCATED[gpu.vendor.value], places[origin]))
+        return frozenset(found)
+
+    async def list_holdings(self) -> Listed:
+        """Ask the kubelet who holds what. Raises: Unavailable: it does not say."""
+        return await self._list()
+
+    async def look(self, rows: Collection[Row], listed: Listed, *, asked: frozenset[str]) -> dict[str, Seen]:
+        """Look at some GPUs, by key: the list that was read before, pods as they are known, processes as they are.
+
+        Processes are looked through only where a GPU may be given back: that takes milliseconds of the processor.
+        Args: asked: devices that the kubelet asks for now; the store may still know a pod of theirs that has ended.
+        """
+        claims = self._claims(listed)
+        numbers = frozenset(
+            number for row in rows if row.state in _CLOSING for number in self._numbers.get(row.key, ())
+        )
+        openers = await asyncio.to_thread(self._find_openers, numbers) if numbers else ()
+        alive = None if self._pods is None or not self._pods.is_listed else _alive(self._pods)
+        return {
+            row.key: Seen(
+                claims=claims.get(row.key, ()),
+                openers=tuple(
+                    f"{one.name} (pid {one.pid})"
+                    for one in openers
+                    if self._numbers.get(row.key, frozenset()) & set(one.devices) and not self._is_monitor(one, listed)
+                ),
+                asked=asked,
+                living=frozenset(
+                    claim.device
+                    for claim in row.claims
+                    if alive is not None and claim.is_seen and (claim.namespace, claim.pod) in alive
+                ),
+            )
+            for row in rows
+        }
+
+    def _claims(self, listed: Listed) -> dict[str, tuple[Claim, ...]]:
+        found: dict[str, dict[str, Claim]] = {}
+        for holding in listed:
+            for name in holding.ids:
+                for part in deviceids.find_parts(holding.resource, name, self._table):
+                    claim = Claim(
+                        device=name,
+                        resource=holding.resource,
+                        is_shared=part.mig is not None or replica.origin(name) != name,
+                        namespace=holding.namespace,
+                        pod=holding.pod,
+                        container=holding.container,
+                    )
+                    found.setdefault(str(part.gpu), {})[name] = claim
+        return {key: tuple(claims.values()) for key, claims in found.items()}
+
+    def _is_monitor(self, one: openfiles.Opener, listed: Listed) -> bool:
+        if self._pods is None or (uid := _POD_UID.search(one.cgroup)) is None:
+            return False
+        pod = self._pods.find(uid.group(1).replace("_", "-"))
+        if pod is None or pod.status.phase in core.ENDED_PHASES:
+            return False
+        name = (pod.metadata.namespace, pod.metadata.name)
+        holders = {
+            (held.namespace, held.pod)
+            for held in listed
+            if any(deviceids.find_parts(held.resource, one_id, self._table) for one_id in held.ids)
+        }
+        return name not in holders and not pod_asks(pod)
+
+
+def pod_asks(pod: core.Pod) -> bool:
+    """Tell whether a pod asks for any extended resource: then what it has open may be of the kubelet's giving."""
+    containers = (*pod.spec.init_containers, *pod.spec.containers)
+    return any("/" in name for one in containers for name in one.resources.limits)
+
+
+def _alive(known: pods.Pods) -> frozenset[tuple[str, str]]:
+    return frozenset(
+        (pod.metadata.namespace, pod.metadata.name) for pod in known.all() if pod.status.phase not in core.ENDED_PHASES
+    )
+
+
+def openers_below(root: Path) -> FindOpeners:
+    """Return what looks through the processes of the host whose /proc is below a root."""
+
+    def find(numbers: frozenset[openfiles.Number]) -> tuple[openfiles.Opener, ...]:
+        return openfiles.find_openers(numbers, root=root if (root / "proc/1").exists() else Path("/"))
+
+    return find

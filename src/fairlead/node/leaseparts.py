@@ -1,0 +1,89 @@
+"""Composes the agent's gate: the ledger, what is seen of GPUs, and the CDI specs that show those that are held.
+
+There is one where the setting `lease.ledger` is on. Where it is off, a ledger that an earlier agent kept goes aside:
+what it says of GPUs is no longer true once they are given away without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import TypeVar
+
+from fairlead import files, telemetry
+from fairlead.model.device import Device
+from fairlead.node import storeparts
+from fairlead.node.cdi import specfiles
+from fairlead.node.deviceplugin import podresources
+from fairlead.node.inventory import latest, monitor
+from fairlead.node.lease import gate, ledgerfile, sight
+from fairlead.plan.gpu.attribution import Holding
+from fairlead.settings import Settings
+
+T = TypeVar("T")
+
+
+class LeasePart:
+    """Runs the gate beside what wakes it: snapshots, pods and the kubelet's list."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        specs: specfiles.SpecFiles,
+        of_store: storeparts.StoreParts | None,
+        holdings: podresources.Holdings,
+        *,
+        boot_id: str,
+        changed: Callable[[], None],
+    ) -> None:
+        """Take the parts it stands on. Args: changed: called whenever other GPUs are kept back than before."""
+        self._socket, self._holdings, self._changed = settings.pod_resources, holdings, changed
+        self.gate: gate.Gate | None = None
+        """What Allocate asks; None: there is no ledger."""
+        if settings.lease.ledger != "on":
+            _set_aside(settings.lease_folder / ledgerfile.NAME)
+            return
+        seen = sight.Sight(
+            self._list,
+            known=of_store.pods if of_store is not None else None,
+            find_openers=sight.openers_below(settings.silicon.root),
+        )
+        specs.hide()
+        self.gate = found = gate.Gate(settings.lease_folder, seen, specs, boot_id=boot_id)
+        if of_store is not None:
+            of_store.pods.listen(lambda *_: found.poke())
+
+    async def _list(self) -> tuple[Holding, ...]:
+        client = podresources.Client(self._socket)
+        try:
+            return await client.list_holdings()
+        finally:
+            await client.close()
+
+    def problem(self, device: Device) -> tuple[str, str] | None:
+        """Return reason and message why a device must not be given away now, None where it may."""
+        return self.gate.problem(device) if self.gate is not None else None
+
+    async def run(self, snapshots: latest.Latest[monitor.Snapshot]) -> None:
+        """Run for ever; return at once where there is no ledger."""
+        if self.gate is None:
+            return
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.gate.run(), name="ledger")
+            tasks.create_task(_follow(snapshots.changes(), self.gate.update), name="ledger: inventory")
+            poke = self.gate.poke
+            tasks.create_task(_follow(self._holdings.latest.changes(), lambda _: poke()), name="ledger: kubelet")
+            tasks.create_task(
+                _follow(self.gate.problems.changes(), lambda _: self._changed()), name="ledger: kept back"
+            )
+
+
+async def _follow(changes: AsyncIterator[T], act: Callable[[T], None]) -> None:
+    async for one in changes:
+        act(one)
+
+
+def _set_aside(path: Path) -> None:
+    if path.exists():
+        telemetry.log.warning("ledger set aside, as it is switched off", path=str(files.set_aside(path, why="off")))

@@ -1,0 +1,79 @@
+"""Checks a GPU between two tenants by its newest reading: what takes no time. Pure.
+
+Each check is one small function over a reading, and a row of `CHECKS`. It passes, asks to wait until the GPU is well
+again, or fails; what fails goes into quarantine and waits for a person. Checks that take time, such as a memory scrub,
+are not made here: the states and the fence for them are `table`'s.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from fairlead.model.gpu import GPU
+
+
+class Verdict(enum.Enum):
+    """What a check says."""
+
+    GOOD = "good"
+    WAIT = "wait"
+    """Nothing is proved against it; it must be well before it is verified."""
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One check's word on a GPU."""
+
+    verdict: Verdict
+    reason: str = ""
+    message: str = ""
+
+
+PASSED: Final = Finding(verdict=Verdict.GOOD)
+Check = Callable[[GPU | None], Finding]
+"""Judges the newest reading; None: the GPU does not answer."""
+
+
+def is_readable(gpu: GPU | None) -> Finding:
+    """Wait for a GPU that does not answer: nothing can be said of it."""
+    if gpu is not None:
+        return PASSED
+    return Finding(verdict=Verdict.WAIT, reason="Unreadable", message="it does not answer, so it cannot be verified")
+
+
+def has_whole_memory(gpu: GPU | None) -> Finding:
+    """Fail a GPU whose memory rows could not be remapped; wait where they are remapped at the next reset."""
+    if gpu is not None and gpu.health.remap_failed:
+        message = "memory rows could not be remapped: replace the GPU"
+        return Finding(verdict=Verdict.FAIL, reason="RowRemapFailed", message=message)
+    if gpu is not None and gpu.health.remap_pending:
+        message = "memory rows are remapped at the next reset: reset the GPU"
+        return Finding(verdict=Verdict.WAIT, reason="RowRemapPending", message=message)
+    return PASSED
+
+
+def needs_no_recovery(gpu: GPU | None) -> Finding:
+    """Wait while the driver asks for a reset, a reboot or a drain."""
+    if gpu is not None and gpu.health.recovery_action:
+        message = f"the driver asks for recovery (action {gpu.health.recovery_action}): reset the GPU"
+        return Finding(verdict=Verdict.WAIT, reason="RecoveryRequired", message=message)
+    return PASSED
+
+
+CHECKS: Final[Mapping[str, Check]] = {
+    "readable": is_readable,
+    "memory": has_whole_memory,
+    "recovery": needs_no_recovery,
+}
+"""Every check there is, in the order in which they are made."""
+
+
+def judge(gpu: GPU | None) -> Finding:
+    """Return the worst that the checks say: a failure before a wait, the earlier check first."""
+    found = [check(gpu) for check in CHECKS.values()]
+    by_weight = (Verdict.FAIL, Verdict.WAIT)
+    return next((one for weight in by_weight for one in found if one.verdict is weight), PASSED)
