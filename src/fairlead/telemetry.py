@@ -94,12 +94,12 @@ _QUICK_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1
 
 DEVICES = Metric(
     name="fairlead_devices",
-    text="devices told to the kubelet, by state: advertised (all), healthy",
+    text="devices reported to the kubelet, by state: advertised (all), healthy",
     labels=("resource", "state"),
 )
 UNHEALTHY_DEVICES = Metric(
     name="fairlead_devices_unhealthy",
-    text="devices told to the kubelet as not healthy, by reason: XID79, HeldByOtherResource, CDIConflict",
+    text="devices reported to the kubelet as not healthy, by reason: XID79, HeldByOtherResource, CDIConflict",
     labels=("resource", "reason"),
 )
 ALLOCATE = Metric(

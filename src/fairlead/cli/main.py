@@ -85,7 +85,7 @@ def _blamed(error: BaseException, argv: Sequence[str]) -> BaseException:
 
 
 def _is_utf8(word: str) -> bool:
-    """Tell whether a word of the command line holds no bytes that Python could not read."""
+    """Return whether a word of the command line holds no bytes that Python could not read."""
     return not any("\ud800" <= character <= "\udfff" for character in word)
 
 

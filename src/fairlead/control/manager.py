@@ -94,7 +94,7 @@ class _Follower:
         )
 
     def _list(self, items: tuple[Any, ...]) -> None:
-        """Tell everything anew; without a pause, so that nothing reconciles in between."""
+        """Report everything anew, without a pause, so that nothing reconciles in between."""
         if self.is_listed.is_set():
             self._meter.add(telemetry.WATCHES, self.kind, "listed")
         present = {item.metadata.uid for item in items}

@@ -36,7 +36,7 @@ class Input(Protocol):
         ...
 
     async def resize(self, rows: int, columns: int) -> None:
-        """Tell its terminal the new size; nothing without a terminal."""
+        """Set its terminal's size; nothing without a terminal."""
         ...
 
     async def close(self) -> None:

@@ -143,7 +143,7 @@ class ExecSession(Protocol):
         ...
 
     async def resize(self, rows: int, columns: int) -> None:
-        """Tell its terminal the new size; nothing without a terminal."""
+        """Set its terminal's size; nothing without a terminal."""
         ...
 
     async def wait(self) -> int:
@@ -224,7 +224,7 @@ class Images(Protocol):
         ...
 
     async def exists(self, name: str) -> bool:
-        """Tell whether `name` can be run without a pull."""
+        """Return whether `name` can be run without a pull."""
         ...
 
     async def environment(self, name: str) -> Mapping[str, str]:

@@ -206,7 +206,7 @@ def change(cgroups: Sequence[Cgroup], *, deny: Iterable[DeviceRule] = (), allow:
     taken, given = tuple(deny), tuple(allow)
     before = read(cgroups)
     if before.rules is None:
-        message = f"the rules in force cannot be told, so they are not changed: {'; '.join(before.unread)}"
+        message = f"the rules in force cannot be read, so they are not changed: {'; '.join(before.unread)}"
         raise errors.Unavailable(message, reason="RulesUnreadable", hint="root with CAP_BPF can read them")
     for cgroup in before.restricting or [cgroup for cgroup in cgroups if not cgroup.is_root][:1]:
         if cgroup.version == 1:

@@ -206,7 +206,7 @@ async def _probe(
 
 
 def _may_make_nodes() -> bool:
-    """Tell whether a node that cannot be made is the container's rule, and not a lack of ours."""
+    """Return whether a node that cannot be made is the container's rule, and not a lack of ours."""
     lines = Path("/proc/self/status").read_text().splitlines()
     effective = next(line.split()[1] for line in lines if line.startswith("CapEff:"))
     return bool(int(effective, 16) >> _CAP_MKNOD & 1)

@@ -36,7 +36,7 @@ class DeviceRule:
         return f"{self.kind} {numbers} {self.access or 'none'}"
 
     def covers(self, other: DeviceRule) -> bool:
-        """Tell whether each number of the other is one of this rule's."""
+        """Return whether each number of the other is one of this rule's."""
         return self.kind == other.kind and self.major in {None, other.major} and self.minor in {None, other.minor}
 
     @property
@@ -99,7 +99,7 @@ class DeviceRules:
         ).shortest()
 
     def agrees(self, other: DeviceRules) -> bool:
-        """Tell whether both say the same of every number."""
+        """Return whether both say the same of every number."""
         rules = (*self.rules, *other.rules)
         majors, minors = {rule.major for rule in rules} | {None}, {rule.minor for rule in rules} | {None}
         asks = [(kind, major, minor) for kind in KINDS for major in majors for minor in minors]
@@ -116,7 +116,7 @@ class DeviceRules:
 
     @staticmethod
     def _is_idle(rule: DeviceRule, rest: DeviceRules) -> bool:
-        """Tell whether nothing changes without the rule; a whole major shields its numbers from `*:minor`."""
+        """Return whether nothing changes without the rule; a whole major shields its numbers from `*:minor`."""
         if rest.access(rule.kind, rule.major, rule.minor) != rule.access:
             return False
         if rule.major is None or rule.minor is not None:

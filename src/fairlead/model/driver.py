@@ -42,7 +42,7 @@ class HostFile:
     kind: str
     """`library`, `library32`, `explicit` (vendor-neutral dispatch), `binary`, `firmware`, `config`, `socket`."""
     soname: str | None = None
-    """For libraries: DT_SONAME's link name where the ldcache tells it, `libcuda.so.1`."""
+    """For libraries: DT_SONAME's link name where the ldcache has it, `libcuda.so.1`."""
     links: tuple[str, ...] = ()
     """Symbolic links on the host that lead to it, relative to its folder, by file name where they stand beside it."""
 

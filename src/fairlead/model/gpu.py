@@ -85,12 +85,12 @@ class MIGDevice:
     gpu_instance: int
     compute_instance: int
     placement_start: int | None
-    """First memory slice; None where the driver does not tell."""
+    """First memory slice; None where the driver does not report it."""
     placement_size: int | None
     """Memory slices occupied."""
     memory_bytes: int
     engines: MIGEngines | None = None
-    """None where the driver does not tell."""
+    """None where the driver does not report it."""
 
 
 @frozen
@@ -139,9 +139,9 @@ class GPU:
     brand: str | None = None
     """NVML's brand in the word that images require, `nvidia`, `tesla`, `geforce`; `unknown` is a brand, too."""
     numa_node: int | None = None
-    """None where the machine has no NUMA or does not tell."""
+    """None where the machine has no NUMA or does not report it."""
     kernel_driver: str = ""
-    """The module that the GPU is bound to, `xe`; told only of Intel's, which have two."""
+    """The module that the GPU is bound to, `xe`; read only of Intel's, which have two."""
     mig_enabled: bool = False
     mig_capable: bool = False
     mig_devices: tuple[MIGDevice, ...] = ()
@@ -156,9 +156,9 @@ class GPU:
     pci_class: int | None = None
     """PCI class, subclass and programming interface: 0x030200 is a 3D controller, 0x030000 one with a display."""
     is_virtual: bool | None = None
-    """Whether it is a vGPU that a hypervisor hands this machine; None where the machine does not tell."""
+    """Whether it is a vGPU that a hypervisor hands this machine; None where the machine does not show it."""
     host_driver: HostDriver | None = None
-    """Of a vGPU, where it tells."""
+    """Of a vGPU, where it reports one."""
     health: GPUHealth = GPUHealth()
 
 
@@ -198,7 +198,7 @@ class Inventory:
 
 
 class EventKind(enum.Enum):
-    """What a driver can tell without being asked."""
+    """What a driver reports without being asked."""
 
     XID = "xid"
     ECC_DOUBLE_BIT = "ecc-double-bit"

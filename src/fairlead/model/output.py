@@ -1,4 +1,4 @@
-"""Says how much of a process's output is asked for, and tells standard error from standard output."""
+"""Declares how much of a process's output is asked for, and separates standard error from standard output."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 class ErrorOutput(bytes):
     """Bytes of standard error; output of any other stream is plain `bytes`.
 
-    A reader that does not tell the streams apart takes both as bytes.
+    A reader that does not separate the streams takes both as bytes.
     """
 
     __slots__ = ()

@@ -5,9 +5,9 @@ on disk first, then advertisements; a device that no spec names is advertised Un
 what an engine cannot resolve. Verdicts need no new spec and go straight through. Each resource has its own socket and
 its own task, started when the resource first has a device and kept from then on.
 
-These are the core: an error there ends the agent, and its supervisor starts it again. Everything that only tells
+These are the core: an error there ends the agent, and its supervisor starts it again. Everything that only reports
 others (events, objects and labels, conditions, traces) is optional: it runs under a guard (`node.part`) that starts it
-again, reads the core's `Latest` values or queues what the core tells it, and delays nothing. The agent stops by
+again, reads the core's `Latest` values or queues what the core reports, and delays nothing. The agent stops by
 cancellation and leaves neither sockets nor specs behind; but for the specs where a newer agent has taken over, which
 hands out devices by them.
 """
@@ -287,7 +287,7 @@ class _Agent:
         await self.specs.ensure(snapshot.inventory, snapshot.drivers)
 
     async def check_strategy(self, meter: telemetry.Meter) -> None:
-        """Say once where nothing on this node reads what Allocate answers."""
+        """Log once where nothing on this node reads what Allocate answers."""
         problem = await enginegate.find_unread(self._way(), self.settings.silicon.root, meter)
         if problem is not None:
             self.journal.way_judged(problem)

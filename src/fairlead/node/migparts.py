@@ -27,7 +27,7 @@ class MIGPart:
     def __init__(
         self, found: configurator.Configurator, holdings: podresources.Holdings, changed: Callable[[], None]
     ) -> None:
-        """Take who configures. Args: changed: told whenever other devices are kept back, or none any more."""
+        """Take who configures. Args: changed: called whenever other devices are kept back, or none any more."""
         self._found, self._holdings, self._changed = found, holdings, changed
 
     def problem(self, device: Device) -> tuple[str, str] | None:

@@ -1,4 +1,4 @@
-"""Declares what the agent tells the process that runs it, once it is ready."""
+"""Declares what the agent reports, once it is ready, to the process that runs it."""
 
 from __future__ import annotations
 

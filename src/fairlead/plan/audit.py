@@ -83,7 +83,7 @@ class Entitlement:
 
     @property
     def is_unconfined(self) -> bool:
-        """Tell whether its runtime spec allows every device: a privileged container."""
+        """Return whether its runtime spec allows every device: a privileged container."""
         return all(set(_RW) <= set(self.base.access(kind, None, None)) for kind in devicerule.KINDS)
 
 
@@ -130,7 +130,7 @@ class Audit:
 
     @property
     def is_clean(self) -> bool:
-        """Tell whether nothing needs mending."""
+        """Return whether nothing needs mending."""
         return all(finding.is_told_only for finding in self.findings)
 
 

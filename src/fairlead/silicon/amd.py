@@ -81,7 +81,7 @@ def _read(root: Path, address: str, index: int, nodes: dict[int, _Node]) -> GPU 
             pci_bus_id=address,
             uuid=GPUUUID(address),
             reason="Unreadable",
-            message=f"sysfs of {address} does not tell {lacks} (see dmesg for amdgpu messages)",
+            message=f"sysfs of {address} does not show {lacks} (see dmesg for amdgpu messages)",
         )
     minor = int(renders[0].removeprefix("renderD"))
     device = pci.read_text(folder / "device") or "unknown"

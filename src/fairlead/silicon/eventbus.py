@@ -51,7 +51,7 @@ class Subscription:
             self._push(event)
             if self._counts[event.uuid] > WAITING:
                 self._pop(next(key for key, one in self._waiting.items() if one.uuid == event.uuid))
-                self._push(GPUEvent(kind=EventKind.CHANGED, uuid=event.uuid, message="too many events to tell: rescan"))
+                self._push(GPUEvent(kind=EventKind.CHANGED, uuid=event.uuid, message="too many events to list: rescan"))
         if is_first:
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._more.set)

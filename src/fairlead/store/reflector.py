@@ -34,7 +34,7 @@ async def follow(
     is_optional: bool = False,
     chance: Callable[[], float] = random.random,
 ) -> None:
-    """Tell of all matching objects, then of every change to them, until cancelled.
+    """Report all matching objects, then every change to them, until cancelled.
 
     Args:    listed: gets each fresh list; what is not in it is not there.   changed: gets every change after it.
              is_optional: a kind that is not served, or may not be read, is an empty list.   chance: jitters waits, 0

@@ -38,7 +38,7 @@ class Session(Protocol):
         ...
 
     async def resize(self, rows: int, columns: int) -> None:
-        """Tell its terminal the new size; nothing without a terminal."""
+        """Set its terminal's size; nothing without a terminal."""
         ...
 
     async def wait(self) -> int:

@@ -1,7 +1,7 @@
 """`fairlead cp`: copies files into a container and out of it, as a stream of tar.
 
 What a tenant packed is written with care: no member leaves the folder it is copied to, by its name or through a link,
-and no device node is made. Names of the two ends are told by a colon: `NAME:PATH` is in a container, anything with a
+and no device node is made. A colon distinguishes the two ends: `NAME:PATH` is in a container, anything with a
 slash before the colon is not.
 """
 
@@ -268,7 +268,7 @@ def _placed(client: Client, source: str, target: _End, where: dict[str, str]) ->
 
 
 def _is_folder(client: Client, end: _End, where: dict[str, str]) -> bool:
-    """Tell whether a path of the container is a folder, by the first member of its tar."""
+    """Return whether a path of the container is a folder, by the first member of its tar."""
     with _connected(client, end, where, path=end.path, into=False) as connection:
         received = _Received(connection)
         with (

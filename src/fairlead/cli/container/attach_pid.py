@@ -91,7 +91,7 @@ def _own_nodes(registry: directory.Registry, name: str) -> tuple[GrantedNode, ..
 
 
 def _may_open(item: ocistate.Running, nodes: Sequence[GrantedNode]) -> bool:
-    """Tell whether a container may open one of them; privileged ones, which may open all, are not counted."""
+    """Return whether a container may open one of them; privileged ones, which may open all, are not counted."""
     if entitlement.by_spec(ocistate.read_config(item.bundle)).is_unconfined:
         return False
     try:
@@ -108,7 +108,7 @@ def _rules(pid: int) -> DeviceRules:
     except OSError as error:
         raise readback.gone(pid) from error
     if found.rules is None:
-        message = f"the rules in force of process {pid} cannot be told: {'; '.join(found.unread)}"
+        message = f"the rules in force of process {pid} cannot be read: {'; '.join(found.unread)}"
         raise errors.Unavailable(message, reason="RulesUnreadable", hint="root with CAP_BPF can read them")
     return found.rules
 
@@ -134,5 +134,5 @@ async def _to_take(registry: directory.Registry, name: str, pid: int) -> tuple[G
 
 
 def _same(own: Sequence[GrantedNode], name: str, registry: directory.Registry) -> bool:
-    """Tell whether these are the device's own nodes under another name (index, UUID), or hold them (`all`)."""
+    """Return whether these are the device's own nodes under another name (index, UUID), or hold them (`all`)."""
     return {node.number for node in _own_nodes(registry, name)} <= {node.number for node in own}

@@ -272,7 +272,7 @@ def await_start(client: Client, name: str, namespace: str) -> ContainerView:
 
 
 def is_hopeless(found: waitview.Waiting | None) -> bool:
-    """Tell whether a container waits for what no node has."""
+    """Return whether a container waits for what no node has."""
     return found is not None and found.reason == waitview.NEVER
 
 

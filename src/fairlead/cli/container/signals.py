@@ -36,7 +36,7 @@ class Left(Exception):
 def proxied(client: Client, name: str, namespace: str) -> Iterator[None]:
     """Pass signals on to a container's first process for a block.
 
-    A process that is number 1 and has no handler for a signal is not told of it by the kernel: that is said once.
+    A process that is number 1 and has no handler for a signal does not get it from the kernel: that is said once.
     Raises: Left: after the third SIGINT or SIGTERM.
     """
     waiting: queue.SimpleQueue[int | None] = queue.SimpleQueue()

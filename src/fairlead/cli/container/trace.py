@@ -134,7 +134,7 @@ def _broken(line: str, rest: str, width: int | None) -> list[str]:
 
 
 def _names(found: TraceView) -> bool:
-    """Tell whether steps of more than one container are in it, so that each line must name its own."""
+    """Return whether steps of more than one container are in it, so that each line must name its own."""
     names = {entry.step.facts.get("container") for entry in found.entries if entry.step is not None}
     return len(names - {None}) > 1
 

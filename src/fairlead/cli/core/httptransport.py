@@ -252,7 +252,7 @@ def _login_name() -> str:
 
 
 def _has_port(url: urllib.parse.SplitResult) -> bool:
-    """Tell whether the port is a number of a port, or left out."""
+    """Return whether the port is a number of a port, or left out."""
     try:
         return url.port is None or url.port > 0
     except ValueError:

@@ -191,7 +191,7 @@ class _Exchange:
         return message
 
     def leave(self, last: Message) -> None:
-        """Tell the application that its caller is gone, and the reader of its next message as well."""
+        """Let the application know that its caller is gone, and the reader of its next message as well."""
         self._last = last
         self._left.set()
         while self._outbox.full():

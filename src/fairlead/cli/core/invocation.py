@@ -82,7 +82,7 @@ class Invocation:
 
 
 def is_served(path: Path) -> bool:
-    """Tell whether a service listens at a socket; one that may not be opened counts, its refusal says more."""
+    """Return whether a service listens at a socket; one that may not be opened counts, its refusal says more."""
     import socket
 
     with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as probe:

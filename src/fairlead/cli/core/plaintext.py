@@ -40,7 +40,7 @@ def as_json(value: Any, *, indent: int | None = None) -> str:
 
 
 def is_hidden(value: Any) -> bool:
-    """Tell whether any text in plain values holds what `as_json` escapes beyond JSON's own rules."""
+    """Return whether any text in plain values holds what `as_json` escapes beyond JSON's own rules."""
     return _RAW_IN_JSON.search(json.dumps(value, ensure_ascii=False)) is not None
 
 

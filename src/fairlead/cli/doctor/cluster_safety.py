@@ -41,7 +41,7 @@ def check_rights(lacking: Mapping[str, tuple[Right, ...]]) -> Iterator[Finding]:
                 check="agent rights",
                 level="fail",
                 what=f"{user} may not {', '.join(one.text for one in missing)}",
-                why="its agents serve GPUs and cannot tell the cluster of them: not Ready, and what is shown is old",
+                why="its agents serve GPUs and cannot report them to the cluster: not Ready, and what is shown is old",
                 fix="`helm upgrade` with rbac.create=true, or bind the chart's role of the agent again",
             )
 

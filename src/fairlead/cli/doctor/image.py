@@ -103,7 +103,7 @@ def check(seen: Seen) -> Iterator[Finding]:
     yield from _capabilities(seen)
     if visibledevices.VARIABLE in seen.env:
         what = f"{seen.image} sets {visibledevices.VARIABLE}={seen.env[visibledevices.VARIABLE]}: ignored"
-        why = "devices come from the allocation only; the runtime shim can be told otherwise (imageRequests)"
+        why = "devices come from the allocation only; the runtime shim can be configured otherwise (imageRequests)"
         yield Finding(check="request", level="ok", what=what, why=why)
 
 

@@ -188,7 +188,7 @@ def _plugins(seen: Seen, node: NodeView) -> Iterator[Finding]:
             level="fail" if is_none else "warn",
             what=f"{healthy} of {total} {name} healthy",
             why=f"no container that asks for {name} starts" if is_none else "the others are not given to containers",
-            fix="`fairlead events` says why; a plugin that has ended must be started again, its log tells more",
+            fix="`fairlead events` says why; a plugin that has ended must be started again, its log says more",
         )
         yield _late(seen, short) if is_none else short
 

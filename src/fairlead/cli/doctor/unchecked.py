@@ -33,7 +33,7 @@ CHECKS: Final = (
     ("crd", "whether GPUDevice is installed and served", ("has_definition",)),
     ("agent", "whether agents are there and ready", ("agents",)),
     ("agent", "whether every node with GPUs has an agent", ("agents", "gpus", "pods")),
-    ("agent rights", "whether agents may tell the cluster of their GPUs", ("agents", "agent_lacks")),
+    ("agent rights", "whether agents may report their GPUs to the cluster", ("agents", "agent_lacks")),
     ("policies", "whether names under fairlead.dev/ are kept for Fairlead", ("agents", "policies")),
     ("nodes", "whether kubelets offer the GPUs that are there", ("nodes", "gpus")),
     ("gpus", "whether GPUs are healthy and in one pod each", ("gpus",)),

@@ -1,6 +1,6 @@
 """`fairlead runtime …`: configures container engines for GPUs, without any service.
 
-Engines are told of the runtime shim and of CDI, and told back; what is written is decided in `plan.engineconfig` and
+Engines are configured for the runtime shim and CDI, and back; what is written is decided in `plan.engineconfig` and
 done in `node.engines.files`. The shim's launchers are written first, so that no engine ever names a program that is not
 there.
 """
@@ -74,7 +74,7 @@ def group() -> None:
 @click.option("--engine-version", metavar="VERSION", help="release of the engine  [default: it is asked]")
 @click.pass_context
 def configure_verb(ctx: click.Context, /, *, engine: str, is_dry: bool, **options: Any) -> None:
-    """Tell an engine of the runtime shim and of CDI; may be repeated, with other options too."""
+    """Configure an engine for the runtime shim and CDI; may be repeated, with other options too."""
     request = Request(
         folder=str(Path.cwd() / options["folder"]),
         name=options["name"],

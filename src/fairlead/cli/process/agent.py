@@ -160,7 +160,7 @@ async def _store(config: settings.Settings, meter: telemetry.Meter) -> AsyncIter
     except errors.Unavailable as error:
         if error.reason != cluster.MISSING:
             raise
-        telemetry.log.warning("no cluster is told about this node", reason=error.reason, error=errors.sentence(error))
+        telemetry.log.warning("this node is reported to no cluster", reason=error.reason, error=errors.sentence(error))
         yield None
         return
     async with cluster.opened(config, meter=meter) as store:

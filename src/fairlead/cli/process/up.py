@@ -55,7 +55,7 @@ async def _run(config: settings.Settings, owned: owner.Owned, started: float, no
 
 
 def tell_manager(address: str, state: str) -> None:
-    """Tell the service manager that started us how we are, if one did.  Source: sd_notify(3)."""
+    """Notify the service manager of our state, if one started us.  Source: sd_notify(3)."""
     if not address:
         return
     target = f"\0{address[1:]}" if address.startswith("@") else address

@@ -71,7 +71,7 @@ def refusal(process: Process) -> bytes:
 
 
 def is_known(argv: Sequence[str]) -> bool:
-    """Tell whether the first word is a command there is."""
+    """Return whether the first word is a command there is."""
     return argv[0].rpartition("/")[2] in KNOWN
 
 

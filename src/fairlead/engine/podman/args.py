@@ -142,7 +142,7 @@ def _env(env: Mapping[str, str]) -> list[str]:
 def _colons(parts: Sequence[str]) -> str:
     for part in parts:
         if ":" in part:
-            message = f'device path "{part}" holds a colon, which podman cannot be told'
+            message = f'device path "{part}" holds a colon, which no option of podman can carry'
             raise errors.Invalid(message, reason="DevicePathInvalid", hint="use a path without colons")
     return ":".join(parts)
 
@@ -156,7 +156,7 @@ def _bind(bind: port.Bind) -> list[str]:
     if not any(":" in path for path in paths):
         return [f"--volume={bind.host_path}:{bind.container_path}:{'ro' if bind.is_read_only else 'rw'}"]
     if any("," in path for path in paths):
-        message = f'bind of "{bind.host_path}" holds both ":" and ",", which podman cannot be told'
+        message = f'bind of "{bind.host_path}" holds both ":" and ",", which no option of podman can carry'
         raise errors.Invalid(message, reason="BindInvalid", hint="use paths without commas")
     read_only = str(bind.is_read_only).lower()
     return [f"--mount=type=bind,src={bind.host_path},dst={bind.container_path},ro={read_only}"]

@@ -154,7 +154,7 @@ def remove(path: Path) -> bool:
 
 
 def is_replaced(path: Path) -> bool:
-    """Tell whether what stands there is not ours: a link, a pipe, another owner's file, one of another mode."""
+    """Return whether what stands there is not ours: a link, a pipe, another owner's file, one of another mode."""
     try:
         found = path.lstat()
     except FileNotFoundError:

@@ -65,6 +65,6 @@ class OtherHolders:
         return _SILENT.format(path=path)
 
     def concerns(self, pod: core.Pod) -> bool:
-        """Tell whether a clash that stands is this pod's."""
+        """Return whether a clash that stands is this pod's."""
         name = (pod.metadata.namespace, pod.metadata.name)
         return any((one.holding.namespace, one.holding.pod) == name for one in self._clashes.values())

@@ -7,7 +7,7 @@ those mean is in the spec that `node.cdi` wrote before they were advertised. Unk
 never guessed.
 
 `Endpoint` is the socket: bound, then dialled once to be sure, before the kubelet gets its name. When to bind again and
-whom to tell is `node.deviceplugin.registration`'s part.
+registering with kubelets is `node.deviceplugin.registration`'s part.
 """
 
 from __future__ import annotations
@@ -316,7 +316,7 @@ class Endpoint:
         self._identity: Identity | None = None
 
     def is_present(self) -> bool:
-        """Tell whether the socket that we bound is still the one at its path."""
+        """Return whether the socket that we bound is still the one at its path."""
         return self._identity is not None and identify(self.path) == self._identity
 
     async def is_taken(self) -> bool:

@@ -1,7 +1,7 @@
 """Keeps one plugin, its socket and its registration for every resource that this node offers, in one task tree.
 
 A resource begins with its first devices. When its devices go away its plugin stays and lists none, since hardware comes
-back. When the configuration offers it no more it ends: the kubelet is told of an empty list, the socket is removed, and
+back. When the configuration offers it no more it ends: the kubelet gets an empty list, the socket is removed, and
 the kubelet forgets the resource after its own grace. Pods that have its devices keep them.
 """
 

@@ -5,7 +5,7 @@ alone. One watch on the folder (`inventory.folderwatch`) ticks at whatever happe
 each tick a `Registrar` compares what is there with what it did: own socket gone → serve again; another `kubelet.sock`
 than the one registered with → register; no kubelet reads the list any more → register. The last is how two plugins of
 one resource change places: a kubelet that loses the old one's stream hangs up on the plugin that is registered, the new
-one, and tells it nothing. Of two agents the newer wins: whose socket was replaced by one that answers stands by until
+one, and sends it nothing. Of two agents the newer wins: whose socket was replaced by one that answers stands by until
 that one is gone. Failures are retried with doubling, jittered waits that a new socket cuts short. Nothing here ever
 gives up; only cancellation ends it, and takes the socket along.
 

@@ -149,5 +149,5 @@ def _change(uuid: GPUUUID | MIGUUID, before: health.Verdict, verdict: health.Ver
 
 
 def _is_in(part: MIGDevice, event: GPUEvent) -> bool:
-    """Tell whether an event names the instance of a MIG device: its GPU instance, or exactly its compute instance."""
+    """Return whether an event names the instance of a MIG device: its GPU instance, or exactly its compute instance."""
     return event.gpu_instance == part.gpu_instance and event.compute_instance in {None, part.compute_instance}

@@ -10,7 +10,7 @@ from fairlead.store.port import Change, ChangeKind, Selector, Store
 from fairlead.wire.kubernetes import core
 
 Listener = Callable[[core.Pod, bool], None]
-"""Told of each pod as it is now, or as it was last, and whether it is gone."""
+"""Called with each pod as it is now, or as it was last, and whether it is gone."""
 
 
 class Pods:

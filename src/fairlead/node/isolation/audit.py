@@ -43,7 +43,7 @@ class Report:
 
     @property
     def is_clean(self) -> bool:
-        """Tell whether it was judged and nothing is left to mend."""
+        """Return whether it was judged and nothing is left to mend."""
         return not self.doubt and all(finding.is_told_only for finding in self.findings)
 
 

@@ -194,7 +194,7 @@ class DeviceManager:
         return {name: tuple(item.devices) for name, item in sorted(self._endpoints.items())}
 
     def is_registered(self, resource: str) -> bool:
-        """Tell whether a living plugin serves the resource and has sent its list."""
+        """Return whether a living plugin serves the resource and has sent its list."""
         item = self._endpoints.get(resource)
         return item is not None and item.gone_at is None and item.has_listed
 

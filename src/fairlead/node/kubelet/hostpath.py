@@ -38,7 +38,7 @@ class _Mount:
 
 
 def is_tenants(pod: core.Pod, namespace: core.Namespace | None) -> bool:
-    """Tell whether the rules for tenants bind a pod: by its namespace, or by the request that made it."""
+    """Return whether the rules for tenants bind a pod: by its namespace, or by the request that made it."""
     labels = namespace.metadata.labels if namespace is not None else {}
     return tenantrule.TENANCY in labels or names.TENANT in pod.metadata.annotations
 

@@ -326,7 +326,7 @@ class Kubelet:
         return known is not None and known.metadata.deletion_timestamp is None
 
     def _may_come_back(self, pod: core.Pod, error: errors.FairleadError) -> bool:
-        """Tell whether a plugin that was not reached may be one that was killed and is started again."""
+        """Return whether a plugin that was not reached may be one that was killed and is started again."""
         if isinstance(error, errors.Insufficient):
             # It went, or came again with no list yet, while another pod was served: what it has is not known.
             return self._plugin_wait(pod) is not None
@@ -336,7 +336,7 @@ class Kubelet:
         return time.monotonic() - first <= _PLUGIN_WAIT_S
 
     def _has_orphans(self) -> bool:
-        """Tell whether pods that are no longer in the store still hold devices."""
+        """Return whether pods that are no longer in the store still hold devices."""
         return bool(self._devices.holders() - self._pods.keys())
 
     async def _reject(self, pod: core.Pod, error: errors.FairleadError) -> None:

@@ -39,7 +39,7 @@ SETTLE_S: Final = 0.5
 """An Allocate that began before devices were kept back shows in the kubelet's list by then."""
 
 Told = Callable[[str, str, str], None]
-"""Told the configuration's name, its new state, and a sentence."""
+"""Called with the configuration's name, its new state, and a sentence."""
 
 
 class Configurator:

@@ -236,7 +236,7 @@ class Publisher:
         return not self._is_owned(device, wanted) or not self._is_told(device, wanted)
 
     def _is_owned(self, device: GPUDevice, wanted: planner.Wanted) -> bool:
-        """Tell whether the spec is right and the object goes with this Node."""
+        """Return whether the spec is right and the object goes with this Node."""
         owners = {owner.uid for owner in device.metadata.owner_references}
         return device.spec == wanted.spec and self._node is not None and self._node.metadata.uid in owners
 
@@ -245,7 +245,7 @@ class Publisher:
         return is_overruled or planner.is_current(device, wanted)
 
     def _is_silent(self, device: GPUDevice, wanted: planner.Wanted) -> bool:
-        """Tell whether the controller's Unknown is still right: this node cannot speak, or offers nothing to pods."""
+        """Return whether the controller's Unknown is still right: this node cannot speak, or offers nothing to pods."""
         if self._node is None:
             return True
         if planner.is_silenced(device) and wanted.health != gpudevice.HEALTHY:
@@ -253,7 +253,7 @@ class Publisher:
         return device.metadata.name in planner.find_silence(self._node, (device,))
 
     def _is_labelled(self, node: core.Node) -> bool:
-        """Tell whether the labels are there, and none that we set before and want no more.
+        """Return whether the labels are there, and none that we set before and want no more.
 
         What an earlier agent set is not known here: the first apply of every agent lists all fields, and the server
         removes the rest.

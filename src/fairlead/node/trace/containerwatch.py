@@ -7,7 +7,7 @@ it has the container's root (from there on its device nodes and rules are final)
 process itself is never touched or delayed.
 
 Where the host's processes cannot be seen or entered, a sight says so and nothing else is claimed. Which container of
-the pod it was, is not known here: the runtime's id is the name that a status tells later. What to try to open is asked
+the pod it was, is not known here: the runtime's id is the name that a status has later. What to try to open is asked
 of the caller at the moment the container begins. The pod's sandbox is seen too and has none of it.
 
 It runs in a process of its own (`watchprocess`): all of this reads /proc and cgroups, and some of it may hang.
@@ -97,8 +97,8 @@ class ContainerWatch(Generic[P]):
     ) -> None:
         """Prepare; nothing is watched before `run`.
 
-        Args:    prepare: asked with the pod's uid when a container of it begins.   seen: told uid and sight, once for
-                 each container.   looking: told a container's id, and False when it begins to be looked at, True when
+        Args:    prepare: asked with the pod's uid when a container of it begins.   seen: gets uid and sight, once for
+                 each container.   looking: gets a container's id, and False when it begins to be looked at, True when
                  that is over, after `seen`.   root: where /proc is.
         """
         self._looking_at = looking
@@ -129,7 +129,7 @@ class ContainerWatch(Generic[P]):
         self._spare.keep(bool(self._pods))
 
     def is_looking(self, container_id: str) -> bool:
-        """Tell whether a container is being read back right now."""
+        """Return whether a container is being read back right now."""
         return container_id in self._looking
 
     async def run(self) -> None:
@@ -349,7 +349,7 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _is_of_pod(name: str, uid: str) -> bool:
-    """Tell whether a folder is the pod's, in the name of either cgroup driver."""
+    """Return whether a folder is the pod's, in the name of either cgroup driver."""
     return name == f"pod{uid}" or name.endswith(f"-pod{uid.replace('-', '_')}.slice")
 
 
@@ -373,7 +373,7 @@ def _first_process(folder: Path) -> int | None:
 
 
 def _has_own_root(process: Path, host: tuple[int, int]) -> bool:
-    """Tell whether a process has left the host's root; one that may not be looked at is let through to say so."""
+    """Return whether a process has left the host's root; one that may not be looked at is let through to say so."""
     try:
         return _identity(process / "root") != host
     except PermissionError:

@@ -153,7 +153,7 @@ class ForeignKubelet:
                     self._pod_changed(pod, is_gone=False)
 
     def _is_old(self, pod: core.Pod) -> bool:
-        """Tell whether a pod had ended long before this agent began: its events may have been let go already."""
+        """Return whether a pod had ended long before this agent began: its events may have been let go already."""
         if pod.status.phase not in core.ENDED_PHASES:
             return False
         ends = [meta.timestamp(item.ended.finished_at) for item in plan.attempts(pod) if item.ended is not None]
@@ -334,7 +334,7 @@ class ForeignKubelet:
         await self._record(memory, key, step)
 
     async def _is_kept(self, memory: _Memory, key: str) -> bool:
-        """Tell whether an earlier agent recorded a step, before the work of reading is done again."""
+        """Return whether an earlier agent recorded a step, before the work of reading is done again."""
         about = tracerecorder.reference(memory.pod)
         try:
             await self._store.get(core.Event, tracerecorder.event_name(about, key), about.namespace)

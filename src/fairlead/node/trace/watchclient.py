@@ -76,7 +76,7 @@ class WatchClient(Generic[P]):
         self._order(wire.Forget(uid))
 
     def is_looking(self, container_id: str) -> bool:
-        """Tell whether a container is being read back right now."""
+        """Return whether a container is being read back right now."""
         return container_id in self._looking
 
     async def read(

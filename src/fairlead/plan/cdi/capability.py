@@ -1,6 +1,6 @@
 """Parses NVIDIA_DRIVER_CAPABILITIES and says which file belongs to which part of the driver.
 
-Libraries, tools, configuration and nodes are told apart by path alone, so that one rule serves every vendor's spec. A
+Libraries, tools, configuration and nodes are known by path alone, so that one rule serves every vendor's spec. A
 path that no part claims belongs to all of them. The generator of specs and the runtime shim both decide with this
 table; the shim does so on a container's start, so nothing is imported here, not even `typing`.
 Source: NVIDIA container toolkit documentation, "Driver capabilities"; libnvidia-container's library groups.

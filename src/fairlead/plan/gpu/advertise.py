@@ -146,7 +146,7 @@ def plan_advertisements(
             kept_back = [(place, _misfit(device) if is_nvidia and misfit else device) for place, device in whole]
             items = [*kept_back, *(parts.pop(resource, ()) if is_nvidia else ())]
             if items:
-                # GPUs by id where one index is told twice; MIG devices stay in their GPU's order.
+                # GPUs by id where one index is reported twice; MIG devices stay in their GPU's order.
                 items.sort(key=lambda item: (item[0], "" if item[1].mig else item[1].id))
                 ordered = tuple(device for _, device in items)
                 found.append(Advertisement(resource=resource, vendor=vendor, devices=ordered))
@@ -212,7 +212,7 @@ def _named(model: str, rules: Sequence[NamingRule], usual: str) -> str:
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Tell whether a pattern is the whole of a product's or profile's name; `*` alone stands for other text."""
+    """Return whether a pattern is the whole of a product's or profile's name; `*` alone stands for other text."""
     literal = pattern.replace("[", "[[]").replace("?", "[?]")
     return fnmatch.fnmatchcase(name, literal)
 

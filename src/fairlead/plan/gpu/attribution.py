@@ -81,7 +81,7 @@ class Attempt:
 
     @property
     def key(self) -> str:
-        """Tells it from the pod's other attempts."""
+        """Distinguishes it from the pod's other attempts."""
         return f"{self.container}/{self.number}"
 
 
@@ -96,7 +96,7 @@ def requests(pod: core.Pod, resources: Iterable[str]) -> Iterator[tuple[core.Con
 
 
 def asks_devices(pod: core.Pod) -> bool:
-    """Tell whether a pod asks any device plugin for something: ours, or another that may offer the same GPUs."""
+    """Return whether a pod asks any device plugin for something: ours, or another that may offer the same GPUs."""
     items = (*pod.spec.init_containers, *pod.spec.containers)
     return any("/" in resource for item in items for resource in item.resources.limits)
 

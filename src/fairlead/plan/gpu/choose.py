@@ -6,7 +6,7 @@ them, then sharing a buddy cell of 8, 4 or 2, so that jobs go into the most brok
 The parts are stacked in one integer, most important first, so that one comparison decides and ties fall to the lower
 index. NVSwitch makes all pairs equal; then NUMA and cells decide, as they should.
 
-The search is exact where it can be and bounded everywhere. GPUs that nothing tells apart are taken in order (two equal
+The search is exact where it can be and bounded everywhere. GPUs that are all alike are taken in order (two equal
 ones never make two branches), which leaves about a thousand sets for 8 of 16; a step budget ends what is larger, and
 then the better of the search so far and a grown-and-exchanged set is the answer. Devices that share a GPU (replicas,
 MIG devices) are spread over GPUs instead. The kubelet sets no deadline for this call and fails the pod when it fails,

@@ -108,7 +108,7 @@ def _former(
 
 
 def _shares_with(held: DeviceID, offered: DeviceID) -> bool:
-    """Tell whether both are replicas of one device."""
+    """Return whether both are replicas of one device."""
     origin = replica.origin(held)
     return origin == replica.origin(offered) and origin not in {held, offered}
 

@@ -44,7 +44,7 @@ class Part:
     """None: the whole GPU."""
 
     def overlaps(self, other: Part) -> bool:
-        """Tell whether who has the one can reach something of the other."""
+        """Return whether who has the one can reach something of the other."""
         return self.gpu == other.gpu and (self.mig == other.mig or None in {self.mig, other.mig})
 
 

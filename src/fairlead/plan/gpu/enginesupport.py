@@ -38,7 +38,7 @@ def check_cdi(engine: str, version: tuple[int, ...] | None) -> None:
 
 
 def has_release(runtime: str) -> bool:
-    """Tell whether an engine in the words of a Node's `containerRuntimeVersion` says which engine and which release."""
+    """Return whether an engine in the words of a Node's `containerRuntimeVersion` names an engine and a release."""
     name, mark, rest = runtime.partition("://")
     return bool(name and mark) and parse_version(rest) is not None
 

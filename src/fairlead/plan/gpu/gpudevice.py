@@ -144,7 +144,7 @@ def find_silence(node: core.Node, devices: Iterable[GPUDevice]) -> dict[str, tup
 
 
 def is_silenced(device: GPUDevice) -> bool:
-    """Tell whether the object was called Unknown because its node's agent is gone."""
+    """Return whether the object was called Unknown because its node's agent is gone."""
     return (device.status.health, device.status.reason) == (gpudevice.UNKNOWN, AGENT_GONE)
 
 
@@ -184,7 +184,7 @@ def _is_gone(spec: GPUDeviceSpec, inventory: Inventory, problem: str, unplaced: 
 
 
 def is_current(device: GPUDevice, wanted: Wanted) -> bool:
-    """Tell whether the object's status says what it should; the wording of a message may be an older one.
+    """Return whether the object's status says what it should; the wording of a message may be an older one.
 
     A message may hold a reading (a temperature): writing each of them would be a write at every scan.
     """

@@ -170,7 +170,7 @@ class Verdict:
 
     @property
     def is_healthy(self) -> bool:
-        """Tell whether the GPU may be handed out."""
+        """Return whether the GPU may be handed out."""
         return self.state in OFFERED
 
 

@@ -92,7 +92,7 @@ def plan_extras(labels: Mapping[str, str], *, started: int | None, has_aliases: 
 
 
 def may_be_ours(labels: Mapping[str, str]) -> bool:
-    """Tell whether a node's labels hold any that an agent sets; another's feature discovery sets some of them too."""
+    """Return whether a node's labels hold any that an agent sets; another's feature discovery sets some of them too."""
     return any(name.startswith((NVIDIA, SIMULATED, MODEL_COUNT)) for name in labels)
 
 
@@ -112,7 +112,7 @@ def _model(shown: GPUDeviceSpec) -> dict[str, str]:
     major, _, minor = shown.compute_capability.partition(".")
     is_shared = bool(shown.sharing) and not shown.resource.endswith(".shared")
     return {
-        # A selector must tell a whole GPU from a share of one where the resource's name does not.
+        # A selector must distinguish a whole GPU from a share of one where the resource's name does not.
         "gpu.product": label_value(shown.product, longest=_LONGEST - len(_SHARED)) + _SHARED * is_shared,
         "gpu.replicas": str(shown.replicas or 1),
         "gpu.sharing-strategy": shown.sharing or "none",

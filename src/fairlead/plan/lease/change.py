@@ -66,7 +66,7 @@ def transition(row: Row, event: Event, facts: Facts, rules: Rules = table.SHIPPE
 
 
 def is_published(row: Row, rules: Rules = table.SHIPPED) -> bool:
-    """Tell whether the GPU's CDI entry may be on disk: only while a container has it."""
+    """Return whether the GPU's CDI entry may be on disk: only while a container has it."""
     return row.state in rules.published
 
 

@@ -2,7 +2,7 @@
 
 Names, types and units are dcgm-exporter's, so that its dashboards and alerts go on. A device without a holder has one
 series, a device with holders one for each of them: a shared GPU's figure then stands in several series, and
-`max by (UUID)` has it once. A MIG device has memory alone; what NVML tells of the board stands with the GPU.
+`max by (UUID)` has it once. A MIG device has memory alone; what NVML reports of the board stands with the GPU.
 
 What DCGM measures and NVML does not (`DCGM_FI_PROF_*`, NVLink bandwidth, vGPU licences) is left out.
 Source: NVIDIA dcgm-exporter, etc/default-counters.csv and internal/pkg/rendermetrics; DCGM, dcgm_fields.h (units).

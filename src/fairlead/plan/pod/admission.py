@@ -32,7 +32,7 @@ _NOT_NEGATIVE: Final = "must be greater than or equal to 0"
 
 @functools.lru_cache(maxsize=1024)
 def is_extended(resource: str) -> bool:
-    """Tell whether a resource is an extended one: a domain of its own, counted in whole devices.
+    """Return whether a resource is an extended one: a domain of its own, counted in whole devices.
 
     Source: pkg/apis/core/v1/helper, IsExtendedResourceName.
     """
@@ -69,7 +69,7 @@ def admit(pod: core.Pod) -> core.Pod:
 
 
 def _on_one_machine(spec: core.PodSpec) -> core.PodSpec:
-    """Leave out the rules that tell nodes apart and that a cluster's scheduler refuses; the doors say so."""
+    """Leave out the rules that distinguish nodes and that a cluster's scheduler refuses; the doors say so."""
     wanted = spec.affinity and msgspec.structs.replace(spec.affinity, pod_affinity=None, pod_anti_affinity=None)
     left_out: dict[str, Any] = {"topology_spread_constraints": (), "resource_claims": (), "resources": None}
     return msgspec.structs.replace(spec, affinity=wanted, **left_out)

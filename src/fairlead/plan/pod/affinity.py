@@ -28,7 +28,7 @@ def of_pod(spec: core.PodSpec) -> core.NodeAffinity:
 def is_allowed(
     node_selector: Mapping[str, str], wanted: core.NodeAffinity, *, name: str, labels: Mapping[str, str]
 ) -> bool:
-    """Tell whether a node has every label of the selector and meets one of the required terms, if there are any."""
+    """Return whether a node has every label of the selector and meets one of the required terms, if there are any."""
     if any(labels.get(key) != value for key, value in node_selector.items()):
         return False
     required = wanted.required_during_scheduling_ignored_during_execution

@@ -20,7 +20,7 @@ _WEEK_S: Final = 7 * 86400
 
 
 def is_user(text: str) -> bool:
-    """Tell whether a text names a user, or a user and a group, by number or name."""
+    """Return whether a text names a user, or a user and a group, by number or name."""
     return _USER.fullmatch(text) is not None
 
 

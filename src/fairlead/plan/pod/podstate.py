@@ -14,7 +14,7 @@ _CRASH: Final = "CrashLoopBackOff"
 
 
 def is_final(pod: core.Pod) -> bool:
-    """Tell whether the pod has ended for good."""
+    """Return whether the pod has ended for good."""
     return pod.status.phase in core.ENDED_PHASES
 
 

@@ -59,7 +59,7 @@ class Cache:
         *,
         workloads: Workloads | None = None,
     ) -> None:
-        """Take the queue of waiting pods, what tells our pods from those of other schedulers, and who counts them."""
+        """Take the queue of waiting pods, what separates our pods from other schedulers', and who counts them."""
         self._queue, self._is_ours, self._clock = queue, is_ours, clock
         self._workloads = workloads or Workloads()
         self.held: dict[str, Held] = {}
@@ -288,7 +288,7 @@ def _is_over(pod: core.Pod) -> bool:
 
 
 def _is_same(known: core.Pod, pod: core.Pod) -> bool:
-    """Tell whether nothing changed that a decision reads."""
+    """Return whether nothing changed that a decision reads."""
     one, other = known.metadata, pod.metadata
     if (one.labels, one.deletion_timestamp is None) != (other.labels, other.deletion_timestamp is None):
         return False

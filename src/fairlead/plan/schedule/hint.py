@@ -26,7 +26,7 @@ HINTS: Final[Mapping[str, Callable[[NodeInfo, NodeInfo], bool]]] = {
 
 
 def is_other(before: NodeInfo | None, after: NodeInfo | None) -> bool:
-    """Tell whether a node came, went, or differs in more than the pods on it: what was said of the nodes has aged."""
+    """Return whether a node came, went, or differs in more than the pods on it: what was said of the nodes has aged."""
     if before is None or after is None:
         return before is not after
     return (before.is_ready, before.is_unschedulable, before.taints, before.labels, before.allocatable) != (
@@ -48,7 +48,7 @@ def improved(before: NodeInfo | None, after: NodeInfo | None) -> frozenset[str]:
 
 
 def may_help(need: PodInfo, before: NodeInfo | None, after: NodeInfo | None) -> bool:
-    """Tell whether a need may fit now: on the node, or, where other pods matter, on any for what is on this one."""
+    """Return whether a need may fit now: on the node, or, where other pods matter, on any for what is on this one."""
     if after is not None and improved(before, after) and reference.first_refusal(need, after) is None:
         return True
     return need.peer.is_concerned and _counted(need, before) != _counted(need, after)

@@ -48,11 +48,11 @@ class Term:
         return all(one.key == _NAME for one in self.namespace_rules or ())
 
     def selects(self, pod: Peer) -> bool:
-        """Tell whether the term is about a pod."""
+        """Return whether the term is about a pod."""
         return self._has_labels(pod) and self._has_namespace(pod)
 
     def may_select(self, pod: Peer) -> bool:
-        """Tell whether the term is, or for all that is known here may be, about a pod."""
+        """Return whether the term is, or for all that is known here may be, about a pod."""
         return self._has_labels(pod) and (not self.is_known or self._has_namespace(pod))
 
     def _has_labels(self, pod: Peer) -> bool:

@@ -135,7 +135,7 @@ class Ranking:
         return tuple((name, -score) for score, name in order[: Summary.BEST])
 
     def _weighed(self, names: Sequence[str], more: Sequence[tuple[int, Sequence[float]]]) -> list[tuple[float, str]]:
-        """Return the order where preferences tell nodes apart: each is scaled to the largest there is."""
+        """Return the order where preferences distinguish nodes: each is scaled to the largest there is."""
         worths = {row: [self._worths[name][at] for name in names] for at, row in enumerate(reference.SCORES)}
         scores = reference.combined([self._base[name] for name in names], worths, more)
         return sorted((-score, name) for score, name in zip(scores, names, strict=True))

@@ -5,7 +5,7 @@ held to it by tests. Filters are a table of small functions from (need, node) to
 them. The policy `packed` packs GPUs: pods go to the node whose GPUs are most taken, so that whole nodes stay free for
 large pods; `spread` sends them where GPUs are least taken. Among equal nodes the one with the most free cpu and memory
 wins, then the name. Later policies are rows of `POLICIES`.
-What the pod would rather have is weighed against that, where it tells the nodes apart: rows of `SCORES`, with
+What the pod would rather have is weighed against that, where it distinguishes the nodes: rows of `SCORES`, with
 kube-scheduler's weights and its scale from 0 to 100.
 
 Amounts are whole thousandths (of a core, a byte, a device): requests rounded up, what a node offers rounded down.
@@ -325,7 +325,7 @@ def _scores(
 def combined(
     base: Sequence[float], worths: Mapping[str, Sequence[int]], more: Sequence[tuple[int, Sequence[float]]] = ()
 ) -> list[float]:
-    """Return the nodes' scores, 0 to 100: the policy's, and every preference that tells them apart, by weight.
+    """Return the nodes' scores, 0 to 100: the policy's, and every preference that distinguishes them, by weight.
 
     Args: base: the policy's score of each node.   worths: of each row of `SCORES` what each node is worth, as `base`.
           more: weights, and what each node is worth from 0 to 100.

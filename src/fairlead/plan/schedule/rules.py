@@ -16,7 +16,7 @@ NEXT_STEP: Final = "leave spec.schedulerName out, and the cluster's own schedule
 
 
 def _is_unknown(rule: core.PodAffinity | None) -> bool:
-    """Tell whether a required term selects namespaces by labels that are not read."""
+    """Return whether a required term selects namespaces by labels that are not read."""
     terms = rule.required_during_scheduling_ignored_during_execution if rule else ()
     return not all(peers.term(one, meta.ObjectMeta()).is_known for one in terms)
 

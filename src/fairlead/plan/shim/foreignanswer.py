@@ -53,7 +53,7 @@ def asked(answer: pb.ContainerAllocateResponse) -> request.Request:
 
 
 def is_request(mount: pb.Mount) -> bool:
-    """Tell whether a mount of an answer names a device and is nothing else."""
+    """Return whether a mount of an answer names a device and is nothing else."""
     return mount.host_path == _EMPTY and mount.container_path.startswith(VOLUME_ROOT)
 
 

@@ -303,7 +303,7 @@ def _find_clash(
         return None
     hint = "ask for GPUs through the allocation (resource limits, CDI names), or set checkAllocations to false"
     if view.problem:
-        message = f"{shown}, and what other pods were given cannot be told: {view.problem}"
+        message = f"{shown}, and what other pods were given is not known: {view.problem}"
         return Refusal("Unavailable", message, reason="AllocationsUnreadable", hint=hint)
     clash = view.find_clash(words)
     if not clash:

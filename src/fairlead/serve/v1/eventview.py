@@ -44,7 +44,7 @@ def event_view(event: core.Event) -> EventView:
 
 
 def matches_object(event: core.Event, wanted: str) -> bool:
-    """Tell whether an event is about `wanted`: `kind/name`, a name of any kind, or empty for all."""
+    """Return whether an event is about `wanted`: `kind/name`, a name of any kind, or empty for all."""
     kind, slash, name = wanted.rpartition("/")
     about = event.involved_object
     if slash and kind.removesuffix("s").replace("container", "pod").lower() != about.kind.lower():

@@ -233,7 +233,7 @@ def _profile_info(nvml: binding.Binding, handle: Any, kind: int) -> Any:
 
 
 def _placements(nvml: binding.Binding, handle: Any, profile: int) -> tuple[tuple[int, ...], int]:
-    """Return the starts of a profile and its memory slices; none where the driver does not tell."""
+    """Return the starts of a profile and its memory slices; none where the driver does not report them."""
     api, count = nvml.nvml, ctypes.c_uint(0)
     if nvml.reading("nvmlDeviceGetGpuInstancePossiblePlacements", handle, profile, None, ctypes.byref(count)) is None:
         return (), 0

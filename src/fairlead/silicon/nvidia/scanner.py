@@ -32,7 +32,7 @@ Steps = Generator[Mapping[str, Callable[[], object]], Mapping[str, object], T]
 
 @frozen
 class Library:
-    """NVML as its start has told."""
+    """NVML with what its start reported."""
 
     binding: binding.Binding
     driver: Driver
@@ -54,7 +54,7 @@ class Scanner:
         is_simulated: bool = False,
         search: driver.Search = driver.EVERYWHERE_USUAL,
     ) -> None:
-        """Touch nothing yet. Args: as `NVMLSilicon`.   roster: is told who answered and who did not."""
+        """Touch nothing yet. Args: as `NVMLSilicon`.   roster: notes who answered and who did not."""
         self._root, self._driver_root, self._search = root, driver_root, search
         self._call_timeout_s, self._library, self._is_simulated = call_timeout_s, library, is_simulated
         self._roster = roster
@@ -193,7 +193,7 @@ class Scanner:
         ]
 
     def _learn_levels(self, nvml: binding.Binding, readings: list[gpureader.Reading]) -> Steps[None]:
-        """Ask for the PCIe levels of pairs not seen before; what cannot be told is asked again at the next scan."""
+        """Ask for the PCIe levels of pairs not seen before; what is not answered is asked again at the next scan."""
         unknown = topology.missing(readings, self._levels)
         answers = yield {
             f"topology{place}": functools.partial(topology.read_levels, nvml, readings[place], others)

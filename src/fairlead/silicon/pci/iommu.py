@@ -20,7 +20,7 @@ _HARMLESS: Final = frozenset({"pcieport", "pci-stub"})
 
 
 def is_vfio(driver: str | None) -> bool:
-    """Tell VFIO's drivers, a vendor's variant included (`nvgrace_gpu_vfio_pci`), from others; None: unbound."""
+    """Return whether a driver is VFIO's or a vendor's variant (`nvgrace_gpu_vfio_pci`). Args: driver: None: unbound."""
     return driver is not None and driver.replace("_", "-").endswith(_VFIO)
 
 

@@ -46,7 +46,7 @@ def numa_node(root: Path, address: str) -> int | None:
 
 
 def pci_class(root: Path, address: str) -> int | None:
-    """Return class, subclass and programming interface as one number; None where sysfs does not tell."""
+    """Return class, subclass and programming interface as one number; None where sysfs does not show it."""
     return read_int(folder(root, address) / "class")
 
 

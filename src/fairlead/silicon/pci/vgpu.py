@@ -1,4 +1,4 @@
-"""Tells a vGPU from a GPU by its PCI configuration space, and reads which driver its hypervisor runs.
+"""Distinguishes a vGPU from a GPU by its PCI configuration space, and reads which driver its hypervisor runs.
 
 A vGPU has a vendor-specific capability that begins with `VF`, followed by records of an id, a length and data; record
 0 holds the host's driver version and branch, 10 characters each.
@@ -27,7 +27,7 @@ _TEXT: Final = 10
 
 
 def read(root: Path, address: str) -> tuple[bool | None, HostDriver | None]:
-    """Return whether a device is a vGPU (None: it cannot be told) and its host's driver, where it says."""
+    """Return whether a device is a vGPU (None: unknown) and its host's driver, where it says."""
     try:
         with (pci.folder(root, address) / "config").open("rb") as file:
             space = file.read(_SIZE)

@@ -129,7 +129,7 @@ class Machine:
         """Called, with the lock held, after MIG instances or the mode changed."""
 
     def is_busy(self, gpu: GPUState, instance: int = -1, compute: int = -1) -> bool:
-        """Tell whether processes run on a MIG device, or by default on the GPU or anything on it."""
+        """Return whether processes run on a MIG device, or by default on the GPU or anything on it."""
         if instance < 0:
             return bool(gpu.processes) or any(self.holders.get(name) for name in (gpu.board.uuid, *gpu.mig_uuids()))
         uuid = profile.mig_uuid(gpu.board.uuid, instance, compute)
@@ -166,7 +166,7 @@ class Machine:
             self.changed.notify_all()
 
     def layout_changed(self, gpu: GPUState) -> None:
-        """Tell the device tree, then those who wait for events."""
+        """Update the device tree, then wake those who wait for events."""
         for listener in self.on_layout:
             listener()
         self.post(Event(gpu=gpu.board.index, type=EVENT_MIG, data=0))

@@ -61,7 +61,7 @@ def view(kind: type[meta.Object], document: Document) -> Document:
 
 
 def matches(selector: port.Selector, item: meta.Object, text: str) -> bool:
-    """Tell whether every part of the selector takes the object; `text` is its document."""
+    """Return whether every part of the selector takes the object; `text` is its document."""
     about = item.metadata
     if selector.namespace is not None and selector.namespace != about.namespace:
         return False

@@ -186,7 +186,7 @@ def _shorten(kind: str, old: Document, asked_s: int | None) -> Document | None:
 
 
 def is_finished(about: Document) -> bool:
-    """Tell whether nothing holds a dying object any more: neither a finalizer nor a node that still stops it."""
+    """Return whether nothing holds a dying object any more: neither a finalizer nor a node that still stops it."""
     return not about.get("finalizers") and not about.get("deletionGracePeriodSeconds")
 
 

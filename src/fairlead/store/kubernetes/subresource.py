@@ -148,7 +148,7 @@ class KubernetesPods:
                 if status.name == container and ended is not None and not status.state.running:
                     return ended.exit_code
         message = f'"{about.name}" was removed before its exit code was read'
-        raise errors.Unavailable(message, reason="ContainerGone", hint="`fairlead events` may tell why")
+        raise errors.Unavailable(message, reason="ContainerGone", hint="`fairlead events` may say why")
 
     async def port_forward(self, pod: core.Pod, port: int) -> channel.PortStream:
         """See `subresource.Streams.port_forward`."""
@@ -169,7 +169,7 @@ class KubernetesPods:
             raise await self._why(pod, dict(query).get("container", ""), error) from error
 
     async def _ends(self, pod: core.Pod, container: str) -> bool:
-        """Tell whether a container is reported as ended within the time that a report takes."""
+        """Return whether a container is reported as ended within the time that a report takes."""
         about = pod.metadata
         selector = port.Selector(namespace=about.namespace, fields={"metadata.name": about.name})
         with contextlib.suppress(TimeoutError):
@@ -227,7 +227,7 @@ async def _until(chunks: AsyncIterator[bytes], options: LogOptions) -> AsyncGene
 
 
 def _runs(pod: core.Pod, container: str) -> bool:
-    """Tell whether a container runs as far as its kubelet says; "" is any of them."""
+    """Return whether a container runs as far as its kubelet says; "" is any of them."""
     statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
     return any(one.state.running for one in statuses if container in {"", one.name})
 

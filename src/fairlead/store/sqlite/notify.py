@@ -23,7 +23,7 @@ _MASK = asyncinotify.Mask.ATTRIB | asyncinotify.Mask.CLOSE_WRITE
 
 
 def notify(path: Path) -> None:
-    """Tell every process that watches the file that it has news."""
+    """Wake every process that watches the file."""
     os.utime(path)
 
 

@@ -156,7 +156,7 @@ class Rule(Wire, frozen=True):
     resource_names: tuple[str, ...] = ()
 
     def allows(self, verb: str, resource: str, group: str) -> bool:
-        """Tell whether it covers every object of a resource, or of a subresource `pods/status`."""
+        """Return whether it covers every object of a resource, or of a subresource `pods/status`."""
         part = resource.partition("/")[2]
         names = {resource, "*"} | ({f"*/{part}"} if part else set())
         return (

@@ -53,7 +53,7 @@ class GPUDeviceSpec(Wire, frozen=True):
     pci_bus_id: str = msgspec.field(default="", name="pciBusID")
     """PCI address, domain:bus:device.function in lower case."""
     numa_node: int | None = None
-    """NUMA node; absent where the machine has none or does not tell."""
+    """NUMA node; absent where the machine has none or does not report it."""
     compute_capability: str = ""
     """CUDA compute capability, 9.0."""
     brand: str = ""
@@ -69,7 +69,7 @@ class GPUDeviceSpec(Wire, frozen=True):
     pci_class: str = ""
     """PCI class, 0x030200 for a 3D controller, 0x030000 for one with a display."""
     virtual: Annotated[str, msgspec.Meta(extra_json_schema={"enum": ["", "true", "false"]})] = ""
-    """Whether it is a vGPU of a hypervisor; empty: the node cannot tell."""
+    """Whether it is a vGPU of a hypervisor; empty: the node does not know."""
     host_driver_version: str = ""
     """Driver version of the hypervisor, of a vGPU."""
     host_driver_branch: str = ""

@@ -36,7 +36,7 @@ class Requirement:
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Tell whether the labels meet the condition; an absent label meets `NotIn` and `DoesNotExist` only."""
+        """Return whether the labels meet the condition; an absent label meets `NotIn` and `DoesNotExist` only."""
         present, value = self.key in labels, labels.get(self.key, "")
         match self.operator:
             case "In":
@@ -96,12 +96,12 @@ def _invalid(problem: str, text: str) -> errors.Invalid:
 
 
 def matches(requirements: Iterable[Requirement], labels: Mapping[str, str]) -> bool:
-    """Tell whether the labels meet every requirement; none at all are met by everything."""
+    """Return whether the labels meet every requirement; none at all are met by everything."""
     return all(requirement.matches(labels) for requirement in requirements)
 
 
 def tolerates_taint(toleration: core.Toleration, taint: core.Taint) -> bool:
-    """Tell whether one toleration bears the taint: an empty effect or key in it stands for all."""
+    """Return whether one toleration bears the taint: an empty effect or key in it stands for all."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
@@ -112,7 +112,7 @@ def tolerates_taint(toleration: core.Toleration, taint: core.Taint) -> bool:
 
 
 def tolerates(tolerations: Iterable[core.Toleration], taint: core.Taint) -> bool:
-    """Tell whether any of the tolerations bears the taint."""
+    """Return whether any of the tolerations bears the taint."""
     return any(tolerates_taint(toleration, taint) for toleration in tolerations)
 
 

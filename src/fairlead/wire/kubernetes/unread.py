@@ -1,4 +1,4 @@
-"""Tells fields that Kubernetes has and nothing here reads from names that no field has.
+"""Distinguishes fields that Kubernetes has and nothing here reads from names that no field has.
 
 A manifest may carry fields for a cluster that one machine has no use for: they are listed, so that a door can say so. A
 name that Kubernetes does not have either is a slip of the pen and is refused, with the field that was meant. Some

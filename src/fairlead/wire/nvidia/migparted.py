@@ -38,7 +38,7 @@ class Entry:
     """MIG devices by profile name."""
 
     def matches(self, index: int, device_filter: str) -> bool:
-        """Tell whether the entry speaks for a GPU. Args: device_filter: of the GPU, with its subsystem if known."""
+        """Return whether the entry speaks for a GPU. Args: device_filter: of the GPU, with its subsystem if known."""
         is_model = not self.filters or any(_is_same(one, device_filter) for one in self.filters)
         return is_model and (self.indexes is None or index in self.indexes)
 

@@ -100,7 +100,7 @@ def decide(program: Sequence[Instruction], ask: Ask, seen: Seen) -> bool:
 
 
 def _undecodable(what: str) -> errors.ProtocolError:
-    message = f"a device program {what}: what it decides cannot be told without the kernel"
+    message = f"a device program {what}: what it decides is known to the kernel alone"
     return errors.ProtocolError(message, reason="ProgramUndecodable")
 
 

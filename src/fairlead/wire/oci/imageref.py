@@ -24,6 +24,6 @@ _REFERENCE: Final = re.compile(
 
 
 def is_reference(text: str) -> bool:
-    """Tell whether the text is an image reference."""
+    """Return whether the text is an image reference."""
     found = _REFERENCE.fullmatch(text) if len(text) <= _LONGEST else None
     return found is not None and len(found["name"]) <= _LONGEST_NAME

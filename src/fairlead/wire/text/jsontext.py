@@ -61,7 +61,7 @@ def parse(data: bytes, *, path: str) -> dict[str, Any]:
 
 
 def is_deep(value: object) -> bool:
-    """Tell whether a decoded document is nested deeper than any engine's configuration."""
+    """Return whether a decoded document is nested deeper than any engine's configuration."""
     level = [value]
     for _ in range(DEEPEST + 1):
         level = [

@@ -250,7 +250,7 @@ def test_an_asker_who_may_not_ask_for_others_hears_that_agents_rights_were_not_c
         "agent rights",
         "you may not create subjectaccessreviews.authorization.k8s.io",
     )
-    assert found.what == "not checked: whether agents may tell the cluster of their GPUs"
+    assert found.what == "not checked: whether agents may report their GPUs to the cluster"
     assert "administrator" in found.fix
 
 

@@ -312,7 +312,7 @@ def test_what_a_default_of_everything_hides_is_said(tmp_path: Path) -> None:
 
 
 def test_rules_that_cannot_be_read_are_not_changed(tmp_path: Path) -> None:
-    with pytest.raises(errors.Unavailable, match="cannot be told") as caught:
+    with pytest.raises(errors.Unavailable, match="cannot be read, so") as caught:
         devicecgroup.change([devicecgroup.Cgroup(tmp_path, 1)], allow=[rule(0)])
     assert caught.value.reason == "RulesUnreadable"
 

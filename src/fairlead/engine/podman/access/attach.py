@@ -170,7 +170,7 @@ def _untaken(connection: socket.socket) -> int:
 
 
 def lives(pid_file: Path, identity: str) -> bool:
-    """Tell whether the conmon of a container (or the clean-up it becomes) is there."""
+    """Return whether the conmon of a container (or the clean-up it becomes) is there."""
     try:
         number = int(pid_file.read_text())
         return identity.encode() in Path(f"/proc/{number}/cmdline").read_bytes()

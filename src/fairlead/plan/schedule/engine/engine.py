@@ -98,7 +98,7 @@ class Engine:
         return tuple(placed[at] for at in range(len(shapes)))
 
     def may_fit(self, shapes: Sequence[Shape]) -> bool:
-        """Tell whether a gang could fit as far as counting tells: each shape alone, as often as it is asked for."""
+        """Return whether a gang could fit as far as counting tells: each shape alone, as often as it is asked for."""
         return all(self.capacity(shape) >= count for shape, count in Counter(shapes).items())
 
     def capacity(self, shape: Shape) -> int:

@@ -42,11 +42,11 @@ class Shape:
 
     @property
     def is_share(self) -> bool:
-        """Tell whether it takes a part of one GPU."""
+        """Return whether it takes a part of one GPU."""
         return self.gpus == 1 and self.gpu_milli < WHOLE
 
     def kind(self) -> Shape:
-        """Return what the fragmentation table tells apart: neither memory nor rules."""
+        """Return what the fragmentation table distinguishes: neither memory nor rules."""
         return Shape(cpu_milli=self.cpu_milli, gpus=self.gpus, gpu_milli=self.gpu_milli, models=self.models)
 
 

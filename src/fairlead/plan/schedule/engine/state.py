@@ -65,7 +65,7 @@ class State:
         return np.array(sorted(set(self._log[at:])), dtype=np.int64)
 
     def can_host(self, shape: Shape, at: Ints) -> Bools:
-        """Tell which of the nodes have room for a request; which models they have is not looked at."""
+        """Return which of the nodes have room for a request, whatever models they have."""
         fits = (self.cpu[at] >= shape.cpu_milli) & (self.memory[at] >= shape.memory_mib)
         if shape.gpus and shape.gpu_milli == WHOLE:
             fits &= self.whole[at] >= shape.gpus
@@ -74,7 +74,7 @@ class State:
         return fits
 
     def of_models(self, shape: Shape) -> Bools:
-        """Tell which nodes have a model that the request accepts."""
+        """Return which nodes have a model that the request accepts."""
         numbers = [self.models[one] for one in shape.models if one in self.models]
         return np.isin(self.model, numbers) if shape.models else np.ones(len(self.hosts), dtype=np.bool_)
 

@@ -56,7 +56,7 @@ def _excerpt(
     since: Annotated[str, params.QueryParameter(description="RFC 3339 time; older output is left out")] = "",
     until: Annotated[str, params.QueryParameter(description="RFC 3339 time; later output is left out")] = "",
     split: Annotated[
-        bool, params.QueryParameter(description="frames of docker's multiplexed stream, which tell the streams apart")
+        bool, params.QueryParameter(description="frames of docker's multiplexed stream, which separate the streams")
     ] = False,
 ) -> _Excerpt:
     begin, end = _seconds("since", since), _seconds("until", until)

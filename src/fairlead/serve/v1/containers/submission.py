@@ -283,5 +283,5 @@ def _one_of(field: str, word: str, offered: Mapping[str, str]) -> str:
 
 
 def _is_id(text: str) -> bool:
-    """Tell whether a text is a number of a user or group; the kernel's have 32 bits."""
+    """Return whether a text is a number of a user or group; the kernel's have 32 bits."""
     return text.isascii() and text.isdecimal() and len(text) <= len(str(2**32))

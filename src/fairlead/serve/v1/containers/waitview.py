@@ -1,7 +1,7 @@
 """Says why a container waits in a person's words: what it lacks, who has it, its place in the queue. Pure.
 
 Nodes and pods are judged as the scheduler judges them (`plan.schedule.reference`), and put into numbers with one
-sentence. What no node could ever give is told apart from what is taken now. What is not a matter of amounts (taints,
+sentence. What no node could ever give is distinguished from what is taken now. What is not a matter of amounts (taints,
 labels, scheduling gates, rules that nobody knows) keeps the diagnosis of `plan.schedule.waiting`.
 """
 
@@ -150,7 +150,7 @@ def _is_device(name: str) -> bool:
 
 
 def _is_open(need: reference.PodInfo, node: reference.NodeInfo) -> bool:
-    """Tell whether nothing but amounts keeps a pod off a node: else no amount would help."""
+    """Return whether nothing but amounts keeps a pod off a node: else no amount would help."""
     refusal = reference.first_refusal(need, dataclasses.replace(node, allocatable=need.requests))
     return refusal is None
 
