@@ -141,7 +141,7 @@ POD: Final = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 1,
         "nodeSelector": {"a": "b"},
-        "priorityClassName": "high",
+        "priorityClassName": "system-cluster-critical",
         "hostname": "h",
         "runtimeClassName": "r",
         "tolerations": [{"key": "k", "operator": "Equal", "value": "v", "effect": "NoSchedule"}],
