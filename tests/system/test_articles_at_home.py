@@ -54,7 +54,7 @@ def test_cuda_mem_test_counts_two_and_succeeds(home_of_articles: Home) -> None:
     home_of_articles.rm("cuda-mem-test")
 
 
-@pytest.mark.parametrize("name", ["gpu-workload", "gpu-debug", "optimized-gpu-workload"])
+@pytest.mark.parametrize("name", ["gpu-workload", "gpu-debug"])
 def test_a_manifest_for_a_labelled_node_waits_for_one_with_the_clusters_words(
     home_of_articles: Home, name: str
 ) -> None:
@@ -64,8 +64,9 @@ def test_a_manifest_for_a_labelled_node_waits_for_one_with_the_clusters_words(
     home_of_articles.rm(name)
 
 
-def test_the_corrected_one_runs_by_the_labels_that_this_machine_has(home_of_articles: Home) -> None:
-    start(home_of_articles, articles.smaller(articles.load("optimized-gpu-workload-corrected")))
+@pytest.mark.parametrize("name", ["optimized-gpu-workload", "optimized-gpu-workload-corrected"])
+def test_it_runs_by_the_articles_labels_and_by_nvidias(home_of_articles: Home, name: str) -> None:
+    start(home_of_articles, articles.smaller(articles.load(name)))
     assert gpus_in(until_said(home_of_articles, "optimized-gpu-workload")) == 8
     home_of_articles.rm("optimized-gpu-workload")
 

@@ -43,13 +43,15 @@ VERBS: Final = {
     "rmi": Verb(_RUN, "image.image:remove_image", "Remove images by name.", is_hidden=True),
     "gpus": Verb(_LOOK, "view.gpus:gpus", "List GPUs, what they do now, and who holds them since when."),
     "sharing": Verb(_LOOK, "layer.sharing:sharing", "List who shares which GPU, and by which means."),
-    "leases": Verb(_LOOK, "admin.lease:leases", "List who has which GPU by this machine's ledger."),
+    "leases": Verb(_LOOK, "admin.lease:leases", "List every GPU of this machine's ledger."),
     "topology": Verb(_LOOK, "view.topology:topology", "Show how GPUs are linked."),
     "nodes": Verb(_LOOK, "view.nodes:nodes", "List nodes, what they have and what is taken."),
     "events": Verb(_LOOK, "view.events:events", "List or follow what happened."),
     "status": Verb(_LOOK, "view.status:status", "Show how the service is."),
     "quota": Verb(_MACHINE, "admin.quota:group", "Limit what a namespace's containers ask for together."),
-    "queue": Verb(_MACHINE, "admin.queue:group", "Share GPUs among teams: what each is due, and may borrow."),
+    "queue": Verb(
+        _MACHINE, "admin.queue:group", "Share GPUs among teams: what each is due, may borrow, and has to give back."
+    ),
     "lease": Verb(_MACHINE, "admin.lease:group", "Keep GPUs back from tenants and give them back."),
     "up": Verb(_MACHINE, "process.up:up", "Run Fairlead on this machine until Ctrl-C."),
     "down": Verb(_MACHINE, "process.down:down", "Stop and remove all containers, then the service."),

@@ -326,7 +326,10 @@ def _same_again(found: settings.Settings) -> None:
 
 
 def _settings_env_document() -> dict[str, Any]:
-    return {row.env: str(row.default if row.default not in {None, ""} else "/x") for row in settings.rows()}
+    fallback = {row.env: row.choices[-1] if row.choices else "/x" for row in settings.rows()}
+    return {
+        row.env: str(row.default if row.default not in {None, ""} else fallback[row.env]) for row in settings.rows()
+    }
 
 
 PROFILE: Final = {

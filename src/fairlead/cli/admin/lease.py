@@ -17,7 +17,7 @@ import msgspec
 from fairlead import errors, settings
 from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.output import Column
-from fairlead.node.lease import door, ledgerfile
+from fairlead.node.lease import ledgerfile
 from fairlead.plan.lease import intent
 from fairlead.plan.lease.row import Row, State
 
@@ -165,4 +165,6 @@ def _time(at: float) -> str:
 def _ask(folder: Path, verb: str, gpu: str, why: str) -> Row:
     if not why.isprintable():
         raise errors.Invalid(f"{why!r} holds a control character", reason="TextInvalid", hint="write one plain line")
+    from fairlead.node.lease import door  # it loads asyncio
+
     return door.ask(folder, door.Request(verb=verb, gpu=gpu, by=getpass.getuser(), why=why))

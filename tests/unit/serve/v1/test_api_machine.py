@@ -24,7 +24,13 @@ async def test_gpus_are_listed_with_their_holders(api: httpx.AsyncClient) -> Non
     assert [bool(item["holders"]) for item in found["gpus"]] == [True, True, False, False]
     holder = found["gpus"][0]["holders"][0]
     assert abs((dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(holder.pop("since"))).total_seconds()) < 60
-    assert holder == {"device": "GPU-0", "namespace": "default", "container": name, "part": ""}
+    assert holder == {
+        "device": "GPU-0",
+        "namespace": "default",
+        "container": name,
+        "part": "",
+        "resource": "nvidia.com/gpu",
+    }
     assert found["is_simulated"] is True
 
 
