@@ -25,7 +25,8 @@ def coerce(item: Row, value: Any) -> Any:
         message = f'setting {item.key} = "{value}" is not a {wanted}'
         raise errors.Invalid(message, reason="SettingInvalid", hint=f"set {item.env} or {item.flag}") from error
     if item.choices and result not in item.choices:
-        message = f'setting {item.key} = "{value}" is not offered (offered: {", ".join(choice or "nothing" for choice in item.choices)})'
+        offered = ", ".join(choice or "nothing" for choice in item.choices)
+        message = f'setting {item.key} = "{value}" is not offered (offered: {offered})'
         raise errors.Invalid(message, reason="SettingInvalid", hint=f"set {item.env} or {item.flag}")
     return result
 
