@@ -107,7 +107,8 @@ def definition(kind: Kind) -> dict[str, Any]:
         "singular": item.KIND.lower(),
         "kind": item.KIND,
         "listKind": f"{item.KIND}List",
-        "shortNames": list(kind.short_names),
+        # The API server drops an empty list, and kubectl would report each apply as a change.
+        **({"shortNames": list(kind.short_names)} if kind.short_names else {}),
         "categories": ["fairlead"],
     }
     served = {

@@ -127,13 +127,14 @@ def test_a_release_is_installed_changed_rolled_back_and_removed_without_a_trace(
     node.until_allocatable(server, cluster.node, 0)
     _remove_space(tools, server)
     assert [path.name for path in cluster.cdi.iterdir() if path.name.startswith("fairlead-")] == []
-    definition = "CustomResourceDefinition <no value>/gpudevices.fairlead.dev"  # helm leaves definitions alone
+    kinds = ("gpudevices.fairlead.dev", "queues.fairlead.dev")
+    definitions = {f"CustomResourceDefinition <no value>/{kind}" for kind in kinds}  # helm leaves definitions alone
     left = tools.objects()
-    assert definition in left
-    assert left - before <= {definition}
+    assert definitions <= left
+    assert left - before <= definitions
     labels = server.get(f"/api/v1/nodes/{cluster.node}")["metadata"]["labels"]
     assert [name for name in labels if name.startswith(("nvidia.com/", "fairlead.dev/"))] == []
-    tools.kubectl("delete", "crd", "gpudevices.fairlead.dev")
+    tools.kubectl("delete", "crd", *kinds)
     assert tools.objects() <= before
 
 
@@ -341,6 +342,7 @@ _ALLOWED = [
     ("agent", "update", "fairlead.dev/gpudevices", "status", ""),
     ("scheduler", "watch", "nodes", "", ""),
     ("scheduler", "create", "pods", "binding", "acme"),
+    ("scheduler", "create", "pods", "eviction", "acme"),
     ("scheduler", "update", "pods", "status", "acme"),
     ("scheduler", "create", "coordination.k8s.io/leases", "", _SPACE),
     ("scheduler", "update", "coordination.k8s.io/leases/fairlead-scheduler", "", _SPACE),
@@ -352,7 +354,8 @@ _DENIED = [
       for verb in ("get", "list") for space in (_SPACE, "acme", "")),
     *((who, "list", "configmaps", "", _SPACE) for who in ("agent", "scheduler", "controller")),
     *((who, "create", "pods", sub, "acme") for who in ("agent", "scheduler", "controller")
-      for sub in ("", "exec", "ephemeralcontainers", "eviction")),
+      for sub in ("", "exec", "ephemeralcontainers")),
+    *((who, "create", "pods", "eviction", "acme") for who in ("agent", "controller")),
     *((who, "create", "serviceaccounts", "token", _SPACE) for who in ("agent", "scheduler", "controller")),
     *((who, "escalate", "rbac.authorization.k8s.io/clusterroles", "", "") for who in ("agent", "controller")),
     ("agent", "create", "pods", "binding", "acme"),
