@@ -52,7 +52,9 @@ VERBS: Final = {
     "queue": Verb(
         _MACHINE, "admin.queue:group", "Share GPUs among teams: what each is due, may borrow, and has to give back."
     ),
-    "lease": Verb(_MACHINE, "admin.lease:group", "Keep GPUs back from tenants and give them back."),
+    "lease": Verb(
+        _MACHINE, "admin.lease:group", "Keep GPUs back from tenants, give them back, and read what happened to them."
+    ),
     "up": Verb(_MACHINE, "process.up:up", "Run Fairlead on this machine until Ctrl-C."),
     "down": Verb(_MACHINE, "process.down:down", "Stop and remove all containers, then the service."),
     "service": Verb(_MACHINE, "process.service:group", "Run Fairlead from boot on, as a unit of systemd."),
