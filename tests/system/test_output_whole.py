@@ -58,6 +58,7 @@ async def ended(engine: podman.PodmanEngine, name: str) -> int | None:
             await anext(changes)
 
 
+@pytest.mark.slow  # it lost 107,784 of 22,888,896 bytes once on a busy machine, which is not understood yet
 async def test_a_reader_gets_every_byte_though_the_log_begins_anew(
     engine: podman.PodmanEngine,
     podman_image: str,  # noqa: F811
