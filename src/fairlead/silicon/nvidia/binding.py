@@ -15,10 +15,13 @@ import importlib.util
 import itertools
 import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from fairlead import errors
+
+T = TypeVar("T")
 
 _numbers: Final = itertools.count(1)
 DEFAULT_LIBRARY: Final = Path("libnvidia-ml.so.1")
@@ -130,3 +133,24 @@ def gpu_error(error: Exception) -> errors.DeviceFault:
         return error
     reason = _GPU_REASONS.get(code_of(error), "Unreadable")
     return errors.DeviceFault(f"nvml: {error}", reason=reason, hint="reset the GPU or reboot the machine")
+
+
+def gpu_call(
+    open_binding: Callable[[], Binding],
+    gpu: str,
+    call: Callable[[Binding, Any], T],
+    translate: Callable[[Exception], errors.FairleadError],
+) -> Callable[[], T]:
+    """Return a blocking call, for a lane, that opens NVML, finds a GPU by its UUID and translates NVML's errors.
+
+    Args: call: takes the binding and the GPU's handle.
+    """
+
+    def run() -> T:
+        nvml = open_binding()
+        try:
+            return call(nvml, nvml.nvml.nvmlDeviceGetHandleByUUID(gpu))
+        except nvml.error as error:
+            raise translate(error) from error
+
+    return run

@@ -64,13 +64,9 @@ class NVMLComputeModes:
         await self._call(gpu, "set", lambda nvml, handle: nvml.nvml.nvmlDeviceSetComputeMode(handle, _CODES[mode]))
 
     async def _call(self, gpu: GPUUUID, what: str, call: Callable[[binding.Binding, Any], T]) -> T:
-        def run() -> T:
-            nvml = self._open()
-            try:
-                return call(nvml, nvml.nvml.nvmlDeviceGetHandleByUUID(gpu))
-            except nvml.error as error:
-                raise _translated(error, f"{what} the compute mode of {gpu}") from error
-
+        run = binding.gpu_call(
+            self._open, gpu, call, lambda error: _translated(error, f"{what} the compute mode of {gpu}")
+        )
         async with self._turn:
             return await self._lanes.run(f"compute mode {gpu}", run, timeout_s=self._timeout_s)
 

@@ -131,14 +131,7 @@ class NVMLPartitioner:
 
     async def _call(self, gpu: GPUUUID, what: str, call: Callable[[binding.Binding, Any], T]) -> T:
         """Run one call about one GPU in its lane; NVML's errors come out translated."""
-
-        def run() -> T:
-            nvml = self._open()
-            try:
-                return call(nvml, nvml.nvml.nvmlDeviceGetHandleByUUID(gpu))
-            except nvml.error as error:
-                raise _translated(error, f"{what} on {gpu}") from error
-
+        run = binding.gpu_call(self._open, gpu, call, lambda error: _translated(error, f"{what} on {gpu}"))
         async with self._turn:
             return await self._lanes.run(f"partition {gpu}", run, timeout_s=self._timeout_s)
 
