@@ -84,9 +84,5 @@ async def ask_in_use(socket: Path) -> frozenset[str]:
     """
     if not await asyncio.to_thread(socket.exists):
         return frozenset()
-    client = podresources.Client(socket)
-    try:
-        found = await client.list_holdings()
-    finally:
-        await client.close()
+    found = await podresources.list_holdings(socket)
     return frozenset(replica.origin(name) for one in found for name in one.ids)

@@ -41,13 +41,10 @@ async def ask_kubelet(socket: Path) -> tuple[Holding, ...] | None:
     """Ask the kubelet of this node; None: none answers."""
     if not await asyncio.to_thread(socket.exists):
         return None
-    client = podresources.Client(socket)
     try:
-        return await client.list_holdings()
+        return await podresources.list_holdings(socket)
     except errors.Unavailable:
         return None
-    finally:
-        await client.close()
 
 
 def read_books(folder: Path) -> entitlement.WrittenBooks:

@@ -221,16 +221,13 @@ async def _ask_kubelet(socket: Path) -> Kubelet:
     peer = await asyncio.to_thread(socketpeer.find_server, socket)
     if peer is None:
         return Kubelet(socket=socket, problem=f"nobody serves {socket}")
-    client = podresources.Client(socket)
     try:
         async with asyncio.timeout(_KUBELET_S):
-            await client.list_holdings()
+            await podresources.list_holdings(socket)
     except TimeoutError:
         return Kubelet(socket=socket, peer=peer, problem=f"it has not answered for {_KUBELET_S:g} s at {socket}")
     except errors.FairleadError as error:
         return Kubelet(socket=socket, peer=peer, problem=error.message)
-    finally:
-        await client.close()
     return Kubelet(socket=socket, peer=peer)
 
 

@@ -61,6 +61,15 @@ class Client:
         await self._channel.close()
 
 
+async def list_holdings(socket: Path) -> tuple[Holding, ...]:
+    """Ask a kubelet once, over a connection of its own. Raises: as `Client.list_holdings`."""
+    client = Client(socket)
+    try:
+        return await client.list_holdings()
+    finally:
+        await client.close()
+
+
 def parse_holdings(answer: pb.ListPodResourcesResponse) -> tuple[Holding, ...]:
     """Return the devices in a kubelet's list; it may name those of one resource one by one.
 
