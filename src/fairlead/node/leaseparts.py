@@ -7,9 +7,8 @@ what it says of GPUs is no longer true once they are given away without it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 from fairlead import files, telemetry
 from fairlead.model.device import Device
@@ -20,8 +19,6 @@ from fairlead.node.inventory import latest, monitor
 from fairlead.node.lease import gate, ledgerfile, sight
 from fairlead.plan.gpu.attribution import Holding
 from fairlead.settings import Settings
-
-T = TypeVar("T")
 
 
 class LeasePart:
@@ -55,11 +52,7 @@ class LeasePart:
             of_store.pods.listen(lambda *_: found.poke())
 
     async def _list(self) -> tuple[Holding, ...]:
-        client = podresources.Client(self._socket)
-        try:
-            return await client.list_holdings()
-        finally:
-            await client.close()
+        return await podresources.list_holdings(self._socket)
 
     def problem(self, device: Device) -> tuple[str, str] | None:
         """Return reason and message why a device must not be given away now, None where it may."""
@@ -71,17 +64,10 @@ class LeasePart:
             return
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.gate.run(), name="ledger")
-            tasks.create_task(_follow(snapshots.changes(), self.gate.update), name="ledger: inventory")
+            tasks.create_task(snapshots.follow(self.gate.update), name="ledger: inventory")
             poke = self.gate.poke
-            tasks.create_task(_follow(self._holdings.latest.changes(), lambda _: poke()), name="ledger: kubelet")
-            tasks.create_task(
-                _follow(self.gate.problems.changes(), lambda _: self._changed()), name="ledger: kept back"
-            )
-
-
-async def _follow(changes: AsyncIterator[T], act: Callable[[T], None]) -> None:
-    async for one in changes:
-        act(one)
+            tasks.create_task(self._holdings.latest.follow(lambda _: poke()), name="ledger: kubelet")
+            tasks.create_task(self.gate.problems.follow(lambda _: self._changed()), name="ledger: kept back")
 
 
 def _set_aside(path: Path) -> None:

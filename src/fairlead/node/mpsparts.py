@@ -7,7 +7,7 @@ is offered and tells the part which daemons are wanted.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from fairlead import errors, telemetry
@@ -93,13 +93,8 @@ class MPSPart:
         """Keep the daemons, for ever."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.daemons.run(meter), name="mps")
-            tasks.create_task(self._follow(self.daemons.states.changes(), self._changed), name="mps: states")
-            tasks.create_task(self._follow(self._holdings.latest.changes(), self.daemons.poke), name="mps: holders")
-
-    @staticmethod
-    async def _follow(changes: AsyncIterator[object], act: Callable[[], None]) -> None:
-        async for _ in changes:
-            act()
+            tasks.create_task(self.daemons.states.follow(lambda _: self._changed()), name="mps: states")
+            tasks.create_task(self._holdings.latest.follow(lambda _: self.daemons.poke()), name="mps: holders")
 
 
 class StartCheck:
@@ -111,11 +106,7 @@ class StartCheck:
 
     async def check(self, resource: str, ids: tuple[DeviceID, ...]) -> None:
         """Return if the container may start. Raises: RequestError: an amount is missing; Unavailable: no answer."""
-        client = podresources.Client(self._socket)
-        try:
-            problem = amounts.find_problem(resource, ids, await client.list_holdings())
-        finally:
-            await client.close()
+        problem = amounts.find_problem(resource, ids, await podresources.list_holdings(self._socket))
         if problem:
             hint = f"ask for {' and '.join(sorted(MPS_AMOUNTS))} in the container's limits"
             raise errors.RequestError(problem, reason="MPSAmountMissing", hint=hint)

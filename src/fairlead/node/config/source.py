@@ -132,9 +132,9 @@ class ConfigSource:
             for place in places:
                 watch = folderwatch.FolderWatch(place, mask=folderwatch.CONTENT & ~asyncinotify.Mask.ATTRIB)
                 tasks.create_task(watch.run(), name="config: folder")
-                tasks.create_task(_follow(watch.ticks, changed), name="config: files")
+                tasks.create_task(watch.ticks.follow(lambda _: changed.set()), name="config: files")
             if labels is not None:
-                tasks.create_task(_follow(labels, changed), name="config: label")
+                tasks.create_task(labels.follow(lambda _: changed.set()), name="config: label")
                 await self._await_labels(labels)
             while True:
                 changed.clear()
@@ -193,8 +193,3 @@ class ConfigSource:
             except (OSError, errors.Unavailable) as error:
                 telemetry.log.warning("choice of a configuration not remembered", path=str(path), error=str(error))
         return label
-
-
-async def _follow(value: latest.Latest[latest.T], changed: asyncio.Event) -> None:
-    async for _ in value.changes():
-        changed.set()

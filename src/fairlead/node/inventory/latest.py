@@ -7,7 +7,7 @@ is sent twice. One event loop only.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -53,3 +53,8 @@ class Latest(Generic[T]):
             seen = self._version
             yield self._value
             await self.wait(seen)
+
+    async def follow(self, act: Callable[[T], object]) -> None:
+        """Call `act` with the newest value now, then after every change, for ever."""
+        async for value in self.changes():
+            act(value)

@@ -43,12 +43,8 @@ class NodeConditions:
         """Keep both true for ever."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._queue.run(meter), name="node condition")
-            tasks.create_task(self._follow(self._node), name="node condition: node")
-            tasks.create_task(self._follow(self._snapshots), name="node condition: health")
-
-    async def _follow(self, value: latest.Latest[latest.T]) -> None:
-        async for _ in value.changes():
-            self._check()
+            tasks.create_task(self._node.follow(lambda _: self._check()), name="node condition: node")
+            tasks.create_task(self._snapshots.follow(lambda _: self._check()), name="node condition: health")
 
     def _found(self) -> nodecondition.NodeHealth | None:
         snapshot = self._snapshots.value

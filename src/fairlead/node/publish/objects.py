@@ -129,10 +129,10 @@ class Publisher:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._queue.run(meter), name="publish")
             tasks.create_task(self._follow_snapshots(), name="publish: snapshots")
-            tasks.create_task(self._follow(self._withheld), name="publish: withheld")
-            tasks.create_task(self._follow(self._advertised), name="publish: offers")
-            tasks.create_task(self._follow(self._mig.state), name="publish: mig state")
-            tasks.create_task(self._follow(self._mig.strategy), name="publish: mig strategy")
+            tasks.create_task(self._withheld.follow(lambda _: self._check()), name="publish: withheld")
+            tasks.create_task(self._advertised.follow(lambda _: self._check()), name="publish: offers")
+            tasks.create_task(self._mig.state.follow(lambda _: self._check()), name="publish: mig state")
+            tasks.create_task(self._mig.strategy.follow(lambda _: self._check()), name="publish: mig strategy")
             tasks.create_task(self._follow_node(), name="publish: node")
             tasks.create_task(self._follow_devices(), name="publish: devices")
             await asyncio.sleep(NODE_WAIT_S)
@@ -144,10 +144,6 @@ class Publisher:
     async def _follow_snapshots(self) -> None:
         async for snapshot in self._snapshots.changes():
             self._snapshot = snapshot
-            self._check()
-
-    async def _follow(self, value: latest.Latest[latest.T]) -> None:
-        async for _ in value.changes():
             self._check()
 
     def _verdicts(self) -> Mapping[GPUUUID, rules.Verdict]:
