@@ -25,8 +25,8 @@ from typing import Any, Final
 from fairlead import errors, telemetry
 from fairlead.control.manager import Watch
 from fairlead.control.scheduler.queuereport import QueueReport
+from fairlead.control.scheduler.recorder import Recorder
 from fairlead.control.scheduler.room import Ending, Room
-from fairlead.control.scheduler.teller import Teller
 from fairlead.model.step import TraceStep
 from fairlead.plan.schedule import rules
 from fairlead.plan.schedule.cache import Cache
@@ -42,7 +42,7 @@ from fairlead.store.subresource import Placement
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.scheduling import podgroup, policy, queue
 
-UNTOLD_S: Final = 5.0
+UNRECORDED_S: Final = 5.0
 """After this, steps that the store did not take are written again."""
 RETRY_S: Final = 30.0
 """After which a pod is tried again whose binding was refused; twice as long each time, up to ten minutes."""
@@ -97,7 +97,7 @@ class Scheduler:
         self._rankings = PlainRankings(settings.policy) if rankings is None else rankings
         self._doubtful: dict[str, core.Pod] = {}
         """Pods by uid whose binding was sent and not answered."""
-        self._teller = Teller(store, self._cache, self._queue, self._alive)
+        self._recorder = Recorder(store, self._cache, self._queue, self._alive)
         self._news = asyncio.Event()
         """Set when a watch or a task of ours said something."""
         self._busy = 0
@@ -151,7 +151,7 @@ class Scheduler:
         """Look at pods until none is left and everything is bound and written, or the store is away."""
         await self._resolve_doubts()
         self._broken = None
-        self._teller.begin()
+        self._recorder.begin()
         self._report.wake()
         async with asyncio.TaskGroup() as tasks:
             while self._broken is None:
@@ -166,7 +166,7 @@ class Scheduler:
                         await self._news.wait()
         if self._broken is not None:
             raise self._broken
-        times = [self._queue.next_due_s(), UNTOLD_S if self._teller.is_behind else None, self._report.due_s]
+        times = [self._queue.next_due_s(), UNRECORDED_S if self._recorder.is_behind else None, self._report.due_s]
         return min((one for one in times if one is not None), default=None)
 
     async def _resolve_doubts(self) -> None:
@@ -384,7 +384,7 @@ class Scheduler:
             self._broken = error
 
     async def _room_end(self, ending: Ending) -> None:
-        self._teller.note(ending.pod, self._step("Preempted", ending.why, None, duration_s=None))
+        self._recorder.note(ending.pod, self._step("Preempted", ending.why, None, duration_s=None))
         await self._room.end(ending)
 
     async def _judge(self, group: Group) -> tuple[Summary, frozenset[str]]:
@@ -404,7 +404,7 @@ class Scheduler:
         self._is_freed = True
         if not self._cache.is_assumed(pod.metadata.uid):
             self._cache.assume(pod, node)
-        self._teller.withdraw(pod.metadata.uid)
+        self._recorder.withdraw(pod.metadata.uid)
         await self._slots.acquire()
         if self._broken is not None:
             self._cache.forget(pod.metadata.uid)
@@ -441,7 +441,7 @@ class Scheduler:
             self._meter.add(telemetry.DECISIONS, "bound")
             telemetry.crash_point("scheduler.after-bind")
             telemetry.log.info("pod bound", pod=pod.metadata.name, node=node)
-            self._teller.note(pod, step)
+            self._recorder.note(pod, step)
         finally:
             self._slots.release()
 
@@ -460,13 +460,13 @@ class Scheduler:
         self, pod: core.Pod, reason: str, message: str, found: Summary | None = None, *, duration_s: float | None = None
     ) -> None:
         step = self._step("FailedScheduling", message, found, duration_s=duration_s)
-        if self._teller.refuse(pod, reason, step) and found is not None:
+        if self._recorder.refuse(pod, reason, step) and found is not None:
             self._meter.add(telemetry.DECISIONS, "refused")
 
     def _tell(self, tasks: asyncio.TaskGroup) -> None:
         """Start a task that writes the waiting steps."""
-        if self._teller.has_work:
-            self._start(tasks, self._teller.run(lambda: self._broken is not None, self._fail), "tells")
+        if self._recorder.has_work:
+            self._start(tasks, self._recorder.run(lambda: self._broken is not None, self._fail), "tells")
 
     def _fail(self, error: errors.FairleadError) -> None:
         self._broken = error

@@ -12,7 +12,7 @@ import pytest
 
 from fairlead import errors
 from fairlead.control import manager
-from fairlead.control.scheduler.controller import RETRY_S, UNTOLD_S, Scheduler
+from fairlead.control.scheduler.controller import RETRY_S, UNRECORDED_S, Scheduler
 from fairlead.plan.schedule.queue import FIRST_WAIT_S
 from fairlead.settings import ControlSettings
 from fairlead.store import tracerecorder
@@ -351,10 +351,10 @@ async def test_steps_that_the_store_did_not_take_are_told_later_in_order_and_hol
     _feed(scheduler, ChangeKind.ADDED, await store.get(core.Node, "node"))
     for name in ("one", "two"):
         _feed(scheduler, ChangeKind.ADDED, await store.create(_pod(name)))
-    assert await scheduler.reconcile("") == UNTOLD_S
+    assert await scheduler.reconcile("") == UNRECORDED_S
     assert _is_bound(await store.get(core.Pod, "one", "default"))
     store.hears = True
-    assert await scheduler.reconcile("") != UNTOLD_S
+    assert await scheduler.reconcile("") != UNRECORDED_S
     told = sorted((await store.list(core.Event)).items, key=lambda event: int(event.metadata.resource_version))
     assert [event.reason for event in told] == ["Scheduled", "FailedScheduling"]
 

@@ -21,42 +21,42 @@ from fairlead.store import tracerecorder
 from fairlead.store.port import Store
 from fairlead.wire.kubernetes import core, meta
 
-TELLERS: Final = 4
+WRITERS: Final = 4
 """Conditions and events being written."""
-_MOST_UNTOLD: Final = 2000
+_MOST_UNRECORDED: Final = 2000
 """Steps kept for a store that does not take them; the oldest go first."""
 
 _Refusal = tuple[core.Pod, str, TraceStep]
 """What is to be said on a pod that waits: the condition's reason, and the step with its words."""
 
 
-class Teller:
-    """What is to be written."""
+class Recorder:
+    """Writes refusals and steps, several at a time."""
 
     def __init__(self, store: Store, cache: Cache, queue: SchedulingQueue, alive: Callable[[], None]) -> None:
         """Take where it is written, what is known of pods, and what is called after each write."""
         self._store, self._cache, self._queue, self._alive = store, cache, queue, alive
         self._refusals: dict[str, _Refusal] = {}
         """By uid: what is to be said on pods."""
-        self._untold: deque[tuple[core.ObjectReference, TraceStep, str]] = deque()
+        self._unrecorded: deque[tuple[core.ObjectReference, TraceStep, str]] = deque()
         """Steps that the store has not taken yet, each with a name of its own."""
-        self._tellers = 0
-        self._is_deaf = False
+        self._writers = 0
+        self._is_refused = False
         """Whether the store takes no events; bindings go on."""
 
     def begin(self) -> None:
         """Try events again that the store did not take."""
-        self._is_deaf = False
+        self._is_refused = False
 
     @property
     def is_behind(self) -> bool:
         """Whether steps are left that the store did not take."""
-        return bool(self._untold)
+        return bool(self._unrecorded)
 
     @property
     def has_work(self) -> bool:
         """Whether one more task would help."""
-        return self._tellers < TELLERS and bool(self._refusals or (self._untold and not self._is_deaf))
+        return self._writers < WRITERS and bool(self._refusals or (self._unrecorded and not self._is_refused))
 
     def refuse(self, pod: core.Pod, reason: str, step: TraceStep) -> bool:
         """Have a reason said on a pod; the same reason is not written twice. Returns whether it is new."""
@@ -73,31 +73,31 @@ class Teller:
 
     def note(self, pod: core.Pod, step: TraceStep) -> None:
         """Have a step recorded, behind those that the store did not take."""
-        self._untold.append((tracerecorder.reference(pod), step, uuid.uuid4().hex))
-        if len(self._untold) > _MOST_UNTOLD:
-            about, _, _ = self._untold.popleft()
+        self._unrecorded.append((tracerecorder.reference(pod), step, uuid.uuid4().hex))
+        if len(self._unrecorded) > _MOST_UNRECORDED:
+            about, _, _ = self._unrecorded.popleft()
             telemetry.log.warning("step not recorded", reason="TooManyUntold", pod=about.name)
 
     async def run(self, is_broken: Callable[[], bool], fail: Callable[[errors.FairleadError], None]) -> None:
-        """Write until nothing is left, or the store is away, which `fail` is told."""
-        self._tellers += 1
+        """Write until nothing is left, or the store is away; `fail` gets the error."""
+        self._writers += 1
         try:
             while not is_broken():
-                if self._untold and not self._is_deaf:
-                    await self._record(self._untold.popleft())
+                if self._unrecorded and not self._is_refused:
+                    await self._record(self._unrecorded.popleft())
                 elif self._refusals:
                     await self._say(self._refusals.pop(next(iter(self._refusals))), fail)
                 else:
                     return
                 self._alive()
         finally:
-            self._tellers -= 1
+            self._writers -= 1
 
-    async def _record(self, untold: tuple[core.ObjectReference, TraceStep, str]) -> None:
-        about, step, name = untold
+    async def _record(self, unrecorded: tuple[core.ObjectReference, TraceStep, str]) -> None:
+        about, step, name = unrecorded
         if not await tracerecorder.record(self._store, about, step, once=name):
-            self._untold.appendleft(untold)
-            self._is_deaf = True
+            self._unrecorded.appendleft(unrecorded)
+            self._is_refused = True
 
     async def _say(self, refusal: _Refusal, fail: Callable[[errors.FairleadError], None]) -> None:
         """Write why a pod waits, and have it recorded; a pod that takes no word is logged alone."""
