@@ -10,11 +10,16 @@ import contextlib
 import errno
 import os
 import stat
+import time
 from pathlib import Path
 
 from fairlead import errors
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
+_MARK_BYTES = 4
+"""Random bytes, in hex at the end of an unfinished file's name."""
+_HEX = set("0123456789abcdef")
+_AT_WORK_S = 60
 
 
 def write_atomic(path: Path, data: bytes, *, mode: int = 0o644, durable: bool = True) -> None:
@@ -133,7 +138,7 @@ def _copy_attributes(source: Path, handle: int) -> None:
 def _replace(path: Path, data: bytes, *, mode: int, durable: bool, like: Path | None = None) -> None:
     # What tempfile.mkstemp does (a name that cannot be guessed, made by us or not at all), without the 5 ms that it
     # takes to load: it brings shutil and its compressors.
-    temporary = path.parent / f".{path.name}.{os.urandom(4).hex()}"
+    temporary = path.parent / f".{path.name}.{os.urandom(_MARK_BYTES).hex()}"
     handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -151,6 +156,20 @@ def _replace(path: Path, data: bytes, *, mode: int, durable: bool, like: Path | 
         raise
     if durable:
         flush_folder(path.parent)
+
+
+def sweep(path: Path) -> None:
+    """Remove what writers of `path` that were killed before their rename have left beside it.
+
+    Only what has lain there for a minute: a writer at work in another process is left its file. What cannot be removed
+    stays: it does no harm but take room.
+    """
+    with contextlib.suppress(OSError):
+        for beside in path.parent.iterdir():
+            start, _, mark = beside.name.rpartition(".")
+            is_unfinished = start == f".{path.name}" and len(mark) == _MARK_BYTES * 2 and set(mark) <= _HEX
+            if is_unfinished and beside.lstat().st_mtime < time.time() - _AT_WORK_S:
+                beside.unlink()
 
 
 def flush_folder(folder: Path) -> None:

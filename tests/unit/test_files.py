@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -118,6 +119,25 @@ def test_a_rewritten_file_keeps_mode_owner_and_its_link(tmp_path: Path) -> None:
 def test_what_is_not_there_is_not_rewritten(tmp_path: Path) -> None:
     with pytest.raises(errors.Unavailable, match="cannot write"):
         files.rewrite(tmp_path / "none", b"new")
+
+
+def test_what_killed_writers_have_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    files.write_atomic(path, b"new")
+    script = "import os; from fairlead import files; os.fsync = lambda handle: os.kill(os.getpid(), 9)\n"
+    script += f"from pathlib import Path; files.write_atomic(Path({str(path)!r}), b'never there')"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -9
+    (left,) = (one for one in tmp_path.iterdir() if one != path)
+    others = [tmp_path / name for name in (".state.0123456", ".state.0123456g", "state.01234567", ".other.01234567")]
+    for other in others:
+        other.touch()
+    files.sweep(path)
+    assert left.exists(), "a writer may be at work"
+    for one in (left, *others):
+        os.utime(one, (0, 0))
+    files.sweep(path)
+    assert (left.exists(), path.read_bytes()) == (False, b"new")
+    assert all(other.exists() for other in others)
 
 
 def test_a_device_at_the_end_of_a_link_stays_a_device(tmp_path: Path) -> None:

@@ -131,6 +131,7 @@ def write_bytes(path: Path, data: bytes, mark: stamp.Stamp, *, stamping: str) ->
         beside.unlink(missing_ok=True)
     changed = {place: content for place, content in wanted.items() if _read(place) != content}
     for place, content in changed.items():
+        files.sweep(place)
         files.write_atomic(place, content, mode=MODE, durable=False)  # a reboot voids it with the rest of /run
     return bool(changed)
 

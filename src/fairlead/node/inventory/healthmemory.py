@@ -46,6 +46,7 @@ class HealthMemory:
 
     def load(self, *, now: float) -> dict[GPUUUID, health.Verdict]:
         """Return the verdicts of this boot; a file that cannot be used counts as none, a damaged one is set aside."""
+        files.sweep(self._path)
         try:
             data = files.read_regular(self._path, limit_bytes=_LIMIT_BYTES)
             found = _Document(boot_id="") if data is None else msgspec.json.decode(data, type=_Document)

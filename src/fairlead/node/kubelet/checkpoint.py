@@ -60,6 +60,7 @@ class Checkpoint:
 
         Raises: Unavailable: the file is from a newer version (left as it is), or cannot be opened.
         """
+        files.sweep(self._path)
         try:
             data = self._path.read_bytes()
         except FileNotFoundError:
