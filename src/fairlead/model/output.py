@@ -1,4 +1,4 @@
-"""Declares how much of a process's output is asked for, and separates standard error from standard output."""
+"""Declares how much of a process's output is asked for, and tells its streams apart."""
 
 from __future__ import annotations
 
@@ -10,6 +10,12 @@ class ErrorOutput(bytes):
 
     A reader that does not separate the streams takes both as bytes.
     """
+
+    __slots__ = ()
+
+
+class Notice(bytes):
+    """Words of the service's own amid what a process wrote, such as that it was started again."""
 
     __slots__ = ()
 

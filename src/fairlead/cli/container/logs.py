@@ -25,7 +25,10 @@ from fairlead.serve.v1.containers import view
 from fairlead.wire.text import timestamp
 
 _HEAD: Final = 8
+_OUTPUT: Final = 1
 _ERRORS: Final = 2
+NOTICES: Final = 3
+"""The stream of docker's format for words of the service's own."""
 _UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _SPAN: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
 _ALL: Final = "all"
@@ -77,6 +80,7 @@ def logs(client: Client, /, *, name: str, namespace: str, tail: str | None, cont
         "since": given["since"],
         "until": given["until"],
         "split": "true",
+        "notices": "true",
     }
     names = [container] if container else _names(client, name, namespace)
     count = copy_all(client, name, names, query) if len(names) > 1 else copy(client, name, names[0], query)
@@ -106,9 +110,9 @@ def copy(client: Client, name: str, container: str, query: dict[str, Any]) -> in
     """Copy the output of one container to ours, each stream to its own; return how many bytes it was."""
     count = 0
     with _opened(client, name, container, query) as pieces:
-        for is_error, piece in demultiplexed(pieces):
-            target = sys.stderr.buffer if is_error else sys.stdout.buffer
-            target.write(piece)
+        for stream, piece in demultiplexed(pieces):
+            target = sys.stdout.buffer if stream == _OUTPUT else sys.stderr.buffer
+            target.write(b"fairlead: " + piece if stream == NOTICES else piece)
             target.flush()
             count += len(piece)
     return count
@@ -121,25 +125,27 @@ def _opened(
     return client.stream("GET", f"{api.container_path(name)}/logs", params=params)
 
 
-def demultiplexed(pieces: Iterable[bytes]) -> Iterator[tuple[bool, bytes]]:
-    """Yield what the frames of docker's multiplexed stream hold, and whether it is standard error.
+def demultiplexed(pieces: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Yield what the frames of docker's multiplexed stream hold, with the number of the stream.
 
-    A frame that is still coming is yielded as far as it has come.
+    A frame that is still coming is yielded as far as it has come, but a notice whole.
     """
     rest = b""
-    is_error, left = False, 0
+    stream, left = 0, 0
     for piece in pieces:
         rest += piece
         while rest:
             if not left:
                 if len(rest) < _HEAD:
                     break
-                is_error, left = rest[0] == _ERRORS, int.from_bytes(rest[4:_HEAD], "big")
+                stream, left = rest[0], int.from_bytes(rest[4:_HEAD], "big")
                 rest = rest[_HEAD:]
                 continue
+            if stream == NOTICES and len(rest) < left:
+                break
             data, rest = rest[:left], rest[left:]
             left -= len(data)
-            yield is_error, data
+            yield stream, data
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,18 +187,19 @@ def copy_all(client: Client, name: str, names: list[str], query: dict[str, Any])
 def _read(client: Client, name: str, container: str, query: dict[str, Any], lines: queue.Queue[_Line]) -> None:
     """Put whole lines of one container into the queue; a line that never ends is put as it is at its end."""
     error: errors.FairleadError | None = None
-    rest = {False: b"", True: b""}
+    rest = {_OUTPUT: b"", _ERRORS: b"", NOTICES: b""}
     try:
         with _opened(client, name, container, query) as pieces:
-            for is_error, piece in demultiplexed(pieces):
-                *whole, rest[is_error] = (rest[is_error] + piece).split(b"\n")
+            for stream, piece in demultiplexed(pieces):
+                *whole, rest[stream] = (rest[stream] + piece).split(b"\n")
                 for line in whole:
-                    lines.put(_Line(container, line + b"\n", is_error))
+                    text = b"fairlead: " + line if stream == NOTICES else line
+                    lines.put(_Line(container, text + b"\n", is_error=stream != _OUTPUT))
     except errors.FairleadError as failed:
         error = failed
-    for is_error, line in rest.items():
+    for stream, line in rest.items():
         if line:
-            lines.put(_Line(container, line + b"\n", is_error))
+            lines.put(_Line(container, line + b"\n", is_error=stream != _OUTPUT))
     lines.put(_Line(container, None, error=error))
 
 

@@ -67,6 +67,17 @@ def runs(pod: core.Pod, container: str) -> tuple[str, str]:
     return "", ""
 
 
+def restarts(pod: core.Pod, container: str) -> int:
+    """Return how often a container of the pod was started again."""
+    return next((status.restart_count for status in statuses(pod) if status.name == container), 0)
+
+
+def last_exit_code(pod: core.Pod, container: str) -> int | None:
+    """Return what the run before a container's newest ended with; None where there is none."""
+    ended = next((status.last_state.terminated for status in statuses(pod) if status.name == container), None)
+    return None if ended is None else ended.exit_code
+
+
 def asked_devices(pod: core.Pod, container: str = "") -> dict[str, int]:
     """Return how many devices of each extended resource the pod asks for, or (by name) one of its containers."""
     spec = pod.spec

@@ -6,28 +6,30 @@ A stream that fails after its first byte can no longer answer with a status. Lin
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from fairlead import errors
-from fairlead.model.output import ErrorOutput
+from fairlead.model.output import ErrorOutput, Notice
 from fairlead.serve.api import problem
 from fairlead.serve.closing import closing
 
 LINES: Final = "application/x-ndjson"
-_OUTPUT, _ERRORS = 1, 2
+_NUMBERS: Final[Mapping[type[bytes], int]] = {ErrorOutput: 2, Notice: 3}
+_OUTPUT: Final = 1
 
 
 async def multiplexed(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Put docker's header before each piece: the stream's number, three zeros, the length in four bytes.
 
+    A notice has the number 3, which docker keeps for the system's own words (stdcopy, Systemerr).
     Source: Docker Engine API, ContainerAttach, "Stream format".
     """
     async with closing(pieces) as items:
         async for item in items:
-            number = _ERRORS if isinstance(item, ErrorOutput) else _OUTPUT
+            number = _NUMBERS.get(type(item), _OUTPUT)
             yield bytes((number, 0, 0, 0)) + len(item).to_bytes(4, "big") + item
 
 

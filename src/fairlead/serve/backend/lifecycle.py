@@ -9,7 +9,7 @@ import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -17,15 +17,19 @@ from fairlead import errors
 from fairlead.model.step import TraceStep
 from fairlead.plan.pod import admission, podstate, priority, quota, tenantrule, userrule, volume
 from fairlead.serve.backend import pods
+from fairlead.serve.closing import closing
 from fairlead.store import retry, subresource, tracerecorder
-from fairlead.store.port import AdmittingStore, Reader, Store
+from fairlead.store.port import AdmittingStore, Reader, Selector, Store
 from fairlead.wire.kubernetes import core, meta, names
 from fairlead.wire.kubernetes.coordination import PriorityClass
+from fairlead.wire.kubernetes.meta import Object
+
+T = TypeVar("T", bound=Object)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalLifecycle:
-    """A `port.Lifecycle` whose kubelet knows our request for a stop and whose admission is ours."""
+    """A `port.ManifestLifecycle` whose kubelet knows our request for a stop and whose admission is ours."""
 
     store: AdmittingStore
 
@@ -45,16 +49,7 @@ class LocalLifecycle:
             name = pod.metadata.namespace
             await ensure_namespace(self.store, name, labels={tenantrule.TENANCY: name})
         started = time.monotonic()
-        classes = (await self.store.list(PriorityClass)).items
-        admitted = admission.admit(priority.resolve(_with_local_claims(pod), classes))
-        if makes_namespace:
-            admitted = _marked(admitted)
-        rules = _Rules(
-            pod=msgspec.to_builtins(pod) if written is None else written,
-            # A request by tenancy comes from a tenant, also in a namespace that a quota made before.
-            bind=makes_namespace,
-            most_devices=most_devices,
-        )
+        admitted, rules = await self._admitted(pod, written, is_tenants=makes_namespace, most_devices=most_devices)
         # Taken before the pod can be seen: the scheduler may be done with it before `create` returns here.
         accepted_at = time.time()
         try:
@@ -77,6 +72,37 @@ class LocalLifecycle:
         )
         await tracerecorder.record(self.store, tracerecorder.reference(created), step)
         return created
+
+    async def replace(
+        self, old: core.Pod, pod: core.Pod, *, grace_s: int | None, is_tenants: bool = False, most_devices: int = 0
+    ) -> core.Pod:
+        """See `port.ManifestLifecycle.replace`. Who follows the old pod's output learns that another one comes."""
+        admitted, rules = await self._admitted(pod, None, is_tenants=is_tenants, most_devices=most_devices)
+        here = Selector(namespace=old.metadata.namespace)
+        present = [item for kind in _READ for item in (await self.store.list(kind, here)).items]
+        present = [item for item in present if item.metadata.uid != old.metadata.uid]
+        _check(_Listed((*(await self.store.list(core.Namespace)).items, *present)), admitted, rules)
+
+        await retry.change(self.store, core.Pod, old.metadata.name, _replaced, namespace=old.metadata.namespace)
+        await self.remove(old.metadata.name, old.metadata.namespace, grace_s=grace_s)
+        async with closing(pods.follow(self.store, old)) as changes:
+            async for _ in changes:
+                pass
+        return await self.submit(pod, makes_namespace=is_tenants, most_devices=most_devices)
+
+    async def _admitted(
+        self, pod: core.Pod, written: Mapping[str, Any] | None, *, is_tenants: bool, most_devices: int
+    ) -> tuple[core.Pod, _Rules]:
+        """Return the pod as it is stored, and what the transaction that stores it checks."""
+        classes = (await self.store.list(PriorityClass)).items
+        admitted = admission.admit(priority.resolve(_with_local_claims(pod), classes))
+        rules = _Rules(
+            pod=msgspec.to_builtins(pod) if written is None else written,
+            # A request by tenancy comes from a tenant, also in a namespace that a quota made before.
+            bind=is_tenants,
+            most_devices=most_devices,
+        )
+        return _marked(admitted) if is_tenants else admitted, rules
 
     async def stop(self, name: str, namespace: str, *, grace_s: int | None) -> core.Pod:
         """See `port.Lifecycle.stop`: the object stays. A pod that no node has yet ends at once.
@@ -201,6 +227,21 @@ class _Rules:
     most_devices: int
 
 
+_READ: Final[tuple[type[Object], ...]] = (core.PersistentVolumeClaim, core.ResourceQuota, core.Pod)
+"""Kinds of the pod's namespace that `_check` reads, beside namespaces."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """A `Reader` of objects that were listed beforehand: namespaces, and what is in one of them."""
+
+    items: tuple[Object, ...]
+
+    def list(self, kind: type[T], namespace: str) -> tuple[T, ...]:
+        """See `Reader.list`."""
+        return tuple(one for one in self.items if isinstance(one, kind) and one.metadata.namespace == namespace)
+
+
 def _check(seen: Reader, pod: core.Pod, rules: _Rules) -> None:
     """Refuse a pod from inside the transaction that stores it: a tenant's that breaks a rule, or one beyond a quota."""
     namespace = pod.metadata.namespace
@@ -236,6 +277,13 @@ def _marked(pod: core.Pod) -> core.Pod:
     """Return a pod that its node's kubelet knows as a tenant's."""
     about = pod.metadata
     annotations = {**about.annotations, names.TENANT: about.namespace}
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(about, annotations=annotations))
+
+
+def _replaced(pod: core.Pod) -> core.Pod:
+    """Return a pod that says that another one takes its place."""
+    about = pod.metadata
+    annotations = {**about.annotations, names.REPLACED: "true"}
     return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(about, annotations=annotations))
 
 

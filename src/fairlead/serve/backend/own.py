@@ -81,7 +81,7 @@ def backend(whole: port.Backend, user: User) -> port.Backend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnLifecycle:
-    """A `port.Lifecycle` within one user's namespace."""
+    """A `port.ManifestLifecycle` within one user's namespace."""
 
     whole: LocalLifecycle
     user: User
@@ -94,13 +94,28 @@ class OwnLifecycle:
         written: Mapping[str, Any] | None = None,
     ) -> core.Pod:
         """See `port.Lifecycle.submit`. Raises: Denied: it asks for what only root may."""
+        own = self._own(pod)
+        return await self.whole.submit(own, makes_namespace=True, written=written, most_devices=self.user.most_devices)
+
+    async def replace(
+        self,
+        old: core.Pod,
+        pod: core.Pod,
+        *,
+        grace_s: int | None,
+        is_tenants: bool = True,  # noqa: ARG002 a user's are
+    ) -> core.Pod:
+        """See `port.ManifestLifecycle.replace`. Raises: as `submit`."""
+        most = self.user.most_devices
+        return await self.whole.replace(old, self._own(pod), grace_s=grace_s, is_tenants=True, most_devices=most)
+
+    def _own(self, pod: core.Pod) -> core.Pod:
         namespace = self.user.place(pod.metadata.namespace)
         if problems := userrule.problems(pod):
             name = pod.metadata.name or pod.metadata.generate_name
             message = f'container "{name}" asks for what only root may: {"; ".join(problems)}'
             raise errors.Denied(message, reason="UserPodForbidden", hint=f"leave it out, or {_ASK}")
-        own = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, namespace=namespace))
-        return await self.whole.submit(own, makes_namespace=True, written=written, most_devices=self.user.most_devices)
+        return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, namespace=namespace))
 
     async def stop(self, name: str, namespace: str, *, grace_s: int | None) -> core.Pod:
         """See `port.Lifecycle.stop`."""

@@ -88,6 +88,19 @@ class Lifecycle(Protocol):
         ...
 
 
+class ManifestLifecycle(Lifecycle, Protocol):
+    """A `Lifecycle` that admits pods itself, and so can judge one before another one makes place for it."""
+
+    async def replace(self, old: core.Pod, pod: core.Pod, *, grace_s: int | None, is_tenants: bool = False) -> core.Pod:
+        """Stop and remove a pod, then store another one of its name; returns the new one.
+
+        What `submit` would refuse is refused first, and the old pod left as it is.
+        Args:   is_tenants: it is a tenant's, in whatever namespace.
+        Raises: as `submit` and `remove`.
+        """
+        ...
+
+
 class Images(Protocol):
     """Images that containers can be run from without a pull."""
 
@@ -199,7 +212,7 @@ class Backend:
     volumes: Volumes
     images: Images
     image_building: ImageBuilding | Absent
-    manifests: Lifecycle | Absent
+    manifests: ManifestLifecycle | Absent
     """Takes the Pods of a manifest as they were read here."""
     devices: DeviceChanges | Absent
     faults: FaultInjection | Absent

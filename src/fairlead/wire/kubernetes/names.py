@@ -50,6 +50,8 @@ DEVICES: Final = "fairlead.dev/devices"
 # annotations of a pod
 TENANT: Final = "fairlead.dev/tenant"
 """The tenancy that asked for the pod, in whatever namespace it is: the rules for tenants bind it."""
+REPLACED: Final = "fairlead.dev/replaced"
+"""On a pod that is removed so that another one of its name can be stored: `fairlead restart`."""
 
 # annotations of an event
 STEP: Final = "fairlead.dev/step"

@@ -105,7 +105,29 @@ def test_a_time_may_have_nanoseconds() -> None:
 def test_frames_are_read_however_they_are_cut() -> None:
     whole = b"\x01\0\0\0\0\0\0\x03out\x02\0\0\0\0\0\0\x04fail\x01\0\0\0\0\0\0\x00\x01\0\0\0\0\0\0\x01!"
     pieces = [whole[at : at + 1] for at in range(len(whole))]
-    found: dict[bool, bytes] = {False: b"", True: b""}
-    for is_error, data in logs.demultiplexed(pieces):
-        found[is_error] += data
-    assert found == {False: b"out!", True: b"fail"}
+    found: dict[int, bytes] = {1: b"", 2: b""}
+    for stream, data in logs.demultiplexed(pieces):
+        found[stream] += data
+    assert found == {1: b"out!", 2: b"fail"}
+
+
+def test_a_notice_is_read_whole() -> None:
+    whole = b"\x03\0\0\0\0\0\0\x05again\x01\0\0\0\0\0\0\x01!"
+    pieces = [whole[at : at + 1] for at in range(len(whole))]
+    assert list(logs.demultiplexed(pieces)) == [(3, b"again"), (1, b"!")]
+
+
+def test_followed_output_goes_on_after_a_restart_which_is_said_beside_it(service: Service) -> None:
+    service.fairlead("run", "-d", "--name", "a", "demo", "sh", "-c", "echo here; sleep 60")
+    assert service.fairlead("wait", "a", "--state", "started").exit_code == 0
+    command = (sys.executable, "-m", "fairlead.cli.main", "logs", "-f", "a")
+    env = {**os.environ, **service.env}  # noqa: TID251 the interpreter's own paths
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as following:
+        assert following.stdout is not None
+        assert following.stdout.readline() == b"here\n"
+        assert service.fairlead("restart", "-t", "0", "a").exit_code == 0
+        assert following.stdout.readline() == b"here\n"
+        assert service.fairlead("rm", "-f", "a").exit_code == 0
+        _, said = following.communicate(timeout=30)
+    assert said == b"fairlead: a was stopped and is started anew\n"
+    assert following.returncode == 0

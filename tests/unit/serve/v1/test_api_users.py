@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from fairlead.kernel import socketpeer
@@ -15,7 +16,7 @@ from fairlead.serve import peer
 from fairlead.serve.v1 import dependencies
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.coordination import PriorityClass
-from tests.unit.serve.world import World, application, in_process
+from tests.unit.serve.world import RESOURCE, World, application, in_process
 
 ANN, BEN = 1001, 1002
 As = Callable[[int | None], httpx.AsyncClient]
@@ -230,3 +231,47 @@ async def test_a_user_restarts_what_the_default_class_gave_a_priority(as_user: A
     again = await as_user(ANN).post("/v1/containers/train:restart", params={"grace": 0})
     assert again.status_code == 200, again.text
     assert again.json()["priority"] == 5
+
+
+async def test_a_restart_that_would_be_refused_leaves_the_container_as_it_is(as_user: As, world: World) -> None:
+    about = meta.ObjectMeta(name="urgent")
+    await world.store.create(PriorityClass(metadata=about, value=5))
+    root = as_user(0)
+    made = await root.post(
+        "/v1/containers", json={"image": "demo", "name": "train", "args": ["sleep", "60"], "priority": "urgent"}
+    )
+    assert made.status_code == 201, made.text
+    before = (await world.pod("train")).metadata.uid
+
+    await world.store.delete(PriorityClass, "urgent")
+    refused = await root.post("/v1/containers/train:restart", params={"grace": 0})
+    assert (refused.status_code, refused.json()["reason"]) == (422, "PriorityClassNotFound")
+    assert (await world.pod("train")).metadata.uid == before
+
+
+@pytest.mark.parametrize("uid", [0, ANN])
+async def test_a_restart_beyond_a_quota_of_today_leaves_the_container_and_one_within_it_counts_it_once(
+    as_user: As, world: World, uid: int
+) -> None:
+    client = as_user(uid)
+    made = await client.post(
+        "/v1/containers",
+        json={"image": "demo", "name": "train", "args": ["sleep", "60"], "resources": {RESOURCE: 2}},
+    )
+    assert made.status_code == 201, made.text
+    place = made.json()["namespace"]
+    about = meta.ObjectMeta(name="q", namespace=place)
+    await world.store.create(
+        core.ResourceQuota(metadata=about, spec=core.ResourceQuotaSpec(hard={f"requests.{RESOURCE}": 1}))
+    )
+    before = (await world.pod("train", place)).metadata.uid
+    refused = await client.post("/v1/containers/train:restart", params={"grace": 0, "namespace": place})
+    assert refused.status_code == 403, refused.text
+    assert (await world.pod("train", place)).metadata.uid == before
+
+    limit = await world.store.get(core.ResourceQuota, "q", place)
+    enough = core.ResourceQuotaSpec(hard={f"requests.{RESOURCE}": 2})
+    await world.store.update(msgspec.structs.replace(limit, spec=enough))
+    again = await client.post("/v1/containers/train:restart", params={"grace": 0, "namespace": place})
+    assert again.status_code == 200, again.text
+    assert (await world.pod("train", place)).metadata.uid != before

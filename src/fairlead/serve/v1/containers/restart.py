@@ -10,7 +10,7 @@ from fairlead import errors
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend.pods import find_pod
 from fairlead.serve.backend.port import Absent
-from fairlead.serve.v1.containers import pods, view
+from fairlead.serve.v1.containers import view
 from fairlead.serve.v1.containers.parameters import Grace, Name, Namespace
 from fairlead.serve.v1.containers.view import ContainerView
 from fairlead.serve.v1.dependencies import Dependencies
@@ -27,18 +27,19 @@ from fairlead.wire.kubernetes import core, meta, names
 async def restart_container(
     services: Dependencies, name: Name, namespace: Namespace = "default", grace: Grace = None
 ) -> ContainerView:
-    """Return the new container once the old one is gone; it begins from its image and asks for devices anew."""
+    """Return the new container once the old one is gone; it begins from its image and asks for devices anew.
+
+    One that would be refused now is left as it is: a volume, a class or a quota may have changed since it was started.
+    """
     lifecycle = services.backend.manifests
     if isinstance(lifecycle, Absent):
         message = f'an API server starts no pod again: "{name}" would be made from less than its manifest says'
         raise errors.RequestError(message, reason="NotOnCluster", hint="`kubectl replace --force -f FILE`")
     old = await find_pod(services.store, name, namespace)
     again = like(old, is_users=services.whole is not None)
-    await lifecycle.remove(name, namespace, grace_s=grace)
-    await pods.wait_for(services.store, old, state="gone", timeout_s=None)
     # What a tenancy asked for is a tenant's again: our own mark is not taken from the asker, who is not us.
     is_tenants = names.TENANT in old.metadata.annotations
-    return view.container_view(await lifecycle.submit(again, makes_namespace=is_tenants))
+    return view.container_view(await lifecycle.replace(old, again, grace_s=grace, is_tenants=is_tenants))
 
 
 def like(pod: core.Pod, *, is_users: bool = False) -> core.Pod:

@@ -48,6 +48,7 @@ class _Excerpt:
 
     options: LogOptions
     split: bool
+    notices: bool
 
 
 def _excerpt(
@@ -58,9 +59,12 @@ def _excerpt(
     split: Annotated[
         bool, params.QueryParameter(description="frames of docker's multiplexed stream, which separate the streams")
     ] = False,
+    notices: Annotated[
+        bool, params.QueryParameter(description="with split: frames of stream 3 say that it was started again")
+    ] = False,
 ) -> _Excerpt:
     begin, end = _seconds("since", since), _seconds("until", until)
-    return _Excerpt(LogOptions(tail=tail, timestamps=timestamps, since=begin, until=end), split)
+    return _Excerpt(LogOptions(tail=tail, timestamps=timestamps, since=begin, until=end), split, notices)
 
 
 def _seconds(name: str, text: str) -> float | None:
@@ -259,6 +263,8 @@ async def read_logs(
         pieces = logs.follow(services.store, services.backend.logs, pod, wanted)
     else:
         pieces = await logs.latest(services.backend.logs, pod, wanted)
+    if not (excerpt.split and excerpt.notices):
+        pieces = logs.without_notices(pieces)
     return response.Stream(
         stream.multiplexed(pieces) if excerpt.split else pieces, media_type=_FRAMED if excerpt.split else _PLAIN
     )
