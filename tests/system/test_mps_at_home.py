@@ -135,6 +135,16 @@ def test_a_pod_gets_the_threads_and_the_memory_that_the_article_asks_for(home: H
     assert [one["limits"] for one in used["holders"]] == ["8 GiB, 50% of the threads"]
     assert "whole-pair (8 GiB, 50%)" in home.ok("sharing").out
 
+    # The same as flags: whatever the node has for it, the container sees exactly what was asked for.
+    home.start("part", "--gpu-memory", "20Gi", "--gpu-compute", "30")
+    said = home.ok("exec", "part", "--", "sh", "-c", PROBE).out
+    assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=30\n" in said
+    assert "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=20480M\n" in said
+    assert "part (20 GiB, 30%)" in home.ok("sharing").out
+    refused = home.run("-d", "--gpu-memory", "20Gi", "--isolation", "mig", "--", "true")
+    assert refused.code != 0
+    assert "no node offers parts of GPUs by mig (offered: mps)" in refused.err
+
     # Threads without memory would let the program take all of it: its container does not start, and says why.
     start("half-pair", "nvidia.com/mps-core: 50")
     home.until(lambda: "not for nvidia.com/mps-memory" in home.ok("events", "-o", "json").out, what="the refusal")

@@ -23,6 +23,7 @@ from fairlead.cli.core import client as api
 from fairlead.cli.core import invocation, options, plaintext, progress
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.terminal import streams
+from fairlead.plan.sharing import fraction
 from fairlead.serve.v1.containers import view, waitview
 from fairlead.serve.v1.containers.submission import ContainerRequest
 from fairlead.serve.v1.containers.view import ContainerList, ContainerView
@@ -51,6 +52,14 @@ Examples:
     multiple=True,
     metavar="N|all|RESOURCE=N",
     help="whole GPUs, all, or devices of a resource (nvidia.com/mig-1g.10gb=1)",
+)
+@click.option("--gpu-memory", metavar="SIZE", help="of part of one GPU, 8Gi  [default: the share of its compute]")
+@click.option("--gpu-compute", metavar="PERCENT", help="of part of one GPU, 30  [default: the share of its memory]")
+@click.option(
+    "--isolation",
+    type=click.Choice(fraction.ISOLATIONS),
+    default=None,
+    help="what limits that part  [default: mps or mig]",
 )
 @click.option("-d", "--detach", is_flag=True, help="print the name and return")
 @click.option(
@@ -119,6 +128,7 @@ def run(
         shown = _submit_manifest(client, file, given["namespace"])
     else:
         given["remove_after_s"] = _removal(client, remove=remove, detach=detach)
+        given["part"] = runflags.gpu_part(given, client)
         own = invocation.current(ctx).env
         shown = [_submit(client, str(image), one, own) for one in runflags.replicas(given, detach=detach)]
     if detach or len(shown) != 1:
@@ -175,7 +185,7 @@ def _submit(client: Client, image: str, given: dict[str, Any], own: Mapping[str,
         tty=given["tty"],
         stdin=given["stdin"],
         **runflags.mounts(given["volume"], given["mount"], cluster=bool(client.cluster)),
-        **runflags.devices(given["gpus"], client),
+        **({"resources": given["part"]} if given["part"] else runflags.devices(given["gpus"], client)),
     )
     return client.call("POST", "/v1/containers", ContainerView, body=request)
 

@@ -15,7 +15,10 @@ from typing import Any, Final
 from fairlead import errors
 from fairlead.cli.core import plaintext
 from fairlead.cli.core.client import Client
+from fairlead.plan.mig import table
 from fairlead.plan.pod import machine
+from fairlead.plan.sharing import fraction
+from fairlead.serve.backend.hardware import GPUListing
 from fairlead.serve.v1.containers.submission import BindRequest, LimitRequest, MemoryMount, PortRequest, VolumeMount
 from fairlead.wire.kubernetes import quantity
 
@@ -109,7 +112,7 @@ def devices(values: Sequence[str], client: Client) -> dict[str, Any]:
             fields["resources"][resource] = _number(count)
         elif not item.isascii() or not item.isdecimal():
             message = f'"{item}" is not a number of GPUs: they are given whole'
-            hint = "-g 1; parts of GPUs: `fairlead mig list`, `fairlead sharing`"
+            hint = "-g 1; for part of a GPU: --gpu-memory 8Gi --gpu-compute 30"
             raise errors.Invalid(message, reason="GPUsInvalid", hint=hint)
         else:
             fields["gpus"] = _number(item)
@@ -118,6 +121,49 @@ def devices(values: Sequence[str], client: Client) -> dict[str, Any]:
         fields["gpus"] = 0
         plaintext.echo(f"-g means {other} here: GPUs are offered as shares, not whole", err=True)
     return fields
+
+
+def gpu_part(given: Mapping[str, Any], client: Client) -> dict[str, int]:
+    """Return the resources that stand for `--gpu-memory`, `--gpu-compute` and `--isolation`; none: nothing was asked.
+
+    Raises: Invalid: whole GPUs are asked for too, or a word is not an amount.   Insufficient: as `fraction.find_part`.
+    """
+    size, compute, isolation = given["gpu_memory"], given["gpu_compute"], given["isolation"]
+    if size is None and compute is None:
+        if isolation is not None:
+            message = "--isolation is about a part of a GPU, and none is asked for"
+            raise errors.Invalid(message, reason="FractionInvalid", hint="add --gpu-memory or --gpu-compute")
+        return {}
+    if given["gpus"]:
+        message = "--gpu-memory and --gpu-compute ask for part of one GPU, -g for devices: give one of them"
+        raise errors.Invalid(message, reason="FractionInvalid", hint="a container has one part of one GPU")
+    wanted = fraction.Wanted(
+        memory_bytes=int(quantity.parse_quantity(amount(memory(size), "--gpu-memory", "8Gi") or 0)),
+        percent=fraction.of_percent(compute) if compute is not None else 0,
+        isolation=isolation or "",
+    )
+    status, listing = client.status(), client.call("GET", "/v1/gpus", GPUListing)
+    nodes = [
+        fraction.Node(
+            allocatable={resource for resource, count in node.allocatable.items() if count != "0"},
+            resource=status.resource,
+            gpus=[
+                fraction.SharedGPU(
+                    gpu=one.gpu,
+                    resource=one.resource,
+                    means=one.sharing,
+                    replicas=one.replicas,
+                    slices=table.slices_of(one.gpu.name, fraction.MOST_SLICES),
+                )
+                for one in listing.gpus
+                if one.node == node.name
+            ],
+        )
+        for node in status.nodes
+    ]
+    found = fraction.find_part(wanted, nodes)
+    plaintext.echo(str(found), err=True)
+    return dict(found.resources)
 
 
 def name(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -11,6 +12,8 @@ import msgspec
 from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
+from fairlead.model import replica
+from fairlead.plan.sharing import fraction
 from fairlead.serve.backend.hardware import GPUListing, GPUView, Holder
 from fairlead.wire.nvidia.pluginconfig import MPS_CORE, MPS_MEMORY
 
@@ -68,9 +71,11 @@ def sharing(client: Client, *, form: str) -> None:
 
 
 def shared(found: GPUListing) -> Iterator[SharedGPU]:
-    """Yield the GPUs that are shared."""
+    """Yield the GPUs that are shared: by replicas, by amounts, or divided into MIG devices."""
     for item in found.gpus:
-        if item.sharing:
+        if item.gpu.mig_enabled and not item.sharing:
+            yield _divided(item)
+        elif item.sharing:
             holders = _shares(item)
             yield SharedGPU(
                 node=item.node,
@@ -83,6 +88,32 @@ def shared(found: GPUListing) -> Iterator[SharedGPU]:
                 limits=_limits(item),
                 holders=holders,
             )
+
+
+def _divided(item: GPUView) -> SharedGPU:
+    """Describe a GPU in MIG mode: each holder has its device's memory, which the hardware keeps apart."""
+    profiles = Counter(mig.profile for mig in item.gpu.mig_devices)
+    sizes = {str(mig.uuid): f"{mig.profile}, {mig.memory_bytes // _MIB} MiB" for mig in item.gpu.mig_devices}
+    names = {one.resource for one in item.holders if one.resource}
+    return SharedGPU(
+        node=item.node,
+        gpu=item.gpu.index,
+        uuid=item.gpu.uuid,
+        resource=names.pop() if len(names) == 1 else item.resource,
+        means=fraction.MIG,
+        replicas=len(item.gpu.mig_devices),
+        used=len(item.holders),
+        limits=" or ".join(f"{count} x {name}" for name, count in sorted(profiles.items())) or "no MIG devices",
+        holders=tuple(
+            Share(
+                namespace=one.namespace,
+                container=one.container,
+                replicas=(one.device,),
+                limits=sizes.get(replica.origin(one.device), "its MIG device's"),
+            )
+            for one in item.holders
+        ),
+    )
 
 
 def _limits(item: GPUView) -> str:
@@ -124,6 +155,8 @@ def _limits_of(item: GPUView, held: list[Holder]) -> str:
 
 def _holder(one: Share, item: SharedGPU) -> str:
     name = one.container if one.namespace == "default" else f"{one.namespace}/{one.container}"
+    if item.means == fraction.MIG:
+        return f"{name} ({one.limits.partition(',')[0]})"
     if item.resource == MPS_CORE:
         return f"{name} ({one.limits.replace(' of the threads', '')})"
     return name if len(one.replicas) == 1 else f"{name} x{len(one.replicas)}"

@@ -122,3 +122,9 @@ MODELS: Final[Mapping[str, Model]] = {
 def find_model(device_id: int) -> Model | None:
     """Return the model of a PCI device id."""
     return next((model for model in MODELS.values() if device_id in model.device_ids), None)
+
+
+def slices_of(name: str, otherwise: int) -> int:
+    """Return the compute slices that a product is divided into, by its name; `otherwise` where it is not listed."""
+    model = next((one for one in MODELS.values() if name.startswith(one.title)), None)
+    return max(one.slices for one in model.profiles) if model is not None else otherwise

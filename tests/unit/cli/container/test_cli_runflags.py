@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,6 +10,9 @@ from fairlead import errors
 from fairlead.cli.container import runflags
 from fairlead.cli.core import options
 from fairlead.cli.core.client import Client
+from fairlead.model.gpu import GPU
+from fairlead.model.ids import GPUUUID
+from fairlead.serve.backend.hardware import GPUListing, GPUView
 from fairlead.serve.v1.containers.submission import BindRequest, LimitRequest, MemoryMount, PortRequest, VolumeMount
 from fairlead.serve.v1.nodeview import NodeView
 from fairlead.serve.v1.statusview import Status
@@ -212,6 +216,52 @@ def test_a_number_of_gpus_means_the_resource_that_they_have(
 ) -> None:
     assert runflags.devices(["2"], Offering(*nodes)) == fields
     assert ("-g means nvidia.com/gpu.shared here" in capsys.readouterr().err) == bool(fields["resources"])
+
+
+def by_amounts() -> Client:
+    """A client of a service with one GPU of 80 GiB that is given by amounts."""
+    gpu = GPU(uuid=GPUUUID("GPU-0"), index=0, minor=0, pci_bus_id="", name="X", memory_bytes=80 << 30)
+    view = GPUView(gpu=gpu, node="n0", holders=(), resource="nvidia.com/mps-core", sharing="mps", replicas=100)
+    listing = GPUListing(gpus=(view,), unreadable=(), drivers=(), is_simulated=True)
+
+    class Answering(Offering):
+        def call(self, *_: object, **__: object) -> Any:
+            return listing
+
+    return Answering({"nvidia.com/mps-core": "100", "nvidia.com/mps-memory": "80"})
+
+
+def asked(
+    memory: str | None = None, compute: str | None = None, isolation: str | None = None, gpus: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    return {"gpu_memory": memory, "gpu_compute": compute, "isolation": isolation, "gpus": gpus}
+
+
+def test_a_part_of_a_gpu_becomes_the_resources_that_stand_for_it(capsys: pytest.CaptureFixture[str]) -> None:
+    part = {"nvidia.com/mps-core": 30, "nvidia.com/mps-memory": 20}
+    for size, compute in (("20g", "0.3"), ("20Gi", "30%")):
+        assert runflags.gpu_part(asked(size, compute), by_amounts()) == part
+        assert "20 GiB and 30% of a GPU, isolated by MPS" in capsys.readouterr().err
+    assert runflags.gpu_part(asked(), by_amounts()) == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (asked(isolation="mps"), "FractionInvalid"),
+        (asked("8Gi", gpus=("1",)), "FractionInvalid"),
+        (asked("eight"), "QuantityInvalid"),
+        (asked("-1"), "FractionInvalid"),
+        (asked("0"), "FractionInvalid"),
+        (asked(compute="300"), "FractionInvalid"),
+        (asked("8Gi", isolation="mig"), "IsolationAbsent"),
+        (asked("81Gi"), "FractionTooLarge"),
+    ],
+)
+def test_a_part_of_a_gpu_that_cannot_be_given_is_refused(given: dict[str, Any], reason: str) -> None:
+    with pytest.raises(errors.FairleadError) as caught:
+        runflags.gpu_part(given, by_amounts())
+    assert caught.value.reason == reason
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import pytest
 from fairlead.cli.core.client import Client
 from fairlead.cli.layer import sharing
 from fairlead.cli.view import gpus
-from fairlead.model.gpu import GPU
-from fairlead.model.ids import GPUUUID
+from fairlead.model.gpu import GPU, MIGDevice
+from fairlead.model.ids import GPUUUID, MIGUUID
 from fairlead.serve.backend.hardware import GPUListing, GPUView, Holder
 
 
@@ -55,6 +55,28 @@ def test_limits_of_mps_are_a_replicas_share() -> None:
     listing = GPUListing(gpus=(big,), unreadable=(), drivers=(), is_simulated=True)
     (found,) = sharing.shared(listing)
     assert found.limits == "20480 MiB, 25% of the threads"
+
+
+def test_mig_devices_are_a_means_of_sharing_and_each_holder_has_its_devices_memory() -> None:
+    parts = tuple(
+        MIGDevice(
+            uuid=MIGUUID(f"MIG-{at}"),
+            index=at,
+            profile=profile,
+            gpu_instance=at,
+            compute_instance=0,
+            placement_start=None,
+            placement_size=None,
+            memory_bytes=mib << 20,
+        )
+        for at, (profile, mib) in enumerate((("1g.10gb", 9984), ("1g.10gb", 9984), ("3g.40gb", 40448)))
+    )
+    bare = view(0, holder("MIG-2", "a", "team"))
+    item = msgspec.structs.replace(bare, gpu=dataclasses.replace(bare.gpu, mig_enabled=True, mig_devices=parts))
+    (found,) = sharing.shared(GPUListing(gpus=(item,), unreadable=(), drivers=(), is_simulated=True))
+    assert (found.means, found.used, found.replicas) == ("mig", 1, 3)
+    assert found.limits == "2 x 1g.10gb or 1 x 3g.40gb"
+    assert [one.limits for one in found.holders] == ["3g.40gb, 40448 MiB"]
 
 
 def test_gpus_show_how_many_replicas_are_held_where_any_gpu_is_shared(capsys: pytest.CaptureFixture[str]) -> None:
