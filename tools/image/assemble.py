@@ -32,7 +32,8 @@ _OWN: Final = ("fairlead", "fairlead_cdi")
 _UNSEEN: Final = ("/usr/share/doc/*",)
 _KEPT: Final = ("/usr/share/doc/*/copyright",)
 # In site-packages, by shell pattern: type stubs, sources of compiled modules, tests; and two libraries that Litestar
-# requires and imports only when it is told to invent examples for its OpenAPI document, which it is not (14 MB).
+# requires and imports only when it is told to invent examples for its OpenAPI document, which it is not (14 MB); of
+# numpy the parts that call a Fortran compiler.
 _USELESS: Final = (
     "*.pyi",
     "*.pyx",
@@ -40,6 +41,8 @@ _USELESS: Final = (
     "*.c",
     "*.h",
     "*/tests/*",
+    "numpy/f2py/*",
+    "numpy/distutils/*",
     "faker/*",
     "faker-*.dist-info/*",
     "polyfactory/*",
@@ -177,10 +180,15 @@ def assert_libraries(*layers: Path) -> None:
         f"{program.name} needs {library}"
         for program in _programs(layers[0])
         for library in _libraries(program)
-        if not any(_inside(layer, str(Path(library).resolve())).exists() for layer in layers)
+        if not any(_is_inside(layer, Path(library).resolve()) for layer in layers)
     }
     if missing:
         raise SystemExit("\n".join(sorted(missing)))
+
+
+def _is_inside(layer: Path, library: Path) -> bool:
+    """Tell whether a layer has a library; one found beside its program (`$ORIGIN`) is named by its path there."""
+    return layer in library.parents or _inside(layer, str(library)).exists()
 
 
 def _programs(layer: Path) -> Iterator[Path]:
