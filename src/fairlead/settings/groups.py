@@ -263,6 +263,11 @@ class ControlSettings:
     head_wait_s: float = row(
         600, text="how long smaller pods pass the first of a queue by before room is kept for it; 0: always", unit="s"
     )
+    gang_part_s: float = row(
+        60,
+        text="after so long a group whose pods were bound in part, as by a scheduler that was killed, is released",
+        unit="s",
+    )
     usage_half_life_s: float = row(
         0, text="after so long what a queue had counts half in whose turn it is; 0: only what it has now", unit="s"
     )

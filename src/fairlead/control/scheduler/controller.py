@@ -89,6 +89,7 @@ class Scheduler:
             self._queue, lambda pod: pod.spec.scheduler_name == settings.scheduler_name, clock, workloads=works
         )
         self._can_end = settings.preemption
+        self._part_s = settings.gang_part_s
         outside, patience_s = (store, placement), settings.head_wait_s
         self._room = Room(self._cache, works, self._queue, outside, time.time, patience_s=patience_s)
         self._report = QueueReport(store, works, clock)
@@ -193,6 +194,7 @@ class Scheduler:
             if pod is None:
                 return
             await self._look(pod, tasks)
+            self._release_part(pod, tasks)
             self._tell(tasks)
             await self._worked(_LOOK)
 
@@ -376,6 +378,11 @@ class Scheduler:
         for one in endings:
             self._start(tasks, self._end(one), f"ends {one.pod.metadata.name}")
         return f" {words[0].upper()}{words[1:]}."
+
+    def _release_part(self, pod: core.Pod, tasks: asyncio.TaskGroup) -> None:
+        """End what is bound of a gang that a stop between two bindings left in part, where the rest finds no room."""
+        for one in self._room.release_part(self._workloads.gang(pod.metadata.uid), pod, self._part_s):
+            self._start(tasks, self._end(one), f"ends {one.pod.metadata.name}")
 
     async def _end(self, ending: Ending) -> None:
         try:

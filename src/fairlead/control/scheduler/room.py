@@ -19,6 +19,7 @@ import msgspec
 from fairlead import errors, telemetry
 from fairlead.plan.schedule import backfill
 from fairlead.plan.schedule.cache import Cache, Held
+from fairlead.plan.schedule.group.gang import Gang
 from fairlead.plan.schedule.preempt import plan, rule
 from fairlead.plan.schedule.queue import SchedulingQueue
 from fairlead.plan.schedule.workloads import Workloads
@@ -158,6 +159,32 @@ class Room:
             return f"room is held for it on {start.node}, which has waited long; no time is known, for want of limits"
         at = dt.datetime.fromtimestamp(max(start.at, now), dt.UTC).strftime("%H:%M:%S")
         return f"room is held for it on {start.node}, at the latest free at {at} UTC"
+
+    def release_part(self, gang: Gang | None, pod: core.Pod, part_s: float) -> tuple[Ending, ...]:
+        """Return what of a gang ends because it was bound in part, and the rest found no room for `part_s` seconds.
+
+        Args: gang: that of `pod`, which waits and was looked at just now; it is looked at again when its time is over.
+        """
+        if gang is None or not gang.is_partial:
+            if gang is not None:
+                gang.partial_since = None
+            return ()
+        now = self._clock()
+        if gang.partial_since is None:
+            gang.partial_since = now
+        if (wait_s := gang.partial_since + part_s - now) > 0:
+            self._later(pod.metadata.uid, wait_s)
+            return ()
+        if any(uid in self._cache.held for uid in gang.waiting):
+            return ()  # room is being made for the rest
+        gang.partial_since = None  # counted anew, should one of them not end
+        self._later(pod.metadata.uid, part_s)
+        whole = len(gang.placed) + gang.lacking
+        why = f'group "{gang.name}" was bound in part, {len(gang.placed)} of {whole} pods, and the rest found no room'
+        ending = [one for one in gang.placed.values() if not self._workloads.is_ending(one)]
+        for one in ending:
+            self._workloads.end(one.metadata.uid)
+        return tuple(Ending(pod=one, why=why) for one in ending)
 
     def lend(self, pod: core.Pod) -> tuple[Held, ...]:
         """Let go of room that a pod may use because it is over before those it is held for can start."""

@@ -103,6 +103,7 @@ class Cache:
             self._queue.settle(uid)
         if is_gone or pod.spec.node_name:
             self._assumed.pop(uid, None)
+            self._workloads.gangs.confirm(uid)
         elif assumed is not None:
             assumed.pod = pod
             pod = _bound(pod, assumed.node)
@@ -136,6 +137,7 @@ class Cache:
         """Note that the store has bound a pod; its watch will say so too."""
         if uid in self._assumed:
             self._assumed[uid].ends_at = self._clock() + ECHO_S
+            self._workloads.gangs.confirm(uid)
 
     def forget(self, uid: str) -> None:
         """Take an assumption back: the pod was not bound."""
@@ -261,7 +263,8 @@ class Cache:
                 )
             else:
                 self._terms.update(need.peer.terms)
-                self._workloads.put(pod)
+                is_sure = uid not in self._assumed or math.isfinite(self._assumed[uid].ends_at)
+                self._workloads.put(pod, is_assumed=not is_sure)
 
     def _drop(self, uid: str) -> None:
         self._queue.drop(uid)

@@ -49,11 +49,11 @@ class Workloads:
 
     # what there is
 
-    def put(self, pod: core.Pod) -> None:
-        """Take in a pod of ours that waits, or any that has a node and has not ended."""
+    def put(self, pod: core.Pod, *, is_assumed: bool = False) -> None:
+        """Take in a pod of ours that waits, or any that has a node, assumed or bound, and has not ended."""
         self.drop(pod.metadata.uid)
         self._pods[pod.metadata.uid] = pod
-        self.gangs.put(pod)
+        self.gangs.put(pod, is_assumed=is_assumed)
         if pod.spec.node_name:
             self._priorities[pod.spec.priority or 0] += 1
             self._limits += pod.spec.active_deadline_seconds is not None

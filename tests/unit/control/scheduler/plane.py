@@ -15,6 +15,7 @@ from fairlead.control.scheduler.controller import Scheduler
 from fairlead.settings import ControlSettings
 from fairlead.store.embedded.memory import MemoryStore
 from fairlead.store.embedded.placement import EmbeddedPlacement
+from fairlead.store.sqlite.store import SQLiteStore
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.scheduling import queue
 
@@ -24,7 +25,7 @@ GPU = "nvidia.com/gpu"
 class Evicting(EmbeddedPlacement):
     """Deletes what is evicted, as an API server does whose kubelets are quick."""
 
-    def __init__(self, store: MemoryStore) -> None:
+    def __init__(self, store: MemoryStore | SQLiteStore) -> None:
         super().__init__(store)
         self.store, self.ended = store, list[str]()
         self.is_quick = True
@@ -46,8 +47,8 @@ class Evicting(EmbeddedPlacement):
 class Plane:
     """The store and what may be done to it."""
 
-    def __init__(self, **settings: Any) -> None:
-        self.store = MemoryStore()
+    def __init__(self, *, store: MemoryStore | SQLiteStore | None = None, **settings: Any) -> None:
+        self.store = MemoryStore() if store is None else store
         self.placement = Evicting(self.store)
         self.scheduler = Scheduler(self.store, self.placement, ControlSettings(**settings))
 

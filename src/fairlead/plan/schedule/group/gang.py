@@ -4,16 +4,21 @@ A gang is decided as one: once its minimum is there, as many of its pods as the 
 after another on what is assumed, and either all are bound or the assumptions are taken back. Nothing of it is held
 between two decisions, so two gangs cannot wait for each other. Pods beyond the minimum go by themselves (elastic), and
 so does one that is made anew for one that ended while the others run.
+
+Bindings are single writes, so a scheduler that dies, or an API server that goes away, between two of them leaves a gang
+bound in part (`is_partial`): it is seen by pods that waited already when the others were bound. A pod that is made anew
+later is younger than that; times have whole seconds, so one of the same second counts as having waited.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from fairlead.plan.schedule.group import membership
 from fairlead.plan.schedule.group.membership import Key
-from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.scheduling import podgroup
 
 
@@ -33,8 +38,12 @@ class Gang:
     """By uid: with one, assumed or bound, and not ended."""
     held: set[str] = field(default_factory=set)
     """Of `waiting`, those that a scheduling gate holds."""
+    assumed: set[str] = field(default_factory=set)
+    """Of `placed`, those that the store has not confirmed."""
     is_started: bool = False
-    """Whether the minimum had a place at once; so it stays until the last of them is gone."""
+    """Whether the minimum was bound at once; so it stays until the last of them is gone."""
+    partial_since: float | None = None
+    """When a look at it first found it bound in part, in Unix seconds."""
 
     @property
     def name(self) -> str:
@@ -50,6 +59,19 @@ class Gang:
     def surplus(self) -> int:
         """Return how many of the placed may go without the gang falling below its minimum."""
         return max(0, len(self.placed) - self.minimum)
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether some of its pods are bound, and others that were there then, and are needed, are not."""
+        if self.assumed or not self.placed or not self.is_known or not self.lacking:
+            return False
+        latest = max(_bound_at(pod) for pod in self.placed.values())
+        return sum(_made_at(pod) <= latest for pod in self.waiting.values()) >= self.lacking
+
+    def settle(self) -> None:
+        """Note that pods came or went, or that the store said more of them."""
+        bound = len(self.placed) - len(self.assumed)
+        self.is_started = (self.is_started and bool(self.placed)) or (self.is_known and bound >= self.minimum)
 
     def refusal(self) -> str:
         """Return why none of its waiting pods may be placed yet; "" where the gang is complete."""
@@ -69,6 +91,18 @@ class Gang:
         return tuple(sorted(ready, key=turn)[: self.lacking])
 
 
+def _made_at(pod: core.Pod) -> float:
+    return meta.timestamp(pod.metadata.creation_timestamp) or 0.0
+
+
+def _bound_at(pod: core.Pod) -> float:
+    """Return when a pod was bound; infinity where that is not said yet, since it cannot be long ago."""
+    scheduled = meta.find_condition(pod.status.conditions, "PodScheduled")
+    said = scheduled.last_transition_time if scheduled is not None and scheduled.status == "True" else None
+    at = meta.timestamp(said or pod.status.start_time)
+    return math.inf if at is None else at
+
+
 def turn(pod: core.Pod) -> tuple[int, str, str, str]:
     """Return what orders pods that wait: higher priority first, then the oldest."""
     about = pod.metadata
@@ -85,8 +119,11 @@ class Gangs:
         self._objects: dict[Key, dict[str, podgroup.PodGroup]] = {}
         """By key, and API version: two systems may each have a group of that name."""
 
-    def put(self, pod: core.Pod) -> None:
-        """Take in a pod that waits or has a node; `drop` it before it changes sides."""
+    def put(self, pod: core.Pod, *, is_assumed: bool = False) -> None:
+        """Take in a pod that waits or has a node; `drop` it before it changes sides.
+
+        Args: is_assumed: the store has not confirmed the node.
+        """
         found = membership.of_pod(pod)
         if found is None:
             return
@@ -100,9 +137,18 @@ class Gangs:
             self._settle(gang)
         self._key_of[uid] = key
         (gang.placed if pod.spec.node_name else gang.waiting)[uid] = pod
-        gang.is_started = gang.is_started or (gang.is_known and len(gang.placed) >= gang.minimum)
+        if is_assumed:
+            gang.assumed.add(uid)
+        gang.settle()
         if pod.spec.scheduling_gates and not pod.spec.node_name:
             gang.held.add(uid)
+
+    def confirm(self, uid: str) -> None:
+        """Note that the store has bound a pod that was assumed to be."""
+        if uid in self._key_of:
+            gang = self._gangs[self._key_of[uid]]
+            gang.assumed.discard(uid)
+            gang.settle()
 
     def drop(self, uid: str) -> None:
         """Forget a pod."""
@@ -113,7 +159,8 @@ class Gangs:
         gang.waiting.pop(uid, None)
         gang.placed.pop(uid, None)
         gang.held.discard(uid)
-        gang.is_started = gang.is_started and bool(gang.placed)
+        gang.assumed.discard(uid)
+        gang.settle()
         if not gang.waiting and not gang.placed:
             del self._gangs[key]
 
@@ -140,7 +187,7 @@ class Gangs:
         """Take the minimum from the group's object; the largest where several systems have one of that name."""
         if known := self._objects.get(gang.key):
             gang.minimum, gang.is_known = max(one.minimum for one in known.values()), True
-            gang.is_started = gang.is_started or len(gang.placed) >= gang.minimum
+            gang.settle()
 
     def of(self, uid: str) -> Gang | None:
         """Return the gang of a pod; None: it goes by itself."""
