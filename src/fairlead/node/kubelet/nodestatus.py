@@ -12,6 +12,7 @@ import msgspec
 
 from fairlead import __version__, errors
 from fairlead.engine.port import EngineInfo
+from fairlead.store import retry
 from fairlead.store.port import Store
 from fairlead.wire.kubernetes import core, meta
 
@@ -84,33 +85,36 @@ async def publish(
     is_ready: bool,
     reason: str,
 ) -> None:
-    """Bring the Node object to what is true now; writes only what changed.
+    """Bring the Node object to what is true now; writes only what changed, and nothing that others write is undone.
 
     Args:    machine: cpu, memory, pods.   devices: (capacity, allocatable) by extended resource.
     """
-    node = await _ensure(store, name)
     capacity = {**machine, **{resource: str(count) for resource, (count, _) in devices.items()}}
     allocatable = {**machine, **{resource: str(count) for resource, (_, count) in devices.items()}}
     wanted = "True" if is_ready else "False"
     ready = meta.Condition(type="Ready", status=wanted, reason=reason, last_transition_time=meta.now())
-    status = core.NodeStatus(
-        capacity=capacity,
-        allocatable=allocatable,
-        conditions=meta.with_condition(node.status.conditions, ready),
-        node_info=info or node.status.node_info,
-    )
-    if status != node.status:
-        await store.update_status(msgspec.structs.replace(node, status=status))
+
+    def with_status(node: core.Node) -> core.Node:
+        status = core.NodeStatus(
+            capacity=capacity,
+            allocatable=allocatable,
+            conditions=meta.with_condition(node.status.conditions, ready),
+            node_info=info or node.status.node_info,
+        )
+        return msgspec.structs.replace(node, status=status)
+
+    await _ensure(store, name)
+    await retry.change_status(store, core.Node, name, with_status)
 
 
-async def _ensure(store: Store, name: str) -> core.Node:
+async def _ensure(store: Store, name: str) -> None:
     wanted = node_labels(name)
+
+    def with_labels(node: core.Node) -> core.Node:
+        metadata = msgspec.structs.replace(node.metadata, labels={**node.metadata.labels, **wanted})
+        return msgspec.structs.replace(node, metadata=metadata)
+
     try:
-        node = await store.get(core.Node, name)
+        await retry.change(store, core.Node, name, with_labels)
     except errors.NotFound:
-        return await store.create(core.Node(metadata=meta.ObjectMeta(name=name, labels=wanted)))
-    labels = {**node.metadata.labels, **wanted}
-    if labels == node.metadata.labels:
-        return node
-    changed = msgspec.structs.replace(node.metadata, labels=labels)
-    return await store.update(msgspec.structs.replace(node, metadata=changed))
+        await store.create(core.Node(metadata=meta.ObjectMeta(name=name, labels=wanted)))

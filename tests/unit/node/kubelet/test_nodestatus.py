@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypeVar
 
+import msgspec
 import pytest
 
 from fairlead import errors
 from fairlead.engine.port import EngineInfo
 from fairlead.node.kubelet import nodestatus
+from fairlead.store.embedded.memory import MemoryStore
+from fairlead.wire.kubernetes import core, meta
+
+T = TypeVar("T", bound=meta.Object)
 
 _ENGINE = EngineInfo(name="podman", version="5.4.2", runtime="crun", cdi_ceiling="0.8.0", cgroup_version=2)
 
@@ -34,3 +40,27 @@ def test_memory_that_is_not_told_is_an_error_with_the_file(tmp_path: Path, text:
     (tmp_path / "proc/meminfo").write_text(text)
     with pytest.raises(errors.Unavailable, match="proc/meminfo does not say MemTotal"):
         nodestatus.machine_capacity(tmp_path, max_pods=1)
+
+
+class Disturbed(MemoryStore):
+    """Has another writer label the node between each first look at it and the write that follows."""
+
+    other_writes: int = 0
+
+    async def get(self, kind: type[T], name: str, namespace: str = "") -> T:
+        found = await super().get(kind, name, namespace)
+        if isinstance(found, core.Node) and self.other_writes < 2:
+            self.other_writes += 1
+            labels = {**found.metadata.labels, f"of-another-{self.other_writes}": "kept"}
+            await super().update(msgspec.structs.replace(found, metadata=meta.ObjectMeta(name=name, labels=labels)))
+        return found
+
+
+async def test_what_others_write_at_the_same_moment_is_neither_undone_nor_a_failure() -> None:
+    store = Disturbed()
+    devices = {"nvidia.com/gpu": (8, 7)}
+    for _ in range(2):
+        await nodestatus.publish(store, "vm", {"cpu": "2"}, devices, None, is_ready=True, reason="KubeletReady")
+    node = await store.get(core.Node, "vm")
+    assert {**nodestatus.node_labels("vm"), "of-another-1": "kept", "of-another-2": "kept"} == node.metadata.labels
+    assert node.status.allocatable == {"cpu": "2", "nvidia.com/gpu": "7"}
