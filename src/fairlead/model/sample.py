@@ -3,8 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from fairlead.model.ids import GPUUUID, MIGUUID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """How busy the units of a GPU or GPU instance were since the last reading; None where the driver does not say."""
+
+    graphics_active: float | None = None
+    """Share of the time, 0 to 1, in which the graphics or compute engine was active."""
+    sm_active: float | None = None
+    """Share of it in which multiprocessors had a warp, and so on for the units below."""
+    sm_occupancy: float | None = None
+    """Share of the warps that multiprocessors could have."""
+    tensor_active: float | None = None
+    dram_active: float | None = None
+    fp64_active: float | None = None
+    fp32_active: float | None = None
+    fp16_active: float | None = None
+    pcie_sent_bytes_s: float | None = None
+    pcie_received_bytes_s: float | None = None
+
+
+UNKNOWN: Final = Activity()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,3 +63,4 @@ class Sample:
     remapped_correctable: int | None = None
     remapped_uncorrectable: int | None = None
     remap_failed: bool | None = None
+    activity: Activity = UNKNOWN

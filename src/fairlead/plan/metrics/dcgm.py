@@ -2,14 +2,17 @@
 
 Names, types and units are dcgm-exporter's, so that its dashboards and alerts go on. A device without a holder has one
 series, a device with holders one for each of them: a shared GPU's figure then stands in several series, and
-`max by (UUID)` has it once. A MIG device has memory alone; what NVML reports of the board stands with the GPU.
+`max by (UUID)` has it once. A MIG device has its memory, and its instance's share of the units; what NVML reports of
+the board stands with the GPU.
 
-What DCGM measures and NVML does not (`DCGM_FI_PROF_*`, NVLink bandwidth, vGPU licences) is left out.
+`DCGM_FI_PROF_*` are NVML's own figures of the same units, from Hopper on; what no GPU of a node reports has no series.
+What DCGM measures and NVML does not (NVLink bandwidth) is left out.
 Source: NVIDIA dcgm-exporter, etc/default-counters.csv and internal/pkg/rendermetrics; DCGM, dcgm_fields.h (units).
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -32,14 +35,14 @@ class Field:
     kind: str
     """`gauge` or `counter`."""
     attribute: str
-    """Of `Sample`."""
+    """Of `Sample`, with a dot where it is a field's."""
     unit: int
     """How many of the sample's units are one of DCGM's."""
     text: str
 
     def value(self, sample: Sample) -> float | None:
         """Return the figure in DCGM's unit; None where the device reports none."""
-        found: int | None = getattr(sample, self.attribute)
+        found: float | None = operator.attrgetter(self.attribute)(sample)
         if found is None:
             return None
         return found // _MIB if self.unit == _MIB else found / self.unit
@@ -68,9 +71,33 @@ _ROWS: Final = (
     ("CORRECTABLE_REMAPPED_ROWS", "counter", "remapped_correctable", 1, "rows remapped for correctable errors"),
     ("ROW_REMAP_FAILURE", "gauge", "remap_failed", 1, "1 where remapping of rows has failed"),
 )
-FIELDS: Final = tuple(
-    Field(name=f"DCGM_FI_DEV_{name}", kind=kind, attribute=attribute, unit=unit, text=text)
-    for name, kind, attribute, unit, text in _ROWS
+_PROFILED: Final = (
+    ("GR_ENGINE_ACTIVE", "graphics_active", "share of time with the graphics or compute engine active, 0 to 1"),
+    ("SM_ACTIVE", "sm_active", "share of time with a warp on a multiprocessor, 0 to 1"),
+    ("SM_OCCUPANCY", "sm_occupancy", "share of the warps that multiprocessors could have, 0 to 1"),
+    ("PIPE_TENSOR_ACTIVE", "tensor_active", "share of time with the tensor pipes active, 0 to 1"),
+    ("DRAM_ACTIVE", "dram_active", "share of time with the memory interface active, 0 to 1"),
+    ("PIPE_FP64_ACTIVE", "fp64_active", "share of time with the fp64 pipes active, 0 to 1"),
+    ("PIPE_FP32_ACTIVE", "fp32_active", "share of time with the fp32 pipes active, 0 to 1"),
+    ("PIPE_FP16_ACTIVE", "fp16_active", "share of time with the fp16 pipes active, 0 to 1"),
+    ("PCIE_TX_BYTES", "pcie_sent_bytes_s", "bytes sent over PCIe in a second"),
+    ("PCIE_RX_BYTES", "pcie_received_bytes_s", "bytes received over PCIe in a second"),
+)
+FIELDS: Final = (
+    *(
+        Field(name=f"DCGM_FI_DEV_{name}", kind=kind, attribute=attribute, unit=unit, text=text)
+        for name, kind, attribute, unit, text in _ROWS
+    ),
+    *(
+        Field(
+            name=f"DCGM_FI_PROF_{name}",
+            kind="gauge",
+            attribute=f"activity.{attribute}",
+            unit=1,
+            text=f"{text}; Hopper and later",
+        )
+        for name, attribute, text in _PROFILED
+    ),
 )
 """What a sample gives, in the order of the page."""
 XID: Final = ("DCGM_FI_DEV_XID_ERRORS", "code of the newest XID error; 0: none since the agent began")

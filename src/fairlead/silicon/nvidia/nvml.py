@@ -17,7 +17,8 @@ from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPUEvent, Inventory
 from fairlead.model.sample import Sample
 from fairlead.silicon import eventbus, knowngpus, port
-from fairlead.silicon.nvidia import asynccalls, computemode, driver, partitioner, sampler, scanner, watcher
+from fairlead.silicon.nvidia import asynccalls, computemode, driver, partitioner, scanner, watcher
+from fairlead.silicon.nvidia.counters import profiler, sampler
 
 T = TypeVar("T")
 _JOIN_S: Final = 2.0
@@ -52,6 +53,7 @@ class NVMLSilicon:
         self._call_timeout_s = call_timeout_s
         self._scanning = asyncio.Lock()
         self._partitioning, self._moding = asyncio.Lock(), asyncio.Lock()
+        self._profiler = profiler.Profiler()
         self._lanes = asynccalls.AsyncCallThreads("nvml")
         self._feed = eventbus.EventBus()
         self._roster = knowngpus.KnownGPUs(self._feed.publish)
@@ -95,7 +97,7 @@ class NVMLSilicon:
         except errors.Unavailable:
             return ()
         calls: dict[str, Callable[[], tuple[Sample, ...]]] = {
-            f"sampled gpu{index}": functools.partial(sampler.read, library.binding, index)
+            f"sampled gpu{index}": functools.partial(sampler.read, library.binding, index, self._profiler)
             for index in range(library.count)
         }
         answers = await self._lanes.run_all(calls, timeout_s=within_s)

@@ -117,6 +117,8 @@ class Machine:
         self.changed = threading.Condition(self.lock)
         self.gpus = [GPUState(board=board, partition=partition.Partition(board.part.mig)) for board in spec.boards]
         self.event_sets: dict[int, EventSet] = {}
+        self.samples: dict[int, float | None] = {}
+        """GPM samples that were not freed, by number: the utilization then; None: not taken yet."""
         self.wait_errors = 0
         """How many event waits still fail with an unknown error."""
         self.init_code = 0

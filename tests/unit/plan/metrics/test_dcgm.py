@@ -9,7 +9,7 @@ from prometheus_client import parser
 
 from fairlead.model.gpu import GPU, Driver, MIGDevice, UnreadableGPU, Vendor
 from fairlead.model.ids import GPUUUID, MIGUUID
-from fairlead.model.sample import Sample
+from fairlead.model.sample import Activity, Sample
 from fairlead.plan.gpu import health
 from fairlead.plan.metrics import dcgm
 from fairlead.plan.metrics.holder import Holder
@@ -87,6 +87,20 @@ def test_units_are_dcgms() -> None:
     assert page["DCGM_FI_DEV_FB_USED"][0][1] == 3
     assert page["DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"][0][1] == 10**15 + 7
     assert page["DCGM_FI_DEV_ROW_REMAP_FAILURE"][0][1] == 0
+
+
+def test_profiling_figures_have_dcgms_names_and_ratios_and_no_series_where_there_are_none() -> None:
+    page = read(
+        node(GPU_ONE), dataclasses.replace(SAMPLE, activity=Activity(tensor_active=0.37, pcie_sent_bytes_s=5e9))
+    )
+    assert page["DCGM_FI_PROF_PIPE_TENSOR_ACTIVE"][0][1] == 0.37
+    assert page["DCGM_FI_PROF_PCIE_TX_BYTES"][0][1] == 5e9
+    assert "DCGM_FI_PROF_DRAM_ACTIVE" not in page
+    kinds = {row.name: row.kind for row in dcgm.FIELDS if row.name.startswith("DCGM_FI_PROF_")}
+    assert set(kinds.values()) == {"gauge"}
+    assert {"GR_ENGINE_ACTIVE", "PIPE_TENSOR_ACTIVE", "DRAM_ACTIVE", "PCIE_TX_BYTES", "PCIE_RX_BYTES"} <= {
+        name.removeprefix("DCGM_FI_PROF_") for name in kinds
+    }
 
 
 def test_every_sharer_has_its_series() -> None:

@@ -42,6 +42,7 @@ class Kind(enum.IntEnum):
     GPU_INSTANCE = 3
     COMPUTE_INSTANCE = 4
     EVENT_SET = 5
+    SAMPLE = 6
 
 
 def target(pointer: Any) -> Any:

@@ -1,16 +1,18 @@
 """Reads one GPU's counters through NVML: load, clocks, temperatures, power, memory, error counts.
 
 Everything here blocks and runs in that GPU's lane. What GPU or driver does not offer becomes None. A MIG device has its
-memory alone: NVML gives it no load, and its board's clocks and power are the GPU's.
+memory, and from Hopper on its instance's share of the units (`profiler`); clocks and power are its GPU's.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Final
 
 from fairlead.model.ids import GPUUUID, MIGUUID
-from fairlead.model.sample import Sample
+from fairlead.model.sample import UNKNOWN, Sample
 from fairlead.silicon.nvidia import binding, gpureader
+from fairlead.silicon.nvidia.counters import profiler
 
 _CLOCK_SM, _CLOCK_MEMORY = 1, 2
 _SENSOR_GPU: Final = 0
@@ -20,8 +22,10 @@ _MEMORY_V2: Final = 0x2000028
 """nvmlMemory_v2: the version in the highest byte, the size of the structure below it."""
 
 
-def read(nvml: binding.Binding, index: int) -> tuple[Sample, ...]:
+def read(nvml: binding.Binding, index: int, profiled: profiler.Profiler) -> tuple[Sample, ...]:
     """Read the GPU at one index of NVML's enumeration: the GPU first, then its MIG devices.
+
+    Args:    profiled: remembers what profiling read last.
 
     Raises:  NVMLError (of the binding): the GPU is lost, or has no UUID.
     """
@@ -29,7 +33,13 @@ def read(nvml: binding.Binding, index: int) -> tuple[Sample, ...]:
     uuid = GPUUUID(nvml.nvml.nvmlDeviceGetUUID(handle))
     mode = nvml.reading("nvmlDeviceGetMigMode", handle)
     whole = _board(nvml, handle, uuid)
-    return (whole, *_mig_samples(nvml, handle, uuid)) if mode and mode[0] else (whole,)
+    parts = _mig_samples(nvml, handle, uuid) if mode and mode[0] else {}
+    shares = profiled.read(nvml, handle, uuid, {instance for instance in parts.values() if instance is not None})
+    inside = (
+        part if place is None else dataclasses.replace(part, activity=shares.get(place, UNKNOWN))
+        for part, place in parts.items()
+    )
+    return (dataclasses.replace(whole, activity=shares.get(None, UNKNOWN)), *inside)
 
 
 def _board(nvml: binding.Binding, handle: Any, uuid: GPUUUID) -> Sample:
@@ -62,25 +72,25 @@ def _board(nvml: binding.Binding, handle: Any, uuid: GPUUUID) -> Sample:
     )
 
 
-def _mig_samples(nvml: binding.Binding, handle: Any, uuid: GPUUUID) -> tuple[Sample, ...]:
-    found = []
+def _mig_samples(nvml: binding.Binding, handle: Any, uuid: GPUUUID) -> dict[Sample, int | None]:
+    """Return the MIG devices with the GPU instances that they are in."""
+    found: dict[Sample, int | None] = {}
     for index in range(nvml.reading("nvmlDeviceGetMaxMigDeviceCount", handle) or 0):
         device = nvml.reading("nvmlDeviceGetMigDeviceHandleByIndex", handle, index)
         name = None if device is None else nvml.reading("nvmlDeviceGetUUID", device)
         if name is None:  # destroyed since, or never there
             continue
         total, used, free, reserved = _memory(nvml, device)
-        found.append(
-            Sample(
-                gpu=uuid,
-                mig=MIGUUID(name),
-                memory_total_bytes=total,
-                memory_used_bytes=used,
-                memory_free_bytes=free,
-                memory_reserved_bytes=reserved,
-            )
+        one = Sample(
+            gpu=uuid,
+            mig=MIGUUID(name),
+            memory_total_bytes=total,
+            memory_used_bytes=used,
+            memory_free_bytes=free,
+            memory_reserved_bytes=reserved,
         )
-    return tuple(found)
+        found[one] = nvml.reading("nvmlDeviceGetGpuInstanceId", device)
+    return found
 
 
 def _memory(nvml: binding.Binding, device: Any) -> tuple[int | None, int | None, int | None, int | None]:
