@@ -112,12 +112,12 @@ LARGEST_BYTES = 16 << 20
 """Largest document that a command line or a variable may name."""
 
 
-def read_bounded(path: Path) -> bytes:
+def read_bounded(path: Path, *, limit_bytes: int = LARGEST_BYTES) -> bytes:
     """Return what a named file holds. Raises: OSError: not there, refused, or without end (`EFBIG`)."""
     with path.open("rb") as file:
-        data = file.read(LARGEST_BYTES + 1)
-    if len(data) > LARGEST_BYTES:
-        raise OSError(errno.EFBIG, f"larger than {LARGEST_BYTES} bytes", str(path))
+        data = file.read(limit_bytes + 1)
+    if len(data) > limit_bytes:
+        raise OSError(errno.EFBIG, f"larger than {limit_bytes} bytes", str(path))
     return data
 
 

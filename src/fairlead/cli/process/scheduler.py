@@ -3,26 +3,50 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from fairlead import errors, settings, telemetry
-from fairlead.cli.core import cluster, options
+from fairlead.cli.core import cluster, options, output, plaintext
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fairlead.control.manager import Controller
+    from fairlead.control.scheduler import snapshot as snapshots
     from fairlead.plan.schedule.rankings import Rankings
     from fairlead.store.kubernetes.store import KubernetesStore
 
 
 @click.command()
 @options.settings_options("control", "cluster", "log", "debug")
-def scheduler(config: settings.Settings) -> None:
+@click.option(
+    "--snapshot",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="write what decisions are made from into a file, and end",
+)
+@click.option(
+    "--replay",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="print what would be decided on the pods of such a file, without any cluster, and end",
+)
+@options.json_option
+def scheduler(config: settings.Settings, *, snapshot: Path | None, replay: Path | None, form: str) -> None:
     """Bind a cluster's pods that name this scheduler (spec.schedulerName: fairlead)."""
     from fairlead.control.scheduler.controller import Scheduler
     from fairlead.store.kubernetes import rights
 
+    if snapshot is not None:
+        asyncio.run(_save(config, snapshot))
+        return
+    if replay is not None:
+        telemetry.configure("error", config.log.format)  # what is decided is printed
+        _show(replayed(replay, config.control), form)
+        return
     if config.control.extender:
         asyncio.run(_extend(config))
         return
@@ -33,6 +57,55 @@ def scheduler(config: settings.Settings) -> None:
 
     rankings_of(config.control.policy)  # a policy that cannot be is said before the lease is waited for
     asyncio.run(cluster.lead(config, "fairlead-scheduler", make, rights.SCHEDULER))
+
+
+async def _save(config: settings.Settings, path: Path) -> None:
+    """Write a snapshot of the cluster, readable by its owner alone."""
+    from fairlead import files
+    from fairlead.control.scheduler import snapshot
+    from fairlead.wire.kubernetes import meta
+
+    async with cluster.opened(config) as store:
+        taken = await snapshot.take(store, config.control, meta.now())
+    try:
+        files.write_atomic(path, snapshot.emit(taken), mode=0o600)
+    except OSError as error:
+        raise errors.Invalid(f"{path}: {error.strerror}", reason="SnapshotUnwritable") from error
+    plaintext.echo(f"{path}: {len(taken.items)} objects")
+
+
+def replayed(path: Path, control: settings.ControlSettings) -> tuple[snapshots.Decision, ...]:
+    """Return what the policy of a snapshot, or another that was chosen, decides on its pods.
+
+    Raises: Invalid: it cannot be read.
+    """
+    import dataclasses
+
+    from fairlead import files
+    from fairlead.control.scheduler import snapshot
+
+    try:
+        body = files.read_bounded(path, limit_bytes=snapshot.LARGEST_BYTES)
+    except OSError as error:
+        raise errors.Invalid(f"{path}: {error.strerror}", reason="SnapshotUnreadable") from error
+    taken = snapshot.parse(body)
+    chosen = control.policy if control.policy != settings.ControlSettings().policy else taken.policy
+    asked = dataclasses.replace(control, policy=chosen, scheduler_name=taken.scheduler_name)
+    return asyncio.run(snapshot.replay(taken, asked, rankings_of(chosen)))
+
+
+def _show(decisions: Sequence[snapshots.Decision], form: str) -> None:
+    if form != "text":
+        output.show_value([_plain(one) for one in decisions], form=form)
+        return
+    for one in decisions:
+        said = one.step.message if one.step is not None else "not looked at: its scheduling gates hold it"
+        plaintext.echo(f"{one.namespace}/{one.name}: {f'node {one.node}' if one.node else said}")
+
+
+def _plain(one: snapshots.Decision) -> dict[str, object]:
+    facts = {} if one.step is None else {"reason": one.step.reason, "message": one.step.message, **one.step.facts}
+    return {"namespace": one.namespace, "name": one.name, "node": one.node, **facts}
 
 
 async def _extend(config: settings.Settings) -> None:

@@ -12,6 +12,7 @@ import msgspec
 from fairlead import errors
 from fairlead.control import manager
 from fairlead.control.scheduler.controller import Scheduler
+from fairlead.plan.schedule.engine.rankings import EngineRankings
 from fairlead.settings import ControlSettings
 from fairlead.store.embedded.memory import MemoryStore
 from fairlead.store.embedded.placement import EmbeddedPlacement
@@ -51,6 +52,11 @@ class Plane:
         self.store = MemoryStore() if store is None else store
         self.placement = Evicting(self.store)
         self.scheduler = Scheduler(self.store, self.placement, ControlSettings(**settings))
+
+    def choose(self, policy: str) -> None:
+        """Judge by arrays with a policy from now on; before the scheduler runs."""
+        settings, judges = ControlSettings(policy=policy), EngineRankings(policy)
+        self.scheduler = Scheduler(self.store, self.placement, settings, rankings=judges)
 
     async def add_node(self, name: str, gpus: int) -> None:
         ready = meta.Condition(type="Ready", status="True")
