@@ -120,6 +120,21 @@ PENDING = Metric(name="fairlead_scheduler_pending_pods", text="pods of ours that
 DECISION = Metric(
     name="fairlead_scheduler_decision_duration_seconds", text="time to decide on one pod", buckets_s=_QUICK_S
 )
+FREE_DEVICES = Metric(
+    name="fairlead_scheduler_free_devices",
+    text="devices that are free on nodes that take pods",
+    labels=("resource", "model"),
+)
+LARGEST_POD = Metric(
+    name="fairlead_scheduler_largest_pod_devices",
+    text="devices of the largest pod that fits on a node now",
+    labels=("resource", "model"),
+)
+FRAGMENTED = Metric(
+    name="fairlead_scheduler_fragmented_gpus",
+    text="free GPUs that are of no use to what is asked for, on average",
+    labels=("resource", "model"),
+)
 LEADER = Metric(name="fairlead_leader", text="1 while this process holds the lease", labels=("lease",))
 WATCHES = Metric(
     name="fairlead_watch_restarts_total",
@@ -150,6 +165,9 @@ METRICS: Final = (
     PART_FAILURES,
     DECISIONS,
     PENDING,
+    FREE_DEVICES,
+    LARGEST_POD,
+    FRAGMENTED,
     DECISION,
     LEADER,
     WATCHES,

@@ -24,6 +24,7 @@ _ROUTES = {
     ("get", "/v1/gpus"),
     ("get", "/v1/topology"),
     ("get", "/v1/nodes"),
+    ("get", "/v1/capacity"),
     ("get", "/v1/events"),
     ("get", "/v1/containers"),
     ("post", "/v1/containers"),

@@ -46,6 +46,7 @@ VERBS: Final = {
     "leases": Verb(_LOOK, "admin.lease:leases", "List every GPU of this machine's ledger."),
     "topology": Verb(_LOOK, "view.topology:topology", "Show how GPUs are linked."),
     "nodes": Verb(_LOOK, "view.nodes:nodes", "List nodes, what they have and what is taken."),
+    "capacity": Verb(_LOOK, "view.capacity:capacity", "Say how many devices are free, and what of that fits."),
     "events": Verb(_LOOK, "view.events:events", "List or follow what happened."),
     "status": Verb(_LOOK, "view.status:status", "Show how the service is."),
     "quota": Verb(_MACHINE, "admin.quota:group", "Limit what a namespace's containers ask for together."),

@@ -33,6 +33,7 @@ SHOWN = (
     "sharing",
     "topology",
     "nodes",
+    "capacity",
     "events",
     "status",
     "quota list",

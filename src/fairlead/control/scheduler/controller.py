@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from fairlead import errors, telemetry
 from fairlead.control.manager import Watch
+from fairlead.control.scheduler.capacityreport import CapacityReport
 from fairlead.control.scheduler.queuereport import QueueReport
 from fairlead.control.scheduler.recorder import Recorder
 from fairlead.control.scheduler.room import Ending, Room
@@ -93,6 +94,7 @@ class Scheduler:
         outside, patience_s = (store, placement), settings.head_wait_s
         self._room = Room(self._cache, works, self._queue, outside, time.time, patience_s=patience_s)
         self._report = QueueReport(store, works, clock)
+        self._capacity = CapacityReport(meter, clock)
         self._is_freed = True
         """Whether pods that are parked may go on: something ended, or is counted otherwise."""
         self._rankings = PlainRankings(settings.policy) if rankings is None else rankings
@@ -158,6 +160,7 @@ class Scheduler:
             while self._broken is None:
                 self._news.clear()
                 await self._decide(tasks)
+                self._capacity.say(self._cache.views, self._queue.kinds)
                 if self._report.is_due:
                     self._start(tasks, self._report.write(self._fail), "reports queues")
                 if not self._busy:

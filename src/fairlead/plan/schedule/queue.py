@@ -180,6 +180,11 @@ class SchedulingQueue:
         """Return the group that a pod belongs to, None where it was not looked at yet."""
         return self._group_of.get(uid)
 
+    def kinds(self) -> Iterator[reference.Kind]:
+        """Yield what kind each pod is that waits and was looked at."""
+        for group in self._groups.values():
+            yield from itertools.repeat(group.need.kind, len(group.members))
+
     def look_after(self, uid: str, wait_s: float) -> None:
         """Have a pod looked at again after some time, although its group rests."""
         if uid in self._pods:

@@ -6,7 +6,7 @@ import litestar
 
 from fairlead.serve.api.failure import documented
 from fairlead.serve.v1.dependencies import Dependencies
-from fairlead.serve.v1.nodeview import NodeList, node_view
+from fairlead.serve.v1.nodeview import CapacityList, NodeList, capacity_list, node_view
 from fairlead.wire.kubernetes import core
 
 
@@ -18,4 +18,11 @@ async def list_nodes(services: Dependencies) -> NodeList:
     return NodeList(items=tuple(node_view(node, pods) for node in nodes))
 
 
-ROUTES = (list_nodes,)
+@litestar.get("/v1/capacity", summary="Say what is free and what fits", responses=documented(), tags=["machine"])
+async def list_capacity(services: Dependencies) -> CapacityList:
+    """Return how many devices are free by resource and model, the largest pod that fits, and how many of each size."""
+    pods = (await services.census.list(core.Pod)).items
+    return capacity_list((await services.store.list(core.Node)).items, pods)
+
+
+ROUTES = (list_nodes, list_capacity)

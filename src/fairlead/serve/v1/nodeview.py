@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Annotated
@@ -9,6 +10,7 @@ from typing import Annotated
 import msgspec
 
 from fairlead.plan.pod import admission, podstate
+from fairlead.plan.schedule import capacity, reference
 from fairlead.wire.kubernetes import core, meta, quantity
 
 
@@ -30,6 +32,53 @@ class NodeList(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes."""
 
     items: tuple[NodeView, ...]
+
+
+class CapacityView(msgspec.Struct, frozen=True, kw_only=True):
+    """What is free of one resource, on the nodes of one model."""
+
+    resource: str
+    model: Annotated[str, msgspec.Meta(description="label nvidia.com/gpu.product; empty: the nodes have none")]
+    offered: int
+    free: Annotated[int, msgspec.Meta(description="on nodes that take pods now")]
+    largest: Annotated[int, msgspec.Meta(description="devices of the largest pod that fits on a node now")]
+    fits: Annotated[
+        dict[str, int], msgspec.Meta(description="by size of pod in devices: how many such pods fit now, alone")
+    ]
+    fragmented: Annotated[
+        float | None,
+        msgspec.Meta(description="free GPUs of no use to what is asked for, on average; null: no pod asks for GPUs"),
+    ]
+
+
+class CapacityList(msgspec.Struct, frozen=True, kw_only=True):
+    """What is free, by resource and model."""
+
+    items: tuple[CapacityView, ...]
+
+
+def capacity_list(nodes: Iterable[core.Node], pods: Iterable[core.Pod]) -> CapacityList:
+    """Say what is free on nodes with these pods, and what of it fits. Raises: Invalid: a quantity cannot be read."""
+    there: dict[str, list[core.Pod]] = {}
+    for pod in pods:
+        if not podstate.is_final(pod):
+            there.setdefault(pod.spec.node_name, []).append(pod)
+    known = (reference.node_info(node, there.get(node.metadata.name, ())) for node in nodes)
+    waiting = Counter(reference.pod_info(pod).kind for pod in there.get("", ()))
+    return CapacityList(
+        items=tuple(
+            CapacityView(
+                resource=one.resource,
+                model=one.model,
+                offered=one.offered,
+                free=one.free,
+                largest=one.largest,
+                fits={str(size): pods for size, pods in one.fits.items()},
+                fragmented=one.fragmented,
+            )
+            for one in capacity.capacities(known, waiting)
+        )
+    )
 
 
 def node_view(node: core.Node, pods: Iterable[core.Pod]) -> NodeView:

@@ -28,6 +28,52 @@ def test_gpus_topology_and_nodes_are_tables(service: Service) -> None:
     assert service.fairlead("gpus", "-o", "name").stdout.splitlines() == [f"GPU-{index}" for index in range(4)]
 
 
+def test_capacity_is_a_table_or_data(service: Service) -> None:
+    rows = service.fairlead("capacity").stdout.splitlines()
+    assert rows[0].split() == ["RESOURCE", "MODEL", "OFFERED", "FREE", "LARGEST", "PODS", "THAT", "FIT", "FRAGMENTED"]
+    assert rows[1].split() == [
+        "nvidia.com/gpu",
+        "-",
+        "4",
+        "4",
+        "4",
+        "4",
+        "of",
+        "1,",
+        "2",
+        "of",
+        "2,",
+        "1",
+        "of",
+        "4",
+        "-",
+    ]
+    found = json.loads(service.fairlead("capacity", "-o", "json").stdout)
+    assert found[0]["fits"] == {"1": 4, "2": 2, "4": 1}
+
+
+def test_a_snapshot_is_replayed_without_a_cluster(tmp_path: Path) -> None:
+    ready = {"type": "Ready", "status": "True"}
+    status = {"allocatable": {"nvidia.com/gpu": "1", "pods": "9"}, "conditions": [ready]}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "one"}, "status": status}
+    wanted = {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}
+    spec = {"schedulerName": "fairlead", "containers": [{"name": "main", "image": "i", "resources": wanted}]}
+    about = {name: {"name": name, "namespace": "default", "uid": name} for name in ("a", "b")}
+    pods = [{"apiVersion": "v1", "kind": "Pod", "metadata": one, "spec": spec} for one in about.values()]
+    file = tmp_path / "snapshot.json"
+    head = {"apiVersion": "fairlead.dev/v1alpha1", "kind": "SchedulerSnapshot", "policy": "packed"}
+    file.write_text(json.dumps({**head, "items": [node, *pods]}))
+    said = fairlead("scheduler", "--replay", str(file)).stdout.splitlines()
+    assert [line for line in said if line.startswith("default/")] == [  # a test's log goes to the same place
+        "default/a: node one",
+        "default/b: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu.",
+    ]
+    shown = fairlead("scheduler", "--replay", str(file), "-o", "json").stdout
+    found = json.loads(shown[shown.index("[\n") :])
+    assert [one["node"] for one in found] == ["one", ""]
+    assert found[1]["refused"][0]["why"] == "Insufficient nvidia.com/gpu"
+
+
 def test_status_is_text_or_data(service: Service) -> None:
     text = service.fairlead("status").stdout
     assert "SIMULATED (h100x4)" in text

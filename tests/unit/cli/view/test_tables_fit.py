@@ -17,6 +17,7 @@ _LISTS = (
     ("gpus",),
     ("ps", "-a"),
     ("nodes",),
+    ("capacity",),
     ("events",),
     ("topology",),
     ("image", "ls"),

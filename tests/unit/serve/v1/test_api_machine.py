@@ -57,6 +57,15 @@ async def test_nodes_show_what_is_taken(api: httpx.AsyncClient) -> None:
     assert node["used"] == {RESOURCE: "3", "cpu": "500m", "memory": "1Gi"}
 
 
+async def test_capacity_says_what_is_free_and_what_fits(api: httpx.AsyncClient) -> None:
+    made = await api.post("/v1/containers", json={"image": "demo", "gpus": 3, "args": ["sleep", "60"]})
+    await api.get(f"/v1/containers/{made.json()['name']}/wait", params={"state": "started"})
+    (found,) = (await api.get("/v1/capacity")).json()["items"]
+    assert (found["resource"], found["offered"], found["free"], found["largest"]) == (RESOURCE, GPU_COUNT, 1, 1)
+    assert found["fits"] == {"1": 1, "2": 0, "3": 0, "4": 0}
+    assert found["fragmented"] == 1.0  # to a pod of three, as the one that runs, the free one is of no use
+
+
 async def test_events_are_chosen_by_object(api: httpx.AsyncClient) -> None:
     made = await api.post("/v1/containers", json={"image": "demo"})
     name = made.json()["name"]

@@ -1,0 +1,33 @@
+"""Gives figures of what is free and what of it fits to the monitor, at most every few seconds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from fairlead import telemetry
+from fairlead.plan.schedule import capacity
+from fairlead.plan.schedule.reference import Kind, NodeInfo
+
+EVERY_S: Final = 15.0
+
+
+class CapacityReport:
+    """What was said last, and when the next is due."""
+
+    def __init__(self, meter: telemetry.Meter, clock: Callable[[], float]) -> None:
+        """Take where figures go; `clock` gives monotonic seconds."""
+        self._meter, self._clock, self._said_at = meter, clock, -EVERY_S
+
+    def say(self, nodes: Mapping[str, NodeInfo], waiting: Callable[[], Iterable[Kind]]) -> None:
+        """Say what is free now, unless it was said a moment ago; `waiting` gives the kinds of the pods that wait."""
+        if self._clock() - self._said_at < EVERY_S:
+            return
+        self._said_at = self._clock()
+        for one in capacity.capacities(nodes.values(), Counter(waiting())):
+            labels = (one.resource, one.model)
+            self._meter.set(telemetry.FREE_DEVICES, one.free, *labels)
+            self._meter.set(telemetry.LARGEST_POD, one.largest, *labels)
+            if one.fragmented is not None:
+                self._meter.set(telemetry.FRAGMENTED, one.fragmented, *labels)
