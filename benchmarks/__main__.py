@@ -60,6 +60,10 @@ def page(rows: Sequence[frame.Row | frame.Unmeasured]) -> str:
         platform.machine(),
     )
     head = [
+        "---",
+        "hide: [navigation, toc]",  # seven columns want the whole width
+        "---",
+        "",
         "# Benchmarks",
         "",
         f"Made by `make bench` on {os.cpu_count()} cores ({cpu}), Python {platform.python_version()}.",

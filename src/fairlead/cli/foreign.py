@@ -24,11 +24,16 @@ VERBS: Final[Mapping[str, str]] = {
     "apply": _APPLY,
     "auth": "the service is reached by its socket; fairlead status names it",
     "build": "fairlead image build CONTEXT NAME",
+    "builder": "fairlead image build CONTEXT NAME, fairlead image prune",
+    "buildx": "fairlead image build CONTEXT NAME",
     "cancel": "fairlead rm NAME",
+    "checkpoint": _ENGINE.format(verb="checkpoint"),
     "cluster-info": _STATUS,
     "commit": _ENGINE.format(verb="commit"),
+    "compose": "a group of containers is one pod: fairlead run -f FILE",
     "config": "fairlead settings",
     "container": "fairlead ps, run, logs, exec, stop and rm stand at the root",
+    "context": "fairlead --url names another service, fairlead --kubeconfig and --context a cluster",
     "cordon": "kubectl cordon NODE on a cluster; one machine: fairlead down",
     "create": "fairlead run -d IMAGE, or fairlead run -f FILE",
     "delete": "fairlead rm NAME",
@@ -37,40 +42,56 @@ VERBS: Final[Mapping[str, str]] = {
     "diff": "fairlead cdi diff compares CDI specs; containers are not compared",
     "drain": "kubectl drain NODE on a cluster; one machine: fairlead down",
     "edit": "remove and start it anew: fairlead rm NAME; fairlead run …",
-    "expose": "fairlead run -f FILE with ports[].hostPort",
     "export": _ENGINE.format(verb="export"),
+    "expose": "fairlead run -f FILE with ports[].hostPort",
+    "generate": "fairlead cdi generate writes CDI specs",
     "get": "fairlead ps, fairlead gpus, fairlead nodes, fairlead events",
     "gpu": _GPUS,
+    "healthcheck": "fairlead explain NAME, fairlead doctor",
     "help": "fairlead --help, or fairlead VERB --help",
     "history": _ENGINE.format(verb="history"),
     "import": "fairlead image import SOURCE NAME",
     "info": _STATUS,
+    "init": "fairlead up",
+    "kube": "fairlead run -f FILE",
     "label": "labels are given at the start: fairlead run --label KEY=VALUE",
     "list": _LIST,
     "login": "registries are logged in to with the engine's own command: podman login REGISTRY",
     "logout": "registries are logged out of with the engine's own command: podman logout REGISTRY",
     "ls": _LIST,
+    "machine": "fairlead up serves this machine; fairlead --url names another one",
+    "manifest": _ENGINE.format(verb="manifest"),
+    "mount": "fairlead cp NAME:/PATH . copies files out; fairlead exec NAME -- ls looks",
     "network": _ENGINE.format(verb="network"),
+    "node": "fairlead nodes",
     "nvidia-smi": "fairlead gpus, or fairlead run -g 1 IMAGE -- nvidia-smi",
     "patch": "remove and start it anew: fairlead rm NAME; fairlead run …",
     "pause": "a paused container would keep its GPUs idle: fairlead stop NAME, later fairlead start NAME",
+    "play": "fairlead run -f FILE",
+    "plugin": "fairlead status, fairlead doctor",
     "pod": "fairlead run -f FILE starts one, fairlead ps lists them",
     "pods": _LIST,
+    "port-forward": "publish the port at the start: fairlead run -p HOST:CONTAINER",
+    "proxy": "the service answers on its socket; fairlead status names it",
     "push": _ENGINE.format(verb="push"),
     "rename": "a name is for good: fairlead run --name NAME starts another",
     "rollout": "fairlead rm NAME, then fairlead run … again",
+    "sbatch": "fairlead run -d …",
     "scale": "start more of them: fairlead run -d … for each",
+    "scancel": "fairlead rm NAME",
     "search": _ENGINE.format(verb="search"),
+    "secret": "fairlead run --env-file FILE, or a named volume: -v NAME:/PATH",
     "serve": "fairlead up",
+    "sinfo": "fairlead nodes",
     "smi": _GPUS,
     "squeue": _QUEUE,
     "srun": "fairlead run -g N IMAGE -- COMMAND",
+    "stack": "a group of containers is one pod: fairlead run -f FILE",
     "submit": "fairlead run -d …",
-    "sbatch": "fairlead run -d …",
-    "scancel": "fairlead rm NAME",
-    "sinfo": "fairlead nodes",
-    "system": "fairlead status, fairlead doctor",
+    "swarm": "many machines are a Kubernetes cluster's: fairlead --kubeconfig FILE",
+    "system": "df: fairlead image ls; prune: fairlead prune; info: fairlead status and fairlead doctor",
     "unpause": "nothing is paused here: fairlead start NAME starts what has ended once more",
+    "unshare": _ENGINE.format(verb="unshare"),
     "update": "remove and start it anew; GPUs: fairlead attach, fairlead detach",
     "version": "fairlead --version",
     "volumes": "fairlead volume ls",
@@ -81,36 +102,73 @@ _NOT_GIVEN: Final = "containers get no more of the host than their GPUs"
 _MANIFEST: Final = "write a manifest and start it with fairlead run -f FILE"
 
 _RUN: Final[Mapping[str, str]] = {
+    "-P": "name each: -p 8080:80",
+    "-a": "without -d standard output and error follow, -i adds standard input",
+    "--add-host": "containers use the engine's resolver; write /etc/hosts in the image, or at the start of its program",
+    "--annotation": f"-l KEY=VALUE; or {_MANIFEST}: metadata.annotations",
+    "--attach": "without -d standard output and error follow, -i adds standard input",
+    "--blkio-weight": "--cpus and --memory are the limits there are",
     "--cap-add": _NOT_GIVEN,
-    "--cap-drop": f"{_MANIFEST}: securityContext.capabilities.drop",
+    "--cgroup-parent": "the service chooses: fairlead settings",
     "--cgroupns": "each container has a cgroup namespace of its own",
     "--cidfile": "fairlead run -d prints the name",
+    "--cpu-period": "--cpus N",
+    "--cpu-quota": "--cpus N",
     "--cpu-shares": "--cpus N",
     "--cpuset-cpus": "--cpus N",
+    "--cpuset-mems": "--memory N",
+    "--detach-keys": "the third Ctrl-C leaves it running; fairlead logs -f NAME comes back to it",
     "--device": "-g N asks for GPUs by number; which ones, the scheduler says",
     "--device-cgroup-rule": _NOT_GIVEN,
     "--dns": "containers use the engine's resolver",
+    "--dns-option": "containers use the engine's resolver",
+    "--dns-search": "containers use the engine's resolver",
+    "--domainname": "--hostname NAME",
+    "--env-host": "-e KEY passes one variable on",
+    "--expose": "-p HOST:CONTAINER publishes a port; containers of one pod reach each other without",
+    "--gidmap": "the service chooses: fairlead settings",
+    "--group-add": "-u USER:GROUP",
     "--health-cmd": "probes are not carried out on one machine; on a cluster the kubelet does",
+    "--health-interval": "probes are not carried out on one machine; on a cluster the kubelet does",
     "--init": "the image's first program is process 1; put tini in the image where it is needed",
     "--init-container": f"{_MANIFEST}: initContainers",
     "--ip": "the engine gives addresses; fairlead ps -o json shows them",
+    "--ip6": "the engine gives addresses; fairlead ps -o json shows them",
+    "--isolation": "each container has namespaces and a cgroup of its own: fairlead isolate audit",
+    "--kernel-memory": "--memory N",
+    "--label-file": "-l KEY=VALUE for each",
     "--limits": "--cpus, --memory, --gpus",
     "--link": "containers of one pod share their network: fairlead run -f FILE",
     "--log-driver": "fairlead logs NAME reads the output",
+    "--log-opt": "fairlead logs NAME reads the output",
     "--mac-address": "the engine gives addresses",
+    "--memory-reservation": "--memory N",
     "--memory-swap": "--memory N",
+    "--memory-swappiness": "--memory N",
+    "--network-alias": "containers of one pod share their network: fairlead run -f FILE",
+    "--no-healthcheck": "probes are not carried out on one machine; on a cluster the kubelet does",
     "--nodelist": f"{_MANIFEST}: nodeSelector",
+    "--oom-kill-disable": "--memory N; a container that needs more is ended, and fairlead explain NAME says so",
+    "--oom-score-adj": "--memory N; a container that needs more is ended, and fairlead explain NAME says so",
     "--pid": _NOT_GIVEN,
+    "--pids-limit": "--ulimit nproc=N",
+    "--platform": "images are run as this machine's processor can: fairlead pull NAME fetches that one",
+    "--pod": f"{_MANIFEST}: several containers in one pod",
     "--privileged": _NOT_GIVEN,
     "--publish-all": "name each: -p 8080:80",
-    "--pod": f"{_MANIFEST}: several containers in one pod",
-    "--read-only": f"{_MANIFEST}: securityContext.readOnlyRootFilesystem",
+    "-q": "fairlead run prints what the container prints, and nothing else",
+    "--quiet": "fairlead run prints what the container prints, and nothing else",
+    "--replace": "fairlead rm -f NAME, then fairlead run --name NAME",
     "--runtime": "the service chooses the engine's runtime: fairlead runtime configure",
     "--security-opt": _NOT_GIVEN,
+    "--stop-signal": "a stop sends SIGTERM; another signal: fairlead kill -s SIGNAL NAME",
+    "--storage-opt": "-v NAME:/PATH keeps data, --tmpfs /PATH:size=N bounds it",
     "--sysctl": _NOT_GIVEN,
+    "--uidmap": "the service chooses: fairlead settings",
     "--userns": "the service chooses: fairlead settings",
+    "--uts": _NOT_GIVEN,
+    "--volume-driver": "named volumes are folders of this machine: -v NAME:/PATH",
     "--volumes-from": "name each: -v /HOST:/CONTAINER",
-    "-P": "name each: -p 8080:80",
 }
 
 _EXEC: Final[Mapping[str, str]] = {
@@ -126,11 +184,49 @@ _LOGS: Final[Mapping[str, str]] = {
 _PS: Final[Mapping[str, str]] = {
     "--last": "fairlead ps -a",
     "--latest": "fairlead ps -a",
+    "-s": "fairlead image ls",
     "--size": "fairlead image ls",
 }
 
-OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {"exec": _EXEC, "logs": _LOGS, "ps": _PS, "run": _RUN}
+_EVENTS: Final[Mapping[str, str]] = {
+    "--filter": "fairlead events pod/NAME, or node/NAME",
+    "--since": "fairlead events shows all that are kept, the newest last; -f goes on",
+    "--until": "fairlead events shows all that are kept, the newest last; -f goes on",
+}
+_GPU_LIST: Final[Mapping[str, str]] = {
+    "--loop": "fairlead gpus -w",
+    "--query-gpu": "fairlead gpus -o json",
+    "-L": "fairlead gpus -o wide",
+    "-l": "fairlead gpus -w",
+    "-q": "fairlead gpus -o json",
+}
+_RM: Final[Mapping[str, str]] = {
+    "--volumes": "a named volume stays: fairlead volume rm NAME, fairlead volume prune",
+    "-v": "a named volume stays: fairlead volume rm NAME, fairlead volume prune",
+}
+
+OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
+    "events": _EVENTS,
+    "exec": _EXEC,
+    "gpus": _GPU_LIST,
+    "logs": _LOGS,
+    "ps": _PS,
+    "rm": _RM,
+    "run": _RUN,
+}
 """What to type instead, by verb and an option that the verb does not have."""
+
+
+_OF_GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
+    "image": {
+        "history": _ENGINE.format(verb="history"),
+        "inspect": "fairlead image ls -o json",
+        "push": _ENGINE.format(verb="push"),
+    },
+    "service": {"create": "fairlead run -d IMAGE", "ls": _LIST, "ps": _LIST},
+    "volume": {"list": "fairlead volume ls"},
+}
+"""What to type instead, by group and a verb that the group does not have."""
 
 
 def word_for(error: click.UsageError) -> str:
@@ -138,6 +234,8 @@ def word_for(error: click.UsageError) -> str:
     if isinstance(error, click.NoSuchOption):
         verb = error.ctx.info_name if error.ctx else ""
         return OPTIONS.get(verb or "", {}).get(error.option_name, "")
-    if isinstance(error, click.NoSuchCommand) and error.ctx is not None and error.ctx.parent is None:
-        return VERBS.get(error.command_name, "")
+    if isinstance(error, click.NoSuchCommand) and error.ctx is not None:
+        is_root = error.ctx.parent is None
+        known = VERBS if is_root else _OF_GROUPS.get(error.ctx.info_name or "", {})
+        return known.get(error.command_name, "")
     return ""

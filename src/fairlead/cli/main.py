@@ -39,7 +39,7 @@ _PIPE_CLOSED: Final = 141  # 128 + SIGPIPE
     help="talk to the Kubernetes cluster of this file  [env: FAIRLEAD_CLUSTER_KUBECONFIG]",
 )
 @click.option("--context", help="talk to the cluster of this context  [env: FAIRLEAD_CLUSTER_CONTEXT]")
-@click.version_option(__version__, prog_name="fairlead", message="%(prog)s %(version)s")
+@click.version_option(__version__, "-v", "--version", prog_name="fairlead", message="%(prog)s %(version)s")
 @click.pass_context
 def root(
     ctx: click.Context, config: Path | None, url: str | None, kubeconfig: Path | None, context: str | None

@@ -42,8 +42,13 @@ WORK = (
     "run -d --restart unless-stopped --name d4 demo sleep 60",
     "run --rm --pull never demo true",
     "run --rm --stop-timeout 3 demo true",
+    "run --rm --read-only --tmpfs /tmp demo true",
+    "run --rm --cap-drop ALL demo true",
+    "run --rm --cap-drop CAP_NET_RAW --cap-drop mknod demo true",
+    "-v",
     "ps",
     "ps -a",
+    "ps -n 2",
     "ps -aq",
     "ps --filter status=running",
     "ps -a --no-trunc",
@@ -112,6 +117,33 @@ ANSWERED = (
     "exec -e =1 web env",
     "exec -d web true",
     "ps --size",
+    "run --add-host a:127.0.0.1 demo",
+    "run --dns 127.0.0.1 demo",
+    "run --init demo",
+    "run --platform linux/amd64 demo",
+    "run --group-add video demo",
+    "run --pids-limit 10 demo",
+    "run --expose 80 demo",
+    "run --stop-signal INT demo",
+    "run --detach-keys x demo",
+    "run --network-alias a demo",
+    "run --log-opt a=b demo",
+    "run --replace --name d1 demo",
+    "run --memory-reservation 1g demo",
+    "run --oom-kill-disable demo",
+    "run --label-file labels demo",
+    "run --quiet demo",
+    "run -a stdout demo",
+    "run --cap-drop no-such-thing demo",
+    "run 'Bad Name' true",
+    "run demo --gpus 2",
+    "attach web",
+    "events --since 10m",
+    "rm -v web",
+    "gpus -L",
+    "image history demo",
+    "image inspect demo",
+    "service ls",
     "logs --details web",
     "rm web",
 )
@@ -121,6 +153,8 @@ FOREIGN = (
     "attach build commit container create cp diff events exec export history images import info inspect kill load",
     "login logs network pause port ps pull push rename restart rm rmi run save search start stats stop system tag top",
     "unpause update version volume wait apply get describe delete create scale drain cordon",
+    "compose context secret swarm stack node plugin manifest builder buildx checkpoint mount unshare machine kube play",
+    "generate healthcheck init port-forward proxy",
 )
 """Verbs of docker, podman and kubectl."""
 
@@ -162,3 +196,17 @@ def test_a_line_that_does_not_work_says_what_to_type(live: Service, line: str) -
 @pytest.mark.parametrize("verb", sorted(set(" ".join(FOREIGN).split())))
 def test_a_verb_of_another_program_is_ours_or_is_answered(verb: str) -> None:
     assert (verb in verbs.VERBS) != (verb in foreign.VERBS), verb
+
+
+def test_ps_n_shows_the_newest_containers_as_docker_has_it(live: Service) -> None:
+    assert live.fairlead("run", "demo", "true").exit_code == 0
+    everything = live.fairlead("ps", "-aq").stdout.split()
+    (newest,) = live.fairlead("ps", "-n", "1", "-q").stdout.split()
+    assert newest in everything
+    assert sorted(live.fairlead("ps", "-n", "1000", "-q").stdout.split()) == sorted(everything)
+    assert live.fairlead("ps", "-n", "default", "-aq").stdout.count("\n") > 2
+
+
+def test_options_after_the_image_are_told_apart_from_a_program_that_is_missing(live: Service) -> None:
+    assert "come before the image" in live.fairlead("run", "--rm", "demo", "--gpus", "2").stderr
+    assert "come before the image" not in live.fairlead("run", "--rm", "demo", "nosuchprogram").stderr

@@ -30,8 +30,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 _COLUMNS: Final = (
     Column[Setting]("SETTING", lambda item: item.key),
     Column[Setting]("VALUE", lambda item: _shown(item.value, item.unit)),
-    Column[Setting]("FROM", lambda item: item.source),
-    Column[Setting]("ENVIRONMENT", lambda item: item.env),
+    Column[Setting]("FROM", lambda item: item.source, rank=1),
+    Column[Setting]("ENVIRONMENT", lambda item: item.env, rank=2),
     Column[Setting]("FLAG", lambda item: item.flag, is_wide=True),
     Column[Setting]("MEANING", lambda item: item.text, is_wide=True),
 )

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
+from fairlead import errors
 from fairlead.cli.core import client as api
 from fairlead.cli.core import connection, invocation, options, output, plaintext
 from fairlead.serve.backend.deviceview import DeviceChanged, DeviceRequest
@@ -63,6 +64,9 @@ def _run(ctx: click.Context, action: str, *, is_forced: bool, form: str, **asked
     call, names = invocation.current(ctx), asked["names"]
     expected = 1 if asked["pid"] else 2
     if len(names) != expected:
+        if not asked["pid"] and len(names) == 1 and action == "attach":  # docker's attach
+            message = "attach gives a running container a GPU: name both"
+            raise errors.Invalid(message, reason="GPURequired", hint=f"the output: fairlead logs -f {names[0]}")
         raise click.UsageError("name the GPU alone, beside --pid" if asked["pid"] else "name a container and a GPU")
     if asked["pid"]:
         # The layer is imported only where it is used: asking the service costs no hardware or spec code.

@@ -96,10 +96,15 @@ def ps(
     labels = (*labels, *(value for key, value in wanted if key == "label"))
     # What was asked for by name or by state is shown whether it has ended or not.
     every = given["show_ended"] or bool(names) or any(key == "status" for key, _ in wanted)
+    namespace: str | None = given["namespace"]
+    newest: int | None = None  # None: all
+    if namespace is not None and namespace.isdecimal():  # docker's -n is a number of containers, ours the namespace
+        newest, namespace, every = int(namespace), None, True
 
     def show() -> None:
-        found = client.list_containers(show_ended=every, labels=labels, namespace=given["namespace"])
+        found = client.list_containers(show_ended=every, labels=labels, namespace=namespace)
         kept = [item for item in found if _is_kept(item, names, wanted)]
+        kept = _newest(kept, newest)
         if given["template"]:
             gotemplate.show([fields(item) for item in kept], given["template"])
             return
@@ -109,6 +114,13 @@ def ps(
         output.repeat(show)
     else:
         show()
+
+
+def _newest(found: Sequence[ContainerView], count: int | None) -> list[ContainerView]:
+    """Return the containers made last, the newest first; as they come where all are meant."""
+    if count is None:
+        return list(found)
+    return sorted(found, key=lambda item: item.created_at or "", reverse=True)[:count]
 
 
 def fields(item: ContainerView) -> Mapping[str, Any]:

@@ -29,6 +29,7 @@ from fairlead.serve.v1.containers.submission import ContainerRequest
 from fairlead.serve.v1.containers.view import ContainerList, ContainerView
 
 _INTERRUPTED: Final = 130
+_NO_PROGRAM: Final = 127
 _READ_S: Final = 60
 """How long the record of a followed container stays for its client to read."""
 _SECOND_CHANCE_S: Final = 2.0
@@ -81,6 +82,8 @@ Examples:
 @click.option("--hostname", default="", metavar="NAME", help="name the container sees as its own  [default: its name]")
 @click.option("-w", "--workdir", default="", help="working folder in the container")
 @click.option("-u", "--user", default="", metavar="USER[:GROUP]", help="by number, or by name in the image")
+@click.option("--read-only", is_flag=True, help="its root file system is only read")
+@click.option("--cap-drop", multiple=True, metavar="NAME", help="capability to take away; ALL: every one")
 @click.option("--network", "--net", "network", default="", metavar="none|bridge|host", help="what it sees of networks")
 @click.option("--ipc", default="", metavar="private|host", help="whose shared memory it sees")
 @click.option("--ulimit", multiple=True, metavar="NAME=SOFT[:HARD]", help="limit of its processes, memlock=-1")
@@ -138,7 +141,10 @@ def run(
                 warn_hopeless(item.name, found.summary)
         return
     how = How(stdin=given["stdin"], tty=given["tty"], sig_proxy=given["sig_proxy"])
-    ctx.exit(follow(client, shown[0].name, shown[0].namespace, how, remove=remove))
+    code = follow(client, shown[0].name, shown[0].namespace, how, remove=remove)
+    if code == _NO_PROGRAM and given["command"][:1] and given["command"][0].startswith("-"):
+        plaintext.echo(f'  hint: options of run come before the image, "{given["command"][0]}" came after it', err=True)
+    ctx.exit(code)
 
 
 def _removal(client: Client, *, remove: bool, detach: bool) -> int | None:
@@ -155,7 +161,7 @@ def _removal(client: Client, *, remove: bool, detach: bool) -> int | None:
 def _submit(client: Client, image: str, given: dict[str, Any], own: Mapping[str, str]) -> ContainerView:
     entrypoint: str | None = given["entrypoint"]
     request = ContainerRequest(
-        image=image,
+        image=runflags.image(image),
         name=runflags.name(given["name"]),
         namespace=given["namespace"],
         command=(entrypoint,) if entrypoint else (),
@@ -177,6 +183,8 @@ def _submit(client: Client, image: str, given: dict[str, Any], own: Mapping[str,
         memory=runflags.amount(runflags.memory(given["memory"]), "--memory", "512m or 4Gi"),
         workdir=given["workdir"],
         user=runflags.user(given["user"]),
+        read_only=given["read_only"],
+        cap_drop=runflags.capabilities(given["cap_drop"]),
         network=given["network"],
         ipc=given["ipc"],
         ulimits=runflags.ulimits(given["ulimit"]),

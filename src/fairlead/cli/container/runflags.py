@@ -21,6 +21,7 @@ from fairlead.plan.sharing import fraction
 from fairlead.serve.backend.hardware import GPUListing
 from fairlead.serve.v1.containers.submission import BindRequest, LimitRequest, MemoryMount, PortRequest, VolumeMount
 from fairlead.wire.kubernetes import quantity
+from fairlead.wire.oci import imageref
 
 _DOCKER_SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([bkmg])b?")
 _DOCKER_UNITS: Final = {"b": "", "k": "Ki", "m": "Mi", "g": "Gi"}
@@ -46,6 +47,7 @@ _PULLS: Final[Mapping[str, str]] = {
     "never": "Never",
 }
 _MIG: Final = "mig-"
+_CAPABILITY: Final = re.compile(r"[A-Z_]{1,40}")
 RESTARTS: Final = tuple(_RESTARTS)
 PULLS: Final = tuple(_PULLS)
 SHM: Final = "/dev/shm"  # noqa: S108 a path of the container, not of this machine
@@ -106,7 +108,8 @@ def devices(values: Sequence[str], client: Client) -> dict[str, Any]:
             fields["gpus"] = _every_gpu(client)
         elif "," in item or resource.strip("\"'") == "device" or item.startswith("GPU-"):
             wanted = len(count.split(",")) if equals else len(item.split(","))
-            message = f'GPUs are asked for by number, not by name: "{item}"'
+            shown = item.strip("\"'")
+            message = f'GPUs are asked for by number, not by name: "{shown}"'
             raise errors.Invalid(message, reason="GPUsByName", hint=f"-g {wanted}")
         elif equals:
             fields["resources"][resource] = _number(count)
@@ -173,6 +176,28 @@ def name(text: str) -> str:
         message = f'container name "{text}" is not of lower case letters, digits, "-" and "."'
         raise errors.Invalid(message, reason="NameInvalid", hint=f"--name {close}")
     return text
+
+
+def image(text: str) -> str:
+    """Return an image's name. Raises: Invalid (`ImageInvalid`): no engine can take it for one."""
+    if not imageref.is_reference(text):
+        message = f'"{text}" is not the name of an image'
+        raise errors.Invalid(message, reason="ImageInvalid", hint="REGISTRY/PATH:TAG, in lower case")
+    return text
+
+
+def capabilities(values: Sequence[str]) -> tuple[str, ...]:
+    """Return capabilities under Kubernetes' names; docker takes `CAP_NET_RAW` and `net_raw`, podman lists as well.
+
+    Raises: Invalid (`CapabilityInvalid`).
+    """
+    given = tuple(word.strip() for value in values for word in value.split(","))
+    names = tuple(word.upper().removeprefix("CAP_") for word in given)
+    for word, name in zip(given, names, strict=True):
+        if not _CAPABILITY.fullmatch(name):
+            message = f'"{word}" is not a capability'
+            raise errors.Invalid(message, reason="CapabilityInvalid", hint="--cap-drop NET_RAW, or ALL")
+    return tuple(dict.fromkeys(names))
 
 
 def amount(text: str | None, flag: str, example: str) -> str | None:

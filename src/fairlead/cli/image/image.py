@@ -23,7 +23,7 @@ def _name(item: ImageView) -> str:
 _DEMO: Final = "localhost/demo"
 
 _COLUMNS: Final = (
-    Column[ImageView]("NAME", _name),
+    Column[ImageView]("NAME", lambda item: item.names[0] if item.names else "<none>"),
     Column[ImageView]("ID", lambda item: item.id.removeprefix("sha256:")[:12]),
     Column[ImageView]("SIZE", lambda item: output.size(item.size_bytes)),
     Column[ImageView]("AGE", lambda item: output.age(item.created_at)),

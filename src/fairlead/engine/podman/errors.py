@@ -62,6 +62,12 @@ _RULES: Final = (
         "ImageNotFound",
         _IMAGE_HINT,
     ),
+    _rule(
+        r"statfs .*no such file or directory",
+        errors.Invalid,
+        "MountSourceMissing",
+        "a folder of the host that is to be mounted is not there: make it first, or use a named volume",
+    ),
     _rule(r"setting rlimit|hybrid mode", errors.Unavailable, "RuntimeRefused", "see the notes of fairlead doctor"),
     _rule(
         r"command that was not found|executable file not found|exec.*no such file or directory",

@@ -43,7 +43,7 @@ SEEN: list[tuple[str, type[errors.FairleadError], str]] = [
         "RuntimeRefused",
     ),
     ("stat /dev/nonexist: no such file or directory", errors.Invalid, "ContainerInvalid"),
-    ("statfs /nonexist: no such file or directory", errors.Invalid, "ContainerInvalid"),
+    ("statfs /nonexist: no such file or directory", errors.Invalid, "MountSourceMissing"),
     (
         'initializing source docker://127.0.0.1:1/x:latest: pinging container registry 127.0.0.1:1: Get "https://'
         '127.0.0.1:1/v2/": dial tcp 127.0.0.1:1: connect: connection refused',

@@ -330,7 +330,7 @@ async def explain_container(services: Dependencies, name: Name, namespace: Names
     own = ": ".join(part for part in (shown.reason, shown.message) if part)
     told = "" if step is None else f"{step.message} (says an event of {step.teller})" if step.teller else step.message
     waits = (await _waiting(services, [pod])).get(pod.metadata.uid)
-    words = waits.message if waits is not None and waits.reason != waitview.OTHER else ""
+    words = waits.message if waits is not None and waits.reason != waitview.OTHER else _running(shown)
     unseen = f'no scheduler named "{pod.spec.scheduler_name}" has looked at it yet' if not pod.spec.node_name else ""
     return view.Explanation(
         name=name,
@@ -344,6 +344,14 @@ async def explain_container(services: Dependencies, name: Name, namespace: Names
         priority=shown.priority,
         priority_class=shown.priority_class,
     )
+
+
+def _running(shown: ContainerView) -> str:
+    """Return where a container runs and with what; empty where it does not run."""
+    if shown.state != "running":
+        return ""
+    held = [f"{len(ids)} {resource}" for resource, ids in shown.devices.items() if ids]
+    return f"on {shown.node}, with {' and '.join(held) if held else 'no devices'}"
 
 
 async def _diagnosed(services: Dependencies, pod: core.Pod) -> str:

@@ -94,6 +94,8 @@ class ContainerRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     stdin: bool = False
     user: Annotated[str, msgspec.Meta(description="`uid`, `uid:gid`, or the image's names; empty: its own")] = ""
     workdir: str = ""
+    read_only: Annotated[bool, msgspec.Meta(description="its root file system is only read")] = False
+    cap_drop: Annotated[tuple[str, ...], msgspec.Meta(description="capabilities taken away; `ALL`: every one")] = ()
     binds: tuple[BindRequest, ...] = ()
     volumes: tuple[VolumeMount, ...] = ()
     ports: tuple[PortRequest, ...] = ()
@@ -198,7 +200,7 @@ def _container(request: ContainerRequest, base: str, image: str, resource: str) 
             for one in request.ports
         ),
         image_pull_policy=request.pull,
-        security_context=_user(request.user),
+        security_context=_security(request),
         stdin=request.stdin,
         tty=request.tty,
     )
@@ -248,13 +250,16 @@ def _limits(request: ContainerRequest, resource: str) -> Iterator[tuple[str, Qua
         yield "memory", request.memory
 
 
-def _user(text: str) -> core.SecurityContext | None:
-    if not text:
-        return None
-    uid, colon, gid = text.partition(":")
-    if not _is_numeric(text):
-        return None
-    return core.SecurityContext(run_as_user=int(uid), run_as_group=int(gid) if colon else None)
+def _security(request: ContainerRequest) -> core.SecurityContext | None:
+    """Return what takes rights away; None: nothing of it is asked for."""
+    uid, colon, gid = request.user.partition(":") if _is_numeric(request.user) else ("", "", "")
+    wanted = core.SecurityContext(
+        run_as_user=int(uid) if uid else None,
+        run_as_group=int(gid) if colon else None,
+        read_only_root_filesystem=request.read_only or None,
+        capabilities=core.Capabilities(drop=request.cap_drop),
+    )
+    return None if wanted == core.SecurityContext() else wanted
 
 
 def _is_numeric(user: str) -> bool:
