@@ -1,7 +1,7 @@
 """The page "Fairlead on Kubernetes", its commands as printed: helm and kubectl on a real cluster, fairlead beside it.
 
 What a reader completes is completed: the registry (the image is on the node already, and its silicon is simulated), the
-image of the example's pod. What the page has for a cluster without helm is carried out by `test_helm.py`.
+image of the example's pod. The part for a cluster without helm is followed by itself.
 """
 
 from __future__ import annotations
@@ -88,4 +88,29 @@ def test_the_page_works_as_printed_with_helm_and_from_ones_own_machine(
         tools.helm("uninstall", "fairlead", "-n", "fairlead", "--wait", "--ignore-not-found")
         tools.kubectl("delete", "namespace", "fairlead", "--ignore-not-found", "--wait=true")
         tools.kubectl("delete", "crd", "gpudevices.fairlead.dev", "--ignore-not-found")
+        tools.kubectl("label", "node", cluster.node, "accelerator-")
+
+
+@pytest.mark.timeout(400)
+def test_the_part_without_helm_works_as_printed(cluster: home.Cluster, server: api.API, reader: Reader) -> None:
+    tools = Tools(cluster)
+    tools.kubectl("label", "node", cluster.node, "accelerator=nvidia")
+    deployments = "/apis/apps/v1/namespaces/{}/deployments"
+    folders = {"fairlead": "src/fairlead/manifests/hardware", "gpus": "mine"}
+    try:
+        reader.follow("--only", "fairlead manifests", registry="fairlead/fairlead")
+        node.until_allocatable(server, cluster.node, 8)
+        for namespace, folder in folders.items():
+            reader.follow("--only", f"apply -k {folder}", registry="fairlead/fairlead")
+            found = server.get(deployments.format(namespace))["items"]
+            assert {item["metadata"]["name"] for item in found} == {"fairlead-scheduler", "fairlead-controller"}
+            # The accounts' rights hold in whatever namespace: both report that they may do their work.
+            for name in ("deployment/fairlead-scheduler", "deployment/fairlead-controller", "daemonset/fairlead-agent"):
+                tools.kubectl("-n", namespace, "rollout", "status", name, "--timeout=100s")
+            tools.kubectl("delete", "-k", str(reader.folder / folder), "--wait")
+    finally:
+        for namespace, folder in folders.items():
+            if (reader.folder / folder).exists():
+                tools.kubectl("delete", "-k", str(reader.folder / folder), "--ignore-not-found", "--wait", check=False)
+            tools.kubectl("delete", "namespace", namespace, "--ignore-not-found", "--wait=true")
         tools.kubectl("label", "node", cluster.node, "accelerator-")

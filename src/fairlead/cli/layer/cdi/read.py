@@ -278,7 +278,11 @@ def _finding(finding: linter.Finding) -> dict[str, str]:
     help="policy of the runtime shim: which folders, and where the results are kept",
 )
 def prepare_verb(runtime_config: Path) -> None:
-    """Make the specs in the runtime shim's folders ready for it, YAML ones too."""
+    """Make the specs in the runtime shim's folders ready for it, YAML ones too.
+
+    The results go where the shim reads them: its policy says it (`prepared`, `converted`), by default below
+    /run/fairlead. Settings such as state.run do not count, because engines start the shim without them.
+    """
     from fairlead.cli.layer.cdi import speccache
 
     made = speccache.renew(runtime_config)
