@@ -111,6 +111,32 @@ def test_no_share_is_above_what_is_asked_for_or_the_limit_and_the_sum_is_never_a
         assert 0 <= shares[name][_GPU] <= min(most, wanted[name].get(_GPU, 0))
 
 
+@given(_TREES, st.integers(0, 30), st.data())
+def test_nothing_is_left_while_a_queue_with_weight_wants_more(found: Tree, total: int, data: st.DataObject) -> None:
+    asked = {name: {_GPU: data.draw(_AMOUNTS)} for name in _leaves(found)}
+    shares, wanted = found.shares({_GPU: total}, asked), found.totals(asked)
+    for parent, names in found.children.items():
+        whole = total if parent == tree.ROOT else shares[parent][_GPU]
+        given_out = sum(shares[name][_GPU] for name in names)
+        most = {name: found.specs[name].limit.get(_GPU, total) for name in names}
+        weighty = [name for name in names if found.specs[name].weight]
+        hungry = [name for name in weighty if shares[name][_GPU] < min(wanted[name].get(_GPU, 0), most[name])]
+        assert not hungry or given_out == whole, (parent, hungry)
+
+
+@given(_TREES, st.integers(0, 30), st.data())
+def test_a_queue_gets_its_guarantee_first_where_all_that_are_promised_can_be_kept(
+    found: Tree, total: int, data: st.DataObject
+) -> None:
+    asked = {name: {_GPU: data.draw(_AMOUNTS)} for name in _leaves(found)}
+    shares, wanted = found.shares({_GPU: total}, asked), found.totals(asked)
+    for parent, names in found.children.items():
+        whole = total if parent == tree.ROOT else shares[parent][_GPU]
+        owed = {name: min(found.specs[name].guarantee.get(_GPU, 0), wanted[name].get(_GPU, 0)) for name in names}
+        if sum(owed.values()) <= whole:
+            assert all(shares[name][_GPU] >= owed[name] for name in names)
+
+
 @given(_TREES, st.integers(1, 30), st.data())
 def test_two_pods_can_never_take_each_others_place(found: Tree, total: int, data: st.DataObject) -> None:
     leaves = _leaves(found)
