@@ -20,6 +20,19 @@ from benchmarks import cdi, choose, frame, generate, inject, node, openb, produc
 
 MODULES = (choose, cdi, node, generate, inject, product, scheduler, scheduler_cluster, store)
 
+_CURVES = (
+    "## Placement of shared GPUs",
+    "",
+    "The published trace `default`, which is not in the repository, and the generated one of its shape that a clone",
+    "runs: `python -m benchmarks openb --policy all --svg FILE`. Means of three seeds; figures of the first in",
+    "[scheduling](design/scheduling.md).",
+    "",
+    "![Allocated GPUs against demand, published trace, nine policies](design/openb-default.svg)",
+    "",
+    "![Allocated GPUs against demand, generated trace, nine policies](design/openb-generated.svg)",
+)
+"""What `openb` draws; made by hand, since a run takes minutes and the published trace."""
+
 
 def main(arguments: Sequence[str]) -> int:
     if arguments[:1] == ["openb"]:
@@ -74,7 +87,7 @@ def page(rows: Sequence[frame.Row | frame.Unmeasured]) -> str:
         "| what | ours | bar | holds | peer | ratio | source |",
         "|---|---|---|---|---|---|---|",
     ]
-    return "\n".join([*head, *(_cells(row) for row in rows), ""])
+    return "\n".join([*head, *(_cells(row) for row in rows), "", *_CURVES, ""])
 
 
 def _cells(row: frame.Row | frame.Unmeasured) -> str:

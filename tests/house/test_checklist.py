@@ -10,6 +10,7 @@ import pytest
 
 _PAGE = "docs/design/toolkit-checklist.md"
 _AGENT = "docs/design/agent-checklist.md"
+_SCHEDULER = "docs/design/scheduling-checklist.md"
 _NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 _NOT_DONE = "not done"
 _PATH = re.compile(r"`(tests/[\w/.*-]+)`")
@@ -31,12 +32,16 @@ def _functions(path: Path) -> dict[str, str]:
     return {node.name: ast.get_source_segment(text, node) or "" for node in found}
 
 
-@pytest.mark.parametrize(("page", "count"), [(_PAGE, 100), (_AGENT, 50)])
+@pytest.mark.parametrize(("page", "count"), [(_PAGE, 100), (_AGENT, 50), (_SCHEDULER, 50)])
 def test_every_test_that_a_checklist_names_is_there(root: Path, page: str, count: int) -> None:
     named = _NAMED.findall(_page(root, page))
     assert len(named) > count
     files = {path: _functions(root / path) if (root / path).exists() else {} for path in {path for path, _ in named}}
     assert [f"{path}::{name}" for path, name in named if name not in files[path]] == []
+
+
+def test_every_line_of_the_schedulers_names_a_test_or_says_that_it_is_not_done(root: Path) -> None:
+    assert [row for row in _rows(_page(root, _SCHEDULER)) if not _NAMED.search(row) and _NOT_DONE not in row] == []
 
 
 def test_every_line_names_a_test_or_says_that_it_is_not_done(root: Path) -> None:
