@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping
 
 import click
 
 from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
+from fairlead.serve.v1.containers import view
 from fairlead.serve.v1.containers.view import ContainerView, Explanation
 
 
@@ -33,7 +35,17 @@ def explanation_lines(found: Explanation) -> list[str]:
     lines = [f"{found.name} is {found.state}: {found.summary}"] + [f"  now: {now}"] * bool(now)
     if found.waiting is not None and (found.priority or found.priority_class):
         lines.append(f"  its priority is {priority(found)}: higher goes first")
+    if found.time_limit_s is not None and found.state not in view.ENDED:
+        lines.append(f"  its time limit is {output.span(found.time_limit_s)}{_left(found)}")
     return lines + [f"  {line}" for line in output.lines_of(decision_rows(found.facts))]
+
+
+def _left(found: Explanation) -> str:
+    """Return how much of the time limit is left to one that has started."""
+    if found.time_limit_s is None or found.started_at is None:
+        return ", from its start on"
+    ran = dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(found.started_at)
+    return f"; {output.span(max(0.0, found.time_limit_s - ran.total_seconds()))} of it left"
 
 
 def priority(item: ContainerView | Explanation) -> str:

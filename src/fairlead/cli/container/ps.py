@@ -43,6 +43,10 @@ def _message(item: ContainerView) -> str:
     return item.waiting.message if item.waiting is not None else item.message
 
 
+def _limit(item: ContainerView) -> str:
+    return "" if item.time_limit_s is None else output.span(item.time_limit_s)
+
+
 def _devices(item: ContainerView) -> str:
     return ",".join(device for ids in item.devices.values() for device in ids)
 
@@ -60,6 +64,7 @@ _COLUMNS: Final = (
     Column[ContainerView]("AGE", lambda item: output.age(item.created_at)),
     Column[ContainerView]("IMAGE", lambda item: item.image, rank=1),
     Column[ContainerView]("PRIORITY", explain.priority, is_wide=True),
+    Column[ContainerView]("LIMIT", _limit, is_wide=True),
     Column[ContainerView]("PORTS", lambda item: ",".join(item.ports), is_wide=True),
     Column[ContainerView]("DEVICES", _devices, is_wide=True),
     Column[ContainerView]("MESSAGE", _message, is_wide=True),

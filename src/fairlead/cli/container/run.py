@@ -20,7 +20,7 @@ import click
 from fairlead import errors, files
 from fairlead.cli.container import explain, logs, runflags, signals, stop, wait
 from fairlead.cli.core import client as api
-from fairlead.cli.core import invocation, options, plaintext, progress
+from fairlead.cli.core import invocation, options, output, plaintext, progress
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.terminal import streams
 from fairlead.plan.sharing import fraction
@@ -311,6 +311,8 @@ def _report(shown: ContainerView) -> int:
     if shown.state == "succeeded" or (shown.exit_code and shown.reason in {"", "Error", "Completed"}):
         return code
     why = ": ".join(part for part in (shown.reason, shown.message) if part)
+    if shown.reason == "DeadlineExceeded" and shown.time_limit_s is not None:
+        why = f"{shown.reason}: it ran longer than its time limit of {output.span(shown.time_limit_s)}"
     plaintext.echo(f"{shown.name} {shown.state}" + (f" ({why})" if why else ""), err=True)
     return code
 

@@ -113,13 +113,12 @@ def rm(
     for item in found:
         # One that waits may begin between our look and the removal: it has done nothing that a grace would save.
         client.delete(item.name, namespace, grace_s=0 if grace is None and item.state == "pending" else grace)
-    with progress.Progress() as waiting:
-        for name in names:
-            if not no_wait:
+    for name in names:
+        if not no_wait:
+            with progress.Progress() as waiting:  # each from 0: what is said of one is not how long others took
                 waiting.show(f"removing {name}")
                 await_gone(client, name, namespace)
-                waiting.clear()
-            plaintext.echo(name)
+        plaintext.echo(name)
 
 
 def _check_ended(found: Sequence[ContainerView]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -63,3 +64,15 @@ def test_applying_a_class_again_changes_it(live: Service) -> None:
     assert live.fairlead("run", "-f", "-", stdin=CLASS).exit_code == 0
     assert live.fairlead("restart", "-t", "0", "second").exit_code == 0
     assert json.loads(live.fairlead("ps", "second", "-o", "json").stdout)[0]["priority"] == 1000
+
+
+def test_a_time_limit_is_shown_to_who_asks(live: Service) -> None:
+    run = ("run", "-d", "--timeout", "5400")
+    assert live.fairlead(*run, "--name", "timed", "demo", "sleep", "600").exit_code == 0
+    assert live.fairlead("wait", "timed", "--state", "started").exit_code == 0
+    words = live.fairlead("explain", "timed").stdout
+    assert re.search(r"its time limit is 1h30m; 1h[0-9]+m of it left\n", words), words
+    assert live.fairlead(*run, "--name", "waits", "-g", "4", "demo", "true").exit_code == 0
+    assert "its time limit is 1h30m, from its start on" in live.fairlead("explain", "waits").stdout
+    assert "1h30m" in live.fairlead("ps", "-o", "wide").stdout
+    assert "time limit" not in live.fairlead("explain", "all").stdout

@@ -343,6 +343,8 @@ async def explain_container(services: Dependencies, name: Name, namespace: Names
         waiting=waits,
         priority=shown.priority,
         priority_class=shown.priority_class,
+        time_limit_s=shown.time_limit_s,
+        started_at=shown.started_at,
     )
 
 

@@ -69,6 +69,7 @@ class ContainerView(msgspec.Struct, frozen=True, kw_only=True):
     waiting: Annotated[
         Waiting | None, msgspec.Meta(description="why it has no node yet; null: it has, or was not looked at")
     ] = None
+    time_limit_s: Annotated[int | None, msgspec.Meta(description="stopped so long after its start; null: never")] = None
     user: Annotated[str, msgspec.Meta(description="account whose namespace it is; empty: no user's, or not known")] = ""
 
 
@@ -87,6 +88,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     waiting: Annotated[Waiting | None, msgspec.Meta(description="the same in numbers; null: it does not wait")] = None
     priority: Annotated[int, msgspec.Meta(description="higher goes first in the queue")] = 0
     priority_class: Annotated[str, msgspec.Meta(description="name of that priority; empty: it has none")] = ""
+    time_limit_s: Annotated[int | None, msgspec.Meta(description="stopped so long after its start; null: never")] = None
+    started_at: str | None = None
 
 
 class ContainerList(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,6 +121,7 @@ def container_view(pod: core.Pod) -> ContainerView:
         priority=pod.spec.priority or 0,
         priority_class=pod.spec.priority_class_name,
         grace_s=pod.spec.termination_grace_period_seconds,
+        time_limit_s=pod.spec.active_deadline_seconds,
         node=pod.spec.node_name,
         restarts=sum(part.restarts for part in parts),
         labels=pod.metadata.labels,
