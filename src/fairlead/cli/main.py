@@ -6,6 +6,7 @@ come from the error table; a container's own exit code is passed through by the 
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import sys
@@ -23,6 +24,7 @@ from fairlead.cli.core import invocation, lazygroup, plaintext, progress
 _BUG: Final = 70  # EX_SOFTWARE of sysexits.h
 _INTERRUPTED: Final = 130  # 128 + SIGINT, as shells count it
 _PIPE_CLOSED: Final = 141  # 128 + SIGPIPE
+_UNWRITABLE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 @click.group(
@@ -66,8 +68,8 @@ def invoke(argv: Sequence[str] | None = None, *, env: Mapping[str, str] | None =
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return _INTERRUPTED
-    except BrokenPipeError:
-        return _pipe_closed()
+    except OSError as error:
+        return _report_system(error, is_plain=is_plain)
     except Exception as error:  # noqa: BLE001 the edge of the process: a bug is shown whole and ends it
         return _report_bug(error)
     return result if isinstance(result, int) else 0
@@ -104,6 +106,18 @@ def _pipe_closed() -> int:
     """End quietly: the reader left (`| head`), and the interpreter must not fail again at its last flush."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return _PIPE_CLOSED
+
+
+def _report_system(error: OSError, *, is_plain: bool) -> int:
+    """Report what the system refused: an output that has nowhere to go is for who chose the place to mend."""
+    if isinstance(error, BrokenPipeError):
+        return _pipe_closed()
+    if error.filename is not None or error.errno not in _UNWRITABLE:
+        return _report_bug(error)
+    _pipe_closed()
+    message = f"the output cannot be written: {error.strerror}"
+    refusal = errors.Unavailable(message, reason="OutputFailed", hint="free some space, or write elsewhere")
+    return _report(refusal, is_plain=is_plain)
 
 
 def _report(error: BaseException, *, is_plain: bool) -> int:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import io
+import subprocess
+import sys
+from pathlib import Path
 
 import click
 import click.testing
@@ -91,3 +94,14 @@ def test_the_flags_tell_meaning_unit_and_default_and_refuse_what_is_not_offered(
     assert "[default: 5.0]" in text
     assert "--silicon-root" not in text
     assert _settings("--log-level", "loud").exit_code == 2
+
+
+def test_a_full_disk_is_the_places_fault_and_not_a_bug() -> None:
+    with Path("/dev/full").open("w") as full:
+        command = (sys.executable, "-m", "fairlead.cli.main", "simulate", "profiles")
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 6
+    assert done.stderr.splitlines() == [
+        "error: the output cannot be written: No space left on device",
+        "  hint: free some space, or write elsewhere",
+    ]
