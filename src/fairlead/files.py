@@ -16,6 +16,7 @@ from pathlib import Path
 from fairlead import errors
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
+_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 _MARK_BYTES = 4
 """Random bytes, in hex at the end of an unfinished file's name."""
 _HEX = set("0123456789abcdef")
@@ -32,9 +33,15 @@ def write_atomic(path: Path, data: bytes, *, mode: int = 0o644, durable: bool = 
     try:
         _replace(path, data, mode=mode, durable=durable)
     except OSError as error:
-        hint = "free some space; the old content is untouched" if error.errno in _FULL else None
         message = f"cannot write {path}: {error.strerror}"
-        raise errors.Unavailable(message, reason="StateWriteFailed", hint=hint, path=str(path)) from error
+        raise errors.Unavailable(message, reason="StateWriteFailed", hint=next_step(error), path=str(path)) from error
+
+
+def next_step(error: OSError) -> str | None:
+    """Return what to do about a refused write; None: the system's own word says it."""
+    if error.errno in _FULL:
+        return "free some space; the old content is untouched"
+    return "run as root, or choose another place" if error.errno in _FORBIDDEN else None
 
 
 def check_room(folder: Path, least_bytes: int = 1 << 20) -> None:
@@ -68,9 +75,8 @@ def rewrite(path: Path, data: bytes) -> None:
             raise _not_regular(path)
         _replace(real, data, mode=stat.S_IMODE(status.st_mode), durable=True, like=real)
     except OSError as error:
-        hint = "free some space; the old content is untouched" if error.errno in _FULL else None
         message = f"cannot write {path}: {error.strerror}"
-        raise errors.Unavailable(message, reason="FileWriteFailed", hint=hint, path=str(path)) from error
+        raise errors.Unavailable(message, reason="FileWriteFailed", hint=next_step(error), path=str(path)) from error
 
 
 def read_regular(path: Path, *, limit_bytes: int) -> bytes | None:

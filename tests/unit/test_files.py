@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import subprocess
@@ -167,3 +168,12 @@ def test_a_file_larger_than_anybody_writes_is_refused(tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(b"x" * 10)
     with pytest.raises(errors.Unavailable, match="10 bytes, at most 9"):
         files.read_regular(tmp_path / "large", limit_bytes=9)
+
+
+def test_a_refused_write_names_the_next_step() -> None:
+    def step(number: int) -> str | None:
+        return files.next_step(OSError(number, os.strerror(number)))
+
+    assert step(errno.EACCES) == step(errno.EROFS) == "run as root, or choose another place"
+    assert step(errno.ENOSPC) == "free some space; the old content is untouched"
+    assert step(errno.ENOENT) is None

@@ -76,5 +76,7 @@ def keep(folder: Path, documents: Iterable[tuple[bytes, object]]) -> int:
                 path.unlink(missing_ok=True)
     except OSError as error:
         message = f"cannot keep converted specs in {folder}: {error.strerror}"
-        raise errors.Unavailable(message, reason="ConversionFailed", path=str(folder)) from error
+        raise errors.Unavailable(
+            message, reason="ConversionFailed", hint=files.next_step(error), path=str(folder)
+        ) from error
     return len(wanted)
