@@ -6,13 +6,14 @@ a new engine container.
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 
 from fairlead import errors
 from fairlead.engine.access import Access, Input
 from fairlead.engine.port import ContainerPhase, ContainerState, Engine
-from fairlead.model.output import ErrorOutput, LogQuery
+from fairlead.model.output import LogQuery
 from fairlead.model.process import AS_THE_CONTAINER, ProcessOptions
 from fairlead.serve.backend import pods
 from fairlead.serve.closing import closing
@@ -89,12 +90,7 @@ class EngineStreams:
         """See `subresource.Streams.attach`."""
         state = await (self._newest(pod, container) if replay else find_running(self.engine, pod, container))
         feed = await self._input(state) if stdin else None
-        written = 0
-        if not replay:
-            async with closing(self.engine.logs(state.name, LogQuery())) as chunks:
-                async for chunk in chunks:
-                    written += len(chunk)
-        return _Attached(self.engine, state.name, written, feed)
+        return _Attached(self.engine, state.name, None if replay else time.time(), feed)
 
     async def _newest(self, pod: core.Pod, container: str) -> ContainerState:
         ran = [one for one in await list_attempts(self.engine, pod, container) if _has_run(one)]
@@ -123,29 +119,21 @@ class EngineStreams:
 
 
 class _Attached:
-    """A `subresource.Session` that reads what a container's first process writes from now on.
+    """A `subresource.Session` that reads what a container's first process writes from a moment on.
 
-    What it wrote before is counted and passed over: an engine that is asked for the last 0 lines begins whenever it is
-    ready, and would lose what comes in between.
+    An engine that is asked for the last 0 lines begins whenever it is ready, and would lose what comes in between;
+    counting what was written before goes wrong where the log begins anew meanwhile.
     """
 
-    def __init__(self, engine: Engine, name: str, written: int, feed: Input | None) -> None:
+    def __init__(self, engine: Engine, name: str, since: float | None, feed: Input | None) -> None:
         self._engine = engine
         self._name = name
-        self._old = written
         self._feed = feed
-        self._output = engine.logs(name, LogQuery(follow=True, holds_back=True))
+        self._output = engine.logs(name, LogQuery(follow=True, holds_back=True, since=since))
 
     async def read(self) -> bytes:
         """See `subresource.Session.read`."""
-        async for chunk in self._output:
-            if not self._old:
-                return chunk
-            fresh = ErrorOutput(chunk[self._old :]) if isinstance(chunk, ErrorOutput) else chunk[self._old :]
-            self._old = max(0, self._old - len(chunk))
-            if fresh:
-                return fresh
-        return b""
+        return await anext(self._output, b"")
 
     async def write(self, data: bytes) -> None:
         """See `subresource.Session.write`."""

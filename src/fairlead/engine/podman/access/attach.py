@@ -29,6 +29,7 @@ _DRAINED: Final = 64
 """Packets taken at once, so that a program that writes a lot does not hold the event loop."""
 _LOOK_S: Final = 0.02
 _RESIZE: Final = 1
+_NUMBER: Final = struct.Struct("i")
 
 
 def connect(bundle: Path) -> socket.socket | None:
@@ -50,24 +51,30 @@ def connect(bundle: Path) -> socket.socket | None:
 
 
 class Throttle:
-    """Takes from conmon what was read from its log, so that it is never far ahead."""
+    """A `logfile.Brake`: takes from conmon what was read from its log, so that it is never far ahead.
+
+    What conmon wrote and nobody has read is at most what the socket holds: some 100 KB of output by Linux's default of
+    `net.core.wmem_default`, and its next packet.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        self._ahead = 0
-        """Bytes read from the log and not yet taken here; those from before the connection are never taken."""
 
-    def consumed(self, count: int) -> None:
-        """See `logfile.Brake.consumed`; takes what is there and waits for nothing."""
-        self._ahead += count
-        while self._ahead > 0:
+    def held(self) -> int:
+        """See `logfile.Brake.held`; the bytes of all packets that wait."""
+        answer = fcntl.ioctl(self._connection.fileno(), termios.FIONREAD, _NUMBER.pack(0))
+        return int(_NUMBER.unpack(answer)[0])
+
+    def release(self, amount: int) -> None:
+        """See `logfile.Brake.release`; waits for nothing."""
+        while amount > 0:
             try:
                 packet = self._connection.recv(_PACKET)
             except (BlockingIOError, ConnectionError):
                 return
             if not packet:
                 return
-            self._ahead -= len(packet) - 1
+            amount -= len(packet)
 
     def close(self) -> None:
         """Let conmon run on."""
@@ -165,8 +172,8 @@ class ConmonInput:
 
 def _untaken(connection: socket.socket) -> int:
     """Return how much of what was sent is still in the kernel."""
-    answer = fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, struct.pack("i", 0))
-    return int(struct.unpack("i", answer)[0])
+    answer = fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, _NUMBER.pack(0))
+    return int(_NUMBER.unpack(answer)[0])
 
 
 def lives(pid_file: Path, identity: str) -> bool:

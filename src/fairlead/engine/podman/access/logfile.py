@@ -2,22 +2,25 @@
 
 Podman's own `logs -f` (4.3) ends with the container, whatever it has read until then. The file says more and all: a
 record is `TIME STREAM F|P DATA`, where P is a piece whose line goes on in the next record of its stream. DATA is any
-bytes but a line feed. When the file reaches its largest size conmon begins another in its place; a reader goes on to
-the end of the one it has, then to the new one.
+bytes but a line feed. When the file reaches its largest size conmon begins another in its place. A reader that finds
+the new one reads the old one to its end first: conmon may have gone on writing it after the reader was last there.
 
 conmon writes the log first and then to every attached socket, so a reader that holds such a socket and takes from it
-what it has read from the log keeps conmon, and so the program, from running ahead of it: `Throttle`.
+what it has read from the log keeps conmon, and so the program, from running ahead of it: `Throttle`. Without one, or
+where the lines are short and the log is smaller than what the socket holds of them, conmon may begin two logs between
+two looks of the reader. The renames are counted, and output that was replaced unread is said in the output.
 Source: conmon 2.1, src/ctr_logging.c (write_k8s_log, reopen_k8s_file) and src/ctr_stdio.c (stdio_cb).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 from collections.abc import AsyncGenerator, Callable, Iterator
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
 import asyncinotify
 
@@ -33,8 +36,12 @@ _LOOK_S: Final = 0.25
 class Brake(Protocol):
     """Keeps the writer from running ahead of the reader."""
 
-    def consumed(self, count: int) -> None:
-        """Say that so many bytes of output were read from the log."""
+    def held(self) -> int:
+        """Return how much waits here; all of it has been written to the log."""
+        ...
+
+    def release(self, amount: int) -> None:
+        """Let the writer go on by so much of what waited: it was read from the log."""
         ...
 
 
@@ -45,58 +52,140 @@ async def read(
 
     Args: is_over: whether nothing is written any more; what was written before it turned true is read.
     """
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        with asyncinotify.Inotify() as inotify:
-            mask = asyncinotify.Mask.MODIFY | asyncinotify.Mask.MOVED_TO
-            inotify.add_watch(path.parent, mask | asyncinotify.Mask.ONLYDIR)
-            if query.tail is not None:
-                os.lseek(file, await asyncio.to_thread(_tail_offset, file, query.tail), os.SEEK_SET)
-            records = _Records(query)
-            # What was written before the brake was there is not held back by it.
-            old = os.fstat(file).st_size - os.lseek(file, 0, os.SEEK_CUR)
-            was_over = is_fresh = False
-            while True:
-                # What has just been written is in memory; older records may have to come from a disk.
-                block = os.read(file, _BLOCK) if is_fresh else await asyncio.to_thread(os.read, file, _BLOCK)
-                if block:
-                    for piece in records.feed(block):
-                        yield piece
-                    old -= len(block)
-                    count = records.taken()
-                    if brake is not None and old < 0:
-                        brake.consumed(count)
-                elif (successor := _successor(path, file)) is not None:
-                    os.close(file)
-                    file = successor
-                elif was_over or not query.follow:
-                    return
-                elif not (was_over := is_over()):
-                    await _changed(inotify)
+    with _Log(path) as log:
+        if query.tail is not None:
+            await log.skip(query.tail)
+        records = _Records(query)
+        was_over = is_fresh = False
+        while True:
+            held = 0 if brake is None else brake.held()
+            block = await log.read(is_fresh=is_fresh)
+            if lost := log.lost():
+                records.interrupt()
+                yield _loss(lost)
+            if block:
+                for piece in records.feed(block):
+                    yield piece
+            elif was_over or not query.follow:
+                return
+            else:
+                # The log is at its end, so all that was in the brake before this look has been read.
+                if brake is not None:
+                    brake.release(held)
+                if not (was_over := is_over()):
+                    await log.changed()
                     is_fresh = True
-    finally:
-        os.close(file)
 
 
-def _successor(path: Path, file: int) -> int | None:
-    """Return the file that has taken this one's place, opened; None: none has."""
-    try:
-        found = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    if os.fstat(found).st_ino == os.fstat(file).st_ino:
-        os.close(found)
-        return None
-    return found
+def _loss(count: int) -> ErrorOutput:
+    """Say in the output that some of it was never read; begins on a line of its own."""
+    text = f"fairlead: {count} bytes of the log (times and output) were replaced before they were read here"
+    return ErrorOutput(f"\n{text}; a larger engine.log_max_mib keeps more\n".encode())
 
 
-async def _changed(inotify: asyncinotify.Inotify) -> None:
-    """Return once something in the folder changed, or after a while."""
-    try:
-        async with asyncio.timeout(_LOOK_S):
-            await inotify.get()
-    except TimeoutError:
-        return
+class _Log:
+    """The files of a log, one after the other, and how often conmon began a new one."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = -1
+        self._successor: int | None = None
+        self._begun = 0
+        """Renames seen in the folder."""
+        self._followed = 0
+        """How many of those are behind us: begun before we came, followed, or said to be lost."""
+        self._full = 0
+        """Size of a log that was replaced."""
+
+    def __enter__(self) -> Self:
+        """Open the log and count from there on. Raises: FileNotFoundError."""
+        with contextlib.ExitStack() as stack:
+            self._inotify = stack.enter_context(asyncinotify.Inotify(sync_timeout=0))
+            mask = asyncinotify.Mask.MODIFY | asyncinotify.Mask.MOVED_TO | asyncinotify.Mask.ONLYDIR
+            self._inotify.add_watch(self._path.parent, mask)
+            stack.callback(self._close)
+            while True:
+                self._file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+                self._look()
+                if self._is_current(self._file):
+                    break
+                os.close(self._file)
+            self._followed = self._begun
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _close(self) -> None:
+        for file in (self._file, self._successor):
+            if file is not None and file >= 0:
+                os.close(file)
+
+    async def skip(self, tail: int) -> None:
+        """Go on at the last lines."""
+        os.lseek(self._file, await asyncio.to_thread(_tail_offset, self._file, tail), os.SEEK_SET)
+
+    async def read(self, *, is_fresh: bool) -> bytes:
+        """Return what comes next; b"": nothing yet.
+
+        Args: is_fresh: it has just been written, so it is in memory; older records may have to come from a disk.
+        """
+        while True:
+            block = os.read(self._file, _BLOCK) if is_fresh else await asyncio.to_thread(os.read, self._file, _BLOCK)
+            if block:
+                return block
+            if self._successor is not None:
+                self._full = os.fstat(self._file).st_size
+                os.close(self._file)
+                self._file, self._successor = self._successor, None
+                self._followed += 1
+            elif self._is_current(self._file):
+                return b""
+            else:
+                # The old file is whole now, and may have grown since it was read: it is read once more.
+                self._successor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def lost(self) -> int:
+        """Return the bytes of logs that came and went unread since the last call: each as long as another, to a line.
+
+        Where conmon is ahead of our file it is not known which renames came after it: a later call counts them.
+        """
+        if self._begun == self._followed and not self._full:
+            return 0
+        self._look()
+        if self._successor is not None or not self._is_current(self._file):
+            return 0
+        logs = max(0, self._begun - self._followed)  # an event may be a moment behind its rename
+        self._followed += logs
+        return logs * self._full
+
+    async def changed(self) -> None:
+        """Return once something in the folder changed, or after a while."""
+        loop = asyncio.get_running_loop()
+        news = asyncio.Event()
+        loop.add_reader(self._inotify.fd, news.set)
+        try:
+            async with asyncio.timeout(_LOOK_S):
+                await news.wait()
+        except TimeoutError:
+            pass
+        finally:
+            loop.remove_reader(self._inotify.fd)
+        self._look()
+
+    def _look(self) -> None:
+        """Count what the kernel has said; not by `Inotify.get`, which loses events where its wait is cut short."""
+        while (event := self._inotify.sync_get()) is not None:
+            if event.mask & asyncinotify.Mask.MOVED_TO and event.name == Path(self._path.name):
+                self._begun += 1
+
+    def _is_current(self, file: int) -> bool:
+        """Return whether the file is the one at the log's path; true where nothing is there any more."""
+        try:
+            return self._path.stat().st_ino == os.fstat(file).st_ino
+        except FileNotFoundError:
+            return True
 
 
 class _Records:
@@ -104,14 +193,15 @@ class _Records:
 
     def __init__(self, query: LogQuery) -> None:
         self._query = query
+        self._since = query.since
+        self._moment, self._at = b"", 0.0
         self._rest = b""
         self._begins = {b"stdout": True, b"stderr": True}
-        self._taken = 0
 
-    def taken(self) -> int:
-        """Return how many bytes of output the records since the last call held, left out or not."""
-        count, self._taken = self._taken, 0
-        return count
+    def interrupt(self) -> None:
+        """Begin anew behind output that was lost: what comes next is not the end of a line begun before."""
+        self._rest = b""
+        self._begins = {b"stdout": True, b"stderr": True}
 
     def feed(self, block: bytes) -> Iterator[bytes]:
         """Yield the output of whole records, neighbours of one stream joined."""
@@ -124,7 +214,6 @@ class _Records:
                 continue  # cut short by a full disk: conmon goes on with the next
             moment, stream, flag = head.groups()
             data = line[head.end() :] + (b"\n" if flag == b"F" else b"")
-            self._taken += len(data)
             begins, self._begins[stream] = self._begins[stream], flag == b"F"
             if not self._is_wanted(moment):
                 continue
@@ -139,11 +228,15 @@ class _Records:
             yield _piece(current, joined)
 
     def _is_wanted(self, moment: bytes) -> bool:
-        since, until = self._query.since, self._query.until
-        if since is None and until is None:
+        if self._since is None and self._query.until is None:
             return True
-        at = timestamp.unix_seconds(moment.decode(errors="replace"))
-        return (since is None or at >= since) and (until is None or at <= until)
+        if moment != self._moment:  # conmon gives all lines of one read of its pipe the same
+            self._moment, self._at = moment, timestamp.unix_seconds(moment.decode(errors="replace"))
+        if self._since is not None:
+            if self._at < self._since:
+                return False
+            self._since = None  # what comes after is later, though a clock may be set back
+        return self._query.until is None or self._at <= self._query.until
 
 
 def _piece(stream: bytes, parts: list[bytes]) -> bytes:
