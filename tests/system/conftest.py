@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 BUSYBOX = shutil.which("busybox")
@@ -196,6 +197,22 @@ class Home:
         found: list[dict[str, Any]] = json.loads(text or "[]")
         return found
 
+    def clear(self) -> None:
+        """Remove every container through the service, so that a test can be repeated on what its first try left."""
+        if self.process is None or self.process.poll() is not None:
+            return
+        transport = httpx.HTTPTransport(uds=str(self.folder / "run" / "api.sock"))
+        with httpx.Client(transport=transport, base_url="http://fairlead", timeout=30) as client:
+
+            def is_clear() -> bool:
+                left = client.get("/v1/containers", params={"all": "true"}).json()["items"]
+                for item in left:
+                    where = {"namespace": item["namespace"], "grace": 0}
+                    client.delete(f"/v1/containers/{item['name']}", params=where)
+                return not left
+
+            self.until(is_clear, what="the containers of a test are gone", timeout_s=30)
+
     def close(self) -> None:
         """Leave nothing behind."""
         if self.process is not None and self.process.poll() is None:
@@ -245,6 +262,15 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def make_home(image: str) -> Home:
     # Not tmp_path: a unix socket's path is limited to 107 bytes.
     return Home(folder=Path(tempfile.mkdtemp(prefix="fl-", dir="/tmp")), image=image)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Clear a service that a module's tests share after each of them: CI repeats a failed test once."""
+    yield
+    for name, value in getattr(request.node, "funcargs", {}).items():
+        if isinstance(value, Home) and name != "home":
+            value.clear()
 
 
 @pytest.fixture

@@ -88,8 +88,10 @@ def test_a_user_holds_no_more_gpus_than_the_machine_allows(shared: Home) -> None
     refused = _as(shared, ANN, "run", "--name", "big", "-g", "4", shared.image, "--", "true")
     assert (refused.code, "exceeded quota: api.user_gpus" in refused.err) == (3, True)
     shared.ok("quota", "set", "--user", str(ANN), "--gpus", "4")
-    assert _ok(shared, ANN, "run", "--rm", "-g", "4", shared.image, "--", "true").code == 0
-    shared.ok("quota", "rm", "-n", f"user-{ANN}", "gpus")
+    try:
+        assert _ok(shared, ANN, "run", "--rm", "-g", "4", shared.image, "--", "true").code == 0
+    finally:
+        shared.ok("quota", "rm", "-n", f"user-{ANN}", "gpus")
 
 
 def test_a_user_gets_no_file_of_the_host(shared: Home, tmp_path: Path) -> None:

@@ -137,6 +137,9 @@ class World:
                 profile="h100x4",
             ),
         )
+        self.may_start = asyncio.Event()
+        """Cleared: the node takes its time."""
+        self.may_start.set()
         self._starting: dict[str, asyncio.Task[None]] = {}
         self._granted: dict[str, list[str]] = {}
         """By pod."""
@@ -235,6 +238,7 @@ class World:
             stdin=item.stdin,
         )
         about = tracerecorder.reference(pod)
+        await self.may_start.wait()
         try:
             await self.engine.create(spec)
         except errors.FairleadError as error:

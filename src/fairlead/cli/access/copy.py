@@ -27,7 +27,7 @@ from fairlead import errors
 from fairlead.cli.core import client as api
 from fairlead.cli.core import options, transport
 from fairlead.cli.core.client import Client
-from fairlead.cli.core.terminal import streams
+from fairlead.cli.core.terminal import starting, streams
 from fairlead.serve.api import problem
 
 _STDIO: Final = "-"
@@ -67,6 +67,7 @@ def copy(client: Client, *, source: str, target: str, namespace: str, container:
     if bool(one.container) == bool(other.container):
         raise click.UsageError("one of SOURCE and TARGET is CONTAINER:PATH, the other a path of this machine")
     where = {"namespace": namespace, "container": container}
+    starting.await_running(client, one.container or other.container, namespace, container)
     if one.container:
         _out(client, one, other.path, where)
     else:

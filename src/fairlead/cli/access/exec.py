@@ -9,7 +9,7 @@ import click
 from fairlead.cli.core import client as api
 from fairlead.cli.core import invocation, options
 from fairlead.cli.core.client import Client
-from fairlead.cli.core.terminal import streams
+from fairlead.cli.core.terminal import starting, streams
 
 
 @click.command("exec", context_settings={"allow_interspersed_args": False})
@@ -48,5 +48,6 @@ def execute(
     variables = options.environment(env, env_files, invocation.current(ctx).env)
     params += [("env", f"{key}={value}") for key, value in variables.items()]
     params += [(key, value) for key, value in where.items() if value]
+    starting.await_running(client, name, where["namespace"], where["container"])
     with client.connect(f"{api.container_path(name)}/exec", params) as connection:
         ctx.exit(streams.carry(streams.Session(connection), stdin=stdin, terminal=terminal))

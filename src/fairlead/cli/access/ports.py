@@ -7,6 +7,7 @@ import click
 from fairlead import errors
 from fairlead.cli.core import options, plaintext
 from fairlead.cli.core.client import Client
+from fairlead.cli.core.terminal import starting
 
 _PROTOCOL = "tcp"
 
@@ -18,6 +19,7 @@ _PROTOCOL = "tcp"
 @options.pass_client
 def port(client: Client, *, name: str, wanted: str | None, namespace: str) -> None:
     """Print the ports of the host that lead into a container."""
+    starting.await_running(client, name, namespace)
     rows = [_parts(text) for text in client.container(name, namespace).ports]
     if wanted is None:
         for inner, outer in rows:

@@ -16,7 +16,7 @@ from fairlead.cli.core import client as api
 from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
-from fairlead.cli.core.terminal import gotemplate
+from fairlead.cli.core.terminal import gotemplate, starting
 from fairlead.serve.backend.hardware import GPUListing, GPUView
 from fairlead.serve.v1.containers.accessview import ProcessTable, UsageView
 from fairlead.wire.text import timestamp
@@ -156,6 +156,8 @@ def stats(client: Client, /, *, names: tuple[str, ...], namespace: str, form: st
 
     GPU is the mean load of the GPUs that a container holds; <= where others hold them as well.
     """
+    for name in names:
+        starting.await_running(client, name, namespace)
     _watch(client, names, namespace, form=form, template=given["template"], once=given["no_stream"])
 
 
@@ -229,6 +231,7 @@ def top(client: Client, *, name: str | None, namespace: str, container: str) -> 
     if name is None:
         _watch(client, (), namespace, form="table")
         return
+    starting.await_running(client, name, namespace, container)
     params = {"namespace": namespace, "container": container or None}
     found = client.call("GET", f"{api.container_path(name)}/processes", ProcessTable, params=params)
     width = len(found.titles)

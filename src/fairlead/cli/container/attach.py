@@ -15,6 +15,7 @@ import click
 from fairlead import errors
 from fairlead.cli.core import client as api
 from fairlead.cli.core import connection, invocation, options, output, plaintext
+from fairlead.cli.core.terminal import starting
 from fairlead.serve.backend.deviceview import DeviceChanged, DeviceRequest
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -88,11 +89,13 @@ def _run(ctx: click.Context, action: str, *, is_forced: bool, form: str, **asked
         name, gpu = names
         body = DeviceRequest(gpu=gpu, resource=asked["resource"], container=asked["container"], force=is_forced)
         with connection.opened(call) as client:
+            namespace = asked["namespace"] or client.namespace
+            starting.await_running(client, name, namespace, asked["container"])
             done = client.call(
                 "POST",
                 f"{api.container_path(name)}:{action}",
                 DeviceChanged,
-                params={"namespace": asked["namespace"] or client.namespace},
+                params={"namespace": namespace},
                 body=body,
             )
     if form != "text":

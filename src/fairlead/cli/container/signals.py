@@ -15,6 +15,7 @@ import click
 from fairlead import errors
 from fairlead.cli.core import options, plaintext
 from fairlead.cli.core.client import Client
+from fairlead.cli.core.terminal import starting
 
 _PASSED_ON: Final = (
     signal.SIGINT,
@@ -80,5 +81,6 @@ def proxied(client: Client, name: str, namespace: str) -> Iterator[None]:
 def kill(client: Client, *, names: tuple[str, ...], namespace: str, text: str) -> None:
     """Send a signal to the first process of containers."""
     for name in names:
+        starting.await_running(client, name, namespace)
         client.signal(name, namespace, text)
         plaintext.echo(name)

@@ -85,5 +85,7 @@ def not_started(pod: core.Pod) -> errors.Conflict:
 
 def not_running(pod: core.Pod) -> errors.Conflict:
     """Say that a pod's container does not run, and where the pod stands."""
-    message = f'container "{pod.metadata.name}" is not running (it is {podstate.state_of(pod)})'
+    why = ": ".join(part for part in podstate.why(pod) if part)
+    about = ", ".join(part for part in (podstate.state_of(pod), why) if part)
+    message = f'container "{pod.metadata.name}" is not running (it is {about})'
     return errors.Conflict(message, reason="ContainerNotRunning", hint=f"`fairlead explain {pod.metadata.name}`")
