@@ -44,7 +44,7 @@ def await_running(client: Client, name: str, namespace: str, container: str = ""
 
 
 def is_starting(shown: ContainerView, container: str = "") -> bool:
-    """Return whether a container will run in a moment, as far as anybody has said."""
+    """Return whether a container will run in a moment, as far as the node and the scheduler have said."""
     match shown.state:
         case "pending":
             return not shown.reason  # no scheduler has said yet that it has to wait

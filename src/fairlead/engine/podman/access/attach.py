@@ -53,7 +53,7 @@ def connect(bundle: Path) -> socket.socket | None:
 class Throttle:
     """A `logfile.Brake`: takes from conmon what was read from its log, so that it is never far ahead.
 
-    What conmon wrote and nobody has read is at most what the socket holds: some 100 KB of output by Linux's default of
+    The unread part of what conmon wrote is at most what the socket holds: some 100 KB of output by Linux's default of
     `net.core.wmem_default`, and its next packet.
     """
 
