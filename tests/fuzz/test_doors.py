@@ -11,9 +11,18 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz import harness
-from tests.fuzz.doors import answers, api, cli, engine, podman, shim, text
+from tests.fuzz.doors import answers, api, cli, engine, podman, scheduling, shim, text
 
-DOORS = (*text.DOORS, *engine.DOORS, *shim.DOORS, *api.DOORS, *podman.DOORS, *answers.DOORS, *cli.DOORS)
+DOORS = (
+    *text.DOORS,
+    *engine.DOORS,
+    *shim.DOORS,
+    *api.DOORS,
+    *podman.DOORS,
+    *answers.DOORS,
+    *scheduling.DOORS,
+    *cli.DOORS,
+)
 _BY_NAME = [pytest.param(door, id=door.name.replace(" ", "-")) for door in DOORS]
 
 

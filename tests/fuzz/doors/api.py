@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, Final
 from urllib import parse
@@ -14,6 +14,7 @@ import httpx
 import msgspec
 
 from fairlead import errors
+from fairlead.serve.api import app as base
 from fairlead.serve.v1 import app
 from fairlead.store.port import ChangeKind
 from fairlead.wire.kubernetes import core, devicechange
@@ -64,32 +65,83 @@ BODIES: Final = (
         "/v1/containers/held:detach",
         (("detach", {"gpu": "1", "resource": "nvidia.com/gpu", "container": "demo", "force": True}),),
     ),
+    ("POST", "/v1/volumes", (("volume", {"name": "cache", "namespace": "default", "labels": {"a": "b"}, "size": ""}),)),
+    (
+        "PUT",
+        "/v1/queues/team",
+        (
+            (
+                "queue",
+                {
+                    "parent": "all",
+                    "guarantee": {"nvidia.com/gpu": "1"},
+                    "deserved": {"nvidia.com/gpu": "1"},
+                    "limit": {"nvidia.com/gpu": "2"},
+                    "weight": 1,
+                    "namespaces": ["default"],
+                    "min_runtime_seconds": 1,
+                },
+            ),
+        ),
+    ),
+    ("POST", "/v1/images:pull", (("pull", {"name": "demo"}),)),
+    ("POST", "/v1/images:tag", (("tag", {"name": "demo", "new": "demo:2"}),)),
+    ("POST", "/v1/images:import", (("import", {"path": "/nonexistent", "name": "loot:1", "command": ["sh"]}),)),
+    (
+        "POST",
+        "/v1/images:build",
+        (("build", {"context": "/nonexistent", "name": "made:1", "containerfile": "/nonexistent/Containerfile"}),),
+    ),
 )
-PATHS: Final = (
-    ("GET", "/v1/containers/{}"),
-    ("DELETE", "/v1/containers/{}"),
-    ("POST", "/v1/containers/{}:stop"),
-    ("GET", "/v1/containers/{}/wait"),
-    ("GET", "/v1/containers/{}/logs"),
-    ("GET", "/v1/containers/{}/events"),
-    ("GET", "/v1/containers/{}/trace"),
-    ("GET", "/v1/containers/{}/explain"),
-    ("DELETE", "/v1/quotas/{}"),
-    ("GET", "/v1/{}"),
-)
-QUERIES: Final = (
-    ("GET", "/v1/containers", ("namespace", "labels", "label", "all", "limit")),
-    ("GET", "/v1/containers/held", ("namespace",)),
-    ("GET", "/v1/containers/held/logs", ("namespace", "container", "tail", "timestamps", "previous")),
-    ("GET", "/v1/containers/held/trace", ("namespace", "container")),
-    ("GET", "/v1/containers/held/explain", ("namespace",)),
-    ("GET", "/v1/events", ("object",)),
-    ("GET", "/v1/quotas", ("namespace",)),
-    ("DELETE", "/v1/quotas/x", ("namespace",)),
-    ("DELETE", "/v1/images", ("name",)),
-    ("DELETE", "/v1/containers/none", ("namespace", "grace")),
-    ("POST", "/v1/containers/held:stop", ("namespace", "grace")),
-)
+_ENDLESS: Final = frozenset({"follow", "once"})
+"""Parameters with which a route does not answer before its container ends."""
+
+
+def document() -> Any:
+    """Return the description of every route, as clients read it."""
+    return base.describe(app.create_app(World(Path("/nonexistent")).services))
+
+
+def _routes() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, item in document()["paths"].items():
+        for method, operation in item.items():
+            yield method.upper(), path, operation
+
+
+def _quick(path: str) -> dict[str, str]:
+    """Return what keeps a route from waiting."""
+    return {"timeout": "0.01"} if path.endswith("/wait") else {}
+
+
+def _requests() -> tuple[tuple[str, Any], ...]:
+    """Return a request for each name and each parameter of every route: none can be left out."""
+    found: list[tuple[str, Any]] = [("GET /v1/{}", ["GET", "/v1/{}", {"path": "none"}])]
+    for method, path, operation in _routes():
+        if "{name}" in path:
+            named = path.replace("{name}", "{}")
+            query = parse.urlencode(_quick(path))
+            found.append((f"{method} {named}", [method, f"{named}?{query}", {"path": "none"}]))
+        there = path.replace("{name}", "held" if method == "GET" else "none")
+        for one in operation.get("parameters", ()):
+            if one["in"] == "query" and one["name"] not in _ENDLESS:
+                value = _VALID.get(one["name"], "x")
+                found.append((f"{method} {there}?{one['name']}", [method, there, {**_quick(path), one["name"]: value}]))
+    return tuple(found)
+
+
+_VALID: Final = {
+    "tail": "1",
+    "all": "true",
+    "timestamps": "true",
+    "previous": "false",
+    "grace": "0",
+    "limit": "1",
+    "timeout": "0.01",
+    "state": "started",
+    "signal": "0",
+    "split": "true",
+    "create": "true",
+}
 
 
 class Refused(Exception):
@@ -177,11 +229,14 @@ async def _body(folder: Path, method: str, target: str) -> AsyncIterator[Feed]:
 
 
 def _assert_faithful(asked: Any, said: Any) -> None:
-    """What was taken is shown as it was sent."""
+    """What was taken is shown as it was sent; a volume has labels of our own on top."""
     if isinstance(said, dict) and isinstance(asked, dict):
-        for key in ("name", "labels", "image"):
-            if isinstance(asked.get(key), str | dict) and asked[key] and key in said and said[key] != asked[key]:
+        for key in ("name", "image"):
+            if isinstance(asked.get(key), str) and asked[key] and key in said and said[key] != asked[key]:
                 raise AssertionError(f"{key} was changed: {said[key]!r:.200}")
+        labels = asked.get("labels")
+        if "image" in asked and isinstance(labels, dict) and said.get("labels", labels) != labels:
+            raise AssertionError(f"labels were changed: {said['labels']!r:.200}")
 
 
 def _is_text(value: object) -> bool:
@@ -210,24 +265,19 @@ async def _words(folder: Path) -> AsyncIterator[Feed]:
         yield feed
 
 
-_VALID: Final = {"tail": "1", "all": "true", "timestamps": "true", "previous": "false", "grace": "0", "limit": "1"}
-
-
-def _requests() -> tuple[tuple[str, Any], ...]:
-    named = [(f"{method} {path}", [method, path, {"path": "none"}]) for method, path in PATHS]
-    asked = [(f"{m} {path}?{key}", [m, path, {key: _VALID.get(key, "x")}]) for m, path, keys in QUERIES for key in keys]
-    return (*named, *asked)
-
-
 def _door(method: str, target: str, specimens: tuple[tuple[str, Any], ...]) -> Door:
     return Door(
         name=f"API, {method} {target}",
         opened=lambda folder: _body(folder, method, target),
         specimens=specimens,
         refusals=(Refused,),
-        refuses_specimens=target not in {"/v1/containers", "/v1/pods", "/v1/quotas", "/v1/faults"},
+        refuses_specimens=target not in _TAKEN,
         sample=120 if target in {"/v1/containers", "/v1/pods"} else 40,
     )
+
+
+_TAKEN: Final = {"/v1/containers", "/v1/pods", "/v1/quotas", "/v1/faults", "/v1/volumes", "/v1/images:tag"}
+"""Whose specimens have to pass."""
 
 
 DOORS: Final = (

@@ -30,7 +30,26 @@ _SERVICE: Final = (
     ["ps", "-a", "-l", "app=x", "-n", "default", "-o", "wide"],
     ["ps", "-o", "yaml"],
     ["logs", "--tail", "1", "-c", "demo", "-n", "default", "held"],
-    ["exec", "-c", "demo", "held", "--", "echo", "x"],
+    ["exec", "-c", "demo", "-e", "A=b", "-u", "1:1", "-w", "/srv", "--env-file", "/FOLDER/none", "held", "--", "ls"],
+    ["kill", "-s", "0", "held"],
+    ["cp", "held:/etc/hostname", "/FOLDER/out"],
+    ["stats", "--no-stream", "--format", "{{.Name}}", "none"],
+    ["top", "held"],
+    ["port", "held", "80/tcp"],
+    ["inspect", "--format", "{{.Name}}", "held"],
+    ["restart", "none"],
+    ["start", "none"],
+    ["prune", "-f"],
+    ["volume", "create", "cache"],
+    ["volume", "rm", "none"],
+    ["queue", "set", "team", "--deserved", "nvidia.com/gpu=1", "--namespace", "default"],
+    ["queue", "rm", "none"],
+    ["lease", "history", "0"],
+    ["leases", "-o", "json"],
+    ["sharing", "-o", "json"],
+    ["topology", "-o", "json"],
+    ["nodes", "-o", "name"],
+    ["status", "-o", "json"],
     ["stop", "none"],
     ["rm", "none"],
     ["wait", "--timeout", "0.01", "--state", "started", "held"],
@@ -46,6 +65,26 @@ _SERVICE: Final = (
     ["detach", "-n", "default", "--force", "none", "1"],
     ["doctor", "-o", "json", "--image", "demo"],
 )
+UNFED: Final = {
+    "up": "runs until it is stopped",
+    "agent": "runs until it is stopped",
+    "scheduler": "runs until it is stopped",
+    "controller": "runs until it is stopped",
+    "kubelet": "runs until it is stopped",
+    "down": "ends the service that is asked",
+    "service": "changes the machine's units",
+    "state": "changes the state folder",
+    "withdraw": "changes a cluster",
+    "manifests": "prints a chart's values",
+    "mig": "changes GPUs; its files are a door of their own",
+    "pull": "as image pull, a route's body",
+    "tag": "as image tag, a route's body",
+    "save": "as image save",
+    "load": "as image load",
+    "images": "as image ls",
+    "rmi": "as image rm",
+}
+"""Verbs that no line here feeds, and why."""
 _LAYERS: Final = (
     ["cdi", "lint", "--spec-dir", "/FOLDER/cdi", "/FOLDER/cdi/a.json"],
     ["cdi", "validate", "--strict", "/FOLDER/cdi/a.json"],
@@ -167,3 +206,8 @@ DOORS: Final = (
         sample=100,
     ),
 )
+
+
+def fed() -> frozenset[str]:
+    """Return the verbs that the lines here feed."""
+    return frozenset(line[0] for line in (*_SERVICE, *_LAYERS))

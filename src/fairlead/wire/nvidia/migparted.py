@@ -9,6 +9,7 @@ Source: NVIDIA mig-parted, api/spec/v1: `version`, `mig-configs`, `device-filter
 from __future__ import annotations
 
 import re
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -23,6 +24,7 @@ LARGEST_BYTES: Final = 1 << 20
 _FIELDS: Final = ("device-filter", "devices", "mig-enabled", "mig-devices")
 _FILTER: Final = re.compile(r"0[xX][0-9a-fA-F]{1,8}(:0[xX][0-9a-fA-F]{1,8})?")
 _MOST: Final = 64
+_LONGEST_SHOWN: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +86,13 @@ def _invalid(source: str, path: str, problem: str) -> errors.Invalid:
     return errors.Invalid(f"{where} {problem}", reason="MIGConfigInvalid", hint=hint)
 
 
+def _shown(value: object) -> str:
+    """Return the beginning of a value; YAML's references make small files of values too large to be written out."""
+    shortener = reprlib.Repr()
+    shortener.maxstring = shortener.maxother = _LONGEST_SHOWN
+    return shortener.repr(value)[:_LONGEST_SHOWN]
+
+
 def _table(value: Any, source: str, path: str, known: tuple[str, ...]) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise _invalid(source, path, "is not a table")
@@ -95,7 +104,7 @@ def _table(value: Any, source: str, path: str, known: tuple[str, ...]) -> dict[s
 
 def _name(name: Any, source: str) -> str:
     if not isinstance(name, str) or not name or not name.isprintable() or len(name) > _MOST * 4:
-        raise _invalid(source, "mig-configs", f"has a configuration named {name!r:.100}")
+        raise _invalid(source, "mig-configs", f"has a configuration named {_shown(name)}")
     return name
 
 
@@ -110,7 +119,7 @@ def _entry(row: Any, source: str, path: str) -> Entry:
     table = _table(row, source, path, _FIELDS)
     is_enabled = table.get("mig-enabled", False)
     if not isinstance(is_enabled, bool):
-        raise _invalid(source, f"{path}.mig-enabled", f"is {is_enabled!r:.100}, not true or false")
+        raise _invalid(source, f"{path}.mig-enabled", f"is {_shown(is_enabled)}, not true or false")
     devices = _devices(table.get("mig-devices"), source, f"{path}.mig-devices")
     if devices and not is_enabled:
         raise _invalid(source, f"{path}.mig-devices", "has devices while mig-enabled is false")
@@ -128,7 +137,7 @@ def _filters(value: Any, source: str, path: str) -> tuple[str, ...]:
     found = [] if value in (None, "") else value if isinstance(value, list) else [value]
     for one in found:
         if not isinstance(one, str) or _FILTER.fullmatch(one) is None:
-            raise _invalid(source, path, f'is {one!r:.100}, not PCI numbers as in "0x233010DE"')
+            raise _invalid(source, path, f'is {_shown(one)}, not PCI numbers as in "0x233010DE"')
     return tuple(found)
 
 
@@ -136,7 +145,7 @@ def _indexes(value: Any, source: str, path: str) -> tuple[int, ...] | None:
     if value == ALL:
         return None
     if not isinstance(value, list) or not all(type(one) is int and 0 <= one < 1 << 16 for one in value):
-        raise _invalid(source, path, f'is {value!r:.100}, not "all" or a list of indexes')
+        raise _invalid(source, path, f'is {_shown(value)}, not "all" or a list of indexes')
     return tuple(value)
 
 
@@ -147,9 +156,9 @@ def _devices(value: Any, source: str, path: str) -> dict[str, int]:
         raise _invalid(source, path, "is not a table of profiles")
     for name, count in value.items():
         if not isinstance(name, str) or not name.isprintable():
-            raise _invalid(source, path, f"has a profile named {name!r:.100}")
+            raise _invalid(source, path, f"has a profile named {_shown(name)}")
         if type(count) is not int or not 0 <= count <= _MOST:
-            raise _invalid(source, f"{path}.{name}", f"is {count!r:.100}, not a number from 0 to {_MOST}")
+            raise _invalid(source, f"{path}.{name}", f"is {_shown(count)}, not a number from 0 to {_MOST}")
     return {name: count for name, count in value.items() if count}
 
 

@@ -104,8 +104,13 @@ def _invalid(message: str) -> errors.Invalid:
 
 
 def _shown(value: object) -> str:
-    text = json.dumps(value, default=str, ensure_ascii=False)
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+    """Return the beginning of a value; YAML's references make small files of values too large to be written out."""
+    text = ""
+    for part in json.JSONEncoder(default=str, ensure_ascii=False).iterencode(value):
+        text += part
+        if len(text) > _LONGEST_SHOWN:
+            return f"{text[:_LONGEST_SHOWN]}…"
+    return text
 
 
 class _Reader:
