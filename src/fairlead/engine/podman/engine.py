@@ -21,13 +21,12 @@ from typing import Final, Self
 
 from fairlead import command, errors, settings, telemetry
 from fairlead.engine import port
-from fairlead.engine.podman import args, events, images, imagestore, leftover, service, startrecord
+from fairlead.engine.podman import args, events, images, imagestore, leftover, listing, service, startrecord
 from fairlead.engine.podman import errors as podman_errors
 from fairlead.engine.podman import host as podman_host
 from fairlead.engine.podman import json as podman_json
 from fairlead.engine.podman.access import access
 
-_RETRIES: Final = 3
 _UNKNOWN: Final = frozenset({"created", "configured"})
 """Podman's words for containers that its database does not have initialised, whatever the OCI runtime has."""
 _INITIALISED: Final = "initialized"
@@ -254,7 +253,7 @@ class PodmanEngine(access.PodmanAccess, imagestore.PodmanImageStore, images.Podm
 
     async def list_containers(self, labels: Mapping[str, str]) -> tuple[port.ContainerState, ...]:
         """See `port.Engine.list_containers`."""
-        rows = await self._rows(labels)
+        rows = await listing.list_rows(self._podman, labels)
         ended = [row for row in rows if row.phase is port.ContainerPhase.EXITED]
         await self._learn_oom([row for row in ended if (row.id, row.exited_at) not in self._oom])
         lost = {row.id for row in rows if row.state in _UNKNOWN and await self._is_noted(row.id)}
@@ -264,18 +263,6 @@ class PodmanEngine(access.PodmanAccess, imagestore.PodmanImageStore, images.Podm
             )
             for row in rows
         )
-
-    async def _rows(self, labels: Mapping[str, str]) -> list[podman_json.Container]:
-        arguments = ("ps", "--all", "--no-trunc", "--format=json", *args.label_filters(labels))
-        for attempt in range(_RETRIES):
-            result = await self._podman.run(*arguments)
-            if result.code == 0:
-                return podman_json.decode(result.stdout, list[podman_json.Container], what="container list")
-            error = podman_errors.translate("containers", "list", result)
-            # A container removed while podman walks its list fails the whole walk.
-            if error.reason != "ContainerNotFound" or attempt == _RETRIES - 1:
-                raise error
-        return []
 
     async def _learn_oom(self, rows: Sequence[podman_json.Container]) -> None:
         if not rows:

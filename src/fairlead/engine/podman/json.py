@@ -58,6 +58,32 @@ class Container(msgspec.Struct, rename="pascal"):
         return _PHASES.get(self.state, fallback)
 
 
+class InspectedState(msgspec.Struct, rename="pascal"):
+    """The state that an inspect prints; times are RFC 3339."""
+
+    status: str = ""
+    pid: _Number = 0
+    exit_code: _Number = 0
+    started_at: str = ""
+    finished_at: str = ""
+
+
+class InspectedConfig(msgspec.Struct, rename="pascal"):
+    """The configuration that an inspect prints."""
+
+    labels: dict[str, str] | None = None
+
+
+class Inspected(msgspec.Struct, rename="pascal"):
+    """One container of `podman container inspect`."""
+
+    id: str
+    name: str = ""
+    image_name: str = ""
+    state: InspectedState = msgspec.field(default_factory=InspectedState)
+    config: InspectedConfig = msgspec.field(default_factory=InspectedConfig)
+
+
 class ImageRow(msgspec.Struct, rename="pascal"):
     """One row of `podman images`."""
 
