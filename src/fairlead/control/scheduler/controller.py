@@ -117,9 +117,15 @@ class Scheduler:
             Watch(kind=core.Pod, keys=self._pod_changed, reset=self._cache.forget_pods),
             Watch(kind=core.Node, keys=self._node_changed, reset=self._cache.forget_nodes),
             *(Watch(kind=kind, keys=self._group_changed, is_optional=True) for kind in self._group_kinds),
+            Watch(kind=core.Namespace, keys=self._namespace_changed, is_optional=True),
             Watch(kind=queue.Queue, keys=self._queue_changed, is_optional=True),
             Watch(kind=policy.PodDisruptionBudget, keys=self._budget_changed, is_optional=True),
         )
+
+    def _namespace_changed(self, change: Change[core.Namespace]) -> Iterable[str]:
+        self._cache.note_namespace(change.object, is_gone=change.kind is ChangeKind.DELETED)
+        self._news.set()
+        return (_QUEUE,)
 
     def _group_changed(self, change: Change[podgroup.PodGroup]) -> Iterable[str]:
         for pod in self._workloads.note_group(change.object, is_gone=change.kind is ChangeKind.DELETED):
@@ -263,7 +269,7 @@ class Scheduler:
 
     def _is_kept_back(self, pod: core.Pod) -> bool:
         """Tell whether something else than nodes keeps a pod waiting, and have it said."""
-        if reason := rules.refusal(pod.spec):
+        if reason := rules.refusal(pod.spec, knows_namespaces=bool(self._cache.namespaces)):
             self._refuse(pod, "UnknownRule", reason)
             return True
         token, words = self._workloads.refusal(pod.metadata.uid)

@@ -58,6 +58,7 @@ class Extender:
         return (
             Watch(kind=core.Pod, keys=self._pod_changed, reset=self._cache.forget_pods),
             Watch(kind=core.Node, keys=self._node_changed, reset=self._cache.forget_nodes),
+            Watch(kind=core.Namespace, keys=self._namespace_changed, is_optional=True),
         )
 
     def _pod_changed(self, change: Change[core.Pod]) -> Iterable[str]:
@@ -66,6 +67,10 @@ class Extender:
 
     def _node_changed(self, change: Change[core.Node]) -> Iterable[str]:
         self._cache.note_node(change.object, is_gone=change.kind is ChangeKind.DELETED)
+        return ()
+
+    def _namespace_changed(self, change: Change[core.Namespace]) -> Iterable[str]:
+        self._cache.note_namespace(change.object, is_gone=change.kind is ChangeKind.DELETED)
         return ()
 
     async def reconcile(self, _key: str) -> float | None:

@@ -28,7 +28,14 @@ from fairlead.wire.text import typedjson
 
 KIND: Final = "SchedulerSnapshot"
 API_VERSION: Final = "fairlead.dev/v1alpha1"
-KINDS: Final[tuple[type[Any], ...]] = (core.Node, queue.Queue, *podgroup.KINDS, policy.PodDisruptionBudget, core.Pod)
+KINDS: Final[tuple[type[Any], ...]] = (
+    core.Node,
+    core.Namespace,
+    queue.Queue,
+    *podgroup.KINDS,
+    policy.PodDisruptionBudget,
+    core.Pod,
+)
 """Pods last: what is said of their groups and queues is known by then."""
 LARGEST_BYTES: Final = 1 << 30
 """Of a file that is read; 10,000 nodes and 100,000 pods are some 150 MB."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -72,6 +72,8 @@ class Cache:
         """By node and uid: what pods take; ended ones take nothing and are not here."""
         self.views: dict[str, reference.NodeInfo] = {}
         """By name: every node with what is taken of it, as of the last `changes`."""
+        self.namespaces: dict[str, Mapping[str, str]] = {}
+        """Labels by namespace, of those that are known."""
         self._touched: set[str] = set()
         self._terms = Counter[peers.Term]()
         """What pods that have a node say of others, with how many say it."""
@@ -122,6 +124,24 @@ class Cache:
         except errors.Invalid as error:
             telemetry.log.warning("node left out", node=name, reason=error.reason, error=error.message)
 
+    def note_namespace(self, item: core.Namespace, *, is_gone: bool = False) -> None:
+        """Take in what the watch says; what pods of it are to others is judged anew where its labels changed."""
+        name, labels = item.metadata.name, None if is_gone else item.metadata.labels
+        if self.namespaces.get(name) == labels:
+            return
+        self.namespaces.pop(name, None)
+        if labels is not None:
+            self.namespaces[name] = labels
+        for uid, pod in self._pods.items():
+            if pod.metadata.namespace != name:
+                continue
+            there = self._needs.get(pod.spec.node_name, {})
+            if uid in there:
+                there[uid] = reference.pod_info(pod, self.namespaces)
+                self._touched.add(pod.spec.node_name)
+            elif uid in self._queue:
+                self._queue.put(pod)
+
     def note_written(self, written: core.Pod) -> None:
         """Believe our own write ahead of its echo, unless the watch was faster: the pod may be bound or gone by now."""
         if self._waits(written.metadata.uid):
@@ -168,7 +188,7 @@ class Cache:
         self.release(uid)
         if self._waits(uid):
             self.held[uid] = Held(pod, node, self._clock() + for_s, free_at)
-            self._needs.setdefault(node, {})[_held(uid)] = reference.pod_info(pod)
+            self._needs.setdefault(node, {})[_held(uid)] = reference.pod_info(pod, self.namespaces)
             self._touched.add(node)
             self._workloads.reserve(uid, is_held=True)
 
@@ -218,7 +238,7 @@ class Cache:
 
     def need(self, pod: core.Pod) -> reference.PodInfo:
         """Return what a pod asks for, with other pods judged if they matter. Raises: Invalid: a bad quantity."""
-        return self.concerned(reference.pod_info(pod))
+        return self.concerned(reference.pod_info(pod, self.namespaces))
 
     def concerned(self, need: reference.PodInfo) -> reference.PodInfo:
         """Return a need as it is to be judged beside the pods that have a node now."""
@@ -256,7 +276,7 @@ class Cache:
         elif node and not _is_over(pod):
             self._touched.add(node)
             try:
-                need = self._needs.setdefault(node, {})[uid] = reference.pod_info(pod)
+                need = self._needs.setdefault(node, {})[uid] = reference.pod_info(pod, self.namespaces)
             except errors.Invalid as error:
                 telemetry.log.warning(
                     "pod not counted", pod=pod.metadata.name, reason=error.reason, error=error.message

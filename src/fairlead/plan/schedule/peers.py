@@ -4,8 +4,9 @@ Pure. `tally` counts one node's pods for one pod, and depends on that node alone
 up by the values of a label (a zone, a host), and says what refuses a node and what it is worth. A running pod's
 anti-affinity keeps others away, and its preferences count too, so a pod without rules of its own may be concerned.
 
-Of a namespace only its name is read, as its label `kubernetes.io/metadata.name`. A term that selects namespaces by
-other labels keeps pods of every namespace away where it is a running pod's anti-affinity, and counts for nothing else.
+Where a namespace's labels are not known only its name is read, as its label `kubernetes.io/metadata.name`: a term that
+selects namespaces by other labels then keeps its pods away where it is a running pod's anti-affinity, and counts for
+nothing else.
 Source: kubernetes pkg/scheduler/framework/plugins interpodaffinity, podtopologyspread; their words are kept.
 """
 
@@ -31,6 +32,9 @@ _MOST: Final = 100
 
 Rules = tuple[selector.Requirement, ...] | None
 """A label selector; None selects nothing, and none at all everything."""
+Namespaces = Mapping[str, Mapping[str, str]]
+"""Labels by namespace."""
+NO_NAMESPACES: Final[Namespaces] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +48,7 @@ class Term:
 
     @property
     def is_known(self) -> bool:
-        """Whether namespaces are selected by what is read of them."""
+        """Whether namespaces are selected by their names alone."""
         return all(one.key == _NAME for one in self.namespace_rules or ())
 
     def selects(self, pod: Peer) -> bool:
@@ -53,7 +57,8 @@ class Term:
 
     def may_select(self, pod: Peer) -> bool:
         """Return whether the term is, or for all that is known here may be, about a pod."""
-        return self._has_labels(pod) and (not self.is_known or self._has_namespace(pod))
+        is_in_doubt = pod.namespace_labels is None and not self.is_known
+        return self._has_labels(pod) and (is_in_doubt or self._has_namespace(pod))
 
     def _has_labels(self, pod: Peer) -> bool:
         return self.rules is not None and selector.matches(self.rules, pod.labels)
@@ -61,8 +66,10 @@ class Term:
     def _has_namespace(self, pod: Peer) -> bool:
         if pod.namespace in self.namespaces:
             return True
-        rules = self.namespace_rules
-        return rules is not None and self.is_known and selector.matches(rules, {_NAME: pod.namespace})
+        rules, labels = self.namespace_rules, pod.namespace_labels
+        if rules is None or (labels is None and not self.is_known):
+            return False
+        return selector.matches(rules, {**(labels or {}), _NAME: pod.namespace})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +93,8 @@ class Peer:
 
     namespace: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    namespace_labels: Mapping[str, str] | None = None
+    """Of its namespace; None: they are not known."""
     is_leaving: bool = False
     near: tuple[Term, ...] = ()
     """Of all of which one pod must be there."""
@@ -112,7 +121,8 @@ class Peer:
         if not self.is_concerned:
             return ()
         labels = frozenset(self.labels.items())
-        return (self.namespace, labels, self.near, self.apart, self.preferred, self.spread)
+        around = None if self.namespace_labels is None else frozenset(self.namespace_labels.items())
+        return (self.namespace, around, labels, self.near, self.apart, self.preferred, self.spread)
 
     def among(self, terms: Iterable[Term]) -> Peer:
         """Return the pod, concerned if it has rules or one of the terms of running pods is about it."""
@@ -121,11 +131,11 @@ class Peer:
 
     def alone(self) -> Peer:
         """Return the pod without rules, as if no other were there."""
-        return Peer(namespace=self.namespace, labels=self.labels)
+        return Peer(namespace=self.namespace, namespace_labels=self.namespace_labels, labels=self.labels)
 
 
-def of_pod(pod: core.Pod) -> Peer:
-    """Return a pod with its rules."""
+def of_pod(pod: core.Pod, namespaces: Namespaces = NO_NAMESPACES) -> Peer:
+    """Return a pod with its rules; `namespaces` has the labels of those that are known, by name."""
     about, spec = pod.metadata, pod.spec
     affinity = spec.affinity or core.Affinity()
     near, apart = affinity.pod_affinity or core.PodAffinity(), affinity.pod_anti_affinity or core.PodAffinity()
@@ -140,6 +150,7 @@ def of_pod(pod: core.Pod) -> Peer:
     peer = Peer(
         namespace=about.namespace,
         labels=about.labels,
+        namespace_labels=namespaces.get(about.namespace),
         is_leaving=about.deletion_timestamp is not None,
         near=tuple(term(one, about) for one in required[0]),
         apart=tuple(term(one, about) for one in required[1]),

@@ -98,8 +98,12 @@ def gpus_of(amounts: Mapping[str, int]) -> int:
     return sum(value for name, value in amounts.items() if name.rpartition("/")[2] in _WHOLE_GPUS) // UNIT
 
 
-def pod_info(pod: core.Pod) -> PodInfo:
-    """Return what a pod asks of a node; every pod takes one of the node's `pods`. Raises: Invalid: a bad quantity."""
+def pod_info(pod: core.Pod, namespaces: peers.Namespaces = peers.NO_NAMESPACES) -> PodInfo:
+    """Return what a pod asks of a node; every pod takes one of the node's `pods`.
+
+    Args:    namespaces: labels of the namespaces that are known.
+    Raises:  Invalid: a bad quantity.
+    """
     asked = admission.effective_requests(pod.spec)
     return PodInfo(
         requests={**{name: math.ceil(value * UNIT) for name, value in asked.items()}, "pods": UNIT},
@@ -107,7 +111,7 @@ def pod_info(pod: core.Pod) -> PodInfo:
         affinity=affinity.of_pod(pod.spec),
         tolerations=pod.spec.tolerations,
         ports=frozenset(_host_ports(pod.spec)),
-        peer=peers.of_pod(pod),
+        peer=peers.of_pod(pod, namespaces),
     )
 
 
@@ -117,9 +121,12 @@ def _host_ports(spec: core.PodSpec) -> Iterable[HostPort]:
     return ((one.host_ip or _ANY_ADDRESS, one.protocol or "TCP", one.host_port) for one in ports if one.host_port > 0)
 
 
-def node_info(node: core.Node, pods: Iterable[core.Pod]) -> NodeInfo:
+def node_info(
+    node: core.Node, pods: Iterable[core.Pod], namespaces: peers.Namespaces = peers.NO_NAMESPACES
+) -> NodeInfo:
     """Return a node with the requests of the pods bound to it; ended pods take nothing."""
-    return occupied(offered(node), (pod_info(pod) for pod in pods if pod.status.phase not in core.ENDED_PHASES))
+    living = (pod for pod in pods if pod.status.phase not in core.ENDED_PHASES)
+    return occupied(offered(node), (pod_info(pod, namespaces) for pod in living))
 
 
 def offered(node: core.Node) -> NodeInfo:

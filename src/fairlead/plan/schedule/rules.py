@@ -1,7 +1,7 @@
 """Finds the rules of a pod that this scheduler does not know, so that it refuses the pod instead of breaking the rule.
 
 Pure. What is required and not known is a row of `RULES`. A namespace selector on more than the namespace's name is not
-known; where it is only preferred it is left aside.
+known where no namespace is; where it is only preferred it is left aside then.
 """
 
 from __future__ import annotations
@@ -45,12 +45,16 @@ RULES: Final[Mapping[str, Callable[[core.PodSpec], bool]]] = {
 """Fields of a pod that decide where it may run, and that are not read here."""
 
 
-def unknown(spec: core.PodSpec) -> tuple[str, ...]:
-    """Return the fields that the pod requires and this scheduler does not know, in the order of the table."""
-    return tuple(field for field, asks in RULES.items() if asks(spec))
+def unknown(spec: core.PodSpec, *, knows_namespaces: bool = False) -> tuple[str, ...]:
+    """Return the fields that the pod requires and this scheduler does not know, in the order of the table.
+
+    Args: knows_namespaces: the labels of namespaces are known.
+    """
+    asked = (field for field, asks in RULES.items() if asks(spec))
+    return tuple(field for field in asked if not (knows_namespaces and field.endswith(_RULE)))
 
 
-def refusal(spec: core.PodSpec) -> str:
+def refusal(spec: core.PodSpec, *, knows_namespaces: bool = False) -> str:
     """Return why this scheduler leaves the pod alone, with the next step; "" where it knows every rule."""
-    fields = unknown(spec)
+    fields = unknown(spec, knows_namespaces=knows_namespaces)
     return f"asks for {', '.join(fields)}, which this scheduler does not know: {NEXT_STEP}" if fields else ""

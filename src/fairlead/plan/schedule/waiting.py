@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Final
 
 from fairlead.plan.schedule import reference, rules
 from fairlead.plan.schedule.summary import Reason
-from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes import core, meta
+
+_BY_LABELS: Final = "its rules select namespaces by labels, and its scheduler has not said yet what keeps it"
 
 
 def why(pod: core.Pod, nodes: Sequence[core.Node], pods: Sequence[core.Pod], *, ours: str) -> str:
@@ -22,8 +25,11 @@ def why(pod: core.Pod, nodes: Sequence[core.Node], pods: Sequence[core.Pod], *, 
     """
     if gates := ", ".join(gate.name for gate in pod.spec.scheduling_gates):
         return f"its scheduling gates hold it: {gates}"
-    if pod.spec.scheduler_name == ours and (refusal := rules.refusal(pod.spec)):
+    if pod.spec.scheduler_name == ours and (refusal := rules.refusal(pod.spec, knows_namespaces=True)):
         return refusal
+    if pod.spec.scheduler_name == ours and rules.refusal(pod.spec):
+        said = meta.find_condition(pod.status.conditions, "PodScheduled")
+        return said.message if said is not None and said.message else _BY_LABELS
     if not nodes:
         return "there are no nodes"
     need = reference.pod_info(pod)

@@ -62,6 +62,7 @@ TAINTING: Final = _verbs("update", "nodes")
 """With which an agent taints its node, where `health.node_taint` asks for that."""
 SCHEDULER: Final = (
     *_verbs("list watch", "nodes"),
+    *_verbs("list watch", "namespaces"),
     *_verbs("get list watch", "pods"),
     *_verbs("create", "pods", part="binding"),
     *_verbs("update", "pods", part="status"),
