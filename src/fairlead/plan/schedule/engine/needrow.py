@@ -44,6 +44,8 @@ class NeedRow:
         """Whether a node that is open to every pod is open to this one."""
         self._is_choosy = bool(need.affinity.preferred_during_scheduling_ignored_during_execution)
         self._tallies: dict[int, peers.Tally] = {}
+        self._summary: Summary | None = None
+        """What was said last; None: something changed since, or it is drawn anew each time."""
         self._keep(np.zeros(0, dtype=np.int64), {})
 
     def __len__(self) -> int:
@@ -82,6 +84,10 @@ class NeedRow:
     def refresh(self, _nodes: Mapping[str, NodeInfo]) -> Iterator[int]:
         """Judge what changed, as the table has it; yields now and then how many nodes were judged one by one."""
         table = self._table
+        is_same = self._generation == table.generation and self._scored_by is self.scorer
+        if is_same and self._known == table.now:
+            return
+        self._summary = None
         if self._generation != table.generation:
             is_next = self._generation == table.generation - 1
             self._keep(table.origin if is_next else np.full(len(table), -1, dtype=np.int64), self._tallies)
@@ -133,6 +139,14 @@ class NeedRow:
 
     def summary(self) -> Summary:
         """Return the decision over everything that is remembered; nothing may be left to judge."""
+        if self._summary is None:
+            found = self._decide()
+            if isinstance(self.scorer, Random):
+                return found
+            self._summary = found
+        return self._summary
+
+    def _decide(self) -> Summary:
         fitting = np.flatnonzero(self._fits)
         reasons = self._reasons()
         more = list[tuple[int, Sequence[float]]]()

@@ -12,10 +12,11 @@ from typing import Protocol
 import numpy as np
 
 from fairlead.plan.pod import admission
+from fairlead.plan.schedule import reference
 from fairlead.plan.schedule.engine.fragmentation import Floats
 from fairlead.plan.schedule.engine.policy import Policy
 from fairlead.plan.schedule.engine.state import Ints
-from fairlead.plan.schedule.engine.table import NodeTable, shape_of
+from fairlead.plan.schedule.engine.table import FEW, NodeTable, shape_of
 from fairlead.plan.schedule.reference import PodInfo, gpus_of
 
 
@@ -42,6 +43,9 @@ class Packed:
 
     def scores(self, need: PodInfo, at: Ints) -> Floats:
         """See `Scorer`."""
+        if len(at) <= FEW:
+            score = reference.score_spread if self._is_spread else reference.score_packed
+            return np.array([score(need, self._table.infos[place]) for place in at.tolist()])
         devices = sorted(name for name in need.requests if admission.is_extended(name))
         even = (0 + (1 - self._share(need, at, "cpu")) + (1 - self._share(need, at, "memory"))) / 2
         if devices:

@@ -24,6 +24,8 @@ from fairlead.plan.schedule.reference import UNIT, Kind, NodeInfo, PodInfo, gpus
 _LARGEST: Final = 2**62
 """Amounts beyond it are equal to it; a request beyond it fits nowhere."""
 _MIB: Final = UNIT * 2**20
+FEW: Final = 3
+"""So many nodes are judged faster one by one than by array."""
 GPUS: Final = 256
 """GPUs of a node that policies tell apart: what a node says of itself must not decide how large the arrays are."""
 
@@ -78,6 +80,8 @@ class NodeTable:
         self.state = State([_host(info) for info in self.infos])
         self.changed = np.zeros(len(self.names), dtype=np.int64)
         for place, info in enumerate(self.infos):
+            self.allocatable[place] = [min(info.allocatable.get(name, 0), _LARGEST) for name in resources]
+            self.has_devices[place] = any(info.allocatable[name] > 0 for name in resources if _is_device(info, name))
             self._put(place, info)
             if self.origin[place] >= 0 and info.name not in changed:
                 self.changed[place] = versions[self.origin[place]]
@@ -86,12 +90,12 @@ class NodeTable:
         self.now += 1
         self.changed[place] = self.now
         self.infos[place] = info
-        for name, column in self.columns.items():
-            offered, taken = info.allocatable.get(name, 0), info.taken.get(name, 0)
-            self.allocatable[place, column] = min(offered, _LARGEST)
-            self.taken[place, column] = min(taken, _LARGEST)
-            self.free[place, column] = max(-_LARGEST, min(offered - taken, _LARGEST))
-        self.has_devices[place] = any(info.allocatable[name] > 0 for name in self.columns if _is_device(info, name))
+        taken = [info.taken.get(name, 0) for name in self.columns]
+        offered = [info.allocatable.get(name, 0) for name in self.columns]
+        self.taken[place] = [min(value, _LARGEST) for value in taken]
+        self.free[place] = [
+            max(-_LARGEST, min(there - gone, _LARGEST)) for there, gone in zip(offered, taken, strict=True)
+        ]
         soft = sum(taint.effect == "PreferNoSchedule" for taint in info.taints)
         self.is_open[place] = info.is_ready and not info.is_unschedulable and soft == len(info.taints)
         self.is_disliked[place] = soft > 0
@@ -106,6 +110,13 @@ class NodeTable:
     def short(self, requests: Mapping[str, int], at: Ints) -> Bools:
         """Tell of each request in the order of its name, and of each of the nodes, whether the node lacks it."""
         found: Bools = np.zeros((len(requests), len(at)), dtype=np.bool_)
+        if len(at) <= FEW:
+            for number, one in enumerate(at.tolist()):
+                info = self.infos[one]
+                found[:, number] = [
+                    requests[name] > _LARGEST or requests[name] > info.free(name) for name in sorted(requests)
+                ]
+            return found
         for place, name in enumerate(sorted(requests)):
             asked, column = requests[name], self.columns.get(name)
             if asked > _LARGEST:
