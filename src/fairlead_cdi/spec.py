@@ -55,8 +55,35 @@ def _wrong(owner: object, name: str, value: object, expected: str) -> errors.Wro
     return errors.WrongType(message, reason="WrongType", hint=hint, field=name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceNode:
+class _Value:
+    """Compares, hashes and shows values of the types below by their fields.
+
+    `dataclass` would write these methods for each class as text and compile it: half of what an import of this module
+    costs, and short-lived programs import it.
+    """
+
+    __slots__: tuple[str, ...] = ()  # each class below has its fields here
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            self._fields() == other._fields()
+            if isinstance(other, _Value) and type(other) is type(self)
+            else NotImplemented
+        )
+
+    def __hash__(self) -> int:
+        return hash(self._fields())
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+        return f"{type(self).__qualname__}({values})"
+
+    def _fields(self) -> tuple[object, ...]:
+        return tuple([getattr(self, name) for name in self.__slots__])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class DeviceNode(_Value):
     """One device node of a container."""
 
     path: str
@@ -76,8 +103,8 @@ class DeviceNode:
     gid: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetDevice:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class NetDevice(_Value):
     """One host network interface moved into the container."""
 
     host_interface_name: str
@@ -85,8 +112,8 @@ class NetDevice:
     """In the container."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hook:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Hook(_Value):
     """One OCI hook."""
 
     hook_name: str
@@ -102,8 +129,8 @@ class Hook:
         _assert_types(self, {"args": str, "env": str}, {})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mount:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Mount(_Value):
     """One mount; runtimes perform it only with `bind` or `rbind` among the options."""
 
     host_path: str
@@ -115,8 +142,8 @@ class Mount:
         _assert_types(self, {"options": str}, {})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IntelRdt:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class IntelRdt(_Value):
     """Intel Resource Director Technology: cache and memory bandwidth of the container."""
 
     clos_id: str = ""
@@ -131,8 +158,8 @@ class IntelRdt:
             _assert_types(self, {"schemata": str}, {})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerEdits:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class ContainerEdits(_Value):
     """Changes of a container's OCI runtime spec."""
 
     env: tuple[str, ...] = ()
@@ -169,8 +196,8 @@ _EDIT_LISTS: Final[Mapping[str, type]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Device(_Value):
     """One device: its name, and the edits of a container that asks for it."""
 
     name: str
@@ -181,8 +208,8 @@ class Device:
         _assert_types(self, {}, {"annotations": Mapping, "edits": ContainerEdits})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spec:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Spec(_Value):
     """One spec: the devices of one kind."""
 
     cdi_version: str
@@ -201,8 +228,8 @@ Fingerprint = tuple[int, int, int, int, int]
 """Device, inode, size, change and modification time of a file."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpecFile:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class SpecFile(_Value):
     """One spec file as it was read."""
 
     path: str
@@ -217,8 +244,8 @@ class SpecFile:
     """Uid and mode of the very file that was read; None: it was not."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resolved:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Resolved(_Value):
     """One device that was asked for, and the spec file that defines it."""
 
     name: str

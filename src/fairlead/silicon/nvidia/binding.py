@@ -8,6 +8,7 @@ there to speak to.
 
 from __future__ import annotations
 
+import builtins
 import ctypes
 import functools
 import importlib.machinery
@@ -97,12 +98,23 @@ def _private_copy() -> Any:
     name = f"fairlead.silicon._pynvml_{next(_numbers)}"
     loader = _Loader(name, found.origin)
     module = types.ModuleType(name)
+    vars(module)["__builtins__"] = {**vars(builtins), "__import__": _import}
     sys.modules[name] = module  # its error classes look their own module up by name while it executes
     try:
         loader.exec_module(module)
     finally:
         del sys.modules[name]
     return module
+
+
+def _import(name: str, *more: Any, **named: Any) -> object:
+    """Import as ever but for `ctypes.util`, with which a copy would search for a library: each is given one instead.
+    That module starts programs, and with all that it imports costs a short command 5 ms.
+    """
+    return _NO_SEARCH if name == "ctypes.util" else builtins.__import__(name, *more, **named)
+
+
+_NO_SEARCH: Final = types.SimpleNamespace(find_library=None)
 
 
 def _load(library: object | Path | None) -> object:
