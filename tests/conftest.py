@@ -1,9 +1,10 @@
 """Which tests may run beside each other under `pytest -n 2`.
 
-Tests of the machine itself (podman, mounts, device nodes, the one Fairlead that a machine may run) stay together: one
-worker runs them in order. So do those of a file of the cluster ring, which share what they set up in the worker's own
-cluster. Any other test goes to whichever worker is free. (xdist 3.8's own `--dist loadgroup` does nothing under pytest
-9.2: node ids can no longer be changed.)
+Tests of the machine itself (podman, mounts, the one Fairlead that a machine may run) stay together: one worker runs
+them in order. Those of any other file go to whichever worker is free, and stay together too: they share fixtures, and
+after each test xdist looks through all units that a worker ever had (one unit a test: a minute of a processor). Files
+of a few long tests are given out test by test. (xdist 3.8's own `--dist loadgroup` does nothing under pytest 9.2: node
+ids can no longer be changed.)
 
 Where a failed test is repeated (`--reruns`, see `.ci/run`), the summary shows why it failed the first time.
 
@@ -30,16 +31,17 @@ from fairlead import loglines
 hypothesis.settings.register_profile("house", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("house")
 
-_OF_THE_MACHINE: Final = ("tests/contract/", "tests/system/")
+_ONE_BY_ONE: Final = ("tests/fuzz/", "tests/house/")
 
 
 class Rings(LoadScopeScheduling):  # type: ignore[misc]
     """Sends what belongs together to one worker."""
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith(_OF_THE_MACHINE):
+        with_podman = nodeid.startswith("tests/contract/") and "podman" in nodeid  # a file's or a parameter's name
+        if with_podman or nodeid.startswith("tests/system/"):
             return "the machine"
-        return nodeid.partition("::")[0] if nodeid.startswith("tests/cluster/") else nodeid
+        return nodeid if nodeid.startswith(_ONE_BY_ONE) else nodeid.partition("::")[0]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Rings:
