@@ -16,11 +16,12 @@ probe has a time limit.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
@@ -115,17 +116,23 @@ def _open(path: Path, flags: int) -> int | None:
 
 
 async def read_back(
-    pid: int, *, paths: tuple[str, ...], numbers: tuple[tuple[int, int], ...], root: Path = Path("/")
+    pid: int,
+    *,
+    paths: tuple[str, ...],
+    numbers: tuple[tuple[int, int], ...],
+    root: Path = Path("/"),
+    waiting: probeprocess.ProbeProcess | None = None,
 ) -> Isolation:
     """Read what the kernel enforces for the container of a process.
 
     Args:    pid: host pid of the container's process, created or running.   paths: device paths as the container sees
              them.   numbers: (major, minor) of character devices to try beside any path.   root: where /proc is.
+             waiting: a probe that waits for its orders; None: one is started.
     Raises:  NotFound (`ProcessGone`): there is no such process.
     """
     held = await asyncio.to_thread(hold, pid, root)
     try:
-        return await read_held(held, paths=paths, numbers=numbers)
+        return await read_held(held, paths=paths, numbers=numbers, waiting=waiting)
     finally:
         held.close()
 
@@ -136,15 +143,18 @@ async def read_held(
     paths: tuple[str, ...],
     numbers: tuple[tuple[int, int], ...],
     waiting: probeprocess.ProbeProcess | None = None,
+    is_short_lived: bool = False,
 ) -> Isolation:
     """Read what the kernel enforces for a container that is held; arguments as `read_back`.
 
-    Args:    waiting: a probe that waits for its orders and may be in the container's cgroup already.
+    Args:    is_short_lived: the container may end any moment: `waiting`, which may be in its cgroup already, is asked
+             before the rules are read.
     """
     async with asyncio.TaskGroup() as group:
         ruled = group.create_task(asyncio.to_thread(devicecgroup.read, held.cgroups))
         listed = group.create_task(asyncio.to_thread(_read_nodes, held))
-        probed = group.create_task(_probe(held, ruled, paths, numbers, waiting))
+        first = None if is_short_lived else ruled
+        probed = group.create_task(_probe(held, first, paths, numbers, waiting))
     rules, (nodes, unlisted) = ruled.result(), listed.result()
     opens, more = probed.result()
     unread = (*rules.unread, *unlisted, *more)
@@ -177,7 +187,7 @@ def list_nodes(folder: Path) -> tuple[DeviceNode, ...]:
 
 async def _probe(
     held: Held,
-    ruled: asyncio.Task[devicecgroup.Reading],
+    ruled: asyncio.Task[devicecgroup.Reading] | None,
     paths: tuple[str, ...],
     numbers: tuple[tuple[int, int], ...],
     waiting: probeprocess.ProbeProcess | None,
@@ -188,10 +198,9 @@ async def _probe(
     keys = [*paths, *(f"{major}:{minor}" for major, minor in numbers)]
     if not keys:
         return {}, told
-    if waiting is None:
-        joined = (await ruled).restricting or held.cgroups[:1]
-    else:  # in a hurry: what it is not in yet is joined
-        joined = tuple(cgroup for cgroup in held.cgroups[:1] if cgroup.folder not in waiting.entered)
+    joined = (ruled is not None and (await ruled).restricting) or held.cgroups[:1]
+    if waiting is not None:
+        joined = tuple(cgroup for cgroup in joined if cgroup.folder not in waiting.entered)
     where = [*(str(cgroup.folder / "cgroup.procs") for cgroup in joined), "--", str(held.namespace)]
     words = [*where, *paths, "--", *keys[len(paths) :]]
     try:
@@ -215,6 +224,22 @@ def _may_make_nodes() -> bool:
 async def _run(words: list[str]) -> tuple[int, str]:
     result = await command.run([*_command(), *words], env={}, timeout_s=_PROBE_S)
     return result.code, result.last_line if result.code else result.stdout.decode()
+
+
+@contextlib.asynccontextmanager
+async def started_ahead(*, is_wanted: bool) -> AsyncIterator[probeprocess.ProbeProcess | None]:
+    """Start a probe for a container that is being made; its interpreter starts while the block does that.
+
+    Yields: the probe; None: none is wanted, or none can be started, and `read_back` says why.
+    """
+    probe = None
+    with contextlib.suppress(errors.Unavailable):
+        probe = await probeprocess.ProbeProcess.start([*_command(), "-"]) if is_wanted else None
+    try:
+        yield probe
+    finally:
+        if probe is not None:
+            await probe.close()
 
 
 def spare() -> probeprocess.StandbyProbe:

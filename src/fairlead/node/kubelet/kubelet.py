@@ -219,7 +219,7 @@ class Kubelet:
             self._published.set()
             return None
         try:
-            again_s = await self._sync(key)
+            again_s = await self._runtime.noting(key, self._sync(key))
         except errors.FairleadError:
             raise
         except Exception as error:  # noqa: BLE001  (the edge of one pod's worker: a bug that one pod meets stays its own)
@@ -308,7 +308,7 @@ class Kubelet:
         """Give the pod its devices; a pod that cannot have them fails, as the real kubelet fails it."""
 
         async def record(container: str, choice: Choice) -> None:
-            await self._runtime.record_choice(pod, container, choice)
+            self._runtime.note_choice(pod, container, choice)
 
         try:
             await self._devices.allocate(pod, record)

@@ -12,13 +12,13 @@ import dataclasses
 import json
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from fairlead import backoff, errors, telemetry
 from fairlead.engine.port import ContainerPhase, ContainerSpec, ContainerState, Engine, Images
-from fairlead.kernel import readback
+from fairlead.kernel import probeprocess, readback
 from fairlead.model.step import TraceStep
 from fairlead.node.isolation import edits
 from fairlead.node.kubelet import hostpath, sandbox, spec, volumes
@@ -33,6 +33,7 @@ from fairlead.store import tracerecorder
 from fairlead.store.port import Store
 from fairlead.wire.kubernetes import core, names
 
+T = TypeVar("T")
 _IMAGE_TRIES: Final = 3
 _FIRST_RETRY_S, _LAST_RETRY_S = 1.0, 300.0
 
@@ -58,6 +59,8 @@ class Runtime:
         self._settings = settings
         self._identity = identity
         self._failures: dict[tuple[str, str], int] = {}
+        self._notes: dict[str, asyncio.TaskGroup] = {}
+        """By uid of each pod that is worked on."""
 
     async def record(
         self,
@@ -86,7 +89,23 @@ class Runtime:
         """Keep one step of the pod's trace as it is."""
         await tracerecorder.record(self._store, tracerecorder.reference(pod), step, host=self._identity.node)
 
-    async def record_choice(self, pod: core.Pod, container: str, choice: Choice) -> None:
+    async def noting(self, uid: str, work: Awaitable[T]) -> T:
+        """Await work on a pod; the steps that it notes are kept beside it, and are all kept when it has ended.
+
+        Each write of the store syncs a disk: one after the other, they would be a tenth of a container's start.
+        """
+        async with asyncio.TaskGroup() as self._notes[uid]:
+            (outcome,) = await asyncio.gather(work, return_exceptions=True)
+        del self._notes[uid]
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    def note(self, pod: core.Pod, step: TraceStep) -> None:
+        """Keep one step of the pod's trace; only in what `noting` awaits."""
+        self._notes[pod.metadata.uid].create_task(self.keep(pod, step), name=step.reason)
+
+    def note_choice(self, pod: core.Pod, container: str, choice: Choice) -> None:
         """Keep how devices were chosen and what the plugin answered."""
         grant = choice.grant
         chosen = steps.chosen(
@@ -99,7 +118,7 @@ class Runtime:
             at=time.time(),
             duration_s=choice.chosen_s,
         )
-        await self.keep(pod, chosen)
+        self.note(pod, chosen)
         answer = spec.merged_answer((grant,))
         allocated = steps.allocated(
             container,
@@ -109,7 +128,7 @@ class Runtime:
             at=time.time(),
             duration_s=choice.allocate_s,
         )
-        await self.keep(pod, allocated)
+        self.note(pod, allocated)
 
     # starting
 
@@ -187,29 +206,17 @@ class Runtime:
             network_of=network_of,
             cdi_devices=cdi_devices,
         )
-        resolved = await self._resolve(pod, item, wanted)
-        telemetry.crash_point("kubelet.before-create")
-        with telemetry.timed("container created", container=wanted.name) as timing:
-            state = await self._create_pulling(item, wanted)
-        telemetry.crash_point("kubelet.after-create")
-        await self.record(
-            pod,
-            "engine",
-            "ContainerCreated",
-            f"{wanted.name} created, its process held at pid {state.pid}",
-            facts={
-                "container": item.name,
-                "attempt": attempt,
-                "name": wanted.name,
-                "pid": state.pid,
-                "image": item.image,
-                "network_of": network_of,
-                "cpu_limit": wanted.cpu_limit,
-                "memory_limit_bytes": wanted.memory_limit_bytes,
-            },
-            duration_s=timing.duration_s,
-        )
-        return await self._let_go(pod, item, state, resolved.beside(spec.device_paths(grants)))
+        resolved = (await self._resolve(pod, item, wanted)).beside(spec.device_paths(grants))
+        # What reads the isolation back starts while the engine works: its interpreter takes some 20 ms.
+        async with readback.started_ahead(is_wanted=bool(resolved.paths)) as probe:
+            telemetry.crash_point("kubelet.before-create")
+            with telemetry.timed("container created", container=wanted.name) as timing:
+                state = await self._create_pulling(item, wanted)
+            telemetry.crash_point("kubelet.after-create")
+            self.note(
+                pod, steps.created(item.name, attempt, wanted, state, at=time.time(), duration_s=timing.duration_s)
+            )
+            return await self._let_go(pod, item, state, resolved, probe)
 
     async def _claims(self, pod: core.Pod) -> dict[str, Path]:
         """Return the folders of the pod's claims by name. Raises: NotFound: one is gone."""
@@ -230,8 +237,9 @@ class Runtime:
             return edits.Resolved()
         with telemetry.timed("cdi resolved", container=wanted.name) as timing:
             resolved = await asyncio.to_thread(edits.resolve, wanted.cdi_devices, self._settings.node.cdi_folder)
-        step = steps.resolved(item.name, wanted.cdi_devices, resolved, at=time.time(), duration_s=timing.duration_s)
-        await self.keep(pod, step)
+        self.note(
+            pod, steps.resolved(item.name, wanted.cdi_devices, resolved, at=time.time(), duration_s=timing.duration_s)
+        )
         return resolved
 
     async def resume(
@@ -261,11 +269,16 @@ class Runtime:
         return await self._create(pod, item, spec.seen(state).attempt)
 
     async def _let_go(
-        self, pod: core.Pod, item: core.Container, state: ContainerState, resolved: edits.Resolved
+        self,
+        pod: core.Pod,
+        item: core.Container,
+        state: ContainerState,
+        resolved: edits.Resolved,
+        probe: probeprocess.ProbeProcess | None = None,
     ) -> ContainerState:
         name = state.name
         await self._check_host_paths(pod, item, state)
-        unmet = await self._examine(pod, item, state, resolved)
+        unmet = await self._examine(pod, item, state, resolved, probe)
         if unmet is not None:
             await self._engine.remove(name)
             raise errors.Unavailable(unmet[0], reason=requirement.UNMET, hint=unmet[1])
@@ -273,7 +286,7 @@ class Runtime:
         with telemetry.timed("container started", container=name) as timing:
             await self._engine.start(name)
         telemetry.crash_point("kubelet.after-start")
-        await self.keep(pod, steps.started(item.name, name, at=time.time(), duration_s=timing.duration_s))
+        self.note(pod, steps.started(item.name, name, at=time.time(), duration_s=timing.duration_s))
         return dataclasses.replace(state, phase=ContainerPhase.RUNNING, started_at=time.time())
 
     async def _check_host_paths(self, pod: core.Pod, item: core.Container, state: ContainerState) -> None:
@@ -299,7 +312,12 @@ class Runtime:
             return None
 
     async def _examine(
-        self, pod: core.Pod, item: core.Container, state: ContainerState, resolved: edits.Resolved
+        self,
+        pod: core.Pod,
+        item: core.Container,
+        state: ContainerState,
+        resolved: edits.Resolved,
+        probe: probeprocess.ProbeProcess | None,
     ) -> tuple[str, str] | None:
         """Read back what the kernel enforces and, at the same time, hold driver and GPUs to what the image needs.
 
@@ -312,7 +330,7 @@ class Runtime:
         try:
             async with asyncio.TaskGroup() as tasks:
                 if state.pid is not None and resolved.paths:
-                    tasks.create_task(self._read_back(pod, item, state.pid, resolved))
+                    tasks.create_task(self._read_back(pod, item, state.pid, resolved, probe))
                 judged = tasks.create_task(self._judge(item, state, resolved.hosts()))
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None
@@ -328,13 +346,20 @@ class Runtime:
             env = {**await self._images.environment(item.image), **{one.name: one.value for one in item.env}}
         return requirement.first_problem(requirement.stated(env), hosts)
 
-    async def _read_back(self, pod: core.Pod, item: core.Container, pid: int, resolved: edits.Resolved) -> None:
+    async def _read_back(
+        self,
+        pod: core.Pod,
+        item: core.Container,
+        pid: int,
+        resolved: edits.Resolved,
+        probe: probeprocess.ProbeProcess | None,
+    ) -> None:
         with telemetry.timed("isolation read", container=item.name) as timing:
-            found = await readback.read_back(pid, paths=resolved.paths, numbers=resolved.others)
+            found = await readback.read_back(pid, paths=resolved.paths, numbers=resolved.others, waiting=probe)
         step = steps.isolation_read(
             item.name, pid, found, granted=resolved.paths, at=time.time(), duration_s=timing.duration_s
         )
-        await self.keep(pod, step)
+        self.note(pod, step)
 
     async def _ensure_sandbox(self, pod: core.Pod) -> str | None:
         """Return the engine name of the pod's sandbox, made and running; None for pods of one container."""

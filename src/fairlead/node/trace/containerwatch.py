@@ -276,7 +276,9 @@ class ContainerWatch(Generic[P]):
         if not nodes & set(prepared.paths):
             return _with(sight, prepared)
         with telemetry.timed("isolation read", container=sight.id) as timing:
-            found = await readback.read_held(held, paths=prepared.paths, numbers=prepared.numbers, waiting=waiting)
+            found = await readback.read_held(
+                held, paths=prepared.paths, numbers=prepared.numbers, waiting=waiting, is_short_lived=True
+            )
         return _with(sight, prepared, found=found, read_s=timing.duration_s)
 
     async def _until_begun(self, folder: Path) -> int | None:

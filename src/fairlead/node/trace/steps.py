@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fairlead import errors
+from fairlead.engine.port import ContainerSpec, ContainerState
 from fairlead.kernel import readback
 from fairlead.model.step import TraceStep
 from fairlead.node.isolation import edits
@@ -90,6 +91,29 @@ def resolved(
             "device_nodes": list(found.device_nodes),
             "mounts": list(found.mounts),
             "env": list(found.env),
+        },
+    )
+
+
+def created(
+    container: str, attempt: int, wanted: ContainerSpec, state: ContainerState, *, at: float, duration_s: float
+) -> TraceStep:
+    """Return that the engine made a container, whose process it holds."""
+    return TraceStep(
+        layer="engine",
+        reason="ContainerCreated",
+        message=f"{wanted.name} created, its process held at pid {state.pid}",
+        at=at,
+        duration_s=duration_s,
+        facts={
+            "container": container,
+            "attempt": attempt,
+            "name": wanted.name,
+            "pid": state.pid,
+            "image": wanted.image,
+            "network_of": wanted.network_of,
+            "cpu_limit": wanted.cpu_limit,
+            "memory_limit_bytes": wanted.memory_limit_bytes,
         },
     )
 

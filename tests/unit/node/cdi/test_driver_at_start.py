@@ -90,7 +90,8 @@ class World:
         )
 
     async def start(self, pod: core.Pod, **node: Any) -> podsync.Blocked | ContainerState | None:
-        return await self.runtime(**node).start(pod, pod.spec.containers[0], 0)
+        made = self.runtime(**node)
+        return await made.noting(pod.metadata.uid, made.start(pod, pod.spec.containers[0], 0))
 
 
 def _pod(env: dict[str, str] | None = None, *, policy: str = "Never") -> core.Pod:
