@@ -265,7 +265,7 @@ def _library_module(name: str, tree: ast.Module) -> Iterator[str]:
 
 def _library_class(node: ast.ClassDef) -> Iterator[str]:
     yield from (f"### {node.name}", "")
-    bases = [ast.unparse(base) for base in node.bases]
+    bases = [base for base in map(ast.unparse, node.bases) if _is_public(base)]
     if bases:
         yield from (f"Is a {', '.join(f'`{base}`' for base in bases)}.", "")
     made = next((one for one in node.body if isinstance(one, Member) and one.name == "__init__"), None)
