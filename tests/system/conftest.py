@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -34,6 +36,19 @@ class Result:
     @property
     def data(self) -> Any:
         return json.loads(self.out)
+
+
+class _Connection(http.client.HTTPConnection):
+    """One connection to a unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("fairlead", timeout=60)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))
 
 
 @dataclass
@@ -82,7 +97,23 @@ class Home:
         assert self.process is not None
         if self.process.poll() is not None:
             raise AssertionError(f"fairlead up ended with {self.process.returncode}:\n{self.log()}")
+        try:
+            self.ask("/v1/status")
+        except OSError:
+            return False
         return self("status", "-o", "json").code == 0
+
+    def ask(self, path: str) -> Any:
+        """Return what the service answers: for waiting, in which a command line takes 100 times as long.
+
+        Raises: OSError: nobody answers.
+        """
+        with contextlib.closing(_Connection(self.folder / "run/api.sock")) as connection:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            body = answer.read()
+        assert answer.status == 200, f"{path}: {answer.status} {body!r}"
+        return json.loads(body)
 
     def log(self) -> str:
         return (self.folder / "up.log").read_text(errors="replace")
@@ -121,7 +152,7 @@ class Home:
         self.ok("rm", "-f", "--grace", "0", *names)
 
     def show(self, name: str) -> dict[str, Any]:
-        items: list[dict[str, Any]] = self.ok("ps", "-a", "-o", "json").data
+        items: list[dict[str, Any]] = self.ask("/v1/containers?all=true")["items"]
         found = [item for item in items if item["name"] == name]
         assert found, f"{name} is not listed: {[item['name'] for item in items]}"
         return {**found[0], "gpu_ids": granted(found[0])}
@@ -148,12 +179,12 @@ class Home:
             time.sleep(0.05)
 
     def allocatable(self) -> int:
-        nodes = self.ok("nodes", "-o", "json").data
+        nodes = self.ask("/v1/nodes")["items"]
         return int(nodes[0]["allocatable"].get("nvidia.com/gpu", 0))
 
     def free_gpus(self) -> int:
         """GPUs no living container holds, by the product's own account."""
-        held = [gpu for item in self.ok("ps", "-o", "json").data for gpu in granted(item)]
+        held = [gpu for item in self.ask("/v1/containers")["items"] for gpu in granted(item)]
         assert len(held) == len(set(held)), f"a GPU is held twice: {held}"
         return self.allocatable() - len(held)
 
