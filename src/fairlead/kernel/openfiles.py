@@ -78,8 +78,10 @@ def find_openers(numbers: Iterable[Number], *, root: Path = Path("/")) -> tuple[
     wanted, proc, found = frozenset(numbers), root / "proc", list[Opener]()
     own = {_mounts(proc / "1"), _mounts(proc / "self")}
     for process in sorted((one for one in proc.iterdir() if one.name.isdecimal()), key=lambda one: int(one.name)):
+        if _mounts(process) in own:  # asked first: most processes are the host's, and their files are many
+            continue
         held = frozenset(_held(process)) & wanted
-        if held and _mounts(process) not in own:
+        if held:
             found.append(
                 Opener(
                     pid=int(process.name),
