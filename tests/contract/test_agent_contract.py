@@ -29,6 +29,7 @@ from fairlead.node import agent, enginegate
 from fairlead.node.engines import charlinks
 from fairlead.node.inventory import latest
 from fairlead.node.kubelet import checkpoint, devicemanager
+from fairlead.node.kubelet import podresources as served
 from fairlead.node.kubelet import registration as kubelet_registration
 from fairlead.node.publish import nodeevents
 from fairlead.store import tracerecorder
@@ -91,11 +92,24 @@ class BenchSilicon:
         return
 
 
+@pytest.fixture(autouse=True, params=["off", pytest.param("on", marks=pytest.mark.slow)])
+def ledger(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run each test of an agent twice: without the ledger, and with it below Allocate."""
+    monkeypatch.setattr(Home, "ledger", request.param)
+    return str(request.param)
+
+
 class Home:
     """One machine: folders, store, silicon and the kubelet's checkpoint."""
 
+    ledger = "off"
+    """Whether its agent keeps a ledger of who has which GPU."""
+
     def __init__(self, root: Path, count: int) -> None:
+        self.pods: list[core.Pod] = []
+        """What the kubelet has admitted, as its list says."""
         self.settings = settings.Settings(
+            lease=settings.LeaseSettings(ledger=self.ledger),
             state=settings.StateSettings(folder=root, run=root / "run"),
             node=settings.NodeSettings(
                 name="node-1", cdi_folder=root / "cdi", reregister_s=0.05, engine="containerd://2.2.1", host_mount=root
@@ -119,9 +133,40 @@ class Home:
     async def kubelet(self) -> AsyncIterator[None]:
         async with asyncio.TaskGroup() as tasks:
             books = tasks.create_task(self.devices.run())
-            async with kubelet_registration.serve_registration(self.devices, self.settings.kubelet_folder):
+            async with (
+                kubelet_registration.serve_registration(self.devices, self.settings.kubelet_folder),
+                served.serve_pod_resources(self.devices, lambda: self.pods, self.settings.pod_resources),
+            ):
                 yield
             books.cancel()
+
+    @property
+    def shows_idle(self) -> bool:
+        """Whether specs show devices that no container has."""
+        return self.ledger == "off"
+
+    async def start(self, name: str, count: int) -> tuple[str, ...]:
+        """Admit a pod as the kubelet does; returns the ids it was given."""
+        limits = {NVIDIA: str(count)}
+        pod = core.Pod(
+            metadata=meta.ObjectMeta(name=name, namespace="team", uid=name),
+            spec=core.PodSpec(
+                containers=(core.Container(name="main", resources=core.ResourceRequirements(limits=limits)),)
+            ),
+            status=core.PodStatus(phase="Running"),
+        )
+
+        async def forget(_: str, __: devicemanager.Choice) -> None:
+            return
+
+        grants = await self.devices.allocate(pod, forget)
+        self.pods.append(pod)
+        return tuple(item for grant in grants for item in grant.device_ids)
+
+    async def end(self, name: str) -> None:
+        """End a pod as the kubelet does."""
+        self.pods = [pod for pod in self.pods if pod.metadata.name != name]
+        await self.devices.free(name)
 
     @contextlib.asynccontextmanager
     async def agent(self, meter: telemetry.Meter = telemetry.UNMETERED) -> AsyncIterator[agent.AgentReport]:
@@ -178,7 +223,7 @@ async def test_gpus_travel_from_silicon_to_the_kubelets_books_and_leave_their_re
     home = Home(home_folder, 8)
     async with home.kubelet(), home.agent() as report:
         assert "fairlead.dev/gpu=GPU-7" in report.cdi_names
-        assert home.spec.exists()
+        assert home.spec.exists() is home.shows_idle
         await home.until_capacity(8, 8)
         found = await home.until_step(reason("GPUsFound"))
         offered = await home.until_step(reason("DevicesAdvertised"))
@@ -233,6 +278,7 @@ async def test_agents_that_change_places_leave_the_specs_to_the_one_that_serves(
             await home.until_capacity(2, 2)
         await home.until_capacity(2, 0)
         await home.until_capacity(2, 2)
+        await home.start("pod", 1)
         assert home.spec.exists()
     assert not home.spec.exists()
 
@@ -258,6 +304,8 @@ async def test_a_lost_gpu_stays_listed_and_leaves_the_spec(home_folder: Path) ->
     home = Home(home_folder, 2)
     async with home.kubelet(), home.agent():
         await home.until_capacity(2, 2)
+        await home.start("pod", 2)
+        assert "GPU-1" in home.spec.read_text()
         home.silicon.missing.add(1)
         await home.silicon.events.put(GPUEvent(kind=EventKind.LOST, uuid=GPUUUID("GPU-1")))
         await home.until_capacity(2, 1)
@@ -358,7 +406,7 @@ async def test_the_kubelet_gets_its_devices_whatever_an_optional_part_does(
             await home.until_capacity(2, 2)
             path = wire.target(home.settings.kubelet_folder / "fairlead-nvidia.com_gpu.sock")
             async with grpc.aio.insecure_channel(path, options=wire.CHANNEL_OPTIONS) as channel:
-                for _ in range(20):
+                for _ in range(20 if home.ledger == "off" else 3):  # with it, each is a release and a cleaning
                     asked = pb.ContainerAllocateRequest(devices_ids=["GPU-1"])
                     answer = await wire.DevicePluginStub(channel).allocate(
                         pb.AllocateRequest(container_requests=[asked]), timeout_s=PATIENCE_S
@@ -521,6 +569,7 @@ async def test_a_spec_that_somebody_removes_is_there_again_and_no_device_was_wit
     home = Home(home_folder, 2)
     async with home.kubelet(), home.agent():
         await home.until_capacity(2, 2)
+        await home.start("pod", 2)
         before = home.spec.read_bytes()
         for _ in range(3):
             home.spec.unlink()

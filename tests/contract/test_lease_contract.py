@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from fairlead import errors, settings
-from fairlead.node.kubelet import devicemanager
-from fairlead.node.kubelet import podresources as served
 from fairlead.node.lease import door, ledgerfile
 from fairlead.plan.lease.row import Row, State
-from fairlead.wire.kubernetes import core, meta
-from tests.contract.test_agent_contract import NVIDIA, PATIENCE_S, Home
+from tests.contract.test_agent_contract import PATIENCE_S, Home
 
 
 @pytest.fixture
@@ -32,46 +28,15 @@ class LeaseHome(Home):
 
     def __init__(self, root: Path, count: int, *, ledger: str = "on") -> None:
         super().__init__(root, count)
-        self.pods: list[core.Pod] = []
         self.set_ledger(ledger)
 
     def set_ledger(self, value: str) -> None:
         self.settings = dataclasses.replace(self.settings, lease=settings.LeaseSettings(ledger=value))
 
-    @contextlib.asynccontextmanager
-    async def kubelet(self) -> AsyncIterator[None]:
-        async with (
-            super().kubelet(),
-            served.serve_pod_resources(self.devices, lambda: self.pods, self.settings.pod_resources),
-        ):
-            yield
-
-    async def start(self, name: str, count: int) -> tuple[str, ...]:
-        """Admit a pod as the kubelet does; returns the ids it was given."""
-        limits = {NVIDIA: str(count)}
-        pod = core.Pod(
-            metadata=meta.ObjectMeta(name=name, namespace="team", uid=name),
-            spec=core.PodSpec(
-                containers=(core.Container(name="main", resources=core.ResourceRequirements(limits=limits)),)
-            ),
-            status=core.PodStatus(phase="Running"),
-        )
-
-        async def forget(_: str, __: devicemanager.Choice) -> None:
-            return
-
-        grants = await self.devices.allocate(pod, forget)
-        self.pods.append(pod)
-        return tuple(item for grant in grants for item in grant.device_ids)
-
     async def until_named(self, key: str) -> None:
         async with asyncio.timeout(PATIENCE_S):
             while not all(claim.is_seen for claim in self.row(key).claims):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
-
-    async def end(self, name: str) -> None:
-        self.pods = [pod for pod in self.pods if pod.metadata.name != name]
-        await self.devices.free(name)
 
     def row(self, key: str) -> Row:
         path = self.settings.lease_folder / ledgerfile.NAME

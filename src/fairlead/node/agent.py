@@ -200,7 +200,14 @@ class _Agent:
         self.plugins.before_start = mpsparts.StartCheck(settings.pod_resources).check
         self.plugins.answer_by(self._way(), self._gate.problem)
         self.lease = leaseparts.LeasePart(
-            settings, self.specs, self.of_store, self.holdings, boot_id=boot_id, changed=self._offer_again
+            settings,
+            self.specs,
+            self.of_store,
+            self.holdings,
+            node=self.node,
+            silicon=silicon,
+            boot_id=boot_id,
+            changed=self._offer_again,
         )
         self.plugins.gate = self.lease.gate
         if self.of_store is not None:
@@ -473,7 +480,8 @@ PARTS: Final[tuple[part.Part[_Agent], ...]] = (
     part.Part(name="spec guard", is_core=True, run=lambda agent, _: agent.watch_conflicts()),
     part.Part(name="engine support", is_core=True, run=lambda agent, _: agent.watch_engine_support()),
     part.Part(name="other holders", is_core=True, run=lambda agent, _: agent.watch_holders()),
-    part.Part(name="pod resources", run=lambda agent, meter: agent.holdings.run(meter)),
+    # Until the kubelet's list is known nothing is offered: who has to restart it is the supervisor.
+    part.Part(name="pod resources", is_core=True, run=lambda agent, meter: agent.holdings.run(meter)),
     part.Part(
         name="simulated load",
         run=lambda agent, meter: simulatedload.run(agent.workloads, agent.holdings, agent.watch.snapshots, meter),

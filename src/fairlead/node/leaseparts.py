@@ -7,18 +7,21 @@ what it says of GPUs is no longer true once they are given away without it.
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 
-from fairlead import files, telemetry
+from fairlead import errors, files, telemetry
 from fairlead.model.device import Device
 from fairlead.node import storeparts
 from fairlead.node.cdi import specfiles
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.inventory import latest, monitor
-from fairlead.node.lease import gate, ledgerfile, sight
+from fairlead.node.lease import gate, ledgerfile, sight, verifier
 from fairlead.plan.gpu.attribution import Holding
+from fairlead.plan.lease import verification
 from fairlead.settings import Settings
+from fairlead.silicon import port
 
 
 class LeasePart:
@@ -31,6 +34,8 @@ class LeasePart:
         of_store: storeparts.StoreParts | None,
         holdings: podresources.Holdings,
         *,
+        node: str,
+        silicon: object,
         boot_id: str,
         changed: Callable[[], None],
     ) -> None:
@@ -47,7 +52,8 @@ class LeasePart:
             find_openers=sight.openers_below(settings.silicon.root),
         )
         specs.hide()
-        self.gate = found = gate.Gate(settings.lease_folder, seen, specs, boot_id=boot_id)
+        made = _verifier(settings, silicon, seen, node=node, boot_id=boot_id)
+        self.gate = found = gate.Gate(settings.lease_folder, seen, specs, boot_id=boot_id, verifier=made)
         if of_store is not None:
             of_store.pods.listen(lambda *_: found.poke())
 
@@ -68,6 +74,37 @@ class LeasePart:
             poke = self.gate.poke
             tasks.create_task(self._holdings.latest.follow(lambda _: poke()), name="ledger: kubelet")
             tasks.create_task(self.gate.problems.follow(lambda _: self._changed()), name="ledger: kept back")
+
+
+def _verifier(
+    settings: Settings, silicon: object, seen: sight.Sight, *, node: str, boot_id: str
+) -> verifier.Verifier | None:
+    """Return what verifies GPUs between two tenants; None: their readings are enough. Raises: Unavailable."""
+    reuse = verification.Reuse(settings.lease.reuse)
+    if reuse is verification.Reuse.LOOK:
+        return None
+    inspector = silicon.inspector() if isinstance(silicon, port.Inspectable) else None
+    if inspector is None:
+        message = f"no GPU here can be verified, and lease.reuse is {reuse.value}"
+        raise errors.Unavailable(message, reason="InspectorMissing", hint="set --lease-reuse to look")
+    # Loaded only where something is signed: the library takes tens of milliseconds and some megabytes.
+    signing = importlib.import_module("fairlead.node.lease.signing")
+    settings.lease_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def may_reset(gpu: str) -> bool:
+        found = seen.reading(gpu)
+        return found is not None and not found.mig_enabled
+
+    return verifier.Verifier(
+        settings.lease_folder,
+        inspector,
+        signing.Signer(settings.lease_folder),
+        node=node,
+        boot_id=boot_id,
+        reuse=reuse,
+        limit_s=settings.lease.verify_s,
+        may_reset=may_reset,
+    )
 
 
 def _set_aside(path: Path) -> None:

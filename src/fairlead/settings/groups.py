@@ -45,6 +45,11 @@ class SiliconSettings:
     )
     library_path: str = row("", text="more folders of driver libraries, joined by colons, below the driver root")
     config_path: str = row("", text="more folders of driver configuration, joined by colons, below the driver root")
+    scrub_program: str = row(
+        "",
+        text="program that clears a GPU's memory between two tenants, called with the GPU's UUID; 0: it is clean; "
+        "empty: there is none",
+    )
     rescan_s: float = row(30.0, unit="s", text="longest time until a changed inventory is noticed")
     call_timeout_s: float = row(10.0, unit="s", text="time after which a hanging driver call counts as a lost GPU")
 
@@ -211,6 +216,14 @@ class LeaseSettings:
         "only while it is held, free again when its pod is gone and no process has it open",
         choices=("off", "on"),
     )
+    reuse: str = row(
+        "look",
+        text="what a GPU goes through before the next tenant gets it, each with all before it: look (nobody has it, "
+        "its readings are good), verify (board, firmware, link and ECC counts against an approved baseline), reset, "
+        "scrub (its memory is overwritten)",
+        choices=("look", "verify", "reset", "scrub"),
+    )
+    verify_s: float = row(300.0, unit="s", text="longest time for one verification; it counts as failed then")
 
 
 @frozen

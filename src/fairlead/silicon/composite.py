@@ -73,6 +73,11 @@ class CompositeSilicon:
         able = [part.mps_program() for part in self._parts if isinstance(part, port.MPSSilicon)]
         return next((one for one in able if one is not None), None)
 
+    def inspector(self) -> port.Inspector | None:
+        """Return the first vendor's that has one: only NVIDIA's GPUs are verified so far."""
+        able = [part.inspector() for part in self._parts if isinstance(part, port.Inspectable)]
+        return next((one for one in able if one is not None), None)
+
     async def close(self) -> None:
         """Close every vendor's, all of them even when one fails."""
         async with asyncio.TaskGroup() as group:

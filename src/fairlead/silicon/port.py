@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from fairlead.model.driver import DriverFiles
+from fairlead.model.evidence import Evidence
 from fairlead.model.gpu import ComputeMode, GPUEvent, Inventory
 from fairlead.model.ids import GPUUUID
 from fairlead.model.mig import Partition, Slot
@@ -153,6 +154,38 @@ class MPSSilicon(Protocol):
 
     def mps_program(self) -> MPSProgram | None:
         """Return the driver's MPS control program; None: it is not installed."""
+        ...
+
+
+class Inspector(Protocol):
+    """Reads what a GPU says of its board and firmware, and cleans it between two tenants.
+
+    Every method raises NotFound (`GPUGone`) or DeviceFault where the GPU does not answer. None of them has a limit that
+    the caller should trust: a verifier sets its own.
+    """
+
+    async def inspect(self, gpu: GPUUUID) -> Evidence:
+        """Read it now."""
+        ...
+
+    async def reset(self, gpu: GPUUUID) -> None:
+        """Reset it; its MIG instances are gone. Raises: Conflict: a program has it open."""
+        ...
+
+    async def scrub(self, gpu: GPUUUID) -> None:
+        """Overwrite all memory that a program can have, and read back.
+
+        Raises: DeviceFault (`ScrubFailed`); Unavailable (`ScrubNotOffered`): nothing here can.
+        """
+        ...
+
+
+@runtime_checkable
+class Inspectable(Protocol):
+    """Silicon whose GPUs can be verified between two tenants."""
+
+    def inspector(self) -> Inspector | None:
+        """Return who does; None: no GPU of this silicon can be."""
         ...
 
 

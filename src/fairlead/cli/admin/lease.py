@@ -6,7 +6,6 @@ agent's socket.
 
 from __future__ import annotations
 
-import datetime as dt
 import getpass
 from pathlib import Path
 from typing import Final
@@ -15,6 +14,7 @@ import click
 import msgspec
 
 from fairlead import errors, settings
+from fairlead.cli.admin import leasereport
 from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.output import Column
 from fairlead.node.lease import ledgerfile
@@ -91,6 +91,10 @@ def group() -> None:
     """Keep GPUs back from tenants, give them back, and read what happened to them."""
 
 
+group.add_command(leasereport.report)
+group.add_command(leasereport.group)
+
+
 @group.command("quarantine")
 @click.argument("gpu")
 @click.option("--why", default="", metavar="TEXT", help="why; shown wherever the GPU is")
@@ -131,7 +135,7 @@ def view_of(row: Row) -> LeaseView:
         state=row.state.value,
         epoch=row.epoch,
         lease=row.lease,
-        since=_time(row.since) if row.since else "",
+        since=output.utc_time(row.since) if row.since else "",
         holders=_holders(row),
         verified_by=row.verdict,
         reason=row.reason,
@@ -142,7 +146,7 @@ def view_of(row: Row) -> LeaseView:
 
 def _entry(one: ledgerfile.Entry) -> EntryView:
     return EntryView(
-        at=_time(one.at),
+        at=output.utc_time(one.at),
         event=one.event,
         before=one.before,
         after=one.row.state.value,
@@ -156,10 +160,6 @@ def _entry(one: ledgerfile.Entry) -> EntryView:
 def _holders(row: Row) -> tuple[str, ...]:
     names = (f"{one.namespace}/{one.pod}/{one.container}" if one.is_seen else "?" for one in row.claims)
     return tuple(dict.fromkeys(names))
-
-
-def _time(at: float) -> str:
-    return dt.datetime.fromtimestamp(at, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _ask(folder: Path, verb: str, gpu: str, why: str) -> Row:

@@ -126,6 +126,11 @@ def repeat(show: Callable[[], None]) -> None:
         return
 
 
+def utc_time(at: float) -> str:
+    """Return a time in seconds since 1970 as RFC 3339, in UTC."""
+    return dt.datetime.fromtimestamp(at, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def age(text: str | None, *, now: dt.datetime | None = None) -> str:
     """Return how long ago an RFC 3339 time was, in its two largest units; empty for None."""
     if text is None:

@@ -22,12 +22,15 @@ from fairlead import errors, telemetry
 from fairlead.model.device import Device
 from fairlead.node.cdi import specfiles
 from fairlead.node.inventory import latest, monitor
+from fairlead.node.lease import cleaning as cleanings
 from fairlead.node.lease import door
 from fairlead.node.lease import ledger as ledgers
 from fairlead.node.lease import sight as sights
+from fairlead.node.lease import verifier as verifiers
 from fairlead.plan.lease import change, check, settle
 from fairlead.plan.lease.change import Change
 from fairlead.plan.lease.row import Claim, Facts, Row, State
+from fairlead.plan.lease.table import Event
 
 ASKED_S: Final = 2.0
 """Longest that Allocate looks for what became of a GPU: a kubelet admits no other pod meanwhile."""
@@ -39,6 +42,7 @@ _WAYS: Final = 4
 """Most looks in a row at one GPU: released, closed, cleaned, and one more."""
 STILL_OPEN: Final = "DeviceStillOpen"
 _KEPT_BACK: Final = frozenset({State.QUARANTINED, State.MAINTENANCE, State.GONE})
+_CLEANED: Final = frozenset({State.DIRTY, State.SCRUBBING, State.VERIFYING})
 _WAITING: Final = frozenset({State.UNKNOWN, State.RELEASING, State.DIRTY})
 NOT_OPEN: Final = "LedgerNotOpen"
 
@@ -54,8 +58,13 @@ class Gate:
         *,
         boot_id: str,
         clock: Callable[[], float] = time.time,
+        verifier: verifiers.Verifier | None = None,
     ) -> None:
-        """Open nothing yet. Args: folder: of the ledger.   boot_id: of the running kernel."""
+        """Open nothing yet.
+
+        Args: folder: of the ledger.   boot_id: of the running kernel.   verifier: what verifies a GPU where its
+              readings are not enough; None: they are.
+        """
         self._folder, self._sight, self._specs = folder, sight, specs
         self._boot_id, self._clock = boot_id, clock
         self._ledger: ledgers.Ledger | None = None
@@ -63,6 +72,7 @@ class Gate:
         self._poked = asyncio.Event()
         self.opened = asyncio.Event()
         """Set once the ledger is open, so that GPUs can be given away."""
+        self._cleaning = cleanings.Cleaning(verifier, boot_id=boot_id, wake=self.poke) if verifier is not None else None
         self._settling = asyncio.Lock()
         self._publishing = asyncio.Lock()
         self.rows: latest.Latest[Mapping[str, Row]] = latest.Latest({})
@@ -128,6 +138,8 @@ class Gate:
                 found[key] = (STILL_OPEN, f"given back, and still open by {', '.join(openers)}")
             elif row.state is State.DIRTY and (said := check.judge(self._sight.reading(key))) is not check.PASSED:
                 found[key] = (f"Verify{said.reason}", said.message)
+            elif self._cleaning is not None and row.state in _CLEANED:
+                found[key] = _verifying(row)
         self.problems.set(found)
 
     # without being asked
@@ -150,7 +162,7 @@ class Gate:
             self.rows.set(ledger.rows.value)
             self.opened.set()
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._turn(), name="ledger: rounds")
+                tasks.create_task(self._turn(tasks), name="ledger: rounds")
                 tasks.create_task(
                     door.serve(self._folder, self._requested, lambda: dict(ledger.rows.value)), name="ledger: door"
                 )
@@ -158,10 +170,14 @@ class Gate:
             self._ledger = None
             await asyncio.to_thread(ledger.close)
 
-    async def _turn(self) -> None:
+    async def _turn(self, tasks: asyncio.TaskGroup) -> None:
         while True:
             self._poked.clear()
+            if self._cleaning is not None:
+                self._cleaning.restart_after_approval()
             wait_s = await self._round()
+            if self._cleaning is not None:
+                self._cleaning.start(tasks, self._opened().rows.value.values(), self._act, self._look)
             try:
                 async with asyncio.timeout(wait_s):
                     await self._poked.wait()
@@ -202,14 +218,19 @@ class Gate:
         facts = Facts(at=self._clock(), boot_id=self._boot_id)
 
         def decide(rows: Mapping[str, Row]) -> list[Change]:
-            return [
-                change.transition(row, event, facts)
-                for row in rows.values()
-                for event in change.restart_events(row, self._boot_id)
-            ]
+            found: list[Change] = []
+            for row in rows.values():
+                events = change.restart_events(row, self._boot_id)
+                if not events and row.state is State.FREE and not self._is_verified(row):
+                    events = (Event.EXPIRED,)
+                found += [change.transition(row, event, facts) for event in events]
+            return found
 
         for one in await ledger.act(decide):
             _log(one)
+
+    def _is_verified(self, row: Row) -> bool:
+        return self._cleaning is None or verifiers.is_enough(row, self._cleaning.verifier.reuse)
 
     def _opened(self) -> ledgers.Ledger:
         if self._ledger is not None:
@@ -254,7 +275,22 @@ class Gate:
 
     def _plan(self, row: Row, seen: settle.Seen) -> tuple[Change, ...]:
         finding = check.judge(self._sight.reading(row.key))
-        return settle.plan_steps(row, seen, at=self._clock(), boot_id=self._boot_id, finding=finding)
+        if self._cleaning is not None and finding is check.PASSED:
+            finding = self._cleaning.finding(row.key)
+        return settle.plan_steps(
+            row,
+            seen,
+            at=self._clock(),
+            boot_id=self._boot_id,
+            finding=finding,
+            is_instant=self._cleaning is None,
+        )
+
+    async def _look(self, key: str) -> tuple[str, ...]:
+        """Return which processes have a GPU open now."""
+        row = self._opened().rows.value.get(key) or Row(key=key)
+        seen = await self._sight.look((row,), await self._sight.list_holdings(), asked=frozenset())
+        return seen[key].openers
 
     async def _act(self, decide: ledgers.Decision) -> tuple[Change, ...]:
         ledger = self._opened()
@@ -286,6 +322,11 @@ def _asks(resource: str, devices: Iterable[Device]) -> tuple[change.Ask, ...]:
             Claim(device=str(device.id), resource=resource, is_shared=is_shared)
         )
     return tuple(change.Ask(key=key, claims=tuple(claims)) for key, claims in by_gpu.items())
+
+
+def _verifying(row: Row) -> tuple[str, str]:
+    why = f": {row.message}" if row.message else ""
+    return f"Verify{row.reason}" if row.reason else "Verifying", f"it is {row.state.value.lower()}{why}"
 
 
 def _log(one: Change) -> None:

@@ -26,7 +26,7 @@ from fairlead.wire.kubernetes import core
 
 _POD_UID: Final = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
 
-_CLOSING: Final = frozenset({State.UNKNOWN, State.RELEASING, State.DIRTY})
+_CLOSING: Final = frozenset({State.UNKNOWN, State.RELEASING, State.DIRTY, State.SCRUBBING, State.VERIFYING})
 
 Listed = tuple[Holding, ...]
 ListHoldings = Callable[[], Awaitable[Listed]]

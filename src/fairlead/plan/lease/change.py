@@ -177,6 +177,10 @@ def _failed(row: Row, facts: Facts) -> Row:
     return dataclasses.replace(row, attempts=row.attempts + 1, reason=facts.reason, message=facts.message)
 
 
+def _postponed(row: Row, facts: Facts) -> Row:
+    return dataclasses.replace(row, reason=facts.reason, message=facts.message)
+
+
 def _passed(row: Row, facts: Facts) -> Row:
     return dataclasses.replace(
         row, attempts=0, verdict=facts.verdict, verdict_epoch=row.epoch, claims=(), reason="", message=""
@@ -212,6 +216,7 @@ _EFFECTS: Final[Mapping[Event, Callable[[Row, Facts], Row]]] = {
     Event.CLOSED: _closed,
     Event.SCRUB_FAILED: _failed,
     Event.TIMED_OUT: _failed,
+    Event.POSTPONED: _postponed,
     Event.PASSED: _passed,
     Event.FAILED: _kept_back,
     Event.GAVE_UP: _kept_back,

@@ -1,8 +1,7 @@
 """Checks a GPU between two tenants by its newest reading: what takes no time. Pure.
 
 Each check is one small function over a reading, and a row of `CHECKS`. It passes, asks to wait until the GPU is well
-again, or fails; what fails goes into quarantine and waits for a person. Checks that take time, such as a memory scrub,
-are not made here: the states and the fence for them are `table`'s.
+again, or fails; what fails goes into quarantine and waits for a person. What takes time is `verification`'s.
 """
 
 from __future__ import annotations
@@ -29,8 +28,12 @@ class Finding:
     """One check's word on a GPU."""
 
     verdict: Verdict
+    check: str = ""
+    """Which check; empty where several were asked."""
     reason: str = ""
     message: str = ""
+    observed: str = ""
+    expected: str = ""
 
 
 PASSED: Final = Finding(verdict=Verdict.GOOD)

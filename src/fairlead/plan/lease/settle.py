@@ -36,11 +36,18 @@ class Seen:
 
 
 def plan_steps(
-    row: Row, seen: Seen, *, at: float, boot_id: str, finding: check.Finding = check.PASSED
+    row: Row,
+    seen: Seen,
+    *,
+    at: float,
+    boot_id: str,
+    finding: check.Finding = check.PASSED,
+    is_instant: bool = True,
 ) -> tuple[Change, ...]:
     """Return what is proved by one look at a GPU.
 
     Args: finding: what the checks say of its newest reading. A GPU that must wait for it stays dirty.
+          is_instant: whether that is all there is to verify; else a verifier takes over where cleaning begins.
     """
     facts = Facts(at=at, boot_id=boot_id, is_listed=bool(seen.claims), openers=seen.openers)
     found: list[Change] = []
@@ -67,13 +74,15 @@ def plan_steps(
         if seen.openers and at - row.since > STUCK_S:
             take(Event.STUCK, reason="DeviceStillOpen", message=f"open by {', '.join(seen.openers)}")
         return tuple(found)
-    _clean(finding, take)
+    _clean(finding, take, is_instant=is_instant)
     return tuple(found)
 
 
-def _clean(finding: check.Finding, take: Callable[..., bool]) -> None:
+def _clean(finding: check.Finding, take: Callable[..., bool], *, is_instant: bool) -> None:
     """Clean and verify a GPU that is dirty, as far as the checks let it."""
     if take(Event.CONDEMNED) or finding.verdict is check.Verdict.WAIT or not take(Event.SCRUB_BEGUN):
+        return
+    if not is_instant:
         return
     take(Event.SCRUBBED)
     if finding.verdict is check.Verdict.GOOD:

@@ -27,6 +27,8 @@ class Event(enum.Enum):
     SCRUB_BEGUN = "scrub-begun"
     SCRUBBED = "scrubbed"
     SCRUB_FAILED = "scrub-failed"
+    POSTPONED = "postponed"
+    """It must wait for a person or for the GPU to be well; no attempt counts."""
     PASSED = "passed"
     FAILED = "failed"
     """A check found something that only a person may judge."""
@@ -107,6 +109,7 @@ TABLE: Final[Mapping[tuple[State, Event], Rule]] = {
     (State.DIRTY, Event.CONDEMNED): Rule(target=State.QUARANTINED, guards=("condemned",), bumps=True),
     (State.SCRUBBING, Event.SCRUBBED): Rule(target=State.VERIFYING, guards=("current", "no process")),
     (State.SCRUBBING, Event.SCRUB_FAILED): Rule(target=State.DIRTY, guards=("current",), bumps=True),
+    (State.SCRUBBING, Event.POSTPONED): Rule(target=State.DIRTY, guards=("current",), bumps=True),
     (State.SCRUBBING, Event.GAVE_UP): Rule(target=State.QUARANTINED, guards=("current",), bumps=True),
     (State.VERIFYING, Event.PASSED): Rule(target=State.FREE, guards=("current", "this boot", "no process")),
     (State.VERIFYING, Event.FAILED): Rule(target=State.QUARANTINED, guards=("current",), bumps=True),

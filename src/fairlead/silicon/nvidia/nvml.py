@@ -18,6 +18,7 @@ from fairlead.model.gpu import GPUEvent, Inventory
 from fairlead.model.sample import Sample
 from fairlead.silicon import eventbus, knowngpus, port
 from fairlead.silicon.nvidia import asynccalls, computemode, driver, partitioner, scanner, watcher
+from fairlead.silicon.nvidia.attest import inspector
 from fairlead.silicon.nvidia.counters import profiler, sampler
 
 T = TypeVar("T")
@@ -27,7 +28,7 @@ _JOIN_S: Final = 2.0
 class NVMLSilicon:
     """The Silicon port over `nvidia-ml-py`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (what it stands on, by name)
         self,
         root: Path,
         driver_root: Path,
@@ -38,6 +39,7 @@ class NVMLSilicon:
         probe_s: float = 2.0,
         search: driver.Search = driver.EVERYWHERE_USUAL,
         reset: partitioner.Reset | None = None,
+        scrub: inspector.Scrub | None = None,
     ) -> None:
         """Touch nothing yet: the library is opened by the first scan or watch.
 
@@ -47,8 +49,10 @@ class NVMLSilicon:
                  probe_s: how often a GPU that does not answer is tried again while events are watched.
                  search: where else the driver's files are.
                  reset: resets one GPU; None: the driver's nvidia-smi does.
+                 scrub: clears one GPU's memory; None: nothing does.
         """
         self._reset = reset or partitioner.smi_reset(root, driver_root)
+        self._scrub = scrub
         self._root, self._driver_root, self._search = root, driver_root, search
         self._call_timeout_s = call_timeout_s
         self._scanning = asyncio.Lock()
@@ -117,6 +121,16 @@ class NVMLSilicon:
         """Return who sets these GPUs' compute modes; see the port's ComputeModes."""
         return computemode.NVMLComputeModes(
             self._scanner.open, lanes=self._lanes, call_timeout_s=self._call_timeout_s, turn=self._moding
+        )
+
+    def inspector(self) -> inspector.NVMLInspector:
+        """Return who reads and cleans these GPUs; see the port's Inspector."""
+        return inspector.NVMLInspector(
+            self._scanner.open,
+            lanes=self._lanes,
+            call_timeout_s=self._call_timeout_s,
+            reset=self.partitioner().reset,
+            scrub=self._scrub,
         )
 
     def mps_program(self) -> port.MPSProgram | None:

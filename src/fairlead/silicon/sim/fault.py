@@ -13,6 +13,10 @@ _FELL_OFF_THE_BUS: Final = 79
 _HARMLESS: Final = frozenset({8, 11, 13, 31, 32, 41, 43, 45, 63, 68, 69, 92, 94, 121, 154})
 """XIDs after which the driver asks for nothing: at most an application ends."""
 _RESET, _REBOOT = 1, 2
+_LONGEST_TEXT: Final = 31
+"""Of a version. Source: nvml.h, NVML_DEVICE_VBIOS_VERSION_BUFFER_SIZE, less the NUL."""
+_LONGEST_INFOROM: Final = 15
+"""Source: nvml.h, NVML_DEVICE_INFOROM_VERSION_BUFFER_SIZE, less the NUL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +199,33 @@ def _process(host: machine.Machine, gpu: machine.GPUState, value: str) -> str:
     return f"a process runs on {'the GPU' if value == 'gpu' else f'instance {value}'}"
 
 
+def _text(name: str, longest: int = _LONGEST_TEXT) -> Callable[[machine.Machine, machine.GPUState, str], str]:
+    """Return the fault that sets what firmware says of itself; no value: as it was made."""
+
+    def act(_host: machine.Machine, gpu: machine.GPUState, value: str) -> str:
+        if not value.isprintable() or len(value) > longest:
+            raise ValueError(value)
+        setattr(gpu, name, value)
+        return f"{name} {value}" if value else f"{name} as it was made"
+
+    return act
+
+
+def _link_width(_host: machine.Machine, gpu: machine.GPUState, value: str) -> str:
+    if int(value) not in {1, 2, 4, 8, 16}:
+        raise ValueError(value)
+    gpu.link_width = int(value)
+    return f"{gpu.link_width} PCIe lanes in use"
+
+
+def _scrub(host: machine.Machine, gpu: machine.GPUState, value: str) -> str:
+    if value not in {"ok", "failed", "hang"}:
+        raise ValueError(value)
+    gpu.scrub = "" if value == "ok" else value
+    host.wake()
+    return f"memory scrubs: {value}"
+
+
 FAULTS: Final[Mapping[str, Fault]] = {
     "xid": Fault(act=_xid, text="report an XID error", value="XID[@GPU_INSTANCE[/COMPUTE_INSTANCE]]", default="48"),
     "lost": Fault(act=_lost, text="fall off the bus", value=""),
@@ -215,6 +246,13 @@ FAULTS: Final[Mapping[str, Fault]] = {
         value="gpu, GPU_INSTANCE[/COMPUTE_INSTANCE] or none",
         default="gpu",
     ),
+    "vbios": Fault(act=_text("vbios"), text="rewrite the VBIOS", value="its version; none: as it was made"),
+    "inforom": Fault(
+        act=_text("inforom", _LONGEST_INFOROM), text="rewrite the InfoROM", value="its version; none: as it was made"
+    ),
+    "serial": Fault(act=_text("serial"), text="swap the board", value="its serial number; none: as it was made"),
+    "link-width": Fault(act=_link_width, text="lose PCIe lanes", value="lanes in use: 1, 2, 4, 8 or 16", default="8"),
+    "scrub": Fault(act=_scrub, text="make memory scrubs fail", value="ok, failed or hang", default="failed"),
     "mig-mode": Fault(act=_mig_mode, text="switch MIG", value="on or off", default="on"),
     "mig-create": Fault(act=_mig_create, text="create a MIG device", value="PROFILE[@START]"),
     "mig-destroy": Fault(act=_mig_destroy, text="destroy MIG devices", value="GPU_INSTANCE or all", default="all"),

@@ -74,6 +74,14 @@ class GPUState:
     processes: set[tuple[int, int]] = field(default_factory=set)
     """GPU and compute instances on which a fault has set processes; (-1, -1): the whole GPU."""
     compute_mode: int = 0
+    vbios: str = ""
+    """Set by a fault, as a tenant would that rewrote it; empty: as it was made. So are the InfoROM and the serial."""
+    inforom: str = ""
+    serial: str = ""
+    link_width: int = 0
+    """PCIe lanes in use; 0: all."""
+    scrub: str = ""
+    """What a scrub comes to: `failed`, `hang`; empty: it succeeds."""
 
     def reset_hardware(self) -> None:
         """Do what a GPU reset does: instances are gone, and a pending mode counts."""
@@ -214,13 +222,16 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     return facts.st_ino, facts.st_mtime_ns
 
 
-_KEPT: Final = ("temperature_c", "ecc_uncorrected", "remap_pending", "remap_failed", "recovery_action")
+_KEPT: Final = ("temperature_c", "ecc_uncorrected", "remap_pending", "remap_failed", "recovery_action", "link_width")
 """Readings that last until `recover`, beside what `_dump` names itself."""
+_TEXTS: Final = ("vbios", "inforom", "serial", "scrub")
+"""What a reset does not end: firmware, and how the next scrub goes."""
 
 
 def _dump(gpu: GPUState) -> dict[str, Any]:
     return {
         "readings": {name: getattr(gpu, name) for name in _KEPT},
+        "firmware": {name: getattr(gpu, name) for name in _TEXTS},
         "lost": gpu.is_lost,
         "mig": gpu.mig_enabled,
         "pending": gpu.mig_pending,
@@ -248,6 +259,8 @@ def _load(gpu: GPUState, row: dict[str, Any]) -> None:
         if name not in _KEPT or not isinstance(value, int | None):
             raise KeyError(name)
         setattr(gpu, name, value)
+    for name in _TEXTS:
+        setattr(gpu, name, str(row.get("firmware", {}).get(name, "")))
     for entry in row["instances"]:
         found = gpu.partition.find_row(entry["row"])
         if found is None:

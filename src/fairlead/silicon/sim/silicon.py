@@ -5,6 +5,7 @@ Nothing here stands in for `NVMLSilicon`; the simulation begins below it, at the
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -40,6 +41,7 @@ class SimulatedSilicon(host.SimulatedHost):
             is_simulated=True,
             probe_s=_PROBE_S,
             reset=self._reset,
+            scrub=self._scrub,
         )
 
     async def scan(self) -> Inventory:
@@ -91,6 +93,24 @@ class SimulatedSilicon(host.SimulatedHost):
                 raise errors.Conflict(message, reason="MIGInUse", hint="stop what runs on it first")
             found.reset_hardware()
             self.machine.layout_changed(found)
+
+    def inspector(self) -> port.Inspector:
+        """Return who reads and cleans the GPUs, by the real calls over the simulated library."""
+        return self._nvml.inspector()
+
+    async def _scrub(self, gpu: str) -> None:
+        """Clear a GPU's memory, in no time, unless a fault keeps it from it."""
+        found = next(one for one in self.machine.gpus if one.board.uuid == gpu)
+        while not self.machine.is_closed:
+            with self.machine.lock:
+                self.machine.take_up()
+                state = found.scrub
+            if state == "failed":
+                message = f"{gpu} did not read back what was written"
+                raise errors.DeviceFault(message, reason="ScrubFailed", hint="replace the GPU")
+            if state != "hang":
+                return
+            await asyncio.sleep(_PROBE_S)
 
     async def close(self) -> None:
         """Stop the event thread and let every hanging call go; the device tree stays."""

@@ -83,6 +83,6 @@ def test_every_report_about_what_was_seen_is_fenced() -> None:
     reports = {
         Event.IDENTIFIED, Event.ADOPTED, Event.SCRUB_BEGUN, Event.SCRUBBED, Event.SCRUB_FAILED, Event.PASSED,
         Event.FAILED, Event.TIMED_OUT, Event.GAVE_UP, Event.SEEN, Event.LEFT, Event.RELEASED, Event.CLOSED, Event.STUCK,
-        Event.DOUBTED,
+        Event.DOUBTED, Event.POSTPONED,
     }  # fmt: skip
     assert {rule for rule in table.TABLE if rule[1] in reports} == FENCED

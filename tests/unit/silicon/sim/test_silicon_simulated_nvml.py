@@ -78,7 +78,7 @@ def test_memory_is_told_in_both_versions_of_the_struct(api: Any) -> None:
 
 def test_a_call_the_library_lacks_is_function_not_found(api: Any) -> None:
     device = api.nvmlDeviceGetHandleByIndex(0)
-    assert code(api, "nvmlDeviceGetVbiosVersion", device) == api.NVML_ERROR_FUNCTION_NOT_FOUND
+    assert code(api, "nvmlDeviceGetBoardId", device) == api.NVML_ERROR_FUNCTION_NOT_FOUND
 
 
 def test_an_error_can_be_read_as_text(api: Any) -> None:

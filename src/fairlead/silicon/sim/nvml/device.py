@@ -59,7 +59,8 @@ def nvmlDeviceGetUUID(host: machine.Machine, device: Any, buffer: Any, size: Any
 
 
 def nvmlDeviceGetSerial(host: machine.Machine, device: Any, buffer: Any, size: Any) -> None:
-    abi.put_text(buffer, size, scope.whole_gpu_of(host, device).board.serial)
+    gpu = scope.whole_gpu_of(host, device)
+    abi.put_text(buffer, size, gpu.serial or gpu.board.serial)
 
 
 def nvmlDeviceGetMinorNumber(host: machine.Machine, device: Any, minor: Any) -> None:

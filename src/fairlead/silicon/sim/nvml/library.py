@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from fairlead.silicon.sim import machine
-from fairlead.silicon.sim.nvml import abi, compute, counter, device, event, mig, profiling, system, topology
+from fairlead.silicon.sim.nvml import abi, compute, counter, device, event, firmware, mig, profiling, system, topology
 
-_MODULES: Final = (system, device, counter, profiling, topology, mig, compute, event)
+_MODULES: Final = (system, device, counter, profiling, topology, mig, compute, event, firmware)
 
 
 def _collect(module: types.ModuleType) -> dict[str, Callable[..., None]]:

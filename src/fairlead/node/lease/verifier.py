@@ -1,0 +1,197 @@
+"""Cleans one GPU and verifies it, as far as `lease.reuse` says, and writes the report.
+
+The order: read it, judge what neither a reset nor a scrub could mend, reset it, scrub it, read it again, judge all.
+What hangs is given up at the limit; what the hardware says is data, never more. Nothing here changes the ledger:
+`cleaning` does, with the token that the row had before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from fairlead import errors, telemetry
+from fairlead.model.evidence import Evidence
+from fairlead.model.ids import GPUUUID
+from fairlead.node.lease import baselines, reports
+from fairlead.plan.lease import baseline, check, verification
+from fairlead.plan.lease.check import Finding, Verdict
+from fairlead.plan.lease.row import Row
+from fairlead.plan.lease.verification import Reuse
+from fairlead.silicon.port import Inspector
+
+TIMEOUT: Final = "VerifyTimeout"
+_VERDICTS: Final = {Verdict.GOOD: "pass", Verdict.WAIT: "wait", Verdict.FAIL: "fail"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What one verification came to."""
+
+    report: reports.Report
+    finding: Finding
+    """The worst of the findings."""
+    is_error: bool = False
+    """Whether it could not be carried out: it is tried again, and so often only."""
+
+
+class _Work:
+    """What one verification has found so far."""
+
+    def __init__(self) -> None:
+        self.at = time.time()
+        self.before: Evidence | None = None
+        self.after: Evidence | None = None
+        self.findings: tuple[Finding, ...] = ()
+        self.seconds: dict[str, float] = {}
+        self.error: Finding | None = None
+
+
+class Verifier:
+    """Verifies this node's GPUs."""
+
+    def __init__(
+        self,
+        folder: Path,
+        inspector: Inspector,
+        signer: reports.Signs,
+        *,
+        node: str,
+        boot_id: str,
+        reuse: Reuse,
+        limit_s: float,
+        may_reset: Callable[[str], bool] = lambda _: True,
+    ) -> None:
+        """Take where reports and baselines are. Args: may_reset: by UUID; a GPU that MIG divides loses its layout."""
+        self._folder, self._inspector, self._signer = folder, inspector, signer
+        self._node, self._boot_id, self._limit_s, self._may_reset = node, boot_id, limit_s, may_reset
+        self.reuse = reuse
+        self._reports: reports.Reports | None = None
+        self._learning = asyncio.Lock()
+        self._writing = asyncio.Lock()
+
+    def stamp(self) -> object:
+        """Return what differs once a person approved something."""
+        return baselines.stamp(self._folder)
+
+    async def verify(self, row: Row) -> Outcome:
+        """Clean and verify one GPU, and write the report. Raises: Unavailable: the report cannot be written."""
+        work = _Work()
+        try:
+            async with asyncio.timeout(self._limit_s):
+                await self._carry_out(GPUUUID(row.key), work)
+        except TimeoutError:
+            message = f"it was not verified within {self._limit_s:g} s"
+            work.error = Finding(verdict=Verdict.WAIT, check="deadline", reason=TIMEOUT, message=message)
+        except errors.FairleadError as error:
+            work.error = Finding(verdict=Verdict.WAIT, check="error", reason=error.reason, message=error.message)
+        findings = work.findings if work.error is None else (*work.findings, work.error)
+        worst = work.error or _worst(findings)
+        report = reports.Report(
+            id=f"{self.reuse.value}-{uuid.uuid4().hex[:12]}",
+            previous="",
+            node=self._node,
+            gpu=row.key,
+            epoch=row.epoch,
+            boot_id=self._boot_id,
+            reuse=self.reuse.value,
+            verdict="error" if work.error is not None else _VERDICTS[worst.verdict],
+            reason=worst.reason,
+            message=worst.message,
+            at=work.at,
+            seconds={name: round(value, 3) for name, value in work.seconds.items()},
+            findings=findings,
+            before=work.before,
+            after=work.after,
+        )
+        async with self._writing:
+            report = await asyncio.to_thread(self._append, report)
+        telemetry.log.info("gpu verified", gpu=row.key, lease=row.epoch, reason=report.verdict, error=report.message)
+        is_error = work.error is not None or worst.check in {"reset", "scrub"}
+        return Outcome(report=report, finding=worst, is_error=is_error and worst.verdict is Verdict.WAIT)
+
+    async def _carry_out(self, gpu: GPUUUID, work: _Work) -> None:
+        with _timed(work.seconds, "read"):
+            before = work.before = work.after = await self._inspector.inspect(gpu)
+        card, allowed = await self._known(before)
+        case = verification.Case(now=before, before=before, card=card, baseline=allowed)
+        work.findings = verification.judge_before(case, self.reuse)
+        if _worst(work.findings).verdict is not Verdict.GOOD:
+            return
+        reset = await self._reset(gpu, work) if self.reuse.has(Reuse.RESET) else None
+        scrub = await self._scrub(gpu, work) if self.reuse.has(Reuse.SCRUB) and not reset else None
+        with _timed(work.seconds, "read again"):
+            now = work.after = await self._inspector.inspect(gpu)
+        case = verification.Case(now=now, before=before, card=card, baseline=allowed, reset=reset, scrub=scrub)
+        work.findings = verification.judge(case, self.reuse)
+
+    async def _reset(self, gpu: GPUUUID, work: _Work) -> str:
+        if not self._may_reset(gpu):
+            return "MIG divides it, and a reset would end its instances: set --lease-reuse to verify here"
+        with _timed(work.seconds, "reset"):
+            try:
+                await self._inspector.reset(gpu)
+            except errors.FairleadError as error:
+                return errors.sentence(error)
+        return ""
+
+    async def _scrub(self, gpu: GPUUUID, work: _Work) -> str:
+        with _timed(work.seconds, "scrub"):
+            try:
+                await self._inspector.scrub(gpu)
+            except errors.FairleadError as error:
+                return errors.sentence(error)
+        return ""
+
+    async def _known(self, seen: Evidence) -> tuple[baseline.Card | None, baseline.Baseline | None]:
+        """Return what was known of the board before, and what is approved; what is new is learned."""
+        async with self._learning:
+            return await asyncio.to_thread(self._learn, seen)
+
+    def _learn(self, seen: Evidence) -> tuple[baseline.Card | None, baseline.Baseline | None]:
+        learned = baselines.read_learned(self._folder)
+        more = baseline.learn(learned, seen)
+        if more != learned:
+            try:
+                baselines.write_learned(self._folder, more)
+            except OSError as error:
+                raise errors.Unavailable(f"cannot keep what was learned: {error}", reason="BaselineUnusable") from error
+        return learned.cards.get(str(seen.gpu)), baselines.read_approved(self._folder).get(seen.board)
+
+    def _append(self, report: reports.Report) -> reports.Report:
+        if self._reports is None:
+            try:
+                self._reports = reports.Reports(self._folder, self._signer)
+            except OSError as error:
+                message = f"cannot read reports in {self._folder}: {error}"
+                raise errors.Unavailable(message, reason="ReportsUnusable") from error
+        return self._reports.append(report)
+
+
+def _worst(findings: Iterable[Finding]) -> Finding:
+    found = list(findings)
+    by_weight = (Verdict.FAIL, Verdict.WAIT)
+    return next((one for weight in by_weight for one in found if one.verdict is weight), check.PASSED)
+
+
+class _timed:  # noqa: N801  (a context manager, read as a verb)
+    def __init__(self, seconds: dict[str, float], name: str) -> None:
+        self._seconds, self._name = seconds, name
+
+    def __enter__(self) -> None:
+        self._start = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        self._seconds[self._name] = time.monotonic() - self._start
+
+
+def is_enough(row: Row, reuse: Reuse) -> bool:
+    """Return whether the verdict by which a GPU is free was at least of this level."""
+    levels: Mapping[str, Reuse] = {one.value: one for one in Reuse}
+    had = levels.get(row.verdict.partition("-")[0], Reuse.LOOK)
+    return had.has(reuse)

@@ -1,0 +1,92 @@
+"""`fairlead lease report` and `lease baseline` over the files that a verifier wrote."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+from pathlib import Path
+
+import click.testing
+import pytest
+
+from fairlead.model.evidence import Evidence
+from fairlead.model.ids import GPUUUID
+from fairlead.node.lease import signing, verifier
+from fairlead.plan.lease.row import Row, State
+from fairlead.plan.lease.verification import Reuse
+from tests.unit.cli import liveservice
+
+BOARD = "233010de-16c110de-900"
+SEEN = Evidence(
+    gpu=GPUUUID("GPU-1"), serial="1", part="900", device="233010de", subsystem="16c110de", vbios="96.00",
+    inforom="G520", link_width=16, ecc_mode=True, ecc_mode_pending=True, ecc_uncorrected=0,
+)  # fmt: skip
+
+
+class Card:
+    """Hardware that says what a test sets."""
+
+    def __init__(self) -> None:
+        self.evidence = SEEN
+
+    async def inspect(self, gpu: GPUUUID) -> Evidence:
+        return dataclasses.replace(self.evidence, gpu=gpu)
+
+    async def reset(self, gpu: GPUUUID) -> None:
+        return
+
+    async def scrub(self, gpu: GPUUUID) -> None:
+        return
+
+
+@pytest.fixture
+def lease(tmp_path: Path) -> Path:
+    folder = tmp_path / "lease"
+    folder.mkdir()
+    return folder
+
+
+def verify(folder: Path, card: Card) -> str:
+    made = verifier.Verifier(folder, card, signing.Signer(folder), node="n", boot_id="b", reuse=Reuse.SCRUB, limit_s=10)
+    return asyncio.run(made.verify(Row(key="GPU-1", state=State.SCRUBBING, epoch=4))).report.id
+
+
+def run(tmp_path: Path, *args: str) -> click.testing.Result:
+    return liveservice.fairlead("lease", *args, env={"FAIRLEAD_STATE_FOLDER": str(tmp_path)})
+
+
+def test_a_board_is_approved_after_it_was_seen_and_its_verification_is_proved(tmp_path: Path, lease: Path) -> None:
+    card = Card()
+    verify(lease, card)
+    listed = json.loads(run(tmp_path, "baseline", "list", "-o", "json").stdout)
+    assert [(one["board"], one["approved"], one["seen_only"]) for one in listed] == [(BOARD, False, ["96.00", "G520"])]
+    assert "vbios 96.00; inforom G520; 16 lanes" in run(tmp_path, "baseline", "approve", BOARD).stdout
+    name = verify(lease, card)
+    shown = run(tmp_path, "report", name, "--verify")
+    assert shown.exit_code == 0, shown.output
+    assert "2 reports, each signed by key" in shown.stderr
+    assert f"{name}: pass" in shown.stdout
+    table = run(tmp_path, "report")
+    assert "lease.reuse=scrub: 0.0 s between two tenants (median of 1" in table.stderr
+
+
+def test_a_report_that_somebody_changed_is_refused_and_so_is_another_key(tmp_path: Path, lease: Path) -> None:
+    verify(lease, Card())
+    path = lease / "reports.jsonl"
+    path.write_text(path.read_text().replace("GPU-1", "GPU-2"))
+    changed = run(tmp_path, "report", "--verify")
+    assert (changed.exit_code, "is not signed by key" in changed.stderr) == (8, True)
+    assert run(tmp_path, "report", "--verify", "--key", str(tmp_path / "none")).exit_code == 2
+    assert run(tmp_path, "report", "nothing").exit_code == 2
+    assert run(tmp_path, "baseline", "forget", BOARD).exit_code == 2
+
+
+def test_a_report_cut_short_by_a_crash_is_cut_off_and_the_chain_goes_on(tmp_path: Path, lease: Path) -> None:
+    verify(lease, Card())
+    path = lease / "reports.jsonl"
+    with path.open("ab") as file:
+        file.write(b'{"body":"{')
+    verify(lease, Card())
+    proved = run(tmp_path, "report", "--verify")
+    assert (proved.exit_code, "2 reports" in proved.stderr) == (0, True)
