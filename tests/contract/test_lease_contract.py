@@ -110,6 +110,9 @@ async def test_a_quarantined_gpu_is_unhealthy_at_the_kubelet_until_it_is_release
         request = door.Request(verb="quarantine", gpu=key, by="root", why="smells")
         await asyncio.to_thread(door.ask, home.settings.lease_folder, request)
         await home.until_capacity(1, 0)
+        told = await home.until_step(lambda step: step.reason == "GPUQuarantined")
+        assert (told.is_warning, told.message) == (True, f"{key} is in quarantine by root: smells")
+        assert home.reports[-1].leases() == {key: "Quarantined"}
         with pytest.raises(errors.Insufficient):
             await home.start("b", 1)
         await asyncio.to_thread(door.ask, home.settings.lease_folder, door.Request(verb="release", gpu=key, by="root"))

@@ -208,6 +208,7 @@ class _Agent:
             silicon=silicon,
             boot_id=boot_id,
             changed=self._offer_again,
+            told=lambda one: self._note(self.journal.gpu_kept_back, one),
         )
         self.plugins.gate = self.lease.gate
         if self.of_store is not None:
@@ -360,6 +361,7 @@ class _Agent:
             advertised=self.advertised,
             registered=self.plugins.registered,
             cdi_names=self.specs.names,
+            leases=self.lease.states,
             holders_problem=self._others.silence,
             expose_gpus=self._exporter.expose,
             config_problem=lambda: self.config.problem.value or "the node's configuration is not known yet",

@@ -20,6 +20,7 @@ from fairlead.node.inventory import latest, monitor
 from fairlead.node.lease import gate, ledgerfile, sight, verifier
 from fairlead.plan.gpu.attribution import Holding
 from fairlead.plan.lease import verification
+from fairlead.plan.lease.change import Change
 from fairlead.settings import Settings
 from fairlead.silicon import port
 
@@ -27,7 +28,7 @@ from fairlead.silicon import port
 class LeasePart:
     """Runs the gate beside what wakes it: snapshots, pods and the kubelet's list."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (what it stands on, by name)
         self,
         settings: Settings,
         specs: specfiles.SpecFiles,
@@ -38,8 +39,12 @@ class LeasePart:
         silicon: object,
         boot_id: str,
         changed: Callable[[], None],
+        told: Callable[[Change], None] = lambda _: None,
     ) -> None:
-        """Take the parts it stands on. Args: changed: called whenever other GPUs are kept back than before."""
+        """Take the parts it stands on.
+
+        Args: changed: called whenever other GPUs are kept back than before.   told: called with every transition.
+        """
         self._socket, self._holdings, self._changed = settings.pod_resources, holdings, changed
         self.gate: gate.Gate | None = None
         """What Allocate asks; None: there is no ledger."""
@@ -53,7 +58,7 @@ class LeasePart:
         )
         specs.hide()
         made = _verifier(settings, silicon, seen, node=node, boot_id=boot_id)
-        self.gate = found = gate.Gate(settings.lease_folder, seen, specs, boot_id=boot_id, verifier=made)
+        self.gate = found = gate.Gate(settings.lease_folder, seen, specs, boot_id=boot_id, verifier=made, told=told)
         if of_store is not None:
             of_store.pods.listen(lambda *_: found.poke())
 
@@ -63,6 +68,11 @@ class LeasePart:
     def problem(self, device: Device) -> tuple[str, str] | None:
         """Return reason and message why a device must not be given away now, None where it may."""
         return self.gate.problem(device) if self.gate is not None else None
+
+    def states(self) -> dict[str, str]:
+        """Return the state of each GPU in the ledger, by UUID; empty: there is none."""
+        rows = self.gate.rows.value if self.gate is not None else {}
+        return {key: row.state.value for key, row in rows.items()}
 
     async def run(self, snapshots: latest.Latest[monitor.Snapshot]) -> None:
         """Run for ever; return at once where there is no ledger."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from fairlead.node.inventory import latest, monitor
@@ -20,6 +20,8 @@ class AgentReport:
     """Resources that a kubelet has taken in since the agent began."""
     cdi_names: frozenset[str]
     """Qualified names in the specs on disk when the agent became ready."""
+    leases: Callable[[], Mapping[str, str]]
+    """Gives the state of each GPU in the node's ledger, by UUID; empty: there is none."""
     holders_problem: Callable[[], str]
     """Says why it is not known who holds what, "" where it is; then nothing, or not everything, is offered."""
     expose_gpus: Callable[[], Awaitable[bytes]]

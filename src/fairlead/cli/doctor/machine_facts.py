@@ -19,7 +19,7 @@ import msgspec
 
 from fairlead import errors, files
 from fairlead.cli.core import connection, invocation
-from fairlead.cli.doctor import mps, specs
+from fairlead.cli.doctor import lease, mps, specs
 from fairlead.engine.podman import host as podman_host
 from fairlead.kernel import socketpeer
 from fairlead.model import cdikind
@@ -94,6 +94,8 @@ class Seen:
     """None: no containers were judged, for want of a service or of root's rights."""
     mps: tuple[mps.Daemon, ...] = ()
     """GPUs that the agent has put under MPS."""
+    lease: lease.Facts = dataclasses.field(default_factory=lease.Facts)
+    """The node's ledger."""
     was_simulated: bool = False
     """Whether the last service here simulated its GPUs."""
 
@@ -141,6 +143,7 @@ async def _collect_service(call: invocation.Invocation, config: Settings, status
         disks=_full_disks(folder, own_folder),
         database=_damage(folder),
         mps=mps.collect(folder),
+        lease=lease.collect(folder / config.lease_folder.name),
         rules=await _audit(config, folder, own_folder) if os.geteuid() == 0 else None,
     )
 
@@ -308,6 +311,7 @@ async def _collect_below(config: Settings, service_error: str) -> Seen:
         disks=_full_disks(config.state.folder, config.node.cdi_folder),
         database=_damage(config.state.folder),
         mps=mps.collect(config.state.folder),
+        lease=lease.collect(config.lease_folder),
         was_simulated=simulated.exists(),
     )
 

@@ -110,6 +110,7 @@ async def run_service(
                     readings=local.Readings(
                         scan=lambda: reports[-1].snapshots.value.inventory,
                         drivers=lambda: reports[-1].snapshots.value.drivers,
+                        leases=reports[-1].leases,
                         sampler=silicon,
                     ),
                     faults=faults,

@@ -68,6 +68,7 @@ def _name(item: GPUView) -> str:
 
 
 _NODE: Final = Column[GPUView]("NODE", lambda item: item.node, is_wide=True)
+_LEASE: Final = Column[GPUView]("LEASE", lambda item: item.lease, rank=6)
 _SHARED: Final = Column[GPUView]("SHARED", _shared, rank=5)
 _GPU_COLUMNS: Final = (
     _NODE,
@@ -79,6 +80,7 @@ _GPU_COLUMNS: Final = (
     Column[GPUView]("TEMP", _temperature, rank=4),
     Column[GPUView]("MIG", _mig, rank=6),
     _SHARED,
+    _LEASE,
     Column[GPUView]("HEALTH", _health),
     Column[GPUView]("HOLDER", _holders),
     Column[GPUView]("PCI", lambda item: item.gpu.pci_bus_id, rank=7),
@@ -114,7 +116,11 @@ def _show(client: Client, found: GPUListing, *, form: str) -> None:
     lost_rows = (_lost(item, node) for item in found.unreadable)
     rows = sorted((*found.gpus, *lost_rows), key=lambda item: (item.node, item.gpu.index))
     is_any_shared = any(item.sharing for item in found.gpus)
-    columns = tuple(column for column in _GPU_COLUMNS if is_any_shared or column is not _SHARED)
+    left_out = {
+        *(() if is_any_shared else (_SHARED.title,)),
+        *(() if any(item.lease for item in found.gpus) else (_LEASE.title,)),
+    }
+    columns = tuple(column for column in _GPU_COLUMNS if column.title not in left_out)
     if len({item.node for item in found.gpus}) > 1:  # indices alone would not say which is meant
         shown = dataclasses.replace(_NODE, is_wide=False)
         columns = tuple(shown if column is _NODE else column for column in columns)

@@ -59,14 +59,15 @@ class Gate:
         boot_id: str,
         clock: Callable[[], float] = time.time,
         verifier: verifiers.Verifier | None = None,
+        told: Callable[[Change], None] = lambda _: None,
     ) -> None:
         """Open nothing yet.
 
         Args: folder: of the ledger.   boot_id: of the running kernel.   verifier: what verifies a GPU where its
-              readings are not enough; None: they are.
+              readings are not enough; None: they are.   told: called with every transition, once it is on disk.
         """
         self._folder, self._sight, self._specs = folder, sight, specs
-        self._boot_id, self._clock = boot_id, clock
+        self._boot_id, self._clock, self._told = boot_id, clock, told
         self._ledger: ledgers.Ledger | None = None
         self._opening: errors.FairleadError | None = None
         self._poked = asyncio.Event()
@@ -300,6 +301,7 @@ class Gate:
             self.rows.set(ledger.rows.value)
         for one in changes:
             _log(one)
+            self._told(one)
         return changes
 
     async def _publish(self) -> None:

@@ -26,6 +26,8 @@ from fairlead.node.deviceplugin import plugin as deviceplugin
 from fairlead.node.inventory import health
 from fairlead.plan.cdi import conflict
 from fairlead.plan.gpu import clash
+from fairlead.plan.lease.change import Change
+from fairlead.plan.lease.row import State
 from fairlead.store import tracerecorder
 from fairlead.store.port import Store
 from fairlead.wire.kubelet import deviceplugin as wire
@@ -159,6 +161,21 @@ class NodeEvents:
         is_waiting = reason.endswith(("Starting", "Draining"))
         facts: dict[str, object] = {"gpu": gpu}
         self._note("deviceplugin", reason or "MPSReady", message, facts, is_warning=bool(reason) and not is_waiting)
+
+    def gpu_kept_back(self, one: Change) -> None:
+        """Note that a GPU went into quarantine, or out of it; what else the ledger does is in its own history."""
+        was, now = one.before.state is State.QUARANTINED, one.after.state is State.QUARANTINED
+        if was is now:
+            return
+        facts: dict[str, object] = {"gpu": one.after.key, "lease": one.after.epoch, "reason": one.after.reason}
+        who = f" by {one.facts.by}" if one.facts.by else ""
+        if now:
+            why = one.after.message or one.after.reason or "nobody said why"
+            message = f"{one.after.key} is in quarantine{who}: {why}"
+            self._note("deviceplugin", "GPUQuarantined", message, facts, is_warning=True)
+        else:
+            message = f"{one.after.key} was released from quarantine{who}; it is {one.after.state.value}"
+            self._note("deviceplugin", "GPUReleased", message, facts)
 
     def conflicts_found(self, found: tuple[conflict.Conflict, ...]) -> None:
         """Note which of our devices another spec file defines too; none: no file does any more."""

@@ -59,6 +59,8 @@ class Readings:
     scan: Callable[[], Inventory]
     """Returns the latest scan."""
     drivers: Callable[[], tuple[DriverFiles, ...]]
+    leases: Callable[[], Mapping[str, str]] = dict
+    """Returns the state of each GPU in the node's ledger, by UUID; empty: there is none."""
     sampler: Sampler | None = None
     """Reads load, power and memory now; None: those of the latest scan are shown."""
 
@@ -182,6 +184,7 @@ class LocalHardware:
             resource=verdict.spec.resource if verdict else "",
             sharing=verdict.spec.sharing if verdict else "",
             replicas=verdict.spec.replicas if verdict else 0,
+            lease=self.readings.leases().get(gpu.uuid, ""),
         )
 
     async def _verdicts(self) -> dict[str, GPUDevice]:
