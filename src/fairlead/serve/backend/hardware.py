@@ -42,9 +42,7 @@ class GPUView(msgspec.Struct, frozen=True, kw_only=True):
     resource: Annotated[str, msgspec.Meta(description="extended resource of it or of its replicas")] = ""
     sharing: Annotated[str, msgspec.Meta(description="by which means replicas share it; empty: it is not shared")] = ""
     replicas: Annotated[int, msgspec.Meta(description="how many are offered; 0: it is not shared")] = 0
-    lease: Annotated[str, msgspec.Meta(description="state in the node's ledger, Free or Held; empty: none is kept")] = (
-        ""
-    )
+    lease: Annotated[str, msgspec.Meta(description="state in the node's ledger, Free, Held, …; empty: no ledger")] = ""
 
 
 class GPUListing(msgspec.Struct, frozen=True, kw_only=True):
