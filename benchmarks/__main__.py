@@ -16,9 +16,22 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import cdi, choose, frame, generate, inject, node, openb, product, scheduler, scheduler_cluster, store
+from benchmarks import (
+    cdi,
+    choose,
+    frame,
+    generate,
+    inject,
+    ledger,
+    node,
+    openb,
+    product,
+    scheduler,
+    scheduler_cluster,
+    store,
+)
 
-MODULES = (choose, cdi, node, generate, inject, product, scheduler, scheduler_cluster, store)
+MODULES = (choose, cdi, node, generate, inject, ledger, product, scheduler, scheduler_cluster, store)
 
 _CURVES = (
     "## Placement of shared GPUs",

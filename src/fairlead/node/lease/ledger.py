@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from fairlead import errors
+from fairlead import errors, telemetry
 from fairlead.kernel import heldlock
 from fairlead.node.inventory import latest
 from fairlead.node.lease import ledgerfile
@@ -99,3 +99,7 @@ class Ledger:
             return
         for changes, outcome in settled:
             outcome.set_result(changes)
+        try:
+            self._file.tidy()
+        except errors.FairleadError as error:
+            telemetry.log.warning("ledger not tidied", reason=error.reason, error=error.message)

@@ -27,7 +27,9 @@ SCHEMA: Final = 1
 APPLICATION_ID: Final = 0x464C_4544
 """`FLED`: marks a ledger among other SQLite files."""
 KEPT: Final = 10_000
-"""Entries of the history; older ones are removed."""
+"""Entries of the history; older ones are removed, some time later."""
+TIDIED: Final = 150
+"""Commits after which the log is moved into the file."""
 
 _SCHEMA: Final = """
 BEGIN;
@@ -63,6 +65,7 @@ class LedgerFile:
         Raises: ProtocolError (`LedgerFromNewerVersion`): it is left as it is.   Unavailable: the disk refuses.
         """
         self.path = path
+        self._untidied = 0
         self.was_set_aside: Path | None = None
         """Where a damaged file was moved; None: it was whole, or there was none."""
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -96,7 +99,6 @@ class LedgerFile:
                 self._connection.executemany(
                     "INSERT INTO history (key, at, event, document) VALUES (?, ?, ?, ?)", map(_entry, changes)
                 )
-                self._connection.execute("DELETE FROM history WHERE id <= (SELECT max(id) FROM history) - ?", (KEPT,))
                 telemetry.crash_point("ledger.before-commit")
                 self._connection.execute("COMMIT")
                 telemetry.crash_point("ledger.after-commit")
@@ -107,6 +109,19 @@ class LedgerFile:
                 self._rows = _read_rows(self._connection)
                 raise
         self._rows = {**self._rows, **{one.after.key: one.after for one in changes}}
+        self._untidied += 1
+
+    def tidy(self) -> None:
+        """Move the log into the file and drop old history, once enough has come: nobody waits for an answer then.
+
+        SQLite would do it within some commit, with two flushes more in that one. Raises: Unavailable.
+        """
+        if self._untidied < TIDIED:
+            return
+        self._untidied = 0
+        with self._translated():
+            self._connection.execute("DELETE FROM history WHERE id <= (SELECT max(id) FROM history) - ?", (KEPT,))
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def close(self) -> None:
         """Close the file."""
@@ -154,6 +169,7 @@ def _open(path: Path) -> tuple[sqlite3.Connection, dict[str, Row]]:
         rows = _read_rows(connection)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA wal_autocheckpoint = 0")  # see `tidy`
     except BaseException:
         connection.close()
         raise
