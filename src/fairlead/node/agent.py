@@ -199,17 +199,9 @@ class _Agent:
         )
         self.plugins.before_start = mpsparts.StartCheck(settings.pod_resources).check
         self.plugins.answer_by(self._way(), self._gate.problem)
-        self.lease = leaseparts.LeasePart(
-            settings,
-            self.specs,
-            self.of_store,
-            self.holdings,
-            node=self.node,
-            silicon=silicon,
-            boot_id=boot_id,
-            changed=self._offer_again,
-            told=lambda one: self._note(self.journal.gpu_kept_back, one),
-        )
+        around = leaseparts.Around(node=self.node, silicon=silicon, boot_id=boot_id)
+        self.lease = leaseparts.LeasePart(settings, self.specs, self.of_store, self.holdings, around)
+        self.lease.listen(self._offer_again, lambda one: self._note(self.journal.gpu_kept_back, one))
         self.plugins.gate = self.lease.gate
         if self.of_store is not None:
             self.of_store.pods.listen(self._pod_changed)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from fairlead import errors, files, telemetry
@@ -25,27 +26,32 @@ from fairlead.settings import Settings
 from fairlead.silicon import port
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Around:
+    """What a report names, and what is verified."""
+
+    node: str
+    silicon: object
+    boot_id: str
+
+
 class LeasePart:
     """Runs the gate beside what wakes it: snapshots, pods and the kubelet's list."""
 
-    def __init__(  # noqa: PLR0913 (what it stands on, by name)
+    def __init__(
         self,
         settings: Settings,
         specs: specfiles.SpecFiles,
         of_store: storeparts.StoreParts | None,
         holdings: podresources.Holdings,
-        *,
-        node: str,
-        silicon: object,
-        boot_id: str,
-        changed: Callable[[], None],
-        told: Callable[[Change], None] = lambda _: None,
+        around: Around,
     ) -> None:
-        """Take the parts it stands on.
-
-        Args: changed: called whenever other GPUs are kept back than before.   told: called with every transition.
-        """
-        self._socket, self._holdings, self._changed = settings.pod_resources, holdings, changed
+        """Take the parts it stands on."""
+        self._socket, self._holdings = settings.pod_resources, holdings
+        self.changed: Callable[[], None] = lambda: None
+        """Called whenever other GPUs are kept back than before."""
+        self.told: Callable[[Change], None] = lambda _: None
+        """Called with every transition, once it is on disk."""
         self.gate: gate.Gate | None = None
         """What Allocate asks; None: there is no ledger."""
         if settings.lease.ledger != "on":
@@ -57,13 +63,27 @@ class LeasePart:
             find_openers=sight.openers_below(settings.silicon.root),
         )
         specs.hide()
-        made = _verifier(settings, silicon, seen, node=node, boot_id=boot_id)
-        self.gate = found = gate.Gate(settings.lease_folder, seen, specs, boot_id=boot_id, verifier=made, told=told)
+        made = _verifier(settings, seen, around)
+        self.gate = found = gate.Gate(
+            settings.lease_folder,
+            seen,
+            specs,
+            boot_id=around.boot_id,
+            verifier=made,
+            told=self._tell,
+        )
         if of_store is not None:
             of_store.pods.listen(lambda *_: found.poke())
 
     async def _list(self) -> tuple[Holding, ...]:
         return await podresources.list_holdings(self._socket)
+
+    def listen(self, changed: Callable[[], None], told: Callable[[Change], None]) -> None:
+        """Call `changed` whenever other GPUs are kept back than before, `told` with every transition."""
+        self.changed, self.told = changed, told
+
+    def _tell(self, one: Change) -> None:
+        self.told(one)
 
     def problem(self, device: Device) -> tuple[str, str] | None:
         """Return reason and message why a device must not be given away now, None where it may."""
@@ -83,17 +103,15 @@ class LeasePart:
             tasks.create_task(snapshots.follow(self.gate.update), name="ledger: inventory")
             poke = self.gate.poke
             tasks.create_task(self._holdings.latest.follow(lambda _: poke()), name="ledger: kubelet")
-            tasks.create_task(self.gate.problems.follow(lambda _: self._changed()), name="ledger: kept back")
+            tasks.create_task(self.gate.problems.follow(lambda _: self.changed()), name="ledger: kept back")
 
 
-def _verifier(
-    settings: Settings, silicon: object, seen: sight.Sight, *, node: str, boot_id: str
-) -> verifier.Verifier | None:
+def _verifier(settings: Settings, seen: sight.Sight, around: Around) -> verifier.Verifier | None:
     """Return what verifies GPUs between two tenants; None: their readings are enough. Raises: Unavailable."""
     reuse = verification.Reuse(settings.lease.reuse)
     if reuse is verification.Reuse.LOOK:
         return None
-    inspector = silicon.inspector() if isinstance(silicon, port.Inspectable) else None
+    inspector = around.silicon.inspector() if isinstance(around.silicon, port.Inspectable) else None
     if inspector is None:
         message = f"no GPU here can be verified, and lease.reuse is {reuse.value}"
         raise errors.Unavailable(message, reason="InspectorMissing", hint="set --lease-reuse to look")
@@ -109,8 +127,8 @@ def _verifier(
         settings.lease_folder,
         inspector,
         signing.Signer(settings.lease_folder),
-        node=node,
-        boot_id=boot_id,
+        node=around.node,
+        boot_id=around.boot_id,
         reuse=reuse,
         limit_s=settings.lease.verify_s,
         may_reset=may_reset,

@@ -159,7 +159,7 @@ def approve(config: settings.Settings, *, board: str) -> None:
 @click.argument("board")
 @options.settings_options("state", hidden=True)
 def forget(config: settings.Settings, *, board: str) -> None:
-    """Take an approval back: GPUs of this board are given to nobody from their next verification on."""
+    """Take an approval back: GPUs of this board are not given away from their next verification on."""
     _change(config.lease_folder, lambda now: baseline.forget(now, board))
     plaintext.echo(f"{board} has no baseline now")
 

@@ -112,7 +112,7 @@ class LedgerFile:
         self._untidied += 1
 
     def tidy(self) -> None:
-        """Move the log into the file and drop old history, once enough has come: nobody waits for an answer then.
+        """Move the log into the file and drop old history, once enough has come: no answer waits for it.
 
         SQLite would do it within some commit, with two flushes more in that one. Raises: Unavailable.
         """

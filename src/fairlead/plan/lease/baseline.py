@@ -25,7 +25,7 @@ class Baseline:
     ecc: bool | None = None
     """Mode of ECC; None: the board has none."""
     by: str = ""
-    """Who approved it; empty: nobody has."""
+    """Who approved it; empty: it is not approved."""
     at: float = 0.0
 
 

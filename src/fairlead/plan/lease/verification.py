@@ -77,7 +77,7 @@ class SameBoard:
 
 
 class Firmware:
-    """Fails a VBIOS or InfoROM that nobody approved for the board; waits where the board has no baseline."""
+    """Fails a VBIOS or InfoROM that is not approved for the board; waits where the board has no baseline."""
 
     name: ClassVar = "firmware"
     level: ClassVar = Reuse.VERIFY
