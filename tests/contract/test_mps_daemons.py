@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead import errors
+from fairlead import command, errors
 from fairlead.model.gpu import ComputeMode
 from fairlead.model.ids import GPUUUID
 from fairlead.node.sharing import mps as daemons
@@ -230,6 +230,60 @@ async def test_a_folder_that_is_not_ours_is_not_used(folder: Path) -> None:
         node.want(4)
         assert "is not a folder" in await node.reached(mpsdaemon.FOREIGN)
         assert await node.mode() is ComputeMode.DEFAULT
+
+
+async def test_what_a_client_leaves_in_the_pipe_folder_holds_nobody_up(folder: Path) -> None:
+    async with running(folder) as node:
+        node.want(4)
+        await node.reached("")
+        number = node.folders.pipe / "nvidia-cuda-mps-control.pid"
+        daemon = mpsdaemon.find_daemon(node.folders)
+        assert daemon is not None
+        mpsdaemon.kill(daemon)
+        number.unlink()
+        os.mkfifo(number)  # a reader of it would wait for ever
+        (node.folders.pipe / "full/of").mkdir(parents=True)
+        await node.reached(daemons.DIED)
+        await node.reached("")
+        assert mpsdaemon.find_daemon(node.folders) not in {None, daemon}
+        assert not (node.folders.pipe / "full").exists()
+        assert (await node.ask("get_default_active_thread_percentage")) == "25.0"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a PID namespace needs root")
+def test_a_process_of_a_container_is_not_taken_for_the_daemon(folder: Path) -> None:
+    folders = mpsdaemon.folders_of(folder, GPUUUID("GPU-1"))
+    folders.pipe.mkdir(parents=True)
+    environment = {**command.base_env(), mps.PIPE_VARIABLE: str(folders.pipe)}
+    apart = ("unshare", "--pid", "--fork", "--kill-child")
+    for words, is_daemon in (((), True), (apart, False)):
+        script = "echo ready; exec sleep 60"
+        with subprocess.Popen((*words, "sh", "-c", script), env=environment, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            pid = process.pid
+            if words:
+                pid = int(Path(f"/proc/{pid}/task/{pid}/children").read_text())
+            (folders.pipe / "nvidia-cuda-mps-control.pid").write_text(f"{pid}\n")
+            found = mpsdaemon.find_daemon(folders)
+            process.kill()
+        assert (found == pid) is is_daemon
+
+
+async def test_a_gpu_that_is_wanted_again_while_its_daemon_ends_gets_one(folder: Path) -> None:
+    async with running(folder) as node:
+        node.want(4)
+        await node.reached("")
+        node.want()
+        async with asyncio.timeout(30):
+            while mpsdaemon.find_daemon(node.folders) is not None:  # noqa: ASYNC110 (a process)
+                await asyncio.sleep(0)
+        node.want(2)
+        async with asyncio.timeout(30):
+            while not node.records or mpsdaemon.find_daemon(node.folders) is None:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        await node.reached("")
+        assert (await node.ask("get_default_active_thread_percentage")) == "50.0"
 
 
 async def test_an_agent_that_stands_by_leaves_the_daemon_alone(folder: Path) -> None:

@@ -123,7 +123,8 @@ class Daemons:
             self._wakes[gpu].clear()
             began = loop.time()
             try:
-                if await self._turn(gpu):
+                is_done = await self._turn(gpu)
+                if is_done and gpu not in (self._wanted.value or {}):  # it may have been asked for meanwhile
                     return
                 continue
             except errors.FairleadError as error:

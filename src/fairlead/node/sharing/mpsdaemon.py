@@ -3,7 +3,8 @@
 The daemon puts itself into the background, so it outlives us: an agent that was killed finds it again by the pid file
 in its pipe folder, and knows it by the folder in its environment. Everything else goes through the program's own text
 commands, as an operator would type them. Its /dev/shm is a folder of its own, which its clients get as theirs: they
-reach no other file of the node's shared memory.
+reach no other file of the node's shared memory. Clients have the pipe folder, too, and root among them may change what
+is in it: nothing that lies there is waited for, followed or believed without asking the kernel.
 Source: nvidia-cuda-mps-control(1); NVIDIA Multi-Process Service, "Tools and Interface Reference".
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import shutil
 import signal
@@ -26,6 +28,7 @@ from fairlead.silicon.port import MPSProgram
 
 FOREIGN: Final = "MPSFolderForeign"
 _PID_FILE: Final = "nvidia-cuda-mps-control.pid"
+_LONGEST_PID: Final = 20
 _ANSWER_S: Final = 5.0
 _START_S: Final = 10.0
 _END_S: Final = 10.0
@@ -83,15 +86,31 @@ def find_intruder(folders: Folders) -> str:
 
 
 def find_daemon(folders: Folders) -> int | None:
-    """Return the pid of the living daemon that serves a pipe folder, None where there is none."""
+    """Return the pid of the living daemon that serves a pipe folder, None where there is none.
+
+    A process of another PID namespace is a client that claims to be the daemon.
+    """
     try:
-        pid = int((folders.pipe / _PID_FILE).read_bytes()[:20])
-        environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+        pid = int(_read_regular(folders.pipe / _PID_FILE))
+        process = Path(f"/proc/{pid}")
+        environment = (process / "environ").read_bytes().split(b"\0")
+        state = (process / "stat").read_bytes().rpartition(b")")[2].split()[0]
+        is_here = (process / "ns/pid").readlink() == Path("/proc/self/ns/pid").readlink()
     except (OSError, ValueError, IndexError):
         return None
     wanted = f"{mps.PIPE_VARIABLE}={folders.pipe}".encode()
-    return pid if wanted in environment and state not in {b"Z", b"X"} else None
+    return pid if is_here and wanted in environment and state not in {b"Z", b"X"} else None
+
+
+def _read_regular(path: Path) -> bytes:
+    """Return the beginning of a regular file. Raises: OSError: it is a link, or anything that could keep us waiting."""
+    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        return os.read(file, _LONGEST_PID)
+    finally:
+        os.close(file)
 
 
 class Control:
@@ -145,7 +164,10 @@ class Control:
                 path.mkdir(exist_ok=True)
                 path.chmod(0o1777 if path == folders.shm else 0o755)  # /dev/shm is for clients of any user
             for stale in folders.pipe.iterdir():
-                stale.unlink()
+                if stale.is_dir() and not stale.is_symlink():
+                    shutil.rmtree(stale)
+                else:
+                    stale.unlink()
         except OSError as error:
             message = f"cannot make the folders of an MPS daemon below {self._folders.base}: {error.strerror}"
             hint = "set FAIRLEAD_PLUGIN_MPS_ROOT to a folder that may be written"
