@@ -63,8 +63,8 @@ class Opener:
     pid: int
     name: str
     """As the process calls itself."""
-    cgroup: str
-    """Its cgroup's path, which names the pod or the container; empty: it has ended meanwhile."""
+    cgroups: tuple[str, ...]
+    """Paths of its cgroups, which name the pod or the container; none: it has ended meanwhile."""
     devices: tuple[Number, ...]
 
 
@@ -86,7 +86,7 @@ def find_openers(numbers: Iterable[Number], *, root: Path = Path("/")) -> tuple[
                 Opener(
                     pid=int(process.name),
                     name=_text(process / "comm").strip(),
-                    cgroup=_text(process / "cgroup").strip().rpartition("::")[2],
+                    cgroups=_cgroups(process),
                     devices=tuple(sorted(held)),
                 )
             )
@@ -98,6 +98,12 @@ def _mounts(process: Path) -> str:
         return os.readlink(process / "ns/mnt")  # noqa: PTH115  (a name, not a path)
     except OSError:
         return str(process)
+
+
+def _cgroups(process: Path) -> tuple[str, ...]:
+    """Return the paths in /proc/PID/cgroup: a line is NUMBER:CONTROLLERS:PATH, and a path may hold any colon."""
+    lines = _text(process / "cgroup").split("\n")
+    return tuple(dict.fromkeys(line.split(":", 2)[2] for line in lines if line.count(":") >= 2))
 
 
 def _text(path: Path) -> str:

@@ -133,9 +133,11 @@ class Sight:
         return {key: tuple(claims.values()) for key, claims in found.items()}
 
     def _is_monitor(self, one: openfiles.Opener, listed: Listed) -> bool:
-        if self._pods is None or (uid := _POD_UID.search(one.cgroup)) is None:
+        # The first in a path is the pod's own; below it a container may name cgroups as it likes.
+        uids = {uid.group(1).replace("_", "-") for path in one.cgroups if (uid := _POD_UID.search(path))}
+        if self._pods is None or len(uids) != 1:
             return False
-        pod = self._pods.find(uid.group(1).replace("_", "-"))
+        pod = self._pods.find(uids.pop())
         if pod is None or pod.status.phase in core.ENDED_PHASES:
             return False
         name = (pod.metadata.namespace, pod.metadata.name)

@@ -94,7 +94,7 @@ class Node:
 
     def find_openers(self, numbers: frozenset[openfiles.Number]) -> tuple[openfiles.Opener, ...]:
         return tuple(
-            openfiles.Opener(pid=7, name=name, cgroup="", devices=(("c", 195, minor),))
+            openfiles.Opener(pid=7, name=name, cgroups=(), devices=(("c", 195, minor),))
             for minor, name in self.openers.items()
             if ("c", 195, minor) in numbers
         )

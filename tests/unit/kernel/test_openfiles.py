@@ -1,0 +1,45 @@
+"""Which processes of containers have a device open, and which cgroups name their container."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fairlead.kernel import openfiles
+
+OWN = "/kubepods.slice/kubepods-pod0a0a0a0a_0000_0000_0000_000000000001.slice/cri-1.scope"
+OTHER = "pod0b0b0b0b-0000-0000-0000-000000000002"
+NULL = ("c", 1, 3)
+
+
+def process(proc: Path, pid: str, *, mounts: str, cgroup: str = "", opened: str = "") -> None:
+    folder = proc / pid
+    (folder / "ns").mkdir(parents=True)
+    (folder / "fd").mkdir()
+    (folder / "ns/mnt").symlink_to(f"mnt:[{mounts}]")
+    (folder / "cgroup").write_text(cgroup)
+    (folder / "comm").write_text("train\n")
+    if opened:
+        (folder / "fd/3").symlink_to(opened)
+
+
+@pytest.mark.parametrize(
+    ("text", "paths"),
+    [
+        (f"0::{OWN}\n", (OWN,)),
+        (f"12:devices:{OWN}\n1:name=systemd:{OWN}\n0::/\n", (OWN, "/")),
+        (f"0::{OWN}/x::pod0b0b0b0b-0000-0000-0000-000000000002\n",) * 1
+        + ((f"{OWN}/x::pod0b0b0b0b-0000-0000-0000-000000000002",),),
+        ("", ()),
+    ],
+    ids=["unified", "hybrid", "a name with colons", "ended"],
+)
+def test_a_process_is_found_with_its_cgroups_whole(tmp_path: Path, text: str, paths: tuple[str, ...]) -> None:
+    proc = tmp_path / "proc"
+    process(proc, "1", mounts="1", opened="/dev/null")
+    process(proc, "self", mounts="2")
+    process(proc, "7", mounts="3", cgroup=text, opened="/dev/null")
+    process(proc, "8", mounts="3", cgroup=text, opened="/dev/zero")
+    (found,) = openfiles.find_openers([NULL], root=tmp_path)
+    assert (found.pid, found.name, found.devices, found.cgroups) == (7, "train", (NULL,), paths)
