@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairlead import errors, files, telemetry
+from fairlead import errors, telemetry
 from fairlead.model.device import Device
 from fairlead.node import storeparts
 from fairlead.node.cdi import specfiles
@@ -137,4 +137,6 @@ def _verifier(settings: Settings, seen: sight.Sight, around: Around) -> verifier
 
 def _set_aside(path: Path) -> None:
     if path.exists():
-        telemetry.log.warning("ledger set aside, as it is switched off", path=str(files.set_aside(path, why="off")))
+        telemetry.log.warning(
+            "ledger set aside, as it is switched off", path=str(ledgerfile.set_aside(path, why="off"))
+        )

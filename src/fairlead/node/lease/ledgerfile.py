@@ -75,7 +75,7 @@ class LedgerFile:
             except (sqlite3.DatabaseError, msgspec.MsgspecError) as error:
                 if isinstance(error, sqlite3.OperationalError) and not _is_damage(error):
                     raise
-                self.was_set_aside = _set_aside(path)
+                self.was_set_aside = set_aside(path, why="damaged")
                 telemetry.log.error("ledger damaged, set aside", path=str(self.was_set_aside), error=str(error))
                 self._connection, self._rows = _open(path)
 
@@ -178,9 +178,7 @@ def _open(path: Path) -> tuple[sqlite3.Connection, dict[str, Row]]:
 
 def _create(path: Path) -> None:
     """Make a new ledger beside its place and move it there whole; a log that lost its ledger goes aside first."""
-    for beside in _sidecars(path):
-        if os.path.lexists(beside):
-            files.set_aside(beside, why="damaged")
+    _set_log_aside(path, why="damaged")
     fresh = path.with_name(f".{path.name}.new")
     fresh.unlink(missing_ok=True)
     with contextlib.closing(_connect(fresh, mode="rwc")) as connection:
@@ -232,12 +230,19 @@ def _is_damage(error: sqlite3.OperationalError) -> bool:
     return code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB} or "no such" in str(error)
 
 
-def _set_aside(path: Path) -> Path:
-    """Move a damaged file away, its log first: a log without its database would be replayed into the next one."""
+def set_aside(path: Path, *, why: str) -> Path:
+    """Move a ledger away, its log first: a log without its database would be replayed into the next one.
+
+    Args: why: becomes a part of the new names.
+    """
+    _set_log_aside(path, why=why)
+    return files.set_aside(path, why=why)
+
+
+def _set_log_aside(path: Path, *, why: str) -> None:
     for beside in _sidecars(path):
         if os.path.lexists(beside):
-            files.set_aside(beside, why="damaged")
-    return files.set_aside(path, why="damaged")
+            files.set_aside(beside, why=why)
 
 
 def _sidecars(path: Path) -> Iterable[Path]:

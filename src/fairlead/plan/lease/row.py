@@ -59,7 +59,7 @@ class Row:
     """One GPU. Immutable: a transition makes another one."""
 
     key: str
-    """Its UUID, which contains the GPU's serial on NVIDIA's: stable across reboots and slots."""
+    """Its UUID, stable across reboots and slots; of AMD's and Intel's GPUs the PCI address, which is of a slot."""
     state: State = State.UNKNOWN
     epoch: int = 0
     """Grows with every change of who may touch the GPU, and never falls."""

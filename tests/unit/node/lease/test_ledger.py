@@ -51,6 +51,21 @@ async def test_what_was_answered_is_there_after_it_is_opened_again(tmp_path: Pat
     again.close()
 
 
+async def test_an_answer_comes_also_where_the_write_fails_in_a_way_that_nobody_foresaw(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def break_down(_self: object, _changes: object) -> None:
+        raise RuntimeError("not foreseen")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ledgerfile.LedgerFile, "commit", break_down)
+        async with asyncio.timeout(2):
+            with pytest.raises(RuntimeError, match="not foreseen"):
+                await ledger.act(lambda _: [identified("g0")])
+    await ledger.act(lambda _: [identified("g1")])
+    assert set(ledger.rows.value) == {"g1"}
+
+
 async def test_decisions_that_wait_together_share_a_transaction_and_one_refusal_takes_no_other_along(
     ledger: Ledger,
 ) -> None:
