@@ -37,16 +37,18 @@ async def follow(
     """Report all matching objects, then every change to them, until cancelled.
 
     Args:    listed: gets each fresh list; what is not in it is not there.   changed: gets every change after it.
-             is_optional: a kind that is not served, or may not be read, is an empty list.   chance: jitters waits, 0
-             to 1.
+             is_optional: a kind that is not served, or that could never be read, is an empty list; one whose right
+             was taken away stays as it was.   chance: jitters waits, 0 to 1.
     """
     clock = asyncio.get_running_loop()
     waits, complaint = Backoff(first_s=_FIRST_WAIT_S, last_s=_LAST_WAIT_S, chance=chance), ""
+    was_read = False
     while True:
         begun = clock.time()
         try:
             listing = await store.list(kind, selector)
             listed(listing.items)
+            was_read = True
             async for change in store.watch(kind, selector, since=listing.resource_version):
                 changed(change)
         except errors.FairleadError as error:
@@ -54,7 +56,8 @@ async def follow(
                 waits.reset()
                 complaint = ""
             is_served = not isinstance(error, errors.NotFound)
-            if is_optional and (not is_served or isinstance(error, errors.Denied)):
+            # A limit that is not seen for a moment is not lifted: an API server that starts denies what it will allow.
+            if is_optional and (not is_served or (isinstance(error, errors.Denied) and not was_read)):
                 listed(())
             if is_served or not is_optional:
                 complaint = _complain(kind, error, complaint)

@@ -51,7 +51,7 @@ def node(name: str) -> core.Node:
 
 
 @contextlib.asynccontextmanager
-async def following(store: Moody) -> AsyncIterator[asyncio.Queue[str]]:
+async def following(store: Moody, *, is_optional: bool = False) -> AsyncIterator[asyncio.Queue[str]]:
     told: asyncio.Queue[str] = asyncio.Queue()
 
     def listed(items: tuple[core.Node, ...]) -> None:
@@ -68,6 +68,7 @@ async def following(store: Moody) -> AsyncIterator[asyncio.Queue[str]]:
                 port.EVERYTHING,
                 listed=listed,
                 changed=changed,
+                is_optional=is_optional,
                 chance=lambda: 1.0,
             )
         )
@@ -84,6 +85,25 @@ def test_the_list_comes_first_then_every_change() -> None:
             await store.inner.create(node("b"))
             await store.inner.delete(core.Node, "a")
             assert [await told.get(), await told.get()] == ["ADDED b", "DELETED a"]
+
+    virtualtime.run(scenario(), moment_s=0)
+
+
+def test_what_was_seen_of_an_optional_kind_stays_while_it_may_not_be_read() -> None:
+    async def scenario() -> None:
+        store = Moody()
+        await store.inner.create(node("a"))
+        store.refuses = errors.Denied("not yet", reason="Forbidden")
+        async with following(store, is_optional=True) as told:
+            assert await told.get() == "listed "  # nothing waits for a kind that may never be read
+            store.refuses, store.cuts = None, errors.Denied("for a moment", reason="Forbidden")
+            assert await told.get() == "listed a"
+            store.refuses = store.cuts
+            await asyncio.sleep(600)
+            assert told.empty()
+            store.refuses = store.cuts = None
+            await store.inner.create(node("b"))
+            assert await told.get() == "listed a,b"
 
     virtualtime.run(scenario(), moment_s=0)
 
