@@ -27,6 +27,7 @@ KEYS: Final = (
     "namespace",
     "tenant",
     "lease",
+    "queue",
     "container",
     "resource",
     "device",

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import time
 from collections.abc import Callable
 from typing import Final
 
-from fairlead import errors
+from fairlead import errors, telemetry
 from fairlead.plan.schedule import queuestatus
 from fairlead.plan.schedule.fairshare import tree
 from fairlead.plan.schedule.workloads import Workloads
 from fairlead.store.port import Store
 from fairlead.wire.kubernetes.scheduling import queue
+from fairlead.wire.text import timestamp
 
 EVERY_S: Final = 2.0
 
@@ -25,6 +25,8 @@ class QueueReport:
         self._store, self._workloads, self._clock = store, workloads, clock
         self._written_at = -EVERY_S
         self._is_writing = self._is_quiet = False
+        self._complaints: dict[str, str] = {}
+        """By queue: why its status was refused last."""
 
     def wake(self) -> None:
         """Note that something may have changed."""
@@ -49,8 +51,12 @@ class QueueReport:
     def restore(self, item: queue.Queue) -> None:
         """Take over the usage that was counted before this process began."""
         said = item.status
-        if said.usage and said.usage_at:
-            age_s = time.time() - dt.datetime.fromisoformat(said.usage_at).timestamp()
+        counted_at = timestamp.parse(said.usage_at)
+        if said.usage and counted_at is None:
+            name = item.metadata.name
+            telemetry.log.warning("usage of a queue not read", reason="TimeInvalid", queue=name, error=said.usage_at)
+        elif said.usage and counted_at is not None:
+            age_s = max(0.0, time.time() - counted_at)
             usage = {name: value * tree.UNIT for name, value in said.usage.items()}
             self._workloads.ledger.restore(item.metadata.name, usage, age_s)
 
@@ -63,12 +69,18 @@ class QueueReport:
                     await self._store.update_status(item)
                 except (errors.NotFound, errors.Conflict):
                     continue  # the watch brings it as it is now
-                except (errors.Denied, errors.Invalid):
-                    return  # said by the rights that are lacking
+                except (errors.Denied, errors.Invalid) as error:
+                    self._complain(item.metadata.name, error)
         except errors.FairleadError as error:
             fail(error)
         finally:
             self._is_writing = False
+
+    def _complain(self, name: str, error: errors.FairleadError) -> None:
+        """Log why a status is not written, once for each reason."""
+        if self._complaints.get(name) != error.reason:
+            self._complaints[name] = error.reason
+            telemetry.log.warning("queue not reported", queue=name, reason=error.reason, error=error.message)
 
     def _changes(self) -> list[queue.Queue]:
         return queuestatus.changed(self._workloads, time.time())

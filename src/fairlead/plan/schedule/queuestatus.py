@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Mapping
 from typing import Final
 
@@ -13,6 +12,7 @@ from fairlead.plan.schedule.fairshare.ledger import shown
 from fairlead.plan.schedule.workloads import Workloads
 from fairlead.wire.kubernetes import meta
 from fairlead.wire.kubernetes.scheduling import queue
+from fairlead.wire.text import timestamp
 
 USAGE_S: Final = 60.0
 """Between two reports of the usage alone."""
@@ -39,7 +39,7 @@ def changed(workloads: Workloads, now: float) -> list[queue.Queue]:
 
 
 def _with_usage(status: queue.QueueStatus, usage: Mapping[str, float], now: float) -> queue.QueueStatus:
-    is_old = not status.usage_at or now - dt.datetime.fromisoformat(status.usage_at).timestamp() > USAGE_S
+    is_old = now - timestamp.unix_seconds(status.usage_at) > USAGE_S
     if not usage or not is_old:
         return status
     said = {name: round(value / tree.UNIT, 3) for name, value in usage.items()}
