@@ -1,8 +1,11 @@
-"""Serves calls of a program on this machine: POST a JSON body to a path, get a JSON body, without the web framework."""
+"""Serves calls of a program on this machine: POST a JSON body to a path, get a JSON body, without the web framework.
+
+A call must say that its body is JSON: a page in somebody's browser could send it as anything else, and cannot as that.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from typing import Any, Final
 
 from fairlead import errors
@@ -21,11 +24,8 @@ def create_app(calls: Mapping[str, Call], ready: Callable[[], str]) -> Callable[
     """
 
     async def answer(scope: Mapping[str, Any], receive: Callable[[], Awaitable[Any]]) -> tuple[int, bytes, bytes]:
-        call = calls.get(scope["path"])
-        if call is None:
-            return 404, _TEXT, f"there are: {', '.join(calls)}\n".encode()
-        if scope["method"] != "POST":
-            return 405, _TEXT, b"only POST\n"
+        if refused := _refusal(scope, calls, ready()):
+            return refused
         body, is_more = bytearray(), True
         while is_more:
             part = await receive()
@@ -33,10 +33,8 @@ def create_app(calls: Mapping[str, Call], ready: Callable[[], str]) -> Callable[
             is_more = part.get("more_body", False)
             if len(body) > _MOST_BYTES:
                 return 413, _TEXT, f"a call has at most {_MOST_BYTES} bytes\n".encode()
-        if problem := ready():
-            return 503, _TEXT, f"{problem}\n".encode()
         try:
-            return 200, _JSON, await call(bytes(body))
+            return 200, _JSON, await calls[scope["path"]](bytes(body))
         except errors.FairleadError as error:
             return errors.row_of(error).http, _TEXT, f"{errors.sentence(error)}\n".encode()
 
@@ -47,3 +45,21 @@ def create_app(calls: Mapping[str, Call], ready: Callable[[], str]) -> Callable[
         await send({"type": "http.response.body", "body": body})
 
     return app
+
+
+def _refusal(scope: Mapping[str, Any], calls: Container[str], problem: str) -> tuple[int, bytes, bytes] | None:
+    """Return the answer to what is not a call; None: it is one, and its body may be read."""
+    if problem:
+        return 503, _TEXT, f"{problem}\n".encode()
+    if scope["path"] not in calls:
+        return 404, _TEXT, b"no such call\n"
+    if scope["method"] != "POST":
+        return 405, _TEXT, b"only POST\n"
+    if _media_type(scope["headers"]) != _JSON:
+        return 415, _TEXT, b"only application/json\n"
+    return None
+
+
+def _media_type(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    found = next((value for name, value in headers if name.lower() == b"content-type"), b"")
+    return found.partition(b";")[0].strip().lower()

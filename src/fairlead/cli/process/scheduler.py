@@ -131,15 +131,20 @@ async def _extend(config: settings.Settings) -> None:
         raise errors.Invalid(message, reason="AddressInvalid", hint=hint)
     listener, judges = server.listen_at(address), rankings_of(config.control.policy)
     answering: dict[str, calls.Call] = {}
+    made: list[Extender] = []
 
     def make(store: KubernetesStore, _meter: telemetry.Meter) -> tuple[Controller, ...]:
         one = Extender(store.pods, judges)
         answering.update(one.calls)
+        made.append(one)
         return (one,)
+
+    def problem() -> str:
+        return made[0].problem() if made else "the extender is starting"
 
     alone = dataclasses.replace(config, control=dataclasses.replace(config.control, leader_elect=False))
     async with asyncio.TaskGroup() as tasks:
-        app = calls.create_app(answering, lambda: "")
+        app = calls.create_app(answering, problem)
         serving = tasks.create_task(server.serve_at(app, listener), name="extender")
         await cluster.lead(alone, "fairlead-extender", make, rights.SCHEDULER)
         serving.cancel()

@@ -45,6 +45,7 @@ class Extender:
         self._placement = placement
         self._rankings = rankings
         self._cache = Cache(SchedulingQueue(clock), lambda _pod: False, clock)
+        self._listed: set[type[core.Pod | core.Node]] = set()
         self.calls: Mapping[str, Callable[[bytes], Awaitable[bytes]]] = {
             "/filter": _call(extender.Args, self.filter),
             "/prioritize": _call(extender.Args, self.prioritize),
@@ -56,10 +57,23 @@ class Extender:
     def watches(self) -> tuple[Watch, ...]:
         """Follow pods and nodes."""
         return (
-            Watch(kind=core.Pod, keys=self._pod_changed, reset=self._cache.forget_pods),
-            Watch(kind=core.Node, keys=self._node_changed, reset=self._cache.forget_nodes),
+            Watch(kind=core.Pod, keys=self._pod_changed, reset=self._pods_listed),
+            Watch(kind=core.Node, keys=self._node_changed, reset=self._nodes_listed),
             Watch(kind=core.Namespace, keys=self._namespace_changed, is_optional=True),
         )
+
+    def problem(self) -> str:
+        """Return why no call can be answered yet; empty: pods and nodes have been listed."""
+        lacking = [kind.PLURAL for kind in (core.Pod, core.Node) if kind not in self._listed]
+        return f"the {' and '.join(lacking)} of the cluster are not known yet" if lacking else ""
+
+    def _pods_listed(self) -> None:
+        self._cache.forget_pods()
+        self._listed.add(core.Pod)
+
+    def _nodes_listed(self) -> None:
+        self._cache.forget_nodes()
+        self._listed.add(core.Node)
 
     def _pod_changed(self, change: Change[core.Pod]) -> Iterable[str]:
         self._cache.note_pod(change.object, is_gone=change.kind is ChangeKind.DELETED)

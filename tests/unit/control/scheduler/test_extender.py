@@ -119,7 +119,19 @@ async def test_what_cannot_be_read_is_a_protocol_error(rankings: Rankings) -> No
             await World(rankings).extender.calls["/filter"](body)
 
 
-async def _http(path: str, *parts: bytes, method: str = "POST", ready: str = "") -> tuple[int, bytes]:
+async def test_nothing_is_answered_before_pods_and_nodes_are_known(rankings: Rankings) -> None:
+    one = Extender(EmbeddedPlacement(MemoryStore()), rankings)
+    assert one.problem() == "the pods and nodes of the cluster are not known yet"
+    for watch in one.watches():
+        assert one.problem()
+        assert watch.reset is not None
+        watch.reset()
+    assert one.problem() == ""
+
+
+async def _http(
+    path: str, *parts: bytes, method: str = "POST", ready: str = "", kind: bytes = b"application/json; charset=utf-8"
+) -> tuple[int, bytes]:
     async def echo(body: bytes) -> bytes:
         if body == b"bad":
             raise errors.Invalid("no good", reason="Bad")
@@ -134,7 +146,9 @@ async def _http(path: str, *parts: bytes, method: str = "POST", ready: str = "")
     async def send(message: Any) -> None:
         said.append(message)
 
-    await calls.create_app({"/echo": echo}, lambda: ready)({"path": path, "method": method}, receive, send)
+    await calls.create_app({"/echo": echo}, lambda: ready)(
+        {"path": path, "method": method, "headers": [(b"content-type", kind)]}, receive, send
+    )
     return said[0]["status"], said[1]["body"]
 
 
@@ -145,3 +159,8 @@ async def test_calls_are_posts_to_known_paths_of_a_bounded_size() -> None:
     assert (await _http("/echo", *[bytes(1 << 20)] * 9))[0] == 413
     assert (await _http("/echo", b"a", ready="not yet")) == (503, b"not yet\n")
     assert (await _http("/echo", b"bad"))[0] == 422
+
+
+async def test_a_call_that_a_page_in_a_browser_could_make_is_refused() -> None:
+    for kind in (b"text/plain", b"application/x-www-form-urlencoded", b""):
+        assert (await _http("/echo", b"a", kind=kind))[0] == 415
