@@ -28,27 +28,29 @@ class EngineGate:
     """The engines that may serve the kubelet, and why devices must not be handed to them."""
 
     def __init__(self, stated: str, *, root: Path, way: Callable[[], answer.AllocateOptions], judged: Judged) -> None:
-        """Take what is stated of the engine. Args: way: how Allocate answers.   judged: told of another judgement."""
+        """Take what is stated of the engine. Args: way: how Allocate answers.   judged: gets each new judgement."""
         self._engine = kubeletengine.KubeletEngine(stated, root=root)
         self._way, self._judged = way, judged
-        self.problem: errors.Unavailable | None = None
+        self.problem = self._find()
         """Why this node's engine would, or may, start containers without their devices."""
         self._told: errors.Unavailable | None = None
-        self.judge()
+
+    def _find(self) -> errors.Unavailable | None:
+        return answer.find_problem(self._way(), self._engine.engines.value)
 
     def judge(self) -> None:
-        """Judge anew: the answers' form has changed."""
-        self.problem = answer.find_problem(self._way(), self._engine.engines.value)
+        """Judge anew: the engine is another, or the form of the answers; reports another judgement."""
+        self.problem = self._find()
+        if self._engine.engines.value:
+            self._tell()
 
     async def run(self, node: latest.Latest[str] | None, changed: Callable[[], None]) -> None:
         """Follow the engine, for ever. Args: node: the Node's word for it.   changed: called after each judgement."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._engine.run(node), name="engine")
             tasks.create_task(self._tell_unknown(), name="engine: unknown")
-            async for engines in self._engine.engines.changes():
+            async for _ in self._engine.engines.changes():
                 self.judge()
-                if engines:
-                    self._tell()
                 changed()
 
     async def _tell_unknown(self) -> None:
