@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from fairlead import errors
+from fairlead import errors, telemetry
 from fairlead.plan.pod import quota, tenantrule, userrule, volume
 from fairlead.serve.backend import lifecycle
 from fairlead.store.port import AdmittingStore, Reader, Selector, Store
@@ -81,7 +81,16 @@ class LocalVolumes:
         for claim in (await self.store.list(core.PersistentVolumeClaim)).items:
             if claim.metadata.deletion_timestamp is None or await _users(self.store, claim):
                 continue
-            await asyncio.to_thread(shutil.rmtree, volume.folder(self.folder, claim), ignore_errors=True)
+            folder = volume.folder(self.folder, claim)
+            try:
+                with contextlib.suppress(FileNotFoundError):
+                    await asyncio.to_thread(shutil.rmtree, folder)
+            except OSError as error:  # the claim stays marked, and the next call tries again
+                about = claim.metadata
+                telemetry.log.warning(
+                    "volume not removed", namespace=about.namespace, path=str(folder), error=str(error)
+                )
+                continue
             with contextlib.suppress(errors.NotFound, errors.Conflict):
                 about = msgspec.structs.replace(claim.metadata, finalizers=())
                 await self.store.update(msgspec.structs.replace(claim, metadata=about))

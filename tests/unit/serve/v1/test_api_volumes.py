@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from fairlead.kernel import socketpeer
 from fairlead.plan.schedule import rules
@@ -68,6 +70,26 @@ async def test_removal_takes_the_files_and_a_later_volume_of_that_name_is_empty(
     assert (await root.get("/v1/volumes/data")).status_code == 404
     fresh = Path((await root.post("/v1/volumes", json={"name": "data"})).json()["path"])
     assert fresh != folder
+
+
+async def test_a_volume_whose_files_cannot_be_removed_is_not_forgotten(
+    as_user: As, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = as_user(0)
+    folder = Path((await root.post("/v1/volumes", json={"name": "data"})).json()["path"])
+    (folder / "inner").mkdir(parents=True)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    with monkeypatch.context() as patch, capture_logs() as logged:
+        patch.setattr(shutil, "rmtree", refuse)
+        assert (await root.delete("/v1/volumes/data")).status_code == 204
+    assert (await root.get("/v1/volumes/data")).json()["state"] == "removing"
+    assert [line["path"] for line in logged if line["event"] == "volume not removed"] == [str(folder)]
+    await root.post("/v1/volumes", json={"name": "other"})  # tries again
+    assert (await root.get("/v1/volumes/data")).status_code == 404
+    assert not folder.exists()
 
 
 async def test_a_pod_that_names_a_volume_that_is_not_there_or_on_its_way_out_is_refused(
