@@ -12,7 +12,6 @@ container outlives its engine (as no podman container does, this one has no daem
 from __future__ import annotations
 
 import asyncio
-import datetime
 import itertools
 import secrets
 import signal
@@ -33,6 +32,7 @@ from fairlead.engine.fake import shell
 from fairlead.engine.podman import args
 from fairlead.model.output import ErrorOutput, LogQuery
 from fairlead.model.process import AS_THE_CONTAINER, ProcessOptions
+from fairlead.wire.text import timestamp
 
 _FIRST_PID: Final = 4_194_305
 """Above the kernel's largest pid (PID_MAX_LIMIT, 2^22): never that of a real process."""
@@ -77,10 +77,6 @@ async def _nothing() -> bytes:
 def _write(container: _Container, data: bytes) -> None:
     container.log.append((time.time(), data))
     container.news.set()
-
-
-def _rfc3339(moment: float) -> str:
-    return datetime.datetime.fromtimestamp(moment, tz=datetime.UTC).isoformat().replace("+00:00", "Z")
 
 
 class FakeEngine:
@@ -240,7 +236,7 @@ class FakeEngine:
             for moment, line in container.log[index:]:
                 index += 1
                 if (query.since or 0) <= moment <= (query.until or moment):
-                    stamped = (f"{_rfc3339(moment)} ".encode() if query.timestamps else b"") + line
+                    stamped = (f"{timestamp.emit(moment)} ".encode() if query.timestamps else b"") + line
                     yield ErrorOutput(stamped) if isinstance(line, ErrorOutput) else stamped
             if index < len(container.log):
                 continue

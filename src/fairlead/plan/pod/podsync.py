@@ -10,7 +10,6 @@ reporting it: else every report would be the reason for the next.
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -503,6 +502,4 @@ def _container_id(seen: Seen) -> str:
 
 
 def _text(unix_s: float | None) -> str | None:
-    if unix_s is None:
-        return None
-    return dt.datetime.fromtimestamp(unix_s, dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return None if unix_s is None else meta.emit_time(unix_s)

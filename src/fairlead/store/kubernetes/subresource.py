@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime
 import urllib.parse
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Final
@@ -77,7 +76,7 @@ class KubernetesPods:
             follow=options.follow or None,
             tailLines=options.tail,
             timestamps=options.timestamps or options.until is not None or None,
-            sinceTime=None if options.since is None else _rfc3339(options.since),
+            sinceTime=None if options.since is None else timestamp.emit(options.since),
             previous=options.previous or None,
         )
         request = http.Request(method="GET", path=_path(pod, "log"), query=query)
@@ -208,10 +207,6 @@ def _through_shell(argv: tuple[str, ...], options: ProcessOptions) -> tuple[str,
         return argv
     given = [f"{name}={value}" for name, value in options.env.items()]
     return ("sh", "-c", _SETTING, "sh", str(len(given)), *given, options.workdir, *argv)
-
-
-def _rfc3339(moment: float) -> str:
-    return datetime.datetime.fromtimestamp(moment, tz=datetime.UTC).isoformat().replace("+00:00", "Z")
 
 
 async def _until(chunks: AsyncIterator[bytes], options: LogOptions) -> AsyncGenerator[bytes, None]:

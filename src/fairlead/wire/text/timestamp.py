@@ -30,5 +30,4 @@ def parse(text: str) -> float | None:
 
 def emit(seconds: float) -> str:
     """Return Unix seconds as an RFC 3339 time."""
-    moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ" if moment.microsecond else "%Y-%m-%dT%H:%M:%SZ")
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat().replace("+00:00", "Z")
