@@ -386,8 +386,9 @@ async def test_a_pod_is_bound_once(world: World) -> None:
 async def test_an_evicted_pod_is_deleted_and_its_namesake_is_not(world: World) -> None:
     pod = await world.started()
     other = core.Pod(metadata=meta.ObjectMeta(name=pod.metadata.name, namespace="default", uid="another"))
-    with pytest.raises(errors.Conflict):
-        await world.placement.evict(other, grace_s=1)
+    for why in ("", "ended to make room"):
+        with pytest.raises(errors.Conflict):
+            await world.placement.evict(other, grace_s=1, why=why)
     selector = Selector(namespace="default", fields={"metadata.name": pod.metadata.name})
     await world.placement.evict(pod, grace_s=1)
     async with asyncio.timeout(_PATIENCE_S):

@@ -35,7 +35,10 @@ class EmbeddedPlacement:
             )
 
             def stopped(fresh: core.Pod) -> core.Pod | None:
-                if fresh.metadata.uid != about.uid or fresh.status.stop_request is not None:
+                if fresh.metadata.uid != about.uid:
+                    message = f'another pod is called "{about.name}" by now'
+                    raise errors.Conflict(message, reason="UidMismatch", hint="the pod that was meant is gone")
+                if fresh.status.stop_request is not None:
                     return None
                 return msgspec.structs.replace(fresh, status=msgspec.structs.replace(fresh.status, stop_request=stop))
 
