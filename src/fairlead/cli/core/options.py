@@ -262,8 +262,8 @@ def _lines(file: Path) -> Iterator[str]:
         raise errors.Invalid(
             message, reason="EnvFileUnreadable", hint="a line is KEY=VALUE, KEY or # a remark"
         ) from error
-    for line in text.splitlines():
-        if (word := line.lstrip()) and not word.startswith("#"):
+    for line in text.split("\n"):  # not by every character that Python takes for the end of a line
+        if (word := line.removesuffix("\r").lstrip()) and not word.startswith("#"):
             yield word
 
 

@@ -43,6 +43,8 @@ def test_variables_come_from_files_then_the_command_line_then_ours(tmp_path: Pat
     found = options.environment(("B=2", "TERM"), (file,), {"HOME": "/root", "TERM": "dumb"})
     assert found == {"A": "1", "B": "2", "HOME": "/root", "TERM": "dumb"}
     assert options.environment((), (file,), {"HOME": "/"})["B"] == "from file "
+    file.write_bytes("A=one\u2028two\x0cthree\r\nB=\n".encode())
+    assert options.environment((), (file,), {}) == {"A": "one\u2028two\x0cthree", "B": ""}
 
 
 @pytest.mark.parametrize("word", ["NOWHERE", "", "=x"])
