@@ -51,7 +51,7 @@ def judge(count: int, verdicts: Iterable[tuple[str, health.Verdict]]) -> NodeHea
     """Return how a node's GPUs are; None: it has none. Args: verdicts: of GPUs and MIG devices, by UUID."""
     if not count:
         return None
-    ill = sorted((uuid, verdict) for uuid, verdict in verdicts if not verdict.is_healthy)
+    ill = sorted((one for one in verdicts if not one[1].is_healthy), key=lambda one: one[0])
     return NodeHealth(count=count, ill=tuple(ill))
 
 

@@ -55,9 +55,11 @@ class NVMLComputeModes:
 
     async def read_mode(self, gpu: GPUUUID) -> ComputeMode:
         """Read the mode; see the port."""
-        return await self._call(
-            gpu, "read", lambda nvml, handle: gpureader.COMPUTE_MODES[int(nvml.nvml.nvmlDeviceGetComputeMode(handle))]
-        )
+        code = await self._call(gpu, "read", lambda nvml, handle: int(nvml.nvml.nvmlDeviceGetComputeMode(handle)))
+        if code not in gpureader.COMPUTE_MODES:
+            message = f"GPU {gpu} reports compute mode {code}, which this version does not know"
+            raise errors.Unavailable(message, reason="ComputeModeUnknown", hint="`nvidia-smi -q -d COMPUTE` shows it")
+        return gpureader.COMPUTE_MODES[code]
 
     async def set_mode(self, gpu: GPUUUID, mode: ComputeMode) -> None:
         """Set the mode; see the port."""
