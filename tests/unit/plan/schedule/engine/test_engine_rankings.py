@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
 from fairlead.plan.schedule import reference
@@ -191,3 +193,55 @@ def test_a_node_that_claims_a_million_gpus_makes_no_large_array() -> None:
     assert engine.table.state.gpu.size < 1000
     need = PodInfo(requests={_GPU: 10**6 * UNIT})
     assert _asked(engine, need, views)[0].node == "liar"
+
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def _with_rules(chance: random.Random, node: str = "") -> core.Pod:
+    """Draw a pod with rules on other pods."""
+    term = {
+        "labelSelector": {"matchLabels": {"app": chance.choice("ab")}},
+        "topologyKey": chance.choice(("zone", "host")),
+    }
+    kind, how = chance.choice(("podAffinity", "podAntiAffinity")), chance.choice((_REQUIRED, _PREFERRED))
+    spec: dict[str, Any] = {"nodeName": node, "containers": [{"name": "c", "resources": {"requests": {_GPU: 1}}}]}
+    if chance.random() < 0.6:
+        spec["affinity"] = {kind: {how: [term if how == _REQUIRED else {"weight": 5, "podAffinityTerm": term}]}}
+    if chance.random() < 0.4:
+        when = chance.choice(("DoNotSchedule", "ScheduleAnyway"))
+        spec["topologySpreadConstraints"] = [{**term, "maxSkew": 1, "whenUnsatisfiable": when}]
+    about = {"name": "p", "namespace": "default", "labels": {"app": chance.choice("ab")}}
+    return msgspec.convert({"metadata": about, "spec": spec}, core.Pod)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_rules_on_other_pods_are_judged_alike_by_array_and_node_by_node(seed: int) -> None:
+    chance = random.Random(seed)
+    names = [f"n{number}" for number in range(9)]
+    placed: dict[str, list[PodInfo]] = {name: [] for name in names}
+    empty = {
+        name: NodeInfo(
+            name=name,
+            labels={"host": name} | ({"zone": chance.choice("xyz")} if chance.random() < 0.9 else {}),
+            is_ready=chance.random() < 0.9,
+            allocatable={_GPU: 3 * UNIT, "pods": 9 * UNIT},
+        )
+        for name in names
+    }
+    plain, engine = PlainRankings("packed"), EngineRankings("packed")
+    views: dict[str, NodeInfo] = {}
+    for _ in range(12):
+        for name in chance.sample(names, 2):
+            placed[name].append(reference.pod_info(_with_rules(chance, name)))
+        before, views = views, {name: reference.occupied(node, placed[name]) for name, node in empty.items()}
+        changes = {name: (before.get(name), node) for name, node in views.items() if before.get(name) != node}
+        plain.take(views, changes)
+        engine.take(views, changes)
+        terms = Counter(term for there in placed.values() for one in there for term in one.peer.terms)
+        need = reference.pod_info(_with_rules(chance)).among(terms)
+        slow, fast = _asked(plain, need, views), _asked(engine, need, views)
+        assert _facts(fast[0]) == _facts(slow[0])
+        assert fast[1] == slow[1]
+        assert engine.of(need).scores() == plain.of(need).scores()
