@@ -1,4 +1,4 @@
-"""Finds which processes of a container have a device open, and ends them on demand.
+"""Finds which processes have a device open, of one container or of all, and ends them on demand.
 
 A device rule is asked when a node is opened; what is open stays open, and what is mapped stays mapped, also after the
 rule is gone and the node with it. So a device can be taken from a container only when no process in it holds it. Looked

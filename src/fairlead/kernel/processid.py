@@ -38,6 +38,6 @@ def find(pid: int, *, container: str = "", proc: Path = Path("/proc")) -> Proces
 
 
 def assert_same(process: ProcessID, *, proc: Path = Path("/proc")) -> None:
-    """Raises: NotFound (`ProcessGone`): the pid is another process's by now, or unused."""
+    """Return if the pid still names it. Raises: NotFound (`ProcessGone`): it is another's by now, or unused."""
     if find(process.pid, proc=proc) != process:
         raise readback.gone(process.pid)

@@ -5,8 +5,7 @@ Given the host pid of a container's process (a created one, still held before it
 - the device rules in force in its cgroups, of both versions: see `kernel.cgroup`.
 - the character devices under /dev of its mount namespace, with their numbers.
 - what `open()` says there, for paths and for bare device numbers, asked by `kernel.probeprocess`, a process that joins
-the
-  container's device cgroups and mount namespace.
+  the container's device cgroups and mount namespace.
 
 Nothing is claimed that was not read: whatever could not be is named in `unread`, with the reason. Reading changes
 nothing in the container. Opening a node asks its driver, which may take its time on a GPU that no process has open; the

@@ -1,7 +1,7 @@
 """Composes the agent's part that shares GPUs by MPS: silicon, the kubelet's list, the plugins.
 
-The part is there where the silicon has compute modes. `plan` is the core's door to it and does no work: it dresses what
-is offered and tells the part which daemons are wanted.
+The part is there where the silicon has compute modes. `plan` is what the core calls, and does no work: it adds to the
+advertisements what clients of MPS need, and leaves to the part which daemons are wanted.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ class MPSPart:
         told: daemons.Told,
         is_standing_by: Callable[[], bool],
     ) -> None:
-        """Take what it stands between. Args: changed: told whenever other devices are kept back, or none any more."""
+        """Compose the daemons; nothing runs yet.
+
+        Args: changed: called whenever other devices are kept back, or none any more.   told: see `mps.Told`.
+        """
         modes = silicon.compute_modes()
         if modes is None:
             raise ValueError("this silicon has no compute modes")

@@ -119,8 +119,9 @@ class Partitionable(Protocol):
 class ComputeModes(Protocol):
     """Reads and sets who may have a CUDA context on a GPU.
 
-    Both raise NotFound (`GPUGone`) where no GPU has the UUID, DeviceFault where it does not answer; setting raises
-    Unavailable (`DriverNoPermission`) and Invalid (`ComputeModeNotSupported`) as well.
+    Both raise NotFound (`GPUGone`) where no GPU has the UUID, DeviceFault where it does not answer; reading raises
+    Unavailable (`ComputeModeUnknown`) as well, setting Unavailable (`DriverNoPermission`) and Invalid
+    (`ComputeModeNotSupported`).
     """
 
     async def read_mode(self, gpu: GPUUUID) -> ComputeMode:

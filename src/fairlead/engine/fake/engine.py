@@ -1,8 +1,8 @@
 """Implements `engine.port` in memory: containers and images that no kernel knows.
 
 Held to the same contract suite as podman: two-step start, unique names, exit codes, logs that can be followed, exec
-sessions, changes, adoption by labels. What a container runs is interpreted by `fake_shell`, with real time and real
-output. CDI devices resolve if they are in `devices`, which its owner fills. Pids are invented and name no process:
+sessions, changes, adoption by labels. What a container runs is interpreted by `engine.fake.shell`, with real time and
+real output. CDI devices resolve if they are in `devices`, which its owner fills. Pids are invented and name no process:
 nothing below this port may be read back from them.
 
 Everything lives on one event loop; the tasks of running containers belong to the block `async with engine:`, so that no

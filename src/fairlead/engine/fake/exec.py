@@ -15,7 +15,7 @@ _END_OF_TRANSMISSION: Final = b"\x04"
 
 
 class FakeExec:
-    """`port.ExecSession` over a `fake_shell` program."""
+    """`port.ExecSession` over a program of `engine.fake.shell`."""
 
     def __init__(self, process: shell.Process, *, tty: bool, stdin: bool) -> None:
         self.task: asyncio.Task[None] | None = None

@@ -76,14 +76,14 @@ def create(spec: port.ContainerSpec, host: podman_host.Host, *, network: str, lo
 
 
 def check_name(name: str) -> None:
-    """Raises Invalid (`ContainerNameInvalid`) for a name podman refuses, or would take for an option."""
+    """Refuse a name that podman refuses, or would take for an option. Raises: Invalid (`ContainerNameInvalid`)."""
     if not _NAME.match(name):
         message = f'container name "{name}" is not letters, digits, "_", "." and "-", a letter or digit first'
         raise errors.Invalid(message, reason="ContainerNameInvalid", hint="choose another name")
 
 
 def check_image(name: str) -> None:
-    """Raises Invalid (`ImageNameInvalid`) for what is not an image reference."""
+    """Refuse what is not an image reference. Raises: Invalid (`ImageNameInvalid`)."""
     if not imageref.is_reference(name):
         message = f'image "{name}" is not an image reference'
         raise errors.Invalid(message, reason="ImageNameInvalid", hint="write registry/path:tag, in lower case")

@@ -42,7 +42,7 @@ class Podman:
     async def checked(
         self, subject: str, act: str, *arguments: str, timeout_s: float = SHORT_S, folder: Path = Path("/")
     ) -> command.Result:
-        """Run one short command that must succeed. Raises: what podman's message means, see `podman_errors`."""
+        """Run one short command that must succeed. Raises: what podman's message means, see `engine.podman.errors`."""
         result = await self.run(*arguments, timeout_s=timeout_s, folder=folder)
         if result.code != 0:
             raise podman_errors.translate(subject, act, result)

@@ -5,8 +5,8 @@ process held before its first instruction with namespaces, mounts and device rul
 of ours in between leaves a container that `list_containers` shows as created without a pid; `start` finishes it.
 
 Nothing is remembered but what speeds things up: all state is podman's and is read back by name and labels, so that a
-restart of ours adopts what runs. Podman's messages become our errors in `podman_errors`; this machine's oddities are
-found in `podman_host`.
+restart of ours adopts what runs. Podman's messages become our errors in `engine.podman.errors`; this machine's oddities
+are found in `engine.podman.host`.
 """
 
 from __future__ import annotations

@@ -191,7 +191,7 @@ def _serve(pipe: Path, log: Path) -> int:
 
 
 def _take(listener: socket.socket, control: Control) -> None:
-    """Answer the lines of one connection. Raises: _QuitError."""
+    """Answer the command of one connection. Raises: _QuitError."""
     connection, _ = listener.accept()
     with connection, contextlib.suppress(OSError):
         connection.settimeout(5)

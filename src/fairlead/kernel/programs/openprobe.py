@@ -1,7 +1,7 @@
 """Opens device nodes as a container would and prints each errno: a program of its own.
 
-    python -I -S probe.py CGROUP_PROCS… -- MOUNT_NS PATH… -- MAJOR:MINOR…
-    python -I -S probe.py -       the same arguments from standard input, with a NUL between them: it waits for them
+    python -I -S openprobe.py CGROUP_PROCS… -- MOUNT_NS PATH… -- MAJOR:MINOR…
+    python -I -S openprobe.py -       the same arguments from standard input, with a NUL between them: it waits for them
 
 It joins the container's device cgroups (writes its own pid to each CGROUP_PROCS, a file) and its mount namespace
 (MOUNT_NS, a file of /proc/PID/ns), takes a private copy of that namespace, opens each path there, mounts a

@@ -91,7 +91,7 @@ class Plugin:
         self.pairing = amounts.Pairing()
         """Shared by the resources of which a container must have both."""
         self.before_start: Callable[[str, tuple[DeviceID, ...]], Awaitable[None]] | None = None
-        """Told the devices of a container that is about to start; what it raises keeps the container from it."""
+        """Called with the devices of a container that is about to start; what it raises keeps the container from it."""
         self.on_unwatched: Callable[[], None] | None = None
         """Called when the last stream of the list has ended, from whichever side."""
 

@@ -1,6 +1,6 @@
 """Audits one container: the rules and nodes in force against its entitlement, and the repair.
 
-Reads (`node.isolation`), judges (`plan.audit`), and where asked to, mends: rules in its cgroups, nodes in its mount
+Reads (`kernel.readback`), judges (`plan.audit`), and where asked to, mends: rules in its cgroups, nodes in its mount
 namespace, then reads and judges again. What is reported as repaired was read back.
 """
 

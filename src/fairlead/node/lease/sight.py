@@ -150,7 +150,7 @@ class Sight:
 
 
 def pod_asks(pod: core.Pod) -> bool:
-    """Tell whether a pod asks for any extended resource: then what it has open may be of the kubelet's giving."""
+    """Return whether a pod asks for any extended resource: then what it has open may be of the kubelet's giving."""
     containers = (*pod.spec.init_containers, *pod.spec.containers)
     return any("/" in name for one in containers for name in one.resources.limits)
 

@@ -50,12 +50,12 @@ class State:
 
 States = Mapping[GPUUUID, State]
 Told = Callable[[GPUUUID, str, str], None]
-"""Told the GPU, the reason (empty: ready) and a sentence."""
+"""Called with the GPU, the reason (empty: ready) and a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What the daemons stand on."""
+    """What the daemons use of this machine."""
 
     state: Path
     """Where records lie."""
@@ -75,7 +75,7 @@ class Daemons:
     """The daemons of one node."""
 
     def __init__(self, machine: Machine, *, told: Told = lambda _gpu, _reason, _text: None) -> None:
-        """Take what they stand on; nothing is read before `run`."""
+        """Take the machine; nothing is read before `run`. Args: told: called whenever a GPU's reason changes."""
         self.states: latest.Latest[States] = latest.Latest({})
         """Of every GPU that has, or is to have, a daemon."""
         self._machine, self._told = machine, told

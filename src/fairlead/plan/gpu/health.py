@@ -254,7 +254,7 @@ def _find_doubt(health: GPUHealth, policy: Policy) -> Finding | None:
 
 
 def is_excused(verdict: Verdict, policy: Policy) -> bool:
-    """Tell whether a GPU waits for a reset because of an XID that asks for none any more: the rules have changed."""
+    """Return whether a GPU waits for a reset because of an XID that asks for none any more: the rules have changed."""
     if not verdict.is_latched or not verdict.reason.startswith(_XID):
         return False
     code = verdict.reason.removeprefix(_XID)

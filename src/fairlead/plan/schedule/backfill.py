@@ -67,7 +67,7 @@ class Heads:
         self._heads: dict[str, core.Pod] = {}
 
     def is_head(self, pod: core.Pod, queue: str, waits: SchedulingQueue) -> bool:
-        """Tell whether a pod that fits nowhere is its queue's head; it is from now on where it comes before the old.
+        """Return whether a pod that fits nowhere is its queue's head; it is from now on where it comes before the old.
 
         Args: waits: the pods that wait.
         """
@@ -79,7 +79,7 @@ class Heads:
         return self._heads[queue].metadata.uid == pod.metadata.uid
 
     def is_due(self, pod: core.Pod, start: Start, now: float) -> bool:
-        """Tell whether a head gets its room now: the time is known, or it has waited long enough."""
+        """Return whether a head gets its room now: the time is known, or it has waited long enough."""
         return math.isfinite(start.at) or self.due_s(pod, now) <= 0
 
     def due_s(self, pod: core.Pod, now: float) -> float:
@@ -90,6 +90,6 @@ class Heads:
 
 
 def may_pass(pod: core.Pod, free_at: float, now: float) -> bool:
-    """Tell whether a pod would be over before room that is held is free; `free_at`: Unix seconds."""
+    """Return whether a pod would be over before room that is held is free; `free_at`: Unix seconds."""
     limit = pod.spec.active_deadline_seconds
     return limit is not None and math.isfinite(free_at) and now + limit <= free_at

@@ -206,7 +206,7 @@ class Cache:
         return found
 
     def is_assumed(self, uid: str) -> bool:
-        """Tell whether a pod counts as bound, and the store has not refused it."""
+        """Return whether a pod counts as bound, and the store has not refused it."""
         return uid in self._assumed
 
     def placed(self) -> Iterator[tuple[core.Pod, reference.PodInfo]]:

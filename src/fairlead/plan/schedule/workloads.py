@@ -25,7 +25,7 @@ QUEUE_HOLDS: Final = "QueueHolds"
 
 
 def is_leaving(pod: core.Pod) -> bool:
-    """Tell whether a pod is being ended."""
+    """Return whether a pod is being ended."""
     return pod.metadata.deletion_timestamp is not None or pod.status.stop_request is not None
 
 
@@ -105,7 +105,7 @@ class Workloads:
             self._count(self._pods[uid])
 
     def is_ending(self, pod: core.Pod) -> bool:
-        """Tell whether a pod is being ended, or is about to be."""
+        """Return whether a pod is being ended, or is about to be."""
         return pod.metadata.uid in self._ending or is_leaving(pod)
 
     @property

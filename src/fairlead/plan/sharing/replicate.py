@@ -65,7 +65,7 @@ def _entry_of(ad: Advertisement, position: int, device: Device, sharing: Sharing
 
 
 def is_chosen(devices: DeviceChoice, position: int, device: Device) -> bool:
-    """Tell whether an entry is about a device. Args: position: in its resource's list."""
+    """Return whether an entry is about a device. Args: position: in its resource's list."""
     if devices.is_all:
         return True
     if devices.count is not None:

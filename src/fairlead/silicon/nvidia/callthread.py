@@ -117,6 +117,6 @@ def outcome(lane: str, started: Result[T] | Exception) -> T | Exception:
 
 
 def hung(lane: str) -> errors.DeviceFault:
-    """The error of a lane whose call does not come back."""
+    """Return the error of a lane whose call does not come back."""
     message = f"driver call for {lane} does not return"
     return errors.DeviceFault(message, reason="Timeout", hint="reset the GPU or reload its driver")

@@ -1,6 +1,6 @@
 """Waits for driver events in a thread.
 
-It registers every GPU that answers with one event set, waits, and hands what comes to the feed. A wait that fails makes
+It registers every GPU that answers with one event set, waits, and hands on what comes. A wait that fails makes
 it start over with a new set, without the GPUs that are lost, after a pause that doubles: an error that comes back at
 once costs next to nothing. GPUs that did not answer are tried again from time to time. Registration runs in the GPU's
 own lane, so a GPU that hangs is left out and the others are heard.

@@ -36,7 +36,7 @@ def read_temperature(folder: Path) -> tuple[int | None, int | None]:
 
 
 def is_gone(folder: Path) -> bool:
-    """Tell whether the device has fallen off the bus: its configuration space answers with ones alone."""
+    """Return whether the device has fallen off the bus: its configuration space answers with ones alone."""
     try:
         with (folder / "config").open("rb") as file:
             return file.read(len(_ABSENT)) == _ABSENT
@@ -45,6 +45,6 @@ def is_gone(folder: Path) -> bool:
 
 
 def fallen(address: str, index: int) -> UnreadableGPU:
-    """Return what is known of such a device."""
+    """Return the entry of a GPU that has fallen off the bus."""
     message = f"{address} does not answer on the bus: reset its slot, or reboot the node"
     return UnreadableGPU(index=index, pci_bus_id=address, uuid=GPUUUID(address), reason="Lost", message=message)

@@ -50,17 +50,17 @@ class GPUInstance:
         return range(self.start, self.start + self.row.size)
 
     def list_compute_profiles(self) -> list[int]:
-        """Compute instance profiles that a GPU instance of this size offers."""
+        """Return the compute instance profiles that a GPU instance of this size offers."""
         whole = self.row.slices
         return [key for key, part in CI_PROFILES.items() if part == whole or (part < whole and 2 * part <= whole + 1)]
 
     def list_compute_starts(self, kind: int) -> list[int]:
-        """Every start of a compute instance profile inside this GPU instance, taken or not."""
+        """Return every start of a compute instance profile inside this GPU instance, taken or not."""
         slices = CI_PROFILES[kind]
         return [start for start in _CI_STARTS[slices] if start + slices <= self.row.slices]
 
     def list_free_compute_starts(self, kind: int) -> list[int]:
-        """Starts at which one more compute instance fits now."""
+        """Return the starts at which one more compute instance fits now."""
         taken = {slot for item in self.computes.values() for slot in range(item.start, item.start + item.slices)}
         slices = CI_PROFILES[kind]
         return [s for s in self.list_compute_starts(kind) if not taken & set(range(s, s + slices))]
@@ -81,7 +81,7 @@ class GPUInstance:
         return item
 
     def compute_name(self, item: ComputeInstance) -> str:
-        """Canonical profile name of a compute instance: `3g.40gb`, or `1c.3g.40gb` where it is a part of it."""
+        """Return the profile's name of a compute instance: `3g.40gb`, or `1c.3g.40gb` where it is a part of it."""
         return self.row.name if item.slices == self.row.slices else f"{item.slices}c.{self.row.name}"
 
 

@@ -19,7 +19,7 @@ _DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def is_dns_label(text: str) -> bool:
-    """Tell whether a text is an RFC 1123 label: it may be part of a host name or a path. At most 63 characters."""
+    """Return whether a text is an RFC 1123 label: it may be part of a host name or a path. At most 63 characters."""
     return _DNS_LABEL.fullmatch(text) is not None
 
 

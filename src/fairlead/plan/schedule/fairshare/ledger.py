@@ -219,7 +219,7 @@ class Ledger:
         return ""
 
     def may_reclaim(self, taker: Iterable[str], giver: str) -> bool:
-        """Tell whether pods that wait and are placed together may end a pod of another queue."""
+        """Return whether pods that wait and are placed together may end a pod of another queue."""
         uids = tuple(taker)
         needs: dict[str, int] = {}
         for uid in uids:
@@ -241,7 +241,7 @@ class Ledger:
         }
 
     def is_over(self, giver: str, gone: Mapping[str, Amounts], taker: str) -> bool:
-        """Tell whether a pod's side is beyond its share still, once others of its queue have gone.
+        """Return whether a pod's side is beyond its share still, once others of its queue have gone.
 
         Args: gone: by leaf, what has been taken from it already.   taker: the queue that takes.
         """

@@ -246,7 +246,7 @@ class Tree:
         allocated: Mapping[str, Amounts],
         shares: Mapping[str, Amounts],
     ) -> bool:
-        """Tell whether a pod that waits may end a pod of another queue.
+        """Return whether a pod that waits may end a pod of another queue.
 
         Where their queues part, the taker's side stays within its share with it, and the giver's side is beyond its
         share in a resource that both pods are about. With the taker in its place the giver's side would not be within

@@ -185,7 +185,7 @@ def _exceeds(gone: Iterable[Running], terms: Terms, before: Mapping[str, Running
 
 
 def _is_proved(need: PodInfo, name: str, state: State, gone: Iterable[Running]) -> bool:
-    """Tell whether the pod fits once they have ended, its rules on other pods and theirs on it included."""
+    """Return whether the pod fits once they have ended, its rules on other pods and theirs on it included."""
     left = {one.uid for one in gone}
     if not need.peer.is_concerned:
         return reference.first_refusal(need, state.view(name, left)) is None

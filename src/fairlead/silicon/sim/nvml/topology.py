@@ -28,7 +28,7 @@ def nvmlDeviceGetTopologyCommonAncestor(host: machine.Machine, one: Any, other: 
 
 
 def far_end(host: machine.Machine, board: profile.Board, link: int) -> tuple[int, str, int] | None:
-    """Where one NVLink leads: (device type, PCI address, PCI device id); None for a link that is not there.
+    """Return where one NVLink leads: (device type, PCI address, PCI device id); None for a link that is not there.
 
     A mesh gives every other GPU of the group the same number of links; what cannot be shared evenly stays down.
     """
