@@ -47,7 +47,7 @@ async def ask_kubelet(socket: Path) -> tuple[Holding, ...] | None:
         return None
 
 
-def read_books(folder: Path) -> entitlement.WrittenBooks:
+def read_checkpoint(folder: Path) -> entitlement.KubeletCheckpoint:
     """Read what the embedded kubelet has written down, whether it runs or not.
 
     Args: folder: the kubelet's, in the folder of this machine's state.
@@ -63,7 +63,7 @@ def read_books(folder: Path) -> entitlement.WrittenBooks:
     held: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {}
     for grant in grants:
         held.setdefault((grant.pod_uid, grant.container), {})[grant.resource] = grant.device_ids
-    return entitlement.WrittenBooks(home=home, held=held, problem=problem)
+    return entitlement.KubeletCheckpoint(home=home, held=held, problem=problem)
 
 
 async def find(config: Settings, wanted: Sequence[str], pids: Sequence[int]) -> list[Target]:
@@ -137,7 +137,7 @@ async def sources(config: Settings, folders: Sequence[str]) -> entitlement.Alloc
     return entitlement.AllocationSources(
         registry=await asyncio.to_thread(attach.scan, folders),
         holdings=await ask_kubelet(config.pod_resources),
-        written=await asyncio.to_thread(read_books, config.state.folder / "kubelet"),
+        written=await asyncio.to_thread(read_checkpoint, config.state.folder / "kubelet"),
     )
 
 

@@ -58,8 +58,8 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenBooks:
-    """The embedded kubelet's checkpoint, as another process reads it."""
+class KubeletCheckpoint:
+    """What the embedded kubelet's checkpoint says, as another process reads it."""
 
     home: str = ""
     """Whose containers it is about."""
@@ -76,7 +76,7 @@ class AllocationSources:
     registry: directory.Registry
     holdings: tuple[Holding, ...] | None = None
     """None: no kubelet answered."""
-    written: WrittenBooks = field(default_factory=lambda: WrittenBooks(problem="no checkpoint was read"))
+    written: KubeletCheckpoint = field(default_factory=lambda: KubeletCheckpoint(problem="no checkpoint was read"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

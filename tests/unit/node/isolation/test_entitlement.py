@@ -17,7 +17,7 @@ from fairlead.kernel import ocistate
 from fairlead.model.devicerule import DeviceRule
 from fairlead.model.ids import DeviceID
 from fairlead.node.isolation import attach, entitlement
-from fairlead.node.isolation.entitlement import AllocationSources, Subject, WrittenBooks
+from fairlead.node.isolation.entitlement import AllocationSources, Subject, KubeletCheckpoint
 from fairlead.plan.gpu.attribution import Holding
 from fairlead.wire.kubernetes import names
 
@@ -147,10 +147,10 @@ WIDE: Mapping[str, Any] = {
 """What podman writes for `--privileged`."""
 OURS = {names.HOME: "home-1", **LABELS, names.DEVICES: json.dumps({KIND: ["GPU-1"]})}
 """Its label names the GPU it was given first, or one that somebody forged."""
-WRITTEN = WrittenBooks(home="home-1", held={("uid-1", "main"): {KIND: ("GPU-0",)}})
+WRITTEN = KubeletCheckpoint(home="home-1", held={("uid-1", "main"): {KIND: ("GPU-0",)}})
 
 
-def with_checkpoint(sources: AllocationSources, written: WrittenBooks, *holdings: Holding) -> AllocationSources:
+def with_checkpoint(sources: AllocationSources, written: KubeletCheckpoint, *holdings: Holding) -> AllocationSources:
     return AllocationSources(registry=sources.registry, holdings=holdings or None, written=written)
 
 
@@ -178,14 +178,14 @@ def test_a_container_of_ours_of_which_the_checkpoint_says_nothing_has_no_devices
 @pytest.mark.parametrize(
     ("written", "labels", "why"),
     [
-        (WrittenBooks(problem="not readable"), OURS, "this machine's is not readable"),
-        (WrittenBooks(home="home-1", problem="it is damaged"), OURS, "no kubelet answers, and it is damaged"),
+        (KubeletCheckpoint(problem="not readable"), OURS, "this machine's is not readable"),
+        (KubeletCheckpoint(home="home-1", problem="it is damaged"), OURS, "no kubelet answers, and it is damaged"),
         (WRITTEN, OURS | {names.HOME: "forged"}, "of home forged, and this machine's is home-1"),
         (WRITTEN, OURS | {names.POD_UID: ""}, "which entry"),
     ],
 )
 def test_a_container_that_says_it_is_ours_and_no_source_knows_cannot_be_judged(
-    sources: AllocationSources, written: WrittenBooks, labels: dict[str, str], why: str
+    sources: AllocationSources, written: KubeletCheckpoint, labels: dict[str, str], why: str
 ) -> None:
     found = entitlement.find(Subject(config=WIDE, labels=labels), with_checkpoint(sources, written))
     assert (found.source, found.names, found.entitlement.granted) == ("no source", (), ())
