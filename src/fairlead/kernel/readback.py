@@ -241,7 +241,7 @@ async def started_ahead(*, is_wanted: bool) -> AsyncIterator[probeprocess.ProbeP
             await probe.close()
 
 
-def spare() -> probeprocess.StandbyProbe:
+def standby() -> probeprocess.StandbyProbe:
     """Return what keeps a probe waiting for containers that are about to be there."""
     return probeprocess.StandbyProbe([*_command(), "-"])
 

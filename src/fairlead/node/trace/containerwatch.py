@@ -109,7 +109,7 @@ class ContainerWatch(Generic[P]):
         self._pods: dict[str, Path | None] = {}
         """Followed pods by uid, with their folder once there is one."""
         self._looking: set[str] = set()
-        self._spare = readback.spare()
+        self._standby = readback.standby()
         self._lost = asyncio.Event()
         self._new: asyncio.Queue[tuple[str, Path, bool]] = asyncio.Queue()
         self._inotify: asyncinotify.Inotify | None = None
@@ -118,7 +118,7 @@ class ContainerWatch(Generic[P]):
         """See this pod's containers from now on; those that are there already are seen late. Idempotent."""
         if uid not in self._pods:
             self._pods[uid] = None
-            self._spare.keep(True)
+            self._standby.keep(True)
             self._find_folders(uid)
             if self._pods[uid] is None:
                 self._lost.set()
@@ -126,7 +126,7 @@ class ContainerWatch(Generic[P]):
     def forget(self, uid: str) -> None:
         """See no more of this pod."""
         self._pods.pop(uid, None)  # its watch ends with its folder
-        self._spare.keep(bool(self._pods))
+        self._standby.keep(bool(self._pods))
 
     def is_looking(self, container_id: str) -> bool:
         """Return whether a container is being read back right now."""
@@ -136,7 +136,7 @@ class ContainerWatch(Generic[P]):
         """Watch for ever."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._discover_for_ever(), name="sight: folders")
-            tasks.create_task(self._spare.run(), name="sight: probe")
+            tasks.create_task(self._standby.run(), name="sight: probe")
             tasks.create_task(self._read_events(), name="sight: events")
             while True:
                 uid, folder, is_late = await self._new.get()
@@ -235,7 +235,7 @@ class ContainerWatch(Generic[P]):
 
     async def _catch(self, uid: str, name: str, folder: Path) -> Sight[P] | None:
         """Hold a container as it begins, and read it back."""
-        waiting = await self._spare.take()
+        waiting = await self._standby.take()
         try:
             async with asyncio.TaskGroup() as tasks:
                 preparing = tasks.create_task(self._prepare(uid))
@@ -246,7 +246,7 @@ class ContainerWatch(Generic[P]):
                 return await self._hold(name, pid, preparing, waiting)
         finally:
             await waiting.close()
-            self._spare.refill()
+            self._standby.refill()
 
     async def _hold(
         self, name: str, pid: int, preparing: asyncio.Task[P | None], waiting: probeprocess.ProbeProcess

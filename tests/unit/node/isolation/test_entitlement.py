@@ -17,7 +17,7 @@ from fairlead.kernel import ocistate
 from fairlead.model.devicerule import DeviceRule
 from fairlead.model.ids import DeviceID
 from fairlead.node.isolation import attach, entitlement
-from fairlead.node.isolation.entitlement import AllocationSources, Subject, KubeletCheckpoint
+from fairlead.node.isolation.entitlement import AllocationSources, KubeletCheckpoint, Subject
 from fairlead.plan.gpu.attribution import Holding
 from fairlead.wire.kubernetes import names
 
