@@ -117,6 +117,9 @@ def _metadata(pod: core.Pod) -> Iterator[str]:
             f'metadata.name: Invalid value: "{name}": a lowercase RFC 1123 subdomain must consist of lower case '
             "alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character"
         )
+    if names.MIRROR in pod.metadata.annotations:
+        # Such a pod is never ended for others: whoever could call their own so would keep its GPUs.
+        yield f"metadata.annotations[{names.MIRROR}]: Forbidden: only a kubelet makes mirror pods, of its own files"
 
 
 def _spec(spec: core.PodSpec) -> Iterator[str]:

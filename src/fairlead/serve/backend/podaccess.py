@@ -72,7 +72,7 @@ class ExecAccess:
         return tuple(tuple(line.split(None, columns)) for line in lines if line.strip())
 
     async def usage(self, pod: core.Pod, container: str) -> Usage:  # noqa: ARG002 the metrics server's
-        """Raises: RequestError (`NotOnCluster`)."""
+        """Refuse: it is the metrics server's to say. Raises: RequestError (`NotOnCluster`)."""
         name, namespace = pod.metadata.name, pod.metadata.namespace
         message = f'an API server does not say what container "{name}" uses'
         raise errors.RequestError(message, reason="NotOnCluster", hint=f"`kubectl top pod -n {namespace} {name}`")

@@ -11,7 +11,7 @@ from fairlead.wire.kubernetes import core, meta
 
 
 class EmbeddedPlacement:
-    """A `subresource.Placement`; one machine has no disruption budgets, so an eviction is a deletion."""
+    """A `subresource.Placement` without disruption budgets: an eviction deletes, for other pods it stops."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -28,7 +28,7 @@ def notify(path: Path) -> None:
 
 
 class Notifier:
-    """Calls `heard` on the running loop whenever the file rings, from construction to `close`."""
+    """Calls `heard` on the running loop whenever another process commits, from construction to `close`."""
 
     def __init__(self, path: Path, heard: Callable[[], None]) -> None:
         self._heard = heard

@@ -3,7 +3,7 @@
 One thread writes: verbs that arrive while it flushes share the next transaction and its flush, each behind a savepoint
 of its own, so that one refusal takes nothing else with it. Transactions begin IMMEDIATE, which makes SQLite's lock the
 single writer across processes. Single reads and news for watchers are short and run on the event loop; listings run in
-a second thread. `bell` says when there is news, `database` guards the file, `transaction` knows the rules.
+a second thread. `notify` says when there is news, `database` guards the file, `transaction` knows the rules.
 """
 
 from __future__ import annotations

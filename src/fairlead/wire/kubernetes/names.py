@@ -23,6 +23,8 @@ def is_dns_label(text: str) -> bool:
     return _DNS_LABEL.fullmatch(text) is not None
 
 
+MIRROR: Final = "kubernetes.io/config.mirror"
+"""Annotation of pods that a kubelet reports for its own files: no API can end those."""
 OWN: Final = "fairlead.dev"
 """Domain of the names that only Fairlead writes, on whatever object."""
 

@@ -117,6 +117,16 @@ def test_a_pods_name_is_a_subdomain(name: str) -> None:
     )
 
 
+def test_no_pod_from_outside_passes_for_a_kubelets_own() -> None:
+    pod = _pod()
+    about = msgspec.structs.replace(pod.metadata, annotations={"kubernetes.io/config.mirror": "x"})
+    (problem,) = _problems(msgspec.structs.replace(pod, metadata=about))
+    assert problem == (
+        "metadata.annotations[kubernetes.io/config.mirror]: Forbidden: "
+        "only a kubelet makes mirror pods, of its own files"
+    )
+
+
 def test_a_pods_name_may_be_generated_but_not_absent_or_endless() -> None:
     assert _problems(_pod(name="")) == ["metadata.name: Required value: name or generateName is required"]
     pod = _pod(name="")

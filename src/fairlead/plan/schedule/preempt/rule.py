@@ -17,10 +17,9 @@ from fairlead.plan.schedule.fairshare.ledger import Ledger
 from fairlead.plan.schedule.preempt.plan import Running, Terms
 from fairlead.plan.schedule.reference import PodInfo
 from fairlead.plan.schedule.workloads import Workloads
-from fairlead.wire.kubernetes import core, selector
+from fairlead.wire.kubernetes import core, names, selector
 from fairlead.wire.kubernetes.scheduling import policy
 
-_STATIC = "kubernetes.io/config.mirror"
 _DAY_S = 86400.0
 
 
@@ -52,7 +51,7 @@ def running(
                     and rule is not None
                     and selector.matches(rule, about.labels)
                 ),
-                is_fixed=_STATIC in about.annotations,
+                is_fixed=names.MIRROR in about.annotations,
             )
         )
     return tuple(found)
