@@ -1,6 +1,6 @@
 """Serves calls of a program on this machine: POST a JSON body to a path, get a JSON body, without the web framework.
 
-A call must say that its body is JSON: a page in somebody's browser could send it as anything else, and cannot as that.
+A call must say that its body is JSON: a page in a user's browser could send it as anything else, and cannot as that.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class Ledger:
         try:
             if every:
                 self._file.commit(every)
-        except Exception as error:  # noqa: BLE001  (as above: nobody waits for an answer that never comes)
+        except Exception as error:  # noqa: BLE001  (as above: no asker waits for an answer that never comes)
             for _, outcome in settled:
                 outcome.set_exception(error)
             return

@@ -118,7 +118,7 @@ def _metadata(pod: core.Pod) -> Iterator[str]:
             "alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character"
         )
     if names.MIRROR in pod.metadata.annotations:
-        # Such a pod is never ended for others: whoever could call their own so would keep its GPUs.
+        # Such a pod is never ended for others: a user who could call one so would keep its GPUs.
         yield f"metadata.annotations[{names.MIRROR}]: Forbidden: only a kubelet makes mirror pods, of its own files"
 
 
