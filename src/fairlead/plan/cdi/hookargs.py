@@ -1,7 +1,7 @@
 """Builds the command line of our one createContainer hook, for the shim and for generated specs alike.
 
 `inject.hook.program` says what each option makes the hook do. The steps have the names of NVIDIA's toolkit, so that an
-operator leaves one out by the name he is used to. Nothing is imported: the shim uses this on a container's start.
+operator leaves one out by a known name. Nothing is imported: the shim uses this on a container's start.
 """
 
 LINKS = "create-symlinks"

@@ -55,7 +55,7 @@ VARIABLES = "NVIDIA_REQUIRE_"
 UNMET = "DriverRequirementUnmet"
 """Reason of a refusal."""
 SWITCH = "NVIDIA_DISABLE_REQUIRE"
-"""Variable with which an image's user takes responsibility himself."""
+"""Variable with which an image's user switches the check off."""
 _NOT_OURS = f"{VARIABLES}JETPACK"
 _TRUE = frozenset({"1", "t", "T", "true", "True", "TRUE"})
 """Source: Go strconv.ParseBool, by which the peers read the switch."""

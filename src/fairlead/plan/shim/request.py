@@ -2,7 +2,7 @@
 
 Three sources, the first that asks wins: CDI annotations, volume mounts, the environment. Each may come from a device
 plugin, from the image (podman copies an image's annotations) or from the pod's author, and they cannot be distinguished
-by themselves. What the kubelet's checkpoint (`allocation`) say was given to this very container always counts;
+by themselves. What the kubelet's checkpoint (`allocation`) says was given to this very container always counts;
 annotations that its checkpoint contradicts are refused; for the rest `Policy.image_requests` decides, and even then not
 over another pod's devices. Everything ends as fully qualified CDI names, in the order asked, each once (`0,0` is one
 GPU). A refusal is a value here, with who must change what; the shim makes an error of it. Only tables of `plan` are
