@@ -112,11 +112,12 @@ class Space:
         assert pod["status"]["phase"] == phase, pod["status"]
         return pod
 
-    def until_unschedulable(self, name: str) -> str:
-        """Wait until the scheduler refused a pod, and return its words."""
+    def until_unschedulable(self, name: str, words: str = "", *, reason: str = "Unschedulable") -> str:
+        """Wait until the scheduler refused a pod for a reason in a message with these words; return the message."""
 
         def refused(pod: api.Object) -> bool:
-            return _condition(pod, "PodScheduled").get("reason") == "Unschedulable"
+            condition = _condition(pod, "PodScheduled")
+            return condition.get("reason") == reason and words in condition["message"]
 
         return str(_condition(self.until(name, refused, what="is refused"), "PodScheduled")["message"])
 

@@ -23,6 +23,7 @@ from fairlead.plan.schedule.engine.rankings import EngineRankings
 from fairlead.plan.schedule.summary import Summary
 from fairlead.wire.kubernetes import api as wire
 from fairlead.wire.kubernetes import core
+from tests.cluster import paper
 from tools.cluster import api, build, home
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(280)]
@@ -63,10 +64,9 @@ def _fill(server: api.API, chance: random.Random) -> None:
         labels |= {"disk": chance.choice(["ssd", "hdd"])} if chance.random() < 0.7 else {}
         amounts = {"cpu": chance.choice(["2", "8"]), "memory": chance.choice(["4Gi", "16Gi"])}
         amounts |= {"pods": chance.choice(["4", "110"]), _GPU: str(chance.choice([0, 2, 8]))}
-        ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "on paper"}
-        status = {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}
         spec = {"unschedulable": chance.random() < 0.15}
-        server.create("/api/v1/nodes", {"metadata": {"name": name, "labels": labels}, "spec": spec, "status": status})
+        content = {"metadata": {"name": name, "labels": labels}, "spec": spec, "status": paper.status(amounts)}
+        server.create("/api/v1/nodes", content)
         cordoned = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
         taints += [cordoned] if spec["unschedulable"] else []
         server.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": taints or None}})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,52 +10,14 @@ from typing import Any
 import pytest
 
 from fairlead import errors
-from tests.cluster import node, verb
+from tests.cluster import node, paper, pods, verb
 from tools.cluster import api, home
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
 _NODES = "/api/v1/nodes"
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/fairlead/leases"
-_GPU = "nvidia.com/gpu"
-
-
-class Space:
-    """A namespace of its own with pods for our scheduler; nothing in it needs to run."""
-
-    def __init__(self, server: api.API, name: str) -> None:
-        self.server = server
-        self.name = name
-        self.pods = f"/api/v1/namespaces/{name}/pods"
-
-    def add(self, name: str, *, gpus: int = 0, **spec: Any) -> api.Object:
-        limits = {"cpu": "1m", "memory": "1Mi", **({_GPU: str(gpus)} if gpus else {})}
-        main = {"name": "main", "image": "registry.invalid/none:1", "resources": {"limits": limits}}
-        body = {"schedulerName": "fairlead", "terminationGracePeriodSeconds": 0, "containers": [main], **spec}
-        return self.server.create(self.pods, {"metadata": {"name": name}, "spec": body})
-
-    def until_bound(self, name: str, *, timeout_s: float = 30) -> str:
-        """Wait for a node and return its name."""
-
-        def bound(items: list[api.Object]) -> str | None:
-            found = (item["spec"].get("nodeName") for item in items if item["metadata"]["name"] == name)
-            return next(found, None)
-
-        return self.server.until(self.pods, bound, what=f"{name} is bound", timeout_s=timeout_s)
-
-    def until_refused(self, name: str) -> str:
-        """Wait for the scheduler's refusal and return its words."""
-
-        def refused(items: list[api.Object]) -> str | None:
-            for item in items:
-                if item["metadata"]["name"] == name:
-                    for one in item["status"].get("conditions", []):
-                        if one["type"] == "PodScheduled" and one["status"] == "False":
-                            assert one["reason"] == "Unschedulable"
-                            return str(one["message"])
-            return None
-
-        return self.server.until(self.pods, refused, what=f"{name} is refused", timeout_s=30)
+_GPU = pods.RESOURCE
 
 
 @pytest.fixture(scope="module")
@@ -68,33 +29,13 @@ def connection(cluster: home.Cluster) -> Iterator[api.API]:
 @pytest.fixture(scope="module")
 def plane(cluster: home.Cluster, connection: api.API) -> Iterator[None]:
     """The namespace of Fairlead, and nodes that exist on paper only."""
-    with contextlib.suppress(errors.Conflict):
-        connection.create("/api/v1/namespaces", {"metadata": {"name": "fairlead"}})
-    _add_node(connection, "paper-h100", gpus=8, labels={"gpu.count": "8", "gpu.product": "H100"})
-    _add_node(connection, "paper-t4", gpus=4, labels={"gpu.count": "4", "gpu.product": "T4"})
+    paper.ensure_namespace(connection, "fairlead")
+    paper.add_node(connection, "paper-h100", gpus=8, labels={"gpu.count": "8", "gpu.product": "H100"})
+    paper.add_node(connection, "paper-t4", gpus=4, labels={"gpu.count": "4", "gpu.product": "T4"})
     taint = {"key": "reserved", "value": "red", "effect": "NoSchedule"}
-    _add_node(connection, "paper-red", gpus=8, labels={"gpu.count": "8", "gpu.product": "A100"}, taints=(taint,))
+    paper.add_node(connection, "paper-red", gpus=8, labels={"gpu.count": "8", "gpu.product": "A100"}, taints=(taint,))
     yield
-    for name in ("paper-h100", "paper-t4", "paper-red"):
-        connection.delete(f"{_NODES}/{name}")
-
-
-def _add_node(
-    connection: api.API, name: str, *, gpus: int, labels: dict[str, str], taints: tuple[dict[str, str], ...] = ()
-) -> None:
-    """Register a machine that nobody runs; its kubelet's heartbeat is this one report."""
-    amounts = {"cpu": "64", "memory": "256Gi", "pods": "110", _GPU: str(gpus)}
-    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "on paper"}
-    connection.create(
-        _NODES,
-        {
-            "metadata": {"name": name, "labels": {"paper": "yes", **labels}},
-            "spec": {"taints": list(taints)},
-            "status": {"capacity": amounts, "allocatable": amounts, "conditions": [ready]},
-        },
-    )
-    # The API server marks every new node not ready; whoever watches over nodes would take that back.
-    connection.patch(f"{_NODES}/{name}", {"spec": {"taints": list(taints) or None}})
+    paper.remove_nodes(connection, "paper-h100", "paper-t4", "paper-red")
 
 
 @pytest.fixture(scope="module")
@@ -115,89 +56,80 @@ def schedulers(
 
 
 @pytest.fixture
-def space(connection: api.API, schedulers: list[verb.Verb], request: pytest.FixtureRequest) -> Iterator[Space]:
-    name = f"s{abs(hash(request.node.nodeid)) % 10**8}"
-    connection.create("/api/v1/namespaces", {"metadata": {"name": name}})
-    accounts = f"/api/v1/namespaces/{name}/serviceaccounts"
-    connection.until(accounts, lambda items: True if items else None, what="the service account")
-    yield Space(connection, name)
-    connection.delete(f"/api/v1/namespaces/{name}")
-    connection.delete(f"/api/v1/namespaces/{name}/pods", grace_s=0)
-
-
-_PAPER = {"paper": "yes"}
-_ON_PAPER = {"key": "paper", "operator": "In", "values": ["yes"]}
+def space(connection: api.API, schedulers: list[verb.Verb]) -> Iterator[paper.Space]:
+    with paper.opened(connection) as one:
+        yield one
 
 
 def _affinity(*rules: tuple[str, str, list[str]]) -> dict[str, Any]:
-    expressions = [_ON_PAPER, *({"key": key, "operator": how, "values": values} for key, how, values in rules)]
+    expressions = [{"key": key, "operator": how, "values": values} for key, how, values in rules]
     terms = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
 
 
-def test_a_pod_is_bound_where_count_and_product_fit(space: Space) -> None:
+def test_a_pod_is_bound_where_count_and_product_fit(space: paper.Space) -> None:
     wanted = _affinity(("gpu.count", "Gt", ["4"]), ("gpu.product", "In", ["H100", "A100"]))
     space.add("train", gpus=4, affinity=wanted)
-    assert space.until_bound("train") == "paper-h100"
+    assert space.until_bound("train") == ["paper-h100"]
 
 
-def test_the_binding_is_shown_as_kube_scheduler_shows_it(space: Space) -> None:
-    pod = space.add("shown", gpus=1, nodeSelector=_PAPER)
-    where = space.until_bound("shown")
-    now = space.server.get(f"{space.pods}/shown")
+def test_the_binding_is_shown_as_kube_scheduler_shows_it(space: paper.Space) -> None:
+    pod = space.add("shown", gpus=1)
+    [where] = space.until_bound("shown")
+    now = space.server.get(f"{space.path}/shown")
     assert [item["status"] for item in now["status"]["conditions"] if item["type"] == "PodScheduled"] == ["True"]
 
     def told(items: list[api.Object]) -> str | None:
         found = (item["message"] for item in items if item["involvedObject"].get("uid") == pod["metadata"]["uid"])
         return next(found, None)
 
-    events = f"/api/v1/namespaces/{space.name}/events"
+    events = f"/api/v1/namespaces/{space.namespace}/events"
     message = space.server.until(events, told, what="the event Scheduled")
-    assert message == f"Successfully assigned {space.name}/shown to {where}"
+    assert message == f"Successfully assigned {space.namespace}/shown to {where}"
 
 
-def test_a_taint_keeps_out_who_does_not_bear_it(space: Space) -> None:
+def test_a_taint_keeps_out_who_does_not_bear_it(space: paper.Space) -> None:
     wanted = _affinity(("gpu.product", "In", ["A100"]))
     space.add("stranger", gpus=1, affinity=wanted)
-    assert "1 node(s) had untolerated taint {reserved: red}" in space.until_refused("stranger")
+    assert "1 node(s) had untolerated taint {reserved: red}" in space.until_unschedulable("stranger")
     bears = {"key": "reserved", "operator": "Equal", "value": "red", "effect": "NoSchedule"}
     space.add("guest", gpus=1, affinity=wanted, tolerations=[bears])
-    assert space.until_bound("guest") == "paper-red"
+    assert space.until_bound("guest") == ["paper-red"]
 
 
-def test_a_pod_that_fits_nowhere_waits_with_counts_and_goes_once_there_is_room(space: Space) -> None:
+def test_a_pod_that_fits_nowhere_waits_with_counts_and_goes_once_there_is_room(space: paper.Space) -> None:
     wanted = _affinity(("gpu.product", "In", ["T4"]))
     space.add("holder", gpus=3, affinity=wanted)
     space.until_bound("holder")
     space.add("waits", gpus=2, affinity=wanted)
-    assert space.until_refused("waits") == (
+    assert space.until_unschedulable("waits") == (
         f"0/4 nodes are available: 1 Insufficient {_GPU}, 1 node(s) had untolerated taint {{reserved: red}}, "
         "2 node(s) didn't match Pod's node affinity/selector."
     )
-    space.server.delete(f"{space.pods}/holder", grace_s=0)
-    assert space.until_bound("waits") == "paper-t4"
+    space.server.delete(f"{space.path}/holder", grace_s=0)
+    assert space.until_bound("waits") == ["paper-t4"]
 
 
-def test_a_gate_is_honoured(space: Space) -> None:
-    space.add("gated", nodeSelector=_PAPER, schedulingGates=[{"name": "example.com/wait"}])
-    space.add("free", nodeSelector=_PAPER)
+def test_a_gate_is_honoured(space: paper.Space) -> None:
+    space.add("gated", schedulingGates=[{"name": "example.com/wait"}])
+    space.add("free")
     space.until_bound("free")
-    assert "nodeName" not in space.server.get(f"{space.pods}/gated")["spec"]
-    space.server.patch(f"{space.pods}/gated", {"spec": {"schedulingGates": None}})
+    assert "nodeName" not in space.server.get(f"{space.path}/gated")["spec"]
+    space.server.patch(f"{space.path}/gated", {"spec": {"schedulingGates": None}})
     space.until_bound("gated")
 
 
-def test_a_quota_is_refused_by_the_api_servers_admission_in_the_words_that_one_machine_uses(space: Space) -> None:
+def test_a_quota_is_refused_by_the_api_servers_admission_in_the_words_that_one_machine_uses(space: paper.Space) -> None:
     hard = {"requests.nvidia.com/gpu": "2"}
-    quotas = f"/api/v1/namespaces/{space.name}/resourcequotas"
+    quotas = f"/api/v1/namespaces/{space.namespace}/resourcequotas"
     space.server.create(quotas, {"metadata": {"name": "gpu-quota"}, "spec": {"hard": hard}})
     space.server.until(
         quotas, lambda items: True if items[0].get("status", {}).get("used") else None, what="the quota is counted"
     )
-    space.add("fits", gpus=2, nodeSelector=_PAPER)
+    space.add("fits", gpus=2)
     space.until_bound("fits")
     with pytest.raises(errors.Denied) as refused:
-        space.add("big", gpus=1, nodeSelector=_PAPER)
+        space.add("big", gpus=1)
     said = (
         r"pods \"big\" is forbidden: exceeded quota: gpu-quota, requested: requests.nvidia.com/gpu=1, "
         "used: requests.nvidia.com/gpu=2, limited: requests.nvidia.com/gpu=2"
@@ -205,26 +137,24 @@ def test_a_quota_is_refused_by_the_api_servers_admission_in_the_words_that_one_m
     assert said in refused.value.message
 
 
-def test_pods_of_other_schedulers_are_left_to_them(space: Space, cluster: home.Cluster) -> None:
+def test_pods_of_other_schedulers_are_left_to_them(space: paper.Space, cluster: home.Cluster) -> None:
     space.add("theirs", schedulerName="nobody")
-    space.add("ours", nodeSelector=_PAPER)
+    space.add("ours")
     space.until_bound("ours")
-    assert "nodeName" not in space.server.get(f"{space.pods}/theirs")["spec"]
+    assert "nodeName" not in space.server.get(f"{space.path}/theirs")["spec"]
 
 
 def test_when_the_leader_is_killed_the_other_takes_over_and_nothing_is_bound_twice(
-    space: Space, schedulers: list[verb.Verb]
+    space: paper.Space, schedulers: list[verb.Verb]
 ) -> None:
     leader, other = schedulers
     for number in range(6):
-        space.add(f"before-{number}", gpus=1, nodeSelector=_PAPER)
-    for number in range(6):
-        space.until_bound(f"before-{number}")
+        space.add(f"before-{number}", gpus=1)
+    space.until_bound(*(f"before-{number}" for number in range(6)))
     assert leader.stop(signal.SIGKILL) == -signal.SIGKILL
     for number in range(6):
-        space.add(f"after-{number}", gpus=1, nodeSelector=_PAPER)
-    for number in range(6):
-        space.until_bound(f"after-{number}", timeout_s=40)
+        space.add(f"after-{number}", gpus=1)
+    space.until_bound(*(f"after-{number}" for number in range(6)), timeout_s=40)
     assert other.is_leading
     assert _holder(space.server) == "second"
     taken: dict[str, int] = {}
@@ -238,7 +168,7 @@ def test_when_the_leader_is_killed_the_other_takes_over_and_nothing_is_bound_twi
 
 
 def test_a_scheduler_that_is_asked_to_end_lets_go_of_the_lease(
-    space: Space, cluster: home.Cluster, schedulers: list[verb.Verb], tmp_path: Path
+    space: paper.Space, cluster: home.Cluster, schedulers: list[verb.Verb], tmp_path: Path
 ) -> None:
     successor = verb.Verb("scheduler", cluster.kubeconfig, tmp_path / "third.log", ("--cluster-identity=third",))
     with verb.running(successor):
@@ -246,7 +176,7 @@ def test_a_scheduler_that_is_asked_to_end_lets_go_of_the_lease(
         holder = _holder(space.server)
         leader = schedulers[["first", "second"].index(holder)]
         assert leader.stop() == 0
-        space.add("last", nodeSelector=_PAPER)
+        space.add("last")
         space.until_bound("last", timeout_s=8)
         assert _holder(space.server) not in {"", holder}
 

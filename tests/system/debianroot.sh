@@ -7,22 +7,15 @@
 set -euo pipefail
 root=$1 checkout=$2
 shift 2
+functions=$(dirname "$(readlink -f "$0")")/overlayroot.sh
 exec unshare --mount --pid --fork --kill-child --uts --propagation private bash -euc '
-root=$1 checkout=$2
-shift 2
-t=/mnt # in a mount namespace of our own: nothing is left of it
-mount -t tmpfs tmpfs "$t"
-mkdir "$t/upper" "$t/work" "$t/new"
-mount -t overlay overlay -o "lowerdir=$root,upperdir=$t/upper,workdir=$t/work" "$t/new"
-n=$t/new
-mount -t proc proc "$n/proc"
+. "$1"
+root=$2 checkout=$3
+shift 3
+cover "$root"
 mount --rbind /sys "$n/sys"
 mount --rbind /dev "$n/dev"
-for folder in run tmp var/lib/containers var/lib/fairlead; do
-  mkdir -p "$n/$folder"
-  mount -t tmpfs tmpfs "$n/$folder"
-done
-chmod 1777 "$n/tmp"
+add_folders
 for file in /etc/resolv.conf /etc/hosts /etc/pip.conf /etc/ssl/certs/ca-certificates.crt; do
   [ ! -e "$file" ] || cp -L "$file" "$n$file"
 done
@@ -32,16 +25,14 @@ for cache in /opt/wheels "$HOME/.cache/uv"; do
   mkdir -p "$n/$cache"
   mount --bind "$cache" "$n/$cache"
 done
-mkdir -p "$n/root/fairlead" "$n/old"
+mkdir -p "$n/root/fairlead"
 tar -C "$checkout" --null --ignore-failed-read -cf - -T <(git -C "$checkout" ls-files -z --cached --others --exclude-standard) 2>/dev/null |
   tar -C "$n/root/fairlead" -xf - --no-same-owner
 printf "%s\n" "#!/bin/sh" "exec unshare --net sh -c \"ip link set lo up; exec \\\"\\\$@\\\"\" offline \"\$@\"" > "$n/usr/local/bin/offline"
 chmod 755 "$n/usr/local/bin/offline"
 hostname stranger
-cd "$n"
-pivot_root . old
-umount -l old
+enter
 cd /root/fairlead
-exec "$@"' debianroot "$root" "$checkout" env -i \
+exec "$@"' debianroot "$functions" "$root" "$checkout" env -i \
   PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=xterm LANG=C.UTF-8 NO_COLOR=1 DEBIAN_FRONTEND=noninteractive \
   $(env | grep -E '^(PIP_|UV_|SSL_CERT_|REQUESTS_CA)[A-Z_]*=[^ ]*$|^[a-z]*_proxy=[^ ]*$' || true) "$@"

@@ -5,6 +5,7 @@
 # What the script prints is printed, its exit code is the exit code; where it failed, systemd's own log follows.
 set -euo pipefail
 root=$1 script=$2
+functions=$(dirname "$(readlink -f "$0")")/overlayroot.sh
 own=$(mktemp -d "$(findmnt -n -t cgroup2 -o TARGET | head -1)/fairlead-boot-XXXXXX")
 printed=$(mktemp) code=124
 finish() {
@@ -21,13 +22,9 @@ trap finish EXIT
 (
   echo "$BASHPID" >"$own/cgroup.procs"
   exec unshare --mount --pid --fork --kill-child --uts --ipc --net --cgroup --propagation private bash -euc '
-root=$1 script=$2 printed=$3
-t=/mnt # in a mount namespace of our own: nothing is left of it
-mount -t tmpfs tmpfs "$t"
-mkdir "$t/upper" "$t/work" "$t/new"
-mount -t overlay overlay -o "lowerdir=$root,upperdir=$t/upper,workdir=$t/work" "$t/new"
-n=$t/new
-mount -t proc proc "$n/proc"
+. "$1"
+root=$2 script=$3 printed=$4
+cover "$root"
 mount -t sysfs -o ro,nosuid,nodev,noexec sysfs "$n/sys"
 mount -t cgroup2 cgroup2 "$n/sys/fs/cgroup"
 mount -t tmpfs -o mode=755 tmpfs "$n/dev"
@@ -41,11 +38,7 @@ mount -t tmpfs tmpfs "$n/dev/shm"
 ln -s pts/ptmx "$n/dev/ptmx"
 ln -s /proc/self/fd "$n/dev/fd"
 for number in 0:stdin 1:stdout 2:stderr; do ln -s "fd/${number%:*}" "$n/dev/${number#*:}"; done
-for folder in run tmp var/lib/containers var/lib/fairlead; do
-  mkdir -p "$n/$folder"
-  mount -t tmpfs tmpfs "$n/$folder"
-done
-chmod 1777 "$n/tmp"
+add_folders
 mount --bind "$n/proc/sys" "$n/proc/sys"
 mount --bind "$n/proc/sys/net" "$n/proc/sys/net"
 mount -o remount,bind,ro "$n/proc/sys"
@@ -72,14 +65,11 @@ END
 cp "$script" "$n/script"
 touch "$n/printed"
 mount --bind "$printed" "$n/printed"
-mkdir -p "$n/old"
-cd "$n"
-pivot_root . old
-umount -l old
+enter
 exec env -i container=fairlead-test PATH=/usr/sbin:/usr/bin:/sbin:/bin \
   setpriv --bounding-set -sys_module,-sys_time,-sys_boot,-sys_rawio,-syslog \
   /lib/systemd/systemd --unit=stranger.service --log-level=info --log-target=console
-' systemdroot "$root" "$script" "$printed" >"$printed.boot" 2>&1
+' systemdroot "$functions" "$root" "$script" "$printed" >"$printed.boot" 2>&1
 ) &
 trap 'kill $! 2>/dev/null' INT TERM
 wait $! && code=0 || code=$?
