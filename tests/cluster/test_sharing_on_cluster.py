@@ -24,6 +24,7 @@ SHARED = "nvidia.com/gpu.shared"
 HALF = "nvidia.com/mig-3g.40gb"
 CONFIG = "nvidia.com/device-plugin.config"
 MIG = "nvidia.com/mig.config"
+DRAIN = "fairlead.dev/mig.drain"
 _BY_TIME = "version: v1\nsharing: {{timeSlicing: {{{more}resources: [{{name: nvidia.com/gpu, replicas: {count}}}]}}}}\n"
 FILES = {
     "default": "version: v1\n",
@@ -65,6 +66,7 @@ def agent(cluster: home.Cluster) -> Iterator[node.Agent]:
         f"--node-mig-config-file={cluster.folder / 'mig.yaml'}",
         "--health-node-taint=PreferNoSchedule",
         "--health-hold-s=0.5",
+        "--node-mig-drain=label",
         "--log-format=json",
     )
     with cluster.api() as server, node.running(node.Agent(cluster, arguments), server) as one:
@@ -81,7 +83,7 @@ def whole(agent: node.Agent, cluster: home.Cluster, server: api.API, space: pods
     """Every test begins with eight whole GPUs that are well."""
     yield
     space.clear()
-    label(server, cluster, **{CONFIG: None, MIG: "none-at-all"})
+    label(server, cluster, **{CONFIG: None, MIG: "none-at-all", DRAIN: None})
     until_resources(server, cluster, {pods.RESOURCE: 8})
 
 
@@ -254,6 +256,20 @@ def test_a_label_divides_a_gpu_and_its_neighbour_while_pods_work(
     )
     assert failed["metadata"]["labels"][MIG] == "none-at-all"
     assert space.get("b")["status"]["phase"] == "Running"
+
+    # the node's label lets it: they are evicted, and only they
+    space.start_looking("whole", gpus=1)
+    space.sight("whole")
+    label(server, cluster, **{DRAIN: "true"})
+    until_node(
+        server,
+        cluster,
+        lambda one: one["metadata"]["labels"].get(f"{MIG}.state") == "success",
+        what="the change is made",
+    )
+    left = {one["metadata"]["name"] for one in server.get(space.path)["items"]}
+    assert left == {"whole"}
+    until_resources(server, cluster, {pods.RESOURCE: 8})
 
 
 def test_alike_mig_devices_are_gpus_under_the_single_strategy(

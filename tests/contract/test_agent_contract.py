@@ -183,7 +183,7 @@ class Home:
                     self.silicon,
                     self.store if self.has_store else None,
                     ready=note,
-                    is_kubelet_foreign=self.is_kubelet_foreign,
+                    around=agent.Surroundings(is_kubelet_foreign=self.is_kubelet_foreign),
                     parts=self.parts,
                     meter=meter,
                 )

@@ -14,11 +14,15 @@ import pytest
 import pytest_asyncio
 
 from fairlead import errors
+from fairlead.model.ids import DeviceID
 from fairlead.model.mig import Partition
 from fairlead.node.inventory import latest
-from fairlead.node.mig import configurator
+from fairlead.node.mig import configurator, drain
+from fairlead.plan.gpu.attribution import Holding
 from fairlead.plan.mig import wanted
 from fairlead.silicon.sim import silicon as simulation
+from fairlead.store.embedded import memory
+from fairlead.wire.kubernetes import core, meta
 
 FILE = """
 version: v1
@@ -192,3 +196,89 @@ async def test_a_crash_at_any_step_is_made_good_by_the_next_run(tmp_path: Path, 
     async with running(tmp_path, "small") as node:
         assert await node.reached("success", "failed") == "success"
         assert wanted.present(await node.look()) == {"1g.5gb": 2, "3g.20gb": 1}
+
+
+class Pods:
+    """A kubelet's list and the eviction API over it: each pod holds devices until it is evicted."""
+
+    def __init__(self, held: dict[str, str], *, budget: frozenset[str] = frozenset()) -> None:
+        self.held, self.budget = held, budget
+        self.evicted: list[tuple[str, str]] = []
+
+    async def ask(self) -> tuple[Holding, ...]:
+        return tuple(
+            Holding(resource="nvidia.com/mig", ids=(DeviceID(device),), namespace="default", pod=pod, container="main")
+            for pod, device in self.held.items()
+        )
+
+    async def in_use(self) -> frozenset[str]:
+        return frozenset(self.held.values())
+
+    async def bind(self, pod: core.Pod, node: str) -> None:
+        raise NotImplementedError
+
+    async def evict(self, pod: core.Pod, *, grace_s: int | None, why: str = "", reason: str = "Preempted") -> None:
+        if pod.metadata.name in self.budget:
+            raise errors.Denied("the budget keeps it", reason="DisruptionBudget")
+        self.evicted.append((pod.metadata.name, reason))
+        del self.held[pod.metadata.name]
+
+
+@contextlib.asynccontextmanager
+async def draining(
+    folder: Path, choice: str, pods: Pods, *, within_s: float = 5, label: str = ""
+) -> AsyncIterator[Node]:
+    """Run the configurator with pods that hold devices. Args: label: value of the Node's label about drains."""
+    node, store = Node(folder, "small"), memory.MemoryStore()
+    node.configurator.drain = drain.Drain(choice, store, pods, labels=node.labels, ask=pods.ask, within_s=within_s)
+    node.configurator._in_use = pods.in_use
+    node.labels.set({configurator.LABEL: "small", drain.LABEL: label})
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            task = tasks.create_task(node.configurator.run())
+            assert await node.reached("success", "failed") == "success"
+            for name in ("a", "b"):
+                await store.create(core.Pod(metadata=meta.ObjectMeta(name=name, namespace="default")))
+            small = [one.computes[0].uuid for one in (await node.look()).instances if one.profile == "1g.5gb"]
+            large = next(one.computes[0].uuid for one in (await node.look()).instances if one.profile == "3g.20gb")
+            pods.held.update({"a": str(small[0]), "b": str(large)})
+            yield node
+            task.cancel()
+    finally:
+        await node.silicon.close()
+
+
+async def test_a_node_that_may_be_drained_ends_the_pods_in_the_way_and_no_other(tmp_path: Path) -> None:
+    pods = Pods({})
+    async with draining(tmp_path, drain.ALWAYS, pods) as node:
+        node.choose("large")
+        assert await node.reached("success", "failed", after=2) == "success"
+        assert pods.evicted == [("a", drain.REASON)]
+        assert set(pods.held) == {"b"}
+        assert wanted.present(await node.look()) == {"3g.20gb": 2}
+
+
+async def test_without_the_label_nothing_is_drained_and_the_label_is_enough(tmp_path: Path) -> None:
+    pods = Pods({})
+    async with draining(tmp_path, drain.BY_LABEL, pods, label="false") as node:
+        node.choose("whole")
+        assert await node.reached("success", "failed", after=2) == "failed"
+        assert not pods.evicted
+        node.labels.set({configurator.LABEL: "whole", drain.LABEL: "true"})
+        assert await node.reached("success", after=3) == "success"
+        assert sorted(pods.evicted) == [("a", drain.REASON), ("b", drain.REASON)]
+
+
+async def test_a_disruption_budget_keeps_a_pod_and_the_round_says_which(tmp_path: Path) -> None:
+    pods = Pods({}, budget=frozenset({"b"}))
+    async with draining(tmp_path, drain.ALWAYS, pods, within_s=0.2) as node:
+        before = await node.look()
+        node.choose("whole")
+        assert await node.reached("success", "failed", after=2) == "failed"
+        assert "default/b" in node.told[-1][2]
+        assert "the budget keeps it" in node.told[-1][2]
+        assert (await node.look()).instances == before.instances
+        assert node.configurator.blocked.value == frozenset()
+        pods.budget = frozenset()
+        node.configurator.poke()
+        assert await node.reached("success", after=4) == "success"

@@ -37,7 +37,8 @@ def divided(home: Home) -> Home:
 
 
 def capacity(home: Home, resource: str) -> int:
-    return int(home.ok("nodes", "-o", "json").data[0]["allocatable"].get(resource, 0))
+    nodes = home.ok("nodes", "-o", "json").data  # none at first
+    return sum(int(one["allocatable"].get(resource, 0)) for one in nodes)
 
 
 def start(home: Home, name: str) -> dict[str, Any]:
@@ -109,3 +110,35 @@ def test_containers_get_their_own_instance_and_partitions_change_beside_them(div
     home.ok("mig", "apply", "-f", file, "-c", f"whole-{fault['index']}", "--drain")
     assert home.show("a")["state"] in {"failed", "stopped", "succeeded"}
     home.until(lambda: capacity(home, "nvidia.com/mig-7g.80gb") == 2, what="both are one device")
+
+
+DRAINED = """
+version: v1
+mig-configs:
+  mine:
+  - {devices: [0], mig-enabled: true, mig-devices: {%s}}
+  - {devices: [1], mig-enabled: true, mig-devices: {3g.40gb: 2}}
+"""
+
+
+def test_a_configuration_drains_the_pods_in_its_way_where_the_settings_say_so(home: Home) -> None:
+    file = home.folder / "mig.yaml"
+    file.write_text(DRAINED % "3g.40gb: 2")
+    home.extra["FAIRLEAD_SILICON_SIMULATE"] = "h100x8"
+    home.up(
+        FAIRLEAD_NODE_MIG_STRATEGY="mixed",
+        FAIRLEAD_NODE_MIG_CONFIG="mine",
+        FAIRLEAD_NODE_MIG_CONFIG_FILE=str(file),
+        FAIRLEAD_NODE_MIG_DRAIN="always",
+    )
+    home.until(lambda: capacity(home, RESOURCE) == 4, what="four MIG devices are offered")
+    names = ("a", "b", "c")
+    on = {name: gpu_of(home, start(home, name)["gpu_ids"][0]) for name in names}
+    file.write_text(DRAINED % "7g.80gb: 1")
+    home.rm(loose := next(name for name in names if on[name] == 1))  # the agent looks again when holders change
+    home.until(lambda: capacity(home, "nvidia.com/mig-7g.80gb") == 1, what="the first GPU is one device")
+    left = {name: home.show(name) for name in names if name != loose}
+    assert {name: one["state"] == "running" for name, one in left.items()} == {name: on[name] == 1 for name in left}
+    ended = [one for name, one in left.items() if on[name] == 0]
+    assert ended
+    assert {one["reason"] for one in ended} == {"MIGDrained"}

@@ -52,6 +52,7 @@ P = ParamSpec("P")
 
 
 AgentReport = report.AgentReport
+Surroundings = report.Surroundings
 
 
 def node_name(settings: Settings) -> str:
@@ -66,23 +67,26 @@ async def run_agent(
     *,
     ready: Callable[[AgentReport], None] | None,
     meter: telemetry.Meter = telemetry.UNMETERED,
-    is_kubelet_foreign: bool = False,
-    engine: str = "",
+    around: Surroundings | None = None,
     parts: tuple[part.Part[_Agent], ...] | None = None,
 ) -> None:
     """Run the agent until cancelled; `silicon` and `store` stay the caller's to close.
 
     Args:    store: where steps and objects go; None: nowhere.   ready: called once, when the first scan ended and its
              specs are on disk; registration goes on by itself, as long as it takes.
-             is_kubelet_foreign: the kubelet records no steps of containers; the agent observes and records them.
-             engine: which engine serves the kubelet, `podman://4.3.1`, where the caller knows; empty: the settings
-             may say, or it is found out.   parts: what it is made of; None: `PARTS`.
+             around: None: the defaults.   parts: what it is made of; None: `PARTS`.
     Raises:  whatever ended a core part; an error here is a bug or a broken machine, never a missing GPU or kubelet.
     """
     part.PartThreads.install()
     async with contextlib.AsyncExitStack() as ending, asyncio.TaskGroup() as tasks:
         agent = _Agent(
-            settings, silicon, store, meter, tasks, ready, is_kubelet_foreign=is_kubelet_foreign, engine=engine
+            settings,
+            silicon,
+            store,
+            meter,
+            tasks,
+            ready,
+            around=around or Surroundings(),
         )
         ending.push_async_callback(agent.end_daemons)  # when no plugin serves any more
         for row in PARTS if parts is None else parts:
@@ -100,8 +104,7 @@ class _Agent:
         tasks: asyncio.TaskGroup,
         ready: Callable[[AgentReport], None] | None,
         *,
-        is_kubelet_foreign: bool,
-        engine: str,
+        around: Surroundings,
     ) -> None:
         self._meter = meter
         self._tasks, self._ready = tasks, ready
@@ -139,7 +142,7 @@ class _Agent:
         self._has_successor = self._is_spec_owed = False
         self._topology = choose.Topology()
         self._gate = enginegate.EngineGate(
-            engine or settings.node.engine,
+            around.engine or settings.node.engine,
             root=settings.node.host_mount,
             way=self._way,
             judged=lambda *said: self._note(self.journal.engine_judged, *said),
@@ -155,7 +158,7 @@ class _Agent:
                 advertised=self.advertised,
                 withheld=self.withheld,
                 holdings=self.holdings,
-                recall=(lambda grant: self.plugins.recall(grant)) if is_kubelet_foreign else None,  # noqa: PLW0108  (made later)
+                recall=(lambda grant: self.plugins.recall(grant)) if around.is_kubelet_foreign else None,  # noqa: PLW0108  (made later)
             )
             if store is not None
             else None
@@ -168,6 +171,8 @@ class _Agent:
             holdings=self.holdings,
             changed=self._partition_changed,
             told=lambda *said: self._note(self.journal.mig_configured, *said),
+            store=store,
+            placement=around.placement,
         )
         self.mps = (
             mpsparts.MPSPart(

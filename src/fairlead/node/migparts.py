@@ -16,9 +16,12 @@ from fairlead.model.device import Device
 from fairlead.node import storeparts
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.inventory import latest
-from fairlead.node.mig import configurator
+from fairlead.node.mig import configurator, drain
+from fairlead.plan.gpu.attribution import Holding
 from fairlead.settings import Settings
 from fairlead.silicon.port import Partitionable
+from fairlead.store.port import Store
+from fairlead.store.subresource import Placement
 
 
 class MIGPart:
@@ -57,23 +60,35 @@ def compose(
     holdings: podresources.Holdings,
     changed: Callable[[], None],
     told: configurator.Told,
+    store: Store | None = None,
+    placement: Placement | None = None,
 ) -> MIGPart | None:
     """Return who keeps the partitions; None: the silicon has nobody who could, or nothing can choose a configuration.
 
     Args:   of_store: knows the Node; None: the agent has no store.   changed, told: see MIGPart and Configurator.
+            store, placement: with which pods are evicted where a node may be drained; None: none is.
     """
     partitioner = silicon.partitioner() if isinstance(silicon, Partitionable) else None
     if partitioner is None or (of_store is None and not settings.node.mig_config):
         return None
+    labels = of_store.publisher.labels if of_store is not None else None
     found = configurator.Configurator(
         partitioner,
         file=settings.node.mig_config_file,
         default=settings.node.mig_config,
-        labels=of_store.publisher.labels if of_store is not None else None,
+        labels=labels,
         in_use=functools.partial(ask_in_use, settings.pod_resources),
         state=of_store.mig.state if of_store is not None else latest.Latest(""),
         told=told,
     )
+    if placement is not None and store is not None:
+        found.drain = drain.Drain(
+            settings.node.mig_drain,
+            store,
+            placement,
+            labels=labels,
+            ask=functools.partial(ask_holdings, settings.pod_resources),
+        )
     return MIGPart(found, holdings, changed)
 
 
@@ -82,7 +97,11 @@ async def ask_in_use(socket: Path) -> frozenset[str]:
 
     Raises: Unavailable: there is one, and it does not say.
     """
+    return frozenset(replica.origin(name) for one in await ask_holdings(socket) for name in one.ids)
+
+
+async def ask_holdings(socket: Path) -> tuple[Holding, ...]:
+    """Ask the kubelet who holds what; nobody where there is no kubelet. Raises: Unavailable: it does not say."""
     if not await asyncio.to_thread(socket.exists):
-        return frozenset()
-    found = await podresources.list_holdings(socket)
-    return frozenset(replica.origin(name) for one in found for name in one.ids)
+        return ()
+    return tuple(await podresources.list_holdings(socket))

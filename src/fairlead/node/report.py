@@ -1,4 +1,4 @@
-"""Declares what the agent reports, once it is ready, to the process that runs it."""
+"""Declares what passes between the agent and its process: what is around it, and what it reports once it is ready."""
 
 from __future__ import annotations
 
@@ -7,6 +7,19 @@ from dataclasses import dataclass
 
 from fairlead.node.inventory import latest, monitor
 from fairlead.plan.gpu import advertise
+from fairlead.store.subresource import Placement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What an agent cannot find out by itself."""
+
+    is_kubelet_foreign: bool = False
+    """The kubelet records no steps of containers; the agent observes and records them."""
+    engine: str = ""
+    """Which engine serves the kubelet, `podman://4.3.1`; empty: the settings may say, or it is found out."""
+    placement: Placement | None = None
+    """Evicts pods that a MIG configuration ends; None: none are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

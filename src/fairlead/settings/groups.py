@@ -117,6 +117,12 @@ class NodeSettings:
     mig_config_file: Path | None = row(
         None, text="file of MIG configurations, in mig-parted's format; default: those that suit the GPUs"
     )
+    mig_drain: str = row(
+        "never",
+        text="whether pods that hold MIG devices are evicted where a MIG configuration ends these: label means on a "
+        "node with the label fairlead.dev/mig.drain=true",
+        choices=("never", "label", "always"),
+    )
     pass_device_specs: bool = row(False, text="list the device nodes in Allocate's answer as well")
     pod_resources: Path | None = row(
         None, text="the kubelet's PodResources socket; default: pod-resources/kubelet.sock beside the kubelet folder"

@@ -76,11 +76,11 @@ class Placement(Protocol):
         """
         ...
 
-    async def evict(self, pod: core.Pod, *, grace_s: int | None, why: str = "") -> None:
+    async def evict(self, pod: core.Pod, *, grace_s: int | None, why: str = "", reason: str = "Preempted") -> None:
         """Delete a pod unless a disruption budget forbids it.
 
-        Args:    grace_s: seconds between SIGTERM and SIGKILL; None: the pod's own.   why: for which other pods; on one
-                 machine the pod then ends and its record stays, since no controller makes it anew.
+        Args:    grace_s: seconds between SIGTERM and SIGKILL; None: the pod's own.   why: for what; on one machine the
+                 pod then ends with this message and a reason, and its record stays, since no controller makes it anew.
         Raises:  Denied (`DisruptionBudget`); Conflict: another pod has its name; NotFound: it is gone.
         """
         ...

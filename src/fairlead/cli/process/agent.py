@@ -22,6 +22,7 @@ from fairlead.store.kubernetes import rights
 if TYPE_CHECKING:
     from fairlead.store.kubernetes.server import Server
     from fairlead.store.kubernetes.store import KubernetesStore
+    from fairlead.store.subresource import Placement
 
 KUBELET_FOLDER: Final = Path("/var/lib/kubelet/device-plugins")
 """Source: kubelet deviceplugin/v1beta1 constants.go, DevicePluginPath; no flag of a kubelet moves it."""
@@ -82,7 +83,9 @@ async def _run(config: settings.Settings) -> None:
                     ready=ready,
                     meter=monitor.meter,
                     # a kubelet of a cluster records no steps of ours
-                    is_kubelet_foreign=store is not None,
+                    around=node_agent.Surroundings(
+                        is_kubelet_foreign=store is not None, placement=_placement(config, store)
+                    ),
                 )
                 work = [tasks.create_task(running, name="agent")]
                 if granted is not None:
@@ -142,7 +145,17 @@ def _problem(report: node_agent.AgentReport, granted: rights.Watched | None) -> 
 def _needed(config: settings.Settings) -> tuple[rights.Right, ...]:
     tainting = rights.TAINTING if config.health.node_taint else ()
     status = rights.AGENT if config.health.node_condition else tuple(r for r in rights.AGENT if r.full != _NODE_STATUS)
-    return (*status, *tainting)
+    draining = rights.DRAINING if config.node.mig_drain != "never" else ()
+    return (*status, *tainting, *draining)
+
+
+def _placement(config: settings.Settings, store: KubernetesStore | None) -> Placement | None:
+    """Return who evicts pods, where the settings allow it; elsewhere nothing of it is loaded."""
+    if store is None or config.node.mig_drain == "never":
+        return None
+    from fairlead.store.kubernetes import subresource
+
+    return subresource.KubernetesPods(store.client, store)
 
 
 def _asked(store: KubernetesStore, config: settings.Settings) -> Server:

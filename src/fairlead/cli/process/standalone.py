@@ -88,13 +88,13 @@ async def run_service(
 
         async with asyncio.TaskGroup() as tasks:
             serving_engine = f"{info.name}://{info.version}"
-            running = agent.run_agent(config, silicon, store, ready=agent_ready, engine=serving_engine)
+            evicting = placement.EmbeddedPlacement(store)
+            around = agent.Surroundings(engine=serving_engine, placement=evicting)
+            running = agent.run_agent(config, silicon, store, ready=agent_ready, around=around)
             tasks.create_task(running, name="agent")
             tasks.create_task(_supervise_kubelet(config, registered), name="kubelet")
             controllers = (
-                controller.Scheduler(
-                    store, placement.EmbeddedPlacement(store), config.control, groups=(podgroup.PodGroup,)
-                ),
+                controller.Scheduler(store, evicting, config.control, groups=(podgroup.PodGroup,)),
                 podgc.PodGC(store, config.control),
             )
             tasks.create_task(manager.run_controllers(store, controllers), name="controllers")

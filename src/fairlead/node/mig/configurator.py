@@ -6,22 +6,24 @@ so an agent that was killed at any step goes on where the silicon is. A round th
 `failed`, whatever ended it, and is tried again: `pending` never outlives a round.
 
 Devices that a change would end are offered to nobody while it runs. What is in use is left alone and makes the round
-fail; it is tried again as soon as the kubelet's list changes.
+fail, unless the node may be drained (`node.mig.drain`); it is tried again as soon as the kubelet's list or the Node's
+labels change.
 Source: NVIDIA mig-parted, deployments/gpu-operator (labels and their values).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from fairlead import errors, files, telemetry
 from fairlead.backoff import Backoff
+from fairlead.model.ids import GPUUUID
 from fairlead.model.mig import Partition
 from fairlead.node.inventory import latest
-from fairlead.node.mig import apply
+from fairlead.node.mig import apply, drain
 from fairlead.plan.mig import change, wanted
 from fairlead.silicon.port import Partitioner
 from fairlead.wire.nvidia import migparted
@@ -71,6 +73,8 @@ class Configurator:
         self._partitioner = partitioner
         self._file, self._default, self._labels = file, default, labels
         self._in_use, self._told = in_use, told
+        self.drain: drain.Drain | None = None
+        """Ends the pods in the way, where that is allowed; None: nothing does."""
         self._patience_s = patience_s
         self._wake = asyncio.Event()
 
@@ -84,22 +88,22 @@ class Configurator:
             if self._labels is not None:
                 tasks.create_task(self._follow(self._labels.changes()))
             waits = Backoff(first_s=_BACKOFF_S[0], last_s=_BACKOFF_S[1])
-            chosen = ""
+            chosen: object = None
             while True:
                 self._wake.clear()
                 meter.heartbeat("mig", _ROUND_S)
-                before, chosen = chosen, self.chosen()
+                before, chosen = chosen, self._choice()
                 if chosen != before:
                     waits.reset()
-                is_done = await self._round(chosen)
+                is_done = await self._round(self.chosen())
                 if is_done:
                     waits.reset()
                 await self._sleep(_CHECK_S if is_done else waits.next())
 
     async def _follow(self, changes: AsyncIterator[Mapping[str, str] | None]) -> None:
-        before = ""
+        before: object = None
         async for _ in changes:
-            if (chosen := self.chosen()) != before:
+            if (chosen := self._choice()) != before:
                 before = chosen
                 self._wake.set()
 
@@ -114,6 +118,10 @@ class Configurator:
         """Return the name of the configuration to be in force; empty: none."""
         labels = (self._labels.value if self._labels is not None else None) or {}
         return labels.get(LABEL, "") or self._default
+
+    def _choice(self) -> tuple[str, bool]:
+        """Return what labels and settings ask for: which configuration, and whether pods may be ended for it."""
+        return self.chosen(), self.drain is not None and self.drain.is_allowed()
 
     async def _round(self, name: str) -> bool:
         """Make the GPUs what the configuration says; returns whether they are."""
@@ -142,15 +150,34 @@ class Configurator:
         goals = wanted.plan_wanted(name, parsed, gpus)
         if not wanted.differences(gpus, goals):
             return ""
-        changes = change.plan_changes(gpus, goals, in_use=await self._in_use())
+        may_drain = self.drain is not None and self.drain.is_allowed()
+        change.plan_changes(gpus, goals, in_use=await self._in_use(), may_drain=may_drain)  # refused at once, or never
         self._tell(name, PENDING, "")
         telemetry.crash_point("mig.after-pending")
-        self.blocked.set(frozenset(_ended(changes)))
-        await asyncio.sleep(min(SETTLE_S, self._patience_s))
-        # Somebody may have been given one of them before it was kept back: only what is planned from here on counts.
-        changes = change.plan_changes(gpus, goals, in_use=await self._in_use())
+        changes = await self._keep_back(gpus, goals, may_drain=may_drain)
+        if self.drain is not None and (held := _drained(changes)):
+            await self.drain.end_holders(held, why=f"the MIG configuration {name} ends its device")
+            telemetry.crash_point("mig.after-drain")
+            # What is still busy now belongs to no pod, and is left alone.
+            changes = await self._keep_back(gpus, goals, may_drain=False)
         await apply.apply_changes(self._partitioner, changes, patience_s=self._patience_s)
         return "; ".join(wanted.differences(await self._partitioner.list_partitions(), goals))
+
+    async def _keep_back(
+        self, gpus: Sequence[Partition], goals: Mapping[GPUUUID, wanted.WantedGPU], *, may_drain: bool
+    ) -> tuple[change.Change, ...]:
+        """Plan the changes, and keep back what they end. Raises: as planning.
+
+        Somebody may have been given one of the devices before it was kept back, and then other devices are spared: only
+        a plan that ends nothing but what has been kept back for a while counts.
+        """
+        while True:
+            changes = change.plan_changes(gpus, goals, in_use=await self._in_use(), may_drain=may_drain)
+            ended = frozenset(_ended(changes))
+            if ended <= self.blocked.value:
+                return changes
+            self.blocked.set(self.blocked.value | ended)
+            await asyncio.sleep(min(SETTLE_S, self._patience_s))
 
     def _read(self) -> migparted.Config:
         """Read the file. Raises: NotFound, Unavailable: it cannot be read; Invalid: it breaks the format."""
@@ -176,6 +203,13 @@ def _ended(changes: tuple[change.Change, ...]) -> set[str]:
             if (instance.id, compute.id) in gone
         }
     return found
+
+
+def _drained(changes: tuple[change.Change, ...]) -> set[str]:
+    """Return what somebody holds and these changes end, by UUID."""
+    return {str(one) for found in changes for one in found.drained} | {
+        str(found.gpu.gpu) for found in changes if found.ends_gpu
+    }
 
 
 def _devices(gpu: Partition) -> set[str]:

@@ -26,13 +26,11 @@ class EmbeddedPlacement:
         spec = msgspec.structs.replace(pod.spec, node_name=node)
         await self._store.update(msgspec.structs.replace(pod, spec=spec))
 
-    async def evict(self, pod: core.Pod, *, grace_s: int | None, why: str = "") -> None:
+    async def evict(self, pod: core.Pod, *, grace_s: int | None, why: str = "", reason: str = "Preempted") -> None:
         """See `subresource.Placement.evict`."""
         about = pod.metadata
         if why:
-            stop = core.StopRequest(
-                requested_at=meta.now(), grace_period_seconds=grace_s, reason="Preempted", message=why
-            )
+            stop = core.StopRequest(requested_at=meta.now(), grace_period_seconds=grace_s, reason=reason, message=why)
 
             def stopped(fresh: core.Pod) -> core.Pod | None:
                 if fresh.metadata.uid != about.uid:

@@ -60,6 +60,8 @@ AGENT: Final = (
 """Rights with which an agent reports to the cluster; to serve a kubelet it needs none of them."""
 TAINTING: Final = _verbs("update", "nodes")
 """With which an agent taints its node, where `health.node_taint` asks for that."""
+DRAINING: Final = _verbs("create", "pods", part="eviction")
+"""With which an agent evicts pods, where `node.mig_drain` lets it."""
 SCHEDULER: Final = (
     *_verbs("list watch", "nodes"),
     *_verbs("list watch", "namespaces"),

@@ -53,7 +53,14 @@ class KubernetesPods:
         body = api.binding(about.name, about.namespace, about.uid, about.resource_version, node)
         await self._post(pod, "binding", body)
 
-    async def evict(self, pod: core.Pod, *, grace_s: int | None, why: str = "") -> None:  # noqa: ARG002
+    async def evict(
+        self,
+        pod: core.Pod,
+        *,
+        grace_s: int | None,
+        why: str = "",  # noqa: ARG002  an API server has no place for it
+        reason: str = "Preempted",  # noqa: ARG002
+    ) -> None:
         """See `subresource.Placement.evict`; a grace of 0 is sent as 1 s: the node ends the process before all goes."""
         about = pod.metadata
         wait_s = None if grace_s is None else max(1, grace_s)

@@ -39,7 +39,7 @@ class Evicting(EmbeddedPlacement):
             raise errors.Conflict("the pod changed", reason="StaleVersion")
         await super().bind(pod, node)
 
-    async def evict(self, pod: core.Pod, *, grace_s: int | None, why: str = "") -> None:
+    async def evict(self, pod: core.Pod, *, grace_s: int | None, why: str = "", reason: str = "Preempted") -> None:
         self.ended.append(pod.metadata.name)
         about = pod.metadata
         await self.store.delete(core.Pod, about.name, about.namespace, grace_s=0 if self.is_quick else grace_s)

@@ -205,7 +205,7 @@ class Slow:
         self.in_flight.remove(pod.metadata.name)
         await self._inner.bind(pod, node)
 
-    async def evict(self, pod: core.Pod, *, grace_s: int | None, why: str = "") -> None:
+    async def evict(self, pod: core.Pod, *, grace_s: int | None, why: str = "", reason: str = "Preempted") -> None:
         raise NotImplementedError
 
 

@@ -54,7 +54,7 @@ class Server:
     async def bind(self, pod: core.Pod, node: str) -> None:
         raise AssertionError(node)
 
-    async def evict(self, pod: core.Pod, *, grace_s: int | None, why: str = "") -> None:
+    async def evict(self, pod: core.Pod, *, grace_s: int | None, why: str = "", reason: str = "Preempted") -> None:
         if self.budget:
             raise errors.Denied(self.budget, reason="DisruptionBudget")
         self.evicted.append((pod.metadata.name, grace_s))
