@@ -69,9 +69,11 @@ def test_a_file_of_values_of_the_device_plugins_chart_renders_with_its_meaning()
         "FAIRLEAD_SILICON_DRIVER_ROOT": "/run/nvidia/driver",
         "FAIRLEAD_LABELS_NO_TIMESTAMP": "true",
         "FAIRLEAD_PLUGIN_CONFIG_DEFAULT": "default",
+        "FAIRLEAD_PLUGIN_MPS_ROOT": "/run/nvidia/mps",
     }
     assert {name: variables.get(name) for name in wanted} == wanted
     assert "configs" in volumes
+    assert volumes["mps"]["hostPath"]["path"] == "/run/nvidia/mps"
     assert variables.keys() <= {row.env for row in settings.rows()}
 
 
@@ -84,6 +86,13 @@ def test_a_file_of_values_of_the_operators_chart_renders_with_its_meaning() -> N
     assert variables["FAIRLEAD_PLUGIN_CONFIG_DEFAULT"] == "shared"
     assert volumes["mig-configs"]["configMap"]["name"] == "mig-configs"
     assert volumes["configs"]["configMap"]["name"] == "plugin-configs"
+
+
+def test_the_exporters_list_of_counters_is_mounted() -> None:
+    for values in ({"dcgmExporter": {"config": {"name": "counters"}}}, {"metrics": {"counters": "counters"}}):
+        variables, volumes = agent(values)
+        assert variables["FAIRLEAD_NODE_METRICS_COUNTERS"] == "/counters/dcgm-metrics.csv"
+        assert volumes["counters"]["configMap"]["name"] == "counters"
 
 
 def test_our_own_name_wins_over_nvidias() -> None:

@@ -188,7 +188,12 @@ class _Agent:
             else None
         )
         self._exporter = exporter.Exporter(
-            self.node, silicon, snapshots=self.watch.snapshots, holdings=self.holdings, xids=xids
+            self.node,
+            silicon,
+            snapshots=self.watch.snapshots,
+            holdings=self.holdings,
+            xids=xids,
+            counters=exporter.read_counters(listed) if (listed := settings.node.metrics_counters) else None,
         )
         self._others = otherholders.OtherHolders(self.holdings, self.of_store.pods if self.of_store else None)
         self.plugins = pluginset.PluginSet(

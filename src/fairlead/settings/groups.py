@@ -137,6 +137,11 @@ class NodeSettings:
         text="host:port of the GPUs' metrics under DCGM's names; empty: port 9400, of every address for `agent`, of "
         "127.0.0.1 for `up`; none: not served",
     )
+    metrics_counters: Path | None = row(
+        None,
+        text="dcgm-exporter's list of counters, a CSV file: which of DCGM's metrics are shown, with which types and "
+        "help texts; default: all",
+    )
     reregister_s: float = row(1.0, unit="s", text="first wait before registration is tried again; doubles to 30 s")
 
 

@@ -9,7 +9,6 @@ daemonsets.priorityClassName: set agent.priorityClassName
 daemonsets.tolerations: set agent.tolerations
 daemonsets.updateStrategy: set agent.updateStrategy
 dcgm.enabled: no DCGM runs beside the agent, which reads NVML itself; set dcgm.enabled=false
-dcgmExporter.config: the metrics are a fixed list, docs/reference/metrics.md; leave it out
 driver.enabled: Fairlead installs no driver; install it on the nodes, or by NVIDIA's operator, and set driver.enabled=false
 gdrcopy.enabled: containers get no GDRCopy device; `fairlead cdi generate --mode gdrcopy` writes a spec of it
 gdrcopyEnabled: containers get no GDRCopy device; `fairlead cdi generate --mode gdrcopy` writes a spec of it
@@ -70,6 +69,8 @@ migStrategy: {{ $all.migStrategy | default (dig "mig" "strategy" "" $all) | quot
 driverRoot: {{ ne $all.silicon.driverRoot "/" | ternary $all.silicon.driverRoot (dig "nvidiaDriverRoot" "/" $all) | quote }}
 devRoot: {{ $all.silicon.devRoot | default (dig "nvidiaDevRoot" "" $all) | quote }}
 noTimestamp: {{ or $all.labels.noTimestamp (dig "gfd" "noTimestamp" false $all) }}
+mpsRoot: {{ dig "mps" "root" "" $all | default (dig "devicePlugin" "mps" "root" "" $all) | quote }}
+counters: {{ $all.metrics.counters | default (dig "dcgmExporter" "config" "name" "" $all) | quote }}
 servesMetrics: {{ and $all.metrics.enabled (dig "dcgmExporter" "enabled" true $all) }}
 configName: {{ $all.config.name | default (get $config "name") | quote }}
 configDefault: {{ $all.config.default | default (get $config "default") | quote }}

@@ -12,8 +12,9 @@ import msgspec
 from fairlead import errors, files
 from fairlead.cli.core import options, output, plaintext
 from fairlead.plan.gpu import nodeconfig
+from fairlead.plan.metrics import chosen
 from fairlead.plan.sharing import fields
-from fairlead.wire.nvidia import pluginreader
+from fairlead.wire.nvidia import counters, pluginreader
 from fairlead.wire.nvidia.pluginconfig import Effect
 
 _WIDTH: Final = 78
@@ -42,18 +43,12 @@ class CheckView(msgspec.Struct, frozen=True, kw_only=True):
 def check(file: Path, *, form: str) -> None:
     """Say what a configuration file (version: v1) does, field by field, and what is wrong with it.
 
-    Nothing is changed, and no agent need run. A wrong file ends with exit code 2, and no agent would take it.
+    A list of counters of dcgm-exporter's, a CSV file, is explained line by line. Nothing is changed, and no agent need
+    run. A wrong file ends with exit code 2, and no agent would take it.
     """
-    config, wrong = pluginreader.read(read_file(file))
-    problems = wrong or nodeconfig.find_impossible(config)
-    found = CheckView(
-        file=str(file),
-        fields=tuple(
-            FieldView(path=one.path, value=one.value, effect=one.effect.value, text=one.text)
-            for one in fields.explain(config)
-        ),
-        problems=problems,
-    )
+    data = read_file(file)
+    found = _counters(file, data) if counters.is_list(data) else _plugin(file, data)
+    problems = found.problems
     if form == "text":
         _show(found)
     else:
@@ -62,6 +57,40 @@ def check(file: Path, *, form: str) -> None:
         count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
         hint = "each is named above with its path" if form == "text" else None
         raise errors.Invalid(f"{file} has {count}", reason="PluginConfigInvalid", hint=hint)
+
+
+def _plugin(file: Path, data: bytes) -> CheckView:
+    config, wrong = pluginreader.read(data)
+    return CheckView(
+        file=str(file),
+        fields=tuple(
+            FieldView(path=one.path, value=one.value, effect=one.effect.value, text=one.text)
+            for one in fields.explain(config)
+        ),
+        problems=wrong or nodeconfig.find_impossible(config),
+    )
+
+
+def _counters(file: Path, data: bytes) -> CheckView:
+    listed, problems = counters.read(data)
+    unknown = chosen.find_unknown(listed)
+    return CheckView(
+        file=str(file),
+        fields=tuple(
+            FieldView(
+                path=one.field,
+                value=one.kind,
+                effect=(Effect.NOT_CARRIED_OUT if one in unknown else Effect.START).value,
+                text="NVML gives no such figure, and it has no series"
+                if one in unknown
+                else "on every series, as a label"
+                if one.kind == counters.LABEL
+                else "shown where the GPU reports it",
+            )
+            for one in listed
+        ),
+        problems=problems,
+    )
 
 
 def read_file(file: Path) -> bytes:

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final
 
+from fairlead import errors, files, telemetry
 from fairlead.model.gpu import EventKind, GPUEvent
 from fairlead.model.ids import GPUUUID
 from fairlead.model.sample import Sample
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.inventory import latest, monitor
 from fairlead.plan.gpu import deviceids
-from fairlead.plan.metrics import dcgm, holder
+from fairlead.plan.metrics import chosen, dcgm, holder
 from fairlead.silicon.port import Sampler
+from fairlead.wire.nvidia import counters
+from fairlead.wire.nvidia.counters import Counter
 from fairlead.wire.text import exposition
 
 FRESH_S: Final = 1.0
@@ -58,12 +62,16 @@ class Exporter:
         snapshots: latest.Latest[monitor.Snapshot],
         holdings: podresources.Holdings,
         xids: XIDCounts,
+        counters: Sequence[Counter] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Ask nothing yet. Args: node: the node's name.   clock: monotonic seconds."""
+        """Ask nothing yet.
+
+        Args: node: the node's name.   counters: what of DCGM's the page shows; None: all.   clock: monotonic seconds.
+        """
         self._node, self._sampler, self._clock = node, sampler, clock
         self._snapshots, self._holdings = snapshots, holdings
-        self._xids = xids
+        self._xids, self._counters = xids, counters
         self._sampling = asyncio.Lock()
         self._samples: tuple[Sample, ...] = ()
         self._sampled_at = -FRESH_S
@@ -86,4 +94,28 @@ class Exporter:
             holders=holder.find_holders(self._holdings.latest.value or (), table),
             xids=self._xids.by_gpu,
         )
-        return exposition.emit(dcgm.families(node, self._samples)).encode()
+        families = dcgm.families(node, self._samples)
+        if self._counters is not None:
+            families = list(chosen.choose(families, self._counters))
+        return exposition.emit(families).encode()
+
+
+def read_counters(path: Path) -> tuple[Counter, ...]:
+    """Read dcgm-exporter's list of counters; what shows nothing here is logged.
+
+    Raises: NotFound: it cannot be read.   Invalid: it is not such a list.
+    """
+    try:
+        data = files.read_bounded(path)
+    except OSError as error:
+        message = f"cannot read {path}: {error.strerror}"
+        hint = "set FAIRLEAD_NODE_METRICS_COUNTERS to dcgm-exporter's list, or leave it out"
+        raise errors.NotFound(message, reason="CountersUnreadable", hint=hint) from error
+    found, problems = counters.read(data)
+    if problems:
+        hint = "`fairlead agent check FILE` says what a list shows"
+        raise errors.Invalid(f"{path}: {'; '.join(problems)}", reason="CountersInvalid", hint=hint)
+    if unknown := chosen.find_unknown(found):
+        names = ", ".join(one.field for one in unknown)
+        telemetry.log.warning("counters not shown", path=str(path), error=f"not read from NVML: {names}")
+    return found

@@ -38,7 +38,7 @@ def plan_wanted(name: str, file: migparted.Config, gpus: Sequence[Partition]) ->
     Raises: NotFound: the file has no such configuration.   Invalid: two entries want different things of one GPU, or
             what a GPU cannot do.
     """
-    entries = file.configs.get(name)
+    entries = file.find(name)
     if entries is None:
         offered = ", ".join(sorted(file.configs)) or "none"
         raise errors.NotFound(f'no MIG configuration "{name}" (offered: {offered})', reason="MIGConfigUnknown")

@@ -45,11 +45,22 @@ class Entry:
         return is_model and (self.indexes is None or index in self.indexes)
 
 
+_BOOLEANS: Final = {"off": "false", "no": "false", "on": "true", "yes": "true"}
+"""What YAML makes of these words where they are not quoted, as the names of configurations."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """One file."""
 
     configs: Mapping[str, tuple[Entry, ...]]
+
+    def find(self, name: str) -> tuple[Entry, ...] | None:
+        """Return a configuration's entries, None where there is none of that name.
+
+        One that the file calls `off` without quotes is called `false` by YAML, as mig-parted knows it: both find it.
+        """
+        return self.configs.get(name, self.configs.get(_BOOLEANS.get(name.lower(), "")))
 
 
 def _is_same(wanted: str, have: str) -> bool:

@@ -138,6 +138,28 @@ def test_check_says_what_a_file_does_and_what_is_wrong(tmp_path: Path) -> None:
     assert max(map(len, found.output.splitlines())) <= 80
 
 
+def test_check_explains_a_list_of_counters_line_by_line(tmp_path: Path) -> None:
+    file = tmp_path / "counters.csv"
+    file.write_text(
+        "# Clocks\nDCGM_FI_DEV_SM_CLOCK,  gauge, SM clock frequency (in MHz).\n"
+        "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE, gauge, tensor\nDCGM_FI_DRIVER_VERSION, label, driver\n"
+        "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL, counter, all lanes\n"
+    )
+    found = CliRunner().invoke(agentcheck.check, [str(file), "-o", "json"], standalone_mode=False)
+    assert found.exception is None
+    effects = {one["path"]: one["effect"] for one in json.loads(found.output)["fields"]}
+    assert effects == {
+        "DCGM_FI_DEV_SM_CLOCK": "in force from the next start",
+        "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": "in force from the next start",
+        "DCGM_FI_DRIVER_VERSION": "in force from the next start",
+        "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": "not carried out",
+    }
+    file.write_text("DCGM_FI_DEV_SM_CLOCK, clock, MHz\n")
+    wrong = CliRunner().invoke(agentcheck.check, [str(file)], standalone_mode=False)
+    assert isinstance(wrong.exception, errors.Invalid)
+    assert "line 1" in wrong.output
+
+
 def test_check_of_a_wrong_file_ends_with_an_error(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_text("flags: {migStrateg: none}")

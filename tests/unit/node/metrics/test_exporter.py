@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 
+from fairlead import errors
 from fairlead.model.gpu import EventKind, GPUEvent
 from fairlead.model.ids import GPUUUID, DeviceID
 from fairlead.model.sample import Sample
@@ -14,6 +16,7 @@ from fairlead.node.deviceplugin import podresources
 from fairlead.node.inventory import latest, monitor
 from fairlead.node.metrics import exporter
 from fairlead.plan.gpu.attribution import Holding
+from fairlead.plan.metrics import chosen
 from fairlead.silicon.sim.silicon import SimulatedSilicon
 
 
@@ -96,6 +99,32 @@ async def test_a_lost_gpu_keeps_the_others_on_the_page(bench: Bench) -> None:
     assert len([line for line in page if line.startswith("DCGM_FI_DEV_GPU_UTIL{")]) == 7
     await bench.scan()
     assert [line for line in await bench.page() if line.startswith("fairlead_gpu_health") and 'reason="Lost"' in line]
+
+
+async def test_a_list_of_counters_says_what_of_dcgms_is_shown_and_how(bench: Bench, tmp_path: Path) -> None:
+    file = tmp_path / "counters.csv"
+    file.write_text(
+        "# ours\nDCGM_FI_DEV_POWER_USAGE, gauge, watts\nDCGM_FI_DEV_GPU_TEMP , counter, heat\n"
+        "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL, counter, not in NVML\nDCGM_FI_DRIVER_VERSION, label, driver\n"
+    )
+    listed = exporter.read_counters(file)
+    assert [one.field for one in chosen.find_unknown(listed)] == ["DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"]
+    bench.exporter._counters = listed
+    await bench.scan()
+    page = await bench.page()
+    assert [line for line in page if line.startswith("# ")] == [
+        "# HELP DCGM_FI_DEV_POWER_USAGE watts",
+        "# TYPE DCGM_FI_DEV_POWER_USAGE gauge",
+        "# HELP DCGM_FI_DEV_GPU_TEMP heat",
+        "# TYPE DCGM_FI_DEV_GPU_TEMP counter",
+        "# HELP fairlead_gpu_health 1 where the GPU is offered, 0 where it is not, with the reason",
+        "# TYPE fairlead_gpu_health gauge",
+    ]
+    for text, reason in (("gpu_temp, gauge, x\n", "CountersInvalid"), (None, "CountersUnreadable")):
+        file.unlink() if text is None else file.write_text(text)
+        with pytest.raises(errors.FairleadError) as caught:
+            exporter.read_counters(file)
+        assert caught.value.reason == reason
 
 
 def event(code: int) -> GPUEvent:

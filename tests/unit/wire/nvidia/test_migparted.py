@@ -82,3 +82,13 @@ def test_emitted_files_read_back_equal() -> None:
     document = migparted.emit_config(found)
     assert migparted.parse_config(json.dumps(document).encode(), source="f") == found
     assert migparted.parse_config(yamltext.dump(document).encode(), source="f") == found
+
+
+@pytest.mark.parametrize(("written", "chosen"), [("off", "off"), ("off", "false"), ('"off"', "off"), ("on", "on")])
+def test_a_configuration_that_yaml_takes_for_a_boolean_is_found_by_the_word_in_the_file(
+    written: str, chosen: str
+) -> None:
+    text = f"version: v1\nmig-configs: {{{written}: [{{devices: all, mig-enabled: false}}]}}\n"
+    found = migparted.parse_config(text.encode(), source="file")
+    assert found.find(chosen) == (migparted.Entry(is_enabled=False),)
+    assert found.find("other") is None
