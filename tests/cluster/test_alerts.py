@@ -119,6 +119,22 @@ SCENES: Final = (
         "12m",
         (({"namespace": "gpus", "pod": "POD", "result": "failed"}, "The scheduler fails to decide"),),
     ),
+    Scene(
+        "FairleadMPSDaemonFails",
+        {f'fairlead_mps_failures_total{{reason="MPSDaemonDied", {_OF}}}': "0+1x20"},
+        "12m",
+        (
+            (
+                {"namespace": "gpus", "pod": "POD", "reason": "MPSDaemonDied"},
+                "An MPS control daemon of POD fails again and again (MPSDaemonDied)",
+            ),
+        ),
+    ),
+    Scene(
+        "FairleadMPSDaemonFails",
+        {f'fairlead_mps_failures_total{{reason="MPSDaemonDied", {_OF}}}': "0 0 0 1x20"},
+        "12m",
+    ),
     Scene("FairleadSchedulingFails", _decisions("refused", "0+9x20") | _decisions("failed", "3x20"), "12m"),
     Scene(
         "FairleadPodsWait",
