@@ -79,15 +79,7 @@ async def run_agent(
     """
     part.PartThreads.install()
     async with contextlib.AsyncExitStack() as ending, asyncio.TaskGroup() as tasks:
-        agent = _Agent(
-            settings,
-            silicon,
-            store,
-            meter,
-            tasks,
-            ready,
-            around=around or Surroundings(),
-        )
+        agent = _Agent(settings, silicon, store, meter, tasks, ready, around=around or Surroundings())
         ending.push_async_callback(agent.end_daemons)  # when no plugin serves any more
         for row in PARTS if parts is None else parts:
             if row.is_wanted(agent):
@@ -187,13 +179,9 @@ class _Agent:
             if isinstance(silicon, MPSSilicon) and silicon.compute_modes() is not None
             else None
         )
+        listed = exporter.read_counters(settings.node.metrics_counters)
         self._exporter = exporter.Exporter(
-            self.node,
-            silicon,
-            snapshots=self.watch.snapshots,
-            holdings=self.holdings,
-            xids=xids,
-            counters=exporter.read_counters(listed) if (listed := settings.node.metrics_counters) else None,
+            self.node, silicon, snapshots=self.watch.snapshots, holdings=self.holdings, xids=xids, listed=listed
         )
         self._others = otherholders.OtherHolders(self.holdings, self.of_store.pods if self.of_store else None)
         self.plugins = pluginset.PluginSet(

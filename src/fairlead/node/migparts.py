@@ -101,7 +101,7 @@ async def ask_in_use(socket: Path) -> frozenset[str]:
 
 
 async def ask_holdings(socket: Path) -> tuple[Holding, ...]:
-    """Ask the kubelet who holds what; nobody where there is no kubelet. Raises: Unavailable: it does not say."""
+    """Ask the kubelet who holds what; nothing where there is no kubelet. Raises: Unavailable: it does not say."""
     if not await asyncio.to_thread(socket.exists):
         return ()
     return tuple(await podresources.list_holdings(socket))

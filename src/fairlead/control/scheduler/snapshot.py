@@ -177,7 +177,7 @@ class _Catch:
     async def bind(self, pod: core.Pod, node: str) -> None:
         self.nodes[pod.metadata.uid] = node
 
-    async def evict(self, pod: core.Pod, *, grace_s: int | None, why: str = "") -> None:
+    async def evict(self, pod: core.Pod, *, grace_s: int | None, why: str = "", reason: str = "Preempted") -> None:
         """Leave it: what it is ended for is said of the pod that asked."""
 
 

@@ -62,16 +62,16 @@ class Exporter:
         snapshots: latest.Latest[monitor.Snapshot],
         holdings: podresources.Holdings,
         xids: XIDCounts,
-        counters: Sequence[Counter] | None = None,
+        listed: Sequence[Counter] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Ask nothing yet.
 
-        Args: node: the node's name.   counters: what of DCGM's the page shows; None: all.   clock: monotonic seconds.
+        Args: node: the node's name.   listed: what of DCGM's the page shows; None: all.   clock: monotonic seconds.
         """
         self._node, self._sampler, self._clock = node, sampler, clock
         self._snapshots, self._holdings = snapshots, holdings
-        self._xids, self._counters = xids, counters
+        self._xids, self._counters = xids, listed
         self._sampling = asyncio.Lock()
         self._samples: tuple[Sample, ...] = ()
         self._sampled_at = -FRESH_S
@@ -100,11 +100,13 @@ class Exporter:
         return exposition.emit(families).encode()
 
 
-def read_counters(path: Path) -> tuple[Counter, ...]:
-    """Read dcgm-exporter's list of counters; what shows nothing here is logged.
+def read_counters(path: Path | None) -> tuple[Counter, ...] | None:
+    """Read dcgm-exporter's list of counters, None: there is none; what shows nothing here is logged.
 
     Raises: NotFound: it cannot be read.   Invalid: it is not such a list.
     """
+    if path is None:
+        return None
     try:
         data = files.read_bounded(path)
     except OSError as error:

@@ -206,7 +206,7 @@ def _ended(changes: tuple[change.Change, ...]) -> set[str]:
 
 
 def _drained(changes: tuple[change.Change, ...]) -> set[str]:
-    """Return what somebody holds and these changes end, by UUID."""
+    """Return what is held and these changes end, by UUID."""
     return {str(one) for found in changes for one in found.drained} | {
         str(found.gpu.gpu) for found in changes if found.ends_gpu
     }
