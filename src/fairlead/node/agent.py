@@ -179,9 +179,13 @@ class _Agent:
             if isinstance(silicon, MPSSilicon) and silicon.compute_modes() is not None
             else None
         )
-        listed = exporter.read_counters(settings.node.metrics_counters)
         self._exporter = exporter.Exporter(
-            self.node, silicon, snapshots=self.watch.snapshots, holdings=self.holdings, xids=xids, listed=listed
+            self.node,
+            silicon,
+            snapshots=self.watch.snapshots,
+            holdings=self.holdings,
+            xids=xids,
+            listed=settings.node.metrics_counters,
         )
         self._others = otherholders.OtherHolders(self.holdings, self.of_store.pods if self.of_store else None)
         self.plugins = pluginset.PluginSet(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -62,16 +62,18 @@ class Exporter:
         snapshots: latest.Latest[monitor.Snapshot],
         holdings: podresources.Holdings,
         xids: XIDCounts,
-        listed: Sequence[Counter] | None = None,
+        listed: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Ask nothing yet.
 
-        Args: node: the node's name.   listed: what of DCGM's the page shows; None: all.   clock: monotonic seconds.
+        Args:    node: the node's name.   listed: file of what of DCGM's the page shows; None: all.
+                 clock: monotonic seconds.
+        Raises:  as `read_counters`.
         """
         self._node, self._sampler, self._clock = node, sampler, clock
         self._snapshots, self._holdings = snapshots, holdings
-        self._xids, self._counters = xids, listed
+        self._xids, self._counters = xids, read_counters(listed)
         self._sampling = asyncio.Lock()
         self._samples: tuple[Sample, ...] = ()
         self._sampled_at = -FRESH_S
