@@ -101,8 +101,7 @@ class _Agent:
         self._meter = meter
         self._tasks, self._ready = tasks, ready
         self._guards = {row.name: part.Guard(row.name, meter=meter) for row in PARTS if not row.is_core}
-        self.settings = settings
-        self.node = node_name(settings)
+        self.settings, self.node = settings, node_name(settings)
         self.journal = nodeevents.NodeEvents(self.node, store)
         boot_id = running.read_running(settings.silicon.root).boot_id
         xids = exporter.XIDCounts()
@@ -179,14 +178,8 @@ class _Agent:
             if isinstance(silicon, MPSSilicon) and silicon.compute_modes() is not None
             else None
         )
-        self._exporter = exporter.Exporter(
-            self.node,
-            silicon,
-            snapshots=self.watch.snapshots,
-            holdings=self.holdings,
-            xids=xids,
-            listed=settings.node.metrics_counters,
-        )
+        kept, seen, listed = self.holdings, self.watch.snapshots, settings.node.metrics_counters
+        self._exporter = exporter.Exporter(self.node, silicon, snapshots=seen, holdings=kept, xids=xids, listed=listed)
         self._others = otherholders.OtherHolders(self.holdings, self.of_store.pods if self.of_store else None)
         self.plugins = pluginset.PluginSet(
             tasks,
@@ -201,8 +194,8 @@ class _Agent:
         )
         self.plugins.before_start = mpsparts.StartCheck(settings.pod_resources).check
         self.plugins.answer_by(self._way(), self._gate.problem)
-        around = leaseparts.Around(node=self.node, silicon=silicon, boot_id=boot_id)
-        self.lease = leaseparts.LeasePart(settings, self.specs, self.of_store, self.holdings, around)
+        beside = leaseparts.Around(node=self.node, silicon=silicon, boot_id=boot_id)
+        self.lease = leaseparts.LeasePart(settings, self.specs, self.of_store, self.holdings, beside)
         self.lease.listen(self._offer_again, lambda one: self._note(self.journal.gpu_kept_back, one))
         self.plugins.gate = self.lease.gate
         if self.of_store is not None:
