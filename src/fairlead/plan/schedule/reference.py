@@ -1,6 +1,6 @@
 """Places a pod: filters say why a node cannot, scores say which of the rest is best. Pure and deterministic.
 
-This is the slow truth: `place` judges every node for one pod; what a live scheduler uses, `engine.rankings` or (without
+This is the slow truth: `place` judges every node for one pod; what a live scheduler uses, `EngineRankings` or (without
 numpy) `ranking.Ranking`, is held to it by tests. Filters are a table of small functions from (need, node) to reasons,
 worded as kube-scheduler words them. The policy `packed` packs GPUs: pods go to the node whose GPUs are most taken, so
 that whole nodes stay free for large pods; `spread` sends them where GPUs are least taken. Among equal nodes the one
