@@ -211,9 +211,14 @@ class Home:
         return 0
 
     def podman(self, *arguments: str) -> str:
-        done = subprocess.run(
-            ("podman", "--runtime", "runc", *arguments), capture_output=True, text=True, check=False, timeout=60
-        )
+        """Run podman; again where it met the namespace of some container of the machine that was just being removed."""
+        for _ in range(20):
+            done = subprocess.run(
+                ("podman", "--runtime", "runc", *arguments), capture_output=True, text=True, check=False, timeout=60
+            )
+            if "unknown FS magic" not in done.stderr:
+                break
+            time.sleep(0.25)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
