@@ -23,7 +23,7 @@ _DEFINITION = Path(__file__).parents[2] / "src/fairlead/chart/crds/queues.yaml"
 
 def _served(items: list[api.Object]) -> bool | None:
     found = (item for item in items if item["metadata"]["name"] == "queues.fairlead.dev")
-    conditions = [one for item in found for one in item.get("status", {}).get("conditions", [])]
+    conditions = [one for item in found for one in item.get("status", {}).get("conditions") or []]
     return True if any(one["type"] == "Established" and one["status"] == "True" for one in conditions) else None
 
 
