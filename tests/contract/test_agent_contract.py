@@ -125,6 +125,8 @@ class Home:
         self.reports: list[agent.AgentReport] = []
         self.parts = agent.PARTS
         self.is_kubelet_foreign = False
+        self.has_list = True
+        """Whether the kubelet serves PodResources from its start."""
 
     def tick(self) -> None:
         self.changes.set(self.changes.value + 1)
@@ -133,10 +135,14 @@ class Home:
     async def kubelet(self) -> AsyncIterator[None]:
         async with asyncio.TaskGroup() as tasks:
             books = tasks.create_task(self.devices.run())
-            async with (
-                kubelet_registration.serve_registration(self.devices, self.settings.kubelet_folder),
-                served.serve_pod_resources(self.devices, lambda: self.pods, self.settings.pod_resources),
-            ):
+            async with contextlib.AsyncExitStack() as served_for:
+                await served_for.enter_async_context(
+                    kubelet_registration.serve_registration(self.devices, self.settings.kubelet_folder)
+                )
+                if self.has_list:
+                    await served_for.enter_async_context(
+                        served.serve_pod_resources(self.devices, lambda: self.pods, self.settings.pod_resources)
+                    )
                 yield
             books.cancel()
 

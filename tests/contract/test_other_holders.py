@@ -137,6 +137,7 @@ async def test_nothing_is_given_away_before_the_kubelet_has_said_who_holds_what(
 ) -> None:
     monkeypatch.setattr(agent, "KUBELET_PATIENCE_S", 0.05)
     home = Home(home_folder, 2)
+    home.has_list = False
     home.settings.pod_resources.parent.mkdir(parents=True)
     home.settings.pod_resources.touch()  # a kubelet was here, and may come back with pods that run
     async with home.kubelet(), home.agent() as report:
@@ -150,6 +151,7 @@ async def test_a_kubelet_that_is_only_starting_takes_back_nothing_that_was_offer
     home_folder: Path,  # noqa: F811
 ) -> None:
     home = Home(home_folder, 2)
+    home.has_list = False
     async with home.kubelet(), home.agent() as report:
         await home.until_capacity(2, 2)
         assert "there is no socket" in report.holders_problem()

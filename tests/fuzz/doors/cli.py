@@ -49,6 +49,7 @@ _SERVICE: Final = (
     ["sharing", "-o", "json"],
     ["topology", "-o", "json"],
     ["nodes", "-o", "name"],
+    ["capacity", "-o", "json"],
     ["status", "-o", "json"],
     ["stop", "none"],
     ["rm", "none"],
@@ -68,7 +69,6 @@ _SERVICE: Final = (
 UNFED: Final = {
     "up": "runs until it is stopped",
     "agent": "runs until it is stopped",
-    "scheduler": "runs until it is stopped",
     "controller": "runs until it is stopped",
     "kubelet": "runs until it is stopped",
     "down": "ends the service that is asked",
@@ -100,6 +100,7 @@ _LAYERS: Final = (
     ["runtime", "check", "--engine", "containerd", "--config", "/FOLDER/engine/config.toml"],
     ["isolate", "audit", "--pid", "1", "--device", "/dev/null", "--spec-dir", "/FOLDER/cdi", "-o", "json"],
     ["isolate", "audit", "--cgroup", "/FOLDER/cdi", "held"],
+    ["scheduler", "--replay", "/FOLDER/snapshot.json", "-o", "json"],
     ["settings", "-o", "json"],
     ["completion", "bash"],
     ["--config", "/FOLDER/config.toml", "--url", "http+unix:///nonexistent", "status"],

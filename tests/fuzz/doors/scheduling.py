@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from fairlead import settings
+from fairlead.control.scheduler import snapshot
 from fairlead.control.scheduler.extender import Extender
 from fairlead.plan.gpu import nodeconfig
 from fairlead.plan.pod import volume
@@ -30,7 +31,7 @@ from tests.fuzz.harness import Door, Feed
 
 # calls of kube-scheduler ----------------------------------------------------------------------------------------------
 
-_POD: Final = {
+_POD: Final[dict[str, Any]] = {
     "metadata": {"name": "p", "namespace": "default", "uid": "u", "labels": {"app": "x"}},
     "spec": {
         "containers": [{"name": "main", "image": "i", "resources": {"requests": {"nvidia.com/gpu": "2"}}}],
@@ -152,7 +153,33 @@ def _mig(data: bytes, _: Path) -> None:
     migparted.emit_config(migparted.parse_config(data, source="config"))
 
 
+_SNAPSHOT: Final = {
+    "apiVersion": snapshot.API_VERSION,
+    "kind": snapshot.KIND,
+    "policy": "packed",
+    "items": [
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": "a", "uid": "a", "labels": {"zone": "a"}},
+            "spec": {"taints": [{"key": "red", "effect": "NoSchedule"}]},
+            "status": {"allocatable": {"nvidia.com/gpu": "8"}, "conditions": [{"type": "Ready", "status": "True"}]},
+        },
+        {"apiVersion": "v1", "kind": "Pod", **_POD, "spec": {**_POD["spec"], "schedulerName": "fairlead"}},
+    ],
+}
+
+
+@contextlib.asynccontextmanager
+async def _snapshot(_: Path) -> AsyncIterator[Feed]:
+    async def feed(data: bytes) -> None:
+        await snapshot.replay(snapshot.parse(data), settings.ControlSettings())
+
+    yield feed
+
+
 DOORS: Final = (
+    Door(name="scheduler's snapshot", opened=_snapshot, specimens=(("file", _SNAPSHOT),), refusals=OURS),
     *(
         Door(name=f"extender, {path}", opened=_extender(path), specimens=(("call", body),), refusals=OURS)
         for path, body in CALLS.items()
