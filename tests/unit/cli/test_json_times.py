@@ -53,8 +53,8 @@ _TIMELESS = """
 attach|detach|quota apply|quota set|state check|agent check|withdraw|doctor|isolate audit|cdi diff|cdi explain
 cdi inject|cdi lint|cdi list|cdi validate|cdi generate|mig export|mig generate-config|mig list|mig plan
 """
-OF_A_LEDGER = frozenset({"leases", "lease history"})
-"""Verbs that read the node's ledger, which has no entry here: `test_cli_lease.py` reads their times."""
+OF_A_LEDGER = frozenset({"leases", "lease history", "lease report", "lease baseline list"})
+"""Verbs of the node's ledger, which has no entry here: `test_cli_lease.py` and `test_cli_lease_report.py` read them."""
 TIMELESS = frozenset(_TIMELESS.strip().replace("\n", "|").split("|"))
 """Verbs that answer what is so now, by their source: no field of theirs is a time."""
 

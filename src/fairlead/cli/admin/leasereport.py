@@ -43,7 +43,7 @@ _REPORTS: Final = (
     Column[reports.Report]("EPOCH", lambda item: str(item.epoch), rank=3),
     Column[reports.Report]("VERDICT", lambda item: item.verdict),
     Column[reports.Report]("SECONDS", lambda item: f"{item.total_s:.1f}"),
-    Column[reports.Report]("AT", lambda item: output.utc_time(item.at), rank=1),
+    Column[reports.Report]("AT", lambda item: item.at, rank=1),
     Column[reports.Report]("WHY", lambda item: item.message or "-", rank=4),
 )
 _BASELINES: Final = (
@@ -118,7 +118,7 @@ def _show(one: reports.Report, *, form: str) -> None:
     took = ", ".join(f"{name} {value:.1f} s" for name, value in one.seconds.items())
     plaintext.echo(f"{one.id}: {one.verdict}{f' ({one.message})' if one.message else ''}")
     plaintext.echo(f"GPU {one.gpu}, epoch {one.epoch}, node {one.node}, boot {one.boot_id}")
-    plaintext.echo(f"at {output.utc_time(one.at)}; {took or 'nothing was done'}")
+    plaintext.echo(f"at {one.at}; {took or 'nothing was done'}")
     for item in one.findings:
         expected = f", expected {item.expected}" if item.expected else ""
         plaintext.echo(f"  {item.check:12} {item.verdict.value:5} {item.message or item.observed}{expected}".rstrip())

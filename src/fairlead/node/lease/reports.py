@@ -44,8 +44,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """pass, fail, wait or error; nothing but pass makes a GPU free."""
     reason: str
     message: str
-    at: float
-    """When it began, in seconds since 1970."""
+    at: str
+    """When it began, RFC 3339."""
     seconds: Mapping[str, float]
     """What each step took."""
     findings: Sequence[Finding]

@@ -24,6 +24,7 @@ from fairlead.plan.lease.check import Finding, Verdict
 from fairlead.plan.lease.row import Row
 from fairlead.plan.lease.verification import Reuse
 from fairlead.silicon.port import Inspector
+from fairlead.wire.kubernetes import meta
 
 TIMEOUT: Final = "VerifyTimeout"
 _VERDICTS: Final = {Verdict.GOOD: "pass", Verdict.WAIT: "wait", Verdict.FAIL: "fail"}
@@ -103,7 +104,7 @@ class Verifier:
             verdict="error" if work.error is not None else _VERDICTS[worst.verdict],
             reason=worst.reason,
             message=worst.message,
-            at=work.at,
+            at=meta.emit_time(work.at),
             seconds={name: round(value, 3) for name, value in work.seconds.items()},
             findings=findings,
             before=work.before,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import datetime as dt
 import json
 from pathlib import Path
 
@@ -67,6 +68,8 @@ def test_a_board_is_approved_after_it_was_seen_and_its_verification_is_proved(tm
     assert shown.exit_code == 0, shown.output
     assert "2 reports, each signed by key" in shown.stderr
     assert f"{name}: pass" in shown.stdout
+    began = dt.datetime.fromisoformat(json.loads(run(tmp_path, "report", name, "-o", "json").stdout)["at"])
+    assert began.tzinfo is not None
     table = run(tmp_path, "report")
     assert "lease.reuse=scrub: 0.0 s between two tenants (median of 1" in table.stderr
 
