@@ -99,6 +99,7 @@ class Election:
         self._meter = meter
         self._seen: coordination.Lease | None = None
         self._seen_at = 0.0
+        self._gone_at: float | None = None
         self._renewed_at = 0.0
         self._awake_clock = awake_clock
         self._renewed_awake = float("-inf")
@@ -168,8 +169,10 @@ class Election:
         try:
             lease = await self._store.get(coordination.Lease, self._name, self._namespace)
         except errors.NotFound:
+            if self._seen is not None and not self._is_long_gone():
+                return False
             about = meta.ObjectMeta(name=self._name, namespace=self._namespace)
-            spec = self._spec(coordination.LeaseSpec())
+            spec = self._spec(coordination.LeaseSpec() if self._seen is None else self._seen.spec)
             self._renewed(await self._store.create(coordination.Lease(metadata=about, spec=spec)), asked_at, awake_at)
             return True
         self._observe(lease)
@@ -179,7 +182,18 @@ class Election:
         self._renewed(await self._store.update(wanted), asked_at, awake_at)
         return True
 
+    def _is_long_gone(self) -> bool:
+        """Whether a lease that was there has been missing for its duration.
+
+        Who removes it may be removing this process as well: made anew at once, it would outlive an uninstalled release
+        and be in the way of the next.
+        """
+        if self._gone_at is None:
+            self._gone_at = _clock()
+        return _clock() - self._gone_at >= self._terms.lease_s
+
     def _observe(self, lease: coordination.Lease) -> None:
+        self._gone_at = None
         if self._seen is None or self._seen.spec != lease.spec:
             self._seen_at = _clock()
         self._seen = lease

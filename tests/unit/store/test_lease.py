@@ -254,6 +254,29 @@ def test_a_lease_taken_away_by_hand_ends_the_work_at_the_next_renewal() -> None:
     virtualtime.run(scenario(), moment_s=0)
 
 
+def test_a_lease_that_was_removed_is_made_anew_only_after_its_time() -> None:
+    """Who uninstalls removes it shortly before the candidates: they must not leave one behind."""
+
+    async def scenario() -> None:
+        stage = Stage()
+        first = asyncio.get_running_loop().create_task(stage.stand("a"))
+        await asyncio.sleep(1)
+        second = asyncio.get_running_loop().create_task(stage.stand("b"))
+        await asyncio.sleep(5)
+        await stage.store.delete(coordination.Lease, "control", "system")
+        removed = virtualtime.now()
+        await asyncio.sleep(TERMS.lease_s - 1)
+        assert (await stage.store.list(coordination.Lease)).items == ()
+        await asyncio.sleep(10)
+        assert [name for _, name in stage.history] == ["a", "b"]
+        assert stage.history[1][0] - removed >= TERMS.lease_s
+        assert stage.tokens[1] > stage.tokens[0]
+        for task in (first, second):
+            await cancel(task)
+
+    virtualtime.run(scenario(), moment_s=0)
+
+
 def test_work_that_ends_lets_go() -> None:
     async def scenario() -> None:
         stage = Stage()
