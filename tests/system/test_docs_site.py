@@ -35,10 +35,10 @@ _WIDE = """
 """
 _LINKS = "[...document.querySelectorAll('a[href], img[src], link[href], script[src]')].map(one => one.href || one.src)"
 _ANCHORS = "[...document.querySelectorAll('[id], a[name]')].map(one => one.id || one.name)"
-# Two lines of one word: the second begins lower than the first ended. Paths of tests may be broken.
+# Two lines of one short word: the second begins lower than the first ended.
 _BROKEN = """
 [...document.querySelectorAll('td code, th')]
-  .filter(one => !/\\s|^tests\\//.test(one.textContent.trim()) && one.getClientRects().length > 1)
+  .filter(one => !/\\s/.test(one.textContent.trim()) && one.getClientRects().length > 1)
   .map(one => one.textContent)
 """
 _PICTURES = "[...document.images].filter(one => !one.naturalWidth).map(one => one.src)"
