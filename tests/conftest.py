@@ -35,8 +35,8 @@ _ONE_BY_ONE: Final = ("tests/fuzz/", "tests/house/")
 _OWN_BUNDLES: Final = tuple(
     f"tests/system/test_{name}.py" for name in ("full_disk", "hook_security", "runtime_allocation", "runtime_shim")
 )
-"""Of the system ring, but without podman: containers of runc and crun with state of their own, which do not ask who else
-of this machine has a GPU."""
+"""Of the system ring, but without podman: containers of runc and crun with state of their own, which do not ask who
+else has a GPU of this machine."""
 
 
 class Rings(LoadScopeScheduling):  # type: ignore[misc]
