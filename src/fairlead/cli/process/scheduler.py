@@ -67,10 +67,7 @@ async def _save(config: settings.Settings, path: Path) -> None:
 
     async with cluster.opened(config) as store:
         taken = await snapshot.take(store, config.control, meta.now())
-    try:
-        files.write_atomic(path, snapshot.emit(taken), mode=0o600)
-    except OSError as error:
-        raise errors.Invalid(f"{path}: {error.strerror}", reason="SnapshotUnwritable") from error
+    files.write_atomic(path, snapshot.emit(taken), mode=0o600)
     plaintext.echo(f"{path}: {len(taken.items)} objects")
 
 

@@ -1,7 +1,7 @@
 """Keeps in a file what the scheduler decides from, and decides from such a file again, offline.
 
 A snapshot has nodes, pods, groups, queues and disruption budgets as the API server listed them, less what no decision
-reads: commands, environment and volumes' contents of containers, and annotations that are not about groups and queues.
+reads: commands, environment and volumes' contents of containers, and most annotations of pods.
 `replay` runs the very `Scheduler` that runs live, over what is in the file: it is fed as by its watches, and what it
 would bind and say is caught instead of written. Two replays of one file say the same.
 """
@@ -16,13 +16,14 @@ import msgspec
 from fairlead import errors
 from fairlead.control.scheduler.controller import Scheduler
 from fairlead.model.step import TraceStep
+from fairlead.plan.schedule.fairshare import ledger
 from fairlead.plan.schedule.group import membership
 from fairlead.plan.schedule.rankings import Rankings
 from fairlead.settings import ControlSettings
 from fairlead.store import tracerecorder
 from fairlead.store.embedded.memory import MemoryStore
 from fairlead.store.port import Change, ChangeKind, Store
-from fairlead.wire.kubernetes import api, core, meta
+from fairlead.wire.kubernetes import api, core, meta, names
 from fairlead.wire.kubernetes.scheduling import podgroup, policy, queue
 from fairlead.wire.text import typedjson
 
@@ -39,6 +40,8 @@ KINDS: Final[tuple[type[Any], ...]] = (
 """Pods last: what is said of their groups and queues is known by then."""
 LARGEST_BYTES: Final = 1 << 30
 """Of a file that is read; 10,000 nodes and 100,000 pods are some 150 MB."""
+_ANNOTATIONS: Final = membership.ANNOTATIONS | {*ledger.QUEUE_KEYS, names.MIRROR}
+"""Annotations of a pod that a decision reads."""
 _OPTIONAL: Final = frozenset(KINDS) - {core.Node, core.Pod}
 _BY_NAME: Final[dict[tuple[str, str], Any]] = {(kind.API_VERSION, kind.KIND): kind for kind in KINDS}
 
@@ -93,7 +96,7 @@ def _document(item: Any) -> dict[str, Any]:
 def _bare_pod(pod: core.Pod) -> core.Pod:
     """Return a pod without what no decision reads, which may be secret."""
     about, spec = pod.metadata, pod.spec
-    annotations = {key: value for key, value in about.annotations.items() if key in membership.ANNOTATIONS}
+    annotations = {key: value for key, value in about.annotations.items() if key in _ANNOTATIONS}
     return msgspec.structs.replace(
         pod,
         metadata=msgspec.structs.replace(about, annotations=annotations),

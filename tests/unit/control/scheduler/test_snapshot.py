@@ -11,7 +11,7 @@ from fairlead import errors
 from fairlead.control.scheduler import snapshot
 from fairlead.plan.schedule.engine.rankings import EngineRankings
 from fairlead.settings import ControlSettings
-from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes import core, names
 from tests.unit.control.scheduler.plane import GPU, Plane
 
 _AT = "2026-11-22T14:00:00Z"
@@ -88,9 +88,11 @@ async def test_nothing_secret_is_in_the_file() -> None:
         pod.spec.containers[0], env=(core.EnvVar(name="PASSWORD", value="hunter2"),), args=("--token=hunter2",)
     )
     await plane.store.delete(core.Pod, "one", "default", grace_s=0)
-    await plane.add_pod("one", containers=(main,), annotations={"note": "hunter2"})
+    await plane.add_pod("one", containers=(main,), annotations={"note": "hunter2", names.MIRROR: "a"})
     body = snapshot.emit(await snapshot.take(plane.store, ControlSettings(), _AT))
     assert b"hunter2" not in body
+    # Who is ended for another depends on it.
+    assert json.loads(body)["items"][0]["metadata"]["annotations"] == {names.MIRROR: "a"}
     assert json.loads(body)["items"][0]["metadata"]["name"] == "one"
 
 

@@ -13,16 +13,19 @@ from typing import Final
 from fairlead.plan.schedule.fairshare.tree import DEFAULT, ROOT, UNIT, Amounts, Tree
 from fairlead.wire.kubernetes import core
 
-_LABELS: Final = ("kueue.x-k8s.io/queue-name", "kai.scheduler/queue", "scheduling.volcano.sh/queue-name")
-"""Source: kueue pkg/controller/constants; KAI-Scheduler pkg/common/constants; volcano.sh/apis scheduling/v1beta1."""
-QUEUE_LABEL: Final = _LABELS[0]
+QUEUE_KEYS: Final = ("kueue.x-k8s.io/queue-name", "kai.scheduler/queue", "scheduling.volcano.sh/queue-name")
+"""Labels or annotations by which a pod names its queue.
+
+Source: kueue pkg/controller/constants; KAI-Scheduler pkg/common/constants; volcano.sh/apis scheduling/v1beta1.
+"""
+QUEUE_LABEL: Final = QUEUE_KEYS[0]
 _NOT_SHARED: Final = "pods"
 
 
 def named_queue(pod: core.Pod) -> str:
     """Return the queue that a pod names; "" where it names none."""
     about = pod.metadata
-    return next((found for key in _LABELS if (found := about.labels.get(key) or about.annotations.get(key))), "")
+    return next((found for key in QUEUE_KEYS if (found := about.labels.get(key) or about.annotations.get(key))), "")
 
 
 @dataclass(slots=True)

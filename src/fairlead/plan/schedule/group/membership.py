@@ -24,13 +24,8 @@ _KAI_MINIMUM: Final = "kai.scheduler/batch-min-member"
 _KOORDINATOR: Final = "gang.scheduling.koordinator.sh/name"
 _KOORDINATOR_MINIMUM: Final = "gang.scheduling.koordinator.sh/min-available"
 _MOST: Final = 100_000
-ANNOTATIONS: Final = frozenset(
-    {
-        *(*_VOLCANO, _KAI, _KAI_MINIMUM, KUEUE_COUNT, _KOORDINATOR, _KOORDINATOR_MINIMUM),
-        *("kueue.x-k8s.io/queue-name", "kai.scheduler/queue", "scheduling.volcano.sh/queue-name"),
-    }
-)
-"""Annotations of a pod that say something of its group or queue."""
+ANNOTATIONS: Final = frozenset((*_VOLCANO, _KAI, _KAI_MINIMUM, KUEUE_COUNT, _KOORDINATOR, _KOORDINATOR_MINIMUM))
+"""Annotations of a pod that say something of its group."""
 
 Key = tuple[str, str]
 """Namespace and name."""
