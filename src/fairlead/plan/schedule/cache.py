@@ -65,6 +65,8 @@ class Cache:
         self.held: dict[str, Held] = {}
         """By uid: pods that wait and have room held for them; it counts as taken."""
         self._pods: dict[str, core.Pod] = {}
+        self._of_namespace: dict[str, dict[str, None]] = {}
+        """By namespace: uids of its pods, in the order in which they came."""
         self._assumed: dict[str, _Assumed] = {}
         self._nodes: dict[str, reference.NodeInfo] = {}
         """By name: with nothing on them."""
@@ -81,6 +83,7 @@ class Cache:
     def forget_pods(self) -> None:
         """Begin anew with pods: a list follows, and what is assumed stays so."""
         self._pods.clear()
+        self._of_namespace.clear()
         self._queue.clear()
         self._touched.update(self._needs)
         self._needs.clear()
@@ -132,9 +135,8 @@ class Cache:
         self.namespaces.pop(name, None)
         if labels is not None:
             self.namespaces[name] = labels
-        for uid, pod in self._pods.items():
-            if pod.metadata.namespace != name:
-                continue
+        for uid in self._of_namespace.get(name, ()):
+            pod = self._pods[uid]
             there = self._needs.get(pod.spec.node_name, {})
             if uid in there:
                 there[uid] = reference.pod_info(pod, self.namespaces)
@@ -267,6 +269,7 @@ class Cache:
         if node or _is_over(pod) or pod.metadata.deletion_timestamp:
             self.release(uid)
         self._pods[uid] = pod
+        self._of_namespace.setdefault(pod.metadata.namespace, {})[uid] = None
         if not node and self._is_ours(pod) and not _is_over(pod) and not pod.metadata.deletion_timestamp:
             self._workloads.put(pod)
             if uid in self.held:
@@ -290,7 +293,13 @@ class Cache:
         self._queue.drop(uid)
         self._workloads.drop(uid)
         pod = self._pods.pop(uid, None)
-        if pod is not None and uid in (there := self._needs.get(pod.spec.node_name, {})):
+        if pod is None:
+            return
+        of_namespace = self._of_namespace[pod.metadata.namespace]
+        del of_namespace[uid]
+        if not of_namespace:
+            del self._of_namespace[pod.metadata.namespace]
+        if uid in (there := self._needs.get(pod.spec.node_name, {})):
             for term in there.pop(uid).peer.terms:
                 self._terms[term] -= 1
                 if not self._terms[term]:
