@@ -96,16 +96,11 @@ def _verified(folder: Path, key: Path | None) -> tuple[reports.Report, ...]:
     from fairlead.node.lease import signing  # it loads a large library
 
     known = signing.Verifier(key or folder / signing.PUBLIC)
-    found = reports.verify(folder, known, known=_named(folder))
-    plaintext.echo(f"{len(found)} reports, each signed by key {known.name}, the chain is whole", err=True)
-    return found
-
-
-def _named(folder: Path) -> Mapping[str, str]:
-    """Return the reports that the ledger names, by GPU."""
     path = folder / ledgerfile.NAME
     rows: Mapping[str, Row] = ledgerfile.read(path)[0] if path.exists() else {}
-    return {key: row.verdict for key, row in rows.items() if "-" in row.verdict}
+    found = reports.verify(folder, known, known=reports.named(rows))
+    plaintext.echo(f"{len(found)} reports, each signed by key {known.name}, the chain is whole", err=True)
+    return found
 
 
 def _show(one: reports.Report, *, form: str) -> None:
@@ -165,12 +160,7 @@ def forget(config: settings.Settings, *, board: str) -> None:
 
 
 def _change(folder: Path, act: Callable[[Mapping[str, baseline.Baseline]], Mapping[str, baseline.Baseline]]) -> None:
-    changed = act(baselines.read_approved(folder))
-    try:
-        baselines.write_approved(folder, changed)
-    except OSError as error:
-        message = f"cannot write {folder / baselines.APPROVED}: {error.strerror}"
-        raise errors.Unavailable(message, reason="BaselineUnusable", hint="run as root, on the GPU's node") from error
+    baselines.write_approved(folder, act(baselines.read_approved(folder)))
 
 
 def _view(board: str, learned: baseline.Learned, approved: Mapping[str, baseline.Baseline]) -> BaselineView:

@@ -50,8 +50,7 @@ def collect(folder: Path) -> Facts:
     from fairlead.node.lease import signing  # it loads a large library
 
     try:
-        known = {key: row.verdict for key, row in rows.items() if "-" in row.verdict}
-        proved = reports.verify(folder, signing.Verifier(folder / signing.PUBLIC), known=known)
+        proved = reports.verify(folder, signing.Verifier(folder / signing.PUBLIC), known=reports.named(rows))
     except errors.FairleadError as error:
         return Facts(rows=rows, damaged=damaged, forged=errors.sentence(error))
     return Facts(rows=rows, damaged=damaged, reports=len(proved))

@@ -28,7 +28,7 @@ def read_learned(folder: Path) -> Learned:
 
 
 def write_learned(folder: Path, learned: Learned) -> None:
-    """Keep what was seen."""
+    """Keep what was seen. Raises: Unavailable: the disk refuses."""
     files.write_atomic(folder / LEARNED, msgspec.json.encode(learned), mode=0o600)
 
 
@@ -39,7 +39,7 @@ def read_approved(folder: Path) -> Mapping[str, Baseline]:
 
 
 def write_approved(folder: Path, approved: Mapping[str, Baseline]) -> None:
-    """Keep approvals."""
+    """Keep approvals. Raises: Unavailable: the disk refuses."""
     files.write_atomic(folder / APPROVED, msgspec.json.encode(approved), mode=0o600)
 
 

@@ -95,11 +95,9 @@ class Cleaning:
         found, finding = rows.get(row.key), outcome.finding
         if found is None or found.epoch != row.epoch or found.state is not State.SCRUBBING:
             return ()
-        facts = self._facts(
-            row, openers=openers, verdict=outcome.report.id, reason=finding.reason, message=finding.message
-        )
         if openers:
             return self._postpone_open(rows, row, openers)
+        facts = self._facts(row, verdict=outcome.report.id, reason=finding.reason, message=finding.message)
         if finding.verdict is Verdict.GOOD:
             cleaned = change.transition(found, Event.SCRUBBED, facts)
             return cleaned, change.transition(cleaned.after, Event.PASSED, facts)
@@ -121,14 +119,11 @@ class Cleaning:
             return ()
         return (change.transition(found, event, facts),)
 
-    def _facts(
-        self, row: Row, *, openers: tuple[str, ...] = (), verdict: str = "", reason: str = "", message: str = ""
-    ) -> Facts:
+    def _facts(self, row: Row, *, verdict: str = "", reason: str, message: str) -> Facts:
         return Facts(
             at=time.time(),
             boot_id=self._boot_id,
             epoch=row.epoch,
-            openers=openers,
             verdict=verdict,
             reason=reason,
             message=message,

@@ -20,6 +20,7 @@ import msgspec
 from fairlead import errors, files, telemetry
 from fairlead.model.evidence import Evidence
 from fairlead.plan.lease.check import Finding
+from fairlead.plan.lease.row import Row
 from fairlead.wire.text import typedjson
 
 NAME: Final = "reports.jsonl"
@@ -141,6 +142,11 @@ def digest(line: Line) -> str:
 def read(folder: Path) -> tuple[Report, ...]:
     """Return all reports, oldest first, without looking at signatures. Raises: ProtocolError."""
     return tuple(_report(path, line) for path, line in _lines(folder))
+
+
+def named(rows: Mapping[str, Row]) -> dict[str, str]:
+    """Return the reports that a ledger names, by GPU; a verdict of `lease.reuse=look` has none."""
+    return {key: row.verdict for key, row in rows.items() if "-" in row.verdict}
 
 
 def verify(folder: Path, key: Verifies, *, known: Mapping[str, str]) -> tuple[Report, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -125,7 +125,9 @@ class Verifier:
         if _worst(work.findings).verdict is not Verdict.GOOD:
             return
         reset = await self._reset(gpu, work) if self.reuse.has(Reuse.RESET) else None
-        scrub = await self._scrub(gpu, work) if self.reuse.has(Reuse.SCRUB) and not reset else None
+        scrub = (
+            await _try("scrub", self._inspector.scrub(gpu), work) if self.reuse.has(Reuse.SCRUB) and not reset else None
+        )
         with _timed(work.seconds, "read again"):
             now = work.after = await self._inspector.inspect(gpu)
         case = verification.Case(now=now, before=before, card=card, baseline=allowed, reset=reset, scrub=scrub)
@@ -134,20 +136,7 @@ class Verifier:
     async def _reset(self, gpu: GPUUUID, work: _Work) -> str:
         if not self._may_reset(gpu):
             return "MIG divides it, and a reset would end its instances: set --lease-reuse to verify here"
-        with _timed(work.seconds, "reset"):
-            try:
-                await self._inspector.reset(gpu)
-            except errors.FairleadError as error:
-                return errors.sentence(error)
-        return ""
-
-    async def _scrub(self, gpu: GPUUUID, work: _Work) -> str:
-        with _timed(work.seconds, "scrub"):
-            try:
-                await self._inspector.scrub(gpu)
-            except errors.FairleadError as error:
-                return errors.sentence(error)
-        return ""
+        return await _try("reset", self._inspector.reset(gpu), work)
 
     async def _known(self, seen: Evidence) -> tuple[baseline.Card | None, baseline.Baseline | None]:
         """Return what was known of the board before, and what is approved; what is new is learned."""
@@ -158,10 +147,7 @@ class Verifier:
         learned = baselines.read_learned(self._folder)
         more = baseline.learn(learned, seen)
         if more != learned:
-            try:
-                baselines.write_learned(self._folder, more)
-            except OSError as error:
-                raise errors.Unavailable(f"cannot keep what was learned: {error}", reason="BaselineUnusable") from error
+            baselines.write_learned(self._folder, more)
         return learned.cards.get(str(seen.gpu)), baselines.read_approved(self._folder).get(seen.board)
 
     def _append(self, report: reports.Report) -> reports.Report:
@@ -172,6 +158,16 @@ class Verifier:
                 message = f"cannot read reports in {self._folder}: {error}"
                 raise errors.Unavailable(message, reason="ReportsUnusable") from error
         return self._reports.append(report)
+
+
+async def _try(step: str, doing: Awaitable[None], work: _Work) -> str:
+    """Return why a step failed; empty: it did not."""
+    with _timed(work.seconds, step):
+        try:
+            await doing
+        except errors.FairleadError as error:
+            return errors.sentence(error)
+    return ""
 
 
 def _worst(findings: Iterable[Finding]) -> Finding:
