@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -97,12 +99,19 @@ def _leaves(found: Tree) -> list[str]:
     return [name for name in found.specs if not found.children.get(name)]
 
 
+def _drawn(
+    found: Tree, total: int, data: st.DataObject
+) -> tuple[Mapping[str, Mapping[str, int]], Mapping[str, Mapping[str, int]]]:
+    """Have every leaf ask for something; returns shares and what is asked for, of every queue."""
+    asked = {name: {_GPU: data.draw(_AMOUNTS)} for name in _leaves(found)}
+    return found.shares({_GPU: total}, asked), found.totals(asked)
+
+
 @given(_TREES, st.integers(0, 30), st.data())
 def test_no_share_is_above_what_is_asked_for_or_the_limit_and_the_sum_is_never_above_the_whole(
     found: Tree, total: int, data: st.DataObject
 ) -> None:
-    asked = {name: {_GPU: data.draw(_AMOUNTS)} for name in _leaves(found)}
-    shares, wanted = found.shares({_GPU: total}, asked), found.totals(asked)
+    shares, wanted = _drawn(found, total, data)
     for parent, names in found.children.items():
         whole = total if parent == tree.ROOT else shares[parent][_GPU]
         assert sum(shares[name][_GPU] for name in names) <= whole
@@ -113,8 +122,7 @@ def test_no_share_is_above_what_is_asked_for_or_the_limit_and_the_sum_is_never_a
 
 @given(_TREES, st.integers(0, 30), st.data())
 def test_nothing_is_left_while_a_queue_with_weight_wants_more(found: Tree, total: int, data: st.DataObject) -> None:
-    asked = {name: {_GPU: data.draw(_AMOUNTS)} for name in _leaves(found)}
-    shares, wanted = found.shares({_GPU: total}, asked), found.totals(asked)
+    shares, wanted = _drawn(found, total, data)
     for parent, names in found.children.items():
         whole = total if parent == tree.ROOT else shares[parent][_GPU]
         given_out = sum(shares[name][_GPU] for name in names)
@@ -128,8 +136,7 @@ def test_nothing_is_left_while_a_queue_with_weight_wants_more(found: Tree, total
 def test_a_queue_gets_its_guarantee_first_where_all_that_are_promised_can_be_kept(
     found: Tree, total: int, data: st.DataObject
 ) -> None:
-    asked = {name: {_GPU: data.draw(_AMOUNTS)} for name in _leaves(found)}
-    shares, wanted = found.shares({_GPU: total}, asked), found.totals(asked)
+    shares, wanted = _drawn(found, total, data)
     for parent, names in found.children.items():
         whole = total if parent == tree.ROOT else shares[parent][_GPU]
         owed = {name: min(found.specs[name].guarantee.get(_GPU, 0), wanted[name].get(_GPU, 0)) for name in names}
