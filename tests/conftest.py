@@ -32,11 +32,6 @@ hypothesis.settings.register_profile("house", deadline=None, suppress_health_che
 hypothesis.settings.load_profile("house")
 
 _ONE_BY_ONE: Final = ("tests/fuzz/", "tests/house/")
-_OWN_BUNDLES: Final = tuple(
-    f"tests/system/test_{name}.py" for name in ("full_disk", "hook_security", "runtime_allocation", "runtime_shim")
-)
-"""Of the system ring, but without podman: containers of runc and crun with state of their own, which do not ask who
-else has a GPU of this machine."""
 
 
 class Rings(LoadScopeScheduling):  # type: ignore[misc]
@@ -44,7 +39,7 @@ class Rings(LoadScopeScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         with_podman = nodeid.startswith("tests/contract/") and "podman" in nodeid  # a file's or a parameter's name
-        if with_podman or (nodeid.startswith("tests/system/") and not nodeid.startswith(_OWN_BUNDLES)):
+        if with_podman or nodeid.startswith("tests/system/"):
             return "the machine"
         return nodeid if nodeid.startswith(_ONE_BY_ONE) else nodeid.partition("::")[0]
 

@@ -139,9 +139,11 @@ async def test_a_gpu_that_a_tenant_left_changed_is_quarantined_until_a_person_re
         await bench.until_state(number, State.QUARANTINED, reason)
         await bench.until_capacity(2, 1)
         assert await bench.start("next", 1) == (bench.keys[1 - number],)
-    async with bench.kubelet(), Again(bench).agent():  # sticky: an agent that begins again changes nothing
+    again = Again(bench)
+    async with again.kubelet(), again.agent():  # sticky: an agent that begins again changes nothing
         await asyncio.sleep(0.2)
         assert bench.row(number).state is State.QUARANTINED
+    await again.hardware.close()
 
 
 class Again(Bench):

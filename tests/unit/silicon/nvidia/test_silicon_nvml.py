@@ -240,11 +240,13 @@ async def test_two_libraries_live_side_by_side(host: machine.Machine, tmp_path: 
 
 
 async def test_closing_ends_the_event_thread(host: machine.Machine, tmp_path: Path) -> None:
+    before = set(threading.enumerate())  # of whatever else runs in this worker
     silicon = open_on(host, tmp_path)
     await anext(silicon.watch_events())
+    assert [thread.name for thread in set(threading.enumerate()) - before if thread.name == "nvml-events"]
     host.close()
     await silicon.close()
-    assert not [thread for thread in threading.enumerate() if thread.name == "nvml-events"]
+    assert not [thread for thread in set(threading.enumerate()) - before if thread.name == "nvml-events"]
 
 
 async def test_closing_does_not_wait_for_a_hanging_gpu(host: machine.Machine, tmp_path: Path) -> None:
