@@ -729,6 +729,21 @@ async def test_what_is_no_root_is_refused(world: World, image_name: str, tmp_pat
     assert not await world.engine.exists(image_name)
 
 
+async def test_what_is_no_file_is_neither_waited_for_nor_read_without_end(
+    world: World, image_name: str, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "pipe.tar")
+    os.mkfifo(tmp_path / "Containerfile")
+    for source in (tmp_path / "pipe.tar", Path("/dev/zero"), Path("/etc/a\0b")):
+        with pytest.raises(errors.Invalid) as caught:
+            await world.engine.import_root(source, image_name)
+        assert caught.value.reason == "ImageSourceInvalid"
+    for file in (None, Path("/dev/zero"), Path("/etc/a\0b")):
+        with pytest.raises(errors.Invalid) as caught:
+            _ = [line async for line in world.engine.build(tmp_path, image_name, containerfile=file)]
+        assert caught.value.reason == "ImageSourceInvalid"
+
+
 async def test_short_names_find_local_images(world: World, image_name: str, root_folder: Path) -> None:
     await world.engine.import_root(root_folder, image_name)
     assert await world.engine.exists(image_name)

@@ -15,6 +15,7 @@ import msgspec
 
 from fairlead import errors
 from fairlead.serve.api import app as base
+from fairlead.serve.api import stream
 from fairlead.serve.v1 import app
 from fairlead.store.port import ChangeKind
 from fairlead.wire.kubernetes import core, devicechange
@@ -170,6 +171,8 @@ class _Service:
             if not kind.startswith("application/problem+json"):
                 raise AssertionError(f"{answer.status_code} {kind}: {answer.text[:200]}")
             raise Refused(answer.text)
+        if answer.headers.get("content-type", "").startswith(stream.LINES):
+            return _ending(answer.content)
         return answer.json() if answer.headers.get("content-type") == "application/json" else None
 
     async def refuse_changes(self) -> None:
@@ -192,6 +195,16 @@ class _Service:
         for quota in (await store.list(core.ResourceQuota)).items:
             with contextlib.suppress(errors.NotFound):
                 await store.delete(core.ResourceQuota, quota.metadata.name, quota.metadata.namespace)
+
+
+def _ending(lines: bytes) -> Any:
+    """Return the last line of a stream. Raises: Refused: it is a problem; AssertionError: a bug cut the stream off."""
+    last = json.loads(lines.splitlines()[-1]) if lines.endswith(b"\n") else {}
+    if "problem" in last:
+        raise Refused(str(last))
+    if set(last) == {"output"} or not last:
+        raise AssertionError(f"a stream was cut off: {lines[-200:]!r}")
+    return last
 
 
 @contextlib.asynccontextmanager

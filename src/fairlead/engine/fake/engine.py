@@ -24,8 +24,9 @@ from typing import Final, Self
 
 import msgspec
 
-from fairlead import errors
+from fairlead import errors, files
 from fairlead.engine import access, port
+from fairlead.engine import source as image_source
 from fairlead.engine.fake import access as fake_access
 from fairlead.engine.fake import exec as fake_exec
 from fairlead.engine.fake import shell
@@ -354,6 +355,7 @@ class FakeEngine:
 
     async def import_root(self, source: Path, name: str, *, command: tuple[str, ...] = ()) -> port.Image:
         """See `port.Images.import_root`; the content is measured, not kept."""
+        await asyncio.to_thread(image_source.is_folder, source)
         size_bytes = await asyncio.to_thread(fake_exec.source_size, source)
         return self.add_image(name, command=command, size_bytes=size_bytes)
 
@@ -362,7 +364,12 @@ class FakeEngine:
     ) -> AsyncGenerator[bytes, None]:
         """See `port.Images.build`; knows FROM, ENV and CMD, passes over the rest."""
         file = containerfile or context / "Containerfile"
-        text = await asyncio.to_thread(file.read_text)
+        await asyncio.to_thread(image_source.check_containerfile, context, file)
+        try:
+            text = (await asyncio.to_thread(files.read_bounded, file)).decode(errors="replace")
+        except OSError as error:
+            message = f'cannot build image "{name}" from {context}: {file}: {error.strerror}'
+            raise errors.Invalid(message, reason="BuildFailed", hint="is the path right?") from error
         command: tuple[str, ...] = ()
         env: dict[str, str] = {}
         for line in text.splitlines():

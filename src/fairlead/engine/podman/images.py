@@ -16,14 +16,13 @@ from typing import Final
 
 from fairlead import command, errors, settings
 from fairlead.engine import port
+from fairlead.engine import source as image_source
 from fairlead.engine.podman import args, cli
 from fairlead.engine.podman import errors as podman_errors
 from fairlead.engine.podman import json as podman_json
 
 _LONG_S: Final = 3600.0
 """Pulls and imports move gigabytes; the person or the controller who waits cancels sooner."""
-_TAR_MAGIC: Final = (257, b"ustar")  # POSIX.1-2001 ustar header, field magic
-_PACKED_MAGICS: Final = (b"\x1f\x8b", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd")  # gzip, xz, zstd
 _TAIL_LINES: Final = 5
 
 
@@ -63,7 +62,8 @@ class PodmanImages:
 
     async def import_root(self, source: Path, name: str, *, command: tuple[str, ...] = ()) -> port.Image:
         """See `port.Images.import_root`."""
-        folder, source = await asyncio.to_thread(_source_kind, source)
+        folder = await asyncio.to_thread(image_source.is_folder, source)
+        source = await asyncio.to_thread(source.absolute)
         arguments = ["import", "--quiet", *([f"--change=CMD {json.dumps(list(command))}"] if command else []), "--"]
         if folder:
             result = await self._import_folder(source, [*arguments, "-", name])
@@ -100,6 +100,7 @@ class PodmanImages:
         self, context: Path, name: str, *, containerfile: Path | None = None
     ) -> AsyncGenerator[bytes, None]:
         """See `port.Images.build`."""
+        await asyncio.to_thread(image_source.check_containerfile, context, containerfile)
         host = await self._podman.host()
         argv = self._podman.argv(
             *host.globals,
@@ -131,21 +132,3 @@ class PodmanImages:
         error = podman_errors.translate(f'image "{name}"', "remove", result)
         if error.reason != "ImageNotFound":
             raise error
-
-
-def _source_kind(source: Path) -> tuple[bool, Path]:
-    """Return whether it is a folder (else a tar), and its absolute path; or raise Invalid (`ImageSourceInvalid`)."""
-    if source.is_dir():
-        return True, source.absolute()
-    hint = "give a folder, or a tar (also .gz, .xz, .zst) of a root file system"
-    try:
-        with source.open("rb") as file:
-            head = file.read(512)
-    except OSError as error:
-        message = f"cannot read {source}: {error.strerror}"
-        raise errors.Invalid(message, reason="ImageSourceInvalid", hint=hint) from error
-    offset, magic = _TAR_MAGIC
-    if head[offset:].startswith(magic) or head.startswith(_PACKED_MAGICS):
-        return False, source.absolute()
-    message = f"{source} is neither a folder nor a tar"
-    raise errors.Invalid(message, reason="ImageSourceInvalid", hint=hint)
