@@ -187,6 +187,23 @@ def node_gone_inside(home: Home) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def network_gone(home: Home) -> Iterator[None]:
+    """Take a container's network namespace from under podman, as an unclean end of its network does."""
+    with container(home, "adrift"):
+        for path in _network_namespaces(home, "adrift"):
+            subprocess.run(("umount", "--lazy", path), check=True)
+        yield
+
+
+def _network_namespaces(home: Home, pod: str) -> set[str]:
+    names = [one["Names"][0] for one in home.containers() if f"-{pod}-" in one["Names"][0]]
+    asked = ("podman", "inspect", "--format={{.NetworkSettings.SandboxKey}}", "--", *names)
+    found = set(subprocess.run(asked, check=True, capture_output=True, text=True).stdout.split())
+    assert found, f"podman has no network namespace for any of {names}"
+    return found
+
+
+@contextlib.contextmanager
 def every_gpu_lost(home: Home) -> Iterator[None]:
     for index in range(8):
         home.ok("simulate", "fault", "lost", "-g", str(index))
@@ -220,6 +237,9 @@ BATCHES: dict[str, tuple[Plant, ...]] = {
     ),
     "two definitions": (
         Plant("second definition", second_definition, "cdi", "fail", "gpu.json and in .*nvidia", "mv .*yaml"),
+    ),
+    "a container that podman cannot list": (
+        Plant("network gone", network_gone, "engine", "warn", "adrift-.* breaks `podman ps`", "rm --force .*-adrift-"),
     ),
     "an engine that is gone": (Plant("engine gone", podman_gone, "engine", "fail", "nosuchpodman", "install"),),
     "a frozen kubelet": (

@@ -109,6 +109,14 @@ def _engine(seen: Seen) -> Iterator[Finding]:
         yield Finding(check="engine", level="ok", what=what)
     for note in engine.notes:
         yield Finding(check="engine", level="warn", what=note, why="detected here and worked around")
+    for name in seen.listing.broken:
+        what = f"container {name} breaks `podman ps`: its network namespace is gone"
+        why = "podman lists no container while it is there; fairlead lists the others one by one, which takes longer"
+        yield Finding(check="engine", level="warn", what=what, why=why, fix=f"`podman rm --force {name}`")
+    if seen.listing.problem:
+        why = "without a list nobody knows which containers hold GPUs"
+        fix = "`podman ps --all` as root says the same"
+        yield Finding(check="engine", level="fail", what=seen.listing.problem, why=why, fix=fix)
 
 
 def _version(text: str) -> tuple[int, ...]:

@@ -63,6 +63,16 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EngineListing:
+    """Whether the engine can list the containers of this machine."""
+
+    broken: tuple[str, ...] = ()
+    """Names of those that fail the engine's own listing of all."""
+    problem: str = ""
+    """Why there is no listing at all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
     """What was looked at."""
 
@@ -80,6 +90,7 @@ class Seen:
     node: str
     resource: str
     cdi: specs.Facts
+    listing: EngineListing = EngineListing()
     age_s: float = math.inf
     """How long the service has run."""
     server: socketpeer.Server | None = None
@@ -123,6 +134,7 @@ async def _collect_service(call: invocation.Invocation, config: Settings, status
         is_root=os.geteuid() == 0,
         kernel=os.uname().release,
         engine=engine,
+        listing=await _list_containers(config, engine),
         gpus=listing,
         silicon_error="",
         profile=status.profile if status.is_simulated else "",
@@ -293,6 +305,7 @@ async def _collect_below(config: Settings, service_error: str) -> Seen:
         is_root=os.geteuid() == 0,
         kernel=os.uname().release,
         engine=engine,
+        listing=await _list_containers(config, engine),
         gpus=listing,
         silicon_error=silicon_error,
         profile=config.silicon.simulate,
@@ -334,6 +347,18 @@ async def _engine(config: Settings) -> EngineView:
     except errors.FairleadError as error:
         return EngineView(problem=error.message, hint=error.hint)
     return msgspec.convert(info, EngineView, from_attributes=True)
+
+
+async def _list_containers(config: Settings, engine: EngineView) -> EngineListing:
+    """Have root's engine list everything; another user's is not the one that runs containers here."""
+    from fairlead.engine import machine as engines
+
+    if engine.problem or os.geteuid() != 0:
+        return EngineListing()
+    try:
+        return EngineListing(broken=await engines.open_engine(config.engine).find_broken())
+    except errors.FairleadError as error:
+        return EngineListing(problem=errors.sentence(error))
 
 
 async def _silicon(config: Settings) -> tuple[Inventory, tuple[str, ...]]:

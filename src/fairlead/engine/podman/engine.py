@@ -264,6 +264,10 @@ class PodmanEngine(access.PodmanAccess, imagestore.PodmanImageStore, images.Podm
             for row in rows
         )
 
+    async def find_broken(self) -> tuple[str, ...]:
+        """Return the names of containers on this machine for which `podman ps` fails. Raises: as `list_containers`."""
+        return await listing.find_broken(self._podman)
+
     async def _learn_oom(self, rows: Sequence[podman_json.Container]) -> None:
         if not rows:
             return

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +29,32 @@ _RETRIES: Final = 3
 
 async def list_rows(podman: cli.Podman, labels: Mapping[str, str]) -> list[podman_json.Container]:
     """Return the containers that carry all labels. Raises: what podman's message means."""
+    rows, broken = await _walk(podman, labels)
+    for one in broken:
+        hint = f"its network namespace is gone: podman rm --force {one.name}"
+        telemetry.log.warning("container breaks podman's listing", container=one.name, reason=hint)
+    return [*rows, *(_row(one) for one in broken if _carries(one, labels))]
+
+
+async def find_broken(podman: cli.Podman) -> tuple[str, ...]:
+    """Return the names of the containers that fail podman's own listing, now and a second later.
+
+    One whose network is being taken down fails it for a moment, too. Raises: what podman's message means.
+    """
+    found = {one.id for one in (await _walk(podman, {}))[1]}
+    if not found:
+        return ()
+    await asyncio.sleep(_AGAIN_S)
+    return tuple(sorted(one.name for one in (await _walk(podman, {}))[1] if one.id in found))
+
+
+_AGAIN_S: Final = 1.0
+
+
+async def _walk(
+    podman: cli.Podman, labels: Mapping[str, str]
+) -> tuple[list[podman_json.Container], list[podman_json.Inspected]]:
+    """Return the containers that podman lists by these labels, and all those, with any labels, that it cannot list."""
     wanted = args.label_filters(labels)
     only: list[str] = []
     known: list[str] | None = None
@@ -46,14 +72,14 @@ async def list_rows(podman: cli.Podman, labels: Mapping[str, str]) -> list[podma
             known = await asyncio.to_thread(_stored, (await podman.host()).bundle_folder) if known is None else known
             only = [f"--filter=id={one}" for one in known if one not in broken]
             if not only:
-                return await _inspected(podman, broken, labels)
+                return [], await _inspected(podman, broken)
             continue
         retries += 1
         # A container removed while podman walks its list fails the whole walk.
         if error.reason != "ContainerNotFound" or retries == _RETRIES:
             raise error
     rows = podman_json.decode(result.stdout, list[podman_json.Container], what="container list")
-    return [*rows, *await _inspected(podman, broken, labels)] if broken else rows
+    return rows, await _inspected(podman, broken)
 
 
 def _stored(folder: Path) -> list[str]:
@@ -65,22 +91,19 @@ def _stored(folder: Path) -> list[str]:
     return [str(row["id"]) for row in rows if "id" in row]
 
 
-async def _inspected(
-    podman: cli.Podman, broken: Mapping[str, None], labels: Mapping[str, str]
-) -> list[podman_json.Container]:
-    """Return those of the broken containers that carry all labels, and name every one of them in the log."""
+async def _inspected(podman: cli.Podman, broken: Iterable[str]) -> list[podman_json.Inspected]:
+    """Return what podman says of single containers; those that were removed meanwhile are left out."""
     found = []
     for identity in broken:
         result = await podman.run("container", "inspect", "--", identity)
-        if result.code != 0:
-            continue  # removed meanwhile
-        (seen,) = podman_json.decode(result.stdout, list[podman_json.Inspected], what="inspect")
-        hint = f"its network namespace is gone: podman rm --force {seen.name}"
-        telemetry.log.warning("container breaks podman's listing", container=seen.name, reason=hint)
-        has = seen.config.labels or {}
-        if all(key in has and value in {"", has[key]} for key, value in labels.items()):
-            found.append(_row(seen))
+        if result.code == 0:
+            found += podman_json.decode(result.stdout, list[podman_json.Inspected], what="inspect")
     return found
+
+
+def _carries(seen: podman_json.Inspected, labels: Mapping[str, str]) -> bool:
+    has = seen.config.labels or {}
+    return all(key in has and value in {"", has[key]} for key, value in labels.items())
 
 
 def _row(seen: podman_json.Inspected) -> podman_json.Container:

@@ -125,6 +125,8 @@ def test_a_good_machine_has_one_good_word_for_every_layer() -> None:
         ({"engine": EngineView(problem="podman is not installed", hint="install it")}, "engine", "fail"),
         ({"engine": _OLD}, "engine", "warn"),
         ({"engine": msgspec.structs.replace(_GOOD.engine, notes=("runc is used",))}, "engine", "warn"),
+        ({"listing": machine_facts.EngineListing(broken=("web-1",))}, "engine", "warn"),
+        ({"listing": machine_facts.EngineListing(problem="cannot list containers")}, "engine", "fail"),
         ({"cdi": dataclasses.replace(_CDI, resolved=(), failures=(("a/b=c", "no CDI spec"),))}, "cdi", "fail"),
         ({"cdi": dataclasses.replace(_CDI, is_read=False)}, "cdi", "fail"),
         ({"cdi": dataclasses.replace(_CDI, newer=(("/etc/cdi/x.json", "1.0.0"),))}, "cdi", "fail"),

@@ -74,6 +74,17 @@ async def test_a_broken_container_of_ours_still_has_its_process(tmp_path: Path) 
     assert (found.state, found.pid, found.started_at) == ("running", 7, 1795352400)
 
 
+async def test_only_those_that_stay_broken_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    podman = Podman(tmp_path, {BAD, WORSE})
+
+    async def pass_time(_s: float) -> None:
+        podman.broken = {WORSE}
+
+    monkeypatch.setattr(listing.asyncio, "sleep", pass_time)
+
+    assert await listing.find_broken(cast("cli.Podman", podman)) == ("c",)
+
+
 async def test_any_other_failure_is_an_error(tmp_path: Path) -> None:
     class Failing(Podman):
         async def run(self, *arguments: str) -> command.Result:
