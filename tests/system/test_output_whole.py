@@ -14,7 +14,7 @@ import pytest
 from fairlead import settings
 from fairlead.engine import port
 from fairlead.engine.podman import engine as podman
-from fairlead.model.output import LogQuery
+from fairlead.model.output import ErrorOutput, LogQuery
 from tests.contract.test_engine_contract import needs_podman, podman_image, root_folder  # noqa: F401 fixtures
 
 pytestmark = needs_podman
@@ -113,3 +113,16 @@ async def test_a_reader_that_holds_nothing_back_does_not_stop_the_program(
         await go(engine, name)
 
         assert await ended(engine, name) == 0
+
+
+async def test_what_was_replaced_before_the_reader_came_is_said(
+    engine: podman.PodmanEngine,
+    podman_image: str,  # noqa: F811
+) -> None:
+    name = await started(engine, podman_image, "busybox seq 1 400000")
+    assert await ended(engine, name) == 0
+    first, *rest = [piece async for piece in engine.logs(name, LogQuery(follow=True, holds_back=True))]
+
+    assert type(first) is ErrorOutput
+    assert "was replaced before it was read here" in first.decode()
+    assert b"".join(rest).endswith(b"\n400000\n")

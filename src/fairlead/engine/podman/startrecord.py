@@ -4,7 +4,7 @@ podman writes down that a container runs after the OCI runtime has started it. A
 a container that runs and is initialised in podman's database: `podman start` fails. If it has ended since, conmon's
 clean-up leaves it as created: `podman start` would run it a second time. A file in the container's bundle, written
 before the start is requested, distinguishes such a container from one that never ran. podman removes the file with the
-container.
+container. The log is marked at the same time: conmon replaces it when it is full, and a reader of the next must know.
 
 Leaves to `engine` when a start is in doubt.
 
@@ -13,6 +13,7 @@ Source: podman 4.3 `libpod/oci_conmon_common.go` (StartContainer, runtime flags)
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,10 @@ from fairlead import command, errors, telemetry
 from fairlead.engine.podman import cli
 
 _FILE: Final = "fairlead-start"
+_MARKED: Final = b"log marked\n"
+_FIRST: Final = "user.fairlead.first-log"
+_LOG: Final = "ctr.log"
+"""Where podman has conmon write, beside the bundle's other files."""
 
 
 class _State(msgspec.Struct):
@@ -33,10 +38,34 @@ def is_noted(bundle: Path) -> bool:
     return (bundle / _FILE).exists()
 
 
-def note(bundle: Path) -> None:
-    """Record that a start is asked for. Raises: Unavailable (`StartUnrecorded`)."""
+def mark_log(path: Path) -> bool:
+    """Mark the log of a container that has not been started; return whether its file system takes marks."""
     try:
-        (bundle / _FILE).touch()
+        os.setxattr(path, _FIRST, b"")
+    except OSError:
+        return False
+    return True
+
+
+def is_first_log(file: int) -> bool:
+    """Return whether an open log has the mark: one that conmon began in its place has none."""
+    return _FIRST in os.listxattr(file)
+
+
+def is_log_marked(bundle: Path) -> bool:
+    """Return whether the container's first log was marked before its start."""
+    try:
+        return (bundle / _FILE).read_bytes() == _MARKED
+    except OSError:
+        return False
+
+
+def note(bundle: Path) -> None:
+    """Record that a start is asked for, and mark the log as the first. Raises: Unavailable (`StartUnrecorded`)."""
+    if is_noted(bundle):
+        return  # it may have run since, and the log be another
+    try:
+        (bundle / _FILE).write_bytes(_MARKED if mark_log(bundle / _LOG) else b"")
     except OSError as error:
         message = f"cannot record in {bundle} that a container is started: {error.strerror}"
         raise errors.Unavailable(message, reason="StartUnrecorded", hint="is podman's storage full?") from error

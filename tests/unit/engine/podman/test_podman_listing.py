@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any, cast
@@ -80,7 +81,7 @@ async def test_only_those_that_stay_broken_are_named(tmp_path: Path, monkeypatch
     async def pass_time(_s: float) -> None:
         podman.broken = {WORSE}
 
-    monkeypatch.setattr(listing.asyncio, "sleep", pass_time)
+    monkeypatch.setattr(asyncio, "sleep", pass_time)
 
     assert await listing.find_broken(cast("cli.Podman", podman)) == ("c",)
 

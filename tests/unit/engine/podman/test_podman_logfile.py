@@ -11,6 +11,7 @@ from typing import Final
 
 import pytest
 
+from fairlead.engine.podman import startrecord
 from fairlead.engine.podman.access import attach, logfile
 from fairlead.model.output import ErrorOutput, LogQuery
 
@@ -94,6 +95,39 @@ async def test_output_that_was_replaced_unread_is_said_in_bytes(
     assert (one, six) == (b"one\n", b"six\n")
     assert isinstance(loss, ErrorOutput)
     assert loss.decode().startswith(f"\nfairlead: {len(HEAD) + 4} bytes of the log ")
+
+
+@pytest.fixture
+def replaced(conmon: Conmon) -> Path:
+    """The log of a container that began its second one before anybody read."""
+    assert startrecord.mark_log(conmon.path)
+    conmon.write(b"lost")
+    conmon.begin_anew()
+    conmon.write(b"two", b"three")
+    return conmon.path
+
+
+@pytest.mark.parametrize("query", [LogQuery(), LogQuery(tail=9), LogQuery(since=0.0)])
+async def test_a_reader_that_comes_late_says_from_when_on_it_has_the_output(replaced: Path, query: LogQuery) -> None:
+    pieces = [piece async for piece in logfile.read(replaced, query, is_over=lambda: True, is_marked=True)]
+
+    assert isinstance(pieces[0], ErrorOutput)
+    assert pieces[0].startswith(b"fairlead: output before 2026-11-22T13:29:16.123456789+00:00 was replaced ")
+    assert pieces[1:] == [b"two\nthree\n"]
+
+
+@pytest.mark.parametrize("query", [LogQuery(tail=1), LogQuery(since=1795354157.0), LogQuery(tail=0)])
+async def test_a_reader_that_asks_for_what_is_there_hears_of_nothing_lost(replaced: Path, query: LogQuery) -> None:
+    pieces = [piece async for piece in logfile.read(replaced, query, is_over=lambda: True, is_marked=True)]
+
+    assert not any(isinstance(piece, ErrorOutput) for piece in pieces)
+
+
+async def test_the_first_log_and_one_that_nobody_marked_are_whole(conmon: Conmon) -> None:
+    conmon.write(b"one")
+    for is_marked in (False, startrecord.mark_log(conmon.path)):
+        pieces = logfile.read(conmon.path, LogQuery(), is_over=lambda: True, is_marked=is_marked)
+        assert [piece async for piece in pieces] == [b"one\n"]
 
 
 async def test_many_logs_one_after_the_other_are_not_taken_for_lost(

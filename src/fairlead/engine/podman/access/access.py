@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fairlead import errors
 from fairlead.engine import access
-from fairlead.engine.podman import args, cli
+from fairlead.engine.podman import args, cli, startrecord
 from fairlead.engine.podman import exec as podman_exec
 from fairlead.engine.podman.access import attach, logfile, usage
 from fairlead.model.output import LogQuery
@@ -77,7 +77,8 @@ class PodmanAccess:
         def is_over() -> bool:
             return not attach.lives(found.conmon_pid_file, found.id)
 
-        pieces = logfile.read(found.log, query, is_over=is_over, brake=throttle)
+        is_marked = await asyncio.to_thread(startrecord.is_log_marked, found.bundle)
+        pieces = logfile.read(found.log, query, is_over=is_over, brake=throttle, is_marked=is_marked)
         try:
             async with contextlib.aclosing(pieces):
                 async for piece in pieces:

@@ -8,7 +8,9 @@ the new one reads the old one to its end first: conmon may have gone on writing 
 conmon writes the log first and then to every attached socket, so a reader that holds such a socket and takes from it
 what it has read from the log keeps conmon, and so the program, from running ahead of it: `Throttle`. Without one, or
 where the lines are short and the log is smaller than what the socket holds of them, conmon may begin two logs between
-two looks of the reader. The renames are counted, and output that was replaced unread is said in the output.
+two looks of the reader. The renames are counted, and output that was replaced unread is said in the output. Nobody
+counts for a reader that comes later; the container's first log is marked before its start (`startrecord`), so that such
+a reader sees that the one it opens is a later one, and says in the output from when on it has it.
 Source: conmon 2.1, src/ctr_logging.c (write_k8s_log, reopen_k8s_file) and src/ctr_stdio.c (stdio_cb).
 """
 
@@ -24,11 +26,13 @@ from typing import Final, Protocol, Self
 
 import asyncinotify
 
+from fairlead.engine.podman import startrecord
 from fairlead.model.output import ErrorOutput, LogQuery
 from fairlead.wire.text import timestamp
 
 _BLOCK: Final = 1 << 18
 _HEAD: Final = re.compile(rb"(\S+) (stdout|stderr) ([FP]) ")
+_LONGEST_HEAD: Final = 64
 _LOOK_S: Final = 0.25
 """How often a reader looks at whether the container lives, where the file does not change."""
 
@@ -46,15 +50,17 @@ class Brake(Protocol):
 
 
 async def read(
-    path: Path, query: LogQuery, *, is_over: Callable[[], bool], brake: Brake | None = None
+    path: Path, query: LogQuery, *, is_over: Callable[[], bool], brake: Brake | None = None, is_marked: bool = False
 ) -> AsyncGenerator[bytes, None]:
     """Yield output, pieces of standard error as `ErrorOutput`.
 
     Args: is_over: whether nothing is written any more; what was written before it turned true is read.
+          is_marked: whether the container's first log was marked.
     """
     with _Log(path) as log:
-        if query.tail is not None:
-            await log.skip(query.tail)
+        whole = True if query.tail is None else await log.skip(query.tail)
+        if is_marked and whole and (gone := log.replaced(query.since)):
+            yield gone
         records = _Records(query)
         was_over = is_fresh = False
         while True:
@@ -122,9 +128,22 @@ class _Log:
             if file is not None and file >= 0:
                 os.close(file)
 
-    async def skip(self, tail: int) -> None:
-        """Go on at the last lines."""
-        os.lseek(self._file, await asyncio.to_thread(_tail_offset, self._file, tail), os.SEEK_SET)
+    async def skip(self, tail: int) -> bool:
+        """Go on at the last lines; return whether the log may have begun with fewer than were asked for."""
+        offset = os.lseek(self._file, await asyncio.to_thread(_tail_offset, self._file, tail), os.SEEK_SET)
+        return bool(tail) and not offset
+
+    def replaced(self, since: float | None) -> ErrorOutput | None:
+        """Say that output from `since` on is gone because this is not the container's first log; None: none is."""
+        if startrecord.is_first_log(self._file):
+            return None
+        head = _HEAD.match(os.pread(self._file, _LONGEST_HEAD, 0))
+        moment = head[1].decode(errors="replace") if head else ""
+        if since is not None and moment and timestamp.unix_seconds(moment) <= since:
+            return None
+        before = f"output before {moment}" if moment else "earlier output"
+        text = f"fairlead: {before} was replaced before it was read here"
+        return ErrorOutput(f"{text}; a larger engine.log_max_mib keeps more\n".encode())
 
     async def read(self, *, is_fresh: bool) -> bytes:
         """Return what comes next; b"": nothing yet.
