@@ -8,7 +8,7 @@ the new one reads the old one to its end first: conmon may have gone on writing 
 conmon writes the log first and then to every attached socket, so a reader that holds such a socket and takes from it
 what it has read from the log keeps conmon, and so the program, from running ahead of it: `Throttle`. Without one, or
 where the lines are short and the log is smaller than what the socket holds of them, conmon may begin two logs between
-two looks of the reader. The renames are counted, and output that was replaced unread is said in the output. Nobody
+two looks of the reader. The renames are counted, and output that was replaced unread is said in the output. No process
 counts for a reader that comes later; the container's first log is marked before its start (`startrecord`), so that such
 a reader sees that the one it opens is a later one, and says in the output from when on it has it.
 Source: conmon 2.1, src/ctr_logging.c (write_k8s_log, reopen_k8s_file) and src/ctr_stdio.c (stdio_cb).
