@@ -13,6 +13,7 @@ from tools.cluster import api
 LABELS: Final = {"paper": "yes"}
 """What these nodes have and no other."""
 _NODES = "/api/v1/nodes"
+_GPUS = "/apis/fairlead.dev/v1alpha1/gpudevices"
 _CONTAINER = {"name": "main", "image": "registry.invalid/none:1"}
 
 
@@ -42,6 +43,35 @@ def remove_nodes(server: api.API, *names: str) -> None:
     """Delete nodes."""
     for name in names:
         server.delete(f"{_NODES}/{name}")
+
+
+def add_gpu(server: api.API, node: str, index: int, kind: str) -> None:
+    """Register one of two GPUs of a node as its agent does. Args: kind: the way between them, as GPUDevices name it."""
+    spec = {
+        "nodeName": node,
+        "index": index,
+        "minor": index,
+        "uuid": f"GPU-{node}-{index}",
+        "vendor": "nvidia",
+        "product": "paper",
+        "memory": "1Gi",
+        "simulated": True,
+        "pciBusID": f"0000:0{index}:00.0",
+        "resource": pods.RESOURCE,
+        "links": [{"kind": kind, "gpus": [f"0000:0{1 - index}:00.0"]}],
+    }
+    name = f"{node}-{index}"
+    about = {"apiVersion": "fairlead.dev/v1alpha1", "kind": "GPUDevice", "metadata": {"name": name}}
+    server.create(_GPUS, {**about, "spec": spec})
+    server.patch(f"{_GPUS}/{name}/status", {"status": {"health": "Healthy"}})
+
+
+def remove_gpus(server: api.API, *nodes: str) -> None:
+    """Delete what `add_gpu` registered."""
+    for node in nodes:
+        for index in (0, 1):
+            with contextlib.suppress(errors.NotFound):
+                server.delete(f"{_GPUS}/{node}-{index}")
 
 
 def ensure_namespace(server: api.API, name: str) -> None:

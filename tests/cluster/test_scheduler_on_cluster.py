@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ def connection(cluster: home.Cluster) -> Iterator[api.API]:
 def plane(cluster: home.Cluster, connection: api.API) -> Iterator[None]:
     """The namespace of Fairlead, and nodes that exist on paper only."""
     paper.ensure_namespace(connection, "fairlead")
+    node.define_gpudevices(cluster)
     paper.add_node(connection, "paper-h100", gpus=8, labels={"gpu.count": "8", "gpu.product": "H100"})
     paper.add_node(connection, "paper-t4", gpus=4, labels={"gpu.count": "4", "gpu.product": "T4"})
     taint = {"key": "reserved", "value": "red", "effect": "NoSchedule"}
@@ -79,13 +81,37 @@ def test_the_binding_is_shown_as_kube_scheduler_shows_it(space: paper.Space) -> 
     now = space.server.get(f"{space.path}/shown")
     assert [item["status"] for item in now["status"]["conditions"] if item["type"] == "PodScheduled"] == ["True"]
 
+    message = _said(space, pod["metadata"]["uid"])
+    assert message == f"Successfully assigned {space.namespace}/shown to {where}"
+
+
+def test_two_gpus_go_where_agents_say_that_they_are_joined(space: paper.Space) -> None:
+    server = space.server
+    try:
+        for name, kind in (("paper-a", "SYS"), ("paper-joined", "NV")):
+            paper.add_node(server, name, gpus=2, labels={"pair": "yes"})
+            for index in (0, 1):
+                paper.add_gpu(server, name, index, kind)
+        # The scheduler hears of pods and of GPUs by different watches, so the first pod may come before the GPUs.
+        message, deadline = "", time.monotonic() + 30
+        while "joined by NVLink" not in message and time.monotonic() < deadline:
+            uid = space.add("pair", gpus=2, nodeSelector={"pair": "yes"})["metadata"]["uid"]
+            space.until_bound("pair")
+            message = _said(space, uid)
+            server.delete(f"{space.path}/pair", grace_s=0)
+        words = "paper-joined: GPUs 0 and 1 are free there, joined by NVLink"
+        assert message == f"Successfully assigned {space.namespace}/pair to {words}"
+    finally:
+        paper.remove_nodes(server, "paper-a", "paper-joined")
+        paper.remove_gpus(server, "paper-a", "paper-joined")
+
+
+def _said(space: paper.Space, uid: str) -> str:
     def told(items: list[api.Object]) -> str | None:
-        found = (item["message"] for item in items if item["involvedObject"].get("uid") == pod["metadata"]["uid"])
-        return next(found, None)
+        return next((item["message"] for item in items if item["involvedObject"].get("uid") == uid), None)
 
     events = f"/api/v1/namespaces/{space.namespace}/events"
-    message = space.server.until(events, told, what="the event Scheduled")
-    assert message == f"Successfully assigned {space.namespace}/shown to {where}"
+    return str(space.server.until(events, told, what="the event Scheduled"))
 
 
 def test_a_taint_keeps_out_who_does_not_bear_it(space: paper.Space) -> None:

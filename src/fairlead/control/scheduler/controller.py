@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from fairlead import errors, telemetry
 from fairlead.control.manager import Watch
+from fairlead.control.scheduler import devicewatch
 from fairlead.control.scheduler.capacityreport import CapacityReport
 from fairlead.control.scheduler.queuereport import QueueReport
 from fairlead.control.scheduler.recorder import Recorder
@@ -118,6 +119,7 @@ class Scheduler:
             Watch(kind=core.Node, keys=self._node_changed, reset=self._cache.forget_nodes),
             *(Watch(kind=kind, keys=self._group_changed, is_optional=True) for kind in self._group_kinds),
             Watch(kind=core.Namespace, keys=self._namespace_changed, is_optional=True),
+            devicewatch.watch(self._cache),
             Watch(kind=queue.Queue, keys=self._queue_changed, is_optional=True),
             Watch(kind=policy.PodDisruptionBudget, keys=self._budget_changed, is_optional=True),
         )
@@ -313,7 +315,7 @@ class Scheduler:
             self._refuse(pod, "Unschedulable", f"{found.message}{words}", found, duration_s=timing.duration_s)
         else:
             group.refusals = 0
-            step = self._step("Scheduled", _assigned(pod, found.node), found, duration_s=timing.duration_s)
+            step = self._step("Scheduled", _assigned(pod, found), found, duration_s=timing.duration_s)
             await self._bind_beside(pod, found.node, step, tasks)
 
     async def _look_at_gang(
@@ -334,9 +336,8 @@ class Scheduler:
                 self._refuse_gang(gang, pods, len(found), (summary, blockers), tasks, had_room=had_room)
             return
         for pod, summary in found:
-            where = summary.node or ""
-            step = self._step("Scheduled", _assigned(pod, where), summary, duration_s=timing.duration_s)
-            await self._bind_beside(pod, where, step, tasks)
+            step = self._step("Scheduled", _assigned(pod, summary), summary, duration_s=timing.duration_s)
+            await self._bind_beside(pod, summary.node or "", step, tasks)
 
     async def _take_back(self, found: Iterable[tuple[core.Pod, Summary]]) -> None:
         """Forget what was assumed; no pod is woken by room that none had."""
@@ -394,14 +395,11 @@ class Scheduler:
             self._start(tasks, self._end(one), f"ends {one.pod.metadata.name}")
 
     async def _end(self, ending: Ending) -> None:
+        self._recorder.note(ending.pod, self._step("Preempted", ending.why, None, duration_s=None))
         try:
-            await self._room_end(ending)
+            await self._room.end(ending)
         except errors.FairleadError as error:
             self._broken = error
-
-    async def _room_end(self, ending: Ending) -> None:
-        self._recorder.note(ending.pod, self._step("Preempted", ending.why, None, duration_s=None))
-        await self._room.end(ending)
 
     async def _judge(self, group: Group) -> tuple[Summary, frozenset[str]]:
         """Return where the need fits, and which filters refused; nothing has changed by then."""
@@ -499,5 +497,5 @@ class Scheduler:
         )
 
 
-def _assigned(pod: core.Pod, node: str) -> str:
-    return f"Successfully assigned {pod.metadata.namespace}/{pod.metadata.name} to {node}"
+def _assigned(pod: core.Pod, found: Summary) -> str:
+    return f"Successfully assigned {pod.metadata.namespace}/{pod.metadata.name} to {found.node}{found.aside}"

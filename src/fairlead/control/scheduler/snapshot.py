@@ -1,7 +1,7 @@
 """Keeps in a file what the scheduler decides from, and decides from such a file again, offline.
 
-A snapshot has nodes, pods, groups, queues and disruption budgets as the API server listed them, less what no decision
-reads: commands, environment and volumes' contents of containers, and most annotations of pods.
+A snapshot has nodes, GPUs, pods, groups, queues and disruption budgets as the API server listed them, less what no
+decision reads: commands, environment and volumes' contents of containers, and most annotations of pods.
 `replay` runs the very `Scheduler` that runs live, over what is in the file: it is fed as by its watches, and what it
 would bind and say is caught instead of written. Two replays of one file say the same.
 """
@@ -24,6 +24,7 @@ from fairlead.store import tracerecorder
 from fairlead.store.embedded.memory import MemoryStore
 from fairlead.store.port import Change, ChangeKind, Store
 from fairlead.wire.kubernetes import api, core, meta, names
+from fairlead.wire.kubernetes.gpudevice import GPUDevice
 from fairlead.wire.kubernetes.scheduling import podgroup, policy, queue
 from fairlead.wire.text import typedjson
 
@@ -32,6 +33,7 @@ API_VERSION: Final = "fairlead.dev/v1alpha1"
 KINDS: Final[tuple[type[Any], ...]] = (
     core.Node,
     core.Namespace,
+    GPUDevice,
     queue.Queue,
     *podgroup.KINDS,
     policy.PodDisruptionBudget,

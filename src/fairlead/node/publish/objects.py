@@ -204,6 +204,7 @@ class Publisher:
             kept=devices.values(),
             nvidia_resource=self._nvidia_resource,
             offers=advertise.offers_of(self._advertised.value),
+            mig=advertise.mig_resources(self._advertised.value),
         )
         found = {
             **label.plan_labels((one.spec for one in self._wanted.values()), machine=self._machine),

@@ -17,7 +17,7 @@ from typing import Final
 from fairlead.model import cdikind
 from fairlead.model.device import Device
 from fairlead.model.gpu import GPU, Inventory, UnreadableGPU, Vendor
-from fairlead.model.ids import GPUUUID, DeviceID
+from fairlead.model.ids import GPUUUID, MIGUUID, DeviceID
 from fairlead.plan.gpu import health, migoffer
 from fairlead.wire.nvidia.pluginconfig import NamingRule
 
@@ -110,6 +110,16 @@ def offers_of(advertised: Iterable[Advertisement]) -> dict[GPUUUID, Offer]:
                 means = ad.rule.means if is_replica else ""
                 found[device.gpu] = Offer(resource=ad.resource, means=means, replicas=count + is_replica)
     return found
+
+
+def mig_resources(advertised: Iterable[Advertisement]) -> dict[MIGUUID, str]:
+    """Return the resource under which each MIG device is offered whole."""
+    return {
+        device.mig: ad.resource
+        for ad in advertised
+        for device in ad.devices
+        if device.mig is not None and device.replica_of is None
+    }
 
 
 def plan_advertisements(

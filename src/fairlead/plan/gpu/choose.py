@@ -125,7 +125,7 @@ def choose_devices(
         return _in_order(_spread(free, needed, size, devices, rule), devices)
     rank = {item: topology.rank[gpu] for item, gpu in zip(known, gpus, strict=True)}
     by_rank = {row: item for item, row in rank.items()}
-    rows = _choose_rows(sorted(by_rank), frozenset(rank[item] for item in needed), size, topology)
+    rows = choose_rows(sorted(by_rank), frozenset(rank[item] for item in needed), size, topology)
     return _in_order([by_rank[row] for row in rows], devices)
 
 
@@ -206,8 +206,13 @@ def _spread(
     return chosen
 
 
-def _choose_rows(free: Sequence[int], needed: frozenset[int], size: int, topology: Topology) -> list[int]:
-    """Reduce to: pick `count` of `worth`'s positions, maximising their worths plus their pair worths."""
+def choose_rows(free: Sequence[int], needed: frozenset[int], size: int, topology: Topology) -> list[int]:
+    """Return the ranks of the GPUs to take. Args: free: ranks, ascending, `needed` among them; at least `size`.
+
+    Reduced to: pick `count` of `worth`'s positions, maximising their worths plus their pair worths.
+    """
+    if size in {len(free), len(needed)}:
+        return list(free if size == len(free) else needed)
     optional = [row for row in free if row not in needed]
     pair = [[topology.together[a][b] + topology.left[a][b] for b in optional] for a in optional]
     # Taking a row loses its pairs among the free, counted back in `pair` where both are taken.

@@ -15,12 +15,12 @@ from typing import Final
 
 import msgspec
 
-from fairlead.model.gpu import GPU, Inventory, UnreadableGPU
-from fairlead.model.ids import GPUUUID
+from fairlead.model.gpu import GPU, Inventory, LinkKind, UnreadableGPU
+from fairlead.model.ids import GPUUUID, MIGUUID
 from fairlead.plan.gpu import advertise
 from fairlead.plan.gpu import health as rules
 from fairlead.wire.kubernetes import core, gpudevice, meta, quantity
-from fairlead.wire.kubernetes.gpudevice import GPUDevice, GPUDeviceSpec
+from fairlead.wire.kubernetes.gpudevice import GPUDevice, GPUDeviceSpec, GPULink, MIGSlice
 
 SILENT_REASON: Final = "DriverNotAnswering"
 NODE_NOT_READY: Final = "NodeNotReady"
@@ -37,7 +37,10 @@ class Wanted:
     message: str = ""
 
 
-def plan_devices(
+_NO_RESOURCES: Final[Mapping[MIGUUID, str]] = {}
+
+
+def plan_devices(  # noqa: PLR0913 (what is known of a node's GPUs, by name)
     node: str,
     inventory: Inventory,
     *,
@@ -47,17 +50,19 @@ def plan_devices(
     kept: Iterable[GPUDevice],
     nvidia_resource: str = "",
     offers: Mapping[GPUUUID, advertise.Offer] | None = None,
+    mig: Mapping[MIGUUID, str] = _NO_RESOURCES,
 ) -> dict[str, Wanted]:
     """Return the objects that the node should have, by name.
 
     Args:    known: the last good reading of GPUs, for those that do not answer now.
              problem: why no driver answers; empty while one does.   kept: the node's objects as they are.
              nvidia_resource: under which NVIDIA's GPUs are offered.   offers: how GPUs are, where that is known.
+             mig: under which resource MIG devices are.
     """
     wanted: dict[str, Wanted] = {}
 
     def planned(gpu: GPU) -> GPUDeviceSpec:
-        spec = plan_spec(node, gpu, inventory, nvidia_resource)
+        spec = plan_spec(node, gpu, inventory, nvidia_resource, mig)
         offer = (offers or {}).get(gpu.uuid)
         if offer is None:
             return spec
@@ -89,10 +94,46 @@ def plan_devices(
 _VIRTUAL: Final = {None: "", True: "true", False: "false"}
 
 
-def plan_spec(node: str, gpu: GPU, inventory: Inventory, nvidia_resource: str = "") -> GPUDeviceSpec:
+def _links(gpu: GPU, inventory: Inventory) -> tuple[GPULink, ...]:
+    """Return the closest ways to the node's other GPUs, best first: those of one kind and width together."""
+    buses = {one.uuid: one.pci_bus_id for one in inventory.gpus}
+    found: dict[tuple[LinkKind, int], set[str]] = {}
+    for link in inventory.links:
+        if gpu.uuid in {link.a, link.b} and link.a in buses and link.b in buses:
+            other = link.b if link.a == gpu.uuid else link.a
+            found.setdefault((link.kind, link.lanes), set()).add(buses[other])
+    ranks = {kind: rank for rank, kind in enumerate(LinkKind)}
+    return tuple(
+        GPULink(kind=kind.value, lanes=lanes, gpus=tuple(sorted(others)))
+        for (kind, lanes), others in sorted(found.items(), key=lambda item: (ranks[item[0][0]], -item[0][1]))
+    )
+
+
+def _slices(gpu: GPU, mig: Mapping[MIGUUID, str]) -> tuple[MIGSlice, ...]:
+    found = [
+        MIGSlice(
+            uuid=one.uuid,
+            profile=one.profile,
+            start=one.placement_start,
+            size=one.placement_size,
+            resource=mig.get(one.uuid, ""),
+        )
+        for one in gpu.mig_devices
+        if one.placement_start is not None and one.placement_size is not None
+    ]
+    return tuple(sorted(found, key=lambda one: (one.start, one.uuid)))
+
+
+def plan_spec(
+    node: str,
+    gpu: GPU,
+    inventory: Inventory,
+    nvidia_resource: str = "",
+    mig: Mapping[MIGUUID, str] = _NO_RESOURCES,
+) -> GPUDeviceSpec:
     """Return the facts of one GPU."""
     driver = next((one for one in inventory.drivers if one.vendor is gpu.vendor), None)
-    mig = ("Enabled" if gpu.mig_enabled else "Disabled") if gpu.mig_capable else "Unsupported"
+    mode = ("Enabled" if gpu.mig_enabled else "Disabled") if gpu.mig_capable else "Unsupported"
     return GPUDeviceSpec(
         node_name=node,
         index=gpu.index,
@@ -108,7 +149,9 @@ def plan_spec(node: str, gpu: GPU, inventory: Inventory, nvidia_resource: str = 
         brand=gpu.brand or "",
         driver_version=driver.version if driver is not None else "",
         cuda_version=".".join(map(str, (driver.cuda_version if driver is not None else None) or ())),
-        mig_mode=mig,
+        mig_mode=mode,
+        links=_links(gpu, inventory),
+        mig_devices=_slices(gpu, mig),
         clique=gpu.clique,
         pci_class=f"0x{gpu.pci_class:06x}" if gpu.pci_class is not None else "",
         virtual=_VIRTUAL[gpu.is_virtual],

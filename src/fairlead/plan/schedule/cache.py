@@ -20,8 +20,10 @@ import msgspec
 from fairlead import errors, telemetry
 from fairlead.plan.schedule import peers, reference
 from fairlead.plan.schedule.queue import Changes, SchedulingQueue
+from fairlead.plan.schedule.topology import offers
 from fairlead.plan.schedule.workloads import Workloads
 from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes.gpudevice import GPUDevice
 
 ECHO_S: Final = 30.0
 """After this a confirmed binding that no watch has reported is dropped."""
@@ -72,6 +74,10 @@ class Cache:
         """By name: with nothing on them."""
         self._needs: dict[str, dict[str, reference.PodInfo]] = {}
         """By node and uid: what pods take; ended ones take nothing and are not here."""
+        self._devices: dict[str, dict[str, offers.Known]] = {}
+        """By node and name: what its agent says of its GPUs."""
+        self._prepared: dict[str, offers.Prepared] = {}
+        """By node: the same, as far as its pods do not change it."""
         self.views: dict[str, reference.NodeInfo] = {}
         """By name: every node with what is taken of it, as of the last `changes`."""
         self.namespaces: dict[str, Mapping[str, str]] = {}
@@ -126,6 +132,39 @@ class Cache:
                 self._nodes[name] = reference.offered(node)
         except errors.Invalid as error:
             telemetry.log.warning("node left out", node=name, reason=error.reason, error=error.message)
+
+    def forget_devices(self) -> None:
+        """Begin anew with GPUs: a list follows."""
+        self._touched.update(self._devices)
+        self._devices.clear()
+        self._prepared.clear()
+
+    def note_device(self, device: GPUDevice, *, is_gone: bool = False) -> None:
+        """Take in what the watch says of a GPU."""
+        node, name = device.spec.node_name, device.metadata.name
+        found = None if is_gone else offers.known(device)
+        there = self._devices.setdefault(node, {})
+        if there.get(name) == found:
+            return
+        there.pop(name, None)
+        self._prepared.pop(node, None)
+        if found is not None:
+            there[name] = found
+        elif not there:
+            del self._devices[node]
+        self._touched.add(node)
+
+    def _offers(self, node: str) -> Mapping[str, offers.Offer]:
+        devices, needs = self._devices.get(node), self._needs.get(node, {})
+        if not devices:
+            return {}
+        if node not in self._prepared:
+            self._prepared[node] = offers.prepare(devices.values())
+        return offers.offers(self._prepared[node], {uid: need.requests for uid, need in needs.items()}, self._full_name)
+
+    def _full_name(self, uid: str) -> str:
+        pod = self._pods.get(uid)
+        return "" if pod is None else f"{pod.metadata.namespace}/{pod.metadata.name}"
 
     def note_namespace(self, item: core.Namespace, *, is_gone: bool = False) -> None:
         """Take in what the watch says; what pods of it are to others is judged anew where its labels changed."""
@@ -232,7 +271,8 @@ class Cache:
         for name in self._touched:
             before, node, after = self.views.pop(name, None), self._nodes.get(name), None
             if node is not None:
-                after = self.views[name] = reference.occupied(node, self._needs.get(name, {}).values())
+                pods = self._needs.get(name, {}).values()
+                after = self.views[name] = reference.occupied(node, pods, self._offers(name))
             if after != before:
                 found[name] = (before, after)
         self._touched.clear()

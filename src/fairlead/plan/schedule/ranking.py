@@ -15,6 +15,7 @@ from typing import Final
 from fairlead.plan.schedule import peers, reference
 from fairlead.plan.schedule.reference import NodeInfo, PodInfo
 from fairlead.plan.schedule.summary import Reason, Summary
+from fairlead.plan.schedule.topology import offers
 
 SLICE: Final = 250
 """Nodes judged between two pauses: a few milliseconds."""
@@ -28,6 +29,8 @@ class Ranking:
         self.need = need
         self._score = reference.POLICIES[policy]
         self._changed = set(nodes)
+        self._offers: dict[str, Mapping[str, offers.Offer]] = {}
+        """By node that fits: its devices."""
         self._refused: dict[str, tuple[str, tuple[str, ...]]] = {}
         """By node: the filter that refused it, and its reasons."""
         self._reasons: dict[str, set[str]] = {}
@@ -79,6 +82,7 @@ class Ranking:
             return
         score = self._base[name] = self._score(self.need, node)
         bisect.insort(self._order, (-score, name))
+        self._offers[name] = node.devices
         self._worths[name] = tuple(worth(self.need, node) for _, worth in reference.SCORES.values())
 
     def _forget(self, name: str) -> None:
@@ -91,18 +95,23 @@ class Ranking:
         score = self._base.pop(name, None)
         if score is not None:
             del self._order[bisect.bisect_left(self._order, (-score, name))]
-            del self._worths[name]
+            del self._worths[name], self._offers[name]
 
     def summary(self) -> Summary:
         """Return the decision over everything that is remembered; nothing may be left to judge."""
         if self.need.peer.is_concerned:
             return self._surveyed()
+        best = self._best()
         return Summary(
             nodes=len(self),
             fitting=len(self._base),
-            best=self._best(),
+            best=best,
             reasons=_reasons(self._reasons),
+            devices=self._devices(best),
         )
+
+    def _devices(self, best: Sequence[tuple[str, float]]) -> str:
+        return offers.words(self.need.requests, self._offers[best[0][0]]) if best else ""
 
     def scores(self) -> Mapping[str, float]:
         """Return what every node that fits is worth; nothing may be left to judge."""
@@ -128,7 +137,13 @@ class Ranking:
                 reasons.setdefault(why, set()).add(name)
         order = self._weighed(fitting, survey.scores([self._tallies[name] for name in fitting]))
         best = tuple((name, -score) for score, name in order[: Summary.BEST])
-        return Summary(nodes=len(self), fitting=len(fitting), best=best, reasons=_reasons(reasons))
+        return Summary(
+            nodes=len(self),
+            fitting=len(fitting),
+            best=best,
+            reasons=_reasons(reasons),
+            devices=self._devices(best),
+        )
 
     def _best(self) -> tuple[tuple[str, float], ...]:
         order = self._order if len(set(self._worths.values())) <= 1 else self._weighed(list(self._base), ())

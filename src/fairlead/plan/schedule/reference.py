@@ -22,6 +22,7 @@ from typing import Final
 from fairlead.plan.pod import admission, affinity
 from fairlead.plan.schedule import peers
 from fairlead.plan.schedule.summary import Reason, Summary
+from fairlead.plan.schedule.topology import offers
 from fairlead.wire.kubernetes import core, meta, quantity, selector
 
 UNIT: Final = 1000
@@ -50,6 +51,8 @@ class NodeInfo:
     """Those on it, as the rules of other pods see them."""
     kinds: Mapping[Kind, int] = field(default_factory=dict)
     """How many pods of each kind are on it."""
+    devices: Mapping[str, offers.Offer] = field(default_factory=dict)
+    """By resource, where its agent says so: which devices are free, and how they hang together."""
 
     def free(self, resource: str) -> int:
         """Return what is left of a resource, in thousandths; 0 where the node does not offer it."""
@@ -121,6 +124,9 @@ def _host_ports(spec: core.PodSpec) -> Iterable[HostPort]:
     return ((one.host_ip or _ANY_ADDRESS, one.protocol or "TCP", one.host_port) for one in ports if one.host_port > 0)
 
 
+_NO_OFFERS: Final[Mapping[str, offers.Offer]] = {}
+
+
 def node_info(
     node: core.Node, pods: Iterable[core.Pod], namespaces: peers.Namespaces = peers.NO_NAMESPACES
 ) -> NodeInfo:
@@ -144,16 +150,18 @@ def offered(node: core.Node) -> NodeInfo:
     )
 
 
-def occupied(node: NodeInfo, pods: Iterable[PodInfo]) -> NodeInfo:
-    """Return an empty node with what pods take of it."""
-    taken, ports, there, kinds = dict[str, int](), set[HostPort](), list[peers.Peer](), dict[Kind, int]()
+def occupied(node: NodeInfo, pods: Iterable[PodInfo], there: Mapping[str, offers.Offer] = _NO_OFFERS) -> NodeInfo:
+    """Return an empty node with what pods take of it. Args: there: what they leave free of its devices."""
+    taken, ports, peers_there, kinds = dict[str, int](), set[HostPort](), list[peers.Peer](), dict[Kind, int]()
     for pod in pods:
         kinds[pod.kind] = kinds.get(pod.kind, 0) + 1
-        there.append(pod.peer)
+        peers_there.append(pod.peer)
         ports |= pod.ports
         for resource, value in pod.requests.items():
             taken[resource] = taken.get(resource, 0) + value
-    return dataclasses.replace(node, taken=taken, ports=frozenset(ports), pods=tuple(there), kinds=kinds)
+    return dataclasses.replace(
+        node, taken=taken, ports=frozenset(ports), pods=tuple(peers_there), kinds=kinds, devices=there
+    )
 
 
 _NOT_READY: Final = core.Taint(key="node.kubernetes.io/not-ready")
@@ -278,11 +286,21 @@ def _avoided(need: PodInfo, node: NodeInfo) -> int:
     return -sum(not selector.tolerates(need.tolerations, taint) for taint in against)
 
 
+def _together(need: PodInfo, node: NodeInfo) -> int:
+    """Return how well the devices hang together that the pod would get on the node."""
+    return offers.worth(offers.asked(need.requests), node.devices)
+
+
+TOPOLOGY: Final = "GPUTopology"
 SCORES: Final[Mapping[str, tuple[int, Callable[[PodInfo, NodeInfo], int]]]] = {
     "NodeAffinity": (2, _preferred),
     "TaintToleration": (3, _avoided),
+    TOPOLOGY: (2, _together),
 }
-"""Weight beside the policy's 1, and what a node is worth to the pod. Source: kube-scheduler's default plugins."""
+"""Weight beside the policy's 1, and what a node is worth to the pod. Source: kube-scheduler's default plugins.
+
+GPUs joined by NVLink, 100, weigh more than the policy against those of one PCIe switch, 60, and less than what the pod
+asks for by name."""
 
 
 def place(
@@ -309,11 +327,13 @@ def place(
         for reason in refusal[1]:
             names.setdefault(reason, []).append(node.name)
     more = survey.scores([tallies[node.name] for node in fitting]) if survey is not None else ()
+    by_name = {node.name: node for node in fitting}
     best = sorted(_scores(need, fitting, POLICIES[policy], more).items(), key=lambda item: (-item[1], item[0]))
     return Summary(
         nodes=len(ordered),
         fitting=len(best),
         best=tuple(best[: Summary.BEST]),
+        devices=offers.words(need.requests, by_name[best[0][0]].devices) if best else "",
         reasons=tuple(Reason(why=why, nodes=len(found), example=found[0]) for why, found in names.items()),
     )
 

@@ -39,6 +39,8 @@ class Summary:
     """Each with the number of nodes that the first refusing filter gave it for."""
     preface: str = ""
     """What goes before the message: of the group that the pod is placed with."""
+    devices: str = ""
+    """Which devices the pod would get on the chosen node, and how they hang together; empty: not known."""
 
     @property
     def node(self) -> str | None:
@@ -49,11 +51,16 @@ class Summary:
     def message(self) -> str:
         """One line as kube-scheduler writes it."""
         if self.node is not None:
-            return f"assigned to {self.node}"
+            return f"assigned to {self.node}{self.aside}"
         kept, rest = self._kept()
         texts = sorted(f"{one.nodes} {_short(one.why)}" for one in kept) + [f"and {rest} more reasons"] * bool(rest)
         why = f"0/{self.nodes} nodes are available: {', '.join(texts) or 'no nodes are known'}."
         return f"{self.preface}{why}"
+
+    @property
+    def aside(self) -> str:
+        """What is said of the chosen node's devices, behind its name."""
+        return f": {self.devices}" if self.devices else ""
 
     @property
     def facts(self) -> Mapping[str, object]:
@@ -61,7 +68,8 @@ class Summary:
         kept, rest = self._kept()
         best = [{"name": _short(name), "score": score} for name, score in self.best]
         refused = [{"why": _short(one.why), "nodes": one.nodes, "example": _short(one.example)} for one in kept]
-        more = {"more_reasons": rest} if rest else {}
+        more: dict[str, object] = {"more_reasons": rest} if rest else {}
+        more |= {"devices": self.devices} if self.devices else {}
         return {"nodes": self.nodes, "fitting": self.fitting, "best": best, "refused": refused, **more}
 
     def _kept(self) -> tuple[list[Reason], int]:

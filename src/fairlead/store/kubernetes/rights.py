@@ -72,6 +72,7 @@ SCHEDULER: Final = (
     *_verbs("create", "pods", part="eviction"),
     *_verbs("list watch", "poddisruptionbudgets", group="policy"),
     *_verbs("list watch", "queues", group=_GPUS),
+    *_verbs("list watch", "gpudevices", group=_GPUS),
     *_verbs("update", "queues", group=_GPUS, part="status"),
     *(
         right

@@ -31,6 +31,33 @@ _LONGEST_NODE: Final = 200
 _NOT_IN_NAMES: Final = re.compile(r"[^a-z0-9.-]+")
 
 
+class GPULink(Wire, frozen=True):
+    """The closest way from a GPU to others of its node."""
+
+    kind: str
+    """As nvidia-smi topo names it: NV for NVLinks between the two, NVS through an NVSwitch, XGMI, PSB, PIX, PXB, PHB,
+    NODE or SYS."""
+    gpus: tuple[str, ...]
+    """PCI addresses of the others."""
+    lanes: int = 0
+    """NVLinks or XGMI links of each pair; 0: there are none."""
+
+
+class MIGSlice(Wire, frozen=True, kw_only=True):
+    """One MIG device and where it stands."""
+
+    uuid: str
+    """UUID as the driver prints it."""
+    profile: str
+    """Profile of its GPU instance, 1g.10gb."""
+    start: int
+    """First memory slice that it stands on."""
+    size: int
+    """Memory slices that it stands on."""
+    resource: str = ""
+    """Extended resource under which it is offered; empty: it is not, or its replicas are."""
+
+
 class GPUDeviceSpec(Wire, frozen=True):
     """What the GPU is: facts of the hardware and its driver, written by the agent of its node."""
 
@@ -82,6 +109,10 @@ class GPUDeviceSpec(Wire, frozen=True):
     """By which means its replicas share it; empty: it is not shared."""
     replicas: int = 0
     """How many replicas of it are offered; 0: it is not shared."""
+    links: tuple[GPULink, ...] = ()
+    """The closest ways to the other GPUs of its node."""
+    mig_devices: tuple[MIGSlice, ...] = ()
+    """MIG devices on it, in order of their places, where the driver reports these."""
     node_index: str = ""
     """Node and index, gpu-1/3: by this alone `kubectl get gpudevices --sort-by .spec.nodeIndex` orders a cluster."""
 

@@ -11,7 +11,8 @@ from fairlead import errors
 from fairlead.control.scheduler import snapshot
 from fairlead.plan.schedule.engine.rankings import EngineRankings
 from fairlead.settings import ControlSettings
-from fairlead.wire.kubernetes import core, names
+from fairlead.wire.kubernetes import core, meta, names
+from fairlead.wire.kubernetes.gpudevice import HEALTHY, GPUDevice, GPUDeviceSpec, GPUDeviceStatus, GPULink
 from tests.unit.control.scheduler.plane import GPU, Plane
 
 _AT = "2026-11-22T14:00:00Z"
@@ -31,6 +32,40 @@ async def _world() -> Plane:
         await plane.add_pod(f"limited-{number}", 1, namespace="small")
     await plane.add_pod("held", 1, scheduling_gates=(core.SchedulingGate(name="x/y"),))
     return plane
+
+
+async def test_a_replayed_decision_knows_how_gpus_hang_together_and_says_so() -> None:
+    plane = Plane()
+    for name, kind in (("apart", "SYS"), ("joined", "NV")):
+        await plane.add_node(name, 2)
+        for index, other in ((0, 1), (1, 0)):
+            made = await plane.store.create(_gpu(name, index, kind, f"0000:0{other}:00.0"))
+            await plane.store.update_status(msgspec.structs.replace(made, status=GPUDeviceStatus(health=HEALTHY)))
+    await plane.add_pod("pair", 2)
+    taken = await snapshot.take(plane.store, ControlSettings(), _AT)
+    for rankings in (None, EngineRankings("packed")):
+        [found] = await snapshot.replay(snapshot.parse(snapshot.emit(taken)), ControlSettings(), rankings)
+        assert found.node == "joined"
+        assert found.step is not None
+        words = "GPUs 0 and 1 are free there, joined by NVLink"
+        assert found.step.message == f"Successfully assigned default/pair to joined: {words}"
+
+
+def _gpu(node: str, index: int, kind: str, other: str) -> GPUDevice:
+    spec = GPUDeviceSpec(
+        node_name=node,
+        index=index,
+        minor=index,
+        uuid=f"GPU-{node}-{index}",
+        vendor="nvidia",
+        product="H100",
+        memory="1Gi",
+        simulated=True,
+        pci_bus_id=f"0000:0{index}:00.0",
+        resource=GPU,
+        links=(GPULink(kind=kind, gpus=(other,)),),
+    )
+    return GPUDevice(metadata=meta.ObjectMeta(name=f"{node}-{index}"), spec=spec)
 
 
 async def _decided(plane: Plane) -> dict[str, str]:

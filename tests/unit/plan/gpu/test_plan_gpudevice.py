@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import msgspec
 import pytest
 
-from fairlead.model.gpu import GPU, Driver, Inventory, UnreadableGPU, Vendor
-from fairlead.model.ids import GPUUUID
+from fairlead.model.gpu import GPU, Driver, Inventory, Link, LinkKind, MIGDevice, UnreadableGPU, Vendor
+from fairlead.model.ids import GPUUUID, MIGUUID
 from fairlead.plan.gpu import advertise, health
 from fairlead.plan.gpu import gpudevice as planner
 from fairlead.wire.kubernetes import gpudevice, meta
@@ -100,6 +100,39 @@ def test_a_reading_becomes_the_facts_of_an_object() -> None:
         "serial": "42",
         "nodeIndex": f"{NODE}/0",
     }
+
+
+def test_an_object_says_how_the_gpu_reaches_the_others_and_where_its_mig_devices_stand() -> None:
+    part = MIGDevice(
+        uuid=MIGUUID("MIG-1"),
+        index=0,
+        profile="1g.10gb",
+        gpu_instance=7,
+        compute_instance=0,
+        placement_start=6,
+        placement_size=1,
+        memory_bytes=1,
+    )
+    there = gpu(0), gpu(1), gpu(2, mig_enabled=True, mig_devices=(part,))
+    joined = Link(a=there[0].uuid, b=there[1].uuid, kind=LinkKind.NVLINK, lanes=12)
+    apart = tuple(Link(a=one.uuid, b=there[2].uuid, kind=LinkKind.SYSTEM) for one in there[:2])
+    found = planner.plan_devices(
+        NODE,
+        Inventory(gpus=there, links=(*apart, joined), drivers=(NVIDIA,)),
+        verdicts={},
+        known={},
+        problem="",
+        kept=(),
+        mig={MIGUUID("MIG-1"): "nvidia.com/mig-1g.10gb"},
+    )
+    specs = {one.spec.index: one.spec for one in found.values()}
+    assert specs[0].links == (
+        gpudevice.GPULink(kind="NV", lanes=12, gpus=("0000:01:00.0",)),
+        gpudevice.GPULink(kind="SYS", gpus=("0000:02:00.0",)),
+    )
+    assert specs[2].links == (gpudevice.GPULink(kind="SYS", gpus=("0000:00:00.0", "0000:01:00.0")),)
+    slot = gpudevice.MIGSlice(uuid="MIG-1", profile="1g.10gb", start=6, size=1, resource="nvidia.com/mig-1g.10gb")
+    assert specs[2].mig_devices == (slot,)
 
 
 def test_verdicts_decide_about_health() -> None:

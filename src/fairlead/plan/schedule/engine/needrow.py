@@ -15,11 +15,17 @@ from fairlead.plan.schedule.engine.table import NodeTable
 from fairlead.plan.schedule.ranking import SLICE
 from fairlead.plan.schedule.reference import NodeInfo, PodInfo
 from fairlead.plan.schedule.summary import Reason, Summary
+from fairlead.plan.schedule.topology import offers
 from fairlead.wire.kubernetes import core
 
 _RESOURCES: Final = "NodeResourcesFit"
 _OTHERS: Final = tuple(name for name in reference.FILTERS if name != _RESOURCES)
 """Filters that are asked node by node; resources are the last."""
+_EACH: Final = tuple(
+    (at, worth) for at, (name, (_, worth)) in enumerate(reference.SCORES.items()) if name != reference.TOPOLOGY
+)
+"""Rows of `reference.SCORES` that are asked node by node; topology is looked up for all at a time."""
+_TOPOLOGY: Final = tuple(reference.SCORES).index(reference.TOPOLOGY)
 _NO_AFFINITY: Final = core.NodeAffinity()
 
 
@@ -40,6 +46,9 @@ class NeedRow:
         """What filters said, each with the filter's name; the first is that they let the need pass."""
         self._numbers: dict[tuple[str, tuple[str, ...]], int] = {}
         self._resources = tuple(sorted(need.requests))
+        self._devices = offers.asked(need.requests)
+        self._knows_devices = False
+        """Whether any node said how such devices hang together; else all are worth the same, nothing."""
         self._is_plain = not need.node_selector and not need.ports and need.affinity == _NO_AFFINITY
         """Whether a node that is open to every pod is open to this one."""
         self._is_choosy = bool(need.affinity.preferred_during_scheduling_ignored_during_execution)
@@ -95,6 +104,7 @@ class NeedRow:
             self._generation = table.generation
         at = np.flatnonzero(table.changed > self._known)
         yield from self._judge_each(at)
+        self._weigh_devices(at)
         short = table.short(self.need.requests, at)
         self._short[:, at] = short
         self._fits[at] = (self._said[at] == 0) & ~short.any(axis=0)
@@ -125,8 +135,19 @@ class NeedRow:
             if need.peer.is_concerned:
                 self._tallies[place] = reference.tally(need, node)
             self._said[place] = self._number(node)
-            self._worths[:, place] = [worth(need, node) for _, worth in reference.SCORES.values()]
+            for row, worth in _EACH:
+                self._worths[row, place] = worth(need, node)
         yield len(each) % SLICE
+
+    def _weigh_devices(self, at: Ints) -> None:
+        """Look up how the devices of changed nodes hang together; of all nodes, once any node says so at all."""
+        table, knew = self._table, self._knows_devices
+        self._knows_devices = table.knows(self._devices)
+        if self._knows_devices:
+            at = at if knew else np.arange(len(table))
+            self._worths[_TOPOLOGY, at] = table.worths(self._devices, at)
+        elif knew:
+            self._worths[_TOPOLOGY] = 0
 
     def _number(self, node: NodeInfo) -> int:
         for name in _OTHERS:
@@ -156,7 +177,14 @@ class NeedRow:
         found = tuple(
             Reason(why=why, nodes=count, example=self._table.names[at]) for why, (count, at) in reasons.items()
         )
-        return Summary(nodes=len(self), fitting=len(fitting), best=best, reasons=found)
+        chosen = self._table.infos[self._table.index[best[0][0]]].devices if best else {}
+        return Summary(
+            nodes=len(self),
+            fitting=len(fitting),
+            best=best,
+            reasons=found,
+            devices=offers.words(self.need.requests, chosen) if chosen else "",
+        )
 
     def scores(self) -> Mapping[str, float]:
         """Return what every node that fits is worth; nothing may be left to judge."""

@@ -20,12 +20,15 @@ from fairlead.plan.schedule.engine.shape import WHOLE, Host, Shape
 from fairlead.plan.schedule.engine.state import Bools, Ints, State
 from fairlead.plan.schedule.queue import Changes
 from fairlead.plan.schedule.reference import UNIT, Kind, NodeInfo, PodInfo, gpus_of, model_of
+from fairlead.plan.schedule.topology import offers
 
 _LARGEST: Final = 2**62
 """Amounts beyond it are equal to it; a request beyond it fits nowhere."""
 _MIB: Final = UNIT * 2**20
 FEW: Final = 3
 """So many nodes are judged faster one by one than by array."""
+_MOST_OFFERS: Final = 1 << 16
+"""Different sets of free devices that have numbers; beyond it they are numbered anew."""
 GPUS: Final = 256
 """GPUs of a node that policies tell apart: what a node says of itself must not decide how large the arrays are."""
 
@@ -44,6 +47,9 @@ class NodeTable:
         """How many changes of nodes there were."""
         self.changed: Ints = np.zeros(0, dtype=np.int64)
         """By place: which of the changes was the node's last."""
+        self._offered: dict[str, Ints] = {}
+        """By resource and place: the number of what the node says of its free devices; 0: nothing."""
+        self._numbers: dict[offers.Offer, int] = {}
         self._build({}, ())
 
     def __len__(self) -> int:
@@ -52,7 +58,8 @@ class NodeTable:
 
     def take(self, views: Mapping[str, NodeInfo], changes: Changes) -> None:
         """Bring the table up to date with nodes that changed."""
-        if any(_is_moved(before, after) for before, after in changes.values()):
+        is_full = len(self._numbers) > _MOST_OFFERS
+        if is_full or any(_is_moved(before, after) for before, after in changes.values()):
             self._build(views, changes)
             return
         for name, (_, after) in changes.items():
@@ -78,6 +85,7 @@ class NodeTable:
         self.is_disliked: Bools = np.zeros(len(self.names), dtype=np.bool_)
         """By place: a taint speaks against the node without forbidding it."""
         self.state = State([_host(info) for info in self.infos])
+        self._offered, self._numbers = {}, {}
         self.changed = np.zeros(len(self.names), dtype=np.int64)
         for place, info in enumerate(self.infos):
             self.allocatable[place] = [min(info.allocatable.get(name, 0), _LARGEST) for name in resources]
@@ -99,6 +107,11 @@ class NodeTable:
         soft = sum(taint.effect == "PreferNoSchedule" for taint in info.taints)
         self.is_open[place] = info.is_ready and not info.is_unschedulable and soft == len(info.taints)
         self.is_disliked[place] = soft > 0
+        for name in info.devices.keys() - self._offered.keys():
+            self._offered[name] = np.zeros(len(self.names), dtype=np.int64)
+        for name, column in self._offered.items():
+            offer = info.devices.get(name)
+            column[place] = 0 if offer is None else self._numbers.setdefault(offer, len(self._numbers) + 1)
         self.state.put(
             place,
             cpu_milli=max(-_LARGEST, min(info.free("cpu"), _LARGEST)),
@@ -106,6 +119,27 @@ class NodeTable:
             whole=gpus_of(info.allocatable) - gpus_of(info.taken),
             held=_held(info.kinds),
         )
+
+    def knows(self, wanted: tuple[tuple[str, int], ...]) -> bool:
+        """Return whether any node says of any of the resources how its devices hang together."""
+        return any(name in self._offered for name, _ in wanted)
+
+    def worths(self, wanted: tuple[tuple[str, int], ...], at: Ints) -> Ints:
+        """Return how well the devices hang together that a pod would get on each of the nodes, as `offers.worth`."""
+        if len(at) <= FEW:
+            return np.array([offers.worth(wanted, self.infos[one].devices) for one in at.tolist()], dtype=np.int64)
+        rows, kept = list[Ints](), tuple(self._numbers)
+        for name, count in wanted:
+            column = self._offered.get(name)
+            if column is None:
+                rows.append(np.full(len(at), offers.unknown(count)))
+                continue
+            numbers, places = np.unique(column[at], return_inverse=True)
+            there = (kept[number - 1] if number else None for number in numbers.tolist())
+            worths = [offers.unknown(count) if (one := offers.worth_of(each, count)) is None else one for each in there]
+            rows.append(np.array(worths, dtype=np.int64)[places])
+        found: Ints = np.minimum.reduce(rows)
+        return found
 
     def short(self, requests: Mapping[str, int], at: Ints) -> Bools:
         """Tell of each request in the order of its name, and of each of the nodes, whether the node lacks it."""
