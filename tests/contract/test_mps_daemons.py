@@ -257,8 +257,9 @@ def test_a_process_of_a_container_is_not_taken_for_the_daemon(folder: Path) -> N
     environment = {**command.base_env(), mps.PIPE_VARIABLE: str(folders.pipe)}
     apart = ("unshare", "--pid", "--fork", "--kill-child")
     for words, is_daemon in (((), True), (apart, False)):
-        script = "echo ready; exec sleep 60"
-        with subprocess.Popen((*words, "sh", "-c", script), env=environment, stdout=subprocess.PIPE) as process:
+        command_line = (*words, "sh", "-c", "echo ready; read wait")  # which becomes no other program under our eyes
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command_line, env=environment, stdin=pipe, stdout=pipe) as process:
             assert process.stdout is not None
             process.stdout.readline()
             pid = process.pid
