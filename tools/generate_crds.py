@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from fairlead.wire.kubernetes import gpudevice, meta
+from fairlead.wire.kubernetes import gpudevice, gpulease, meta
 from fairlead.wire.kubernetes.scheduling import queue
 
 FOLDER = Path(__file__).parent.parent / "src" / "fairlead" / "chart" / "crds"
@@ -49,6 +49,8 @@ class Kind:
     columns: tuple[Column, ...]
     selectable: tuple[str, ...] = ()
     """Paths that field selectors may name."""
+    is_spec_fixed: bool = False
+    """Whether the server refuses every change of the spec."""
 
 
 KINDS = (
@@ -71,6 +73,24 @@ KINDS = (
             Column(name="Driver", path=".spec.driverVersion", is_wide=True),
             Column(name="Simulated", path=".spec.simulated", type="boolean", is_wide=True),
             Column(name="Age", path=".metadata.creationTimestamp", type="date"),
+        ),
+    ),
+    Kind(
+        type=gpulease.GPULease,
+        short_names=("gl",),
+        selectable=(".spec.nodeName", ".spec.gpu", ".status.state"),
+        is_spec_fixed=True,
+        columns=(
+            Column(name="Node", path=".spec.nodeName"),
+            Column(name="State", path=".status.state"),
+            Column(name="Holder", path=".status.heldBy"),
+            Column(name="Held", path=".spec.heldAt", type="date"),
+            Column(name="Ended", path=".status.endedAt", type="date"),
+            Column(name="Reason", path=".status.reason"),
+            Column(name="GPU", path=".spec.gpu", is_wide=True),
+            Column(name="Epoch", path=".spec.epoch", type="integer", is_wide=True),
+            Column(name="Verified", path=".status.verifiedAt", type="date", is_wide=True),
+            Column(name="Report", path=".status.report", is_wide=True),
         ),
     ),
     Kind(
@@ -118,7 +138,7 @@ def definition(kind: Kind) -> dict[str, Any]:
         "subresources": {"status": {}},
         "additionalPrinterColumns": [_column(column) for column in kind.columns],
         "selectableFields": [{"jsonPath": path} for path in kind.selectable],
-        "schema": {"openAPIV3Schema": schema(item)},
+        "schema": {"openAPIV3Schema": schema(item, is_spec_fixed=kind.is_spec_fixed)},
     }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -138,10 +158,13 @@ def _column(column: Column) -> dict[str, Any]:
     return {"name": column.name, "type": column.type, "jsonPath": column.path, **wide}
 
 
-def schema(item: type[meta.Object]) -> dict[str, Any]:
+def schema(item: type[meta.Object], *, is_spec_fixed: bool = False) -> dict[str, Any]:
     """Return the structural schema of a whole object; the server itself knows what metadata is."""
     known = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"}}
     made = _struct(msgspec.inspect.type_info(item))
+    if is_spec_fixed:
+        rule = {"rule": "self == oldSelf", "message": f"the spec of a {item.KIND} never changes"}
+        made["properties"]["spec"]["x-kubernetes-validations"] = [rule]
     return {**made, "properties": {**known, **{k: v for k, v in made["properties"].items() if k != "metadata"}}}
 
 

@@ -19,7 +19,7 @@ _KUBELET = "--node-kubelet-folder=/var/lib/kubelet/device-plugins"
 PRODUCT = ("-m", "fairlead.cli.main", "agent", "--silicon-simulate", "h100x8", _KUBELET)
 BREAKABLE = (str(Path(__file__).parent / "breakable_agent.py"), "FAULTS")
 
-_DEFINITION = Path(__file__).parents[2] / "src/fairlead/chart/crds/gpudevices.yaml"
+_DEFINITIONS = Path(__file__).parents[2] / "src/fairlead/chart/crds"
 
 
 def kubectl(cluster: home.Cluster, *arguments: str, stdin: str = "", timeout_s: float = 60) -> str:
@@ -31,10 +31,11 @@ def kubectl(cluster: home.Cluster, *arguments: str, stdin: str = "", timeout_s: 
     return done.stdout
 
 
-def define_gpudevices(cluster: home.Cluster) -> None:
-    """Tell the API server of our kind, and wait until it serves it."""
-    kubectl(cluster, "apply", "-f", str(_DEFINITION))
-    kubectl(cluster, "wait", "--for=condition=Established", "crd/gpudevices.fairlead.dev", "--timeout=30s")
+def define(cluster: home.Cluster, *plurals: str) -> None:
+    """Tell the API server of kinds of ours, and wait until it serves them."""
+    for plural in plurals:
+        kubectl(cluster, "apply", "-f", str(_DEFINITIONS / f"{plural}.yaml"))
+        kubectl(cluster, "wait", "--for=condition=Established", f"crd/{plural}.fairlead.dev", "--timeout=30s")
 
 
 @dataclass

@@ -50,7 +50,7 @@ def program(cluster: home.Cluster) -> Program:
 @pytest.fixture
 def agent(cluster: home.Cluster, server: api.API) -> Iterator[node.Agent]:
     """The agent alone, publishing, with silicon that a test can break."""
-    node.define_gpudevices(cluster)
+    node.define(cluster, "gpudevices")
     arguments = (*node.BREAKABLE, str(cluster.kubeconfig), cluster.node)
     with node.running(node.Agent(cluster, arguments), server) as one:
         yield one

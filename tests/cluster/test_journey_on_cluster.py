@@ -43,7 +43,7 @@ MARK = "fairlead.dev/GPUHealthy"
 @pytest.fixture
 def agent(cluster: home.Cluster, server: api.API, tmp_path: Path) -> Iterator[node.Agent]:
     """An agent beside the real kubelet, over the real API, with silicon that a test can break."""
-    node.define_gpudevices(cluster)
+    node.define(cluster, "gpudevices")
     archive = tmp_path / "cuda.tar"
     image.write_busybox(archive, _CUDA)
     cluster.load_image(archive)

@@ -26,7 +26,7 @@ _EVENTS = "/api/v1/namespaces/default/events"
 @pytest.fixture
 def agent(cluster: home.Cluster, server: api.API) -> Iterator[node.Agent]:
     """An agent that publishes, with silicon that a test can break; its objects are gone afterwards."""
-    node.define_gpudevices(cluster)
+    node.define(cluster, "gpudevices")
     arguments = (*node.BREAKABLE, str(cluster.kubeconfig), cluster.node)
     with node.running(node.Agent(cluster, arguments), server) as one:
         until_health(server, dict.fromkeys(range(8), "Healthy"))

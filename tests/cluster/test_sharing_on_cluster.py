@@ -52,7 +52,7 @@ _LIST = (
 @pytest.fixture(scope="module")
 def agent(cluster: home.Cluster) -> Iterator[node.Agent]:
     """One agent for the module, with a folder of configurations and a file of MIG's, that tells the cluster."""
-    node.define_gpudevices(cluster)
+    node.define(cluster, "gpudevices")
     folder = cluster.folder / "plugin-configs"
     folder.mkdir()
     for name, text in FILES.items():

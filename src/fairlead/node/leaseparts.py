@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairlead import errors, telemetry
@@ -19,20 +19,24 @@ from fairlead.node.cdi import specfiles
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.inventory import latest, monitor
 from fairlead.node.lease import gate, ledgerfile, sight, verifier
+from fairlead.node.publish import leases
 from fairlead.plan.gpu.attribution import Holding
 from fairlead.plan.lease import verification
 from fairlead.plan.lease.change import Change
 from fairlead.settings import Settings
 from fairlead.silicon import port
+from fairlead.store.port import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Around:
-    """What a report names, and what is verified."""
+    """What a report names, what is verified, and where leases are published."""
 
     node: str
     silicon: object
     boot_id: str
+    store: Store | None = None
+    snapshots: latest.Latest[monitor.Snapshot] = field(default_factory=lambda: latest.Latest(monitor.Snapshot()))
 
 
 class LeasePart:
@@ -54,6 +58,8 @@ class LeasePart:
         """Called with every transition, once it is on disk."""
         self.gate: gate.Gate | None = None
         """What Allocate asks; None: there is no ledger."""
+        self.objects: leases.Leases | None = None
+        """What publishes possessions; None: there is no ledger, or no store."""
         if settings.lease.ledger != "on":
             _set_aside(settings.lease_folder / ledgerfile.NAME)
             return
@@ -72,8 +78,16 @@ class LeasePart:
             verifier=made,
             told=self._tell,
         )
-        if of_store is not None:
+        if of_store is not None and around.store is not None:
             of_store.pods.listen(lambda *_: found.poke())
+            self.objects = leases.Leases(
+                around.node,
+                around.store,
+                settings.lease_folder / ledgerfile.NAME,
+                snapshots=around.snapshots,
+                pods=of_store.pods,
+                keep_days=settings.lease.keep_days,
+            )
 
     async def _list(self) -> tuple[Holding, ...]:
         return await podresources.list_holdings(self._socket)
@@ -93,6 +107,11 @@ class LeasePart:
         """Return the state of each GPU in the ledger, by UUID; empty: there is none."""
         rows = self.gate.rows.value if self.gate is not None else {}
         return {key: row.state.value for key, row in rows.items()}
+
+    async def publish(self, meter: telemetry.Meter) -> None:
+        """Publish possessions for ever; return at once where there is nothing to publish."""
+        if self.gate is not None and self.objects is not None:
+            await self.objects.run(self.gate.opened, meter)
 
     async def run(self, snapshots: latest.Latest[monitor.Snapshot]) -> None:
         """Run for ever; return at once where there is no ledger."""

@@ -235,6 +235,9 @@ class LeaseSettings:
         choices=("look", "verify", "reset", "scrub"),
     )
     verify_s: float = row(300.0, unit="s", text="longest time for one verification; it counts as failed then")
+    keep_days: int = row(
+        90, unit="days", text="how long GPULease objects are kept after their end, for audit and accounting"
+    )
 
 
 @frozen

@@ -146,7 +146,8 @@ def _needed(config: settings.Settings) -> tuple[rights.Right, ...]:
     tainting = rights.TAINTING if config.health.node_taint else ()
     status = rights.AGENT if config.health.node_condition else tuple(r for r in rights.AGENT if r.full != _NODE_STATUS)
     draining = rights.DRAINING if config.node.mig_drain != "never" else ()
-    return (*status, *tainting, *draining)
+    leasing = rights.LEASING if config.lease.ledger == "on" else ()
+    return (*status, *tainting, *draining, *leasing)
 
 
 def _placement(config: settings.Settings, store: KubernetesStore | None) -> Placement | None:

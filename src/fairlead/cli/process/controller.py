@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 def controller(config: settings.Settings) -> None:
     """Keep Fairlead's objects in a cluster true."""
     from fairlead.control.node.gpudevice import GPUDevices
+    from fairlead.control.node.gpulease import GPULeases
     from fairlead.store.kubernetes import rights
 
     def make(store: Store, _meter: telemetry.Meter) -> tuple[Controller, ...]:
-        return (GPUDevices(store),)
+        return GPUDevices(store), GPULeases(store, keep_s=config.lease.keep_days * 86400)
 
     asyncio.run(cluster.lead(config, "fairlead-controller", make, rights.CONTROLLER))

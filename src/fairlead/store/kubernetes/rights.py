@@ -58,6 +58,11 @@ AGENT: Final = (
     *_verbs("update", "gpudevices", group=_GPUS, part="status"),
 )
 """Rights with which an agent reports to the cluster; to serve a kubelet it needs none of them."""
+LEASING: Final = (
+    *_verbs("get list create delete", "gpuleases", group=_GPUS),
+    *_verbs("update", "gpuleases", group=_GPUS, part="status"),
+)
+"""With which an agent publishes possessions, where `lease.ledger` is on."""
 TAINTING: Final = _verbs("update", "nodes")
 """With which an agent taints its node, where `health.node_taint` asks for that."""
 DRAINING: Final = _verbs("create", "pods", part="eviction")
@@ -85,6 +90,8 @@ CONTROLLER: Final = (
     *_verbs("list watch", "nodes"),
     *_verbs("get list watch delete", "gpudevices", group=_GPUS),
     *_verbs("update", "gpudevices", group=_GPUS, part="status"),
+    *_verbs("get list watch delete", "gpuleases", group=_GPUS),
+    *_verbs("update", "gpuleases", group=_GPUS, part="status"),
 )
 """Beside these each of the two reads and writes its own Lease; that it can is seen when it does."""
 

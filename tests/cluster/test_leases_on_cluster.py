@@ -1,0 +1,101 @@
+"""Possession beside a real kubelet: the ledger below Allocate, and GPULease objects as kubectl shows them."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import node, pods
+from tools.cluster import api, home
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.timeout(240),
+    pytest.mark.skipif("195 nvidia" in Path("/proc/devices").read_text(), reason="a real driver has these numbers"),
+]
+
+_LEASES = "/apis/fairlead.dev/v1alpha1/gpuleases"
+
+
+@pytest.fixture
+def agent(cluster: home.Cluster, server: api.API) -> Iterator[node.Agent]:
+    """An agent that keeps a ledger and publishes; its objects are gone afterwards."""
+    node.define(cluster, "gpudevices", "gpuleases")
+    state = cluster.folder / "lease-state"
+    arguments = (
+        *node.PRODUCT,
+        "--lease-ledger=on",
+        f"--cluster-kubeconfig={cluster.kubeconfig}",
+        f"--node-name={cluster.node}",
+        f"--state-folder={state}",
+        f"--state-run={state}/run",
+    )
+    with node.running(node.Agent(cluster, arguments), server) as one:
+        yield one
+    for path in (_LEASES, "/apis/fairlead.dev/v1alpha1/gpudevices"):
+        server.delete(path)
+
+
+def until_leases(server: api.API, check: Callable[[list[api.Object]], bool], *, what: str) -> list[api.Object]:
+    def reached(items: list[api.Object]) -> list[api.Object] | None:
+        return items if check(items) else None
+
+    return server.until(_LEASES, reached, what=what)
+
+
+def states(items: list[api.Object], pod: str) -> list[str]:
+    """Return the states of a pod's leases."""
+    return [item["status"]["state"] for item in items if item.get("status", {}).get("heldBy") == f"default/{pod}"]
+
+
+def test_who_had_which_gpu_is_read_with_kubectl_until_it_was_verified(
+    agent: node.Agent, cluster: home.Cluster, server: api.API, space: pods.Space
+) -> None:
+    space.start_looking("two", gpus=2)
+    pods.assert_sees_its_own(space.sight("two"), 2)
+    held = until_leases(server, lambda items: states(items, "two") == ["Held"] * 2, what="two leases held")
+    uid = space.get("two")["metadata"]["uid"]
+    assert {holder["podUID"] for item in held for holder in item["status"]["holders"]} == {uid}
+
+    header, *rows = node.kubectl(cluster, "get", "gpuleases").splitlines()
+    assert header.split() == ["NAME", "NODE", "STATE", "HOLDER", "HELD", "ENDED", "REASON"]
+    assert [row.split()[1:4] for row in rows] == [[cluster.node, "Held", "default/two"]] * 2
+    chosen = ("get", "gl", "-o", "name", "--field-selector")
+    assert len(node.kubectl(cluster, *chosen, "status.state=Held").split()) == 2
+    assert node.kubectl(cluster, *chosen, "status.state=Verified") == ""
+    assert "charged to the holder" in node.kubectl(cluster, "explain", "gpulease.status.endedAt")
+
+    space.delete("two")
+    space.until_gone("two")
+    until_leases(server, lambda items: states(items, "two") == ["Verified"] * 2, what="both verified")
+
+    space.start_looking("all", gpus=8)
+    space.sight("all")
+    found = until_leases(server, lambda items: states(items, "all") == ["Held"] * 8, what="eight leases held")
+    assert states(found, "two") == ["Verified"] * 2, "each possession is an object of its own"
+
+
+def test_a_lease_says_what_happened_while_the_agent_was_away_and_its_spec_never_changes(
+    agent: node.Agent, cluster: home.Cluster, server: api.API, space: pods.Space
+) -> None:
+    space.start_looking("one", gpus=1)
+    space.sight("one")
+    (lease,) = until_leases(server, lambda items: states(items, "one") == ["Held"], what="a lease held")
+    name = lease["metadata"]["name"]
+    change = ("patch", "gpulease", name, "--type=merge", "-p", '{"spec":{"gpu":"GPU-of-somebody-else"}}')
+    done = subprocess.run(cluster.kubectl(*change), capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode
+    assert "the spec of a GPULease never changes" in done.stderr
+
+    agent.stop(signal.SIGKILL)
+    space.delete("one")
+    space.until_gone("one")
+    agent.start()
+    node.until_allocatable(server, cluster.node, 8)
+    (after,) = until_leases(server, lambda items: states(items, "one") == ["Verified"], what="the lease verified")
+    assert after["metadata"]["uid"] == lease["metadata"]["uid"]
+    assert after["spec"] == lease["spec"]
