@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,16 +40,14 @@ def agent(cluster: home.Cluster, server: api.API) -> Iterator[node.Agent]:
         server.delete(path)
 
 
-def until_leases(server: api.API, check: Callable[[list[api.Object]], bool], *, what: str) -> list[api.Object]:
+def until_leases(server: api.API, pod: str, states: list[str]) -> list[api.Object]:
+    """Wait until a pod's leases have these states; return them."""
+
     def reached(items: list[api.Object]) -> list[api.Object] | None:
-        return items if check(items) else None
+        found = [item for item in items if item.get("status", {}).get("heldBy") == f"default/{pod}"]
+        return found if [item["status"]["state"] for item in found] == states else None
 
-    return server.until(_LEASES, reached, what=what)
-
-
-def states(items: list[api.Object], pod: str) -> list[str]:
-    """Return the states of a pod's leases."""
-    return [item["status"]["state"] for item in items if item.get("status", {}).get("heldBy") == f"default/{pod}"]
+    return server.until(_LEASES, reached, what=f"leases of {pod} are {states}")
 
 
 def test_who_had_which_gpu_is_read_with_kubectl_until_it_was_verified(
@@ -57,7 +55,7 @@ def test_who_had_which_gpu_is_read_with_kubectl_until_it_was_verified(
 ) -> None:
     space.start_looking("two", gpus=2)
     pods.assert_sees_its_own(space.sight("two"), 2)
-    held = until_leases(server, lambda items: states(items, "two") == ["Held"] * 2, what="two leases held")
+    held = until_leases(server, "two", ["Held"] * 2)
     uid = space.get("two")["metadata"]["uid"]
     assert {holder["podUID"] for item in held for holder in item["status"]["holders"]} == {uid}
 
@@ -71,12 +69,12 @@ def test_who_had_which_gpu_is_read_with_kubectl_until_it_was_verified(
 
     space.delete("two")
     space.until_gone("two")
-    until_leases(server, lambda items: states(items, "two") == ["Verified"] * 2, what="both verified")
+    until_leases(server, "two", ["Verified"] * 2)
 
     space.start_looking("all", gpus=8)
     space.sight("all")
-    found = until_leases(server, lambda items: states(items, "all") == ["Held"] * 8, what="eight leases held")
-    assert states(found, "two") == ["Verified"] * 2, "each possession is an object of its own"
+    until_leases(server, "all", ["Held"] * 8)
+    until_leases(server, "two", ["Verified"] * 2)  # each possession is an object of its own
 
 
 def test_a_lease_says_what_happened_while_the_agent_was_away_and_its_spec_never_changes(
@@ -84,7 +82,7 @@ def test_a_lease_says_what_happened_while_the_agent_was_away_and_its_spec_never_
 ) -> None:
     space.start_looking("one", gpus=1)
     space.sight("one")
-    (lease,) = until_leases(server, lambda items: states(items, "one") == ["Held"], what="a lease held")
+    (lease,) = until_leases(server, "one", ["Held"])
     name = lease["metadata"]["name"]
     change = ("patch", "gpulease", name, "--type=merge", "-p", '{"spec":{"gpu":"GPU-of-somebody-else"}}')
     done = subprocess.run(cluster.kubectl(*change), capture_output=True, text=True, check=False, timeout=60)
@@ -96,6 +94,6 @@ def test_a_lease_says_what_happened_while_the_agent_was_away_and_its_spec_never_
     space.until_gone("one")
     agent.start()
     node.until_allocatable(server, cluster.node, 8)
-    (after,) = until_leases(server, lambda items: states(items, "one") == ["Verified"], what="the lease verified")
+    (after,) = until_leases(server, "one", ["Verified"])
     assert after["metadata"]["uid"] == lease["metadata"]["uid"]
     assert after["spec"] == lease["spec"]

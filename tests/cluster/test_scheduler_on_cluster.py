@@ -31,7 +31,7 @@ def connection(cluster: home.Cluster) -> Iterator[api.API]:
 def plane(cluster: home.Cluster, connection: api.API) -> Iterator[None]:
     """The namespace of Fairlead, and nodes that exist on paper only."""
     paper.ensure_namespace(connection, "fairlead")
-    node.define_gpudevices(cluster)
+    node.define(cluster, "gpudevices")
     paper.add_node(connection, "paper-h100", gpus=8, labels={"gpu.count": "8", "gpu.product": "H100"})
     paper.add_node(connection, "paper-t4", gpus=4, labels={"gpu.count": "4", "gpu.product": "T4"})
     taint = {"key": "reserved", "value": "red", "effect": "NoSchedule"}

@@ -36,7 +36,6 @@ from fairlead.node.publish import nodeevents
 from fairlead.plan.cdi import conflict
 from fairlead.plan.gpu import advertise, answer, attribution, choose, migoffer
 from fairlead.plan.gpu import health as rules
-from fairlead.plan.lease.change import Change as LeaseChange
 from fairlead.plan.sharing import amounts
 from fairlead.settings import Settings
 from fairlead.silicon import running
@@ -195,11 +194,11 @@ class _Agent:
         )
         self.plugins.before_start = mpsparts.StartCheck(settings.pod_resources).check
         self.plugins.answer_by(self._way(), self._gate.problem)
-        beside = leaseparts.Around(
-            node=self.node, silicon=silicon, boot_id=boot_id, store=store, snapshots=self.watch.snapshots
-        )
+        beside = leaseparts.Around(node=self.node, silicon=silicon, boot_id=boot_id)
         self.lease = leaseparts.LeasePart(settings, self.specs, self.of_store, self.holdings, beside)
-        self.lease.listen(self._offer_again, self._lease_moved)
+        self.lease.listen(
+            self._offer_again, lambda one: self._note(self.journal.gpu_kept_back, one), self._guards["leases"].tell
+        )
         self.plugins.gate = self.lease.gate
         if self.of_store is not None:
             self.of_store.pods.listen(self._pod_changed)
@@ -302,11 +301,6 @@ class _Agent:
     def _offer_again(self) -> None:
         if self.advertised.value:
             self._advertise(self.watch.snapshots.value)
-
-    def _lease_moved(self, one: LeaseChange) -> None:
-        self._note(self.journal.gpu_kept_back, one)
-        if self.lease.objects is not None:
-            self._guards["leases"].tell(self.lease.objects.told, one)
 
     def _partition_changed(self) -> None:
         self._offer_again()
@@ -497,11 +491,7 @@ PARTS: Final[tuple[part.Part[_Agent], ...]] = (
     _of_store("pods", lambda found: found.follow_pods),
     _of_store("conditions", lambda found: found.conditions.run),
     _of_store("node conditions", lambda found: found.node_conditions.run),
-    part.Part(
-        name="leases",
-        run=lambda agent, meter: agent.lease.publish(meter),
-        is_wanted=lambda agent: agent.lease.objects is not None,
-    ),
+    _of_store("leases", lambda found: found.leases.run if found.leases is not None else None),
     _of_store("trace", lambda found: found.trace.run if found.trace is not None else None),
 )
 """What the agent is made of. Names stand in its log (`role`) and in `fairlead_part_failures_total`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from fairlead import errors, telemetry
@@ -19,24 +19,23 @@ from fairlead.node.cdi import specfiles
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.inventory import latest, monitor
 from fairlead.node.lease import gate, ledgerfile, sight, verifier
-from fairlead.node.publish import leases
 from fairlead.plan.gpu.attribution import Holding
 from fairlead.plan.lease import verification
 from fairlead.plan.lease.change import Change
 from fairlead.settings import Settings
 from fairlead.silicon import port
-from fairlead.store.port import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Around:
-    """What a report names, what is verified, and where leases are published."""
+    """What a report names, and what is verified."""
 
     node: str
     silicon: object
     boot_id: str
-    store: Store | None = None
-    snapshots: latest.Latest[monitor.Snapshot] = field(default_factory=lambda: latest.Latest(monitor.Snapshot()))
+
+
+Shield = Callable[[Callable[[Change], None], Change], object]
 
 
 class LeasePart:
@@ -58,8 +57,9 @@ class LeasePart:
         """Called with every transition, once it is on disk."""
         self.gate: gate.Gate | None = None
         """What Allocate asks; None: there is no ledger."""
-        self.objects: leases.Leases | None = None
-        """What publishes possessions; None: there is no ledger, or no store."""
+        self.shield: Shield = lambda tell, one: tell(one)
+        """Calls what publishes possessions, and keeps its failures from the ledger."""
+        self._objects = of_store.leases if of_store is not None else None
         if settings.lease.ledger != "on":
             _set_aside(settings.lease_folder / ledgerfile.NAME)
             return
@@ -78,26 +78,22 @@ class LeasePart:
             verifier=made,
             told=self._tell,
         )
-        if of_store is not None and around.store is not None:
+        if of_store is not None:
             of_store.pods.listen(lambda *_: found.poke())
-            self.objects = leases.Leases(
-                around.node,
-                around.store,
-                settings.lease_folder / ledgerfile.NAME,
-                snapshots=around.snapshots,
-                pods=of_store.pods,
-                keep_days=settings.lease.keep_days,
-            )
+        if self._objects is not None:
+            self._objects.opened = found.opened
 
     async def _list(self) -> tuple[Holding, ...]:
         return await podresources.list_holdings(self._socket)
 
-    def listen(self, changed: Callable[[], None], told: Callable[[Change], None]) -> None:
+    def listen(self, changed: Callable[[], None], told: Callable[[Change], None], shield: Shield) -> None:
         """Call `changed` whenever other GPUs are kept back than before, `told` with every transition."""
-        self.changed, self.told = changed, told
+        self.changed, self.told, self.shield = changed, told, shield
 
     def _tell(self, one: Change) -> None:
         self.told(one)
+        if self._objects is not None:
+            self.shield(self._objects.told, one)
 
     def problem(self, device: Device) -> tuple[str, str] | None:
         """Return reason and message why a device must not be given away now, None where it may."""
@@ -107,11 +103,6 @@ class LeasePart:
         """Return the state of each GPU in the ledger, by UUID; empty: there is none."""
         rows = self.gate.rows.value if self.gate is not None else {}
         return {key: row.state.value for key, row in rows.items()}
-
-    async def publish(self, meter: telemetry.Meter) -> None:
-        """Publish possessions for ever; return at once where there is nothing to publish."""
-        if self.gate is not None and self.objects is not None:
-            await self.objects.run(self.gate.opened, meter)
 
     async def run(self, snapshots: latest.Latest[monitor.Snapshot]) -> None:
         """Run for ever; return at once where there is no ledger."""

@@ -12,7 +12,8 @@ from fairlead import telemetry
 from fairlead.model.ids import GPUUUID
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.inventory import latest, monitor, pods
-from fairlead.node.publish import features, nodecondition, objects, podcondition
+from fairlead.node.lease import ledgerfile
+from fairlead.node.publish import features, leases, nodecondition, objects, podcondition
 from fairlead.node.trace import foreignkubelet, watchclient
 from fairlead.plan.gpu import advertise, attribution
 from fairlead.plan.gpu import health as rules
@@ -59,6 +60,18 @@ class StoreParts:
         )
         self.pods = pods.Pods(node, store)
         self._holdings = holdings
+        self.leases = (
+            leases.Leases(
+                node,
+                store,
+                settings.lease_folder / ledgerfile.NAME,
+                snapshots=snapshots,
+                pods=self.pods,
+                keep_days=settings.lease.keep_days,
+            )
+            if settings.lease.ledger == "on"
+            else None
+        )
         self.conditions = podcondition.PodConditions(
             node=node,
             store=store,

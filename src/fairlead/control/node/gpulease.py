@@ -1,6 +1,6 @@
 """Ends and removes GPULeases whose node is gone; a node's agent does both for its own.
 
-Where the Node object is gone for `GONE_S` nobody can say any more who has its GPUs: leases that have not ended are
+Where the Node object is gone for `GONE_S` no agent can say any more who has its GPUs: leases that have not ended are
 `Lost`. What ended is kept for `lease.keep_days` like any other, for audit and accounting.
 """
 

@@ -15,8 +15,9 @@ from fairlead import errors
 from fairlead.plan.gpu import label, nodecondition
 from fairlead.store import retry
 from fairlead.store.port import ChangeKind, Selector, Store
-from fairlead.wire.kubernetes import core, meta, nodefeature
+from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
+from fairlead.wire.kubernetes.node import nodefeature
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,8 @@ from typing import Final, Protocol
 from fairlead import errors, files
 from fairlead.plan.gpu import label
 from fairlead.store.port import Store
-from fairlead.wire.kubernetes import core, meta, nodefeature
+from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes.node import nodefeature
 
 
 class Features(Protocol):

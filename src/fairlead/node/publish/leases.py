@@ -2,8 +2,8 @@
 
 Every transition is reported here after it is on disk; the possession it belongs to is a key of a work queue, written by
 its own worker with back-off. An agent that starts reads the history first, so that nothing is missed that happened
-while the API server, or the agent, was away. Leases are kept for `lease.keep_days` after their end. Nobody's GPU
-depends on any of this: the ledger alone decides.
+while the API server, or the agent, was away. Leases are kept for `lease.keep_days` after their end. No GPU depends on
+any of this: the ledger alone decides.
 """
 
 from __future__ import annotations
@@ -58,6 +58,8 @@ class Leases:
         """What is to be written, by `gpu/epoch`."""
         self._early: list[Change] | None = []
         """Told of before the history was read; None: it was."""
+        self.opened = asyncio.Event()
+        """Set once the ledger is open; the gate's own takes its place."""
         self._queue = WorkQueue("leases", self._work, workers=4)
 
     def told(self, one: Change) -> None:
@@ -67,10 +69,10 @@ class Leases:
         else:
             self._early.append(one)
 
-    async def run(self, opened: asyncio.Event, meter: telemetry.Meter = telemetry.UNMETERED) -> None:
-        """Publish for ever. Args: opened: set once the ledger is open and its rows are of this boot."""
+    async def run(self, meter: telemetry.Meter = telemetry.UNMETERED) -> None:
+        """Publish for ever, once the ledger is open and its rows are of this boot."""
         meter.heartbeat("leases", None)
-        await opened.wait()
+        await self.opened.wait()
         async for snapshot in self._snapshots.changes():
             if snapshot.is_scanned:  # whether GPUs are simulated decides what they are called
                 break
@@ -156,5 +158,5 @@ class Leases:
 
 
 def _lost(found: GPULease) -> GPULease | None:
-    message = "the node's ledger no longer knows of it: whoever has the GPU now has a lease of its own"
+    message = "the node's ledger no longer knows of it; a pod that has the GPU now has a lease of its own"
     return possession.lose(found, at=time.time(), reason=_LEDGER_LOST, message=message)

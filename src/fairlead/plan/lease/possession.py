@@ -63,7 +63,7 @@ def advance(found: Possession | None, row: Row, *, event: str, at: float) -> Pos
 
     Args:    found: what was known of any possession of that GPU.   row: after the step.
              event: the transition; empty: there is none, the row is as it is.   at: when.
-    Returns: None: the GPU was in nobody's hands yet, or nothing says since when. A step of an earlier possession than
+    Returns: None: no container had the GPU yet, or nothing says since when. A step of an earlier possession than
              the one that is known changes nothing.
     """
     if found is None or found.epoch < row.lease:
@@ -166,7 +166,7 @@ def with_pods(
 
 
 def lose(found: GPULease, *, at: float, reason: str, message: str) -> GPULease | None:
-    """Return a lease that nobody can follow any more as lost; None where it has ended anyway."""
+    """Return a lease that can no longer be followed as lost; None where it has ended anyway."""
     if found.status.state in gpulease.ENDED:
         return None
     status = msgspec.structs.replace(

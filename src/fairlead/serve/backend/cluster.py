@@ -21,7 +21,7 @@ from fairlead.store import subresource
 from fairlead.store.port import Store
 from fairlead.wire.kubernetes import core, gpudevice, quantity
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
-from fairlead.wire.kubernetes.nodeimages import NodeImages
+from fairlead.wire.kubernetes.node.nodeimages import NodeImages
 
 
 class Server(Protocol):

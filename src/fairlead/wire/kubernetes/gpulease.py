@@ -1,8 +1,8 @@
 """Declares `GPULease`: one possession of one GPU as an object, so that `kubectl get gpuleases` shows who had what.
 
-The agent of the GPU's node writes it from its ledger (`node.publish.leases`), where possession is kept
-(`lease.ledger=on`). A spec never changes. An object is a projection: no decision about who may have a GPU is taken from
-it, and one that is deleted takes nothing from anybody. The structs are also the source of the CustomResourceDefinition
+The agent of the GPU's node writes it from its ledger (`node.publish.leases`), where there is one (`lease.ledger=on`). A
+spec never changes. An object is a projection: no decision about who may have a GPU is taken from it, and one that is
+deleted takes no GPU from a container. The structs are also the source of the CustomResourceDefinition
 (`tools/generate_crds.py`).
 """
 
@@ -48,7 +48,7 @@ class GPULeaseStatus(Wire, frozen=True):
     """How far the possession is, and what came after it."""
 
     state: Annotated[str, msgspec.Meta(extra_json_schema={"enum": list(STATES)})] = ""
-    """Held: a container has the GPU. Releasing: its pod is gone, and a process may have the GPU open. Released: nobody
+    """Held: a container has the GPU. Releasing: its pod is gone, and a process may have the GPU open. Released: none
     has it. Verified: and it was found clean for the next tenant. Quarantined: and it is kept back until then.
     Lost: the node's ledger no longer knows of it."""
     holders: tuple[Holder, ...] = ()

@@ -15,7 +15,8 @@ from fairlead.node.mig import configurator
 from fairlead.node.publish import features, objects
 from fairlead.plan.gpu import label
 from fairlead.store.embedded import memory
-from fairlead.wire.kubernetes import core, meta, nodefeature
+from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes.node import nodefeature
 from tests.unit.node.publish.test_publish import NODE, PRODUCT, snapshot
 
 

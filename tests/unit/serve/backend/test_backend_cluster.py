@@ -21,7 +21,7 @@ from fairlead.store.port import Store
 from fairlead.store.subresource import LogOptions
 from fairlead.wire.kubernetes import core, gpudevice, meta
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
-from fairlead.wire.kubernetes.nodeimages import ContainerImage, ImageStatus, NodeImages
+from fairlead.wire.kubernetes.node.nodeimages import ContainerImage, ImageStatus, NodeImages
 from tests import gpus
 from tests.unit.serve.world import application, in_process
 

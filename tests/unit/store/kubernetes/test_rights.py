@@ -49,7 +49,7 @@ ALL = api.Rule(verbs=("*",), api_groups=("*",), resources=("*",))
 
 @pytest.mark.parametrize(
     ("component", "table"),
-    [("agent", rights.AGENT), ("scheduler", rights.SCHEDULER), ("controller", rights.CONTROLLER)],
+    [("agent", (*rights.AGENT, *rights.LEASING)), ("scheduler", rights.SCHEDULER), ("controller", rights.CONTROLLER)],
 )
 def test_a_components_table_is_the_charts_role(component: str, table: tuple[Right, ...]) -> None:
     roles = [one for one in manifests.load("simulated") if one["kind"] == "ClusterRole"]

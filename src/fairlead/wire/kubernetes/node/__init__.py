@@ -1,0 +1,1 @@
+"""Kinds that describe nodes beside the Node itself."""
