@@ -125,6 +125,33 @@ def test_killed_between_any_two_steps(home: Home, point: str) -> None:
     assert home.run("-g", str(home.free_gpus()), "--rm", "--", "true").code == 0
 
 
+RESTART_POINTS = tuple(
+    f"replacement.{step}" for step in ("after-store", "after-mark", "after-delete", "before-submit", "after-submit")
+)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("point", RESTART_POINTS)
+def test_a_service_that_dies_in_a_restart_leaves_it_to_the_next_one(home: Home, point: str) -> None:
+    home.up(FAIRLEAD_DEBUG_CRASH_AT=point)
+    home.start("victim", "-g", "2", "-e", "LEFT=1", command=("sh", "-c", "echo $LEFT; exec sleep 1000"))
+    before = home.show("victim")
+    home("restart", "--time", "0", "victim")
+    home.until(lambda: died(home), what=f"it dies at {point}")
+    home.up()
+
+    def replaced() -> bool:
+        listed = home.ask("/v1/containers?all=true")["items"]
+        return [(one["name"], one["uid"] == before["uid"]) for one in listed] == [("victim", False)]
+
+    home.until(replaced, what="another one took its place")
+    home.until_state("victim", "running")
+    home.until(lambda: home.ok("logs", "victim").out == "1\n", what="it began from its image with what it was given")
+    assert home.free_gpus() == 6
+    assert len(home.containers()) == 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("point", ["engine.created", "kubelet.before-start"])
 def test_a_delete_that_meets_a_container_that_never_started_frees_its_gpus(home: Home, point: str) -> None:

@@ -31,7 +31,7 @@ from fairlead.model.gpu import Inventory
 from fairlead.node import agent
 from fairlead.plan.gpu import advertise
 from fairlead.serve import probes, server
-from fairlead.serve.backend import local
+from fairlead.serve.backend import lifecycle, local
 from fairlead.serve.v1 import app, dependencies
 from fairlead.silicon import machine
 from fairlead.silicon.port import Faults, SampledSilicon
@@ -100,6 +100,9 @@ async def run_service(
             tasks.create_task(manager.run_controllers(store, controllers), name="controllers")
             await watching.wait()
             faults: Faults | None = silicon if isinstance(silicon, SimulatedSilicon) else None
+            living = lifecycle.LocalLifecycle(store=store)
+            # Before the API serves: a request for a restart must not meet one that is carried on.
+            tasks.create_task(living.replacements.carry_on(), name="restarts")
             door = dependencies.Services(
                 callers=dependencies.Callers(most_devices=config.api.user_gpus),
                 store=store,
@@ -115,6 +118,7 @@ async def run_service(
                     ),
                     faults=faults,
                     state_folder=config.state.folder,
+                    living=living,
                 ),
                 info=_service_info(config, node, owned.cdi_folder),
             )

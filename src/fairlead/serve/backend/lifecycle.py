@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -17,12 +17,13 @@ from fairlead import errors
 from fairlead.model.step import TraceStep
 from fairlead.plan.pod import admission, podstate, priority, quota, tenantrule, userrule, volume
 from fairlead.serve.backend import pods
-from fairlead.serve.closing import closing
+from fairlead.serve.backend.replacement import Replacements
 from fairlead.store import retry, subresource, tracerecorder
 from fairlead.store.port import AdmittingStore, Reader, Selector, Store
 from fairlead.wire.kubernetes import core, meta, names
 from fairlead.wire.kubernetes.coordination import PriorityClass
 from fairlead.wire.kubernetes.meta import Object
+from fairlead.wire.kubernetes.podreplacement import PodReplacementSpec
 
 T = TypeVar("T", bound=Object)
 
@@ -32,6 +33,10 @@ class LocalLifecycle:
     """A `port.ManifestLifecycle` whose kubelet knows our request for a stop and whose admission is ours."""
 
     store: AdmittingStore
+    replacements: Replacements = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "replacements", Replacements(store=self.store, submitter=self))
 
     async def submit(
         self,
@@ -76,19 +81,29 @@ class LocalLifecycle:
     async def replace(
         self, old: core.Pod, pod: core.Pod, *, grace_s: int | None, is_tenants: bool = False, most_devices: int = 0
     ) -> core.Pod:
-        """See `port.ManifestLifecycle.replace`. Who follows the old pod's output learns that another one comes."""
+        """See `port.ManifestLifecycle.replace`; a service that ends meanwhile leaves the rest to the next one."""
         admitted, rules = await self._admitted(pod, None, is_tenants=is_tenants, most_devices=most_devices)
         here = Selector(namespace=old.metadata.namespace)
         present = [item for kind in _READ for item in (await self.store.list(kind, here)).items]
         present = [item for item in present if item.metadata.uid != old.metadata.uid]
         _check(_Listed((*(await self.store.list(core.Namespace)).items, *present)), admitted, rules)
 
-        await retry.change(self.store, core.Pod, old.metadata.name, _replaced, namespace=old.metadata.namespace)
-        await self.remove(old.metadata.name, old.metadata.namespace, grace_s=grace_s)
-        async with closing(pods.follow(self.store, old)) as changes:
-            async for _ in changes:
-                pass
-        return await self.submit(pod, makes_namespace=is_tenants, most_devices=most_devices)
+        spec = PodReplacementSpec(
+            pod_uid=old.metadata.uid,
+            pod=pod,
+            grace_period_seconds=grace_s,
+            is_tenants=is_tenants,
+            most_devices=most_devices,
+        )
+        return await self.replacements.replace(old, spec)
+
+    async def end(self, pod: core.Pod, *, grace_s: int | None) -> None:
+        """See `replacement.Submitter.end`."""
+        if grace_s == 0:
+            with contextlib.suppress(errors.NotFound):
+                await self.stop(pod.metadata.name, pod.metadata.namespace, grace_s=0)
+        with contextlib.suppress(errors.NotFound, errors.Conflict):
+            await _delete(self.store, pod, grace_s)
 
     async def _admitted(
         self, pod: core.Pod, written: Mapping[str, Any] | None, *, is_tenants: bool, most_devices: int
@@ -125,8 +140,9 @@ class LocalLifecycle:
         """See `port.Lifecycle.remove`.
 
         A grace of 0 kills at once, but the object still stays until its node says that the process is gone: removing it
-        first would hand its devices to the next pod while they are in use.
+        first would hand its devices to the next pod while they are in use. One that is being restarted stays away.
         """
+        await self.replacements.drop(name, namespace)
         pod = await pods.find_pod(self.store, name, namespace)
         if grace_s == 0:
             await self.stop(name, namespace, grace_s=0)
@@ -186,8 +202,8 @@ _ONE_MACHINE: Mapping[str, tuple[str, str]] = {
 
 def _refuse_machine(pod: core.Pod) -> None:
     wanted = pod.spec.machine or core.MachineOptions()
-    for field, (asked, hint) in _ONE_MACHINE.items():
-        if getattr(wanted, field) != getattr(core.MachineOptions(), field):
+    for option, (asked, hint) in _ONE_MACHINE.items():
+        if getattr(wanted, option) != getattr(core.MachineOptions(), option):
             message = f"Kubernetes has no field for {asked}, which one machine offers"
             raise errors.RequestError(message, reason="NotOnCluster", hint=hint)
 
@@ -277,13 +293,6 @@ def _marked(pod: core.Pod) -> core.Pod:
     """Return a pod that its node's kubelet knows as a tenant's."""
     about = pod.metadata
     annotations = {**about.annotations, names.TENANT: about.namespace}
-    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(about, annotations=annotations))
-
-
-def _replaced(pod: core.Pod) -> core.Pod:
-    """Return a pod that says that another one takes its place."""
-    about = pod.metadata
-    annotations = {**about.annotations, names.REPLACED: "true"}
     return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(about, annotations=annotations))
 
 

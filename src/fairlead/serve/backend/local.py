@@ -73,14 +73,15 @@ def backend(
     readings: Readings,
     faults: Faults | None,
     state_folder: Path,
+    living: lifecycle.LocalLifecycle | None = None,
     dial: enginepods.Dial = dial,
 ) -> port.Backend:
     """Compose the backend of one machine.
 
     Args:    faults: None where the silicon is real.   state_folder: where the store keeps its file, and volumes lie.
-             dial: how a container's port is reached.
+             living: what makes and ends pods; None: one of its own.   dial: how a container's port is reached.
     """
-    living = lifecycle.LocalLifecycle(store=store)
+    living = living or lifecycle.LocalLifecycle(store=store)
     images = LocalImages(engine=engine, kept=engine)
     return port.Backend(
         hardware=LocalHardware(
