@@ -131,3 +131,14 @@ def row_of(error: FairleadError) -> Row:
 def sentence(error: FairleadError) -> str:
     """Return message and next step as one line for a person."""
     return f"{error.message} ({error.hint})" if error.hint else error.message
+
+
+def parted(text: str) -> tuple[str, str]:
+    """Return message and next step of a `sentence`; an empty step where it names none."""
+    depth = 0
+    for at in reversed(range(len(text))):
+        depth += {")": 1, "(": -1}.get(text[at], 0)
+        if depth <= 0:
+            is_step = text.endswith(")") and text[max(0, at - 1) : at] == " "
+            return (text[: at - 1], text[at + 1 : -1]) if is_step else (text, "")
+    return text, ""

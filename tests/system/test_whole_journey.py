@@ -118,8 +118,10 @@ def pair(image: str) -> dict[str, Any]:
 def test_containers_of_a_pod_share_a_network_and_start_after_the_init_containers(service: Home) -> None:
     manifest = service.folder / "pair.yaml"
     manifest.write_text(yaml.safe_dump(pair(service.image)))
-    service.ok("run", "-d", "-f", str(manifest))
+    followed = service.ok("run", "-f", str(manifest)).out.splitlines()
     assert service.until_state("pair", "succeeded", "failed")["state"] == "succeeded", service.show("pair")
+    # What each container wrote is told apart.
+    assert [line for line in followed if line.startswith("client | ")][:1] == ["client | ready"]
     out = service.ok("logs", "pair", "-c", "client").out.split()
     assert out[0] == "ready"
     granted = service.show("pair")["gpu_ids"]

@@ -68,3 +68,20 @@ def test_a_message_that_names_ten_megabytes_can_be_read() -> None:
 
 def test_a_message_can_be_written_whatever_it_names() -> None:
     assert errors.Invalid("a\ud800b", reason="X").message.encode() == b"a\\ud800b"
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "step"),
+    [
+        ("no such image (import it)", "no such image", "import it"),
+        ("cannot pull a (b): no host (is it (really) there?)", "cannot pull a (b): no host", "is it (really) there?"),
+        ("no step", "no step", ""),
+        ("not a step(x)", "not a step(x)", ""),
+        ("open( (x", "open( (x", ""),
+        ("", "", ""),
+        ("(all)", "(all)", ""),
+        (")", ")", ""),
+    ],
+)
+def test_a_sentence_falls_into_message_and_step(text: str, message: str, step: str) -> None:
+    assert errors.parted(text) == (message, step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,8 @@ from fairlead.serve.v1.containers.accessview import ProcessTable, UsageView
 from fairlead.wire.text import timestamp
 
 _APART_S: Final = 1.0
+_SUBSECOND: Final = re.compile(r"(?<=[0-9])\.[0-9]{3,}s$")
+"""podman's times: 2m15.50568752s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +238,6 @@ def top(client: Client, *, name: str | None, namespace: str, container: str) -> 
     params = {"namespace": namespace, "container": container or None}
     found = client.call("GET", f"{api.container_path(name)}/processes", ProcessTable, params=params)
     width = len(found.titles)
-    rows = [[*row, *[""] * (width - len(row))][:width] for row in found.rows]
+    rows = [[_SUBSECOND.sub("s", cell) for cell in (*row, *[""] * (width - len(row)))][:width] for row in found.rows]
     for line in output.lines_of([list(found.titles), *rows]):
         plaintext.echo(line)

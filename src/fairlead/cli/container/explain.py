@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
+from typing import Final
 
 import click
 
@@ -54,10 +55,16 @@ def priority(item: ContainerView | Explanation) -> str:
     return f"{item.priority}{name}" if item.priority or name else ""
 
 
+_SAY_NOTHING: Final = frozenset({"ContainerCreating", "PodInitializing", "Completed"})
+"""Kubernetes' reasons that repeat the state."""
+
+
 def waiting_line(shown: ContainerView, why: str) -> str:
     """Return what a terminal shows while a container is waited for; words that say how it waits stand alone."""
     if why.startswith(("waiting", "will never")):
         return f"{shown.name}: {why}"
+    if why in _SAY_NOTHING:
+        why = ""
     return f"{shown.name}: {shown.state}" + (f", {why}" if why else "")
 
 

@@ -30,7 +30,7 @@ def restart(client: Client, *, names: tuple[str, ...], namespace: str, grace: in
     Each begins from its image again, under its name, and asks for its GPUs anew; volumes stay.
     """
     for name in names:
-        _again(client, name, namespace, grace)
+        _again(client, name, namespace, grace, doing="restarting")
         plaintext.echo(name)
 
 
@@ -42,17 +42,17 @@ def start(client: Client, *, names: tuple[str, ...], namespace: str) -> None:
     """Start containers that have ended once more; those that run are left alone."""
     for name in names:
         if client.container(name, namespace).state in view.ENDED:
-            _again(client, name, namespace, None)
+            _again(client, name, namespace, None, doing="starting")
         plaintext.echo(name)
 
 
-def _again(client: Client, name: str, namespace: str, grace: int | None) -> None:
+def _again(client: Client, name: str, namespace: str, grace: int | None, *, doing: str) -> None:
     if client.cluster:
         message = f'an API server starts no pod again: "{name}" would be made from less than its manifest says'
         hint = "kubectl rollout restart for what a Deployment made, else kubectl replace --force -f FILE"
         raise errors.RequestError(message, reason="NotOnCluster", hint=hint)
     with progress.Progress() as waiting:
-        waiting.show(f"stopping {name}")
+        waiting.show(f"{doing} {name}")
         params = {"namespace": namespace, "grace": grace}
         path = f"{api.container_path(name)}:restart"
         client.call("POST", path, ContainerView, params=params, timeout_s=None)

@@ -95,7 +95,7 @@ Examples:
 )
 @click.option(
     "--restart",
-    type=click.Choice(runflags.RESTARTS, case_sensitive=False),
+    type=runflags.Restart(runflags.RESTARTS, case_sensitive=False),
     default="never",
     show_default=True,
     help="when it is started again",
@@ -245,7 +245,11 @@ def _carry(client: Client, shown: ContainerView, how: How) -> int:
     if (how.stdin or how.tty) and _attach(client, name, namespace, how):
         return _report(_await_end(client, name, namespace))
     query = {"namespace": namespace, "follow": "true", "once": "true", "split": "true"}
-    logs.copy(client, name, "", query)
+    parts = [part.name for part in shown.containers]
+    if len(parts) > 1:
+        logs.copy_all(client, name, parts, query)
+    else:
+        logs.copy(client, name, "", query)
     return _report(_await_end(client, name, namespace))
 
 
@@ -286,7 +290,7 @@ def await_start(client: Client, name: str, namespace: str) -> ContainerView:
                     is_warned = True
                     waiting.clear()
                     warn_hopeless(name, why)
-            waiting.show(explain.waiting_line(shown, why))
+            waiting.show(explain.waiting_line(shown, why), short=why)
 
 
 def is_hopeless(found: waitview.Waiting | None) -> bool:
@@ -309,6 +313,12 @@ def _report(shown: ContainerView) -> int:
         plaintext.echo(f"  hint: `fairlead stop {shown.name}` ends it", err=True)
         return last or 0
     if shown.state == "succeeded" or (shown.exit_code and shown.reason in {"", "Error", "Completed"}):
+        return code
+    if shown.started_at is None and shown.message:
+        message, hint = errors.parted(shown.message)
+        reason = f" ({shown.reason})" if shown.reason else ""
+        plaintext.echo(f"error: {shown.name} did not start{reason}: {message}", err=True)
+        plaintext.echo(f"  hint: {hint or f'`fairlead trace {shown.name}` shows how far it came'}", err=True)
         return code
     why = ": ".join(part for part in (shown.reason, shown.message) if part)
     if shown.reason == "DeadlineExceeded" and shown.time_limit_s is not None:

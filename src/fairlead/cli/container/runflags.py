@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import click
+
 from fairlead import errors
 from fairlead.cli.core import plaintext
 from fairlead.cli.core.client import Client
@@ -51,6 +53,18 @@ _CAPABILITY: Final = re.compile(r"[A-Z_]{1,40}")
 RESTARTS: Final = tuple(_RESTARTS)
 PULLS: Final = tuple(_PULLS)
 SHM: Final = "/dev/shm"  # noqa: S108 a path of the container, not of this machine
+
+
+class Restart(click.Choice[str]):
+    """A restart policy by docker's or Kubernetes' name."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the policy. Raises: BadParameter; Invalid: docker's `on-failure:3`."""
+        word, counted, _ = str(value).partition(":")
+        if counted and word == "on-failure":
+            message = f'--restart "{value}": restarts are not counted here, they are spaced out up to five minutes'
+            raise errors.Invalid(message, reason="RestartInvalid", hint="--restart on-failure, and --timeout SECONDS")
+        return str(super().convert(value, param, ctx))
 
 
 def restart(word: str) -> str:

@@ -78,9 +78,14 @@ def await_end(client: Client, name: str, namespace: str, grace_s: int | None, wa
             shown = client.wait(name, namespace, state="ended", timeout_s=0.5)
             if shown.state in view.ENDED:
                 return shown.state
-            left = (shown.grace_s if grace_s is None else grace_s) - (time.monotonic() - started)
-            waiting.show(f"stopping {name}", live=f", killed in {left:.0f} s" if left > 0 else "")
+            waiting.show(f"stopping {name}", live=_countdown(shown, grace_s, started))
     return "gone"
+
+
+def _countdown(shown: ContainerView, grace_s: int | None, started: float) -> str:
+    """Say how long a container that is asked to end still has; nothing where it runs no longer, or is killed."""
+    left = (shown.grace_s if grace_s is None else grace_s) - (time.monotonic() - started)
+    return f", killed in {left:.0f} s" if left > 0 and shown.state in _RUNNING else ""
 
 
 @click.command()
@@ -116,8 +121,7 @@ def rm(
     for name in names:
         if not no_wait:
             with progress.Progress() as waiting:  # each from 0: what is said of one is not how long others took
-                waiting.show(f"removing {name}")
-                await_gone(client, name, namespace)
+                await_gone(client, name, namespace, grace, waiting)
         plaintext.echo(name)
 
 
@@ -130,7 +134,9 @@ def _check_ended(found: Sequence[ContainerView]) -> None:
             raise errors.Conflict(message, reason="ContainerNotEnded", hint=hint)
 
 
-def await_gone(client: Client, name: str, namespace: str) -> None:
+def await_gone(client: Client, name: str, namespace: str, grace_s: int | None, waiting: progress.Progress) -> None:
     """Return once the container's object is removed; one that is removed already is not an error."""
+    started = time.monotonic()
     with contextlib.suppress(errors.NotFound):
-        client.wait_until(name, namespace, state="gone")
+        while (shown := client.wait(name, namespace, state="gone", timeout_s=0.5)).state != "gone":
+            waiting.show(f"removing {name}", live=_countdown(shown, grace_s, started))

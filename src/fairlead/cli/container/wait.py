@@ -68,7 +68,7 @@ def _await(client: Client, name: str, namespace: str, state: str, timeout: float
             if is_seen:
                 is_over = shown.state in view.STARTED
                 why = "" if is_over else client.explain(name, namespace).summary
-                waiting.show(explain.waiting_line(shown, why))
+                waiting.show(explain.waiting_line(shown, why), short=why)
 
 
 def exit_code_of(shown: ContainerView) -> int:

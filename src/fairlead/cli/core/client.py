@@ -178,14 +178,6 @@ class Client:
         params = {"namespace": namespace, "state": state, "timeout": timeout_s}
         return self.call("GET", f"{container_path(name)}/wait", ContainerView, params=params, timeout_s=timeout_s + 30)
 
-    def wait_until(self, name: str, namespace: str, *, state: str) -> ContainerView:
-        """Return the container once in that state, however long it takes."""
-        reached = {"started": view.STARTED, "ended": view.ENDED, "gone": frozenset({"gone"})}[state]
-        while True:
-            shown = self.wait(name, namespace, state=state, timeout_s=30)
-            if shown.state in reached or shown.state == "gone":
-                return shown
-
     def stop(self, name: str, namespace: str, *, grace_s: int | None = None) -> ContainerView:
         """Ask for a stop."""
         params = {"namespace": namespace, "grace": grace_s}

@@ -258,7 +258,8 @@ def _lines(file: Path) -> Iterator[str]:
     try:
         text = files.read_bounded(file).decode()
     except (OSError, UnicodeDecodeError) as error:
-        message = f'cannot read --env-file "{file}": {error}'
+        why = error.strerror if isinstance(error, OSError) and error.strerror else "it is not text in UTF-8"
+        message = f'cannot read --env-file "{file}": {why.lower()}'
         raise errors.Invalid(
             message, reason="EnvFileUnreadable", hint="a line is KEY=VALUE, KEY or # a remark"
         ) from error

@@ -38,17 +38,21 @@ class Progress:
         self._width = 0
         self._tick = 0
 
-    def show(self, text: str, *, live: str = "") -> None:
+    def show(self, text: str, *, live: str = "", short: str = "") -> None:
         """Say what is waited for now; saying it again only moves the spinner.
 
         Args:    live: what changes all the time, a countdown; left out where lines are written.
+                 short: what to show where the terminal is too narrow for the text.
         """
         elapsed = time.monotonic() - self._started
         if self._is_live:
             frame = self._frames[self._tick % len(self._frames)]
             self._tick += 1
             text += live
-            self._rewrite(f"{frame} {text} ({elapsed:.0f} s)" if elapsed >= _QUIET_S else f"{frame} {text}")
+            since = f" ({elapsed:.0f} s)" if elapsed >= _QUIET_S else ""
+            if short and len(plaintext.cell(text)) + len(since) + 3 > _columns(self._stream):
+                text, since = short, ""
+            self._rewrite(f"{frame} {text}{since}")
         elif text != self._shown and elapsed >= _QUIET_S:
             plaintext.echo(f"{text} ({elapsed:.0f} s)", file=self._stream)
             self._shown = text

@@ -112,9 +112,19 @@ def build_image(client: Client, *, context: Path, name: str, containerfile: Path
 @options.pass_client
 def remove_image(client: Client, *, names: tuple[str, ...]) -> None:
     """Remove images by name."""
+    before = _named(client)
     for name in names:
         client.call("DELETE", "/v1/images", object, params={"name": name})
+        left = _named(client)
+        if left == before:  # the engine removes what is not there without a word
+            message = f'no image is called "{name}"; nothing was removed'
+            raise errors.NotFound(message, reason="ImageNotFound", hint="`fairlead images` lists them")
+        before = left
         plaintext.echo(name)
+
+
+def _named(client: Client) -> set[tuple[str, tuple[str, ...]]]:
+    return {(item.id, item.names) for item in client.call("GET", "/v1/images", ImageList).items}
 
 
 for verb in (archive.pull, archive.tag, archive.save, archive.load, prune.prune_images):

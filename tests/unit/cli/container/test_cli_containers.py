@@ -100,7 +100,14 @@ def _forged(pod: core.Pod) -> core.Pod:
 def test_an_image_that_is_nowhere_fails_with_its_reason(service: Service) -> None:
     result = service.fairlead("run", "--name", "a", "nowhere")
     assert result.exit_code == 125
-    assert "ImageNotFound" in result.stderr
+    assert result.stderr.startswith("error: a did not start (ImageNotFound): ")
+    assert "\n  hint: " in result.stderr
+
+
+def test_an_image_that_is_not_there_is_not_removed_in_silence(service: Service) -> None:
+    result = service.fairlead("rmi", "nosuch")
+    assert (result.stdout, result.exit_code) == ("", 2)
+    assert 'no image is called "nosuch"' in result.stderr
 
 
 def test_run_of_a_manifest_follows_its_pod(service: Service, tmp_path: Path) -> None:

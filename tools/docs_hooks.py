@@ -1,0 +1,22 @@
+"""Lets names of tests in the site's pages break where a person would break them; a hook of mkdocs.
+
+A name like `tests/unit/x/test_y.py::test_that_it_is_so` is wider than a phone. It may break after a slash, an
+underscore and `::`, and nowhere else, so that every part stays a word.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+_NAME: Final = re.compile(r"<code>(tests/[\w/.*:-]+|test_[\w.:*]+)</code>")
+_BREAK: Final = re.compile(r"(::|/|_)")
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Return a page's HTML with places to break in its names of tests."""
+    return _NAME.sub(lambda found: f'<code class="fl-test">{_BREAK.sub(_after, found[1])}</code>', html)
+
+
+def _after(found: re.Match[str]) -> str:
+    return f"{found[0]}<wbr>"
