@@ -1,7 +1,8 @@
 """Lets names of tests in the site's pages break where a person would break them; a hook of mkdocs.
 
 A name like `tests/unit/x/test_y.py::test_that_it_is_so` is wider than a phone. It may break after a slash, an
-underscore and `::`, and nowhere else, so that every part stays a word.
+underscore and `::`, and nowhere else, so that every part stays a word. Code of several words, or longer
+than a phone is wide, is marked, since it may break there.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import re
 from typing import Any, Final
 
 _NAME: Final = re.compile(r"<code>(tests/[\w/.*:-]+|test_[\w.:*]+)</code>")
+_WORDS: Final = re.compile(r"<code>([^<]*\s[^<]*|[^<]{37,})</code>")
 _BREAK: Final = re.compile(r"(::|/|_)")
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Return a page's HTML with places to break in its names of tests."""
-    return _NAME.sub(lambda found: f'<code class="fl-test">{_BREAK.sub(_after, found[1])}</code>', html)
+    """Return a page's HTML with places to break in its names of tests, and long code marked."""
+    html = _NAME.sub(lambda found: f'<code class="fl-test">{_BREAK.sub(_after, found[1])}</code>', html)
+    return _WORDS.sub(r'<code class="fl-words">\1</code>', html)
 
 
 def _after(found: re.Match[str]) -> str:

@@ -22,8 +22,8 @@ from fairlead.store import retry, subresource, tracerecorder
 from fairlead.store.port import AdmittingStore, Reader, Selector, Store
 from fairlead.wire.kubernetes import core, meta, names
 from fairlead.wire.kubernetes.coordination import PriorityClass
+from fairlead.wire.kubernetes.devicechange import PodReplacementSpec
 from fairlead.wire.kubernetes.meta import Object
-from fairlead.wire.kubernetes.podreplacement import PodReplacementSpec
 
 T = TypeVar("T", bound=Object)
 

@@ -75,9 +75,7 @@ def not_found(name: str, namespace: str) -> errors.NotFound:
 
 def not_started(pod: core.Pod) -> errors.Conflict:
     """Say that a pod has no output, and where it stands."""
-    state = podstate.state_of(pod)
-    why = ": ".join(part for part in podstate.why(pod) if part)
-    about = f"{state}, {why}" if why else state
+    about = _standing(pod)
     hint = None if podstate.is_final(pod) else f"`fairlead logs -f {pod.metadata.name}` waits for it"
     message = f'container "{pod.metadata.name}" has no output: it has not started ({about})'
     return errors.Conflict(message, reason="ContainerNotStarted", hint=hint)
@@ -85,7 +83,14 @@ def not_started(pod: core.Pod) -> errors.Conflict:
 
 def not_running(pod: core.Pod) -> errors.Conflict:
     """Say that a pod's container does not run, and where the pod stands."""
-    why = ": ".join(part for part in podstate.why(pod) if part)
-    about = ", ".join(part for part in (podstate.state_of(pod), why) if part)
-    message = f'container "{pod.metadata.name}" is not running (it is {about})'
-    return errors.Conflict(message, reason="ContainerNotRunning", hint=f"`fairlead explain {pod.metadata.name}`")
+    message = f'container "{pod.metadata.name}" is not running (it is {_standing(pod)})'
+    hint = f"`fairlead explain {pod.metadata.name}` says why"
+    return errors.Conflict(message, reason="ContainerNotRunning", hint=hint)
+
+
+def _standing(pod: core.Pod) -> str:
+    """Return the state and why it is so; why a pod waits is `explain`'s to say in words for a person."""
+    state, (reason, message) = podstate.state_of(pod), podstate.why(pod)
+    if state == "pending":
+        return "pending"
+    return ", ".join(part for part in (state, ": ".join(part for part in (reason, message) if part)) if part)

@@ -23,7 +23,7 @@ from fairlead.serve.closing import closing
 from fairlead.store import retry, tracerecorder
 from fairlead.store.port import Store
 from fairlead.wire.kubernetes import core, meta, names
-from fairlead.wire.kubernetes.podreplacement import PodReplacement, PodReplacementSpec
+from fairlead.wire.kubernetes.devicechange import PodReplacement, PodReplacementSpec
 
 
 class Submitter(Protocol):
@@ -82,7 +82,7 @@ class Replacements:
             self.under_way.discard((namespace, name))
 
     async def _store(self, about: meta.ObjectMeta, spec: PodReplacementSpec) -> PodReplacement:
-        # One that nobody carries out was left by a request that failed half-way.
+        # What stands here and is not under way was left by a request that failed half-way.
         await self.drop(about.name, about.namespace)
         wanted = PodReplacement(metadata=meta.ObjectMeta(name=about.name, namespace=about.namespace), spec=spec)
         stored = await self.store.create(wanted)

@@ -1,4 +1,6 @@
-"""Declares `DeviceChange`: a request to give a running container a device, or to take one, and its answer.
+"""Declares what one machine is asked for beside Kubernetes' kinds: `DeviceChange`, `PodReplacement`.
+
+A `DeviceChange` is a request to give a running container a device, or to take one, and its answer.
 
 The API creates it, the kubelet of the pod's node carries it out and answers in its status, and the API removes it. It
 has its pod's name, so a pod has one at a time, and its pod for an owner, so it goes with the pod. Only the embedded
@@ -120,3 +122,35 @@ def error_of(problem: Problem) -> errors.FairleadError:
     """Return the error it describes."""
     classes = {kind.__name__: kind for kind in errors.TABLE}
     return classes.get(problem.kind, errors.Unavailable)(problem.message, reason=problem.reason, hint=problem.hint)
+
+
+class PodReplacementSpec(Wire, frozen=True):
+    """Which pod goes, and which one comes."""
+
+    pod_uid: str = msgspec.field(name="podUID")
+    """Of the pod that goes."""
+    pod: core.Pod
+    """As it is submitted."""
+    grace_period_seconds: int | None = None
+    """Between SIGTERM and SIGKILL; None: the old pod's own."""
+    is_tenants: bool = False
+    """The new pod is a tenant's, in whatever namespace."""
+    most_devices: int = 0
+    """Of each resource in the namespace, where no quota there counts it; 0: no limit."""
+
+
+class PodReplacement(Wire, frozen=True, kw_only=True):
+    """A pod that is to take the place of another one of its name, written before that one goes.
+
+    The API of one machine creates it, carries it out and removes it. It has the pod's name, so a pod has one at a time.
+    It has no owner, because it must outlive the pod that goes: a service that ends between the two leaves it to the
+    next. A cluster has no such CustomResourceDefinition.
+    """
+
+    API_VERSION: ClassVar[str] = "fairlead.dev/v1alpha1"
+    KIND: ClassVar[str] = "PodReplacement"
+    PLURAL: ClassVar[str] = "podreplacements"
+    NAMESPACED: ClassVar[bool] = True
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodReplacementSpec

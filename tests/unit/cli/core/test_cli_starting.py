@@ -57,7 +57,7 @@ def test_a_verb_is_refused_at_once_where_the_container_waits_for_gpus(service: S
     done = service.fairlead("exec", "train", "--", "ls")
 
     assert done.exit_code == 4
-    assert '"train" is not running (it is pending, Unschedulable: 0/1 nodes are available' in done.stderr
+    assert '"train" is not running (it is pending)' in done.stderr
 
 
 def test_a_verb_is_refused_at_once_where_the_container_has_ended(service: Service) -> None:

@@ -12,7 +12,7 @@ from fairlead.serve.backend.lifecycle import LocalLifecycle
 from fairlead.serve.v1.containers import restart
 from fairlead.store.port import Selector
 from fairlead.wire.kubernetes import core, meta
-from fairlead.wire.kubernetes.podreplacement import PodReplacement
+from fairlead.wire.kubernetes.devicechange import PodReplacement
 from tests.unit.serve.world import World
 
 STEPS = (

@@ -6,6 +6,7 @@ exit code of the error table. Which folders are read is said with `--spec-dir`, 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -79,7 +80,11 @@ def list_verb(spec_dirs: tuple[str, ...], form: str) -> None:
         output.show_value(_listing(registry), form="json")
         return
     rows = [[item.name, item.file.path, item.spec.cdi_version] for item in registry.devices.values()]
-    _table(("DEVICE", "SPEC", "VERSION"), rows)
+    every = [["DEVICE", "SPEC", "VERSION"], *rows]
+    kept, left_out = output.fitting(every, (0, 1, 2), output.terminal_columns())
+    _table([every[0][at] for at in kept], [[row[at] for at in kept] for row in rows])
+    if left_out and sys.stderr.isatty():
+        plaintext.echo(f"left out for want of room: {', '.join(left_out)}; `-o json` shows all", err=True)
     for path, found in registry.problems.items():
         for error in found:
             plaintext.echo(f"warning: {path}: {error}", err=True)
