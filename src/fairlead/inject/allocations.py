@@ -1,7 +1,7 @@
-"""Reads the kubelet's checkpoint for the shim: once, when a request makes it worth it, and only if root
-alone wrote them.
+"""Reads the kubelet's checkpoint for the shim: once, when a container asks for devices, and only if root alone can have
+written it.
 
-What they mean is in `plan.shim.allocation`. A file that is not there is a node without a kubelet: no device was
+`plan.shim.allocation` interprets the entries. A file that is not there is a node without a kubelet: no device was
 given. One that cannot be read or believed is a problem, and nothing in it counts.
 """
 
@@ -10,7 +10,7 @@ from fairlead.plan.shim import allocation
 
 
 class KubeletCheckpoint(allocation.Allocations):
-    """Of one file."""
+    """Reads the allocations of one checkpoint file on first use."""
 
     def __init__(self, path: str) -> None:
         """Take the checkpoint's path; empty: none is read."""
@@ -18,7 +18,7 @@ class KubeletCheckpoint(allocation.Allocations):
         self._entries: list[allocation.Entry] | None = None
 
     def entries(self) -> list[allocation.Entry]:
-        """Return what the file says; after a problem, nothing."""
+        """Return the entries of the file; none after a problem, which `problem` keeps."""
         if self._entries is None:
             try:
                 data = policy.read_trusted(self._path) if self._path else None

@@ -88,7 +88,7 @@ def strip(config: dict[str, object], asked: request.Request, rules: request.Poli
 
 
 def is_shown(path: str, asked: request.Request) -> bool:
-    """Whether a file or node of a spec is within the capabilities asked for."""
+    """Return whether a file or node of a spec is within the capabilities asked for."""
     return asked.capabilities is None or capability.is_wanted(path, asked.capabilities)
 
 

@@ -24,7 +24,7 @@ _PRIVATE = 0o077
 
 
 class Unfit(ValueError):
-    """The prepared file says nothing about this container; the long way must be taken."""
+    """The prepared file does not cover this container; the CDI library must inject its devices."""
 
 
 def inject(
@@ -57,7 +57,7 @@ def _held(path: str) -> dict[str, object] | None:
 
 
 def is_current(state: list[object], path: str) -> bool:
-    """Whether the prepared file is there and of this state."""
+    """Return whether the prepared file exists and was made from this state."""
     try:
         held = _held(path)
     except ValueError:
@@ -227,7 +227,7 @@ def _add_hooks(after: dict[str, object], parts: list[dict[str, object]]) -> None
 
 
 def _apart(held: list[object], added: list[object]) -> list[object]:
-    """Put two lists together. Raises: Unfit: something is twice in what comes out, and part of what is added."""
+    """Return two lists as one. Raises: Unfit: an added item is in the result twice."""
     for place, item in enumerate(added):
         if item in held or item in added[:place]:
             raise Unfit(str(item))
@@ -244,7 +244,7 @@ def _assert_apart(held: list[str], added: list[str]) -> None:
 
 
 def _plain(entry: object, key: str) -> str:
-    """Return an absolute path. Raises: Unfit: it is none, or not written the shortest way."""
+    """Return the path. Raises: Unfit: it is not absolute, or not in its shortest form."""
     text = entry.get(key) if isinstance(entry, dict) else None
     if not isinstance(text, str) or not text.startswith("/") or "/./" in f"{text}/" or "/../" in f"{text}/":
         raise Unfit(str(text))

@@ -23,7 +23,7 @@ _FOLDER_MODE = 0o700
 
 
 def write(spec_dirs: Sequence[str], path: str, *, decoders: Mapping[str, parse.Decoder] = directory.JSON_ONLY) -> bool:
-    """Scan spec folders and keep what they say, anew; False: it cannot be kept now (see `keep`)."""
+    """Scan the spec folders and write the prepared file; returns False where it cannot be kept now (see `keep`)."""
     registry = directory.scan(spec_dirs, decoders=decoders)
     try:
         return keep(registry, cachereader.state_of(tuple(spec_dirs)), path, is_renewed=True)
@@ -62,7 +62,7 @@ def keep(registry: directory.Registry, state: list[object], path: str, *, is_ren
 
 
 def _is_of(registry: directory.Registry, state: list[Any]) -> bool:
-    """Whether the scan saw the very files of the state; one that changed a moment ago proves nothing."""
+    """Return whether the scan read the very files of the state; a file that has just changed proves nothing."""
     told = {f"{folder}/{name}": identity for folder, *rest in state for names in rest for name, *identity in names}
     specs = {path for path in told if not path.endswith(cachereader.STAMPS)}
     seen = {file.path: file.fingerprint for file in registry.files}
@@ -74,7 +74,7 @@ def _is_of(registry: directory.Registry, state: list[Any]) -> bool:
 
 
 def facts(file: cdi.SpecFile) -> dict[str, list[str]]:
-    """Return what a spec's stamp says of driver and GPUs; empty: it has none of its own, or not one we may believe."""
+    """Return what a spec's stamp says of driver and GPUs; empty: it has none that only root could write."""
     if file.spec is None:
         return {}
     try:

@@ -88,7 +88,7 @@ def tell(argv: list[str], level: str, message: str) -> None:
 
 
 def _is_logged(path: str, form: str, level: str, message: str) -> bool:
-    """Write to the runtime's log; returns whether there is one that can be written."""
+    """Write to the runtime's log; return whether it has one that can be written."""
     if not path:
         return False
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -40,7 +40,7 @@ class Root:
         """The same file system by a mount of our own that may be written, once that was needed."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the root."""
         for handle in (self.handle, self._loose):
             if handle is not None:
                 posix.close(handle)
@@ -266,7 +266,7 @@ def read_all(handle: int) -> bytes:
 
 
 def write_all(handle: int, data: bytes) -> None:
-    """Write all of it."""
+    """Write all bytes, in as many calls as it takes."""
     while data:
         data = data[posix.write(handle, data) :]
 

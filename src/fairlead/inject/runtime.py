@@ -1,4 +1,4 @@
-"""`fairlead-runtime`: stands in for runc or crun, gives a new container its GPUs, and becomes the runtime.
+"""Implements `fairlead-runtime`: stands in for runc or crun, gives a new container its GPUs, executes the runtime.
 
 `create` and `run` make a container: its config.json is edited first. Every other command is passed on untouched. The
 process then turns into the runtime by exec, arguments as they came, so exit codes, signals and standard streams are

@@ -20,7 +20,7 @@ KINDS: Final[tuple[Kind, ...]] = ("b", "c")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRule:
-    """What may be done with a device number, or with all numbers of a pattern."""
+    """Access to one device number, or to all numbers of a pattern."""
 
     kind: Kind
     major: int | None
@@ -31,17 +31,17 @@ class DeviceRule:
     """Part of `ACCESS`, in its order; empty: nothing may be done."""
 
     def __str__(self) -> str:
-        """Return it in the kernel's words, `c 195:0 rwm`."""
+        """Return the rule as the kernel writes it, `c 195:0 rwm`."""
         numbers = ":".join("*" if number is None else str(number) for number in (self.major, self.minor))
         return f"{self.kind} {numbers} {self.access or 'none'}"
 
     def covers(self, other: DeviceRule) -> bool:
-        """Return whether each number of the other is one of this rule's."""
+        """Return whether this rule matches every number that the other one matches."""
         return self.kind == other.kind and self.major in {None, other.major} and self.minor in {None, other.minor}
 
     @property
     def order(self) -> tuple[str, int, int]:
-        """Sort key: patterns before the numbers they cover."""
+        """Sort key: a pattern sorts before the numbers it covers."""
         return (self.kind, -1 if self.major is None else self.major, -1 if self.minor is None else self.minor)
 
 
@@ -53,11 +53,11 @@ class DeviceRules:
 
     @classmethod
     def of(cls, rules: Iterable[DeviceRule]) -> DeviceRules:
-        """Sort them; of two of one pattern the later stands."""
+        """Return the rules sorted; of two rules of one pattern the later one wins."""
         return cls(tuple(sorted({rule.order: rule for rule in rules}.values(), key=lambda rule: rule.order)))
 
     def access(self, kind: Kind, major: int | None, minor: int | None) -> str:
-        """Return what may be done with a number, or (None: any) with every other number of a pattern."""
+        """Return the access to a number; None stands for every number that no rule names."""
         table = {(rule.major, rule.minor): rule.access for rule in self.rules if rule.kind == kind}
         for pattern in ((major, minor), (major, None), (None, minor), (None, None)):
             if pattern in table:
@@ -65,7 +65,7 @@ class DeviceRules:
         return ""
 
     def lines(self) -> tuple[str, ...]:
-        """Return the rules in the kernel's words; what holds for both kinds alike is one line, `a *:* rwm`."""
+        """Return the rules as the kernel writes them; a rule for all devices of both kinds is one line, `a *:* rwm`."""
         everything = {kind: self.access(kind, None, None) for kind in KINDS}
         if everything["b"] and everything["b"] == everything["c"]:
             rest = [rule for rule in self.rules if (rule.major, rule.minor) != (None, None)]
@@ -73,7 +73,7 @@ class DeviceRules:
         return tuple(str(rule) for rule in self.rules)
 
     def changed(self, *, deny: Iterable[DeviceRule] = (), allow: Iterable[DeviceRule] = ()) -> DeviceRules:
-        """Return the rules with some access taken from patterns, then some given."""
+        """Return the rules after access was denied to some patterns, then allowed to others."""
         result = self
         for rule in deny:
             result = result._with(rule, is_allowed=False)
@@ -99,14 +99,14 @@ class DeviceRules:
         ).shortest()
 
     def agrees(self, other: DeviceRules) -> bool:
-        """Return whether both say the same of every number."""
+        """Return whether both allow the same access to every number."""
         rules = (*self.rules, *other.rules)
         majors, minors = {rule.major for rule in rules} | {None}, {rule.minor for rule in rules} | {None}
         asks = [(kind, major, minor) for kind in KINDS for major in majors for minor in minors]
         return all(self.access(*ask) == other.access(*ask) for ask in asks)
 
     def shortest(self) -> DeviceRules:
-        """Return the same rules without those that say what a wider one says already."""
+        """Return equivalent rules without those that a wider rule already implies."""
         kept = list(self.rules)
         for rule in reversed(self.rules):
             rest = DeviceRules(tuple(one for one in kept if one is not rule))
@@ -128,15 +128,15 @@ class DeviceRules:
 
 
 def united(one: str, other: str) -> str:
-    """Return what either lets be done."""
+    """Return the access that at least one of two allows."""
     return "".join(letter for letter in ACCESS if letter in one or letter in other)
 
 
 def without(access: str, taken: str) -> str:
-    """Return what is left of an access."""
+    """Return an access less what another one allows."""
     return "".join(letter for letter in ACCESS if letter in access and letter not in taken)
 
 
 def common(one: str, other: str) -> str:
-    """Return what both let be done."""
+    """Return the access that both allow."""
     return "".join(letter for letter in ACCESS if letter in one and letter in other)

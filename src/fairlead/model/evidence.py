@@ -8,7 +8,7 @@ from fairlead.model.ids import GPUUUID
 
 @frozen
 class Evidence:
-    """One reading; None or empty where the device does not report it. The firmware speaks for itself here."""
+    """One reading. None or empty where the device does not report a field; the firmware's own claims are not proved."""
 
     gpu: GPUUUID
     serial: str = ""
@@ -38,5 +38,5 @@ class Evidence:
 
     @property
     def board(self) -> str:
-        """The kind of board, by which a baseline is kept: device, subsystem and part number."""
+        """Key of the board model under which a baseline is kept: device, subsystem and part number."""
         return "-".join(one for one in (self.device, self.subsystem, self.part) if one)

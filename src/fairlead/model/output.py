@@ -15,14 +15,14 @@ class ErrorOutput(bytes):
 
 
 class Notice(bytes):
-    """Words of the service's own amid what a process wrote, such as that it was started again."""
+    """A message of the service between a process's output, such as that the container was started again."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogQuery:
-    """How much of a container's output."""
+    """Selects the part of a container's output to read."""
 
     follow: bool = False
     tail: int | None = None

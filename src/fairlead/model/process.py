@@ -1,4 +1,4 @@
-"""Says how one more process in a container differs from the container's first one."""
+"""Declares how an additional process in a container differs from the container's first one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessOptions:
-    """What is set for one process; what is empty is as it is for the container."""
+    """Options of one process; an empty one is taken from the container."""
 
     env: Mapping[str, str] = field(default_factory=dict)
     """Added to the container's variables, before which they go."""

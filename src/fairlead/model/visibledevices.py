@@ -1,4 +1,4 @@
-"""Translates answers by environment or mounts: the words that a device plugin writes and a runtime reads.
+"""Defines the variable and the folder of mounts by which a device plugin names devices to a runtime.
 
 Source: NVIDIA container toolkit documentation, "Environment variables" and "Volume mounts".
 """

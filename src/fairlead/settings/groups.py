@@ -16,7 +16,7 @@ from fairlead.settings.row import Row, row
 
 @frozen
 class StateSettings:
-    """Where this machine's Fairlead keeps what must survive a restart."""
+    """Folders of the state that survives a restart."""
 
     folder: Path = row(Path("/var/lib/fairlead"), text="folder of the database, checkpoints and simulated silicon")
     run: Path = row(Path("/run/fairlead"), text="folder of sockets and the CDI specs of this boot")
@@ -35,7 +35,7 @@ class APISettings:
 
 @frozen
 class SiliconSettings:
-    """Which hardware is looked at, and how often."""
+    """Selects the hardware that is scanned, and how often."""
 
     simulate: str = row("", text="profile of simulated silicon (name or file); empty: the hardware that is there")
     root: Path = row(Path("/"), text="root under which /dev, /proc and /sys are read")
@@ -147,7 +147,7 @@ class NodeSettings:
 
 @frozen
 class PluginSettings:
-    """What NVIDIA's device plugin is configured by, under our names."""
+    """Options of NVIDIA's device plugin, under Fairlead's names."""
 
     config_file: Path | None = row(
         None, text="configuration file of NVIDIA's device plugin (version: v1), followed while the agent runs"
@@ -192,7 +192,7 @@ class LabelSettings:
 
 @frozen
 class HealthSettings:
-    """When a GPU is offered no more, and who is told."""
+    """Selects the faults after which a GPU is no longer offered, and what reports them."""
 
     xids: str = row(
         "",
@@ -303,7 +303,7 @@ class ControlSettings:
 
 @frozen
 class ClusterSettings:
-    """Which Kubernetes cluster the agent, the scheduler and the controller work over, and as whom."""
+    """Selects the Kubernetes cluster of the agent, the scheduler and the controller, and their credentials."""
 
     kubeconfig: Path | None = row(
         None, text="kubeconfig file; default: KUBECONFIG, ~/.kube/config, else the pod's account"

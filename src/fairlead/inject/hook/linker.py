@@ -31,6 +31,8 @@ _TIME_LIMIT_S = 15
 _FILE_LIMIT_BYTES = 64 << 20
 _RLIMIT_CPU, _RLIMIT_FSIZE, _RLIMIT_CORE = 0, 1, 4
 _FAILED = 70
+_PROGRAM = 3
+"""Descriptor from which ldconfig is executed; all above it are closed."""
 _SIGKILL = 9
 
 
@@ -94,7 +96,7 @@ def _content(handle: int) -> bytes:
 
 
 def _confined(root: str, folders: list[str], *, program: int, result: int, words: int) -> None:
-    """Live the child's life: enter namespaces, let ldconfig run in them, hand its result over. Never returns."""
+    """Run as the child: enter namespaces, run ldconfig in them, write its result to the parent. Never returns."""
     try:
         output = _enter(root, folders)
         # Not in the worker: the first process of a process namespace is deaf to it. Its parent's death is its own.
@@ -184,23 +186,23 @@ def _take_away(root: str, folders: list[str]) -> bool:
 
 
 def _holds_libraries(place: str, folders: list[str]) -> bool:
-    """Whether a mount is one library of these folders, one of the folders, or holds one."""
+    """Return whether a mount is a library of these folders, one of the folders, or holds one."""
     folder, _, name = place.rpartition("/")
     is_library = ".so" in name and folder in folders
     return is_library or any(f"{item}/".startswith(f"{place}/") for item in folders)
 
 
 def _become_ldconfig(paths: list[str], *, program: int, words: int) -> None:
-    """Give everything up and run ldconfig. Never returns."""
+    """Replace this process by ldconfig, without privileges, streams or open files. Never returns."""
     try:
         posix.setsid()
         nothing = posix.open(".", posix.O_PATH)  # standard streams must be something
         for stream in (0, 1):
             posix.dup2(nothing, stream)
         posix.dup2(words, 2)
-        kept = 3 if program != 3 else program
-        posix.dup2(program, kept, inheritable=False)
-        posix.closerange(kept + 1, 4096)
+        if program != _PROGRAM:  # dup3(2) refuses equal numbers
+            posix.dup2(program, _PROGRAM, inheritable=False)
+        posix.closerange(_PROGRAM + 1, 4096)
         syscall.libc("prctl", _PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
         syscall.libc("prctl", _PR_SET_SECUREBITS, _NOROOT_LOCKED, 0, 0, 0)
         syscall.libc("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
@@ -208,6 +210,6 @@ def _become_ldconfig(paths: list[str], *, program: int, words: int) -> None:
         syscall.libc("setrlimit", _RLIMIT_FSIZE, syscall.pack(_FILE_LIMIT_BYTES, _FILE_LIMIT_BYTES))
         syscall.libc("setrlimit", _RLIMIT_CORE, syscall.pack(0, 0))
         arguments = ["ldconfig", "-X", "-f", "/etc/ld.so.conf", "-C", *paths]
-        posix.execve(kept, arguments, {})
+        posix.execve(_PROGRAM, arguments, {})
     finally:
         posix._exit(_FAILED)

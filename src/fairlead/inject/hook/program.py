@@ -1,4 +1,4 @@
-"""`fairlead-hook`: runs as root before a container's process exists, as its one createContainer hook.
+"""Implements `fairlead-hook`, which runs as root before a container's process exists, as its one createContainer hook.
 
 It makes the driver's libraries findable: links by SONAME, the CUDA compatibility libraries of the image where the
 driver is too old, the linker's cache (glibc) or path file (musl). It keeps the driver's programs inside from making
@@ -71,13 +71,13 @@ def _tell(words: str) -> None:
 
 
 def _hear_signals() -> None:
-    """Undo what the runtime's process left us: crun runs hooks with every signal blocked, and no alarm would come."""
+    """Unblock signals: crun runs hooks with every signal blocked, and the alarm would never arrive."""
     _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
     _signal.signal(_signal.SIGALRM, _signal.SIG_DFL)
 
 
 def _leave_the_image() -> None:
-    """Refuse what an image may have put around us, and let go of it."""
+    """Refuse an environment that the image may have set, and drop inherited folder, umask and files."""
     loader = sorted(name for name in posix.environ if name.startswith((b"LD_", b"GLIBC_TUNABLES", b"PYTHON")))
     if loader:
         raise HookError(f"started with {loader[0].decode('ascii', 'replace')} set: the hook's entry must have an env")

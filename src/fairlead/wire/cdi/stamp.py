@@ -32,7 +32,7 @@ _GPUS: Final = f"{_PREFIX}gpus"
 
 @frozen
 class Stamp:
-    """Of one spec; empty text: not known."""
+    """Describes what one spec was made from; an empty text is not known."""
 
     boot_id: str = ""
     driver: str = ""
@@ -45,13 +45,13 @@ class Stamp:
     """Compute capability `9.0` and brand `nvidia` of each GPU, by its device node in a container."""
 
     def facts(self) -> dict[str, list[str]]:
-        """Return what `plan.cdi.requirement.hosts` wants to know; empty where requirements mean another driver."""
+        """Return what `plan.cdi.requirement.hosts` needs; empty where requirements mean another driver."""
         if self.driver != "nvidia":
             return {}
         return {"driver": [self.version, self.cuda], **{node: list(pair) for node, pair in self.gpus.items()}}
 
     def staleness(self, boot_id: str, versions: Mapping[str, str]) -> tuple[str, ...]:
-        """Return why a spec of this stamp is of another time, one line each; what is not known decides nothing.
+        """Return the reasons why a spec with this stamp is stale; a fact that is not known is not a reason.
 
         Args: boot_id: of the running kernel.   versions: driver versions that are loaded now, by `driver`.
         """
@@ -76,7 +76,7 @@ def emit_stamp(stamp: Stamp, data: bytes) -> bytes:
 
 
 def find(annotations: Mapping[str, str], data: bytes, mark: bytes | None) -> Stamp | None:
-    """Return the stamp of a spec; None: it has none, or none of these very bytes.
+    """Return the stamp of a spec; None: it has none, or one of other bytes.
 
     Args: annotations: of the spec.   data: the spec file.   mark: the stamp's file; None: there is none.
     """

@@ -69,7 +69,7 @@ class RegistrationServicer(Protocol):
     """What a kubelet serves on `kubelet.sock`."""
 
     async def register(self, request: pb.RegisterRequest) -> pb.Empty:
-        """Take a plugin in; the real kubelet dials the endpoint back before it answers."""
+        """Register a plugin; the real kubelet dials the endpoint back before it answers."""
         ...
 
 
@@ -77,7 +77,7 @@ class DevicePluginServicer(Protocol):
     """What a plugin serves on its own socket."""
 
     async def options(self) -> pb.DevicePluginOptions:
-        """Say which optional calls are worth making."""
+        """Return which optional calls are worth making."""
         ...
 
     def list_and_watch(self) -> AsyncIterator[pb.ListAndWatchResponse]:
@@ -89,7 +89,7 @@ class DevicePluginServicer(Protocol):
         ...
 
     async def allocate(self, request: pb.AllocateRequest) -> pb.AllocateResponse:
-        """Say what each container must be given for its devices."""
+        """Return what each container must be given for its devices."""
         ...
 
     async def pre_start_container(self, request: pb.PreStartContainerRequest) -> pb.PreStartContainerResponse:

@@ -1,4 +1,4 @@
-"""Declares who goes first: Leases, for a thing that only one may do, and PriorityClasses, for the queue.
+"""Declares Leases, by which one of several processes leads, and PriorityClasses, which order a scheduler's queue.
 
 Source: k8s.io/api/coordination/v1 and scheduling/v1 types.go.
 """
@@ -11,7 +11,7 @@ from fairlead.wire.kubernetes.meta import ObjectMeta, Wire
 
 
 class LeaseSpec(Wire, frozen=True):
-    """Who holds it, since when, and for how long after the last renewal."""
+    """Holder of the lease, since when, and for how long after its last renewal."""
 
     holder_identity: str = ""
     """Empty: no holder."""

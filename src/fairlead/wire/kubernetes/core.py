@@ -81,7 +81,7 @@ class Volume(Wire, frozen=True):
 
 
 class Capabilities(Wire, frozen=True):
-    """Which of a container's capabilities are taken away; none is ever added."""
+    """Capabilities dropped from a container; none is ever added."""
 
     drop: tuple[str, ...] = ()
 
@@ -274,7 +274,7 @@ class MachineOptions(Wire, frozen=True):
 
 
 class PodSpec(Wire, frozen=True):
-    """What should run."""
+    """Desired state of a pod: its containers, and where they may run."""
 
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
@@ -311,20 +311,20 @@ class PodSpec(Wire, frozen=True):
 
 
 class ContainerStateRunning(Wire, frozen=True):
-    """It runs."""
+    """State of a container that runs."""
 
     started_at: str | None = None
 
 
 class ContainerStateWaiting(Wire, frozen=True):
-    """It does not run yet, or not again yet."""
+    """State of a container that does not run yet, or not again yet."""
 
     reason: str = ""
     message: str = ""
 
 
 class ContainerStateTerminated(Wire, frozen=True):
-    """It ended."""
+    """State of a container that ended."""
 
     exit_code: int = 0
     reason: str = ""
@@ -335,7 +335,7 @@ class ContainerStateTerminated(Wire, frozen=True):
 
 
 class ContainerStateUnion(Wire, frozen=True):
-    """Exactly one is set."""
+    """State of a container: exactly one field is set."""
 
     running: ContainerStateRunning | None = None
     waiting: ContainerStateWaiting | None = None
@@ -358,7 +358,7 @@ class ResourceStatus(Wire, frozen=True):
 
 
 class ContainerStatus(Wire, frozen=True):
-    """What became of one container."""
+    """Observed state of one container."""
 
     name: str
     state: ContainerStateUnion = ContainerStateUnion()
@@ -385,7 +385,7 @@ class StopRequest(Wire, frozen=True):
 
 
 class PodStatus(Wire, frozen=True):
-    """What became of a pod."""
+    """Observed state of a pod."""
 
     phase: str = ""
     """`Pending`, `Running`, `Succeeded`, `Failed`."""
@@ -425,14 +425,14 @@ class Taint(Wire, frozen=True):
 
 
 class NodeSpec(Wire, frozen=True):
-    """Intent about a node."""
+    """Desired state of a node."""
 
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
 
 
 class NodeSystemInfo(Wire, frozen=True):
-    """The machine, as its kubelet describes it."""
+    """Software and boot of a machine, as its kubelet reports them."""
 
     boot_id: str = msgspec.field(default="", name="bootID")
     kernel_version: str = ""
@@ -443,7 +443,7 @@ class NodeSystemInfo(Wire, frozen=True):
 
 
 class NodeStatus(Wire, frozen=True):
-    """What a node has and how it is."""
+    """Observed state of a node: resources, conditions, software."""
 
     capacity: Mapping[str, str] = {}
     allocatable: Mapping[str, str] = {}
@@ -465,7 +465,7 @@ class Node(Wire, frozen=True):
 
 
 class ObjectReference(Wire, frozen=True):
-    """Which object something is about."""
+    """Names the object that an event is about."""
 
     api_version: str = ""
     kind: str = ""
@@ -529,7 +529,7 @@ class ResourceQuotaSpec(Wire, frozen=True):
 
 
 class ResourceQuotaStatus(Wire, frozen=True):
-    """What of it is in force and taken."""
+    """Limits in force, and how much of each is used."""
 
     hard: Mapping[str, str | int | float] = {}
     used: Mapping[str, str | int | float] = {}
@@ -549,7 +549,7 @@ class ResourceQuota(Wire, frozen=True):
 
 
 class ClaimSpec(Wire, frozen=True):
-    """What a volume should be like."""
+    """Requested properties of a volume."""
 
     access_modes: tuple[str, ...] = ()
     resources: ResourceRequirements = ResourceRequirements()
@@ -558,7 +558,7 @@ class ClaimSpec(Wire, frozen=True):
 
 
 class ClaimStatus(Wire, frozen=True):
-    """What it is like."""
+    """Actual properties of the volume."""
 
     phase: str = ""
     """`Pending`, `Bound` or `Lost`."""

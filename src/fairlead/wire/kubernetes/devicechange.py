@@ -28,7 +28,7 @@ Phase = Literal["", "Done", "Refused"]
 
 
 class DeviceChangeSpec(Wire, frozen=True):
-    """What is asked for."""
+    """The requested change."""
 
     pod_name: str
     pod_uid: str = msgspec.field(name="podUID")
@@ -58,7 +58,7 @@ class EndedProcess(Wire, frozen=True):
 
 
 class Outcome(Wire, frozen=True):
-    """What was done, and what the kernel then said."""
+    """Result of a change: what was done, and what was then read back from the kernel."""
 
     rules: tuple[str, ...] = ()
     """Device rules that were changed, in the kernel's words."""
@@ -70,7 +70,7 @@ class Outcome(Wire, frozen=True):
 
 
 class Problem(Wire, frozen=True):
-    """Why it was not carried out, so that the same error can be raised again elsewhere."""
+    """Error that kept a change from being carried out, in a form from which the same error can be raised again."""
 
     kind: str
     """Class of the error table."""
@@ -113,13 +113,13 @@ def request(pod: core.Pod, spec: DeviceChangeSpec) -> DeviceChange:
 
 
 def problem_of(error: errors.FairleadError) -> Problem:
-    """Describe an error."""
+    """Return the description of an error."""
     kind = next(kind for kind in type(error).__mro__ if kind in errors.TABLE)
     return Problem(kind=kind.__name__, message=error.message, reason=error.reason, hint=error.hint)
 
 
 def error_of(problem: Problem) -> errors.FairleadError:
-    """Return the error it describes."""
+    """Return the error that a problem describes."""
     classes = {kind.__name__: kind for kind in errors.TABLE}
     return classes.get(problem.kind, errors.Unavailable)(problem.message, reason=problem.reason, hint=problem.hint)
 

@@ -140,7 +140,7 @@ _CONDITIONS = msgspec.Meta(extra_json_schema={"x-kubernetes-list-type": "map", "
 
 
 class GPUDeviceStatus(Wire, frozen=True):
-    """How the GPU is and who has it."""
+    """Health of the GPU, and the containers that hold it."""
 
     health: Annotated[str, msgspec.Meta(extra_json_schema={"enum": [HEALTHY, UNHEALTHY, LOST, UNKNOWN]})] = ""
     """Healthy: it is offered to pods. Unhealthy: it is not. Lost: it does not even answer.

@@ -31,7 +31,7 @@ class _Kebab(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 class Cluster(_Kebab, frozen=True):
-    """Where an API server is and how it proves to be the right one."""
+    """Address of an API server, and the certificates that prove its identity."""
 
     server: str = ""
     certificate_authority: str | None = None
@@ -61,7 +61,7 @@ class Exec(Wire, frozen=True):
 
 
 class User(_Kebab, frozen=True):
-    """Who we are; at most one of certificate, token, name with password and exec plugin is usual."""
+    """Credentials; at most one of certificate, token, name with password and exec plugin is usual."""
 
     client_certificate: str | None = None
     client_certificate_data: str | None = None
@@ -117,7 +117,7 @@ class Kubeconfig(_Kebab, frozen=True):
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """The pair that is meant."""
+    """Cluster and user that a context selects."""
 
     cluster: Cluster
     user: User
@@ -125,7 +125,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExecStatus(Wire, frozen=True):
-    """What a plugin hands over."""
+    """Credentials that an exec plugin printed."""
 
     token: str | None = None
     client_certificate_data: str | None = None
@@ -241,7 +241,7 @@ def decode_data(text: str, what: str) -> bytes:
 
 
 def exec_info(plugin: Exec, cluster: Cluster) -> str:
-    """Return what a plugin finds in `KUBERNETES_EXEC_INFO`."""
+    """Return the value of `KUBERNETES_EXEC_INFO` for a plugin."""
     spec: dict[str, Any] = {"interactive": False}
     if plugin.provide_cluster_info:
         facts = {

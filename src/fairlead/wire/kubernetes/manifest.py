@@ -222,7 +222,7 @@ def _kind(document: Any, place: str, kinds: tuple[type[meta.Object], ...]) -> ty
 def _translated(
     error: msgspec.ValidationError, place: str, document: dict[str, Any], kind: type[meta.Object]
 ) -> errors.Invalid:
-    """Say in a user's words what msgspec found, and where."""
+    """Return msgspec's error in a user's words, with the path of the value."""
     text = str(error)
     problem, _, where = text.partition(" - at ")
     path = ""

@@ -40,7 +40,7 @@ class LabelSelector(Wire, frozen=True):
 
 
 class OwnerReference(Wire, frozen=True):
-    """Who must go before this object may stay; deletion of the last owner deletes the object."""
+    """An owner of the object; deletion of the last owner deletes the object too."""
 
     api_version: str
     kind: str
@@ -69,7 +69,7 @@ class ObjectMeta(Wire, frozen=True):
 
 
 class Condition(Wire, frozen=True):
-    """One named truth about an object."""
+    """One named observation about an object."""
 
     type: str
     status: str
@@ -128,7 +128,7 @@ def now() -> str:
 
 
 def emit_time(at: float) -> str:
-    """Return Unix seconds as `now` would have said them then."""
+    """Return Unix seconds in the form of `now`."""
     return dt.datetime.fromtimestamp(at, dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 

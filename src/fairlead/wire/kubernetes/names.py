@@ -1,4 +1,4 @@
-"""Lists the names of labels and annotations that more than one room reads, and tells which texts are RFC 1123 labels.
+"""Lists the names of labels and annotations that more than one room reads, and recognises RFC 1123 labels.
 
 The `io.kubernetes.*` labels are those that a real kubelet puts on the containers it has a runtime create; tools that
 read them work on ours as well. The others are ours.

@@ -12,20 +12,20 @@ from fairlead.wire.kubernetes.meta import Condition, LabelSelector, ObjectMeta, 
 
 
 class TemplateSpec(Wire, frozen=True):
-    """What is read of a pod template."""
+    """Fields of a pod template that are read here."""
 
     runtime_class_name: str = ""
     service_account_name: str = ""
 
 
 class Template(Wire, frozen=True):
-    """Pods as a workload makes them."""
+    """Template of the pods that a workload makes."""
 
     spec: TemplateSpec = TemplateSpec()
 
 
 class WorkloadSpec(Wire, frozen=True):
-    """What should run."""
+    """Desired state of a workload."""
 
     replicas: int | None = None
     """Of a Deployment; None is 1."""
@@ -34,7 +34,7 @@ class WorkloadSpec(Wire, frozen=True):
 
 
 class DaemonSetStatus(Wire, frozen=True):
-    """On how many nodes it should run, and does."""
+    """Number of nodes that should run the pod, and of those that do."""
 
     desired_number_scheduled: int = 0
     number_ready: int = 0
@@ -56,14 +56,14 @@ class DaemonSet(Wire, frozen=True):
 
 
 class DeploymentStatus(Wire, frozen=True):
-    """How many of it there are."""
+    """Number of replicas, and of those that are ready."""
 
     replicas: int = 0
     ready_replicas: int = 0
 
 
 class Deployment(Wire, frozen=True):
-    """Replicas."""
+    """A number of equal pods."""
 
     API_VERSION: ClassVar[str] = "apps/v1"
     KIND: ClassVar[str] = "Deployment"
@@ -82,7 +82,7 @@ class DefinitionStatus(Wire, frozen=True):
 
 
 class CustomResourceDefinition(Wire, frozen=True):
-    """A kind that the cluster was taught."""
+    """A kind that was added to the cluster."""
 
     API_VERSION: ClassVar[str] = "apiextensions.k8s.io/v1"
     KIND: ClassVar[str] = "CustomResourceDefinition"
@@ -117,14 +117,14 @@ class ValidatingAdmissionPolicy(Wire, frozen=True):
 
 
 class PolicyBindingSpec(Wire, frozen=True):
-    """Which policy, and what follows from it."""
+    """Policy to enforce, and the actions on a violation."""
 
     policy_name: str = ""
     validation_actions: tuple[str, ...] = ()
 
 
 class ValidatingAdmissionPolicyBinding(Wire, frozen=True):
-    """What puts a policy in force."""
+    """Binding that puts a policy in force."""
 
     API_VERSION: ClassVar[str] = "admissionregistration.k8s.io/v1"
     KIND: ClassVar[str] = "ValidatingAdmissionPolicyBinding"

@@ -22,7 +22,7 @@ _COLUMNS: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counter:
-    """One line."""
+    """One line of the list."""
 
     field: str
     kind: str
@@ -31,7 +31,7 @@ class Counter:
 
 
 def is_list(data: bytes) -> bool:
-    """Return whether a file is such a list, by its first line that is not a remark."""
+    """Return whether a file is such a list, by its first line that is not a comment."""
     lines = (line.strip() for line in data[:LARGEST_BYTES].decode(errors="replace").splitlines())
     first = next((line for line in lines if line and not line.startswith("#")), "")
     return first.startswith("DCGM_") and "," in first

@@ -29,7 +29,7 @@ _LONGEST_SHOWN: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """What some GPUs should be."""
+    """MIG layout wanted of some GPUs."""
 
     filters: tuple[str, ...] = ()
     """PCI device and vendor, `0x233010DE`, or with the subsystem, `0x233010DE:0x16C110DE`; empty: any model."""
@@ -64,7 +64,7 @@ class Config:
 
 
 def _is_same(wanted: str, have: str) -> bool:
-    """Compare as numbers; a filter without a subsystem fits every one."""
+    """Return whether two ids are the same numbers; a filter without a subsystem fits every subsystem."""
     ours, theirs = ([int(part, 16) for part in text.split(":")] for text in (wanted, have))
     return ours[0] == theirs[0] and (len(ours) == 1 or ours == theirs)
 

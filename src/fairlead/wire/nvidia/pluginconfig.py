@@ -43,7 +43,7 @@ FlagValue = bool | str | tuple[str, ...]
 
 
 class Effect(enum.Enum):
-    """What this program makes of a field."""
+    """How Fairlead treats a field."""
 
     LIVE = "in force at once"
     START = "in force from the next start"
@@ -272,7 +272,7 @@ class DeviceChoice:
         return self.count is None and not self.names
 
     def plain(self) -> object:
-        """Return it as the file says it."""
+        """Return the value as the file has it."""
         return "all" if self.is_all else self.count if self.count is not None else list(self.names)
 
 

@@ -1,4 +1,4 @@
-"""Interprets BPF device programs: what one answers to one question, without a kernel.
+"""Interprets BPF device programs without a kernel: returns whether a program allows an access.
 
 A `BPF_CGROUP_DEVICE` program is asked "may this type of node, of this major and minor, be read, written, made?" and
 says 0 or 1. Those that runc, crun, systemd and others attach load the three fields, compare them with constants and
@@ -38,7 +38,7 @@ class Instruction(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """One question."""
+    """One access to a device, which a program allows or denies."""
 
     kind: str
     """`b` or `c`."""
@@ -150,7 +150,7 @@ _TESTS: Final[dict[int, Callable[[int, int, int], bool]]] = {
 
 
 class _Machine:
-    """Registers and one question."""
+    """Runs one program: its registers, and the access in question."""
 
     def __init__(self, ask: Ask, seen: Seen) -> None:
         access_type = ask.access << 16 | TYPE_OF[ask.kind]

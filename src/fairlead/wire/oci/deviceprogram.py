@@ -27,7 +27,7 @@ _EVERYTHING: Final = 7
 
 
 def decode(programs: Sequence[bytes]) -> DeviceRules:
-    """Return what programs in force together let be done; without any, everything.
+    """Return the access that attached programs allow together; without a program, everything.
 
     Raises: ProtocolError (`ProgramUndecodable`): one does more than compare its question with constants.
     """

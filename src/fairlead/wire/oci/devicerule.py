@@ -49,7 +49,7 @@ def parse_list(text: str) -> tuple[DeviceRule, ...]:
 
 
 def grants(rules: Sequence[DeviceRule]) -> Decide:
-    """Return what answers as cgroup v1 does: yes if one grant covers the number with all that is asked."""
+    """Return a function that answers as cgroup v1 does: yes where one grant covers the number and the whole access."""
 
     def decide(ask: bpfprogram.Ask, seen: bpfprogram.Seen) -> bool:
         answer = False
@@ -72,7 +72,7 @@ def _bits(access: str) -> int:
 
 
 def derive(deciders: Sequence[Decide]) -> DeviceRules:
-    """Return what all of them together let be done; none at all lets everything be done.
+    """Return the access that all deciders allow together; without a decider, everything.
 
     Raises: ProtocolError (`ProgramUndecodable`): one cannot be decided, or grants reading and writing in pieces.
     """

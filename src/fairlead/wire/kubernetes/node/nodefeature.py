@@ -15,7 +15,7 @@ NODE_LABEL: Final = "nfd.node.kubernetes.io/node-name"
 
 
 class NodeFeatureSpec(Wire, frozen=True):
-    """What is said of the node."""
+    """Labels that the node should get."""
 
     labels: Mapping[str, str] = {}
 

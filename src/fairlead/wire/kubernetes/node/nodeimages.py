@@ -19,7 +19,7 @@ class ContainerImage(Wire, frozen=True):
 
 
 class ImageStatus(Wire, frozen=True):
-    """What a kubelet says of its images."""
+    """Images that a kubelet reports."""
 
     images: tuple[ContainerImage, ...] = ()
 

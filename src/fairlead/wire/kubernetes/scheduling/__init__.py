@@ -1,1 +1,1 @@
-"""Declares what schedulers read beside pods and nodes, and say to each other."""
+"""Declares the objects that schedulers read beside pods and nodes, and the messages between schedulers."""

@@ -1,4 +1,4 @@
-"""Declares what kube-scheduler and an extender of it say to each other, JSON over HTTP.
+"""Declares the messages between kube-scheduler and its extenders, JSON over HTTP.
 
 Only extenders that know the nodes themselves (`nodeCacheCapable`) are spoken of: nodes go by name, victims by uid.
 Source: k8s.io/kube-scheduler extender/v1, types.go; its fields have no JSON names, so Go's own stand.
@@ -21,14 +21,14 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
 
 
 class Args(_Message, frozen=True):
-    """The question of filter and prioritize."""
+    """Request of filter and of prioritize."""
 
     pod: core.Pod
     node_names: tuple[str, ...] | None = None
 
 
 class FilterResult(_Message, frozen=True):
-    """The nodes that are left, and why others are not."""
+    """Nodes that passed the filter, and why the others did not."""
 
     node_names: tuple[str, ...] = ()
     failed_nodes: Mapping[str, str] = {}
@@ -38,14 +38,14 @@ class FilterResult(_Message, frozen=True):
 
 
 class HostPriority(_Message, frozen=True):
-    """What a node is worth."""
+    """Score of one node."""
 
     host: str
     score: int
 
 
 class BindingArgs(_Message, frozen=True):
-    """The order to bind."""
+    """Request to bind a pod to a node."""
 
     pod_name: str
     pod_namespace: str
@@ -54,7 +54,7 @@ class BindingArgs(_Message, frozen=True):
 
 
 class BindingResult(_Message, frozen=True):
-    """What kept it from happening, "" if nothing did."""
+    """Error of a binding, "" where there is none."""
 
     error: str = ""
 
@@ -73,13 +73,13 @@ class MetaVictims(_Message, frozen=True):
 
 
 class PreemptionArgs(_Message, frozen=True):
-    """The question whether evictions would make room."""
+    """Request to judge whether evictions would make room."""
 
     pod: core.Pod
     victims: Mapping[str, MetaVictims] | None = msgspec.field(name="NodeNameToMetaVictims", default=None)
 
 
 class PreemptionResult(_Message, frozen=True):
-    """The nodes where they would."""
+    """Nodes where evictions would make room."""
 
     victims: Mapping[str, MetaVictims] = msgspec.field(name="NodeNameToMetaVictims", default={})

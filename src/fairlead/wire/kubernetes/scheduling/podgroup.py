@@ -13,7 +13,7 @@ from fairlead.wire.kubernetes.meta import ObjectMeta, Wire
 
 
 class GangPolicy(Wire, frozen=True):
-    """All or nothing."""
+    """Policy of a gang: all of its pods are placed, or none."""
 
     min_count: int = 0
     """Pods that must be placed at once."""
@@ -55,25 +55,25 @@ class PodGroup(Wire, frozen=True):
 
 
 class AlphaPodGroup(PodGroup, frozen=True):
-    """As Kubernetes 1.36 serves it behind a feature gate."""
+    """PodGroup as Kubernetes 1.36 serves it behind a feature gate."""
 
     API_VERSION: ClassVar[str] = "scheduling.k8s.io/v1alpha2"
 
 
 class VolcanoPodGroup(PodGroup, frozen=True):
-    """Volcano's."""
+    """PodGroup of Volcano."""
 
     API_VERSION: ClassVar[str] = "scheduling.volcano.sh/v1beta1"
 
 
 class CoschedulingPodGroup(PodGroup, frozen=True):
-    """Of scheduler-plugins."""
+    """PodGroup of scheduler-plugins."""
 
     API_VERSION: ClassVar[str] = "scheduling.x-k8s.io/v1alpha1"
 
 
 class KAIPodGroup(PodGroup, frozen=True):
-    """KAI's."""
+    """PodGroup of KAI."""
 
     API_VERSION: ClassVar[str] = "scheduling.run.ai/v2alpha2"
 

@@ -11,14 +11,14 @@ from fairlead.wire.kubernetes.meta import LabelSelector, ObjectMeta, Wire
 
 
 class BudgetSpec(Wire, frozen=True):
-    """Whose budget it is."""
+    """Pods that the budget covers."""
 
     selector: LabelSelector | None = None
     """None selects nothing."""
 
 
 class BudgetStatus(Wire, frozen=True):
-    """What the disruption controller allows."""
+    """Number of evictions that the disruption controller allows now."""
 
     disruptions_allowed: int = 0
 
