@@ -175,11 +175,18 @@ def _refuse_living(path: Path) -> None:
 
 
 async def serve_unix(
-    app: Any, path: Path, *, ready: asyncio.Event | None = None, limits: Limits = LIMITS, group: int | None = None
+    app: Any,
+    path: Path,
+    *,
+    ready: asyncio.Event | None = None,
+    limits: Limits = LIMITS,
+    group: int | None = None,
+    has_websockets: bool = True,
 ) -> None:
     """Serve an ASGI application at `path` until cancelled, then remove the socket.
 
     Args:    ready: set as soon as clients can connect.   limits: on its clients.   group: as `listen`.
+             has_websockets: False: plain HTTP alone, and 3 MB less are loaded.
     Raises:  as `listen`.
     """
     listener = listen(path, group=group)
@@ -187,7 +194,7 @@ async def serve_unix(
     try:
         if ready is not None:
             ready.set()
-        await _serve(app, listener, ws="websockets-sansio", limits=limits)
+        await _serve(app, listener, ws="websockets-sansio" if has_websockets else "none", limits=limits)
     finally:
         _remove(path, mine)
 

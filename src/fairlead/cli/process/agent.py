@@ -117,7 +117,7 @@ async def _serve_faults(silicon: SimulatedSilicon, config: settings.Settings) ->
     door = faultdoor.create_app(silicon, node_agent.node_name(config))
     while True:
         try:
-            await unix_server.serve_unix(door, config.fault_socket)
+            await unix_server.serve_unix(door, config.fault_socket, has_websockets=False)
         except errors.FairleadError as error:
             telemetry.log.warning(
                 "no faults can be simulated through this agent", reason=error.reason, error=error.message
