@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 
 import hypothesis
@@ -102,6 +103,27 @@ def test_mode_goes_on_before_anything_is_created_and_not_under_a_held_gpu() -> N
     assert acts(found) == ["SET_MODE", "CREATE_INSTANCE 7g.80gb@0", "CREATE_COMPUTE 7g.80gb@0"]
     with pytest.raises(errors.Conflict):
         change.plan_change(gpu, want("7g.80gb"), in_use={"GPU-0"})
+
+
+def test_the_list_of_changes_says_each_step_in_words() -> None:
+    off = change.plan_change(partition(slot("3g.40gb@4")), wanted.WantedGPU(is_enabled=False))
+    assert [str(step) for step in off.steps] == [
+        "- MIG device 3g.40gb (MIG-3g.40gb@4) at 4",
+        "- GPU instance 3g.40gb at 4",
+        "switch MIG off (and reset the GPU, if its driver asks for it)",
+    ]
+    on = change.plan_change(partition(is_enabled=False), want("7g.80gb"))
+    assert [str(step) for step in on.steps] == [
+        "switch MIG on (and reset the GPU, if its driver asks for it)",
+        "+ GPU instance 7g.80gb at 0",
+        "+ MIG device 7g.80gb at 0",
+    ]
+
+
+def test_a_mode_that_only_waits_for_a_reset_is_reset_and_not_set_again() -> None:
+    gpu = dataclasses.replace(partition(is_enabled=False), is_pending=True)
+    assert [step.act for step in change.plan_change(gpu, want()).steps] == [change.Act.RESET]
+    assert change.plan_change(partition(is_enabled=False), wanted.WantedGPU(is_enabled=False)).steps == ()
 
 
 def test_parts_of_an_instance_share_it() -> None:

@@ -99,3 +99,27 @@ def test_what_is_exported_is_what_stands_and_asserts_clean() -> None:
     moved = dataclasses.replace(standing, instances=())
     assert wanted.differences([gpu(0), moved], found) == ["GPU 1: has no MIG devices, should have 1 x 3g.40gb"]
     assert wanted.differences([gpu(0), moved], found, mode_only=True) == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "should", "said"),
+    [
+        ({"problem": "fell off the bus"}, True, "GPU 0 does not answer: fell off the bus"),
+        ({}, True, "GPU 0: MIG is off, should be on"),
+        ({"is_enabled": True, "is_pending": True}, False, "GPU 0: MIG is on, should be off"),
+        ({"is_enabled": True}, True, "GPU 0: MIG becomes off at the next reset"),
+    ],
+)
+def test_each_difference_is_said_in_a_line(facts: dict[str, object], should: bool, said: str) -> None:
+    goals = {GPUUUID("GPU-0"): wanted.WantedGPU(is_enabled=should)}
+    found = dataclasses.replace(gpu(0), **facts)  # type: ignore[arg-type]  # any field of the value
+    assert wanted.differences([found, gpu(1)], goals) == [said]
+
+
+def test_a_goal_for_the_mode_alone_keeps_the_devices_that_stand() -> None:
+    computes = (ComputeInstance(id=0, slices=3, uuid=MIGUUID("MIG-1")),)
+    standing = gpu(0, is_enabled=True, instances=(GPUInstance(id=1, profile="3g.40gb", start=4, computes=computes),))
+    uuid = GPUUUID("GPU-0")
+    on, off = (wanted.WantedGPU(is_enabled=state, devices={"1g.10gb": 1}) for state in (True, False))
+    assert wanted.modes_only([standing], {uuid: on})[uuid].devices == {"3g.40gb": 1}
+    assert wanted.modes_only([standing], {uuid: off})[uuid].devices == {}

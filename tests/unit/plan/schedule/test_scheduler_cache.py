@@ -204,3 +204,52 @@ def test_a_node_or_pod_with_nonsense_in_it_is_left_out_and_nothing_else_suffers(
 def _asking(amount: str, node: str) -> core.PodSpec:
     wanted = core.ResourceRequirements(limits={_GPU: amount}, requests={_GPU: amount})
     return core.PodSpec(containers=(core.Container(name="main", resources=wanted),), node_name=node)
+
+
+def test_room_is_held_for_a_pod_until_its_time_is_over_or_it_has_a_node() -> None:
+    world = World()
+    world.cache.note_node(_node("a", 8))
+    world.cache.note_pod(_pod("1", gpus=3))
+    world.cache.hold(_pod("1", gpus=3), "a", for_s=5)
+    assert world.views()["a"].free(_GPU) == 5000
+    world.cache.hold(_pod("nosuch"), "a", for_s=5)
+    assert list(world.cache.held) == ["1"]
+    world.now += 6
+    assert world.cache.expire() == ("1",)
+    assert world.views()["a"].free(_GPU) == 8000
+    assert world.cache.release("1") is None
+
+
+def test_pods_on_a_node_that_is_not_there_are_not_placed() -> None:
+    world = World()
+    world.cache.note_pod(_pod("1", "a"))
+    world.cache.note_pod(_pod("2", "b"))
+    world.cache.note_node(_node("a"))
+    assert [pod.metadata.uid for pod, _ in world.cache.placed()] == ["1"]
+
+
+def test_a_report_of_a_binding_that_was_never_assumed_or_has_been_refused_changes_nothing() -> None:
+    world = World()
+    world.cache.note_node(_node("a", 8))
+    world.cache.confirm("nosuch")
+    world.cache.forget("nosuch")
+    world.cache.assume(_pod("nosuch"), "a")
+    world.cache.note_written(_pod("nosuch", "a"))
+    assert world.views()["a"].free(_GPU) == 8000
+    assert not world.cache.is_assumed("nosuch")
+
+
+def test_labels_of_a_namespace_reach_its_pods_and_a_change_of_none_is_none() -> None:
+    world = World()
+    world.cache.note_node(_node("a", 8))
+    world.cache.note_pod(_pod("1", "a"))
+    world.cache.note_pod(_pod("2"))
+    world.views()
+    labelled = core.Namespace(metadata=meta.ObjectMeta(name="default", labels={"team": "red"}))
+    world.cache.note_namespace(labelled)
+    assert world.cache.namespaces == {"default": {"team": "red"}}
+    assert "a" in world.cache.changes()
+    world.cache.note_namespace(labelled)
+    assert "a" not in world.cache.changes()
+    world.cache.note_namespace(labelled, is_gone=True)
+    assert world.cache.namespaces == {}

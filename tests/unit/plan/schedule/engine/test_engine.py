@@ -142,6 +142,15 @@ def test_a_gang_is_placed_whole_or_leaves_nothing_behind() -> None:
     assert [len(one.devices) for one in placed] == [8, 8, 8, *[1] * 7]
 
 
+def test_requests_without_a_gpu_are_counted_by_what_else_they_ask_for() -> None:
+    state = _cluster(nodes=2)
+    engine = Engine(state, "fairlead", {})
+    half = int(state.cpu.min()) // 2
+    assert engine.capacity(Shape(cpu_milli=half)) == 4
+    assert engine.capacity(Shape(cpu_milli=2 * half + 1)) == 0
+    assert engine.capacity(Shape(cpu_milli=half, gpus=8)) == 2
+
+
 def test_an_impossible_gang_is_refused_by_counting() -> None:
     engine = Engine(_cluster(nodes=500), "fairlead", {})
     assert engine.capacity(Shape(gpus=8)) == 500
