@@ -212,11 +212,12 @@ class Home:
 
     def podman(self, *arguments: str) -> str:
         """Run podman; again where it met the namespace of some container of the machine that was just being removed."""
-        for _ in range(20):
+        deadline = time.monotonic() + 60
+        while True:
             done = subprocess.run(
                 ("podman", "--runtime", "runc", *arguments), capture_output=True, text=True, check=False, timeout=60
             )
-            if "unknown FS magic" not in done.stderr:
+            if "unknown FS magic" not in done.stderr or time.monotonic() > deadline:
                 break
             time.sleep(0.25)
         assert done.returncode == 0, done.stderr

@@ -3,6 +3,7 @@
 A program of its own: what containers hold it reads from the kernel (the device nodes in their mount namespaces, and
 their cgroup's device list where cgroup v1 has one), as well as what is left of containers in the end (processes in
 their cgroups, conmons, OCI runtimes); which containers there are it asks podman. Our API only gives it work to do.
+Containers that others run on the machine meanwhile are told from its own by the names that podman's storage has.
 
     python tests/system/killloop.py --state FOLDER --image IMAGE --kills 100 [--clients 8] [--pause 4] [--seed N]
 
@@ -34,6 +35,8 @@ GPUS = 8
 PATIENCE_S = 180.0
 _NODE = re.compile(r"nvidia([0-9]+)\Z")
 _CONTAINER = re.compile(r"/libpod-([0-9a-f]{64})")
+_ID = re.compile(rb"\b[0-9a-f]{64}\b")
+_STORAGE = Path("/var/lib/containers/storage/overlay-containers")
 _KEEPERS = ("conmon", "runc", "crun")
 _START = 18
 """Index of the start time among what follows a process's state in /proc/PID/stat (proc(5): field 22)."""
@@ -66,6 +69,10 @@ class Loop:
         self.over = threading.Event()
         self.before = remains()
         """Others' containers on this machine."""
+        self.mark = f"kl{os.getpid()}-"
+        """In the names of all containers that are asked for here."""
+        self.others: set[str] = set()
+        """Ids of containers that others have made since."""
         self.process: subprocess.Popen[bytes] | None = None
 
     # the service
@@ -127,7 +134,7 @@ class Loop:
         count = 0
         while not self.over.is_set():
             count += 1
-            name = f"kl-{number}-{count}"
+            name = f"{self.mark}{number}-{count}"
             command = chance.choice((["true"], ["sleep", "2"], ["sleep", "1000"]))
             body = {"name": name, "image": self.image, "command": command, "gpus": chance.choice((1, 1, 2, 4, 8))}
             if self.call("POST", "/v1/containers", body) not in {200, 201, 202}:
@@ -146,11 +153,20 @@ class Loop:
             return []
         wanted = f"label=fairlead.dev/home={path.read_text().strip()}"
         line = ("podman", "--runtime", "runc", "ps", "-a", "--format", "json", "--filter", wanted)
-        done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=120)
-        return json.loads(done.stdout or "[]") if done.returncode == 0 else []
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=120)
+            if done.returncode == 0:
+                found: list[dict[str, Any]] = json.loads(done.stdout or "[]")
+                return found
+            # One container of the machine that is just ending fails podman's listing of all: that is not "none".
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"podman lists nothing for {PATIENCE_S:g} s: {done.stderr[-500:]}")
+            time.sleep(0.5)
 
     def look(self) -> None:
         """Note GPUs that two containers alive now can both reach."""
+        self.note_others()
         held: dict[str, str] = {}
         for item in self.containers():
             pid, name = int(item.get("Pid") or 0), item["Names"][0]
@@ -169,7 +185,7 @@ class Loop:
 
     def all_free(self) -> int:
         """Ask for every GPU at once and count, in the kernel, what the container got."""
-        body = {"name": "kl-last", "image": self.image, "command": ["sleep", "1000"], "gpus": GPUS}
+        body = {"name": f"{self.mark}last", "image": self.image, "command": ["sleep", "1000"], "gpus": GPUS}
         self.until(lambda: self.call("POST", "/v1/containers", body) in {200, 201, 202, 409})
         found: list[int] = [0]
 
@@ -182,7 +198,7 @@ class Loop:
             self.seen = [
                 f"{item['Names'][0]} {item['State']} {sorted(gpus_of(item['Pid']))}" for item in self.containers()
             ]
-        self.call("DELETE", "/v1/containers/kl-last?grace=0")
+        self.call("DELETE", f"/v1/containers/{self.mark}last?grace=0")
         return found[0]
 
     def is_whole(self) -> bool:
@@ -195,7 +211,16 @@ class Loop:
     def orphans(self) -> list[str]:
         """Return what is left of containers that nobody asks for: podman's entries and the kernel's processes."""
         names = [item["Names"][0] for item in self.containers()]
-        return [*names, *(what for key, what in remains().items() if key not in self.before)]
+        left = {key: what for key, what in remains().items() if key not in self.before}
+        self.note_others()
+        return [*names, *(what for (pid, _), what in left.items() if container_of(pid) not in self.others)]
+
+    def note_others(self) -> None:
+        """Learn from podman's storage which containers are not of this loop; one without an entry may be ours."""
+        for path in _STORAGE.glob("*containers.json"):
+            with contextlib.suppress(OSError, ValueError):  # written meanwhile
+                rows = json.loads(path.read_bytes())
+                self.others |= {row["id"] for row in rows if not any(self.mark in name for name in row["names"])}
 
     def run(self, kills: int, clients: int, pause_s: float) -> dict[str, Any]:
         self.up()
@@ -219,12 +244,18 @@ class Loop:
         self.process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(30)
-        self.until(lambda: not self.orphans(), 30)
+        last: list[str] = []
+
+        def is_clean() -> bool:
+            last[:] = self.orphans()
+            return not last
+
+        self.until(is_clean, 30)
         return {
             "kills": dict(self.kills),
             "asked": self.asked,
             "held_twice": self.twice,
-            "orphans": [*left, *self.orphans()],
+            "orphans": [*left, *last],
             "free": free,
             "lost": GPUS - free,
             "seen": self.seen,
@@ -240,6 +271,15 @@ def words(pid: int) -> bytes:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     return b""
+
+
+def container_of(pid: int) -> str:
+    """Return the id of the container that a process is in or works for; "": it is gone, or of none."""
+    with contextlib.suppress(OSError):
+        if inside := _CONTAINER.search(Path(f"/proc/{pid}/cgroup").read_text()):
+            return inside[1]
+    named = _ID.search(words(pid))
+    return named[0].decode() if named else ""
 
 
 def remains() -> dict[tuple[int, str], str]:

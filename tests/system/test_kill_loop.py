@@ -20,25 +20,45 @@ KILLS = 100
 """A tenth of what `killloop.py --kills 1000` does by hand."""
 
 
+def remains_of(identity: str) -> dict[tuple[int, str], str]:
+    """Return what the loop sees of one container, beside those of other tests."""
+    return {key: what for key, what in killloop.remains().items() if killloop.container_of(key[0]) == identity}
+
+
 @pytest.mark.parametrize("is_let_go", [False, True])
 def test_the_loop_sees_a_container_whose_monitor_and_books_are_gone(home: Home, is_let_go: bool) -> None:
-    before = killloop.remains()
     line = ("podman", "--runtime=runc", "create", *LIMITS, home.image, "sleep", "1000")
     identity = subprocess.run(line, check=True, capture_output=True, text=True).stdout.strip()
     try:
         verb = "start" if is_let_go else "init"
         subprocess.run(("podman", "--runtime=runc", verb, identity), check=True, capture_output=True)
-        for pid, _ in killloop.remains().keys() - before.keys():
+        for pid, _ in remains_of(identity):
             if b"conmon" in killloop.words(pid):
                 os.kill(pid, signal.SIGKILL)
 
-        [left] = [what for key, what in killloop.remains().items() if key not in before and "conmon" not in what]
+        [left] = [what for what in remains_of(identity).values() if "conmon" not in what]
 
         assert left.startswith(f"container {identity[:12]}: process ")
         assert ("sleep" if is_let_go else "init") in left
     finally:
         subprocess.run(("podman", "rm", "--force", "--time=0", identity), check=True, capture_output=True)
-    assert not killloop.remains().keys() - before.keys()
+    assert not remains_of(identity)
+
+
+def test_the_loop_leaves_out_containers_of_others(home: Home, tmp_path: Path) -> None:
+    loop = killloop.Loop(tmp_path, home.image, seed=0)
+    identities = []
+    try:
+        for name in (f"ft-other-{os.getpid()}", f"fl-{loop.mark}left"):
+            line = ("podman", "--runtime=runc", "create", *LIMITS, f"--name={name}", home.image, "sleep", "1000")
+            identities.append(subprocess.run(line, check=True, capture_output=True, text=True).stdout.strip())
+            subprocess.run(("podman", "--runtime=runc", "start", name), check=True, capture_output=True)
+        found = [what for what in loop.orphans() if any(one in what for one in identities)]
+        own = [what for what in found if identities[1] in what or identities[1][:12] in what]
+        assert own
+        assert found == own
+    finally:
+        subprocess.run(("podman", "rm", "--force", "--time=0", *identities), check=True, capture_output=True)
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ import os
 import signal
 import struct
 import termios
+import time
 import tty as terminal
 from pathlib import Path
 from typing import Final
@@ -91,7 +92,7 @@ class PodmanExec:
         if self._input is not None:
             self._input.close()
         if is_running and self._pid is not None:
-            await asyncio.to_thread(kill_marked, self._pid, self._mark)
+            await asyncio.to_thread(end_marked, self._pid, self._mark)
         await command.end(self._process)
 
 
@@ -131,6 +132,18 @@ async def open_session(
         for descriptor in given:
             os.close(descriptor)
     return PodmanExec(process, output=output, failures=failures, feed=feed, has_terminal=tty, mark=mark, pid=pid)
+
+
+def end_marked(pid: int, mark: str) -> None:
+    """Kill marked processes until none is left: one may be forking while we look, and a killed one needs time to go."""
+    for _ in range(_LOOKS):
+        if not kill_marked(pid, mark):
+            return
+        time.sleep(_LOOK_S)
+
+
+_LOOKS: Final = 500
+_LOOK_S: Final = 0.01
 
 
 def kill_marked(pid: int, mark: str, *, root: Path = Path("/")) -> int:

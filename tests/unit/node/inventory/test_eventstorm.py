@@ -42,6 +42,7 @@ class Node:
         self.monitor = monitor.InventoryMonitor(self.silicon, rescan_s=60)
         self.plugin = plugin.Plugin("nvidia.com/gpu")
         self.sent: list[pb.ListAndWatchResponse] = []
+        self.news = asyncio.Event()
 
     async def advertise(self) -> None:
         async for snapshot in self.monitor.snapshots.changes():
@@ -56,6 +57,13 @@ class Node:
     async def read_lists(self) -> None:
         async for answer in self.plugin.list_and_watch():
             self.sent.append(answer)
+            self.news.set()
+
+    async def until_sent(self, healthy: int) -> None:
+        """Wait until the list that was sent last has so many healthy GPUs."""
+        while not self.sent or _healthy(self.sent[-1]) != healthy:
+            self.news.clear()
+            await self.news.wait()
 
     async def until(self, healthy: int) -> None:
         """Wait until so many GPUs are known and healthy."""
@@ -79,7 +87,8 @@ async def test_a_storm_of_xids_leaves_the_last_state_and_little_else(
         tracemalloc.start()
         await asyncio.to_thread(node.storm)
         await node.until(healthy=6)
-        await asyncio.sleep(0.3)  # what is still on its way
+        await node.until_sent(healthy=6)
+        await asyncio.sleep(0.3)  # what would still come, and should not
         _, peak_bytes = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         for task in running:

@@ -33,7 +33,7 @@ class Counting:
 
 class Bench:
     def __init__(self, folder: Path) -> None:
-        self.silicon = SimulatedSilicon(folder / "sim", "h100x8", call_timeout_s=0.5)
+        self.silicon = SimulatedSilicon(folder / "sim", "h100x8", call_timeout_s=30.0)
         self.sampler = Counting(self.silicon)
         self.now = 100.0
         self.snapshots: latest.Latest[monitor.Snapshot] = latest.Latest(monitor.Snapshot())
