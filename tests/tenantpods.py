@@ -119,8 +119,9 @@ TAKEN: Final[tuple[Pod, ...]] = (
 LIMITS: Final = {
     "fairlead.dev/allowed-images": "localhost/box, registry.example:5000/team/ ,localhost/exact:1, host",
     "fairlead.dev/allowed-runtime-classes": "gvisor, kata",
+    "fairlead.dev/allowed-host-paths": "/data/team, /srv/models",
 }
-"""Annotations of a namespace whose pods may have these images and classes alone."""
+"""Annotations of a namespace whose pods may have these images, classes and folders of nodes alone."""
 
 
 def imaged(reference: str) -> Pod:
@@ -141,6 +142,9 @@ UNLISTED: Final[tuple[tuple[Pod, str], ...]] = (
     )),
     (spec(initContainers=[{"name": "first", "image": "evil/x:1"}]), f"container first (evil/x:1) {_IMAGE}"),
     (spec(runtimeClassName="runc"), "runtimeClassName runc is not among those of this namespace (gvisor, kata)"),
+    *((path(text), f"hostPath {text} is not among those of this namespace (/data/team, /srv/models)") for text in (
+        "/data", "/data/team/link", "/data/team/", "//data/team", "/data/teams",
+    )),
     (image_volume("evil/x:1"), "image volume evil/x:1 is not among the images of this namespace"),
 )  # fmt: skip
 """Pods that a namespace with `LIMITS` refuses, and words of the refusal; others take them."""
@@ -154,5 +158,7 @@ LISTED: Final[tuple[Pod, ...]] = (
     imaged("registry.example:5000/team/deep/x:2"),
     imaged("host:5000"),
     image_volume("registry.example:5000/team/model:7"),
+    path("/data/team"),
+    path("/srv/models"),
 )
 """Pods that it takes."""

@@ -490,7 +490,7 @@ def test_a_tenants_pod_gets_at_gpus_by_the_allocation_alone(tenant: Tenant) -> N
 
 @pytest.fixture
 def limited(tools: Tools) -> Iterator[str]:
-    """A tenant's namespace with a list of images and classes."""
+    """A tenant's namespace with lists of images, classes and folders of nodes."""
     about = {"name": "limited", "labels": _TENANT, "annotations": tenantpods.LIMITS}
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": about}
     tools.kubectl("create", "-f", "-", stdin=json.dumps(namespace))
@@ -498,7 +498,7 @@ def limited(tools: Tools) -> Iterator[str]:
     tools.kubectl("delete", "namespace", "limited")
 
 
-def test_a_namespace_limits_the_images_and_classes_of_its_pods(tenant: Tenant, limited: str) -> None:
+def test_a_namespace_limits_the_images_classes_and_folders_of_its_pods(tenant: Tenant, limited: str) -> None:
     wrong = []
     for pod, words in tenantpods.UNLISTED:
         is_taken, said = tenant.tries(pod, namespace=limited)

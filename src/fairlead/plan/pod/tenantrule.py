@@ -6,8 +6,8 @@ it was written. Both rings try the pods of `tests/tenantpods.py`. The label `TEN
 
 The rules keep GPUs to the allocation and tenants off the node. They judge texts: where a link inside a hostPath volume
 leads is not seen here; our own kubelet judges that by `leads_astray`, once the engine has mounted it. They are a net
-under Pod Security, whose `baseline` refuses more. What images and runtime classes a tenant may use, annotations of its
-namespace say; without them these rules do not limit them.
+under Pod Security, whose `baseline` refuses more. What images, runtime classes and folders of nodes a tenant may use,
+annotations of its namespace say; without them these rules do not limit them.
 Source: Kubernetes Pod Security Standards, "Baseline"; k8s.io/api/core/v1 types.go.
 """
 
@@ -26,6 +26,12 @@ ALLOWED_IMAGES: Final = "fairlead.dev/allowed-images"
 
 ALLOWED_CLASSES: Final = "fairlead.dev/allowed-runtime-classes"
 """Annotation of a tenant's namespace: RuntimeClasses that its pods may name, by commas."""
+
+ALLOWED_PATHS: Final = "fairlead.dev/allowed-host-paths"
+"""Annotation of a tenant's namespace: folders of nodes that its pods may mount, by commas; each is that folder alone.
+
+A link that a tenant makes inside such a folder is a path that is not listed, so it is never followed on the node.
+"""
 
 CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
 """Lists of a pod's spec whose members every container rule judges."""
@@ -152,6 +158,13 @@ RULES: Final = (
         refuses=LeadsTo(PATHS, "paths"),
         message="hostPath {found} leads to GPU devices or to what grants them; ask for GPUs in resources.limits, and "
         "for space in an emptyDir or a persistent volume claim",
+    ),
+    Rule(
+        name="unlistedPath",
+        field="spec.volumes[*].hostPath.path",
+        refuses=Unlisted(ALLOWED_PATHS),
+        message="hostPath {found} is not among those of this namespace ({allowed}); write it as listed, or ask the "
+        "administrator for it",
     ),
     Rule(
         name="privileged",

@@ -60,7 +60,7 @@ def test_every_rule_has_a_pod_that_breaks_it(rule: tenantrule.Rule) -> None:
 
 
 @pytest.mark.parametrize(("pod", "words"), tenantpods.UNLISTED)
-def test_a_namespace_limits_the_images_and_classes_of_its_pods(pod: dict[str, Any], words: str) -> None:
+def test_a_namespace_limits_the_images_classes_and_folders_of_its_pods(pod: dict[str, Any], words: str) -> None:
     assert any(words in problem for problem in tenantrule.problems(pod, tenantpods.LIMITS))
     assert tenantrule.problems(pod) == ()
 
