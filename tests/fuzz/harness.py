@@ -252,9 +252,7 @@ async def _try(door: Door, feed: Feed, case: Case, folder: Path) -> AsyncIterato
         return  # the format has no such value
     with HOST.watched(folder, door.programs):
         try:
-            with _limited():
-                async with asyncio.timeout(_LOST_S):
-                    await feed(data)
+            await _feed(feed, data)
         except door.refusals as error:
             if (words := _unspoken(error)) is not None:
                 yield Finding(case.name, words)
@@ -265,6 +263,21 @@ async def _try(door: Door, feed: Feed, case: Case, folder: Path) -> AsyncIterato
         effects = list(dict.fromkeys(HOST.effects))
     for effect in effects[:3]:
         yield Finding(case.name, f"host effect: {effect}")
+
+
+async def _feed(feed: Feed, data: bytes) -> None:
+    """Feed a document, once more where it took too long: processor time grows too where others have the caches."""
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            with _limited():
+                async with asyncio.timeout(_LOST_S):
+                    return await feed(data)
+        except (Hang, TimeoutError):
+            if not tries_left:
+                raise
+
+
+_TRIES: Final = 3
 
 
 def _unspoken(error: BaseException) -> str | None:
