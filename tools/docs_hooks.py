@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-_NAME: Final = re.compile(r"<code>(tests/[\w/.*:-]+|test_[\w.:*]+)</code>")
+_NAME: Final = re.compile(r"<code>(tests/[\w/.*:…-]+|test_[\w.:*…]+)</code>")
 _WORDS: Final = re.compile(r"<code>([^<]*\s[^<]*|[^<]{37,})</code>")
 _BREAK: Final = re.compile(r"(::|/|_)")
 
