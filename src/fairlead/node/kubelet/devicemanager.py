@@ -205,6 +205,14 @@ class DeviceManager:
             return 0.0
         return item.gone_at or item.registered_at
 
+    def unwell_since(self, resource: str) -> float:
+        """Return the monotonic time at which a plugin registered of which devices are unhealthy now; else 0.
+
+        A plugin may be there before it knows what its devices are, or who has them.
+        """
+        item = self._endpoints.get(resource)
+        return 0.0 if item is None or all(item.devices.values()) else item.registered_at
+
     def held(self, pod_uid: str) -> tuple[Grant, ...]:
         """Return what a pod holds."""
         return tuple(grant for key, grant in sorted(self._grants.items()) if key[0] == pod_uid)

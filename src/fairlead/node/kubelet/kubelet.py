@@ -329,11 +329,17 @@ class Kubelet:
         """Return whether a plugin that was not reached may be one that was killed and is started again."""
         if isinstance(error, errors.Insufficient):
             # It went, or came again with no list yet, while another pod was served: what it has is not known.
-            return self._plugin_wait(pod) is not None
+            return self._plugin_wait(pod) is not None or self._may_heal(pod)
         if error.reason not in _PLUGIN_AWAY:
             return False
         first = self._unanswered.setdefault(pod.metadata.uid, time.monotonic())
         return time.monotonic() - first <= _PLUGIN_WAIT_S
+
+    def _may_heal(self, pod: core.Pod) -> bool:
+        """Return whether devices that the pod asks for came with their plugin a moment ago, and are not well yet."""
+        every = (*pod.spec.init_containers, *pod.spec.containers)
+        since = max(self._devices.unwell_since(name) for item in every for name, _ in device_requests(item))
+        return time.monotonic() - since <= _PLUGIN_WAIT_S
 
     def _has_orphans(self) -> bool:
         """Return whether pods that are no longer in the store still hold devices."""

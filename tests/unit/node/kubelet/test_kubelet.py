@@ -101,7 +101,8 @@ class World:
                 await deviceplugin.RegistrationStub(channel).register(
                     plugin.request(name, resource=resource), timeout_s=5
                 )
-            await self.until_node(lambda node: node.status.allocatable.get(resource) == str(len(plugin.devices)))
+            healthy = str(sum(plugin.devices.values()))
+            await self.until_node(lambda node: node.status.allocatable.get(resource) == healthy)
             yield
 
     async def run(self, pod: core.Pod) -> core.Pod:
@@ -444,6 +445,15 @@ async def test_a_pod_that_comes_before_its_plugin_waits_for_it(world: World) -> 
         await world.run(_pod(_container(("true",), gpus=1)))
         async with world.plug():
             await world.until_phase("train", "Succeeded")
+
+
+async def test_a_plugin_that_comes_before_its_devices_are_well_is_waited_for(world: World) -> None:
+    world.plugin.devices = dict.fromkeys(world.plugin.devices, False)
+    async with world.kubelet():
+        await world.run(_pod(_container(("true",), gpus=1)))
+        await asyncio.sleep(0.5)
+        await world.plugin.change(dict.fromkeys(world.plugin.devices, True))
+        await world.until_phase("train", "Succeeded")
 
 
 @pytest.mark.parametrize("stream_ends_first", [False, True], ids=["at once", "its stream first"])
