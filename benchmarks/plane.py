@@ -31,6 +31,9 @@ _AT_ONCE: Final = 40
 _QUIET_S: Final = 12.0
 """After so long without a binding a round is over."""
 _LONGEST_S: Final = 240.0
+"""From the creation of the last pod to the end of a round."""
+_SAY_EVERY_S: Final = 10.0
+_PAGE: Final = 500
 SIZES: Final = (1, 1, 2, 4, 1, 8, 1, 1)
 """GPUs of the pods, over and over."""
 _PODS: Final = "/api/v1/namespaces/default/pods"
@@ -140,14 +143,16 @@ class Plane:
         begun, spent = time.monotonic(), _processor_s(pid)
         async with asyncio.TaskGroup() as tasks:
             counting = tasks.create_task(self._count(bound, version))
+            saying = tasks.create_task(_say(bound, pods))
             await _all(pods, lambda number: self._add_pod(number, scheduler))
             created = time.monotonic()
-            while len(bound.names) < pods and time.monotonic() - begun < _LONGEST_S:
+            while len(bound.names) < pods and time.monotonic() - created < _LONGEST_S:
                 # On a loaded machine the watch may be behind for as long as pods are created.
                 if time.monotonic() - max(bound.last, created) > _QUIET_S:
                     break
                 await asyncio.sleep(0.1)
             counting.cancel()
+            saying.cancel()
         return Round(
             bound=len(bound.names),
             pending=pods - len(bound.names),
@@ -165,20 +170,39 @@ class Plane:
                     # A cheap test instead of a decoder: the watch takes cores that the schedulers are measured on.
                     if b'"nodeName":"' in line:
                         bound.note(line.partition(b'"name":"')[2].partition(b'"')[0].decode())
-            listed = await self.call("GET", _PODS)
-            since = listed["metadata"]["resourceVersion"]
-            for pod in listed["items"]:
-                if pod["spec"].get("nodeName"):
-                    bound.note(pod["metadata"]["name"])
+            async for page in self._pages():
+                since = page["metadata"]["resourceVersion"]
+                for pod in page["items"]:
+                    if pod["spec"].get("nodeName"):
+                        bound.note(pod["metadata"]["name"])
+
+    async def _pages(self) -> AsyncIterator[Any]:
+        """Yield all pods as pages of one moment: 30,000 at once are 100 MB."""
+        further = ""
+        while True:
+            page = await self.call("GET", f"{_PODS}?limit={_PAGE}&continue={further}")
+            yield page
+            further = page["metadata"].get("continue", "")
+            if not further:
+                return
 
     async def _overcommitted(self) -> int:
         taken: dict[str, int] = {}
-        for pod in (await self.call("GET", _PODS))["items"]:
-            node = pod["spec"].get("nodeName")
-            if node:
-                gpus = pod["spec"]["containers"][0]["resources"]["limits"][_GPU]
-                taken[node] = taken.get(node, 0) + int(gpus)
+        async for page in self._pages():
+            for pod in page["items"]:
+                if node := pod["spec"].get("nodeName"):
+                    gpus = pod["spec"]["containers"][0]["resources"]["limits"][_GPU]
+                    taken[node] = taken.get(node, 0) + int(gpus)
         return sum(gpus > 8 for gpus in taken.values())
+
+
+async def _say(bound: _Bound, pods: int) -> None:
+    """Write how far a round is now and then: one of 30,000 pods takes minutes, and may be cut off."""
+    begun = time.monotonic()
+    while True:
+        await asyncio.sleep(_SAY_EVERY_S)
+        seen, seconds = len(bound.names), time.monotonic() - begun
+        print(f"{seen} of {pods} pods bound after {seconds:.0f} s", file=sys.stderr, flush=True)
 
 
 async def _all(count: int, act: Callable[[int], Any]) -> None:
