@@ -100,6 +100,7 @@ PAGES_READ = {
     "how-to/cdi.md": _SPECS,
     "how-to/generate-cdi.md": "",
     "how-to/share-a-machine.md": "",
+    "how-to/tenancies.md": "apt-get install -y -qq --no-install-recommends iptables\n",
     "how-to/share-a-gpu.md": "",
 }
 

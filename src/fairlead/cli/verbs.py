@@ -50,6 +50,7 @@ VERBS: Final = {
     "events": Verb(_LOOK, "view.events:events", "List or follow what happened."),
     "status": Verb(_LOOK, "view.status:status", "Show how the service is."),
     "quota": Verb(_MACHINE, "admin.quota:group", "Limit what a namespace's containers ask for together."),
+    "tenancy": Verb(_MACHINE, "admin.tenancy:group", "Keep tenants apart: a namespace, limits and a network for each."),
     "queue": Verb(
         _MACHINE, "admin.queue:group", "Share GPUs among teams: what each is due, may borrow, and has to give back."
     ),

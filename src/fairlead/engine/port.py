@@ -86,6 +86,8 @@ class ContainerSpec:
     shares_host_ipc: bool = False
     ulimits: tuple[tuple[str, int, int], ...] = ()
     """(name, soft, hard) as setrlimit(2) has them, -1 for none; they go before the engine's own."""
+    network_name: str | None = None
+    """Network of `Networks` that it is in, under its host name; nothing where `network_of` or `network` is given."""
 
 
 class ContainerPhase(enum.Enum):
@@ -210,6 +212,43 @@ class Image:
     names: tuple[str, ...]
     size_bytes: int
     created_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """One network of containers: a bridge on the host."""
+
+    name: str
+    interface: str
+    """Name of the bridge, which is there while a container is in the network."""
+    subnets: tuple[str, ...]
+    """CIDRs, of IPv4 and IPv6."""
+    gateways: tuple[str, ...]
+    """The host's address in each of the subnets."""
+    labels: Mapping[str, str]
+
+
+class Networks(Protocol):
+    """Networks that containers can be put into."""
+
+    async def list_networks(self) -> tuple[Network, ...]:
+        """Return all bridges of the engine, those of others too."""
+        ...
+
+    async def create_network(
+        self, name: str, subnets: tuple[str, ...], *, labels: Mapping[str, str], resolves_names: bool
+    ) -> Network:
+        """Make a network.
+
+        Args:    resolves_names: the host's address in it answers for the containers' names, and for all others.
+        Raises:  Conflict (`NetworkExists`): its name or a subnet is taken; Unavailable (`NetworkUnusable`): none can be
+                 made here.
+        """
+        ...
+
+    async def remove_network(self, name: str) -> None:
+        """Remove one; unknown names are not errors. Raises: Conflict (`NetworkInUse`): a container is in it."""
+        ...
 
 
 class Images(Protocol):

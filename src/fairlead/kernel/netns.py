@@ -72,17 +72,17 @@ async def connect(pid: int, port: int, *, root: Path = Path("/")) -> Connection:
     return Connection(*await asyncio.open_connection(sock=connected))
 
 
-def _enter(namespace: int) -> None:
-    """Move this thread into a network namespace. Raises: OSError."""
-    if ctypes.CDLL(None, use_errno=True).setns(namespace, _CLONE_NEWNET) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+def enter(namespace: Path) -> None:
+    """Move this thread into a network namespace, for the rest of its life. Raises: OSError."""
+    with namespace.open("rb") as file:
+        if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), _CLONE_NEWNET) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
 
 
 def _connected(namespace: Path, port: int) -> socket.socket:
     try:
-        with namespace.open("rb") as file:
-            _enter(file.fileno())
+        enter(namespace)
     except OSError as error:
         message = f"cannot enter the network namespace {namespace}: {error.strerror}"
         raise errors.Unavailable(message, reason="NamespaceUnusable", hint="is the container still running?") from error

@@ -351,6 +351,7 @@ class _Agent:
             registered=self.plugins.registered,
             cdi_names=self.specs.names,
             leases=self.lease.states,
+            unverified=self.lease.unverified,
             holders_problem=self._others.silence,
             expose_gpus=self._exporter.expose,
             config_problem=lambda: self.config.problem.value or "the node's configuration is not known yet",
@@ -358,8 +359,7 @@ class _Agent:
         )
 
     async def _ensure_specs(self, snapshot: monitor.Snapshot) -> None:
-        hardware = (monitor.without_readings(snapshot.inventory), snapshot.drivers)
-        if hardware == self._hardware:
+        if (hardware := (monitor.without_readings(snapshot.inventory), snapshot.drivers)) == self._hardware:
             return
         try:
             await self.specs.ensure(snapshot.inventory, snapshot.drivers)

@@ -11,6 +11,7 @@ import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from fairlead import errors, telemetry
 from fairlead.model.device import Device
@@ -22,8 +23,12 @@ from fairlead.node.lease import gate, ledgerfile, sight, verifier
 from fairlead.plan.gpu.attribution import Holding
 from fairlead.plan.lease import verification
 from fairlead.plan.lease.change import Change
+from fairlead.plan.lease.row import State
 from fairlead.settings import Settings
 from fairlead.silicon import port
+
+_SETTLED: Final = frozenset({State.FREE, State.QUARANTINED, State.MAINTENANCE})
+"""States in which nothing of a GPU is still to be done for its last tenant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +108,12 @@ class LeasePart:
         """Return the state of each GPU in the ledger, by UUID; empty: there is none."""
         rows = self.gate.rows.value if self.gate is not None else {}
         return {key: row.state.value for key, row in rows.items()}
+
+    def unverified(self, namespace: str) -> tuple[str, ...]:
+        """Return the GPUs that containers of a namespace have or had, neither clean nor kept back since."""
+        rows = self.gate.rows.value if self.gate is not None else {}
+        held = (key for key, row in rows.items() if any(one.namespace == namespace for one in row.claims))
+        return tuple(key for key in held if rows[key].state not in _SETTLED)
 
     async def run(self, snapshots: latest.Latest[monitor.Snapshot]) -> None:
         """Run for ever; return at once where there is no ledger."""

@@ -35,6 +35,8 @@ class AgentReport:
     """Qualified names in the specs on disk when the agent became ready."""
     leases: Callable[[], Mapping[str, str]]
     """Gives the state of each GPU in the node's ledger, by UUID; empty: there is none."""
+    unverified: Callable[[str], tuple[str, ...]]
+    """Gives the GPUs that containers of a namespace have or had, and that the ledger is not done with."""
     holders_problem: Callable[[], str]
     """Says why it is not known who holds what, "" where it is; then nothing, or not everything, is offered."""
     expose_gpus: Callable[[], Awaitable[bytes]]

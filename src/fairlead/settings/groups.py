@@ -273,6 +273,12 @@ class ControlSettings:
         "GPUs of use to what else is asked for; one machine knows no other than the first two",
         choices=POLICIES,
     )
+    tenancy_subnets: str = row(
+        "10.213.0.0/16", text="network of IPv4 of which each tenancy of this machine gets a /24 that nothing else has"
+    )
+    tenancy_resync_s: float = row(
+        10.0, unit="s", text="how often a tenancy's packet filter is read, and written anew where it is not in force"
+    )
     finished_pods: int = row(1000, text="ended pods kept for ps and trace; older ones are removed")
     request_rate: int = row(
         2000,

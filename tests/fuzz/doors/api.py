@@ -85,6 +85,26 @@ BODIES: Final = (
             ),
         ),
     ),
+    (
+        "POST",
+        "/v1/tenancies",
+        (
+            (
+                "tenancy",
+                {
+                    "name": "red",
+                    "display_name": "Red",
+                    "quota": {"pods": "8"},
+                    "mode": "bridge",
+                    "internet": "deny",
+                    "dns": False,
+                    "publish": False,
+                    "egress": ["192.168.7.0/24"],
+                    "images": ["registry/team/"],
+                },
+            ),
+        ),
+    ),
     ("POST", "/v1/images:pull", (("pull", {"name": "demo"}),)),
     ("POST", "/v1/images:tag", (("tag", {"name": "demo", "new": "demo:2"}),)),
     ("POST", "/v1/images:import", (("import", {"path": "/nonexistent", "name": "loot:1", "command": ["sh"]}),)),

@@ -44,6 +44,7 @@ _SERVICE: Final = (
     ["volume", "rm", "none"],
     ["queue", "set", "team", "--deserved", "nvidia.com/gpu=1", "--namespace", "default"],
     ["queue", "rm", "none"],
+    ["tenancy", "create", "red", "--gpus", "1", "--egress", "192.168.7.0/24"],
     ["lease", "history", "0"],
     ["leases", "-o", "json"],
     ["sharing", "-o", "json"],

@@ -65,6 +65,7 @@ _COLUMNS: Final = (
     Column[ContainerView]("IMAGE", lambda item: item.image, rank=1),
     Column[ContainerView]("PRIORITY", explain.priority, is_wide=True),
     Column[ContainerView]("LIMIT", _limit, is_wide=True),
+    Column[ContainerView]("ADDRESSES", lambda item: ",".join(item.addresses), is_wide=True),
     Column[ContainerView]("PORTS", lambda item: ",".join(item.ports), is_wide=True),
     Column[ContainerView]("DEVICES", _devices, is_wide=True),
     Column[ContainerView]("MESSAGE", _message, is_wide=True),
@@ -84,6 +85,7 @@ _COLUMNS: Final = (
 @click.option("-w", "--watch", is_flag=True, help="show it anew until Ctrl-C")
 @click.option("-l", "--label", "labels", multiple=True, metavar="KEY=VALUE", help="only those with this label")
 @click.option("-n", "--namespace", default=None, help="only this namespace  [default: all]")
+@options.tenancy_option
 @options.output_option
 @options.pass_client
 def ps(

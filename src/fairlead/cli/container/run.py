@@ -68,6 +68,7 @@ Examples:
 )
 @click.option("--name", default="", help="name of the container  [default: made from the image's]")
 @click.option("-n", "--namespace", default="", help="namespace to run in  [default: default, or the context's]")
+@options.tenancy_option
 @click.option("-e", "--env", multiple=True, metavar="KEY[=VALUE]", help="environment variable; KEY: as it is here")
 @click.option("--env-file", "env_files", multiple=True, type=click.Path(path_type=Path), help="file of KEY=VALUE lines")
 @click.option("-v", "--volume", multiple=True, metavar="HOST|NAME:/CONTAINER[:ro]", help="folder or named volume")

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import types
 import typing
+import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
@@ -100,13 +101,6 @@ def json_option(function: F) -> F:
     )(function)
 
 
-def namespace_option(function: F) -> F:
-    """Add `-n`, the namespace of the containers named; `pass_client` puts the client's own where none is."""
-    return click.option(
-        "-n", "--namespace", default="", help="namespace of the container  [default: default, or the context's]"
-    )(function)
-
-
 # Completion never prints an error into the line being typed: no service means no offers.
 
 Offer = tuple[str, str]
@@ -148,6 +142,14 @@ def _gpus(client: Client) -> Iterator[Offer]:
         yield str(item.gpu.index), item.gpu.name
 
 
+def _tenancies(client: Client) -> Iterator[Offer]:
+    from fairlead.serve.v1.tenancies.view import TenancyList
+
+    for item in client.call("GET", "/v1/tenancies", TenancyList).items:
+        yield item.name, item.phase
+
+
+complete_tenancies: Completer = _asking(_tenancies)
 complete_containers: Completer = _asking(_containers)
 complete_images: Completer = _asking(_images)
 complete_gpus: Completer = _asking(_gpus)
@@ -184,6 +186,21 @@ def container_argument(name: str = "name", *, many: bool = False, required: bool
     )
 
 
+def namespace_option(function: F) -> F:
+    """Add `-n`, the namespace of the containers named, and `-T`; `pass_client` puts the client's own where none is."""
+    named = click.option(
+        "-n", "--namespace", default="", help="namespace of the container  [default: default, or the context's]"
+    )
+    return named(tenancy_option(function))
+
+
+def tenancy_option(function: F) -> F:
+    """Add `-T`, a tenancy in place of a namespace, which `pass_client` looks up."""
+    return click.option(
+        "-T", "--tenancy", metavar="NAME", help="tenancy that it is of", shell_complete=complete_tenancies
+    )(function)
+
+
 def pass_client(function: Callable[Concatenate[Any, P], R]) -> Callable[P, R]:
     """Pass the client as first argument, and close it when the verb is done; `-n` left out means its namespace.
 
@@ -194,11 +211,23 @@ def pass_client(function: Callable[Concatenate[Any, P], R]) -> Callable[P, R]:
     @functools.wraps(function)
     def called(ctx: click.Context, /, *args: P.args, **kwargs: P.kwargs) -> R:
         with connection.opened(invocation.current(ctx)) as client:
+            if tenancy := kwargs.pop("tenancy", None):
+                kwargs["namespace"] = _namespace_of(client, str(tenancy), kwargs.get("namespace"))
             if kwargs.get("namespace") == "":
                 kwargs["namespace"] = client.namespace
             return function(client, *args, **kwargs)
 
     return cluster_options(called)
+
+
+def _namespace_of(client: Client, tenancy: str, namespace: Any) -> str:
+    """Return the namespace of a tenancy. Raises: Invalid: a namespace is named as well; NotFound."""
+    from fairlead.serve.v1.tenancies.view import TenancyView
+
+    if namespace:
+        message = f'tenancy "{tenancy}" and namespace "{namespace}" are given: a tenancy has a namespace of its own'
+        raise errors.Invalid(message, reason="NamespaceAmbiguous", hint="leave -n out")
+    return client.call("GET", f"/v1/tenancies/{urllib.parse.quote(tenancy, safe='')}", TenancyView).namespace
 
 
 def cluster_options(function: F) -> F:

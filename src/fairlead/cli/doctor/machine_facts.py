@@ -19,7 +19,7 @@ import msgspec
 
 from fairlead import errors, files
 from fairlead.cli.core import connection, invocation
-from fairlead.cli.doctor import lease, mps, specs
+from fairlead.cli.doctor import lease, mps, specs, tenancy
 from fairlead.engine.podman import host as podman_host
 from fairlead.kernel import socketpeer
 from fairlead.model import cdikind
@@ -107,6 +107,8 @@ class Seen:
     """GPUs that the agent has put under MPS."""
     lease: lease.Facts = dataclasses.field(default_factory=lease.Facts)
     """The node's ledger."""
+    tenancy: tenancy.Facts = dataclasses.field(default_factory=tenancy.Facts)
+    """What isolates tenancies."""
     was_simulated: bool = False
     """Whether the last service here simulated its GPUs."""
 
@@ -156,6 +158,7 @@ async def _collect_service(call: invocation.Invocation, config: Settings, status
         database=_damage(folder),
         mps=mps.collect(folder),
         lease=lease.collect(folder / config.lease_folder.name),
+        tenancy=await tenancy.collect(config.engine),
         rules=await _audit(config, folder, own_folder) if os.geteuid() == 0 else None,
     )
 
@@ -325,6 +328,7 @@ async def _collect_below(config: Settings, service_error: str) -> Seen:
         database=_damage(config.state.folder),
         mps=mps.collect(config.state.folder),
         lease=lease.collect(config.lease_folder),
+        tenancy=await tenancy.collect(config.engine),
         was_simulated=simulated.exists(),
     )
 

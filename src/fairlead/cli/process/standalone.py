@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import grp
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from fairlead import __version__, command, errors, settings, telemetry
 from fairlead.backoff import Backoff
-from fairlead.cli.process import gpumetrics, owner
+from fairlead.cli.process import gpumetrics, owner, tenancies
 from fairlead.control import manager
 from fairlead.control.node import podgc
 from fairlead.control.scheduler import controller
@@ -34,7 +35,7 @@ from fairlead.serve import probes, server
 from fairlead.serve.backend import lifecycle, local
 from fairlead.serve.v1 import app, dependencies
 from fairlead.silicon import machine
-from fairlead.silicon.port import Faults, SampledSilicon
+from fairlead.silicon.port import SampledSilicon
 from fairlead.silicon.sim.silicon import SimulatedSilicon
 from fairlead.store.embedded import placement
 from fairlead.store.sqlite import store as sqlite
@@ -93,32 +94,36 @@ async def run_service(
             running = agent.run_agent(config, silicon, store, ready=agent_ready, around=around)
             tasks.create_task(running, name="agent")
             tasks.create_task(_supervise_kubelet(config, registered), name="kubelet")
+            kept = tenancies.compose(config, store, engine, unverified=lambda name: _unverified(reports, name))
             controllers = (
                 controller.Scheduler(store, evicting, config.control, groups=(podgroup.PodGroup,)),
                 podgc.PodGC(store, config.control),
+                kept.controller,
             )
             tasks.create_task(manager.run_controllers(store, controllers), name="controllers")
             await watching.wait()
-            faults: Faults | None = silicon if isinstance(silicon, SimulatedSilicon) else None
             living = lifecycle.LocalLifecycle(store=store)
             # Before the API serves: a request for a restart must not meet one that is carried on.
             tasks.create_task(living.replacements.carry_on(), name="restarts")
             door = dependencies.Services(
                 callers=dependencies.Callers(most_devices=config.api.user_gpus),
                 store=store,
-                backend=local.backend(
-                    store=store,
-                    engine=engine,
-                    node=node,
-                    readings=local.Readings(
-                        scan=lambda: reports[-1].snapshots.value.inventory,
-                        drivers=lambda: reports[-1].snapshots.value.drivers,
-                        leases=reports[-1].leases,
-                        sampler=silicon,
+                backend=dataclasses.replace(
+                    local.backend(
+                        store=store,
+                        engine=engine,
+                        node=node,
+                        readings=local.Readings(
+                            scan=lambda: reports[-1].snapshots.value.inventory,
+                            drivers=lambda: reports[-1].snapshots.value.drivers,
+                            leases=reports[-1].leases,
+                            sampler=silicon,
+                        ),
+                        faults=silicon if isinstance(silicon, SimulatedSilicon) else None,
+                        state_folder=config.state.folder,
+                        living=living,
                     ),
-                    faults=faults,
-                    state_folder=config.state.folder,
-                    living=living,
+                    tenancies=kept.trial,
                 ),
                 info=_service_info(config, node, owned.cdi_folder),
             )
@@ -129,10 +134,21 @@ async def run_service(
             tasks.create_task(serve, name="api")
             await registered.wait()
             await serving.wait()
-            inventory = reports[-1].snapshots.value.inventory
-            ready(Report(node=node, inventory=inventory, engine=info, started_s=time.monotonic() - started))
+            took_s = time.monotonic() - started
+            ready(Report(node=node, inventory=reports[-1].snapshots.value.inventory, engine=info, started_s=took_s))
             await stop.wait()
             raise Stopped
+
+
+def _unverified(reports: Sequence[agent.AgentReport], namespace: str) -> tuple[str, ...]:
+    """Return the GPUs of a namespace that the ledger is not done with.
+
+    Raises: Unavailable (`AgentStarting`).
+    """
+    if not reports:
+        message = "the agent has not said yet which GPUs are held"
+        raise errors.Unavailable(message, reason="AgentStarting", hint="it is asked again")
+    return reports[-1].unverified(namespace)
 
 
 def _group(name: str) -> int | None:

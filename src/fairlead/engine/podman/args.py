@@ -120,8 +120,13 @@ def _network(spec: port.ContainerSpec, network: str) -> list[str]:
     if spec.network is port.NetworkMode.HOST:
         return ["--network=host"]
     hostname = [f"--hostname={spec.hostname}"] if spec.hostname else []
-    network = network if spec.network is None else spec.network.value
-    return [f"--network={network}", *hostname, *(f"--publish={_published(port)}" for port in spec.ports)]
+    if spec.network is None and spec.network_name is not None:
+        check_name(spec.network_name)
+        alias = [f"--network-alias={spec.hostname}"] if spec.hostname else []
+        where = [f"--network={spec.network_name}", *alias]
+    else:
+        where = [f"--network={network if spec.network is None else spec.network.value}"]
+    return [*where, *hostname, *(f"--publish={_published(port)}" for port in spec.ports)]
 
 
 def _published(one: port.Port) -> str:

@@ -21,7 +21,7 @@ from typing import Final, Self
 
 from fairlead import command, errors, settings, telemetry
 from fairlead.engine import port
-from fairlead.engine.podman import args, events, images, imagestore, leftover, listing, service, startrecord
+from fairlead.engine.podman import args, events, images, imagestore, leftover, listing, networks, service, startrecord
 from fairlead.engine.podman import errors as podman_errors
 from fairlead.engine.podman import host as podman_host
 from fairlead.engine.podman import json as podman_json
@@ -49,8 +49,8 @@ class _Brief:
     id: str
 
 
-class PodmanEngine(access.PodmanAccess, imagestore.PodmanImageStore, images.PodmanImages):
-    """`port.Engine`, `port.Images`, `access.Access` and `imagestore.ImageStore` over the podman program."""
+class PodmanEngine(access.PodmanAccess, imagestore.PodmanImageStore, images.PodmanImages, networks.PodmanNetworks):
+    """`port.Engine`, `port.Networks`, `port.Images`, `access.Access`, `imagestore.ImageStore` over podman."""
 
     def __init__(self, group: settings.EngineSettings, *, root: Path = Path("/")) -> None:
         super().__init__(group, root=root)

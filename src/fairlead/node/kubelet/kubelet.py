@@ -18,6 +18,7 @@ import msgspec
 
 from fairlead import errors, telemetry
 from fairlead.engine.port import ContainerPhase, ContainerState, Engine, Images
+from fairlead.kernel.network import address
 from fairlead.node.kubelet import (
     attachment,
     checkpoint,
@@ -64,6 +65,8 @@ class Kubelet:
         """By pod and container: what kept it from starting."""
         self._unanswered: dict[str, float] = {}
         """By pod: monotonic time of the first call for it that reached no plugin."""
+        self._addressed: dict[str, tuple[int, tuple[str, ...]]] = {}
+        """By pod: a process of it, and the addresses that were read of its network namespace."""
         self._faults = fault.Faults()
         self._events = nodeevents.NodeEvents(node, store)
         self._devices = DeviceManager(
@@ -372,9 +375,26 @@ class Kubelet:
 
     async def _report(self, pod: core.Pod, plan: podsync.Plan) -> None:
         held = None if plan.is_over else self._devices.held_by_container(pod.metadata.uid)
-        status = self._faults.marked(pod.metadata.uid, podstate.with_devices(plan.status, pod.status, held))
+        reported = podstate.with_devices(plan.status, pod.status, held)
+        addressed = podstate.with_addresses(reported, await self._addresses(pod, plan))
+        status = self._faults.marked(pod.metadata.uid, addressed)
         if status != pod.status and not plan.forget:
             await self._write(pod, status)
+
+    async def _addresses(self, pod: core.Pod, plan: podsync.Plan) -> tuple[str, ...]:
+        """Return the addresses of the pod's own network; they are read once for each process."""
+        alive = [
+            one for one in self._containers.of(pod.metadata.uid) if one.pid and one.phase is ContainerPhase.RUNNING
+        ]
+        if plan.is_over or pod.spec.host_network or not alive:
+            self._addressed.pop(pod.metadata.uid, None)
+            return ()
+        pid, known = self._addressed.get(pod.metadata.uid, (0, ()))
+        if pid != alive[0].pid:
+            pid = alive[0].pid or 0
+            known = await asyncio.to_thread(address.of_process, pid)
+            self._addressed[pod.metadata.uid] = (pid, known)
+        return known
 
     async def _write(self, pod: core.Pod, status: core.PodStatus) -> None:
         with contextlib.suppress(errors.NotFound):

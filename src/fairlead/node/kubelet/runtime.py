@@ -24,6 +24,7 @@ from fairlead.node.isolation import edits
 from fairlead.node.kubelet import hostpath, sandbox, spec, volumes
 from fairlead.node.kubelet.checkpoint import Grant
 from fairlead.node.kubelet.devicemanager import Choice, DeviceManager
+from fairlead.node.tenancy import gate
 from fairlead.node.trace import steps
 from fairlead.plan.cdi import requirement
 from fairlead.plan.pod import podsync, volume
@@ -31,6 +32,7 @@ from fairlead.plan.shim import foreignanswer
 from fairlead.settings import Settings
 from fairlead.store import tracerecorder
 from fairlead.store.port import Store
+from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes import core, names
 
 T = TypeVar("T")
@@ -152,6 +154,7 @@ class Runtime:
         is_hopeless = isinstance(error, errors.RequestError | errors.ProtocolError | errors.DeviceFault)
         is_hopeless = is_hopeless or error.reason == requirement.UNMET  # no driver changes within seconds
         is_final = pod.spec.restart_policy == "Never" and (is_hopeless or tries >= _IMAGE_TRIES)
+        is_final = is_final and error.reason not in gate.PATIENT
         text = errors.sentence(error)
         await self.record(
             pod,
@@ -161,7 +164,8 @@ class Runtime:
             is_warning=True,
             facts={"container": item.name, "try": tries, "is_final": is_final},
         )
-        retry_at = time.time() + backoff.doubled(tries - 1, first_s=_FIRST_RETRY_S, last_s=_LAST_RETRY_S)
+        last_s = _FIRST_RETRY_S if error.reason in gate.PATIENT else _LAST_RETRY_S
+        retry_at = time.time() + backoff.doubled(tries - 1, first_s=_FIRST_RETRY_S, last_s=last_s)
         return podsync.Blocked(reason=error.reason, message=text, is_final=is_final, retry_at=retry_at)
 
     def _may_pull(self, item: core.Container) -> bool:
@@ -192,7 +196,8 @@ class Runtime:
     async def _create(self, pod: core.Pod, item: core.Container, attempt: int) -> ContainerState:
         grants = tuple(grant for grant in self._devices.held(pod.metadata.uid) if grant.container == item.name)
         await self._devices.pre_start(grants)
-        network_of = await self._ensure_sandbox(pod)
+        tenancy = await gate.find(self._store, pod)
+        network_of = await self._ensure_sandbox(pod, tenancy)
         claims = await self._claims(pod)
         folders = await asyncio.to_thread(volumes.ensure, self._pod_folder(pod.metadata.uid), pod, claims)
         cdi_devices = await self._cdi_names(item, grants)
@@ -206,6 +211,7 @@ class Runtime:
             network_of=network_of,
             cdi_devices=cdi_devices,
         )
+        wanted = spec.in_tenancy(wanted, tenancy)
         resolved = (await self._resolve(pod, item, wanted)).beside(spec.device_paths(grants))
         # What reads the isolation back starts while the engine works: its interpreter takes some 20 ms.
         async with readback.started_ahead(is_wanted=bool(resolved.paths)) as probe:
@@ -278,6 +284,7 @@ class Runtime:
     ) -> ContainerState:
         name = state.name
         await self._check_host_paths(pod, item, state)
+        await self._check_network(pod, item)
         unmet = await self._examine(pod, item, state, resolved, probe)
         if unmet is not None:
             await self._engine.remove(name)
@@ -288,6 +295,21 @@ class Runtime:
         telemetry.crash_point("kubelet.after-start")
         self.note(pod, steps.started(item.name, name, at=time.time(), duration_s=timing.duration_s))
         return dataclasses.replace(state, phase=ContainerPhase.RUNNING, started_at=time.time())
+
+    async def _check_network(self, pod: core.Pod, item: core.Container) -> None:
+        """Read back that a tenancy's packets are filtered. Raises: as `gate`: nothing of it is let go."""
+        tenancy = await gate.find(self._store, pod)
+        if tenancy is None or spec.network(pod) is not None:
+            return
+        with telemetry.timed("network isolation read", container=item.name) as timing:
+            families = await gate.check(tenancy, self._identity.home)
+        if families:
+            self.note(
+                pod,
+                steps.network_read(
+                    item.name, tenancy.metadata.name, families, at=time.time(), duration_s=timing.duration_s
+                ),
+            )
 
     async def _check_host_paths(self, pod: core.Pod, item: core.Container, state: ContainerState) -> None:
         """Hold a tenant's container to the rules by what it has mounted. Raises: Denied: it is removed."""
@@ -361,7 +383,7 @@ class Runtime:
         )
         self.note(pod, step)
 
-    async def _ensure_sandbox(self, pod: core.Pod) -> str | None:
+    async def _ensure_sandbox(self, pod: core.Pod, tenancy: Tenancy | None) -> str | None:
         """Return the engine name of the pod's sandbox, made and running; None for pods of one container."""
         if len(pod.spec.containers) + len(pod.spec.init_containers) == 1:
             return None
@@ -378,16 +400,15 @@ class Runtime:
         image = await sandbox.ensure_image(self._images, platform.machine())
         labels = spec.labels(pod, sandbox.CONTAINER, 0, self._identity, ())
         listens = spec.ports(pod.spec.containers)
-        await self._engine.create(
-            ContainerSpec(
-                name=name,
-                image=image,
-                labels=labels,
-                hostname=spec.hostname(pod),
-                ports=listens,
-                network=spec.network(pod),
-            )
+        wanted = ContainerSpec(
+            name=name,
+            image=image,
+            labels=labels,
+            hostname=spec.hostname(pod),
+            ports=listens,
+            network=spec.network(pod),
         )
+        await self._engine.create(spec.in_tenancy(wanted, tenancy))
         telemetry.crash_point("kubelet.after-sandbox")
         await self._engine.start(name)
         return name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -19,6 +20,8 @@ from fairlead.node.kubelet.checkpoint import Grant
 from fairlead.plan.cdi import capability, generate
 from fairlead.plan.pod import podsync
 from fairlead.plan.shim import foreignanswer
+from fairlead.wire.fairlead import tenancy as kind
+from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes import core, names, quantity
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 
@@ -170,10 +173,19 @@ def machine(pod: core.Pod) -> core.MachineOptions:
 
 
 def network(pod: core.Pod) -> NetworkMode | None:
-    """Return the network that the pod asks for; None: the engine's own."""
+    """Return the network that the pod asks for; None: its tenancy's, or the engine's own."""
     if pod.spec.host_network:
         return NetworkMode.HOST
     return NetworkMode.NONE if machine(pod).no_network else None
+
+
+def in_tenancy(wanted: ContainerSpec, tenancy: Tenancy | None) -> ContainerSpec:
+    """Return a container in its tenancy's network, unless it has none of its own or asks for none."""
+    if tenancy is None or wanted.network_of is not None or wanted.network is NetworkMode.NONE:
+        return wanted
+    if tenancy.spec.network.mode == kind.NONE:
+        return dataclasses.replace(wanted, network=NetworkMode.NONE, ports=())
+    return dataclasses.replace(wanted, network=None, network_name=tenancy.status.network.name)
 
 
 def hostname(pod: core.Pod) -> str:

@@ -146,6 +146,20 @@ def isolation_read(
     )
 
 
+def network_read(
+    container: str, tenancy: str, families: Sequence[str], *, at: float, duration_s: float | None
+) -> TraceStep:
+    """Return that a tenancy's packet filter was found in force before the process was let go."""
+    return TraceStep(
+        layer="kernel",
+        reason="NetworkIsolated",
+        message=f"packet filter of tenancy {tenancy} read back from the kernel",
+        at=at,
+        duration_s=duration_s,
+        facts={"container": container, "tenancy": tenancy, "families": list(families)},
+    )
+
+
 def isolation_unread(container: str, why: str, *, at: float) -> TraceStep:
     """Return that nothing was read of a container, and why; not a word about what it was given."""
     return TraceStep(

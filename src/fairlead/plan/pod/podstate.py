@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from fairlead.plan.pod import admission
-from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes import core, meta
 
 _CRASH: Final = "CrashLoopBackOff"
 
@@ -130,3 +130,23 @@ def with_devices(
 
 def _resource(name: str, ids: Sequence[str]) -> core.ResourceStatus:
     return core.ResourceStatus(name=name, resources=tuple(core.ResourceHealth(resource_id=one) for one in ids))
+
+
+def with_addresses(status: core.PodStatus, addresses: Sequence[str]) -> core.PodStatus:
+    """Return a status with the addresses of the pod's network namespace."""
+    found = tuple(core.PodIP(ip=one) for one in addresses)
+    return msgspec.structs.replace(status, pod_ip=found[0].ip if found else "", pod_ips=found)
+
+
+def stopped(pod: core.Pod, grace_s: int | None) -> core.PodStatus:
+    """Return the status of a pod that is to stop: with the request for its node's kubelet, or ended where it has none.
+
+    Of two requests the later counts; one that names no grace leaves the earlier one's.
+    """
+    if not pod.spec.node_name:
+        return core.PodStatus(phase="Failed", reason="Stopped", message="stopped before any node took it")
+    before = pod.status.stop_request
+    if grace_s is None and before is not None:
+        grace_s = before.grace_period_seconds
+    asked = core.StopRequest(requested_at=meta.now(), grace_period_seconds=grace_s)
+    return msgspec.structs.replace(pod.status, stop_request=asked)

@@ -445,6 +445,7 @@ def _status(
         init_container_statuses=tuple(_container_status(known, held, is_init=True) for known in look.inits),
         start_time=look.pod.status.start_time or _text(look.now),
         pod_ip=look.pod.status.pod_ip,
+        pod_ips=look.pod.status.pod_ips,
         stop_request=look.pod.status.stop_request,
     )
 

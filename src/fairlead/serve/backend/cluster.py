@@ -61,6 +61,7 @@ def backend(*, store: Store, server: Server, pods: Pods) -> port.Backend:
         manifests=absent("run --file", "`kubectl apply -f FILE`, then `fairlead trace POD`"),
         devices=absent("attach", "on the node of the pod: `fairlead attach --pid PID GPU`, or `detach` as well"),
         faults=AgentFaults(store=store, streams=pods),
+        tenancies=absent("tenancy", "a namespace with the label fairlead.dev/tenancy, a quota and a NetworkPolicy"),
     )
 
 

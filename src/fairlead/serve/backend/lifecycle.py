@@ -16,10 +16,12 @@ import msgspec
 from fairlead import errors
 from fairlead.model.step import TraceStep
 from fairlead.plan.pod import admission, podstate, priority, quota, tenantrule, userrule, volume
+from fairlead.plan.tenancy import baseline
 from fairlead.serve.backend import pods
 from fairlead.serve.backend.replacement import Replacements
 from fairlead.store import retry, subresource, tracerecorder
 from fairlead.store.port import AdmittingStore, Reader, Selector, Store
+from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes import core, meta, names
 from fairlead.wire.kubernetes.coordination import PriorityClass
 from fairlead.wire.kubernetes.devicechange import PodReplacementSpec
@@ -86,7 +88,8 @@ class LocalLifecycle:
         here = Selector(namespace=old.metadata.namespace)
         present = [item for kind in _READ for item in (await self.store.list(kind, here)).items]
         present = [item for item in present if item.metadata.uid != old.metadata.uid]
-        _check(_Listed((*(await self.store.list(core.Namespace)).items, *present)), admitted, rules)
+        everywhere = [item for kind in _READ_ALL for item in (await self.store.list(kind)).items]
+        _check(_Listed((*everywhere, *present)), admitted, rules)
 
         spec = PodReplacementSpec(
             pod_uid=old.metadata.uid,
@@ -129,7 +132,7 @@ class LocalLifecycle:
         def stopped(pod: core.Pod) -> core.Pod | None:
             if podstate.is_final(pod):
                 return None
-            return msgspec.structs.replace(pod, status=_stopped(pod, grace_s))
+            return msgspec.structs.replace(pod, status=podstate.stopped(pod, grace_s))
 
         try:
             return await retry.change_status(self.store, core.Pod, name, stopped, namespace=namespace)
@@ -208,20 +211,6 @@ def _refuse_machine(pod: core.Pod) -> None:
             raise errors.RequestError(message, reason="NotOnCluster", hint=hint)
 
 
-def _stopped(pod: core.Pod, grace_s: int | None) -> core.PodStatus:
-    """Return the status of a pod that is to stop: with the request for its node's kubelet, or ended where it has none.
-
-    Of two requests the later counts; one that names no grace leaves the earlier one's.
-    """
-    if not pod.spec.node_name:
-        return core.PodStatus(phase="Failed", reason="Stopped", message="stopped before any node took it")
-    before = pod.status.stop_request
-    if grace_s is None and before is not None:
-        grace_s = before.grace_period_seconds
-    asked = core.StopRequest(requested_at=meta.now(), grace_period_seconds=grace_s)
-    return msgspec.structs.replace(pod.status, stop_request=asked)
-
-
 async def _delete(store: Store, pod: core.Pod, grace_s: int | None) -> None:
     about = pod.metadata
     wait_s = None if grace_s is None else max(1, grace_s)
@@ -244,7 +233,9 @@ class _Rules:
 
 
 _READ: Final[tuple[type[Object], ...]] = (core.PersistentVolumeClaim, core.ResourceQuota, core.Pod)
-"""Kinds of the pod's namespace that `_check` reads, beside namespaces."""
+"""Kinds of the pod's namespace that `_check` reads."""
+_READ_ALL: Final[tuple[type[Object], ...]] = (core.Namespace, Tenancy)
+"""Kinds of no namespace that `_check` reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +253,9 @@ def _check(seen: Reader, pod: core.Pod, rules: _Rules) -> None:
     """Refuse a pod from inside the transaction that stores it: a tenant's that breaks a rule, or one beyond a quota."""
     namespace = pod.metadata.namespace
     place = _find_namespace(seen, namespace)
+    tenancy = baseline.find_owner(place, seen.list(Tenancy, "")) if baseline.UID in place.labels else None
+    if tenancy is not None and (refused := baseline.refusal(tenancy)):
+        raise refused
     is_tenants = rules.bind or tenantrule.TENANCY in place.labels
     problems = tenantrule.problems(rules.pod, place.annotations) if is_tenants else ()
     if problems:

@@ -35,6 +35,12 @@ _REAL: Final = port.Absent(
 )
 
 
+_NO_TENANCIES: Final = port.Absent(
+    kind=errors.Unavailable,
+    message="nothing keeps tenancies here",
+    reason="TenanciesAbsent",
+    hint="`fairlead up` does",
+)
 _SAMPLE_S: Final = 1.0
 """A GPU that takes longer to say how it is shows what it said before."""
 _READINGS: Final = ("utilization_percent", "memory_used_bytes", "power_mw", "temperature_c")
@@ -101,6 +107,7 @@ def backend(
         manifests=living,
         devices=devicechange.LocalDeviceChanges(store=store, scan=readings.scan),
         faults=_REAL if faults is None else LocalFaults(faults=faults, node=node),
+        tenancies=_NO_TENANCIES,
     )
 
 

@@ -35,6 +35,7 @@ def _absent(what: str) -> port.Absent:
 
 _DEVICES: Final = _absent("giving GPUs to running containers, past the queue and the quotas,")
 _FAULTS: Final = _absent("breaking simulated silicon")
+_TENANCIES: Final = _absent("keeping tenancies")
 _IMAGES: Final = _absent("making or removing images, which reads the host's files and concerns every user,")
 
 
@@ -76,6 +77,7 @@ def backend(whole: port.Backend, user: User) -> port.Backend:
         manifests=living,
         devices=_DEVICES,
         faults=_FAULTS,
+        tenancies=_TENANCIES,
     )
 
 

@@ -7,7 +7,7 @@ backend it is.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -15,10 +15,12 @@ from typing import Any, Protocol, TypeVar
 from fairlead import errors
 from fairlead.engine.access import Usage
 from fairlead.engine.imagestore import ImageStore
+from fairlead.plan.tenancy.matrix import Matrix
 from fairlead.serve.backend import hardware
 from fairlead.serve.backend.deviceview import DeviceChanged
 from fairlead.serve.backend.faults import FaultInjection
 from fairlead.store import subresource
+from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes import core, devicechange
 
 T = TypeVar("T")
@@ -200,6 +202,14 @@ class PodAccess(Protocol):
         ...
 
 
+class TenancyTrial(Protocol):
+    """Tenancies kept here, whose networks can be tried."""
+
+    async def test(self, item: Tenancy, every: Sequence[Tenancy]) -> Matrix:
+        """Send packets from inside a tenancy's network and into it. Args: every: all tenancies there are."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
     """Where containers run: one field a capability."""
@@ -216,3 +226,4 @@ class Backend:
     """Takes the Pods of a manifest as they were read here."""
     devices: DeviceChanges | Absent
     faults: FaultInjection | Absent
+    tenancies: TenancyTrial | Absent

@@ -13,6 +13,7 @@ from fairlead.serve.v1.containers import access, devices, restart, routes
 from fairlead.serve.v1.containers import exec as container_exec
 from fairlead.serve.v1.dependencies import Services
 from fairlead.serve.v1.queues import routes as queues
+from fairlead.serve.v1.tenancies import routes as tenancies
 from fairlead.serve.v1.volumes import routes as volume_routes
 
 ROUTES: Final = (
@@ -28,6 +29,7 @@ ROUTES: Final = (
     *quotas.ROUTES,
     *volume_routes.ROUTES,
     *queues.ROUTES,
+    *tenancies.ROUTES,
     *status.ROUTES,
 )
 

@@ -38,7 +38,7 @@ async def apply_quotas(services: Dependencies, body: params.RawBody) -> QuotaLis
         namespace = item.metadata.namespace
         await ensure_namespace(services.store, namespace, labels={tenantrule.TENANCY: namespace})
         made.append(await services.store.apply(item, manager=_MANAGER))
-    return QuotaList(items=tuple([await _view(services.store, item) for item in made]))
+    return QuotaList(items=tuple([await view(services.store, item) for item in made]))
 
 
 @litestar.get("/v1/quotas", summary="List quotas", responses=documented(), tags=["quota"])
@@ -48,7 +48,7 @@ async def list_quotas(
 ) -> QuotaList:
     """Return quotas in the order of namespace and name."""
     found = await services.store.list(core.ResourceQuota, Selector(namespace=namespace))
-    return QuotaList(items=tuple([await _view(services.store, item) for item in found.items]))
+    return QuotaList(items=tuple([await view(services.store, item) for item in found.items]))
 
 
 @litestar.delete(
@@ -75,7 +75,8 @@ def _with_namespace(item: core.ResourceQuota) -> core.ResourceQuota:
     return msgspec.structs.replace(item, metadata=about, status=core.ResourceQuotaStatus())
 
 
-async def _view(store: Store, item: core.ResourceQuota) -> QuotaView:
+async def view(store: Store, item: core.ResourceQuota) -> QuotaView:
+    """Return a quota with what is used of it, counted now."""
     beside = await store.list(core.Pod, Selector(namespace=item.metadata.namespace))
     claims = await store.list(core.PersistentVolumeClaim, Selector(namespace=item.metadata.namespace))
     count = Fraction(len(claims.items))

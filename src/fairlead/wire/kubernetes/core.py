@@ -384,6 +384,12 @@ class StopRequest(Wire, frozen=True):
     message: str = ""
 
 
+class PodIP(Wire, frozen=True):
+    """One address of a pod."""
+
+    ip: str = ""
+
+
 class PodStatus(Wire, frozen=True):
     """Observed state of a pod."""
 
@@ -398,6 +404,8 @@ class PodStatus(Wire, frozen=True):
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     start_time: str | None = None
     pod_ip: str = msgspec.field(default="", name="podIP")
+    pod_ips: tuple[PodIP, ...] = msgspec.field(default=(), name="podIPs")
+    """One of each family at most, on a cluster."""
     stop_request: StopRequest | None = None
     """Ours, on one machine: the API writes it, the embedded kubelet heeds it. Kubernetes stops a pod by deleting it, so
     it has no field for this, and an API server drops it."""

@@ -16,6 +16,7 @@ from fairlead import errors
 from fairlead.plan import trace
 from fairlead.plan.pod import podstate, priority
 from fairlead.plan.schedule import waiting
+from fairlead.plan.tenancy import baseline
 from fairlead.serve.api import stream
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend import account
@@ -29,6 +30,7 @@ from fairlead.serve.v1.dependencies import Dependencies
 from fairlead.store import tracerecorder
 from fairlead.store.port import Selector
 from fairlead.store.subresource import LogOptions
+from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes import core, manifest, meta
 from fairlead.wire.kubernetes.coordination import PriorityClass
 from fairlead.wire.text import timestamp
@@ -86,11 +88,23 @@ Excerpt = di.NamedDependency[params.SkipValidation[_Excerpt]]
 )
 async def create_container(services: Dependencies, data: params.JSONBody[submission.ContainerRequest]) -> ContainerView:
     """Store a pod made from the request; a node's kubelet starts it once a scheduler has placed it."""
+    data = await _placed(services, data)
     info, namespace = services.info, submission.namespace_of(data)
     for named in data.volumes:
         await services.backend.volumes.create(named.name, namespace, labels={}, size="", is_tenants=bool(data.tenancy))
     pod = submission.pod_of(data, resource=info.resource, scheduler_name=info.scheduler_name)
     return view.container_view(await services.backend.lifecycle.submit(pod, makes_namespace=bool(data.tenancy)))
+
+
+async def _placed(services: Dependencies, data: submission.ContainerRequest) -> submission.ContainerRequest:
+    """Return the request with the namespace of its tenancy, where one of that name is kept here."""
+    if not data.tenancy:
+        return data
+    try:
+        found = await services.store.get(Tenancy, data.tenancy)
+    except (errors.NotFound, errors.Denied):
+        return data
+    return msgspec.structs.replace(data, tenancy="", namespace=baseline.namespace_name(found))
 
 
 @litestar.post("/v1/pods", summary="Run a manifest", responses=documented(400, 403, 409, 422), tags=["container"])

@@ -76,7 +76,10 @@ class ContainerRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     container_url: Annotated[str, msgspec.Meta(description="another name for `image`")] = msgspec.field(
         default="", name="container-url"
     )
-    tenancy: Annotated[str, msgspec.Meta(description="namespace to run in, made where there is none")] = ""
+    tenancy: Annotated[
+        str,
+        msgspec.Meta(description="tenancy to run in; where none has that name, a namespace"),
+    ] = ""
     namespace: Annotated[str, msgspec.Meta(description="namespace to run in")] = ""
     name: Annotated[str, msgspec.Meta(description="unique in its namespace; empty: made from the image's name")] = ""
     gpus: Annotated[Quantity, msgspec.Meta(description="whole GPUs, all on one node")] = 0

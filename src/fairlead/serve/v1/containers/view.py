@@ -70,6 +70,7 @@ class ContainerView(msgspec.Struct, frozen=True, kw_only=True):
         Waiting | None, msgspec.Meta(description="why it has no node yet; null: it has, or was not looked at")
     ] = None
     time_limit_s: Annotated[int | None, msgspec.Meta(description="stopped so long after its start; null: never")] = None
+    addresses: Annotated[tuple[str, ...], msgspec.Meta(description="in its network; none while it does not run")] = ()
     user: Annotated[str, msgspec.Meta(description="account whose namespace it is; empty: no user's, or not known")] = ""
 
 
@@ -131,6 +132,7 @@ def container_view(pod: core.Pod) -> ContainerView:
         if podstate.is_final(pod)
         else None,
         containers=parts,
+        addresses=tuple(one.ip for one in pod.status.pod_ips),
     )
 
 

@@ -1,0 +1,233 @@
+"""`fairlead tenancy`: makes, shows, tests, suspends and deletes tenancies."""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import Sequence
+from typing import Any, Final
+
+import click
+
+from fairlead import errors
+from fairlead.cli.core import options, output, plaintext, progress
+from fairlead.cli.core.client import Client
+from fairlead.cli.core.output import Column
+from fairlead.plan.tenancy.matrix import Attempt, Matrix
+from fairlead.serve.v1.tenancies.view import TenancyList, TenancyRequest, TenancyView
+from fairlead.wire.fairlead import tenancy as kind
+
+_READY_S: Final = 60.0
+_STEP_S: Final = 10.0
+
+
+def _uses(item: TenancyView) -> str:
+    return ", ".join(f"{_short(name)} {item.used.get(name, '0')}/{limit}" for name, limit in item.spec.quota.items())
+
+
+def _short(name: str) -> str:
+    return name.removeprefix("requests.").rpartition("/")[2]
+
+
+def _reach(item: TenancyView) -> str:
+    network = item.spec.network
+    if network.mode == kind.NONE:
+        return "no network"
+    parts = ["internet" if network.internet == kind.ALLOW else "no internet", *([] if network.dns else ["no DNS"])]
+    return ", ".join([*parts, *([] if network.publish else ["no ports"]), *network.egress])
+
+
+def _judged(item: Attempt) -> str:
+    return "NOT ISOLATED" if item.is_breach else "does not work" if item.is_fault else "ok"
+
+
+_COLUMNS: Final = (
+    Column[TenancyView]("NAME", lambda item: item.name),
+    Column[TenancyView]("PHASE", lambda item: item.phase),
+    Column[TenancyView]("CONTAINERS", lambda item: str(item.containers), rank=2),
+    Column[TenancyView]("USED/LIMIT", lambda item: _uses(item) or "-"),
+    Column[TenancyView]("REACHES", _reach, rank=1),
+    Column[TenancyView]("AGE", lambda item: output.age(item.created_at), rank=3),
+    Column[TenancyView]("NAMESPACE", lambda item: item.namespace, is_wide=True),
+    Column[TenancyView]("SUBNETS", lambda item: ", ".join(item.network.subnets) or "-", is_wide=True),
+    Column[TenancyView]("PROBLEM", lambda item: item.problem or "-", is_wide=True),
+)
+_ATTEMPTS: Final = (
+    Column[Attempt]("FROM", lambda item: item.source),
+    Column[Attempt]("TO", lambda item: item.target),
+    Column[Attempt]("FAMILY", lambda item: item.family),
+    Column[Attempt]("FOUND", lambda item: "reached" if item.reached else "refused"),
+    Column[Attempt](
+        "VERDICT", lambda item: "NOT ISOLATED" if item.is_breach else "does not work" if item.is_fault else "ok"
+    ),
+    Column[Attempt]("EXPECTED", lambda item: "reached" if item.expected else "refused", is_wide=True),
+)
+
+
+@click.group()
+def group() -> None:
+    """Keep tenants apart: a namespace, limits and a network of their own for each."""
+
+
+_argument = click.argument("name", metavar="TENANCY", shell_complete=options.complete_tenancies)
+
+
+@group.command(name="create")
+@click.argument("name", metavar="TENANCY")
+@click.option("--display-name", default="", metavar="TEXT", help="its name for people")
+@click.option("--gpus", type=click.IntRange(min=0), help="GPUs that its containers hold together  [default: no limit]")
+@click.option("--quota", multiple=True, metavar="KEY=VALUE", help="of a ResourceQuota: pods=20, limits.memory=64Gi")
+@click.option(
+    "--network",
+    "mode",
+    type=click.Choice((kind.BRIDGE, kind.NONE)),
+    default=kind.BRIDGE,
+    show_default=True,
+    help="a network of its own, or none at all",
+)
+@click.option("--internet/--no-internet", default=True, show_default=True, help="may connect to public addresses")
+@click.option("--dns/--no-dns", default=True, show_default=True, help="names are resolved")
+@click.option("--publish/--no-publish", default=True, show_default=True, help="published ports lead in")
+@click.option("--egress", multiple=True, metavar="CIDR", help="private network that it may connect to all the same")
+@click.option("--image", "images", multiple=True, metavar="IMAGE", help="that it may run, team/ for all below  [any]")
+@options.output_option
+@options.pass_client
+def create_verb(
+    client: Client,
+    /,
+    *,
+    name: str,
+    gpus: int | None,
+    quota: Sequence[str],
+    internet: bool,
+    form: str,
+    **given: Any,
+) -> None:
+    """Make a tenancy and wait until it is isolated and ready."""
+    limits = options.pairs(quota, "--quota")
+    if gpus is not None:
+        limits[f"requests.{client.status().resource}"] = str(gpus)
+    request = TenancyRequest(name=name, quota=limits, internet=kind.ALLOW if internet else kind.DENY, **given)
+    made = client.call("POST", "/v1/tenancies", TenancyView, body=request)
+    shown = _waited(client, made, state="ready", limit_s=_READY_S)
+    if shown.phase not in {kind.READY, kind.SUSPENDED}:
+        message = f'tenancy "{name}" is not ready: {shown.problem or shown.phase}'
+        hint = f"no container of it starts; `fairlead tenancy show {name}` says how its parts stand"
+        raise errors.Unavailable(message, reason="TenancyNotReady", hint=hint)
+    _show((shown,), form)
+
+
+@group.command(name="list")
+@options.output_option
+@options.pass_client
+def list_verb(client: Client, *, form: str) -> None:
+    """List tenancies and how they stand."""
+    _show(client.call("GET", "/v1/tenancies", TenancyList).items, form)
+
+
+@group.command(name="show")
+@_argument
+@options.json_option
+@options.pass_client
+def show_verb(client: Client, *, name: str, form: str) -> None:
+    """Show one tenancy: its parts and conditions, its network and its limits."""
+    item = client.call("GET", _path(name), TenancyView)
+    if form != "text":
+        output.show_value(item, form=form)
+        return
+    for label, value in (
+        ("name", f"{item.name} ({item.spec.display_name})" if item.spec.display_name else item.name),
+        ("phase", f"{item.phase}: {item.problem}" if item.problem else item.phase),
+        ("namespace", item.namespace),
+        ("containers", str(item.containers)),
+        ("limits", _uses(item) or "none"),
+        ("images", ", ".join(item.spec.images) or "any"),
+        ("reaches", _reach(item)),
+        ("subnets", ", ".join(item.network.subnets) or "none"),
+    ):
+        plaintext.echo(f"{label:<12}{value}")
+    for one in item.conditions:
+        plaintext.echo(f"{'':<12}{one.type}: {one.status} ({one.reason}){f': {one.message}' if one.message else ''}")
+
+
+@group.command(name="test")
+@_argument
+@options.output_option
+@options.pass_client
+@click.pass_context
+def test_verb(ctx: click.Context, client: Client, /, *, name: str, form: str) -> None:
+    """Send packets from inside its network and into it; exit with 1 where it is not isolated."""
+    found = client.call("POST", f"{_path(name)}/:test", Matrix)
+    if form == "table":
+        if found.attempts:
+            output.show_listing(found.attempts, _ATTEMPTS, form=form, name=lambda item: item.target)
+        plaintext.echo(verdict(found))
+    else:
+        output.show_value(found, form="json" if form in {"name", "wide"} else form)
+    ctx.exit(0 if found.is_isolated and found.works else 1)
+
+
+def verdict(found: Matrix) -> str:
+    """Return the one line that says how a test ended."""
+    if not found.is_isolated:
+        breaches = sum(one.is_breach for one in found.attempts)
+        why = found.problem or (f"{breaches} of its borders let packets through" if breaches else "nothing was tried")
+        return f'tenancy "{found.tenancy}" is NOT ISOLATED: {why}'
+    refused = sum(not one.expected for one in found.attempts)
+    faults = sum(one.is_fault for one in found.attempts)
+    rest = "" if found.works else f"; {faults} of what it may reach does not answer"
+    return f'tenancy "{found.tenancy}" is isolated: {refused} of {refused} forbidden connections were refused{rest}'
+
+
+@group.command(name="suspend")
+@_argument
+@options.pass_client
+def suspend_verb(client: Client, *, name: str) -> None:
+    """Stop its containers and accept no new ones; volumes and records stay."""
+    client.call("POST", f"{_path(name)}/:suspend", TenancyView)
+
+
+@group.command(name="resume")
+@_argument
+@options.pass_client
+def resume_verb(client: Client, *, name: str) -> None:
+    """Accept its containers again; those that were stopped are not started."""
+    client.call("POST", f"{_path(name)}/:resume", TenancyView)
+
+
+@group.command(name="delete")
+@_argument
+@click.option("--wait/--no-wait", "waits", default=True, show_default=True, help="return once it is gone")
+@options.pass_client
+def delete_verb(client: Client, *, name: str, waits: bool) -> None:
+    """End its containers, then its volumes, its namespace and its network."""
+    found = client.call("DELETE", _path(name), TenancyView)
+    if waits:
+        _waited(client, found, state="gone", limit_s=None)
+
+
+def _waited(client: Client, item: TenancyView, *, state: str, limit_s: float | None) -> TenancyView:
+    """Return a tenancy once it is in a state, or when the time is over; of one that is gone what was last seen."""
+    shown, spent = item, 0.0
+    with progress.Progress() as waiting:
+        while limit_s is None or spent < limit_s:
+            if state == "ready" and shown.phase in {kind.READY, kind.SUSPENDED}:
+                break
+            waiting.show(f'tenancy "{item.name}": {shown.problem or shown.phase}')
+            try:
+                step_s = 1.0 if spent < _STEP_S else 5.0
+                params = {"state": state, "timeout": step_s}
+                fresh = client.call("GET", f"{_path(item.name)}/wait", TenancyView, params=params)
+            except errors.NotFound:
+                break
+            if fresh.uid != item.uid:
+                break
+            shown, spent = fresh, spent + step_s
+    return shown
+
+
+def _path(name: str) -> str:
+    return f"/v1/tenancies/{urllib.parse.quote(name, safe='')}"
+
+
+def _show(found: Sequence[TenancyView], form: str) -> None:
+    output.show_listing(found, _COLUMNS, form=form, name=lambda item: item.name)

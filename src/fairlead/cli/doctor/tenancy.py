@@ -1,0 +1,74 @@
+"""Collects and checks what isolates tenancies on this machine: the packet filter, and what ended services left of it.
+
+The tables and the engine's networks are read; nothing is changed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from fairlead import errors, settings
+from fairlead.cli.doctor.finding import Finding
+from fairlead.engine import machine as engines
+from fairlead.kernel.network import netfilter
+from fairlead.plan.tenancy import firewall
+
+_UNFILTERED: Final = "no container of a tenancy with a network starts on this machine"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What was read."""
+
+    problem: str = ""
+    """Why packets cannot be filtered here; empty: they can."""
+    families: tuple[int, ...] = ()
+    leftovers: tuple[str, ...] = ()
+    """Marks of services whose rules are in force and that have no network."""
+    is_read: bool = False
+
+
+async def collect(engine: settings.EngineSettings) -> Facts:
+    """Read the tables and the networks; nothing where we are not root, who alone may."""
+    if os.geteuid() != 0:
+        return Facts()
+    families = netfilter.families()
+    try:
+        saved = [await netfilter.saved(family) for family in families]
+    except errors.Unavailable as error:
+        return Facts(problem=errors.sentence(error), is_read=True)
+    marks = {mark for one in saved for mark in firewall.leftovers(one, ())}
+    if not marks:
+        return Facts(families=families, is_read=True)
+    try:
+        listed = await engines.open_engine(engine).list_networks()
+    except errors.FairleadError:
+        return Facts(families=families, is_read=True)  # that podman does not answer is another finding
+    used = {parts[1] for one in listed if len(parts := one.name.split("-")) == 3 and parts[0] == "fl"}
+    return Facts(families=families, leftovers=tuple(sorted(marks - used)), is_read=True)
+
+
+def check(seen: Facts) -> Iterator[Finding]:
+    """Yield findings; none where nothing was read."""
+    if not seen.is_read:
+        return
+    if seen.problem:
+        fix = "`apt install iptables`, and run as root; a tenancy of `--network none` needs neither"
+        yield Finding(check="tenancies", level="warn", what=seen.problem, why=_UNFILTERED, fix=fix)
+        return
+    for mark in seen.leftovers:
+        chains = ", ".join(firewall.chains(mark).all)
+        yield Finding(
+            check="tenancies",
+            level="warn",
+            what=f"rules of a service that is gone are in the table mangle: {chains}",
+            why="they are about bridges whose names another network may get",
+            fix="start the service of that state folder once more, or take them out with iptables and ip6tables",
+        )
+    words = " and ".join(f"IPv{family}" for family in seen.families)
+    has_ipv6 = 6 in seen.families
+    rest = "" if has_ipv6 else "; the kernel has no IPv6, so tenancies have IPv4 alone"
+    yield Finding(check="tenancies", level="ok", what=f"packets of {words} can be filtered{rest}")

@@ -1,0 +1,64 @@
+"""Composes what keeps tenancies on one machine: networks, what they hold, and how their networks are tried."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fairlead import settings
+from fairlead.control.tenancy import tenancy
+from fairlead.engine.podman.engine import PodmanEngine
+from fairlead.node.kubelet import checkpoint, sandbox
+from fairlead.node.tenancy import network, trial
+from fairlead.serve.backend.volumes import LocalVolumes
+from fairlead.store.port import AdmittingStore, Selector
+from fairlead.wire.kubernetes import core
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Possessions:
+    """`control.tenancy.port.Possessions` of one machine."""
+
+    store: AdmittingStore
+    volumes: LocalVolumes
+    unverified: Callable[[str], tuple[str, ...]]
+
+    async def remove_volumes(self, namespace: str) -> None:
+        """See `control.tenancy.port.Possessions.remove_volumes`."""
+        for claim in (await self.store.list(core.PersistentVolumeClaim, Selector(namespace=namespace))).items:
+            await self.volumes.remove(claim.metadata.name, namespace)
+
+    def held_gpus(self, namespace: str) -> tuple[str, ...]:
+        """See `control.tenancy.port.Possessions.held_gpus`."""
+        return self.unverified(namespace)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What keeps tenancies here."""
+
+    controller: tenancy.Tenancies
+    trial: trial.Trial
+
+
+def compose(
+    config: settings.Settings,
+    store: AdmittingStore,
+    engine: PodmanEngine,
+    *,
+    unverified: Callable[[str], tuple[str, ...]],
+) -> Kept:
+    """Return the controller of tenancies and the trial of their networks, for one machine."""
+    home = checkpoint.home_id(config.state.folder / "kubelet")
+    networks = network.MachineNetworks(engine, home=home, pool=config.control.tenancy_subnets)
+    volumes = LocalVolumes(store=store, folder=config.claims_folder)
+    possessions = Possessions(store=store, volumes=volumes, unverified=unverified)
+    controller = tenancy.Tenancies(store, networks, possessions, resync_s=config.control.tenancy_resync_s)
+
+    async def image() -> str:
+        return await sandbox.ensure_image(engine, platform.machine())
+
+    has_default = config.engine.network in {"auto", "bridge"}
+    tried = trial.Trial(engine, home=home, image=image, default_network=has_default)
+    return Kept(controller=controller, trial=tried)

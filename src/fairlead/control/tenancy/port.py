@@ -1,0 +1,40 @@
+"""Declares what the tenancy controller needs of the place where containers run: one machine, or a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from fairlead.wire.fairlead.tenancy import NetworkStatus, Tenancy
+
+
+class Network(Protocol):
+    """Isolation of tenancies' packets from each other and from the host."""
+
+    async def ensure(self, item: Tenancy, every: Sequence[Tenancy]) -> NetworkStatus:
+        """Make a tenancy's network, and bring the rules that isolate it into force. Idempotent.
+
+        Args:    every: all tenancies there are, this one among them.
+        Raises:  FairleadError: it is not isolated, and why.
+        """
+        ...
+
+    async def remove(self, uid: str, every: Sequence[Tenancy]) -> None:
+        """End a tenancy's network and its rules. Idempotent. Raises: Conflict: a container is still in it."""
+        ...
+
+    async def sweep(self, every: Sequence[Tenancy]) -> None:
+        """Remove the networks and rules of this service that belong to no tenancy."""
+        ...
+
+
+class Possessions(Protocol):
+    """What a tenancy holds beside objects of the store."""
+
+    async def remove_volumes(self, namespace: str) -> None:
+        """Remove the namespace's volumes with their files. Raises: Conflict: a container still mounts one."""
+        ...
+
+    def held_gpus(self, namespace: str) -> tuple[str, ...]:
+        """Return the GPUs that the namespace's containers have or had, and that are not known to be clean yet."""
+        ...

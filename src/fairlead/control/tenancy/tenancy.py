@@ -1,0 +1,267 @@
+"""Brings each Tenancy to where its spec says: isolation before any workload, and nothing left after its end.
+
+Making: namespace, then network and packet filter, then quota; Ready says that all of them stand, and neither the API
+nor the node accepts a container before. All of it is looked at again every `resync_s`: rules that were flushed are
+written anew, and until then the tenancy is not Ready. Ending, in this order: containers, GPUs that must be verified,
+volumes, the namespace with what is in it, the network, and the object last. Every step is idempotent, so a death
+between any two is made up for by the next look.
+
+A suspended tenancy keeps everything but its processes. Containers that were stopped for it are not started again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from fairlead import errors, telemetry
+from fairlead.control.manager import Watch
+from fairlead.control.tenancy.port import Network, Possessions
+from fairlead.plan.pod import podstate
+from fairlead.plan.tenancy import baseline
+from fairlead.store import retry
+from fairlead.store.port import Change, ChangeKind, Selector, Store
+from fairlead.wire.fairlead import tenancy as kind
+from fairlead.wire.fairlead.tenancy import Tenancy
+from fairlead.wire.kubernetes import core, meta
+
+_MANAGER: Final = "fairlead-tenancy"
+_SWEEP: Final = ""
+"""Key of what belongs to no tenancy."""
+_DRAIN_S: Final = 1.0
+"""How soon an ending tenancy is looked at again where nothing tells that a step is over."""
+
+
+class Tenancies:
+    """Reconciles tenancies by name."""
+
+    name = "tenancy"
+
+    def __init__(self, store: Store, network: Network, possessions: Possessions, *, resync_s: float = 10.0) -> None:
+        """Take the store, the place where containers run, and how often a tenancy that stands is looked at."""
+        self._store, self._network, self._possessions = store, network, possessions
+        self._resync_s = resync_s
+        self._tenancies: dict[str, Tenancy] = {}
+        self._is_swept = False
+
+    def watches(self) -> tuple[Watch, ...]:
+        """Follow tenancies, and the pods of those that are to stop them."""
+        return (
+            Watch(kind=Tenancy, keys=self._changed, reset=self._tenancies.clear),
+            Watch(kind=core.Pod, keys=self._pod_changed),
+        )
+
+    def _changed(self, step: Change[Tenancy]) -> Iterable[str]:
+        name = step.object.metadata.name
+        if step.kind is ChangeKind.DELETED:
+            self._tenancies.pop(name, None)
+        else:
+            self._tenancies[name] = step.object
+        return (name,)
+
+    def _pod_changed(self, step: Change[core.Pod]) -> Iterable[str]:
+        namespace = step.object.metadata.namespace
+        return [
+            one.metadata.name
+            for one in self._tenancies.values()
+            if (one.spec.suspended or one.metadata.deletion_timestamp) and baseline.namespace_name(one) == namespace
+        ]
+
+    async def reconcile(self, key: str) -> float | None:
+        """Bring one tenancy to where it should be."""
+        await self._sweep()
+        try:
+            item = await self._store.get(Tenancy, key)
+        except errors.NotFound:
+            return None
+        if item.metadata.deletion_timestamp is not None:
+            return await self._end(item)
+        if kind.FINALIZER not in item.metadata.finalizers:
+            item = await retry.change(self._store, Tenancy, key, _held)
+        await self._stand(item)
+        if item.spec.suspended:
+            await self._stop_pods(baseline.namespace_name(item))
+        return self._resync_s
+
+    async def _sweep(self) -> None:
+        """Remove once what a tenancy left that went while we were away."""
+        if self._is_swept:
+            return
+        every = (await self._store.list(Tenancy)).items
+        with contextlib.suppress(errors.Conflict):
+            await self._network.sweep(every)
+            self._is_swept = True
+
+    # standing
+
+    async def _stand(self, item: Tenancy) -> None:
+        """Make every part, and report how each stands; what is in the way of one does not hide the others."""
+        found: dict[str, meta.Condition] = {}
+        network = kind.NetworkStatus()
+        problem = await self._namespace(item)
+        found[kind.NAMESPACE_READY] = baseline.condition(item, kind.NAMESPACE_READY, problem, good="Made")
+        if problem is None:
+            telemetry.crash_point("tenancy.namespace-made")
+            try:
+                network = await self._network.ensure(item, (await self._store.list(Tenancy)).items)
+            except errors.FairleadError as error:
+                network, problem = item.status.network, error
+            good = "NoNetwork" if item.spec.network.mode == kind.NONE else "RulesInForce"
+            found[kind.NETWORK_ISOLATED] = baseline.condition(item, kind.NETWORK_ISOLATED, problem, good=good)
+            found[kind.QUOTA_APPLIED] = baseline.condition(
+                item, kind.QUOTA_APPLIED, await self._quota(item), good="Applied" if item.spec.quota else "NoQuota"
+            )
+            telemetry.crash_point("tenancy.quota-applied")
+        await self._report(item, found, network)
+
+    async def _namespace(self, item: Tenancy) -> errors.FairleadError | None:
+        wanted = baseline.namespace(item)
+        try:
+            there = await self._store.get(core.Namespace, wanted.metadata.name)
+        except errors.NotFound:
+            there = await self._store.create(wanted)
+        if not baseline.is_own(item, there):
+            message = f'namespace "{wanted.metadata.name}" is there and is not of this tenancy'
+            return errors.Conflict(message, reason="NamespaceTaken", hint="delete the tenancy and make it anew")
+        if there.metadata.deletion_timestamp is not None:
+            message = f'namespace "{wanted.metadata.name}" is being removed'
+            return errors.Conflict(message, reason="NamespaceTerminating", hint="delete the tenancy and make it anew")
+        await self._store.apply(wanted, manager=_MANAGER)
+        return None
+
+    async def _quota(self, item: Tenancy) -> errors.FairleadError | None:
+        wanted = baseline.quota(item)
+        try:
+            if wanted is not None:
+                await self._store.apply(wanted, manager=_MANAGER)
+            else:
+                with contextlib.suppress(errors.NotFound):
+                    await self._store.delete(core.ResourceQuota, baseline.QUOTA, baseline.namespace_name(item))
+        except errors.FairleadError as error:
+            return error
+        return None
+
+    async def _report(self, item: Tenancy, found: Mapping[str, meta.Condition], network: kind.NetworkStatus) -> None:
+        def told(fresh: Tenancy) -> Tenancy | None:
+            if fresh.metadata.uid != item.metadata.uid or fresh.metadata.generation != item.metadata.generation:
+                return None  # the next look is about that one
+            status = baseline.status(fresh, found, network)
+            return None if _says_the_same(status, fresh.status) else msgspec.structs.replace(fresh, status=status)
+
+        was_ready = baseline.is_ready(item)
+        with contextlib.suppress(errors.NotFound):
+            stored = await retry.change_status(self._store, Tenancy, item.metadata.name, told)
+            if baseline.is_ready(stored) != was_ready:
+                problem = baseline.not_ready(stored)
+                state, reason = stored.status.phase, problem.message if problem else ""
+                telemetry.log.info("tenancy changed", tenant=item.metadata.name, state=state, reason=reason)
+
+    # ending
+
+    async def _stop_pods(self, namespace: str) -> None:
+        for pod in (await self._store.list(core.Pod, Selector(namespace=namespace))).items:
+            if podstate.is_final(pod) or pod.status.stop_request is not None:
+                continue
+            with contextlib.suppress(errors.NotFound):
+                await retry.change_status(self._store, core.Pod, pod.metadata.name, _stopped, namespace=namespace)
+
+    async def _end(self, item: Tenancy) -> float | None:
+        """Take the next step towards the end; returns when to look again."""
+        name, namespace = item.metadata.name, baseline.namespace_name(item)
+        if problem := await self._drain(item, namespace):
+            await self._report_end(item, problem)
+            return _DRAIN_S
+        every = [one for one in (await self._store.list(Tenancy)).items if one.metadata.uid != item.metadata.uid]
+        try:
+            await self._network.remove(item.metadata.uid, every)
+        except errors.FairleadError as error:
+            await self._report_end(item, error)
+            return _DRAIN_S
+        telemetry.crash_point("tenancy.network-removed")
+        with contextlib.suppress(errors.NotFound):
+            await retry.change(self._store, Tenancy, name, lambda fresh: _released(fresh, item.metadata.uid))
+        telemetry.log.info("tenancy gone", tenant=name)
+        return None
+
+    async def _drain(self, item: Tenancy, namespace: str) -> errors.FairleadError | None:
+        """Remove what is in the namespace, in order, and the namespace; return what is still in the way."""
+        try:
+            space = await self._store.get(core.Namespace, namespace)
+        except errors.NotFound:
+            return None
+        if not baseline.is_own(item, space):
+            return None  # another's: nothing of ours is in it
+        if left := await self._delete_pods(namespace):
+            return _waiting("ContainersLeft", f"{len(left)} containers are still to end: {', '.join(left[:5])}")
+        if held := self._possessions.held_gpus(namespace):
+            return _waiting("GPUsUnverified", f"{len(held)} GPUs are still to be verified: {', '.join(held[:5])}")
+        return await self._remove(space)
+
+    async def _delete_pods(self, namespace: str) -> list[str]:
+        """Ask for the end of every container; return those that are still there."""
+        here = Selector(namespace=namespace)
+        for pod in (await self._store.list(core.Pod, here)).items:
+            about = pod.metadata
+            if about.deletion_timestamp is None:
+                with contextlib.suppress(errors.NotFound, errors.Conflict):
+                    await self._store.delete(core.Pod, about.name, namespace, uid=about.uid)
+        return [pod.metadata.name for pod in (await self._store.list(core.Pod, here)).items]
+
+    async def _remove(self, space: core.Namespace) -> errors.FairleadError | None:
+        """Remove an emptied namespace with its volumes; return what is in the way."""
+        name = space.metadata.name
+        try:
+            await self._possessions.remove_volumes(name)
+            telemetry.crash_point("tenancy.volumes-removed")
+            await self._store.delete(core.Namespace, name, uid=space.metadata.uid)
+            await self._store.get(core.Namespace, name)
+        except errors.NotFound:
+            return None
+        except errors.FairleadError as error:
+            return error
+        return _waiting("NamespaceTerminating", f"namespace {name} is not empty yet")
+
+    async def _report_end(self, item: Tenancy, problem: errors.FairleadError) -> None:
+        def told(fresh: Tenancy) -> Tenancy | None:
+            ready = baseline.condition(fresh, kind.READY, problem, good="")
+            conditions = meta.with_condition(fresh.status.conditions, ready)
+            status = msgspec.structs.replace(fresh.status, phase=kind.TERMINATING, conditions=conditions)
+            return None if _says_the_same(status, fresh.status) else msgspec.structs.replace(fresh, status=status)
+
+        with contextlib.suppress(errors.NotFound):
+            await retry.change_status(self._store, Tenancy, item.metadata.name, told)
+
+
+def _waiting(reason: str, message: str) -> errors.FairleadError:
+    return errors.Unavailable(message, reason=reason)
+
+
+def _says_the_same(new: kind.TenancyStatus, old: kind.TenancyStatus) -> bool:
+    """Return whether two statuses differ in nothing but the times of transitions that did not happen."""
+
+    def bare(status: kind.TenancyStatus) -> kind.TenancyStatus:
+        conditions = tuple(msgspec.structs.replace(one, last_transition_time=None) for one in status.conditions)
+        return msgspec.structs.replace(status, conditions=conditions)
+
+    return bare(new) == bare(old)
+
+
+def _held(item: Tenancy) -> Tenancy:
+    about = msgspec.structs.replace(item.metadata, finalizers=(*item.metadata.finalizers, kind.FINALIZER))
+    return msgspec.structs.replace(item, metadata=about)
+
+
+def _released(item: Tenancy, uid: str) -> Tenancy | None:
+    if item.metadata.uid != uid:
+        return None
+    left = tuple(one for one in item.metadata.finalizers if one != kind.FINALIZER)
+    return msgspec.structs.replace(item, metadata=msgspec.structs.replace(item.metadata, finalizers=left))
+
+
+def _stopped(pod: core.Pod) -> core.Pod | None:
+    if podstate.is_final(pod):
+        return None
+    return msgspec.structs.replace(pod, status=podstate.stopped(pod, None))

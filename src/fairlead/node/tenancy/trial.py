@@ -1,0 +1,185 @@
+"""Tries a tenancy's network with real packets: from inside containers, in both directions and both families.
+
+Containers of a program that only sleeps are put into the tenancy's network, into those of other tenancies and into the
+engine's own; packets are sent from and to their network namespaces (`kernel.network.probe`), so that nothing is needed
+of any image. What answers is a listener of ours with a secret word. The containers are removed with the trial; what a
+killed service leaves of them is removed before the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from fairlead import errors
+from fairlead.engine.port import ContainerSpec, Engine, NetworkMode
+from fairlead.kernel.network import address, probe
+from fairlead.plan.tenancy import baseline, matrix
+from fairlead.plan.tenancy.matrix import Attempt, Matrix
+from fairlead.wire.fairlead import tenancy as kind
+from fairlead.wire.fairlead.tenancy import Tenancy
+
+PROBE: Final = "fairlead.dev/probe"
+"""Label of the containers of trials: the home id of the service that made them."""
+_OTHERS: Final = 8
+"""Other tenancies that are tried; more would take long and tell the same rules."""
+_TIMEOUT_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """One container of the trial."""
+
+    title: str
+    pid: int
+    addresses: tuple[tuple[int, str], ...]
+    """(family, address)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Try:
+    """One connection that is to be tried."""
+
+    source: _Place
+    target: str
+    family: int
+    expected: bool
+    attempt: Callable[[], Awaitable[bool]]
+
+
+class Trial:
+    """`serve.backend.port.TenancyTrial` on one machine."""
+
+    def __init__(
+        self, engine: Engine, *, home: str, image: Callable[[], Awaitable[str]], default_network: bool = True
+    ) -> None:
+        """Take the engine, the service's home id, and what makes the image of the sleeping program.
+
+        Args: default_network: containers outside of tenancies are in a network of the engine's.
+        """
+        self._engine, self._home, self._image = engine, home, image
+        self._default_network = default_network
+        self._lock = asyncio.Lock()
+
+    async def test(self, item: Tenancy, every: Sequence[Tenancy]) -> Matrix:
+        """See `serve.backend.port.TenancyTrial.test`."""
+        name = item.metadata.name
+        if problem := baseline.not_ready(item):
+            return matrix.judge(name, (), errors.sentence(problem))
+        async with self._lock:
+            await self._remove_all()
+            try:
+                return await self._tried(item, [one for one in every if _is_tried(one, item)][:_OTHERS])
+            except errors.Unavailable as error:
+                return matrix.judge(name, (), errors.sentence(error))
+            finally:
+                await self._remove_all()
+
+    async def _tried(self, item: Tenancy, others: Sequence[Tenancy]) -> Matrix:
+        name = item.metadata.name
+        first = await self._container(name, item)
+        near = await self._container(f"{name}, another container", item)
+        far = [await self._container(one.metadata.name, one) for one in others]
+        if self._default_network:
+            far.append(await self._container("(of no tenancy)", None))
+        async with contextlib.AsyncExitStack() as stack:
+            tries = [one async for one in self._beside(item, first, near, stack)]
+            for place in far:
+                tries += [one async for one in _reach(stack, first, place, expected=False)]
+                tries += [one async for one in _reach(stack, place, first, expected=False)]
+            tries += [one async for one in _host(stack, first, item)]
+            tries += list(_names(first, item))
+            reached = await asyncio.gather(*(one.attempt() for one in tries))
+        found = tuple(
+            Attempt(
+                source=one.source.title,
+                target=one.target,
+                family=f"IPv{one.family}",
+                expected=one.expected,
+                reached=was,
+            )
+            for one, was in zip(tries, reached, strict=True)
+        )
+        return matrix.judge(name, found)
+
+    async def _beside(
+        self, item: Tenancy, first: _Place, near: _Place, stack: contextlib.AsyncExitStack
+    ) -> AsyncIterator[_Try]:
+        """Yield what is tried between two containers of the tenancy; without a network there is nothing to reach."""
+        if item.spec.network.mode != kind.NONE:
+            async for one in _reach(stack, first, near, expected=True):
+                yield one
+
+    async def _container(self, title: str, item: Tenancy | None) -> _Place:
+        wanted = f"fl-probe-{secrets.token_hex(6)}"
+        is_bare = item is not None and item.spec.network.mode == kind.NONE
+        state = await self._engine.create(
+            ContainerSpec(
+                name=wanted,
+                image=await self._image(),
+                labels={PROBE: self._home},
+                network=NetworkMode.NONE if is_bare else None,
+                network_name=None if item is None or is_bare else item.status.network.name,
+            )
+        )
+        if state.pid is None:
+            message = f"the container for the trial of {title} has no process"
+            raise errors.Unavailable(message, reason="ProbeFailed", hint="`fairlead doctor` checks the engine")
+        found = await asyncio.to_thread(address.of_process, state.pid)
+        pairs = tuple((6 if ":" in one else 4, one) for one in found)
+        return _Place(title=title, pid=state.pid, addresses=pairs)
+
+    async def _remove_all(self) -> None:
+        for state in await self._engine.list_containers({PROBE: self._home}):
+            await self._engine.remove(state.name)
+
+
+def _is_tried(one: Tenancy, item: Tenancy) -> bool:
+    has_network = bool(one.status.network.name) and one.spec.network.mode != kind.NONE
+    return one.metadata.uid != item.metadata.uid and has_network and baseline.is_ready(one)
+
+
+async def _reach(
+    stack: contextlib.AsyncExitStack, source: _Place, target: _Place, *, expected: bool
+) -> AsyncIterator[_Try]:
+    for family, where in target.addresses:
+        listener = await stack.enter_async_context(probe.listening(target.pid, family, where))
+        yield _Try(source, target.title, family, expected, _connecting(source, family, where, listener))
+
+
+async def _host(stack: contextlib.AsyncExitStack, source: _Place, item: Tenancy) -> AsyncIterator[_Try]:
+    """Yield what is tried towards the host: its address in the tenancy's own network, and its others."""
+    gateways = item.status.network.gateways
+    rest = [one for one in await asyncio.to_thread(address.of_process, "self") if one not in gateways]
+    titled = [(one, "the host, as gateway") for one in gateways]
+    for family in (4, 6):
+        titled += [(one, f"the host, {one}") for one in rest if (":" in one) == (family == 6)][:2]
+    for where, title in titled:
+        family = 6 if ":" in where else 4
+        try:
+            listener = await stack.enter_async_context(probe.listening(None, family, where))
+        except errors.Unavailable:
+            continue  # an address that went meanwhile
+        yield _Try(source, title, family, False, _connecting(source, family, where, listener))
+
+
+def _names(source: _Place, item: Tenancy) -> list[_Try]:
+    """Return what is tried of names: answered where they are allowed."""
+    found = []
+    for gateway in item.status.network.gateways:
+        family = 6 if ":" in gateway else 4
+        asks = _asking(source, family, gateway)
+        found.append(_Try(source, "names (DNS)", family, item.spec.network.dns, asks))
+    return found
+
+
+def _connecting(source: _Place, family: int, where: str, listener: probe.Listener) -> Callable[[], Awaitable[bool]]:
+    return lambda: probe.reaches(source.pid, family, where, listener, timeout_s=_TIMEOUT_S)
+
+
+def _asking(source: _Place, family: int, server: str) -> Callable[[], Awaitable[bool]]:
+    return lambda: probe.resolves(source.pid, family, server, timeout_s=_TIMEOUT_S)

@@ -1,0 +1,202 @@
+"""Decides what a tenancy consists of: its names, its namespace, its quota, its conditions. Pure.
+
+The namespace's name ends in the tenancy's uid: a tenancy that is made again under an old name finds nothing of the one
+before, and names that are put together of parts cannot meet. A namespace is a tenancy's where its label says this uid;
+any other one of that name is not adopted.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from fairlead import errors
+from fairlead.plan.pod import quota as podquota
+from fairlead.plan.pod import tenantrule
+from fairlead.wire.fairlead import tenancy as kind
+from fairlead.wire.fairlead.tenancy import Tenancy
+from fairlead.wire.kubernetes import core, meta, names
+
+UID: Final = "fairlead.dev/tenancy-uid"
+"""Label of a tenancy's namespace, and of its engine network: the uid of the tenancy."""
+QUOTA: Final = "tenancy"
+"""Name of the ResourceQuota in a tenancy's namespace."""
+LONGEST: Final = 53
+_UID_LETTERS: Final = 6
+_RESERVED: Final = ("default", "system")
+_RESERVED_STARTS: Final = ("kube-", "user-", "fairlead-")
+_READY_AFTER: Final = (kind.NAMESPACE_READY, kind.QUOTA_APPLIED, kind.NETWORK_ISOLATED)
+
+
+def check(item: Tenancy) -> None:
+    """Refuse a tenancy that cannot be carried out as written. Raises: Invalid (`TenancyInvalid`)."""
+    name = item.metadata.name
+    if problems := tuple(_problems(item)):
+        text = "; ".join(problems)
+        hint = "a name is a word like team-a; `fairlead tenancy create --help` lists the options"
+        raise errors.Invalid(f'tenancy "{name}" is invalid: {text}', reason="TenancyInvalid", hint=hint)
+    if item.spec.quota:
+        podquota.check_limits(_quota(item))
+
+
+def _problems(item: Tenancy) -> Iterator[str]:
+    name, spec = item.metadata.name, item.spec
+    if not names.is_dns_label(name):
+        yield f"metadata.name: {names.DNS_RULE}"
+    elif len(name) > LONGEST:
+        yield f"metadata.name: must be no more than {LONGEST} characters"
+    if name in _RESERVED or name.startswith(_RESERVED_STARTS):
+        yield "metadata.name: is reserved"
+    yield from _network_problems(spec.network)
+    for image in spec.images:
+        if "," in image or not image.strip():
+            yield f'spec.images: "{image}" is not an image'
+    if len(spec.display_name) > 200 or not spec.display_name.isprintable():
+        yield "spec.displayName: must be at most 200 printable characters"
+
+
+def _network_problems(wanted: kind.TenancyNetwork) -> Iterator[str]:
+    if wanted.mode not in {kind.BRIDGE, kind.NONE}:
+        yield f'spec.network.mode: "{wanted.mode}" is neither bridge nor none'
+    if wanted.internet not in {kind.ALLOW, kind.DENY}:
+        yield f'spec.network.internet: "{wanted.internet}" is neither allow nor deny'
+    for text in wanted.egress:
+        if problem := _cidr_problem(text):
+            yield f'spec.network.egress: "{text}" {problem}'
+
+
+def _cidr_problem(text: str) -> str:
+    try:
+        found = ipaddress.ip_network(text)
+    except ValueError:
+        return "is not a network, such as 192.168.7.0/24"
+    unusable = found.is_loopback or found.is_link_local or found.is_multicast or found.prefixlen == 0
+    return "is the host's own, or everything" if unusable else ""
+
+
+def namespace_name(item: Tenancy) -> str:
+    """Return the namespace of a stored tenancy; at most 63 characters, a DNS label."""
+    return f"t-{item.metadata.name[:LONGEST]}-{item.metadata.uid.replace('-', '')[:_UID_LETTERS]}"
+
+
+def namespace(item: Tenancy) -> core.Namespace:
+    """Return the namespace as it must be: a tenant's, with the level of pod security that a cluster enforces there."""
+    labels = {
+        tenantrule.TENANCY: item.metadata.name,
+        UID: item.metadata.uid,
+        "pod-security.kubernetes.io/enforce": "baseline",
+    }
+    annotations = {tenantrule.ALLOWED_IMAGES: ",".join(item.spec.images)} if item.spec.images else {}
+    about = meta.ObjectMeta(name=namespace_name(item), labels=labels, annotations=annotations)
+    return core.Namespace(metadata=about)
+
+
+def is_own(item: Tenancy, found: core.Namespace) -> bool:
+    """Return whether a namespace is this very tenancy's."""
+    return found.metadata.labels.get(UID) == item.metadata.uid
+
+
+def quota(item: Tenancy) -> core.ResourceQuota | None:
+    """Return the quota of the tenancy's namespace; None where it has none."""
+    return _quota(item) if item.spec.quota else None
+
+
+def _quota(item: Tenancy) -> core.ResourceQuota:
+    about = meta.ObjectMeta(name=QUOTA, namespace=namespace_name(item))
+    return core.ResourceQuota(metadata=about, spec=core.ResourceQuotaSpec(hard=dict(item.spec.quota)))
+
+
+def condition(item: Tenancy, name: str, problem: errors.FairleadError | None, *, good: str) -> meta.Condition:
+    """Return a condition: True with the reason `good`, or False with what is wrong."""
+    return meta.Condition(
+        type=name,
+        status="True" if problem is None else "False",
+        reason=good if problem is None else problem.reason,
+        message="" if problem is None else errors.sentence(problem),
+        last_transition_time=meta.now(),
+        observed_generation=item.metadata.generation,
+    )
+
+
+def status(item: Tenancy, conditions: Mapping[str, meta.Condition], network: kind.NetworkStatus) -> kind.TenancyStatus:
+    """Return the status that follows from the conditions of its parts; Ready where every one of them is True."""
+    missing = [conditions[name] for name in _READY_AFTER if name in conditions and conditions[name].status != "True"]
+    missing_types = [name for name in _READY_AFTER if name not in conditions]
+    is_ready = not missing and not missing_types
+    first = missing[0] if missing else None
+    ready = meta.Condition(
+        type=kind.READY,
+        status="True" if is_ready else "False",
+        reason=first.reason if first else ("" if is_ready else "NotYet") or "Isolated",
+        message=first.message if first else "",
+        last_transition_time=meta.now(),
+        observed_generation=item.metadata.generation,
+    )
+    merged = item.status.conditions
+    for one in (*(conditions[name] for name in _READY_AFTER if name in conditions), ready):
+        merged = meta.with_condition(merged, one)
+    phase = kind.PENDING
+    if item.metadata.deletion_timestamp is not None:
+        phase = kind.TERMINATING
+    elif is_ready:
+        phase = kind.SUSPENDED if item.spec.suspended else kind.READY
+    return kind.TenancyStatus(
+        phase=phase,
+        namespace=namespace_name(item),
+        observed_generation=item.metadata.generation,
+        network=network,
+        conditions=merged,
+    )
+
+
+def is_ready(item: Tenancy) -> bool:
+    """Return whether every part of the tenancy stands, for the spec as it is now."""
+    found = meta.find_condition(item.status.conditions, kind.READY)
+    return found is not None and found.status == "True" and item.status.observed_generation == item.metadata.generation
+
+
+def refusal(item: Tenancy) -> errors.FairleadError | None:
+    """Return why no container is accepted now; None: it is."""
+    name = item.metadata.name
+    if item.metadata.deletion_timestamp is not None:
+        message = f'tenancy "{name}" is being deleted'
+        return errors.Denied(message, reason="TenancyTerminating", hint="wait until it is gone, then create it anew")
+    if item.spec.suspended:
+        hint = f"`fairlead tenancy resume {name}` lifts it"
+        return errors.Denied(f'tenancy "{name}" is suspended', reason="TenancySuspended", hint=hint)
+    return not_ready(item)
+
+
+def not_ready(item: Tenancy) -> errors.FairleadError | None:
+    """Return why no process of the tenancy may start now; None: it may."""
+    if is_ready(item):
+        return None
+    name = item.metadata.name
+    found = meta.find_condition(item.status.conditions, kind.READY)
+    is_old = item.status.observed_generation != item.metadata.generation
+    why = f": {found.message}" if found is not None and found.message and not is_old else " yet"
+    hint = f"`fairlead tenancy show {name}` says how its parts stand"
+    return errors.Unavailable(f'tenancy "{name}" is not ready{why}', reason="TenancyNotReady", hint=hint)
+
+
+def find_owner(space: meta.ObjectMeta, tenancies: tuple[Tenancy, ...]) -> Tenancy | None:
+    """Return the tenancy that a namespace belongs to; None where it is a plain one.
+
+    Raises: Denied (`TenancyGone`): it belonged to one that is gone.
+    """
+    uid = space.labels.get(UID)
+    if uid is None:
+        return None
+    for one in tenancies:
+        if one.metadata.uid == uid:
+            return one
+    message = f'namespace "{space.name}" belonged to a tenancy that is gone'
+    raise errors.Denied(message, reason="TenancyGone", hint="name a tenancy that is there: `fairlead tenancy list`")
+
+
+def with_suspended(item: Tenancy, *, suspended: bool) -> Tenancy:
+    """Return a tenancy that is suspended, or is not."""
+    return msgspec.structs.replace(item, spec=msgspec.structs.replace(item.spec, suspended=suspended))

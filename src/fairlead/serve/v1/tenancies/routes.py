@@ -1,0 +1,200 @@
+"""Routes of tenancies: made, shown, tested, suspended and deleted. What they stand for, `control.tenancy` makes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Annotated, Final
+
+import litestar
+from litestar import params, status_codes
+
+from fairlead import errors
+from fairlead.plan.pod import podstate
+from fairlead.plan.tenancy import baseline
+from fairlead.plan.tenancy.matrix import Matrix
+from fairlead.serve.api.failure import documented
+from fairlead.serve.backend.port import require
+from fairlead.serve.closing import closing
+from fairlead.serve.v1 import quotas
+from fairlead.serve.v1.dependencies import Dependencies, Services
+from fairlead.serve.v1.tenancies.view import TenancyList, TenancyRequest, TenancyView, view
+from fairlead.store import retry
+from fairlead.store.port import ChangeKind, Selector
+from fairlead.wire.fairlead import tenancy as kind
+from fairlead.wire.fairlead.tenancy import Tenancy
+from fairlead.wire.kubernetes import core, meta
+
+Name = Annotated[str, params.PathParameter(description="name of the tenancy")]
+_STATES: Final = ("ready", "gone")
+
+
+@litestar.post("/v1/tenancies", summary="Make a tenancy", responses=documented(400, 403, 409, 422), tags=["tenancy"])
+async def create_tenancy(services: Dependencies, data: params.JSONBody[TenancyRequest]) -> TenancyView:
+    """Store a tenancy; containers are accepted once `wait` says that it is ready, which means isolated."""
+    require(services.backend.tenancies)
+    network = kind.TenancyNetwork(
+        mode=data.mode, internet=data.internet, dns=data.dns, publish=data.publish, egress=data.egress
+    )
+    item = Tenancy(
+        metadata=meta.ObjectMeta(name=data.name, finalizers=(kind.FINALIZER,)),
+        spec=kind.TenancySpec(display_name=data.display_name, quota=data.quota, network=network, images=data.images),
+    )
+    baseline.check(item)
+    try:
+        return await _view(services, await services.store.create(item))
+    except errors.Conflict as error:
+        message = f'tenancy "{data.name}" is there already'
+        there = await services.store.get(Tenancy, data.name)
+        hint = f"`fairlead tenancy show {data.name}`"
+        if there.metadata.deletion_timestamp is not None:
+            message, hint = f'tenancy "{data.name}" is still being deleted', "try again once it is gone"
+        raise errors.Conflict(message, reason=error.reason, hint=hint) from error
+
+
+@litestar.get("/v1/tenancies", summary="List tenancies", responses=documented(), tags=["tenancy"])
+async def list_tenancies(services: Dependencies) -> TenancyList:
+    """Return tenancies in the order of their names."""
+    require(services.backend.tenancies)
+    found = (await services.store.list(Tenancy)).items
+    return TenancyList(items=tuple([await _view(services, item) for item in found]))
+
+
+@litestar.get("/v1/tenancies/{name:str}", summary="Show a tenancy", responses=documented(404), tags=["tenancy"])
+async def show_tenancy(services: Dependencies, name: Name) -> TenancyView:
+    """Return one tenancy as it stands."""
+    require(services.backend.tenancies)
+    return await _view(services, await _find(services, name))
+
+
+@litestar.get(
+    "/v1/tenancies/{name:str}/wait", summary="Wait for a tenancy", responses=documented(404, 422), tags=["tenancy"]
+)
+async def wait_tenancy(
+    services: Dependencies,
+    name: Name,
+    until: Annotated[str, params.QueryParameter(name="state", description="ready or gone")] = "ready",
+    timeout: Annotated[float, params.QueryParameter(ge=0, le=3600, description="seconds at most")] = 60,
+) -> TenancyView:
+    """Return the tenancy once it is ready or gone, or as it is when the time is over: compare `phase`."""
+    require(services.backend.tenancies)
+    if until not in _STATES:
+        message = f'state "{until}" is not waited for'
+        raise errors.Invalid(message, reason="StateInvalid", hint="one of ready, gone")
+    item = await _find(services, name)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout):
+            item = await _followed(services, item, until)
+    return await _view(services, item)
+
+
+async def _followed(services: Services, item: Tenancy, until: str) -> Tenancy:
+    selector = Selector(fields={"metadata.name": item.metadata.name})
+    async with closing(services.store.watch(Tenancy, selector)) as changes:
+        async for change in changes:
+            found = change.object
+            if found.metadata.uid != item.metadata.uid:
+                return item  # it is gone, and another has its name
+            item = found
+            if change.kind is ChangeKind.DELETED:
+                return item
+            if until == "ready" and found.metadata.deletion_timestamp is None and baseline.is_ready(found):
+                return item
+    return item
+
+
+@litestar.post(
+    "/v1/tenancies/{name:str}/:suspend",
+    summary="Suspend a tenancy",
+    responses=documented(404, 409),
+    status_code=status_codes.HTTP_202_ACCEPTED,
+    tags=["tenancy"],
+)
+async def suspend_tenancy(services: Dependencies, name: Name) -> TenancyView:
+    """Stop its containers and accept no new ones; volumes and records stay. Idempotent."""
+    return await _set_suspended(services, name, suspended=True)
+
+
+@litestar.post(
+    "/v1/tenancies/{name:str}/:resume",
+    summary="Resume a tenancy",
+    responses=documented(404, 409),
+    status_code=status_codes.HTTP_202_ACCEPTED,
+    tags=["tenancy"],
+)
+async def resume_tenancy(services: Dependencies, name: Name) -> TenancyView:
+    """Accept containers again; those that were stopped are not started. Idempotent."""
+    return await _set_suspended(services, name, suspended=False)
+
+
+async def _set_suspended(services: Services, name: str, *, suspended: bool) -> TenancyView:
+    require(services.backend.tenancies)
+    await _find(services, name)
+    changed = await retry.change(
+        services.store, Tenancy, name, lambda item: baseline.with_suspended(item, suspended=suspended)
+    )
+    return await _view(services, changed)
+
+
+@litestar.post(
+    "/v1/tenancies/{name:str}/:test",
+    summary="Try a tenancy's network",
+    responses=documented(404),
+    status_code=status_codes.HTTP_200_OK,
+    tags=["tenancy"],
+)
+async def test_tenancy(services: Dependencies, name: Name) -> Matrix:
+    """Send packets from inside its network, and into it, and return what was reached and what was not."""
+    trial = require(services.backend.tenancies)
+    item = await _find(services, name)
+    return await trial.test(item, (await services.store.list(Tenancy)).items)
+
+
+@litestar.delete(
+    "/v1/tenancies/{name:str}",
+    summary="Delete a tenancy",
+    responses=documented(404),
+    status_code=status_codes.HTTP_202_ACCEPTED,
+    tags=["tenancy"],
+)
+async def delete_tenancy(services: Dependencies, name: Name) -> TenancyView:
+    """End its containers, its volumes and its network; `wait?state=gone` returns when it is over."""
+    require(services.backend.tenancies)
+    item = await _find(services, name)
+    await services.store.delete(Tenancy, name, uid=item.metadata.uid)
+    with contextlib.suppress(errors.NotFound):
+        item = await services.store.get(Tenancy, name)
+    return await _view(services, item)
+
+
+ROUTES: Final = (
+    create_tenancy,
+    list_tenancies,
+    show_tenancy,
+    wait_tenancy,
+    suspend_tenancy,
+    resume_tenancy,
+    test_tenancy,
+    delete_tenancy,
+)
+
+
+async def _find(services: Services, name: str) -> Tenancy:
+    try:
+        return await services.store.get(Tenancy, name)
+    except errors.NotFound as error:
+        message, hint = (
+            f'there is no tenancy "{name}"',
+            "`fairlead tenancy list` lists them; `tenancy create` makes one",
+        )
+        raise errors.NotFound(message, reason="TenancyUnknown", hint=hint) from error
+
+
+async def _view(services: Services, item: Tenancy) -> TenancyView:
+    namespace = baseline.namespace_name(item)
+    used = {}
+    with contextlib.suppress(errors.NotFound):
+        found = await services.store.get(core.ResourceQuota, baseline.QUOTA, namespace)
+        used = dict((await quotas.view(services.store, found)).used)
+    pods = (await services.store.list(core.Pod, Selector(namespace=namespace))).items
+    return view(item, used=used, containers=sum(not podstate.is_final(pod) for pod in pods))

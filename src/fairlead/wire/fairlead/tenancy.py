@@ -1,0 +1,107 @@
+"""Declares `Tenancy`: one tenant of a machine or a cluster, with its namespace, its limits and its network.
+
+An administrator writes `spec`; the tenancy controller alone writes `status`. A tenancy is a name for people: what
+belongs to it lies in the namespace of `status.namespace`, which no other tenancy has had or will have. The structs are
+also the source of the CustomResourceDefinition (`tools/generate_crds.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Final
+
+import msgspec
+
+from fairlead.wire.kubernetes.gpudevice import API_VERSION as _GROUP
+from fairlead.wire.kubernetes.meta import Condition, ObjectMeta, Wire
+
+FINALIZER: Final = "fairlead.dev/tenancy"
+"""Keeps a deleted tenancy until its containers, its GPUs and its network are gone."""
+
+ALLOW: Final = "allow"
+DENY: Final = "deny"
+NONE: Final = "none"
+BRIDGE: Final = "bridge"
+
+PENDING: Final = "Pending"
+READY: Final = "Ready"
+SUSPENDED: Final = "Suspended"
+TERMINATING: Final = "Terminating"
+
+NAMESPACE_READY: Final = "NamespaceReady"
+QUOTA_APPLIED: Final = "QuotaApplied"
+NETWORK_ISOLATED: Final = "NetworkIsolated"
+
+
+class TenancyNetwork(Wire, frozen=True):
+    """What the tenancy's containers reach beside each other."""
+
+    mode: Annotated[str, msgspec.Meta(extra_json_schema={"enum": [BRIDGE, NONE]})] = BRIDGE
+    """bridge: a network of the tenancy's own. none: each container has nothing but a loopback."""
+    internet: Annotated[str, msgspec.Meta(extra_json_schema={"enum": [ALLOW, DENY]})] = ALLOW
+    """Whether containers may connect to public addresses. Private ranges and the host are denied either way."""
+    dns: bool = True
+    """Whether names are resolved, those of its own containers and those of the Internet."""
+    publish: bool = True
+    """Whether published ports (`run -p`) lead into its containers from outside."""
+    egress: tuple[str, ...] = ()
+    """Networks as CIDRs that are allowed although they are private, or although the Internet is denied."""
+
+
+class TenancySpec(Wire, frozen=True):
+    """What the tenancy may have and reach."""
+
+    display_name: str = ""
+    """Its name for people."""
+    quota: Mapping[str, str] = {}
+    """Most that its containers ask for together, as a ResourceQuota has it: `requests.nvidia.com/gpu: "8"`."""
+    network: TenancyNetwork = TenancyNetwork()
+    """What its containers reach."""
+    images: tuple[str, ...] = ()
+    """Images that its containers may have, `registry/team/` for all below; none: any."""
+    suspended: bool = False
+    """Its containers are stopped and no new ones are accepted; everything else stays."""
+
+
+class NetworkStatus(Wire, frozen=True):
+    """The network as the engine made it."""
+
+    name: str = ""
+    """Of the engine's network; empty: there is none."""
+    interface: str = ""
+    """Bridge on the host."""
+    subnets: tuple[str, ...] = ()
+    """One of IPv4, one of IPv6 where the host has it."""
+    gateways: tuple[str, ...] = ()
+    """The host's address in each subnet, where names are resolved."""
+
+
+class TenancyStatus(Wire, frozen=True):
+    """How the tenancy stands."""
+
+    phase: Annotated[str, msgspec.Meta(extra_json_schema={"enum": ["", PENDING, READY, SUSPENDED, TERMINATING]})] = ""
+    """Pending: no container is accepted yet. Terminating: it is being emptied."""
+    namespace: str = ""
+    """Namespace of its containers, volumes and quota."""
+    observed_generation: int = 0
+    """Generation of the spec that the conditions are about."""
+    network: NetworkStatus = NetworkStatus()
+    """The network as the engine made it."""
+    conditions: Annotated[
+        tuple[Condition, ...],
+        msgspec.Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
+    ] = ()
+    """NamespaceReady, QuotaApplied, NetworkIsolated, and Ready where all of them hold."""
+
+
+class Tenancy(Wire, frozen=True):
+    """One tenant."""
+
+    API_VERSION: ClassVar[str] = _GROUP
+    KIND: ClassVar[str] = "Tenancy"
+    PLURAL: ClassVar[str] = "tenancies"
+    NAMESPACED: ClassVar[bool] = False
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: TenancySpec = TenancySpec()
+    status: TenancyStatus = TenancyStatus()

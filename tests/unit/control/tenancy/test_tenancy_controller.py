@@ -1,0 +1,214 @@
+"""Tenancies: isolated before they are ready, emptied before they are gone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+
+import msgspec
+import pytest
+
+from fairlead import errors
+from fairlead.control import manager
+from fairlead.control.tenancy.tenancy import Tenancies
+from fairlead.plan.tenancy import baseline
+from fairlead.store.embedded.memory import MemoryStore
+from fairlead.wire.fairlead import tenancy as kind
+from fairlead.wire.fairlead.tenancy import NetworkStatus, Tenancy
+from fairlead.wire.kubernetes import core, meta
+
+
+class Place:
+    """`control.tenancy.port.Network` and `Possessions` that note what they are asked, in its order."""
+
+    def __init__(self) -> None:
+        self.problem: errors.FairleadError | None = None
+        self.unverified: tuple[str, ...] = ()
+        self.networks: set[str] = set()
+        self.done: list[str] = []
+
+    async def ensure(self, item: Tenancy, every: Sequence[Tenancy]) -> NetworkStatus:
+        assert item.metadata.uid in {one.metadata.uid for one in every}
+        if self.problem is not None:
+            raise self.problem
+        self.networks.add(item.metadata.uid)
+        return NetworkStatus(name=f"fl-{item.metadata.uid}", interface="podman7")
+
+    async def remove(self, uid: str, every: Sequence[Tenancy]) -> None:
+        assert uid not in {one.metadata.uid for one in every}
+        self.networks.discard(uid)
+        self.done.append("network")
+
+    async def sweep(self, every: Sequence[Tenancy]) -> None:
+        self.networks &= {one.metadata.uid for one in every}
+
+    async def remove_volumes(self, namespace: str) -> None:
+        assert namespace
+        self.done.append("volumes")
+
+    def held_gpus(self, namespace: str) -> tuple[str, ...]:
+        assert namespace
+        return self.unverified
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+def place() -> Place:
+    return Place()
+
+
+@contextlib.asynccontextmanager
+async def _running(store: MemoryStore, place: Place) -> AsyncIterator[None]:
+    async with asyncio.TaskGroup() as tasks:
+        keeper = Tenancies(store, place, place, resync_s=0.05)
+        task = tasks.create_task(manager.run_controllers(store, (keeper,)))
+        yield
+        task.cancel()
+
+
+async def _until(store: MemoryStore, phase: str, name: str = "alpha") -> Tenancy:
+    async for change in store.watch(Tenancy):
+        if change.object.metadata.name == name and change.object.status.phase == phase:
+            return change.object
+    raise AssertionError("a watch never ends")
+
+
+async def _until_gone(store: MemoryStore, name: str = "alpha") -> None:
+    while True:
+        if all(one.metadata.name != name for one in (await store.list(Tenancy)).items):
+            return
+        await asyncio.sleep(0.01)
+
+
+async def _make(store: MemoryStore, name: str = "alpha", **spec: object) -> Tenancy:
+    about = meta.ObjectMeta(name=name, finalizers=(kind.FINALIZER,))
+    return await store.create(Tenancy(metadata=about, spec=kind.TenancySpec(**spec)))  # type: ignore[arg-type]
+
+
+async def _add_pod(store: MemoryStore, item: Tenancy, *, node: str = "") -> core.Pod:
+    about = meta.ObjectMeta(name="train", namespace=baseline.namespace_name(item))
+    return await store.create(core.Pod(metadata=about, spec=core.PodSpec(node_name=node)))
+
+
+async def test_a_tenancy_gets_its_namespace_its_network_and_its_quota(store: MemoryStore, place: Place) -> None:
+    async with _running(store, place):
+        made = await _make(store, quota={"pods": "3"}, images=("registry/team/",))
+        ready = await _until(store, kind.READY)
+    space = await store.get(core.Namespace, baseline.namespace_name(made))
+    quota = await store.get(core.ResourceQuota, baseline.QUOTA, space.metadata.name)
+    assert ready.status.network.interface == "podman7"
+    assert space.metadata.annotations["fairlead.dev/allowed-images"] == "registry/team/"
+    assert quota.spec.hard == {"pods": "3"}
+
+
+async def test_a_tenancy_whose_packets_cannot_be_filtered_is_never_ready_until_they_can(
+    store: MemoryStore, place: Place
+) -> None:
+    place.problem = errors.Unavailable("iptables is missing", reason="NetfilterUnusable")
+    async with _running(store, place):
+        await _make(store)
+        waiting = await _until(store, kind.PENDING)
+        place.problem = None
+        await _until(store, kind.READY)
+    refused = baseline.refusal(waiting)
+    assert refused is not None
+    assert "iptables is missing" in refused.message
+
+
+async def test_a_tenancy_is_not_ready_any_more_once_its_rules_are_gone(store: MemoryStore, place: Place) -> None:
+    async with _running(store, place):
+        await _make(store)
+        await _until(store, kind.READY)
+        place.problem = errors.Unavailable("flushed", reason="RulesNotInForce")
+        await _until(store, kind.PENDING)
+
+
+async def test_a_namespace_of_that_name_that_is_another_ones_is_not_adopted(store: MemoryStore, place: Place) -> None:
+    made = await _make(store)
+    await store.create(core.Namespace(metadata=meta.ObjectMeta(name=baseline.namespace_name(made))))
+    async with _running(store, place):
+        found = await _until(store, kind.PENDING)
+        while (ready := meta.find_condition(found.status.conditions, kind.READY)) is None:
+            found = await _until(store, kind.PENDING)
+    assert ready.reason == "NamespaceTaken"
+    assert place.networks == set()
+
+
+async def test_a_suspended_tenancy_has_its_containers_stopped(store: MemoryStore, place: Place) -> None:
+    async with _running(store, place):
+        made = await _make(store)
+        await _until(store, kind.READY)
+        await _add_pod(store, made)
+        fresh = await store.get(Tenancy, "alpha")
+        await store.update(baseline.with_suspended(fresh, suspended=True))
+        await _until(store, kind.SUSPENDED)
+        async for change in store.watch(core.Pod):
+            if change.object.status.phase == "Failed":
+                break
+    assert change.object.status.reason == "Stopped"
+
+
+async def test_containers_then_gpus_then_volumes_then_the_network_end(store: MemoryStore, place: Place) -> None:
+    place.unverified = ("GPU-1",)
+    async with _running(store, place):
+        made = await _make(store)
+        await _until(store, kind.READY)
+        pod = await _add_pod(store, made, node="one")
+        await store.delete(Tenancy, "alpha")
+        await _until(store, kind.TERMINATING)
+        left = await store.get(core.Pod, "train", pod.metadata.namespace)
+        while left.metadata.deletion_timestamp is None:
+            await asyncio.sleep(0.01)
+            left = await store.get(core.Pod, "train", pod.metadata.namespace)
+        assert place.done == []
+        await store.delete(core.Pod, "train", pod.metadata.namespace, grace_s=0)  # as its node does
+
+        async for change in store.watch(Tenancy):
+            ready = meta.find_condition(change.object.status.conditions, kind.READY)
+            if ready is not None and ready.reason == "GPUsUnverified":
+                break
+        assert place.done == []
+        place.unverified = ()
+        await _until_gone(store)
+    assert place.done == ["volumes", "network"]
+    with pytest.raises(errors.NotFound):
+        await store.get(core.Namespace, pod.metadata.namespace)
+
+
+async def test_a_tenancy_that_was_deleted_while_nobody_looked_is_ended_by_the_next_start(
+    store: MemoryStore, place: Place
+) -> None:
+    async with _running(store, place):
+        await _make(store)
+        await _until(store, kind.READY)
+    await store.delete(Tenancy, "alpha")
+    async with _running(store, place):
+        await _until_gone(store)
+    assert place.networks == set()
+
+
+async def test_networks_of_no_tenancy_are_swept(store: MemoryStore, place: Place) -> None:
+    place.networks.add("nobody's")
+    async with _running(store, place):
+        made = await _make(store)
+        await _until(store, kind.READY)
+    assert place.networks == {made.metadata.uid}
+
+
+async def test_a_spec_that_changed_meanwhile_is_not_called_ready_by_an_older_look(
+    store: MemoryStore, place: Place
+) -> None:
+    made = await _make(store)
+    keeper = Tenancies(store, place, place)
+    await keeper.reconcile("alpha")
+    fresh = await store.get(Tenancy, "alpha")
+    changed = await store.update(
+        msgspec.structs.replace(fresh, spec=msgspec.structs.replace(made.spec, display_name="Team Alpha"))
+    )
+    assert baseline.is_ready(fresh)
+    assert not baseline.is_ready(changed)

@@ -1,0 +1,142 @@
+"""Tenancies over the API: containers are accepted by a tenancy that is ready, and by no other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from fairlead.plan.tenancy import baseline, matrix
+from fairlead.plan.tenancy.matrix import Attempt, Matrix
+from fairlead.serve.v1.dependencies import Services
+from fairlead.wire.fairlead import tenancy as kind
+from fairlead.wire.fairlead.tenancy import Tenancy
+from fairlead.wire.kubernetes import core
+from tests.unit.serve.world import World, application, in_process
+
+
+class Trial:
+    """`serve.backend.port.TenancyTrial` that found one breach."""
+
+    async def test(self, item: Tenancy, every: Sequence[Tenancy]) -> Matrix:
+        assert item.metadata.uid in {one.metadata.uid for one in every}
+        one = Attempt(source="alpha", target="beta", family="IPv6", expected=False, reached=True)
+        return matrix.judge(item.metadata.name, (one,))
+
+
+@pytest.fixture
+def services(world: World) -> Services:
+    return replace(world.services, backend=replace(world.services.backend, tenancies=Trial()))
+
+
+@pytest.fixture
+async def door(services: Services) -> Any:
+    transport = in_process(application(services))
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        yield client
+
+
+async def _stand(world: World, name: str = "alpha") -> str:
+    """Be the controller: make the namespace and call every part good; return the namespace."""
+    item = await world.store.get(Tenancy, name)
+    names = (kind.NAMESPACE_READY, kind.NETWORK_ISOLATED, kind.QUOTA_APPLIED)
+    found = {one: baseline.condition(item, one, None, good="Good") for one in names}
+    status = baseline.status(item, found, kind.NetworkStatus())
+    await world.store.apply(baseline.namespace(item), manager="test")
+    await world.store.update_status(msgspec.structs.replace(item, status=status))
+    return baseline.namespace_name(item)
+
+
+RUN = {"image": "demo", "tenancy": "alpha", "name": "train"}
+
+
+async def test_containers_are_accepted_once_the_tenancy_is_ready(door: httpx.AsyncClient, world: World) -> None:
+    made = await door.post("/v1/tenancies", json={"name": "alpha"})
+    assert made.status_code == 201, made.text
+    namespace = made.json()["namespace"]
+    assert made.json()["phase"] == "Pending"
+    await world.store.create(baseline.namespace(await world.store.get(Tenancy, "alpha")))
+
+    early = await door.post("/v1/containers", json=RUN)
+    assert (early.status_code, early.json()["reason"]) == (503, "TenancyNotReady")
+    assert await _stand(world) == namespace
+    accepted = await door.post("/v1/containers", json=RUN)
+    assert accepted.status_code == 201, accepted.text
+    assert accepted.json()["namespace"] == namespace
+
+
+async def test_what_tenants_may_not_ask_for_is_refused_there(door: httpx.AsyncClient, world: World) -> None:
+    await door.post("/v1/tenancies", json={"name": "alpha"})
+    await _stand(world)
+    for more in ({"network": "host"}, {"binds": [{"host_path": "/", "container_path": "/x"}]}):
+        refused = await door.post("/v1/containers", json={**RUN, **more})
+        assert (refused.status_code, refused.json()["reason"]) == (403, "TenantPodForbidden"), more
+
+
+async def test_a_suspended_and_a_dying_tenancy_accept_nothing(door: httpx.AsyncClient, world: World) -> None:
+    await door.post("/v1/tenancies", json={"name": "alpha"})
+    await _stand(world)
+    assert (await door.post("/v1/tenancies/alpha/:suspend")).status_code == 202
+    await _stand(world)
+    refused = await door.post("/v1/containers", json=RUN)
+    assert (refused.status_code, refused.json()["reason"]) == (403, "TenancySuspended")
+    await door.post("/v1/tenancies/alpha/:resume")
+    await door.delete("/v1/tenancies/alpha")
+    refused = await door.post("/v1/containers", json=RUN)
+    assert (refused.status_code, refused.json()["reason"]) == (403, "TenancyTerminating")
+    again = await door.post("/v1/tenancies", json={"name": "alpha"})
+    assert again.status_code == 409
+    assert "still being deleted" in again.json()["detail"]
+
+
+async def test_a_namespace_that_outlived_its_tenancy_accepts_nothing(door: httpx.AsyncClient, world: World) -> None:
+    await door.post("/v1/tenancies", json={"name": "alpha"})
+    namespace = await _stand(world)
+    item = await world.store.get(Tenancy, "alpha")
+    about = msgspec.structs.replace(item.metadata, finalizers=())
+    await world.store.update(msgspec.structs.replace(item, metadata=about))
+    await world.store.delete(Tenancy, "alpha")
+    refused = await door.post("/v1/containers", json={"image": "demo", "namespace": namespace})
+    assert (refused.status_code, refused.json()["reason"]) == (403, "TenancyGone")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"name": one} for one in ("Alpha", "../x", "a\0b")),
+        {"name": "x", "egress": ["0.0.0.0/0"]},
+        {"name": "x", "internet": "maybe"},
+        {"name": "x", "quota": {"pods": "-1"}},
+    ],
+)
+async def test_what_cannot_be_carried_out_is_refused(door: httpx.AsyncClient, wrong: dict[str, Any]) -> None:
+    assert (await door.post("/v1/tenancies", json=wrong)).status_code == 422
+    assert (await door.get("/v1/tenancies")).json() == {"items": []}
+
+
+async def test_a_test_says_what_was_reached_that_must_not_be(door: httpx.AsyncClient) -> None:
+    await door.post("/v1/tenancies", json={"name": "alpha"})
+    found = (await door.post("/v1/tenancies/alpha/:test")).json()
+    assert found["is_isolated"] is False
+    assert (await door.post("/v1/tenancies/beta/:test")).status_code == 404
+
+
+async def test_where_nothing_keeps_tenancies_none_is_made(api: httpx.AsyncClient) -> None:
+    refused = await api.post("/v1/tenancies", json={"name": "alpha"})
+    assert (refused.status_code, refused.json()["reason"]) == (503, "TenanciesAbsent")
+
+
+async def test_the_quota_and_what_is_used_of_it_are_shown(door: httpx.AsyncClient, world: World) -> None:
+    await door.post("/v1/tenancies", json={"name": "alpha", "quota": {"pods": "2"}})
+    await _stand(world)
+    quota = baseline.quota(await world.store.get(Tenancy, "alpha"))
+    assert quota is not None
+    await world.store.create(quota)
+    await door.post("/v1/containers", json=RUN)
+    shown = (await door.get("/v1/tenancies/alpha")).json()
+    assert shown["used"] == {"pods": "1"}
+    assert len((await world.store.list(core.Pod)).items) == 1
