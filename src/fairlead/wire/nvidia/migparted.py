@@ -84,7 +84,7 @@ def parse_config(data: bytes, *, source: str) -> Config:
     top = _table(document, source, "", ("version", "mig-configs"))
     version = top.get("version")
     if version != VERSION:
-        raise _invalid(source, "version", f'is "{version}", known is "{VERSION}"')
+        raise _invalid(source, "version", f'is {_shown(version)}, known is "{VERSION}"')
     configs = top.get("mig-configs") or {}
     if not isinstance(configs, dict):
         raise _invalid(source, "mig-configs", "is not a table of configurations")

@@ -47,7 +47,7 @@ def test_filters_compare_numbers_and_a_subsystem_only_where_given() -> None:
     ("change", "path"),
     [
         ((b"mig-enabled: true", b"mig-enabeld: true"), "mig-configs.custom[0].mig-enabeld is not a field"),
-        ((b"version: v1", b"version: v2"), 'version is "v2"'),
+        ((b"version: v1", b"version: v2"), "version is 'v2'"),
         ((b"devices: [0, 2]", b"devices: some"), "mig-configs.custom[0].devices"),
         ((b"devices: [0, 2]", b"devices: [true]"), "mig-configs.custom[0].devices"),
         ((b'"1g.10gb": 2', b'"1g.10gb": -2'), "mig-configs.custom[0].mig-devices.1g.10gb"),
