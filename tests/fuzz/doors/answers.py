@@ -19,7 +19,7 @@ from aiohttp import web
 from fairlead import errors
 from fairlead.cli.core import client as service_client
 from fairlead.cli.core import transport
-from fairlead.cli.doctor import cluster_checks, cluster_facts
+from fairlead.cli.doctor import cluster_checks, cluster_facts, cluster_kinds
 from fairlead.plan.gpu import enginesupport
 from fairlead.plan.pod import podstate
 from fairlead.serve.api import problem
@@ -120,7 +120,7 @@ _GOOD: Final = cluster_facts.Facts(
     now=1.0,
     address="https://cluster",
     resource="nvidia.com/gpu",
-    has_definition=True,
+    definitions={kind.KIND: cluster_kinds.Served(is_served=True) for kind in cluster_kinds.KINDS},
     agents=(),
     deployments=(),
     nodes=(core.Node(metadata=meta.ObjectMeta(name="n")),),

@@ -12,7 +12,7 @@ from typing import Final
 
 from fairlead import errors
 from fairlead.cli.core import output
-from fairlead.cli.doctor import cluster_safety, unchecked
+from fairlead.cli.doctor import cluster_kinds, cluster_safety, unchecked
 from fairlead.cli.doctor.cluster_facts import LEADERS, Facts
 from fairlead.cli.doctor.finding import Finding
 from fairlead.plan.cdi import conflict
@@ -45,7 +45,8 @@ def check(seen: Facts) -> Iterator[Finding]:
         return
     yield Finding(check="api", level="ok", what=f"Kubernetes {seen.version} at {seen.address}")
     yield from _rights(seen)
-    yield from _definition(seen)
+    if seen.definitions is not None:
+        yield from cluster_kinds.check(seen.definitions)
     yield from _agent(seen)
     if seen.agents:
         yield from cluster_safety.check_rights(seen.agent_lacks or {})
@@ -75,21 +76,6 @@ def _rights(seen: Facts) -> Iterator[Finding]:
         why="what is not read is not checked, and missing from lists",
         fix="an administrator binds the chart's role: `kubectl create clusterrolebinding NAME"
         " --clusterrole=fairlead-viewer --user=YOU` (the role's name begins with the release's)",
-    )
-
-
-def _definition(seen: Facts) -> Iterator[Finding]:
-    if seen.has_definition is None:
-        return
-    if seen.has_definition:
-        yield Finding(check="crd", level="ok", what="GPUDevice is installed and served")
-        return
-    yield Finding(
-        check="crd",
-        level="fail",
-        what="GPUDevice is not installed, or not served",
-        why="agents cannot publish GPUs: `fairlead gpus` and `kubectl get gpu` have nothing to show",
-        fix=f"{_INSTALL}; helm leaves definitions out of an upgrade: `kubectl apply -f` the chart's crds/",
     )
 
 

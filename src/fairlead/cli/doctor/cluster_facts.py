@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
 from fairlead import errors, settings, telemetry
 from fairlead.cli.core import cluster
+from fairlead.cli.doctor import cluster_kinds
 from fairlead.store import port
 from fairlead.store.kubernetes import client, credentials, rights, server, store
 from fairlead.store.kubernetes.rights import Right
@@ -23,7 +24,6 @@ from fairlead.wire.kubernetes import api, coordination, core, gpudevice, meta, w
 T = TypeVar("T")
 O = TypeVar("O", bound=meta.Object)  # noqa: E741 beside T
 
-DEFINITION: Final = f"{gpudevice.GPUDevice.PLURAL}.{gpudevice.API_VERSION.partition('/')[0]}"
 LEADERS: Final = ("fairlead-scheduler", "fairlead-controller")
 _OURS: Final = {"app.kubernetes.io/part-of": "fairlead"}
 
@@ -84,7 +84,8 @@ class Facts:
     """Why the API server did not answer; then nothing else was looked at."""
     lacking: tuple[Right, ...] | None = ()
     """Rights of `NEEDS` that the asker does not have; None: the server does not say."""
-    has_definition: bool | None = None
+    definitions: Mapping[str, cluster_kinds.Served] | None = None
+    """How the cluster serves our kinds, by kind."""
     agents: tuple[workload.DaemonSet, ...] | None = None
     deployments: tuple[workload.Deployment, ...] | None = None
     nodes: tuple[core.Node, ...] | None = None
@@ -132,7 +133,7 @@ async def read_facts(store: port.Store, server: Asked, config: settings.Settings
         scheduler=config.control.scheduler_name,
         version=version,
         lacking=lacking,
-        has_definition=await _has_definition(store),
+        definitions=await cluster_kinds.read(store),
         agents=agents,
         deployments=deployments,
         nodes=await _items(store, core.Node),
@@ -163,16 +164,6 @@ async def _readable(answer: Awaitable[T]) -> T | None:
         return await answer
     except errors.Denied:
         return None
-
-
-async def _has_definition(store: port.Store) -> bool | None:
-    try:
-        found = await _readable(store.get(workload.CustomResourceDefinition, DEFINITION))
-    except errors.NotFound:
-        return False
-    if found is None:
-        return None
-    return any(one.type == "Established" and one.status == "True" for one in found.status.conditions)
 
 
 async def _leases(store: port.Store, namespaces: set[str]) -> tuple[coordination.Lease, ...] | None:

@@ -14,7 +14,7 @@ from fairlead.cli.doctor.finding import Finding
 
 WANTING: Final = {
     "lacking": "create selfsubjectaccessreviews.authorization.k8s.io",
-    "has_definition": "get customresourcedefinitions.apiextensions.k8s.io",
+    "definitions": "get customresourcedefinitions.apiextensions.k8s.io",
     "agents": "list daemonsets.apps",
     "agent_lacks": "create subjectaccessreviews.authorization.k8s.io",
     "deployments": "list deployments.apps",
@@ -30,7 +30,7 @@ WANTING: Final = {
 
 CHECKS: Final = (
     ("rights", "what you may read", ("lacking",)),
-    ("crd", "whether GPUDevice is installed and served", ("has_definition",)),
+    ("crd", "whether our kinds are installed and served", ("definitions",)),
     ("agent", "whether agents are there and ready", ("agents",)),
     ("agent", "whether every node with GPUs has an agent", ("agents", "gpus", "pods")),
     ("agent rights", "whether agents may report their GPUs to the cluster", ("agents", "agent_lacks")),

@@ -6,7 +6,9 @@ k8s.io/api/admissionregistration/v1 types.go.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import msgspec
 
 from fairlead.wire.kubernetes.meta import Condition, LabelSelector, ObjectMeta, Wire
 
@@ -75,6 +77,27 @@ class Deployment(Wire, frozen=True):
     status: DeploymentStatus = DeploymentStatus()
 
 
+class DefinitionSchema(Wire, frozen=True):
+    """What an object of the kind looks like."""
+
+    document: Any = msgspec.field(default=None, name="openAPIV3Schema")
+    """OpenAPI v3, as the server was given it."""
+
+
+class DefinitionVersion(Wire, frozen=True):
+    """One version of the kind."""
+
+    name: str = ""
+    served: bool = False
+    schema: DefinitionSchema = DefinitionSchema()
+
+
+class DefinitionSpec(Wire, frozen=True):
+    """The kind's versions."""
+
+    versions: tuple[DefinitionVersion, ...] = ()
+
+
 class DefinitionStatus(Wire, frozen=True):
     """Whether the kind is served."""
 
@@ -90,6 +113,7 @@ class CustomResourceDefinition(Wire, frozen=True):
     NAMESPACED: ClassVar[bool] = False
 
     metadata: ObjectMeta = ObjectMeta()
+    spec: DefinitionSpec = DefinitionSpec()
     status: DefinitionStatus = DefinitionStatus()
 
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import pytest
+import yaml
 
+import fairlead
 from fairlead import errors, settings
-from fairlead.cli.doctor import cluster_checks, cluster_facts, unchecked
+from fairlead.cli.doctor import cluster_checks, cluster_facts, cluster_kinds, unchecked
 from fairlead.cli.doctor.cluster_facts import Facts
+from fairlead.cli.doctor.cluster_kinds import Served
 from fairlead.store.embedded import memory
 from fairlead.store.kubernetes import rights
 from fairlead.wire.kubernetes import api, coordination, core, gpudevice, meta, workload
@@ -115,12 +119,13 @@ STARTING: Final = core.PodStatus(
         ),
     ),
 )
+SERVED: Final = {kind.KIND: Served(is_served=True) for kind in cluster_kinds.KINDS}
 GOOD: Final = Facts(
     now=NOW,
     address="https://cluster",
     resource=RESOURCE,
     version="v1.36.2",
-    has_definition=True,
+    definitions=dict(SERVED),
     agents=(agent(),),
     deployments=(deployment("scheduler"), deployment("controller")),
     nodes=(node(), node("b", capacity="")),
@@ -151,7 +156,14 @@ def test_a_good_cluster_has_one_good_word_for_every_layer() -> None:
     [
         ({"problem": "does not answer"}, "api", "fail", "does not answer"),
         ({"lacking": cluster_facts.NEEDS[2:4]}, "rights", "warn", "get pods/log, list nodes"),
-        ({"has_definition": False}, "crd", "fail", "GPUDevice is not installed"),
+        ({"definitions": SERVED | {"GPUDevice": Served(is_served=False)}}, "crd", "fail", "GPUDevice is not installed"),
+        ({"definitions": SERVED | {"Queue": Served(is_served=False)}}, "crd", "warn", "Queue is not installed"),
+        (
+            {"definitions": SERVED | {"GPULease": Served(is_served=True, lacking=("spec.a", "status.b"))}},
+            "crd",
+            "warn",
+            "the definition of GPULease is of another version: spec.a, status.b missing",
+        ),
         ({"agents": ()}, "agent", "warn", "though GPUs are published"),
         ({"agents": (), "gpus": ()}, "agent", "fail", "no DaemonSet"),
         ({"agents": (agent(wanted=0, ready=0),)}, "agent", "fail", "selects no node"),
@@ -288,8 +300,16 @@ class Server:
 
 async def test_everything_is_read_through_the_store() -> None:
     store = memory.MemoryStore()
+    crd = yaml.safe_load((Path(fairlead.__file__).parent / "chart/crds/gpudevices.yaml").read_text())
+    (version,) = crd["spec"]["versions"]
+    shape = version["schema"]["openAPIV3Schema"]["properties"]
+    del (
+        shape["spec"]["properties"]["nodeIndex"],
+        shape["status"]["properties"]["holders"]["items"]["properties"]["podUID"],
+    )
     definition = workload.CustomResourceDefinition(
         metadata=meta.ObjectMeta(name="gpudevices.fairlead.dev"),
+        spec=msgspec.convert(crd["spec"], workload.DefinitionSpec),
         status=workload.DefinitionStatus(conditions=(meta.Condition(type="Established", status="True"),)),
     )
     old = lease("scheduler", age_s=0)
@@ -314,7 +334,10 @@ async def test_everything_is_read_through_the_store() -> None:
             await store.update_status(msgspec.structs.replace(item, metadata=made.metadata))
     seen = await cluster_facts.read_facts(store, Server(denied="nodes"), settings.Settings())
     assert abs(seen.now - time.time()) < 60
-    assert seen.has_definition is True
+    assert seen.definitions is not None
+    assert seen.definitions["GPULease"] == Served(is_served=False)
+    whole, older = seen.definitions["GPUDevice"], ("spec.nodeIndex", "status.holders.podUID")
+    assert (whole.is_served, whole.lacking) == (True, older)
     assert [need.text for need in seen.lacking or ()] == ["list nodes"]
     assert seen.agent_lacks is not None
     lacks = seen.agent_lacks["system:serviceaccount:fairlead:fairlead-agent"]
