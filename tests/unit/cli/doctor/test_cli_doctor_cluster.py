@@ -162,7 +162,7 @@ def test_a_good_cluster_has_one_good_word_for_every_layer() -> None:
             {"definitions": SERVED | {"GPULease": Served(is_served=True, lacking=("spec.a", "status.b"))}},
             "crd",
             "warn",
-            "the definition of GPULease is of another version: spec.a, status.b missing",
+            "the definition of GPULease is of another version: it lacks spec.a, status.b",
         ),
         ({"agents": ()}, "agent", "warn", "though GPUs are published"),
         ({"agents": (), "gpus": ()}, "agent", "fail", "no DaemonSet"),
@@ -303,10 +303,8 @@ async def test_everything_is_read_through_the_store() -> None:
     crd = yaml.safe_load((Path(fairlead.__file__).parent / "chart/crds/gpudevices.yaml").read_text())
     (version,) = crd["spec"]["versions"]
     shape = version["schema"]["openAPIV3Schema"]["properties"]
-    del (
-        shape["spec"]["properties"]["nodeIndex"],
-        shape["status"]["properties"]["holders"]["items"]["properties"]["podUID"],
-    )
+    del shape["spec"]["properties"]["nodeIndex"]
+    del shape["status"]["properties"]["holders"]["items"]["properties"]["podUID"]
     definition = workload.CustomResourceDefinition(
         metadata=meta.ObjectMeta(name="gpudevices.fairlead.dev"),
         spec=msgspec.convert(crd["spec"], workload.DefinitionSpec),
