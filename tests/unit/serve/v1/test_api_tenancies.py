@@ -69,6 +69,20 @@ async def test_containers_are_accepted_once_the_tenancy_is_ready(door: httpx.Asy
     assert accepted.json()["namespace"] == namespace
 
 
+async def test_the_articles_payload_is_valid_as_it_is_and_never_without_isolation(
+    door: httpx.AsyncClient, world: World
+) -> None:
+    payload = {"container-url": "demo", "tenancy": "landon"}
+    refused = await door.post("/v1/containers", json=payload)
+    assert (refused.status_code, refused.json()["reason"]) == (404, "TenancyUnknown")
+    assert "`fairlead tenancy create landon`" in refused.text
+    assert "landon" not in {one.metadata.name for one in (await world.store.list(core.Namespace)).items}
+    await door.post("/v1/tenancies", json={"name": "landon"})
+    namespace = await _stand(world, "landon")
+    accepted = await door.post("/v1/containers", json=payload)
+    assert (accepted.status_code, accepted.json()["namespace"]) == (201, namespace)
+
+
 async def test_what_tenants_may_not_ask_for_is_refused_there(door: httpx.AsyncClient, world: World) -> None:
     await door.post("/v1/tenancies", json={"name": "alpha"})
     await _stand(world)

@@ -21,7 +21,7 @@ from fairlead.serve.api import stream
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend import account
 from fairlead.serve.backend.pods import container_name, find_pod
-from fairlead.serve.backend.port import require
+from fairlead.serve.backend.port import Absent, require
 from fairlead.serve.v1 import eventview
 from fairlead.serve.v1.containers import logs, pods, submission, traceview, view, waitview
 from fairlead.serve.v1.containers.parameters import Grace, Name, Namespace
@@ -84,7 +84,7 @@ Excerpt = di.NamedDependency[params.SkipValidation[_Excerpt]]
 
 
 @litestar.post(
-    "/v1/containers", summary="Run a container", responses=documented(400, 403, 409, 422), tags=["container"]
+    "/v1/containers", summary="Run a container", responses=documented(400, 403, 404, 409, 422), tags=["container"]
 )
 async def create_container(services: Dependencies, data: params.JSONBody[submission.ContainerRequest]) -> ContainerView:
     """Store a pod made from the request; a node's kubelet starts it once a scheduler has placed it."""
@@ -97,13 +97,18 @@ async def create_container(services: Dependencies, data: params.JSONBody[submiss
 
 
 async def _placed(services: Dependencies, data: submission.ContainerRequest) -> submission.ContainerRequest:
-    """Return the request with the namespace of its tenancy, where one of that name is kept here."""
-    if not data.tenancy:
+    """Return the request with the namespace of its tenancy. Where tenancies are not kept, it names a namespace.
+
+    Raises: NotFound (`TenancyUnknown`): nothing of that name is isolated.
+    """
+    if not data.tenancy or isinstance(services.backend.tenancies, Absent):
         return data
     try:
         found = await services.store.get(Tenancy, data.tenancy)
-    except (errors.NotFound, errors.Denied):
-        return data
+    except errors.NotFound as error:
+        message = f'there is no tenancy "{data.tenancy}", so nothing would keep the container apart'
+        hint = f"`fairlead tenancy create {data.tenancy}` makes it; `namespace` names a namespace that is not isolated"
+        raise errors.NotFound(message, reason="TenancyUnknown", hint=hint) from error
     return msgspec.structs.replace(data, tenancy="", namespace=baseline.namespace_name(found))
 
 
