@@ -63,7 +63,7 @@ def compose(
     store: Store | None = None,
     placement: Placement | None = None,
 ) -> MIGPart | None:
-    """Return who keeps the partitions; None: the silicon has nobody who could, or nothing can choose a configuration.
+    """Return who keeps the partitions; None: the silicon cannot be partitioned, or nothing can choose a configuration.
 
     Args:   of_store: knows the Node; None: the agent has no store.   changed, told: see MIGPart and Configurator.
             store, placement: with which pods are evicted where a node may be drained; None: none is.
@@ -93,7 +93,7 @@ def compose(
 
 
 async def ask_in_use(socket: Path) -> frozenset[str]:
-    """Ask the kubelet which GPUs and MIG devices are held, by UUID; where there is none nobody holds any.
+    """Ask the kubelet which GPUs and MIG devices are held, by UUID; where there is none, no GPU is held.
 
     Raises: Unavailable: there is one, and it does not say.
     """

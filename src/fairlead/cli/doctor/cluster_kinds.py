@@ -1,7 +1,7 @@
 """Judges whether a cluster serves our kinds as this version writes them.
 
 Helm installs definitions and never upgrades them; an API server drops each field that a definition does not have, and
-says so to nobody who asks without `--validate`.
+does not say so.
 """
 
 from __future__ import annotations
