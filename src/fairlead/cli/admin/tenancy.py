@@ -21,7 +21,7 @@ _STEP_S: Final = 10.0
 
 
 def _uses(item: TenancyView) -> str:
-    return ", ".join(f"{_short(name)} {item.used.get(name, '0')}/{limit}" for name, limit in item.spec.quota.items())
+    return ", ".join(f"{_short(name)} {item.used.get(name, '0')}/{limit}" for name, limit in item.quota.items())
 
 
 def _short(name: str) -> str:
@@ -29,11 +29,10 @@ def _short(name: str) -> str:
 
 
 def _reach(item: TenancyView) -> str:
-    network = item.spec.network
-    if network.mode == kind.NONE:
+    if item.mode == kind.NONE:
         return "no network"
-    parts = ["internet" if network.internet == kind.ALLOW else "no internet", *([] if network.dns else ["no DNS"])]
-    return ", ".join([*parts, *([] if network.publish else ["no ports"]), *network.egress])
+    parts = ["internet" if item.internet == kind.ALLOW else "no internet", *([] if item.dns else ["no DNS"])]
+    return ", ".join([*parts, *([] if item.publish else ["no ports"]), *item.egress])
 
 
 def _judged(item: Attempt) -> str:
@@ -65,7 +64,7 @@ _ATTEMPTS: Final = (
 
 @click.group()
 def group() -> None:
-    """Keep tenants apart: a namespace, limits and a network of their own for each."""
+    """Keep tenants apart: a namespace, limits and a network for each."""
 
 
 _argument = click.argument("name", metavar="TENANCY", shell_complete=options.complete_tenancies)
@@ -135,12 +134,12 @@ def show_verb(client: Client, *, name: str, form: str) -> None:
         output.show_value(item, form=form)
         return
     for label, value in (
-        ("name", f"{item.name} ({item.spec.display_name})" if item.spec.display_name else item.name),
+        ("name", f"{item.name} ({item.display_name})" if item.display_name else item.name),
         ("phase", f"{item.phase}: {item.problem}" if item.problem else item.phase),
         ("namespace", item.namespace),
         ("containers", str(item.containers)),
         ("limits", _uses(item) or "none"),
-        ("images", ", ".join(item.spec.images) or "any"),
+        ("images", ", ".join(item.images) or "any"),
         ("reaches", _reach(item)),
         ("subnets", ", ".join(item.network.subnets) or "none"),
     ):

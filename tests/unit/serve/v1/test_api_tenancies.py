@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -67,6 +68,18 @@ async def test_containers_are_accepted_once_the_tenancy_is_ready(door: httpx.Asy
     accepted = await door.post("/v1/containers", json=RUN)
     assert accepted.status_code == 201, accepted.text
     assert accepted.json()["namespace"] == namespace
+
+
+async def test_a_tenancy_is_shown_as_it_was_asked_for_and_as_it_stands(door: httpx.AsyncClient, world: World) -> None:
+    asked = {"name": "alpha", "display_name": "A", "quota": {"pods": "3"}, "dns": False, "egress": ["10.1.0.0/16"]}
+    assert (await door.post("/v1/tenancies", json=asked)).status_code == 201
+    await _stand(world)
+    shown = (await door.get("/v1/tenancies/alpha")).json()
+    assert {key: shown[key] for key in asked} == asked
+    assert (shown["internet"], shown["publish"], shown["suspended"], shown["phase"]) == ("allow", True, False, "Ready")
+    times = [shown["created_at"], *(one["since"] for one in shown["conditions"])]
+    assert len(times) == 5
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", str(one)) for one in times), times
 
 
 async def test_the_articles_payload_is_valid_as_it_is_and_never_without_isolation(

@@ -9,7 +9,6 @@ import msgspec
 
 from fairlead.plan.tenancy import baseline
 from fairlead.wire.fairlead import tenancy
-from fairlead.wire.kubernetes.meta import Condition
 
 
 class TenancyRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -26,17 +25,44 @@ class TenancyRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     images: Annotated[tuple[str, ...], msgspec.Meta(description="that its containers may have; none: any")] = ()
 
 
+class NetworkView(msgspec.Struct, frozen=True, kw_only=True):
+    """A tenancy's network as the engine made it."""
+
+    name: Annotated[str, msgspec.Meta(description="of the engine's network; empty: there is none")]
+    interface: Annotated[str, msgspec.Meta(description="bridge on the host")]
+    subnets: Annotated[tuple[str, ...], msgspec.Meta(description="one of IPv4, one of IPv6 where the host has it")]
+    gateways: Annotated[tuple[str, ...], msgspec.Meta(description="the host's address in each, where names are asked")]
+
+
+class ConditionView(msgspec.Struct, frozen=True, kw_only=True):
+    """One part of a tenancy, and whether it is as it should be."""
+
+    type: Annotated[str, msgspec.Meta(description="NamespaceReady, NetworkIsolated, QuotaApplied or Ready")]
+    status: Annotated[str, msgspec.Meta(description="True, False or Unknown")]
+    reason: str
+    message: str
+    since: Annotated[str | None, msgspec.Meta(description="since when it is so; null: nothing says")]
+
+
 class TenancyView(msgspec.Struct, frozen=True, kw_only=True):
-    """One tenancy as it stands."""
+    """One tenancy as it stands; what was asked for has the names of `TenancyRequest`."""
 
     name: str
     uid: str
     phase: Annotated[str, msgspec.Meta(description="Pending, Ready, Suspended or Terminating")]
     problem: Annotated[str, msgspec.Meta(description="what keeps it from its next phase; empty: nothing")]
     namespace: Annotated[str, msgspec.Meta(description="of its containers, volumes and quota")]
-    spec: tenancy.TenancySpec
-    network: tenancy.NetworkStatus
-    conditions: tuple[Condition, ...]
+    display_name: str
+    quota: Mapping[str, str]
+    mode: str
+    internet: str
+    dns: bool
+    publish: bool
+    egress: tuple[str, ...]
+    images: tuple[str, ...]
+    suspended: bool
+    network: NetworkView
+    conditions: tuple[ConditionView, ...]
     used: Annotated[Mapping[str, str], msgspec.Meta(description="of its quota")]
     containers: Annotated[int, msgspec.Meta(description="that have not ended")]
     created_at: str | None
@@ -62,9 +88,31 @@ def view(item: tenancy.Tenancy, *, used: Mapping[str, str], containers: int) -> 
         phase=phase or tenancy.PENDING,
         problem="" if ready is None or is_good else ready.message,
         namespace=status.namespace or baseline.namespace_name(item),
-        spec=item.spec,
-        network=status.network,
-        conditions=status.conditions,
+        display_name=item.spec.display_name,
+        quota=item.spec.quota,
+        mode=item.spec.network.mode,
+        internet=item.spec.network.internet,
+        dns=item.spec.network.dns,
+        publish=item.spec.network.publish,
+        egress=item.spec.network.egress,
+        images=item.spec.images,
+        suspended=item.spec.suspended,
+        network=NetworkView(
+            name=status.network.name,
+            interface=status.network.interface,
+            subnets=status.network.subnets,
+            gateways=status.network.gateways,
+        ),
+        conditions=tuple(
+            ConditionView(
+                type=one.type,
+                status=one.status,
+                reason=one.reason,
+                message=one.message,
+                since=one.last_transition_time,
+            )
+            for one in status.conditions
+        ),
         used=used,
         containers=containers,
         created_at=about.creation_timestamp,
