@@ -346,7 +346,11 @@ _ALLOWED = [
     ("scheduler", "update", "pods", "status", "acme"),
     ("scheduler", "create", "coordination.k8s.io/leases", "", _SPACE),
     ("scheduler", "update", "coordination.k8s.io/leases/fairlead-scheduler", "", _SPACE),
+    ("scheduler", "list", "fairlead.dev/gpudevices", "", ""),
+    ("agent", "create", "fairlead.dev/gpuleases", "", ""),
+    ("agent", "update", "fairlead.dev/gpuleases", "status", ""),
     ("controller", "delete", "fairlead.dev/gpudevices", "", ""),
+    ("controller", "delete", "fairlead.dev/gpuleases", "", ""),
     ("controller", "get", "coordination.k8s.io/leases/fairlead-controller", "", _SPACE),
 ]
 _DENIED = [
@@ -368,7 +372,9 @@ _DENIED = [
     ("scheduler", "delete", "pods", "", "acme"),
     ("scheduler", "update", "coordination.k8s.io/leases/fairlead-controller", "", _SPACE),
     ("scheduler", "update", "coordination.k8s.io/leases/kube-scheduler", "", "kube-system"),
-    ("scheduler", "list", "fairlead.dev/gpudevices", "", ""),
+    ("scheduler", "patch", "fairlead.dev/gpudevices", "", ""),
+    ("scheduler", "list", "fairlead.dev/gpuleases", "", ""),
+    ("agent", "patch", "fairlead.dev/gpuleases", "", ""),
     ("controller", "create", "pods", "binding", "acme"),
     ("controller", "update", "pods", "status", "acme"),
     ("controller", "patch", "nodes", "", ""),
