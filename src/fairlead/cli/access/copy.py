@@ -145,9 +145,9 @@ def _extract(data: IO[bytes], target: Path, what: str) -> None:
 
     Raises: Invalid (`CopyUnsafe`): a member would leave the folder; (`CopyFailed`): it cannot be written.
     """
-    into_folder = target.is_dir()
-    folder = target if into_folder else target.parent
     try:
+        into_folder = target.is_dir()
+        folder = target if into_folder else target.parent
         with tarfile.open(fileobj=data, mode="r|") as archive:
             # Newer Pythons would ask for a filter of theirs; Debian 12's has none.
             archive.extraction_filter = lambda member, _path: member

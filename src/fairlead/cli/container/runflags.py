@@ -260,9 +260,13 @@ def _every_gpu(client: Client) -> int:
     return most
 
 
+_LONGEST_NUMBER: Final = 19
+"""Digits of a number that every reader of JSON takes as one."""
+
+
 def _number(text: str) -> int | str:
     """Return a whole number as one; anything else goes to the service as text, which knows the rule it breaks."""
-    return int(text) if text.lstrip("-").isdecimal() else text
+    return int(text) if text.lstrip("-").isdecimal() and len(text) < _LONGEST_NUMBER else text
 
 
 def mounts(values: Sequence[str], long: Sequence[str], *, cluster: bool) -> dict[str, Any]:

@@ -40,6 +40,9 @@ def proxied(client: Client, name: str, namespace: str) -> Iterator[None]:
     A process that is number 1 and has no handler for a signal does not get it from the kernel: that is said once.
     Raises: Left: after the third SIGINT or SIGTERM.
     """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # another thread gets no signals
+        return
     waiting: queue.SimpleQueue[int | None] = queue.SimpleQueue()
     ends = 0
 

@@ -104,9 +104,13 @@ def _invalid(message: str) -> errors.Invalid:
 
 
 def _shown(value: object) -> str:
-    """Return the beginning of a value; YAML's references make small files of values too large to be written out."""
+    """Return the beginning of a value; YAML's references make small files of values too large to be written out.
+
+    A value may also refer to itself.
+    """
     text = ""
-    for part in json.JSONEncoder(default=str, ensure_ascii=False).iterencode(value):
+    # The encoder's own check for circles raises where one is found; without it the text goes on, and is cut off.
+    for part in json.JSONEncoder(default=str, ensure_ascii=False, check_circular=False).iterencode(value):
         text += part
         if len(text) > _LONGEST_SHOWN:
             return f"{text[:_LONGEST_SHOWN]}…"
@@ -275,12 +279,12 @@ class _Reader:
             self._wrong(path, value, "a count from 1")
             return None
         if isinstance(value, list) and value:
-            names = tuple(str(one) if not isinstance(one, bool) else "" for one in value)
-            wrong = [name for name in names if not (_INDEX.fullmatch(name) or _UUID.fullmatch(name))]
-            if not wrong:
-                return DeviceChoice(names=names)
-            self._wrong(path, wrong[0], "an index (0, for MIG devices 0:1) or a UUID (GPU-…, MIG-…)")
-            return None
+            names = tuple(str(one) if type(one) in {str, int} else "" for one in value)
+            for one, name in zip(value, names, strict=True):
+                if not (_INDEX.fullmatch(name) or _UUID.fullmatch(name)):
+                    self._wrong(path, one, "an index (0, for MIG devices 0:1) or a UUID (GPU-…, MIG-…)")
+                    return None
+            return DeviceChoice(names=names)
         self._wrong(path, value, '"all", a count, or a list of indices and UUIDs')
         return None
 

@@ -74,6 +74,12 @@ def test_no_member_leaves_the_folder_by_name_link_or_node(tmp_path: Path, member
     assert not (tmp_path / "deep" / "escaped").exists()
 
 
+def test_a_target_whose_name_is_too_long_is_said(tmp_path: Path) -> None:
+    with pytest.raises(errors.Invalid, match="File name too long") as caught:
+        copy._extract(tar(member("file")), tmp_path / ("x" * 5000), "web:/x")
+    assert caught.value.reason == "CopyFailed"
+
+
 def test_a_link_that_was_there_is_not_written_through(tmp_path: Path) -> None:
     outside, folder = tmp_path / "outside", tmp_path / "folder"
     outside.write_text("mine")

@@ -274,3 +274,9 @@ def test_where_several_could_be_meant_the_user_is_asked(offered: dict[str, str])
     with pytest.raises(errors.Invalid, match="is meant") as caught:
         runflags.devices(["1"], Offering(offered))
     assert caught.value.hint in {"-g nvidia.com/a=1", "-g nvidia.com/mig-1g.10gb=1"}
+
+
+@pytest.mark.parametrize(("word", "count"), [("2", 2), ("-1", -1), ("9" * 5000, "9" * 5000)])
+def test_a_number_that_no_reader_takes_goes_on_as_text(word: str, count: object) -> None:
+    found = runflags.devices((f"x.y/z={word}",), Offering({"nvidia.com/gpu": "8"}))
+    assert found["resources"] == {"x.y/z": count}

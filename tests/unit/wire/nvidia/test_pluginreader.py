@@ -76,6 +76,10 @@ def test_what_is_written_is_read_back() -> None:
     assert pluginreader.parse(pluginconfig.emit(config), source="g") == config
 
 
+_BOMB = "\n".join(["x0: &a0 [1, 1]", *(f"x{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 31))])
+"""Thirty lines of YAML that are a value of 2^31 numbers."""
+
+
 @pytest.mark.parametrize("text", ["", "# nothing\n", "version: v1", 'version: ""', "{}", "---\nversion: v1\n", "null"])
 def test_a_file_that_says_nothing_asks_for_nothing(text: str) -> None:
     assert pluginreader.read(text) == (PluginConfig(), ())
@@ -129,6 +133,11 @@ def test_mps_refuses_requests_above_one_unless_told_otherwise() -> None:
             "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2, devices: ['../x']}]}}",
             "sharing.timeSlicing.resources[0].devices",
             "an index",
+        ),
+        (
+            f"{_BOMB}\nsharing: {{timeSlicing: {{resources: [{{name: gpu, replicas: 2, devices: [*a30]}}]}}}}",
+            "sharing.timeSlicing.resources[0].devices",
+            "… is not an index",
         ),
         (
             f"sharing: {{timeSlicing: {{resources: [{{name: {'x' * 60}, replicas: 2}}]}}}}",
@@ -208,3 +217,8 @@ def test_no_document_makes_the_reader_fail(value: object) -> None:
     config, found = pluginreader.read(json.dumps(value))
     if not found:
         assert pluginreader.parse(pluginconfig.emit(config), source="again") == config
+
+
+def test_a_document_that_is_a_part_of_itself_is_refused_like_any_other() -> None:
+    with pytest.raises(errors.Invalid, match=r"\[\[\[… is not a map"):
+        pluginreader.parse("&a [*a]", source="f")

@@ -243,7 +243,7 @@ async def wait_container(
     name: Name,
     namespace: Namespace = "default",
     until: Annotated[str, params.QueryParameter(name="state", description="started, ended or gone")] = "ended",
-    timeout: Annotated[float | None, params.QueryParameter(ge=0, le=3600, description="seconds at most")] = 60,
+    timeout: Annotated[float, params.QueryParameter(ge=0, le=3600, description="seconds at most")] = 60,
 ) -> ContainerView:
     """Return the container once it is in the state, or as it is when the time is over: compare `state`."""
     pod = await find_pod(services.store, name, namespace)
