@@ -68,7 +68,7 @@ class Bench(Home):
         return rows.get(self.keys[number], Row(key=self.keys[number]))
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(3 * PATIENCE_S):  # three attempts, and the waits between them
             while not condition():  # noqa: ASYNC110  (a file of another process, in effect)
                 await asyncio.sleep(0.05)
 

@@ -20,7 +20,7 @@ _LONGEST_WORD: Final = 100_000
 """What a kernel takes as one argument is 128 KiB."""
 _PASSED: Final = frozenset({0, 1, 127})
 """Done; what was looked at is wrong; the container's command is not found."""
-_REFUSED: Final = frozenset({row.exit for row in errors.TABLE.values()}) | {1, 2}
+_REFUSED: Final = frozenset({row.exit for row in errors.TABLE.values()}) | {1, 2, 125}
 _WORDS: Final = 6000
 _SERVICE: Final = (
     ["run", "-d", "-g", "1", "--name", "box", "-n", "default", "-e", "A=b", "-l", "a=b", "demo", "--", "echo", "x"],

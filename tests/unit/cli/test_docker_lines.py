@@ -209,6 +209,7 @@ def test_ps_n_shows_the_newest_containers_as_docker_has_it(live: Service) -> Non
     assert newest in everything
     assert sorted(live.fairlead("ps", "-n", "1000", "-q").stdout.split()) == sorted(everything)
     assert live.fairlead("ps", "-n", "default", "-aq").stdout.count("\n") > 2
+    assert live.fairlead("ps", "-n", "9" * 5000).exit_code == 0
 
 
 def test_options_after_the_image_are_told_apart_from_a_program_that_is_missing(live: Service) -> None:

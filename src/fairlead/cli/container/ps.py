@@ -51,6 +51,8 @@ def _devices(item: ContainerView) -> str:
     return ",".join(device for ids in item.devices.values() for device in ids)
 
 
+_LONGEST_NUMBER: Final = 10
+"""Digits: what is longer is not a number of containers."""
 _NAMESPACE: Final = Column[ContainerView]("NAMESPACE", lambda item: item.namespace, is_wide=True)
 _OWNER: Final = Column[ContainerView]("OWNER", lambda item: item.user or item.namespace)
 _COLUMNS: Final = (
@@ -105,7 +107,8 @@ def ps(
     every = given["show_ended"] or bool(names) or any(key == "status" for key, _ in wanted)
     namespace: str | None = given["namespace"]
     newest: int | None = None  # None: all
-    if namespace is not None and namespace.isdecimal():  # docker's -n is a number of containers, ours the namespace
+    # Docker's -n is a number of containers, ours the namespace.
+    if namespace is not None and namespace.isdecimal() and len(namespace) < _LONGEST_NUMBER:
         newest, namespace, every = int(namespace), None, True
 
     def show() -> None:

@@ -140,6 +140,8 @@ def test_logs_are_read_followed_and_cut(service: Service) -> None:
     )
     assert service.fairlead("logs", "-f", "a").stdout == "1\n2\n3\n"
     assert service.fairlead("logs", "--tail", "1", "a").stdout == "3\n"
+    refused = service.fairlead("logs", "--tail", "9" * 5000, "a")
+    assert (refused.exit_code, "is not a number of lines" in refused.stderr) == (2, True)
     assert service.fairlead("logs", "-t", "a").stdout.splitlines()[0].endswith("Z 1")
 
 
