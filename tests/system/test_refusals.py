@@ -138,6 +138,7 @@ def test_removal_behind_our_back_is_noticed_and_frees_the_gpus(service: Home) ->
     service.rm("gone")
 
 
+@pytest.mark.slow
 def test_a_fault_takes_one_gpu_out_and_recovery_returns_it(service: Home) -> None:
     service.ok("simulate", "fault", "xid", "79", "--gpu", "3")
     service.until(lambda: service.allocatable() == 7, what="seven GPUs are allocatable")

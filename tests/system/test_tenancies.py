@@ -104,6 +104,7 @@ def test_a_test_of_a_tenancy_tries_every_border_and_says_that_it_is_isolated(mac
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.slow
 def test_a_tenancy_without_its_rules_is_called_not_isolated_and_starts_nothing_until_they_are_back(
     machine: Home,
 ) -> None:

@@ -45,6 +45,7 @@ def test_a_link_in_an_allowed_folder_leads_a_tenant_nowhere(acme: Home, tmp_path
     acme.ok("rm", "-f", "-n", "acme", "astray")
 
 
+@pytest.mark.slow
 def test_a_link_inside_the_folder_is_followed(acme: Home, tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
