@@ -173,7 +173,7 @@ def verdict(found: Matrix) -> str:
         return f'tenancy "{found.tenancy}" is NOT ISOLATED: {why}'
     refused = sum(not one.expected for one in found.attempts)
     faults = sum(one.is_fault for one in found.attempts)
-    rest = "" if found.works else f"; {faults} of what it may reach does not answer"
+    rest = "" if found.works else f"; {faults} of what it may reach did not answer"
     return f'tenancy "{found.tenancy}" is isolated: {refused} of {refused} forbidden connections were refused{rest}'
 
 

@@ -195,7 +195,7 @@ class Tenancies:
         if not baseline.is_own(item, space):
             return None  # another's: nothing of ours is in it
         if left := await self._delete_pods(namespace):
-            return _waiting("ContainersLeft", f"{len(left)} containers are still to end: {', '.join(left[:5])}")
+            return _waiting("ContainersLeft", f"{len(left)} still to end: {', '.join(left[:5])}")
         if held := self._possessions.held_gpus(namespace):
             return _waiting("GPUsUnverified", f"{len(held)} GPUs are still to be verified: {', '.join(held[:5])}")
         return await self._remove(space)

@@ -28,6 +28,7 @@ PROBE: Final = "fairlead.dev/probe"
 _OTHERS: Final = 8
 """Other tenancies that are tried; more would take long and tell the same rules."""
 _TIMEOUT_S: Final = 1.0
+_PAUSES_S: Final = (0.2, 0.5, 1.0, 2.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,18 @@ class _Try:
     family: int
     expected: bool
     attempt: Callable[[], Awaitable[bool]]
+
+
+async def _attempted(one: _Try) -> bool:
+    """Return whether a connection is made. One that is allowed is tried again: its server may just be reloading.
+
+    Podman's name server is started, or told, anew with each container of a network.
+    """
+    for pause_s in _PAUSES_S if one.expected else ():
+        if await one.attempt():
+            return True
+        await asyncio.sleep(pause_s)
+    return await one.attempt()
 
 
 class Trial:
@@ -93,7 +106,7 @@ class Trial:
                 tries += [one async for one in _reach(stack, place, first, expected=False)]
             tries += [one async for one in _host(stack, first, item)]
             tries += list(_names(first, item))
-            reached = await asyncio.gather(*(one.attempt() for one in tries))
+            reached = await asyncio.gather(*map(_attempted, tries))
         found = tuple(
             Attempt(
                 source=one.source.title,
