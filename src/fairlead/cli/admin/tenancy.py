@@ -55,9 +55,7 @@ _ATTEMPTS: Final = (
     Column[Attempt]("TO", lambda item: item.target),
     Column[Attempt]("FAMILY", lambda item: item.family),
     Column[Attempt]("FOUND", lambda item: "reached" if item.reached else "refused"),
-    Column[Attempt](
-        "VERDICT", lambda item: "NOT ISOLATED" if item.is_breach else "does not work" if item.is_fault else "ok"
-    ),
+    Column[Attempt]("VERDICT", _judged),
     Column[Attempt]("EXPECTED", lambda item: "reached" if item.expected else "refused", is_wide=True),
 )
 

@@ -15,6 +15,7 @@ from fairlead.cli.doctor.finding import Finding
 from fairlead.engine import machine as engines
 from fairlead.kernel.network import netfilter
 from fairlead.plan.tenancy import firewall
+from fairlead.wire.kubernetes import names
 
 _UNFILTERED: Final = "no container of a tenancy with a network starts on this machine"
 
@@ -47,7 +48,7 @@ async def collect(engine: settings.EngineSettings) -> Facts:
         listed = await engines.open_engine(engine).list_networks()
     except errors.FairleadError:
         return Facts(families=families, is_read=True)  # that podman does not answer is another finding
-    used = {parts[1] for one in listed if len(parts := one.name.split("-")) == 3 and parts[0] == "fl"}
+    used = {firewall.chains(one.labels[names.HOME]).mark for one in listed if names.HOME in one.labels}
     return Facts(families=families, leftovers=tuple(sorted(marks - used)), is_read=True)
 
 

@@ -148,8 +148,7 @@ class Tenancies:
         def told(fresh: Tenancy) -> Tenancy | None:
             if fresh.metadata.uid != item.metadata.uid or fresh.metadata.generation != item.metadata.generation:
                 return None  # the next look is about that one
-            status = baseline.status(fresh, found, network)
-            return None if _says_the_same(status, fresh.status) else msgspec.structs.replace(fresh, status=status)
+            return msgspec.structs.replace(fresh, status=baseline.status(fresh, found, network))
 
         was_ready = baseline.is_ready(item)
         with contextlib.suppress(errors.NotFound):
@@ -225,11 +224,11 @@ class Tenancies:
         return _waiting("NamespaceTerminating", f"namespace {name} is not empty yet")
 
     async def _report_end(self, item: Tenancy, problem: errors.FairleadError) -> None:
-        def told(fresh: Tenancy) -> Tenancy | None:
+        def told(fresh: Tenancy) -> Tenancy:
             ready = baseline.condition(fresh, kind.READY, problem, good="")
             conditions = meta.with_condition(fresh.status.conditions, ready)
             status = msgspec.structs.replace(fresh.status, phase=kind.TERMINATING, conditions=conditions)
-            return None if _says_the_same(status, fresh.status) else msgspec.structs.replace(fresh, status=status)
+            return msgspec.structs.replace(fresh, status=status)
 
         with contextlib.suppress(errors.NotFound):
             await retry.change_status(self._store, Tenancy, item.metadata.name, told)
@@ -237,16 +236,6 @@ class Tenancies:
 
 def _waiting(reason: str, message: str) -> errors.FairleadError:
     return errors.Unavailable(message, reason=reason)
-
-
-def _says_the_same(new: kind.TenancyStatus, old: kind.TenancyStatus) -> bool:
-    """Return whether two statuses differ in nothing but the times of transitions that did not happen."""
-
-    def bare(status: kind.TenancyStatus) -> kind.TenancyStatus:
-        conditions = tuple(msgspec.structs.replace(one, last_transition_time=None) for one in status.conditions)
-        return msgspec.structs.replace(status, conditions=conditions)
-
-    return bare(new) == bare(old)
 
 
 def _held(item: Tenancy) -> Tenancy:

@@ -9,6 +9,7 @@ removed. Rules come before the network's first container and leave after its las
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Final
 from fairlead import errors, telemetry
 from fairlead.engine.port import Network, Networks
 from fairlead.kernel.network import address, netfilter
+from fairlead.plan.pod import tenantrule
 from fairlead.plan.tenancy import address as addressplan
 from fairlead.plan.tenancy import baseline, firewall
 from fairlead.wire.fairlead import tenancy as kind
@@ -85,7 +87,7 @@ class MachineNetworks:
     async def _create(self, item: Tenancy) -> Network:
         about = item.metadata
         name = f"fl-{self._chains.mark}-{about.uid.replace('-', '')[:12]}"
-        labels = {names.HOME: self._home, baseline.UID: about.uid, "fairlead.dev/tenancy": about.name}
+        labels = {names.HOME: self._home, baseline.UID: about.uid, tenantrule.TENANCY: about.name}
         refused: list[str] = []
         while True:
             subnets = await self._free_subnets(refused)
@@ -158,10 +160,8 @@ def net(network: Network, item: Tenancy | None) -> firewall.Net:
 def of_spec(plain: firewall.Net, item: Tenancy) -> firewall.Net:
     """Return a network with what its tenancy is allowed."""
     wanted = item.spec.network
-    return firewall.Net(
-        interface=plain.interface,
-        subnets=plain.subnets,
-        gateways=plain.gateways,
+    return dataclasses.replace(
+        plain,
         internet=wanted.internet == kind.ALLOW,
         dns=wanted.dns,
         publish=wanted.publish,

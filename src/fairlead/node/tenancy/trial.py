@@ -29,6 +29,7 @@ _OTHERS: Final = 8
 """Other tenancies that are tried; more would take long and tell the same rules."""
 _TIMEOUT_S: Final = 1.0
 _PAUSES_S: Final = (0.2, 0.5, 1.0, 2.0)
+"""After which what is allowed is tried again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +101,7 @@ class Trial:
         if self._default_network:
             far.append(await self._container("(of no tenancy)", None))
         async with contextlib.AsyncExitStack() as stack:
-            tries = [one async for one in self._beside(item, first, near, stack)]
+            tries = [one async for one in _reach(stack, first, near, expected=True)]
             for place in far:
                 tries += [one async for one in _reach(stack, first, place, expected=False)]
                 tries += [one async for one in _reach(stack, place, first, expected=False)]
@@ -119,14 +120,6 @@ class Trial:
         )
         return matrix.judge(name, found)
 
-    async def _beside(
-        self, item: Tenancy, first: _Place, near: _Place, stack: contextlib.AsyncExitStack
-    ) -> AsyncIterator[_Try]:
-        """Yield what is tried between two containers of the tenancy; without a network there is nothing to reach."""
-        if item.spec.network.mode != kind.NONE:
-            async for one in _reach(stack, first, near, expected=True):
-                yield one
-
     async def _container(self, title: str, item: Tenancy | None) -> _Place:
         wanted = f"fl-probe-{secrets.token_hex(6)}"
         is_bare = item is not None and item.spec.network.mode == kind.NONE
@@ -143,12 +136,17 @@ class Trial:
             message = f"the container for the trial of {title} has no process"
             raise errors.Unavailable(message, reason="ProbeFailed", hint="`fairlead doctor` checks the engine")
         found = await asyncio.to_thread(address.of_process, state.pid)
-        pairs = tuple((6 if ":" in one else 4, one) for one in found)
+        pairs = tuple((_family(one), one) for one in found)
         return _Place(title=title, pid=state.pid, addresses=pairs)
 
     async def _remove_all(self) -> None:
         for state in await self._engine.list_containers({PROBE: self._home}):
             await self._engine.remove(state.name)
+
+
+def _family(where: str) -> int:
+    """Return the family of an address, 4 or 6."""
+    return 6 if ":" in where else 4
 
 
 def _is_tried(one: Tenancy, item: Tenancy) -> bool:
@@ -170,9 +168,9 @@ async def _host(stack: contextlib.AsyncExitStack, source: _Place, item: Tenancy)
     rest = [one for one in await asyncio.to_thread(address.of_process, "self") if one not in gateways]
     titled = [(one, "the host, as gateway") for one in gateways]
     for family in (4, 6):
-        titled += [(one, f"the host, {one}") for one in rest if (":" in one) == (family == 6)][:2]
+        titled += [(one, f"the host, {one}") for one in rest if _family(one) == family][:2]
     for where, title in titled:
-        family = 6 if ":" in where else 4
+        family = _family(where)
         try:
             listener = await stack.enter_async_context(probe.listening(None, family, where))
         except errors.Unavailable:
@@ -184,7 +182,7 @@ def _names(source: _Place, item: Tenancy) -> list[_Try]:
     """Return what is tried of names: answered where they are allowed."""
     found = []
     for gateway in item.status.network.gateways:
-        family = 6 if ":" in gateway else 4
+        family = _family(gateway)
         asks = _asking(source, family, gateway)
         found.append(_Try(source, "names (DNS)", family, item.spec.network.dns, asks))
     return found

@@ -38,8 +38,8 @@ def check(item: Tenancy) -> None:
         text = "; ".join(problems)
         hint = "a name is a word like team-a; `fairlead tenancy create --help` lists the options"
         raise errors.Invalid(f'tenancy "{name}" is invalid: {text}', reason="TenancyInvalid", hint=hint)
-    if item.spec.quota:
-        podquota.check_limits(_quota(item))
+    if (limits := quota(item)) is not None:
+        podquota.check_limits(limits)
 
 
 def _problems(item: Tenancy) -> Iterator[str]:
@@ -101,10 +101,8 @@ def is_own(item: Tenancy, found: core.Namespace) -> bool:
 
 def quota(item: Tenancy) -> core.ResourceQuota | None:
     """Return the quota of the tenancy's namespace; None where it has none."""
-    return _quota(item) if item.spec.quota else None
-
-
-def _quota(item: Tenancy) -> core.ResourceQuota:
+    if not item.spec.quota:
+        return None
     about = meta.ObjectMeta(name=QUOTA, namespace=namespace_name(item))
     return core.ResourceQuota(metadata=about, spec=core.ResourceQuotaSpec(hard=dict(item.spec.quota)))
 
@@ -123,20 +121,19 @@ def condition(item: Tenancy, name: str, problem: errors.FairleadError | None, *,
 
 def status(item: Tenancy, conditions: Mapping[str, meta.Condition], network: kind.NetworkStatus) -> kind.TenancyStatus:
     """Return the status that follows from the conditions of its parts; Ready where every one of them is True."""
-    missing = [conditions[name] for name in _READY_AFTER if name in conditions and conditions[name].status != "True"]
-    missing_types = [name for name in _READY_AFTER if name not in conditions]
-    is_ready = not missing and not missing_types
-    first = missing[0] if missing else None
+    found = [conditions[name] for name in _READY_AFTER if name in conditions]
+    first = next((one for one in found if one.status != "True"), None)
+    is_ready = first is None and len(found) == len(_READY_AFTER)
     ready = meta.Condition(
         type=kind.READY,
         status="True" if is_ready else "False",
-        reason=first.reason if first else ("" if is_ready else "NotYet") or "Isolated",
+        reason=first.reason if first else "Isolated" if is_ready else "NotYet",
         message=first.message if first else "",
         last_transition_time=meta.now(),
         observed_generation=item.metadata.generation,
     )
     merged = item.status.conditions
-    for one in (*(conditions[name] for name in _READY_AFTER if name in conditions), ready):
+    for one in (*found, ready):
         merged = meta.with_condition(merged, one)
     phase = kind.PENDING
     if item.metadata.deletion_timestamp is not None:

@@ -172,12 +172,12 @@ def missing(saved: str, net: Net, own: Chains, family: int) -> tuple[str, ...]:
     The other tenancies' rules need not be known: this one's are searched for in their order.
     """
     absent = [f"-A {chain} -j {target}" for chain, target in own.jumps if not _is_first(saved, chain, target)]
-    lines = iter(_present(saved, own))
+    present = _present(saved, own)
+    lines = iter(present)
     for rule in (one for one in rules((net,), own, family) if not one.startswith(f"-A {own.private} ")):
         if not any(line == rule for line in lines):
             absent.append(rule)
-            lines = iter(_present(saved, own))
-    present = set(_present(saved, own))
+            lines = iter(present)
     absent += [rule for one in PRIVATE[family] if (rule := f"-A {own.private} -d {one} -j DROP") not in present]
     return tuple(dict.fromkeys(absent))
 
