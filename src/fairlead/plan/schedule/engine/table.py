@@ -132,12 +132,12 @@ class NodeTable:
         for name, count in wanted:
             column = self._offered.get(name)
             if column is None:
-                rows.append(np.full(len(at), offers.unknown(count)))
+                rows.append(np.full(len(at), offers.worth_of(None, count)))
                 continue
             numbers, places = np.unique(column[at], return_inverse=True)
             there = (kept[number - 1] if number else None for number in numbers.tolist())
-            worths = [offers.unknown(count) if (one := offers.worth_of(each, count)) is None else one for each in there]
-            rows.append(np.array(worths, dtype=np.int64)[places])
+            worths = np.array([offers.worth_of(each, count) for each in there], dtype=np.int64)
+            rows.append(worths[places])
         found: Ints = np.minimum.reduce(rows)
         return found
 

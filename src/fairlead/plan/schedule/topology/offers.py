@@ -190,18 +190,15 @@ def worth(wanted: tuple[tuple[str, int], ...], there: Mapping[str, Offer]) -> in
     Args: wanted: as `asked` returns it.   there: as `offers` returns it; several devices of which nothing is known
           are worth nothing.
     """
-    found = [unknown(count) if (one := worth_of(there.get(name), count)) is None else one for name, count in wanted]
-    return min(found, default=0)
+    return min((worth_of(there.get(name), count) for name, count in wanted), default=0)
 
 
-def worth_of(offer: Offer | None, count: int) -> int | None:
-    """Return what devices of one resource are worth; None: it is not known."""
-    return None if offer is None else offer.worth(count)
-
-
-def unknown(count: int) -> int:
-    """Return what so many devices are worth of which nothing is known."""
-    return _UNKNOWN if count == 1 else 0
+def worth_of(offer: Offer | None, count: int) -> int:
+    """Return what devices of one resource are worth. Args: offer: None: nothing is known of them."""
+    found = None if offer is None else offer.worth(count)
+    if found is None:
+        return _UNKNOWN if count == 1 else 0
+    return found
 
 
 def words(requests: Mapping[str, int], there: Mapping[str, Offer]) -> str:
