@@ -294,12 +294,9 @@ class Kubelet:
 
     def _plugin_wait(self, pod: core.Pod) -> float | None:
         """Return a short wait while plugins may be registering after our start or their own end, else None."""
-        wanted = {
-            name for item in (*pod.spec.init_containers, *pod.spec.containers) for name, _ in device_requests(item)
-        }
         grants = self._devices.held(pod.metadata.uid)
         held = {grant.resource for grant in grants if grant.response and not grant.must_pre_start}
-        return self._wait_for(wanted - held)
+        return self._wait_for(_requested(pod) - held)
 
     def _wait_for(self, resources: Set[str]) -> float | None:
         """Return a short wait where a plugin of these is not there and may yet be, else None."""
@@ -340,8 +337,7 @@ class Kubelet:
 
     def _may_heal(self, pod: core.Pod) -> bool:
         """Return whether devices that the pod asks for came with their plugin a moment ago, and are not well yet."""
-        every = (*pod.spec.init_containers, *pod.spec.containers)
-        since = max(self._devices.unwell_since(name) for item in every for name, _ in device_requests(item))
+        since = max(map(self._devices.unwell_since, _requested(pod)))
         return time.monotonic() - since <= _PLUGIN_WAIT_S
 
     def _has_orphans(self) -> bool:
@@ -499,6 +495,12 @@ class Kubelet:
         self._blocked.pop(uid, None)
         self._unanswered.pop(uid, None)
         self._faults.end(uid)
+
+
+def _requested(pod: core.Pod) -> set[str]:
+    """Return the resources of devices that a pod asks for."""
+    every = (*pod.spec.init_containers, *pod.spec.containers)
+    return {name for item in every for name, _ in device_requests(item)}
 
 
 def _container(pod: core.Pod, name: str) -> core.Container:
