@@ -118,10 +118,12 @@ class Leases:
     async def _write(self, one: Possession) -> None:
         is_simulated = self._snapshots.value.inventory.is_simulated
         device = gpudevice.object_name(one.gpu, self._node, simulated=is_simulated)
-        name = possession.plan_name(device, one, await self._find(possession.plan_name(device, one)))
+        there = await self._find(possession.plan_name(device, one))
+        name = possession.plan_name(device, one, there)
         wanted = possession.show(one, name=name, device=device, node=self._node)
-        with contextlib.suppress(errors.Conflict):  # it is there
-            await self._store.create(wanted)
+        if there is None or there.metadata.name != name:
+            with contextlib.suppress(errors.Conflict):  # it is there
+                await self._store.create(wanted)
 
         def told(found: GPULease) -> GPULease:
             status = possession.with_pods(wanted.status, found.status, self._uid)
