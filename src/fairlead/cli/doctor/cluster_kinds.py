@@ -90,17 +90,17 @@ def _judge(kind: type[meta.Object], found: workload.CustomResourceDefinition) ->
     return Served(is_served=True, lacking=tuple(_lacking(msgspec.inspect.type_info(kind), schema)))
 
 
-def _lacking(info: Any, schema: Any, path: str = "") -> Iterator[str]:
+def _lacking(info: Any, schema: workload.Schema, path: str = "") -> Iterator[str]:
     """Yield the paths of a type's fields that a schema does not have, each with nothing below it."""
     for field in info.fields:
         if path == "" and field.encode_name == "metadata":
             continue
-        below = schema.get("properties", {}).get(field.encode_name) if isinstance(schema, dict) else None
+        below = schema.properties.get(field.encode_name)
         name = f"{path}{field.encode_name}"
         if below is None:
             yield name
         elif (inner := _struct(field.type)) is not None:
-            yield from _lacking(inner, below.get("items", below) if isinstance(below, dict) else {}, f"{name}.")
+            yield from _lacking(inner, below.items or below, f"{name}.")
 
 
 def _struct(info: Any) -> Any:

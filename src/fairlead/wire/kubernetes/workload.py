@@ -6,7 +6,8 @@ k8s.io/api/admissionregistration/v1 types.go.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
 import msgspec
 
@@ -77,11 +78,18 @@ class Deployment(Wire, frozen=True):
     status: DeploymentStatus = DeploymentStatus()
 
 
+class Schema(Wire, frozen=True):
+    """Which fields a value has, as OpenAPI v3 describes it."""
+
+    properties: Mapping[str, Schema] = {}
+    items: Schema | None = None
+    """Of each item of a list."""
+
+
 class DefinitionSchema(Wire, frozen=True):
     """What an object of the kind looks like."""
 
-    document: Any = msgspec.field(default=None, name="openAPIV3Schema")
-    """OpenAPI v3, as the server was given it."""
+    document: Schema | None = msgspec.field(default=None, name="openAPIV3Schema")
 
 
 class DefinitionVersion(Wire, frozen=True):
