@@ -29,8 +29,6 @@ _OUTPUT: Final = 1
 _ERRORS: Final = 2
 NOTICES: Final = 3
 """The stream of docker's format for words of the service's own."""
-_LONGEST_NUMBER: Final = 18
-"""Digits that a reader of the API takes as a number."""
 _UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _SPAN: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
 _ALL: Final = "all"
@@ -94,8 +92,8 @@ def _lines(text: str | None) -> int | None:
     """Return a number of lines. Raises: BadParameter."""
     if text is None or text in {_ALL, "-1"}:
         return None
-    if not text.isdecimal() or len(text) > _LONGEST_NUMBER:
-        raise click.BadParameter(f'"{text[:_LONGEST_NUMBER]}" is not a number of lines', param_hint="--tail")
+    if not text.isdecimal() or len(text) > options.LONGEST_NUMBER:
+        raise click.BadParameter(f'"{text[: options.LONGEST_NUMBER]}" is not a number of lines', param_hint="--tail")
     return int(text)
 
 

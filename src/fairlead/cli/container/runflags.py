@@ -15,7 +15,7 @@ from typing import Any, Final
 import click
 
 from fairlead import errors
-from fairlead.cli.core import plaintext
+from fairlead.cli.core import options, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.plan.mig import table
 from fairlead.plan.pod import machine
@@ -260,13 +260,9 @@ def _every_gpu(client: Client) -> int:
     return most
 
 
-_LONGEST_NUMBER: Final = 19
-"""Digits of a number that every reader of JSON takes as one."""
-
-
 def _number(text: str) -> int | str:
     """Return a whole number as one; anything else goes to the service as text, which knows the rule it breaks."""
-    return int(text) if text.lstrip("-").isdecimal() and len(text) < _LONGEST_NUMBER else text
+    return int(text) if text.lstrip("-").isdecimal() and len(text) <= options.LONGEST_NUMBER else text
 
 
 def mounts(values: Sequence[str], long: Sequence[str], *, cluster: bool) -> dict[str, Any]:

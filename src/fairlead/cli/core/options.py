@@ -10,7 +10,7 @@ import typing
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
+
+LONGEST_NUMBER: Final = 18
+"""Digits of a number that every reader of JSON takes as one."""
 
 
 def settings_options(*groups: str, hidden: bool = False) -> Callable[[Callable[..., R]], Callable[..., R]]:
