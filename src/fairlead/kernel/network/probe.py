@@ -22,8 +22,10 @@ from fairlead.kernel import netns
 
 T = TypeVar("T")
 _WORD_BYTES: Final = 16
-_QUERY: Final = b"\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00" + b"\x05probe\x00" + b"\x00\x01\x00\x01"
-"""A question for the address of `probe`, without its id. Source: RFC 1035, section 4."""
+_ONE_QUESTION: Final = b"\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00"
+"""The header of a question after its id: recursion desired, one question. Source: RFC 1035, section 4.1.1."""
+_ADDRESS: Final = b"\x00\x01\x00\x01"
+"""An IPv4 address, of the Internet. Source: RFC 1035, sections 3.2.2 and 3.2.4."""
 
 
 class Listener:
@@ -96,9 +98,11 @@ async def reaches(pid: int | None, family: int, address: str, listener: Listener
         made.close()
 
 
-async def resolves(pid: int, family: int, server: str, *, timeout_s: float) -> bool:
-    """Return whether a name server answers a question from a process's namespace, whatever it answers.
+async def resolves(pid: int, family: int, server: str, name: str, *, timeout_s: float) -> bool:
+    """Return whether a name server answers a question for a name from a process's namespace, whatever it answers.
 
+    Args:   name: one that the server knows itself. For any other it asks the host's name servers, and does not answer
+            while those do not (aardvark-dns 1.14).
     Raises: as `reaches`.
     """
     made = await _inside(pid, lambda: socket.socket(_FAMILIES[family], socket.SOCK_DGRAM))
@@ -107,12 +111,18 @@ async def resolves(pid: int, family: int, server: str, *, timeout_s: float) -> b
     try:
         async with asyncio.timeout(timeout_s):
             await loop.sock_connect(made, (server, 53))
-            await loop.sock_sendall(made, identity + _QUERY)
+            await loop.sock_sendall(made, identity + question(name))
             return (await loop.sock_recv(made, 512))[:2] == identity
     except OSError:
         return False
     finally:
         made.close()
+
+
+def question(name: str) -> bytes:
+    """Return a question for the IPv4 address of a name, without its id. Source: RFC 1035, section 4.1.2."""
+    labels = b"".join(bytes([len(label)]) + label for label in name.encode("ascii").split(b"."))
+    return _ONE_QUESTION + labels + b"\0" + _ADDRESS
 
 
 async def _inside(pid: int | None, make: Callable[[], T]) -> T:

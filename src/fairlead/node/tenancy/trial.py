@@ -37,6 +37,8 @@ class _Place:
     """One container of the trial."""
 
     title: str
+    name: str
+    """The container's, which the name server of its network knows."""
     pid: int
     addresses: tuple[tuple[int, str], ...]
     """(family, address)."""
@@ -106,7 +108,7 @@ class Trial:
                 tries += [one async for one in _reach(stack, first, place, expected=False)]
                 tries += [one async for one in _reach(stack, place, first, expected=False)]
             tries += [one async for one in _host(stack, first, item)]
-            tries += list(_names(first, item))
+            tries += list(_names(first, near, item))
             reached = await asyncio.gather(*map(_attempted, tries))
         found = tuple(
             Attempt(
@@ -137,7 +139,7 @@ class Trial:
             raise errors.Unavailable(message, reason="ProbeFailed", hint="`fairlead doctor` checks the engine")
         found = await asyncio.to_thread(address.of_process, state.pid)
         pairs = tuple((_family(one), one) for one in found)
-        return _Place(title=title, pid=state.pid, addresses=pairs)
+        return _Place(title=title, name=wanted, pid=state.pid, addresses=pairs)
 
     async def _remove_all(self) -> None:
         for state in await self._engine.list_containers({PROBE: self._home}):
@@ -178,12 +180,15 @@ async def _host(stack: contextlib.AsyncExitStack, source: _Place, item: Tenancy)
         yield _Try(source, title, family, False, _connecting(source, family, where, listener))
 
 
-def _names(source: _Place, item: Tenancy) -> list[_Try]:
-    """Return what is tried of names: answered where they are allowed."""
+def _names(source: _Place, near: _Place, item: Tenancy) -> list[_Try]:
+    """Return what is tried of names: the other container's is answered where names are allowed.
+
+    It is known in the network itself, so that a machine without name servers of its own is judged by its rules alone.
+    """
     found = []
     for gateway in item.status.network.gateways:
         family = _family(gateway)
-        asks = _asking(source, family, gateway)
+        asks = _asking(source, family, gateway, near.name)
         found.append(_Try(source, "names (DNS)", family, item.spec.network.dns, asks))
     return found
 
@@ -192,5 +197,5 @@ def _connecting(source: _Place, family: int, where: str, listener: probe.Listene
     return lambda: probe.reaches(source.pid, family, where, listener, timeout_s=_TIMEOUT_S)
 
 
-def _asking(source: _Place, family: int, server: str) -> Callable[[], Awaitable[bool]]:
-    return lambda: probe.resolves(source.pid, family, server, timeout_s=_TIMEOUT_S)
+def _asking(source: _Place, family: int, server: str, name: str) -> Callable[[], Awaitable[bool]]:
+    return lambda: probe.resolves(source.pid, family, server, name, timeout_s=_TIMEOUT_S)
