@@ -142,6 +142,27 @@ async def test_closing_ends_a_read_under_way() -> None:
     assert reading.result() == b""
 
 
+async def test_what_is_taken_without_waiting_is_data_nothing_yet_or_the_end() -> None:
+    ours, theirs = (pipe.Pipe(number) for number in os.pipe())
+    assert ours.take() is None
+    await theirs.write(b"x")
+    assert ours.take() == b"x"
+    theirs.close()
+    assert ours.take() == b""
+    ours.close()
+    assert ours.take() == b""
+
+
+async def test_closing_ends_a_write_under_way() -> None:
+    ours, theirs = (pipe.Pipe(number) for number in os.pipe())
+    async with asyncio.timeout(50), asyncio.TaskGroup() as group:
+        writing = group.create_task(theirs.write(bytes(1 << 20)))
+        await asyncio.sleep(0)
+        theirs.close()
+    assert writing.done()
+    ours.close()
+
+
 async def test_writing_to_nobody_is_no_error() -> None:
     ours, theirs = (pipe.Pipe(number) for number in os.pipe())
     ours.close()
