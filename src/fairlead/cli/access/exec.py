@@ -50,4 +50,7 @@ def execute(
     params += [(key, value) for key, value in where.items() if value]
     starting.await_running(client, name, where["namespace"], where["container"])
     with client.connect(f"{api.container_path(name)}/exec", params) as connection:
-        ctx.exit(streams.carry(streams.Session(connection), stdin=stdin, terminal=terminal))
+        code = streams.carry(streams.Session(connection), stdin=stdin, terminal=terminal)
+    if not stdin:
+        streams.warn_of_unread_input()
+    ctx.exit(code)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -135,17 +135,27 @@ def run(
         given["part"] = runflags.gpu_part(given, client)
         own = invocation.current(ctx).env
         shown = [_submit(client, str(image), one, own) for one in runflags.replicas(given, detach=detach)]
+    code = _followed(client, shown, given, detach=detach, remove=remove)
+    if not given["stdin"] and getattr(file, "name", "") != "<stdin>":
+        streams.warn_of_unread_input()
+    ctx.exit(code)
+
+
+def _followed(
+    client: Client, shown: Sequence[ContainerView], given: Mapping[str, Any], *, detach: bool, remove: bool
+) -> int:
+    """Follow one container to its end, or name those that run on; return the exit code."""
     if detach or len(shown) != 1:
         for item in shown:
             plaintext.echo(item.name)
             if item.gpus and is_hopeless((found := client.explain(item.name, item.namespace)).waiting):
                 warn_hopeless(item.name, found.summary)
-        return
+        return 0
     how = How(stdin=given["stdin"], tty=given["tty"], sig_proxy=given["sig_proxy"])
     code = follow(client, shown[0].name, shown[0].namespace, how, remove=remove)
     if code == _NO_PROGRAM and given["command"][:1] and given["command"][0].startswith("-"):
         plaintext.echo(f'  hint: options of run come before the image, "{given["command"][0]}" came after it', err=True)
-    ctx.exit(code)
+    return code
 
 
 def _removal(client: Client, *, remove: bool, detach: bool) -> int | None:

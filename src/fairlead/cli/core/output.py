@@ -1,7 +1,8 @@
 """Prints listings and values: plain columns for people, JSON, YAML and names for programs.
 
 Columns are as wide as their longest value. Where the terminal is narrower than the table, columns are left out by rank,
-then long values are shortened, and a line on standard error says so: no line wraps. A pipe reads every column, uncut.
+then a last column of sentences goes on in further lines, or long values are shortened; a line on standard error says
+what was left out. A pipe reads every column, uncut.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import datetime as dt
 import os
 import sys
+import textwrap
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -25,6 +27,10 @@ FORMS: Final = ("table", "wide", "json", "yaml", "name")
 _EVERY_S: Final = 2.0
 _GAP: Final = "   "
 _NARROWEST: Final = 20
+_READABLE: Final = 30
+"""Room that a folded column needs beside the others; with less its text stands below them."""
+_BELOW: Final = 6
+"""How far text below its row is set in."""
 
 
 @dataclass(frozen=True)  # no slots: typing sets __orig_class__ on generic instances, and 3.11 fails with both
@@ -37,6 +43,8 @@ class Column(Generic[T]):
     """Shown with `-o wide` only."""
     rank: int = 0
     """Left out of a narrow terminal, the highest first; 0: always shown."""
+    is_folded: bool = False
+    """Goes on in further lines where the terminal is too narrow; for sentences, in the last column."""
 
 
 def show_listing(items: Sequence[T], columns: Sequence[Column[T]], *, form: str, name: Callable[[T], str]) -> None:
@@ -55,7 +63,9 @@ def show_listing(items: Sequence[T], columns: Sequence[Column[T]], *, form: str,
     rows = [[column.title for column in chosen], *([column.text(item) for column in chosen] for item in items)]
     width = None if form == "wide" else terminal_columns()
     kept, left_out = fitting(rows, [column.rank for column in chosen], width)
-    for line in lines_of([[row[at] for at in kept] for row in rows]):
+    shown = [[row[at] for at in kept] for row in rows]
+    is_folded = width is not None and bool(kept) and chosen[kept[-1]].is_folded
+    for line in folded(shown, width) if width is not None and is_folded else lines_of(shown):
         plaintext.echo(line if width is None else shortened(line, width))
     if left_out and sys.stderr.isatty():
         plaintext.echo(f"left out for want of room: {', '.join(left_out)}; `-o wide` shows every column", err=True)
@@ -99,6 +109,24 @@ def lines_of(rows: Sequence[Sequence[str]], *, gap: str = _GAP) -> Iterable[str]
     widths = [max(len(row[index]) for row in filled) for index in range(len(filled[0]))] if filled else []
     for row in filled:
         yield gap.join(value.ljust(width) for value, width in zip(row, widths, strict=True)).rstrip()
+
+
+def folded(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
+    """Yield rows as lines; the last column, where it is longer than its room, goes on in lines below, in words."""
+    lines = tuple(lines_of([row[:-1] for row in rows]))
+    left = max(map(len, lines), default=0) + len(_GAP)
+    is_beside = width - left >= _READABLE
+    for line, row in zip(lines, rows, strict=True):
+        text = plaintext.cell(row[-1]) or "-"
+        if left + len(text) <= width:
+            yield f"{line:<{left}}{text}"
+            continue
+        if not is_beside:
+            yield line
+        parts = textwrap.wrap(text, width - (left if is_beside else _BELOW), break_on_hyphens=False)
+        for at, part in enumerate(parts):
+            before = line if is_beside and not at else ""
+            yield f"{before:<{left if is_beside else _BELOW}}{part}"
 
 
 def show_value(value: Any, *, form: str) -> None:

@@ -19,7 +19,7 @@ _EVENT_COLUMNS: Final = (
     Column[EventView]("REASON", lambda item: item.reason),
     Column[EventView]("OBJECT", lambda item: item.object),
     Column[EventView]("SOURCE", lambda item: item.source, is_wide=True),
-    Column[EventView]("MESSAGE", lambda item: item.message),
+    Column[EventView]("MESSAGE", lambda item: item.message, is_folded=True),
 )
 
 

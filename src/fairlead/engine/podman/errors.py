@@ -49,6 +49,12 @@ _RULES: Final = (
         "is the CDI spec in /etc/cdi or /var/run/cdi?",
     ),
     _rule(
+        r"pinging container registry localhost:",
+        errors.NotFound,
+        "ImageNotFound",
+        "localhost/… are images made on this machine, and this one is not here: `fairlead images` lists them",
+    ),
+    _rule(
         r"connection refused|no such host|i/o timeout|tls:|x509:|network is unreachable|no route to host"
         r"|server misbehaving|context deadline exceeded|503 Service|502 Bad Gateway|toomanyrequests",
         errors.Unavailable,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator
 from typing import Final
 
@@ -12,6 +13,19 @@ from fairlead.engine.podman import exec as podman_exec
 
 _PRUNE_S: Final = 600.0
 _LONGEST_TAIL: Final = 1 << 16
+
+
+_RETRY: Final = re.compile(rb'^time="[^"]*" level=warning msg="Failed, retrying in (\S+) \.\.\. \((\d+/\d+)\)\..*$')
+
+
+def pull_progress(lines: bytes) -> bytes:
+    """Return whole lines of a pull as people read them: a retry in words, and no error, which the refusal repeats."""
+    kept = (
+        _RETRY.sub(rb"no answer, podman tries again in \1 (\2)", line)
+        for line in lines.splitlines(keepends=True)
+        if not line.startswith(b"Error: ")
+    )
+    return b"".join(kept)
 
 
 class PodmanImageStore:
@@ -29,15 +43,21 @@ class PodmanImageStore:
         """See `imagestore.ImageStore.pull_lines`; podman says a line for each layer."""
         args.check_image(name)
         argv = self._podman.argv("pull", "--", name)
-        tail = b""
+        tail, rest = b"", b""
         async with command.opened(argv, env=self._podman.env, stderr=command.MERGED) as running:
             while chunk := await running.output.read():
                 tail = (tail + chunk)[-_LONGEST_TAIL:]
-                yield chunk
+                lines, end, rest = (rest + chunk).rpartition(b"\n")
+                if len(rest) > _LONGEST_TAIL:
+                    lines, end, rest = lines + end + rest, b"", b""
+                if said := pull_progress(lines + end):
+                    yield said
             code = await running.process.wait()
         if code:
             failed = command.Result(code=code, stdout=b"", stderr=tail)
             raise podman_errors.translate(f'image "{name}"', "pull", failed)
+        if rest:
+            yield rest
 
     async def save(self, names: tuple[str, ...]) -> podman_exec.PodmanExec:
         """See `imagestore.ImageStore.save`."""

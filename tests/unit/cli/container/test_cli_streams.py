@@ -28,6 +28,16 @@ def test_run_feeds_a_pipe_to_the_program_byte_by_byte(service: Service) -> None:
     assert result.returncode == 0
 
 
+@pytest.mark.parametrize("verb", [("run", "demo"), ("exec", "held")])
+def test_a_pipe_that_nobody_reads_is_said(service: Service, verb: tuple[str, ...]) -> None:
+    assert service.fairlead("run", "-d", "--name", "held", "demo", "sleep", "60").exit_code == 0
+    said = b"warning: standard input was not read; with -i it is passed on\n"
+    result = piped(service, *verb, "echo", "x", stdin=b"work\n")
+    assert (result.returncode, result.stdout, said in result.stderr) == (0, b"x\n", True)
+    assert said not in piped(service, *verb, "echo", "x", stdin=b"").stderr
+    assert said not in piped(service, verb[0], "-i", verb[1], "cat", stdin=b"work\n").stderr
+
+
 def test_run_keeps_standard_error_apart_and_exits_with_the_programs_code(service: Service) -> None:
     result = service.fairlead("run", "demo", "sh", "-c", "echo out; echo err >&2; exit 7")
     assert result.stdout == "out\n"

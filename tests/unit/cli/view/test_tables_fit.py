@@ -56,6 +56,24 @@ def test_columns_leave_by_rank(width: int, kept: str) -> None:
     assert "".join(rows[0][at] for at in left) == kept
 
 
+@pytest.mark.parametrize("width", [40, 80])
+def test_a_sentence_goes_on_below_and_loses_no_word(width: int) -> None:
+    sentence = "Successfully assigned default/train to vm: 8 of 8 GPUs were free, and two of them are neighbours"
+    rows = [["AGE", "REASON", "MESSAGE"], ["3s", "Scheduled-by-a-scheduler", sentence], ["2s", "Short", "done"]]
+    lines = list(output.folded(rows, width))
+    assert max(map(len, lines)) <= width
+    assert " ".join(lines[1:-1]).split() == ["3s", "Scheduled-by-a-scheduler", *sentence.split()]
+    assert lines[-1].endswith("done")
+
+
+def test_an_event_is_read_whole_at_80_columns(service: Service) -> None:
+    service.fairlead("run", "-d", "--name", "a-container-with-a-long-name", "-g", "9", "demo", "sleep", "60")
+    service.env["COLUMNS"] = "80"
+    said = service.fairlead("events")
+    assert "…" not in said.stdout
+    assert "accepted, asking for 9 x nvidia.com/gpu" in " ".join(said.stdout.split())
+
+
 def _broken() -> Inventory:
     found = inventory()
     lost = UnreadableGPU(index=2, pci_bus_id="0000:02:00.0", uuid=GPUUUID("GPU-2"), reason="Lost", message="no answer")

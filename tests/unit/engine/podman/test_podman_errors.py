@@ -53,6 +53,12 @@ SEEN: list[tuple[str, type[errors.FairleadError], str]] = [
     ("writing blob: storing blob: write /var/tmp/x: no space left on device", errors.Unavailable, "DiskFull"),
     ("netavark: iptables: No such file or directory (os error 2)", errors.Unavailable, "NetworkUnusable"),
     ("something never seen before", errors.Unavailable, "EngineFailed"),
+    (
+        'initializing source docker://localhost/x:latest: pinging container registry localhost: Get "https://localhost'
+        '/v2/": dial tcp 127.0.0.1:443: connect: connection refused',
+        errors.NotFound,
+        "ImageNotFound",
+    ),
 ]
 
 

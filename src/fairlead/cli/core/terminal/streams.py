@@ -8,11 +8,15 @@ happens, so that Ctrl-C and the like reach the process and not us.
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import io
 import json
 import os
 import select
 import shutil
 import signal
+import stat
+import struct
 import sys
 import termios
 import threading
@@ -24,7 +28,7 @@ from typing import Any, Final
 import msgspec
 
 from fairlead import errors
-from fairlead.cli.core import transport
+from fairlead.cli.core import plaintext, transport
 from fairlead.serve.api import problem
 
 _CHUNK: Final = 1 << 16
@@ -44,6 +48,19 @@ class Session:
     """The service's closing frame."""
     failure: OSError | None = None
     """Why output could not be written, a closed pipe for one."""
+
+
+def warn_of_unread_input() -> None:
+    """Say on standard error where a pipe into this program holds what nobody asked to pass on."""
+    try:
+        descriptor = sys.stdin.fileno()
+        if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            return
+        (waiting,) = struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)))
+    except (AttributeError, OSError, io.UnsupportedOperation):
+        return  # it is closed, or a program called us with something else
+    if waiting:
+        plaintext.echo("warning: standard input was not read; with -i it is passed on", err=True)
 
 
 def carry(session: Session, *, stdin: bool, terminal: bool) -> int:
