@@ -131,7 +131,8 @@ async def _command_line(folder: Path) -> AsyncIterator[Feed]:
             try:
                 await asyncio.to_thread(_run, service, words)  # some verbs have an event loop of their own
             finally:
-                await asyncio.to_thread(_tidy, service)
+                if words[:1] == ["run"]:  # no other line makes containers
+                    await asyncio.to_thread(_tidy, service)
 
         yield feed
 

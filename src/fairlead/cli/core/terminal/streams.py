@@ -51,7 +51,7 @@ class Session:
 
 
 def warn_of_unread_input() -> None:
-    """Say on standard error where a pipe into this program holds what nobody asked to pass on."""
+    """Say on standard error that a pipe into this program still holds data: without `-i` it is not passed on."""
     try:
         descriptor = sys.stdin.fileno()
         if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
