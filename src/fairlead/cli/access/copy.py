@@ -130,44 +130,83 @@ def _check(last: dict[str, object] | None, said: bytes, what: str) -> None:
 def _out(client: Client, source: _End, target: str, where: dict[str, str]) -> None:
     what = f"{source.container}:{source.path}"
     with _connected(client, source, where, path=source.path, into=False) as connection:
-        received = _Received(connection)
+        received, is_whole = _Received(connection), True
         if target == _STDIO:
             while data := received.read(_CHUNK):
                 sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()
         else:
-            _extract(cast("IO[bytes]", received), Path(target), what)
+            is_whole = _extract(cast("IO[bytes]", received), Path(target), source)
         received.finish(what)
+    if not is_whole:
+        message = f"what came of {what} is not a whole archive; what was written of it stays"
+        raise errors.Invalid(message, reason="CopyFailed", hint=f"fairlead cp {what} - | tar -t shows where it ends")
 
 
-def _extract(data: IO[bytes], target: Path, what: str) -> None:
+def _extract(data: IO[bytes], target: Path, source: _End) -> bool:
     """Write a tar's members below a folder, or as the target itself where it is not there.
 
-    Raises: Invalid (`CopyUnsafe`): a member would leave the folder; (`CopyFailed`): it cannot be written.
+    One thing was asked for by its name, and nothing beside it is written; it gets the name that it was asked for by,
+    whatever the container calls it. A path that ends in `.` or `/` asks for what is in a folder.
+
+    Returns: whether the tar came to its end.
+    Raises:  Invalid (`CopyUnsafe`): a member would leave the folder, or was not asked for; (`CopyFailed`): it cannot be
+             written.
     """
+    what, asked = f"{source.container}:{source.path}", _base(source.path)
+    root: str | None = None
     try:
         into_folder = target.is_dir()
-        folder = target if into_folder else target.parent
+        name = asked if into_folder else target.name
+        folder = target if into_folder or not asked else target.parent
         with tarfile.open(fileobj=data, mode="r|") as archive:
             # Newer Pythons would ask for a filter of theirs; Debian 12's has none.
             archive.extraction_filter = lambda member, _path: member
             for member in archive:
-                if not into_folder:
-                    head, slash, rest = member.name.removeprefix("./").partition("/")
-                    member.name = f"{target.name}{slash}{rest}" if head else member.name
-                # Hard links name members: those under the old name moved with them.
-                if member.islnk() and not into_folder:
-                    _, slash, rest = member.linkname.removeprefix("./").partition("/")
-                    member.linkname = f"{target.name}{slash}{rest}"
-                if why := _danger(member, folder):
+                member.name = member.name.lstrip("/").removeprefix("./").rstrip("/")
+                if asked:
+                    root = _head(member.name) if root is None else root
+                    why = _rename(member, root, name)
+                elif member.name in {"", "."}:
+                    continue
+                else:
+                    folder.mkdir(exist_ok=True)
+                    why = ""
+                if why := why or _danger(member, folder):
                     message = f"{what} holds what would leave {folder}: {member.name} {why}"
                     raise errors.Invalid(message, reason="CopyUnsafe", hint=f"fairlead cp {what} - | tar -t lists it")
                 archive.extract(_own(member), folder)
-    except tarfile.ReadError:
-        return  # no tar came: the far end says why
+    except tarfile.TarError:
+        return False  # the far end may say why
     except OSError as error:
         message = f"cannot write {error.filename or target}: {error.strerror}"
         raise errors.Invalid(message, reason="CopyFailed", hint="is the folder there, and yours to write?") from error
+    except (ValueError, OverflowError) as error:  # a NUL in a name, a time of the year 300,000
+        message = f"cannot write {target}: {what} holds what no file system takes: {error}"
+        raise errors.Invalid(message, reason="CopyFailed", hint="the container's tar is damaged, or lies") from error
+    return True
+
+
+def _base(path: str) -> str:
+    """Return the name of what is asked for; empty where it is what is in a folder."""
+    name = path.rstrip("/").rpartition("/")[2]
+    return "" if name in {".", ".."} else name
+
+
+def _head(name: str) -> str:
+    return name.partition("/")[0]
+
+
+def _rename(member: tarfile.TarInfo, root: str, name: str) -> str:
+    """Give a member, and what a hard link names, the root's new name; return what is wrong, empty: nothing."""
+    if _head(member.name) != root:
+        return "was not asked for"
+    if root not in {".", ".."}:
+        member.name = name + member.name[len(root) :]
+        linked = member.linkname.lstrip("/").removeprefix("./")
+        if member.islnk() and _head(linked) == root:
+            member.linkname = name + linked[len(root) :]
+    return ""
 
 
 def _danger(member: tarfile.TarInfo, folder: Path) -> str:
