@@ -114,6 +114,26 @@ def _said(space: paper.Space, uid: str) -> str:
     return str(space.server.until(events, told, what="the event Scheduled"))
 
 
+def test_what_a_kubelet_refused_is_kept_away_until_the_refused_pod_is_removed(space: paper.Space) -> None:
+    server = space.server
+    try:
+        paper.add_node(server, "paper-numa", gpus=2, labels={"numa": "yes"})
+        space.add("refused", gpus=2, nodeSelector={"numa": "yes"})
+        assert space.until_bound("refused") == ["paper-numa"]
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        status = {"phase": "Failed", "reason": "TopologyAffinityError", "message": "no NUMA node", "startTime": now}
+        server.patch(f"{space.path}/refused/status", {"status": status})
+        space.add("like", gpus=2, nodeSelector={"numa": "yes"})
+        space.add("smaller", gpus=1, nodeSelector={"numa": "yes"})
+        assert "1 node(s) lately refused such a pod (TopologyAffinityError)" in space.until_unschedulable("like")
+        assert space.until_bound("smaller") == ["paper-numa"]
+        server.delete(f"{space.path}/smaller", grace_s=0)
+        server.delete(f"{space.path}/refused", grace_s=0)
+        assert space.until_bound("like") == ["paper-numa"]
+    finally:
+        paper.remove_nodes(server, "paper-numa")
+
+
 def test_a_taint_keeps_out_who_does_not_bear_it(space: paper.Space) -> None:
     wanted = _affinity(("gpu.product", "In", ["A100"]))
     space.add("stranger", gpus=1, affinity=wanted)

@@ -2,7 +2,8 @@
 
 A controller names the kinds it watches, turns each change into keys, and reconciles one key at a time from fresh
 state. It is first asked to once all of its kinds have been listed: who decides on half a picture hands out what is
-taken. A watch that ends (history compacted, store restored or away) is listed anew (`store.reflector`); a list is
+taken. A kind that may not be there is waited for too, but no longer than `LISTED_S`; the log says what is decided
+without. A watch that ends (history compacted, store restored or away) is listed anew (`store.reflector`); a list is
 reported in one step without a pause, so that no reader sees a cache half filled, and what went meanwhile is reported as
 DELETED. A reconcile that fails with an error of the house is retried by the queue. A bug in any controller ends the
 process: its supervisor starts it again from the store, which holds all state there is.
@@ -11,14 +12,18 @@ process: its supervisor starts it again from the store, which holds all state th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from fairlead import telemetry
 from fairlead.store import reflector
 from fairlead.store.port import EVERYTHING, Change, ChangeKind, Selector, Store
 from fairlead.workqueue import WorkQueue
+
+LISTED_S: Final = 60.0
+"""How long the first list of an optional kind is waited for, where neither its objects nor a refusal come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +67,16 @@ async def run_controllers(
             tasks.create_task(_work(queue, followers), name=controller.name)
 
 
-async def _work(queue: WorkQueue, followers: Iterable[_Follower]) -> None:
+async def _work(queue: WorkQueue, followers: Sequence[_Follower]) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LISTED_S):
+            for follower in followers:
+                await follower.is_listed.wait()
     for follower in followers:
-        await follower.is_listed.wait()
+        if not follower.is_optional:
+            await follower.is_listed.wait()
+        elif not follower.is_listed.is_set():
+            telemetry.log.warning("decides without objects", role=follower.kind, reason="NotListed")
     await queue.run()
 
 
@@ -72,7 +84,7 @@ class _Follower:
     """One watch of one controller."""
 
     def __init__(self, store: Store, watch: Watch, queue: WorkQueue, meter: telemetry.Meter) -> None:
-        self.kind = watch.kind.KIND
+        self.kind, self.is_optional = watch.kind.KIND, watch.is_optional
         self.is_listed = asyncio.Event()
         self._store = store
         self._watch = watch

@@ -22,6 +22,8 @@ _FIRST_WAIT_S: Final = 0.2
 _LAST_WAIT_S: Final = 30.0
 _CALM_S: Final = 30.0
 """A round that held for so long ended for no bad reason."""
+_DOUBT_S: Final = 5.0
+"""For so long a denial is doubted: an API server that starts denies what it will allow in a moment."""
 
 
 async def follow(
@@ -37,12 +39,12 @@ async def follow(
     """Report all matching objects, then every change to them, until cancelled.
 
     Args:    listed: gets each fresh list; what is not in it is not there.   changed: gets every change after it.
-             is_optional: a kind that is not served, or that could never be read, is an empty list; one whose right
-             was taken away stays as it was.   chance: jitters waits, 0 to 1.
+             is_optional: a kind that is not served, or is denied for `_DOUBT_S` and could never be read, is an empty
+             list; one whose right was taken away stays as it was.   chance: jitters waits, 0 to 1.
     """
     clock = asyncio.get_running_loop()
     waits, complaint = Backoff(first_s=_FIRST_WAIT_S, last_s=_LAST_WAIT_S, chance=chance), ""
-    was_read = False
+    was_read, started = False, clock.time()
     while True:
         begun = clock.time()
         try:
@@ -56,11 +58,15 @@ async def follow(
                 waits.reset()
                 complaint = ""
             is_served = not isinstance(error, errors.NotFound)
-            # A limit that is not seen for a moment is not lifted: an API server that starts denies what it will allow.
-            if is_optional and (not is_served or (isinstance(error, errors.Denied) and not was_read)):
+            # A limit that is not seen for a moment is not lifted: what was read stays as it was.
+            is_denied = isinstance(error, errors.Denied) and not was_read and clock.time() - started >= _DOUBT_S
+            if is_optional and (not is_served or is_denied):
                 listed(())
             if is_served or not is_optional:
                 complaint = _complain(kind, error, complaint)
+            elif not complaint:
+                complaint = error.reason
+                telemetry.log.info("objects not served, none are there", role=kind.KIND, reason=error.reason)
         await asyncio.sleep(waits.next())
 
 

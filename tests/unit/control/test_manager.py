@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
 import pytest
+from structlog.testing import capture_logs
 
 from fairlead import errors
 from fairlead.control import manager
 from fairlead.store.embedded.memory import MemoryStore
 from fairlead.store.port import EVERYTHING, Change, Listing, Selector, T
 from fairlead.wire.kubernetes import core, meta
+from tests.unit.store import virtualtime
 
 
 class _Controller:
@@ -143,6 +145,28 @@ async def test_nothing_is_reconciled_before_every_kind_was_listed() -> None:
         store.may_list.set()
         assert await controller.next() == "ADDED first"
         task.cancel()
+
+
+def test_a_kind_that_may_not_be_there_is_waited_for_so_long_and_no_longer() -> None:
+    class Both(_Controller):
+        def watches(self) -> tuple[manager.Watch, ...]:
+            return (*super().watches(), manager.Watch(kind=core.Pod, keys=lambda _: (), is_optional=True))
+
+    async def scenario() -> float:
+        store, controller = _Slow(), Both()
+        await store.create(_node("first", watched="yes"))
+        async with asyncio.TaskGroup() as tasks:
+            begun = virtualtime.now()
+            task = tasks.create_task(manager.run_controllers(store, (controller,)))
+            async with asyncio.timeout(600):
+                await controller.seen.get()
+            task.cancel()
+        return virtualtime.now() - begun
+
+    with capture_logs() as logs:
+        took_s = virtualtime.run(scenario(), moment_s=0)
+    assert manager.LISTED_S <= took_s < manager.LISTED_S + 1
+    assert [(line["event"], line["role"]) for line in logs] == [("decides without objects", "Pod")]
 
 
 async def test_several_controllers_each_see_everything() -> None:

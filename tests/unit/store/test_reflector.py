@@ -108,6 +108,36 @@ def test_what_was_seen_of_an_optional_kind_stays_while_it_may_not_be_read() -> N
     virtualtime.run(scenario(), moment_s=0)
 
 
+def test_a_denial_of_a_moment_is_no_empty_list_and_one_that_lasts_is() -> None:
+    async def scenario() -> None:
+        store = Moody()
+        await store.inner.create(node("a"))
+        store.refuses = errors.Denied("not yet", reason="Forbidden")
+        async with following(store, is_optional=True) as told:
+            await asyncio.sleep(2)
+            assert told.empty()
+            store.refuses = None
+            assert await told.get() == "listed a"
+        store.refuses = errors.Denied("never", reason="Forbidden")
+        async with following(store, is_optional=True) as told:
+            async with asyncio.timeout(30):
+                assert await told.get() == "listed "
+
+    virtualtime.run(scenario(), moment_s=0)
+
+
+def test_that_an_optional_kind_is_not_served_is_logged_once() -> None:
+    async def scenario() -> None:
+        store = Moody()
+        store.refuses = errors.NotFound("no such kind", reason="NotFound")
+        async with following(store, is_optional=True) as told:
+            assert [await told.get() for _ in range(3)] == ["listed "] * 3
+
+    with capture_logs() as logs:
+        virtualtime.run(scenario(), moment_s=0)
+    assert [(line["event"], line["role"]) for line in logs] == [("objects not served, none are there", "Node")]
+
+
 def test_an_empty_list_is_told_too() -> None:
     async def scenario() -> None:
         async with following(Moody()) as told:

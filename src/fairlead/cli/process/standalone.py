@@ -96,7 +96,7 @@ async def run_service(
             tasks.create_task(_supervise_kubelet(config, registered), name="kubelet")
             kept = tenancies.compose(config, store, engine, unverified=lambda name: _unverified(reports, name))
             controllers = (
-                controller.Scheduler(store, evicting, config.control, groups=(podgroup.PodGroup,)),
+                controller.Scheduler(store, evicting, config.control, groups=(podgroup.PodGroup,), date=None),
                 podgc.PodGC(store, config.control),
                 kept.controller,
             )

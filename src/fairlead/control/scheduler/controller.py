@@ -76,10 +76,12 @@ class Scheduler:
         groups: tuple[type[podgroup.PodGroup], ...] = podgroup.KINDS,
         meter: telemetry.Meter = telemetry.UNMETERED,
         clock: Callable[[], float] = time.monotonic,
+        date: Callable[[], float] | None = time.time,
     ) -> None:
         """Take the store, what binds pods in it, and the name we answer to; `clock` gives monotonic seconds.
 
         Args: rankings: what judges nodes; None: node by node.   groups: whose PodGroups the store may have.
+              date: of `Cache`.
         """
         self._group_kinds = groups
         self._store = store
@@ -88,7 +90,11 @@ class Scheduler:
         self._workloads = works = Workloads(half_life_s=settings.usage_half_life_s)
         self._queue = SchedulingQueue(clock, queue_of=works.queue_of, choose=works.choose)
         self._cache = Cache(
-            self._queue, lambda pod: pod.spec.scheduler_name == settings.scheduler_name, clock, workloads=works
+            self._queue,
+            lambda pod: pod.spec.scheduler_name == settings.scheduler_name,
+            clock,
+            workloads=works,
+            date=date,
         )
         self._can_end = settings.preemption
         self._part_s = settings.gang_part_s
@@ -179,6 +185,7 @@ class Scheduler:
         if self._broken is not None:
             raise self._broken
         times = [self._queue.next_due_s(), UNRECORDED_S if self._recorder.is_behind else None, self._report.due_s]
+        times.append(self._cache.rejections_due_s())
         return min((one for one in times if one is not None), default=None)
 
     async def _resolve_doubts(self) -> None:

@@ -28,7 +28,7 @@ from fairlead.wire.text import typedjson
 
 T = TypeVar("T")
 
-_LASTING: Final = frozenset({"NodeReady", "NodeUnschedulable", "TaintToleration", "NodeAffinity"})
+_LASTING: Final = frozenset({"NodeReady", "NodeUnschedulable", "TaintToleration", "NodeAffinity", "KubeletRejection"})
 """Filters whose refusal no eviction changes."""
 _UNKNOWN: Final = "the extender does not know the node yet"
 _OTHERS: Final = "node(s) didn't match the rules on other pods"

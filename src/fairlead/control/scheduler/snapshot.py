@@ -8,6 +8,8 @@ would bind and say is caught instead of written. Two replays of one file say the
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -195,7 +197,7 @@ async def replay(
     Raises:  Invalid: an object cannot be read.
     """
     objects, sink, catch = _objects(snapshot), _Sink(), _Catch()
-    scheduler = Scheduler(sink, catch, control, rankings=rankings)
+    scheduler = Scheduler(sink, catch, control, rankings=rankings, date=_date(snapshot))
     watches = {watch.kind: watch for watch in scheduler.watches()}
     keys = dict[str, None]()
     for kind, items in objects.items():
@@ -213,6 +215,15 @@ async def replay(
         )
         for pod in sorted(waiting, key=lambda one: (one.metadata.namespace, one.metadata.name))
     )
+
+
+def _date(snapshot: Snapshot) -> Callable[[], float] | None:
+    """Return a clock that stands at when a snapshot was taken, None where that cannot be read."""
+    try:
+        at = dt.datetime.fromisoformat(snapshot.at)
+    except ValueError:
+        return None
+    return at.timestamp
 
 
 def _is_waiting(pod: core.Pod, ours: str) -> bool:

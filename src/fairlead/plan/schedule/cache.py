@@ -8,6 +8,7 @@ may come from a store restored to an earlier day, is believed.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections import Counter
@@ -18,7 +19,7 @@ from typing import Final
 import msgspec
 
 from fairlead import errors, telemetry
-from fairlead.plan.schedule import peers, reference
+from fairlead.plan.schedule import peers, reference, rejection
 from fairlead.plan.schedule.queue import Changes, SchedulingQueue
 from fairlead.plan.schedule.topology import offers
 from fairlead.plan.schedule.workloads import Workloads
@@ -60,8 +61,13 @@ class Cache:
         clock: Callable[[], float] = time.monotonic,
         *,
         workloads: Workloads | None = None,
+        date: Callable[[], float] | None = time.time,
     ) -> None:
-        """Take the queue of waiting pods, what separates our pods from other schedulers', and who counts them."""
+        """Take the queue of waiting pods, what separates our pods from other schedulers', and who counts them.
+
+        Args: clock: gives monotonic seconds.   date: gives Unix seconds; None: what kubelets refused does not count.
+        """
+        self._date = date
         self._queue, self._is_ours, self._clock = queue, is_ours, clock
         self._workloads = workloads or Workloads()
         self.held: dict[str, Held] = {}
@@ -82,6 +88,10 @@ class Cache:
         """By name: every node with what is taken of it, as of the last `changes`."""
         self.namespaces: dict[str, Mapping[str, str]] = {}
         """Labels by namespace, of those that are known."""
+        self._rejections: dict[str, dict[str, rejection.Rejection]] = {}
+        """By node and uid: pods that its kubelet refused."""
+        self._rejections_due: dict[str, float] = {}
+        """By node: when a shape is let go there again, Unix seconds."""
         self._touched: set[str] = set()
         self._terms = Counter[peers.Term]()
         """What pods that have a node say of others, with how many say it."""
@@ -95,6 +105,9 @@ class Cache:
         self._needs.clear()
         self._terms.clear()
         self.held.clear()
+        self._rejections.clear()
+        for name in tuple(self._rejections_due):
+            self._refuse(name)
         self._workloads.clear()
         for one in self._assumed.values():
             self._put(_bound(one.pod, one.node))
@@ -103,6 +116,7 @@ class Cache:
         """Begin anew with nodes: a list follows."""
         self._touched.update(self._nodes)
         self._nodes.clear()
+        self._rejections_due.clear()
 
     def note_pod(self, pod: core.Pod, *, is_gone: bool = False) -> None:
         """Take in what the watch says."""
@@ -130,6 +144,7 @@ class Cache:
         try:
             if not is_gone:
                 self._nodes[name] = reference.offered(node)
+            self._refuse(name)
         except errors.Invalid as error:
             telemetry.log.warning("node left out", node=name, reason=error.reason, error=error.message)
 
@@ -213,8 +228,29 @@ class Cache:
         if found is not None and found.metadata.uid == uid:
             self._put(found)
 
+    def _refuse(self, name: str) -> None:
+        """Have a node refuse what its kubelet refused lately."""
+        self._rejections_due.pop(name, None)
+        node = self._nodes.get(name)
+        if node is None or self._date is None:
+            return
+        found, due = rejection.refused(self._rejections.get(name, {}).values(), self._date())
+        if found:
+            self._rejections_due[name] = due
+        if node.rejected != found:
+            self._nodes[name] = dataclasses.replace(node, rejected=found)
+            self._touched.add(name)
+
+    def rejections_due_s(self) -> float | None:
+        """Return the seconds until a node is open again to what its kubelet refused, None where none refuses."""
+        if not self._rejections_due or self._date is None:
+            return None
+        return max(0.0, min(self._rejections_due.values()) - self._date())
+
     def expire(self) -> tuple[str, ...]:
         """Forget confirmed bindings that no watch has reported, and room held for too long; returns whose."""
+        for name in [name for name in self._rejections_due if self.rejections_due_s() == 0.0]:
+            self._refuse(name)
         now = self._clock()
         over = tuple(uid for uid, one in self.held.items() if one.ends_at <= now)
         for uid in over:
@@ -316,7 +352,9 @@ class Cache:
                 self._workloads.reserve(uid, is_held=True)
             if not pod.spec.scheduling_gates:
                 self._queue.put(pod)
-        elif node and not _is_over(pod):
+        elif node and _is_over(pod):
+            self._note_rejection(pod)
+        elif node:
             self._touched.add(node)
             try:
                 need = self._needs.setdefault(node, {})[uid] = reference.pod_info(pod, self.namespaces)
@@ -329,12 +367,25 @@ class Cache:
                 is_sure = uid not in self._assumed or math.isfinite(self._assumed[uid].ends_at)
                 self._workloads.put(pod, is_assumed=not is_sure)
 
+    def _note_rejection(self, pod: core.Pod) -> None:
+        if self._date is None or pod.status.reason not in rejection.REASONS:
+            return
+        try:
+            need = reference.pod_info(pod)
+        except errors.Invalid:
+            return  # it was said when the pod was counted
+        if found := rejection.of_pod(pod, need.requests, self._date()):
+            self._rejections.setdefault(pod.spec.node_name, {})[pod.metadata.uid] = found
+            self._refuse(pod.spec.node_name)
+
     def _drop(self, uid: str) -> None:
         self._queue.drop(uid)
         self._workloads.drop(uid)
         pod = self._pods.pop(uid, None)
         if pod is None:
             return
+        if self._rejections.get(pod.spec.node_name, {}).pop(uid, None) is not None:
+            self._refuse(pod.spec.node_name)
         of_namespace = self._of_namespace[pod.metadata.namespace]
         del of_namespace[uid]
         if not of_namespace:

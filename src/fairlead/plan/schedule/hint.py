@@ -19,6 +19,7 @@ HINTS: Final[Mapping[str, Callable[[NodeInfo, NodeInfo], bool]]] = {
     "TaintToleration": lambda before, after: any(taint not in after.taints for taint in before.taints),
     "NodeAffinity": lambda before, after: before.labels != after.labels,
     "NodePorts": lambda before, after: bool(before.ports - after.ports),
+    "KubeletRejection": lambda before, after: bool(before.rejected.keys() - after.rejected.keys()),
     "NodeResourcesFit": lambda before, after: any(
         after.free(name) > before.free(name) for name in {**before.allocatable, **after.allocatable}
     ),

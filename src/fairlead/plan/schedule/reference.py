@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fairlead.plan.pod import admission, affinity
-from fairlead.plan.schedule import peers
+from fairlead.plan.schedule import peers, rejection
 from fairlead.plan.schedule.summary import Reason, Summary
 from fairlead.plan.schedule.topology import offers
 from fairlead.wire.kubernetes import core, meta, quantity, selector
@@ -53,6 +53,8 @@ class NodeInfo:
     """How many pods of each kind are on it."""
     devices: Mapping[str, offers.Offer] = field(default_factory=dict)
     """By resource, where its agent says so: which devices are free, and how they hang together."""
+    rejected: Mapping[rejection.Shape, str] = field(default_factory=dict)
+    """By what pods request: why the kubelet refused such a pod a while ago."""
 
     def free(self, resource: str) -> int:
         """Return what is left of a resource, in thousandths; 0 where the node does not offer it."""
@@ -199,6 +201,11 @@ def _collide(one: HostPort, other: HostPort) -> bool:
     return one[1:] == other[1:] and (one[0] == other[0] or _ANY_ADDRESS in {one[0], other[0]})
 
 
+def _rejected(need: PodInfo, node: NodeInfo) -> tuple[str, ...]:
+    reason = node.rejected.get(frozenset(need.requests.items())) if node.rejected else None
+    return () if reason is None else (f"node(s) {rejection.WORDS} ({reason})",)
+
+
 def _resources(need: PodInfo, node: NodeInfo) -> tuple[str, ...]:
     short = [name for name, value in need.requests.items() if value > node.free(name)]
     return tuple(lack(name) for name in sorted(short))
@@ -215,9 +222,10 @@ FILTERS: Final[Mapping[str, Callable[[PodInfo, NodeInfo], tuple[str, ...]]]] = {
     "TaintToleration": _taints,
     "NodeAffinity": _affinity,
     "NodePorts": _ports,
+    "KubeletRejection": _rejected,
     "NodeResourcesFit": _resources,
 }
-"""In kube-scheduler's order."""
+"""In kube-scheduler's order; it does not have `KubeletRejection`."""
 
 
 def first_refusal(need: PodInfo, node: NodeInfo) -> tuple[str, tuple[str, ...]] | None:

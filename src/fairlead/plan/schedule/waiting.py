@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Final
 
-from fairlead.plan.schedule import reference, rules
+from fairlead.plan.schedule import reference, rejection, rules
 from fairlead.plan.schedule.summary import Reason
 from fairlead.wire.kubernetes import core, meta
 
@@ -40,8 +40,16 @@ def why(pod: core.Pod, nodes: Sequence[core.Node], pods: Sequence[core.Pod], *, 
     return _now(pod, need, nodes, pods)
 
 
+def rejected(pod: core.Pod) -> str:
+    """Return what the scheduler said of kubelets that refused such a pod, "" where it said nothing of it."""
+    said = meta.find_condition(pod.status.conditions, "PodScheduled")
+    return said.message if said is not None and said.status == "False" and rejection.WORDS in said.message else ""
+
+
 def _now(pod: core.Pod, need: reference.PodInfo, nodes: Sequence[core.Node], pods: Sequence[core.Pod]) -> str:
     """Return what keeps a pod that may run on some nodes off each of them, or that nothing does."""
+    if told := rejected(pod):
+        return told
     there: dict[str, list[core.Pod]] = {}
     for one in pods:
         there.setdefault(one.spec.node_name, []).append(one)

@@ -81,7 +81,7 @@ class NodeTable:
         self.free: Ints = np.zeros_like(self.allocatable)
         self.has_devices: Bools = np.zeros(len(self.names), dtype=np.bool_)
         self.is_open: Bools = np.zeros(len(self.names), dtype=np.bool_)
-        """By place: no taint and no condition keeps any pod away."""
+        """By place: no taint, condition or refusal of its kubelet keeps any pod away."""
         self.is_disliked: Bools = np.zeros(len(self.names), dtype=np.bool_)
         """By place: a taint speaks against the node without forbidding it."""
         self.state = State([_host(info) for info in self.infos])
@@ -105,7 +105,8 @@ class NodeTable:
             max(-_LARGEST, min(there - gone, _LARGEST)) for there, gone in zip(offered, taken, strict=True)
         ]
         soft = sum(taint.effect == "PreferNoSchedule" for taint in info.taints)
-        self.is_open[place] = info.is_ready and not info.is_unschedulable and soft == len(info.taints)
+        is_open = info.is_ready and not info.is_unschedulable and not info.rejected
+        self.is_open[place] = is_open and soft == len(info.taints)
         self.is_disliked[place] = soft > 0
         for name in info.devices.keys() - self._offered.keys():
             self._offered[name] = np.zeros(len(self.names), dtype=np.int64)
