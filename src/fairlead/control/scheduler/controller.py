@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from fairlead import errors, telemetry
 from fairlead.control.manager import Watch
-from fairlead.control.scheduler import devicewatch
+from fairlead.control.scheduler import cachewatch
 from fairlead.control.scheduler.capacityreport import CapacityReport
 from fairlead.control.scheduler.queuereport import QueueReport
 from fairlead.control.scheduler.recorder import Recorder
@@ -121,48 +121,32 @@ class Scheduler:
     def watches(self) -> tuple[Watch, ...]:
         """Follow pods and nodes; and, where they are served, groups, queues and disruption budgets."""
         return (
-            Watch(kind=core.Pod, keys=self._pod_changed, reset=self._cache.forget_pods),
-            Watch(kind=core.Node, keys=self._node_changed, reset=self._cache.forget_nodes),
+            *cachewatch.watches(self._cache, self._changed),
             *(Watch(kind=kind, keys=self._group_changed, is_optional=True) for kind in self._group_kinds),
-            Watch(kind=core.Namespace, keys=self._namespace_changed, is_optional=True),
-            devicewatch.watch(self._cache),
             Watch(kind=queue.Queue, keys=self._queue_changed, is_optional=True),
             Watch(kind=policy.PodDisruptionBudget, keys=self._budget_changed, is_optional=True),
         )
 
-    def _namespace_changed(self, change: Change[core.Namespace]) -> Iterable[str]:
-        self._cache.note_namespace(change.object, is_gone=change.kind is ChangeKind.DELETED)
+    def _changed(self) -> Iterable[str]:
         self._news.set()
         return (_QUEUE,)
 
     def _group_changed(self, change: Change[podgroup.PodGroup]) -> Iterable[str]:
         for pod in self._workloads.note_group(change.object, is_gone=change.kind is ChangeKind.DELETED):
             self._queue.recall(pod.metadata.uid)
-        self._news.set()
-        return (_QUEUE,)
+        return self._changed()
 
     def _queue_changed(self, change: Change[queue.Queue]) -> Iterable[str]:
         if self._workloads.note_queue(change.object, is_gone=change.kind is ChangeKind.DELETED):
             self._report.restore(change.object)
             self._workloads.set_nodes(self._cache.empty().values())
             self._queue.reorder()
-            self._news.set()
-            return (_QUEUE,)
+            return self._changed()
         return ()
 
     def _budget_changed(self, change: Change[policy.PodDisruptionBudget]) -> Iterable[str]:
         self._room.note_budget(change.object, is_gone=change.kind is ChangeKind.DELETED)
         return ()
-
-    def _pod_changed(self, change: Change[core.Pod]) -> Iterable[str]:
-        self._cache.note_pod(change.object, is_gone=change.kind is ChangeKind.DELETED)
-        self._news.set()
-        return (_QUEUE,)
-
-    def _node_changed(self, change: Change[core.Node]) -> Iterable[str]:
-        self._cache.note_node(change.object, is_gone=change.kind is ChangeKind.DELETED)
-        self._news.set()
-        return (_QUEUE,)
 
     async def reconcile(self, _key: str) -> float | None:
         """Look at pods until none is left and everything is bound and written, or the store is away."""

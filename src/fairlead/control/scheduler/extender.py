@@ -15,7 +15,7 @@ import msgspec
 
 from fairlead import errors, telemetry
 from fairlead.control.manager import Watch
-from fairlead.control.scheduler import devicewatch
+from fairlead.control.scheduler import cachewatch
 from fairlead.plan.schedule import reference
 from fairlead.plan.schedule.cache import Cache
 from fairlead.plan.schedule.queue import SchedulingQueue
@@ -61,7 +61,7 @@ class Extender:
             Watch(kind=core.Pod, keys=self._pod_changed, reset=self._pods_listed),
             Watch(kind=core.Node, keys=self._node_changed, reset=self._nodes_listed),
             Watch(kind=core.Namespace, keys=self._namespace_changed, is_optional=True),
-            devicewatch.watch(self._cache),
+            cachewatch.devices(self._cache),
         )
 
     def problem(self) -> str:
