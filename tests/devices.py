@@ -26,6 +26,12 @@ def mig(name: str, on: str, **facts: Any) -> Device:
     return Device(id=DeviceID(name), cdi_name=cdi_name(name), gpu=GPUUUID(on), mig=MIGUUID(name), **facts)
 
 
+def vgpu(name: str, on: str, **facts: Any) -> Device:
+    """Return a vGPU of a GPU."""
+    own = cdikind.qualified(cdikind.LENT, name)
+    return Device(id=DeviceID(name), cdi_name=own, gpu=GPUUUID(on), vgpu=name, **facts)
+
+
 def replicated(device: Device, number: int) -> Device:
     """Return one replica of a device."""
     return dataclasses.replace(device, id=DeviceID(replica.name(device.id, number)), replica_of=device.id)

@@ -21,6 +21,7 @@ MODES = {
     "mofed": "nvidia.com/mofed",
     "gdrcopy": "nvidia.com/gdrcopy",
     "nvswitch": "nvidia.com/nvswitch",
+    "vgpu": "nvidia.com/vgpu",
     "vfio": "nvidia.com/pgpu",
     "vfio-amd": "amd.com/pgpu",
     "vfio-intel": "intel.com/pgpu",
@@ -30,6 +31,8 @@ GPUS = {"nvidia": MODES["nvml"], "amd": MODES["amd"], "intel": MODES["intel"]}
 """Vendors' own kinds of GPUs, by value of `model.gpu.Vendor`."""
 ALLOCATED = {"nvidia": "fairlead.dev/gpu", "amd": "amd.fairlead.dev/gpu", "intel": "intel.fairlead.dev/gpu"}
 """Kinds of what the agent allocates, by value of `model.gpu.Vendor`."""
+LENT = "fairlead.dev/vgpu"
+"""Kind of the vGPUs that the agent allocates: its devices bring VFIO's nodes and nothing of a driver."""
 
 
 def qualified(kind: str, device: str) -> str:

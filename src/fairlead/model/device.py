@@ -12,7 +12,7 @@ from fairlead.model.ids import GPUUUID, MIGUUID, DeviceID
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """One allocatable device of one resource: a GPU, a MIG device, or a replica of either.
+    """One allocatable device of one resource: a GPU, a MIG device, a vGPU, or a replica.
 
     Which device it is, which GPU it lives on and what it is a part or a replica of are fields of their own. A value
     whose fields contradict each other cannot be made, so a MIG device is never answered as its GPU.
@@ -26,6 +26,8 @@ class Device:
     """The physical GPU it is, or lives on."""
     mig: MIGUUID | None = None
     """The MIG device it is, or is a replica of; None: it is the whole GPU."""
+    vgpu: str = ""
+    """The vGPU that it is, by UUID or PCI address; empty: it is none."""
     replica_of: DeviceID | None = None
     """The device it is a replica of; None: it is the device itself."""
     is_healthy: bool = True
@@ -39,20 +41,26 @@ class Device:
 
     def __post_init__(self) -> None:
         """Refuse what would hand out another device than the id says. Raises: ValueError: a bug of the caller."""
-        own = self.mig or self.gpu
+        own = self.part or self.gpu
         stands_for = replica.origin(self.id)
         is_consistent = (
             stands_for == own == cdikind.device_of(self.cdi_name)
             and self.replica_of == (stands_for if stands_for != self.id else None)
-            and own != (self.gpu if self.mig else None)
+            and own != (self.gpu if self.part else None)
+            and not (self.mig and self.vgpu)
         )
         if not is_consistent:
             raise ValueError(f"device {self!r} is not one device")
 
     @property
+    def part(self) -> str | None:
+        """The part of a GPU that it is, a MIG device or a vGPU; None: it is the whole GPU."""
+        return self.mig or self.vgpu or None
+
+    @property
     def name(self) -> str:
-        """The UUID of the GPU or MIG device that a container gets with it."""
-        return self.mig or self.gpu
+        """What a container gets with it: the GPU's or MIG device's UUID, or the vGPU's name."""
+        return self.part or self.gpu
 
 
 def gpus_by_device(gpus: Iterable[GPU]) -> dict[str, GPUUUID]:

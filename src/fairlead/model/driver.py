@@ -57,6 +57,40 @@ class Module:
 
 
 @frozen
+class VGPU:
+    """One virtual GPU that this machine lends to a guest, as VFIO hands it out."""
+
+    id: str
+    """UUID of a mediated device, or PCI address of an SR-IOV virtual function."""
+    parent: str
+    """PCI address of the physical GPU."""
+    type: str = ""
+    """`NVIDIA L40S-12Q`; empty: no file says it, and NVML may (`GPU.vgpu_types`)."""
+    type_id: int | None = None
+    """NVML's number of the type, which means something on its own GPU only."""
+    group: str = ""
+    """IOMMU group; empty: it has none."""
+    numa_node: int | None = None
+    nodes: tuple[DeviceNode, ...] = ()
+    """Its own nodes; `/dev/vfio/vfio` is needed beside those of a group."""
+    problem: str = ""
+    """Why it cannot be handed out, and what mends it; empty: it can."""
+
+
+@frozen
+class VGPULender:
+    """A physical GPU that can lend vGPUs: what it may still create, and its virtual functions."""
+
+    address: str
+    """PCI address."""
+    functions: int | None = None
+    """SR-IOV virtual functions that exist; None: it has no SR-IOV."""
+    most_functions: int | None = None
+    creatable: tuple[tuple[str, int | None], ...] = ()
+    """Types by name, each with how many more can be created; None: the driver does not count."""
+
+
+@frozen
 class DriverFiles:
     """Everything of one vendor's driver that lies on disk."""
 
@@ -70,6 +104,12 @@ class DriverFiles:
     """`/proc/devices` entries of this driver: (name, major)."""
     mig_minors: tuple[tuple[str, int], ...] = ()
     """`/proc/driver/nvidia-caps/mig-minors`: (`gpu0/gi1/access`, minor)."""
+    vgpus: tuple[VGPU, ...] = ()
+    """Virtual GPUs that this machine lends."""
+    lenders: tuple[VGPULender, ...] = ()
+    """GPUs that can lend some."""
+    vfio_nodes: tuple[DeviceNode, ...] = ()
+    """What every user of a vGPU needs beside its own nodes; empty where none is lent."""
     problems: tuple[str, ...] = ()
     """What is missing and how to mend it, for doctor; empty when complete."""
 

@@ -120,6 +120,17 @@ class HostDriver:
 
 
 @frozen
+class Licence:
+    """What a driver says of one licensable feature of a GPU that a hypervisor lends."""
+
+    product: str
+    """`NVIDIA Virtual Compute Server`."""
+    is_licensed: bool
+    expires: str = ""
+    """`permanent`, or `2027-01-31 12:00:00` in UTC; empty: the driver does not say."""
+
+
+@frozen
 class GPU:
     """One physical GPU that answered."""
 
@@ -159,6 +170,10 @@ class GPU:
     """Whether it is a vGPU that a hypervisor hands this machine; None where the machine does not show it."""
     host_driver: HostDriver | None = None
     """Of a vGPU, where it reports one."""
+    licences: tuple[Licence, ...] | None = None
+    """Of a vGPU: what its driver has a licence for; None: none is needed, or the driver does not say."""
+    vgpu_types: tuple[tuple[int, str], ...] = ()
+    """Types of vGPUs that it can lend, by NVML's number and name; empty: its driver lends none."""
     health: GPUHealth = GPUHealth()
 
 

@@ -15,8 +15,7 @@ from fairlead.frozen import frozen
 from fairlead.model.driver import DriverFiles, Module
 from fairlead.model.gpu import GPU, Driver, GPUHealth, Inventory, Link, LinkKind, UnreadableGPU, Vendor
 from fairlead.model.ids import GPUUUID
-from fairlead.silicon.nvidia import driver
-from fairlead.silicon.pci import pci, vitals
+from fairlead.silicon.pci import devnode, pci, vitals
 
 _DRIVER_FOLDER: Final = "sys/module/amdgpu/drivers/pci:amdgpu"
 _KFD_NODES: Final = "sys/class/kfd/kfd/topology/nodes"
@@ -186,7 +185,7 @@ def scan_driver(root: Path) -> DriverFiles | None:
     if not addresses and not is_loaded:
         return None
     paths = [root / "dev/kfd", *(root / n.lstrip("/") for a in addresses for n in pci.list_drm_nodes(root, a))]
-    nodes = [node for path in paths if (node := driver.read_node(root, path)) is not None]
+    nodes = [node for path in paths if (node := devnode.read_node(root, path)) is not None]
     problems = []
     if addresses and not any(node.path == "/dev/kfd" for node in nodes):
         problems.append("device node /dev/kfd is missing: load amdgpu with KFD support (modprobe amdgpu)")

@@ -14,8 +14,7 @@ from typing import Final
 from fairlead.model.driver import DriverFiles, Module
 from fairlead.model.gpu import GPU, Driver, GPUHealth, Inventory, Link, UnreadableGPU, Vendor
 from fairlead.model.ids import GPUUUID
-from fairlead.silicon.nvidia import driver
-from fairlead.silicon.pci import pci, vitals
+from fairlead.silicon.pci import devnode, pci, vitals
 
 _VENDOR_ID: Final = 0x8086
 _DRIVERS: Final = ("i915", "xe")
@@ -118,7 +117,7 @@ def scan_driver(root: Path) -> DriverFiles | None:
     if not cards:
         return None
     paths = [root / name.lstrip("/") for address, _ in cards for name in pci.list_drm_nodes(root, address)]
-    nodes = [node for path in paths if (node := driver.read_node(root, path)) is not None]
+    nodes = [node for path in paths if (node := devnode.read_node(root, path)) is not None]
     bound = {pci.driver_of(root, address) for address, _ in cards}
     problems = () if nodes else ("no render node /dev/dri/renderD*: is udev running?",)
     return DriverFiles(

@@ -14,7 +14,7 @@ from typing import Final
 from fairlead.frozen import frozen
 from fairlead.model.gpu import Vendor
 from fairlead.silicon.nvidia import driver, library
-from fairlead.silicon.pci import iommu, pci
+from fairlead.silicon.pci import devnode, iommu, pci, vgpuhost
 
 _BOOT_ID: Final = "proc/sys/kernel/random/boot_id"
 _MODULES: Final = {Vendor.AMD: ("amdgpu",), Vendor.INTEL: ("i915", "xe")}
@@ -74,8 +74,9 @@ def fingerprint(root: Path, driver_root: Path, search: driver.Search = driver.EV
         tuple(pci.read_text(root / name) for name in _TEXTS),
         tuple(driver.list_majors(root)),
         tuple(_modules(root)),
-        tuple((node.path, node.major, node.minor, node.mode) for node in driver.find_nodes(dev, _NODES)),
+        tuple((node.path, node.major, node.minor, node.mode) for node in devnode.find_nodes(dev, _NODES)),
         tuple(iommu.list_bindings(root)),
+        tuple((one.id, one.type_id) for one in vgpuhost.list_vgpus(root, dev)),
         tuple(sorted(str(path) for pattern in _TREES for path in root.glob(pattern))),
         tuple(_times(itertools.chain(library.list_folders(base, search.libraries), (base / "etc/ld.so.cache",)))),
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from fairlead.cli.doctor import gpu_checks, lease, mps, specs, tenancy
+from fairlead.cli.doctor import gpu_checks, lease, mps, specs, tenancy, vgpu
 from fairlead.cli.doctor.finding import Finding
 from fairlead.cli.doctor.machine_facts import Seen
 from fairlead.plan.pod import admission
@@ -23,6 +23,7 @@ def check(seen: Seen) -> Iterator[Finding]:
     """Yield findings from the bottom layer up; every check yields at least one."""
     yield from _silicon(seen)
     yield from gpu_checks.check(seen.gpus)
+    yield from vgpu.check(seen.gpus)
     yield from mps.check(seen.mps, (view.gpu for view in seen.gpus.gpus), is_served=bool(seen.service))
     yield from lease.check(seen.lease)
     yield from tenancy.check(seen.tenancy)

@@ -23,12 +23,15 @@ from fairlead.cli.doctor import lease, mps, specs, tenancy
 from fairlead.engine.podman import host as podman_host
 from fairlead.kernel import socketpeer
 from fairlead.model import cdikind
+from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import Inventory, Vendor
+from fairlead.serve.backend import vgpus
 from fairlead.serve.backend.hardware import EngineView, GPUListing, GPUView
 from fairlead.serve.v1.nodeview import NodeView
 from fairlead.serve.v1.statusview import Status
 from fairlead.settings import Settings
 from fairlead.silicon.nvidia import driver
+from fairlead.silicon.pci import devnode
 from fairlead.silicon.sim.host import TREE
 from fairlead.store.sqlite import database
 from fairlead.wire.text import timestamp
@@ -222,7 +225,7 @@ def _bad_nodes(listing: GPUListing, root: Path) -> tuple[str, ...]:
     major = dict(driver.list_majors(root)).get("nvidia")
     for gpu in (view.gpu for view in listing.gpus if view.gpu.vendor is Vendor.NVIDIA):
         path = f"/dev/nvidia{gpu.minor}"
-        node = driver.read_node(root, root / path.lstrip("/"))
+        node = devnode.read_node(root, root / path.lstrip("/"))
         make = f"nvidia-modprobe -c {gpu.minor}"
         if node is None:
             found.append(f"device node {path} of GPU {gpu.index} is missing: {make}")
@@ -295,12 +298,13 @@ async def _audit(config: Settings, folder: Path, cdi_folder: Path) -> Rules:
 
 async def _collect_below(config: Settings, service_error: str) -> Seen:
     engine, silicon_error = await _engine(config), ""
-    inventory, problems = Inventory(), tuple[str, ...]()
+    inventory, drivers = Inventory(), tuple[DriverFiles, ...]()
     try:
-        inventory, problems = await _silicon(config)
+        inventory, drivers = await _silicon(config)
     except errors.FairleadError as error:
         silicon_error = errors.sentence(error)
-    simulated, listing = config.state.folder / "silicon" / TREE, _listing(inventory)
+    simulated, listing = config.state.folder / "silicon" / TREE, _listing(inventory, drivers)
+    problems = tuple(text for one in drivers for text in one.problems)
     root = simulated if config.silicon.simulate else config.silicon.root
     return Seen(
         service="",
@@ -333,12 +337,14 @@ async def _collect_below(config: Settings, service_error: str) -> Seen:
     )
 
 
-def _listing(inventory: Inventory) -> GPUListing:
+def _listing(inventory: Inventory, drivers: Sequence[DriverFiles]) -> GPUListing:
     return msgspec.structs.replace(
         _NO_GPUS,
         gpus=tuple(GPUView(gpu=gpu, node="", holders=()) for gpu in inventory.gpus),
         unreadable=inventory.unreadable,
         is_simulated=inventory.is_simulated,
+        vgpus=vgpus.list_vgpus(drivers, inventory.gpus, (), (), node=""),
+        lenders=vgpus.list_lenders(drivers),
     )
 
 
@@ -365,12 +371,12 @@ async def _list_containers(config: Settings, engine: EngineView) -> EngineListin
         return EngineListing(problem=errors.sentence(error))
 
 
-async def _silicon(config: Settings) -> tuple[Inventory, tuple[str, ...]]:
+async def _silicon(config: Settings) -> tuple[Inventory, tuple[DriverFiles, ...]]:
     from fairlead.silicon import machine
 
     silicon = await asyncio.to_thread(machine.open_silicon, config.silicon, config.state.folder / "silicon")
     try:
         inventory = await silicon.scan()
-        return inventory, tuple(text for one in await silicon.scan_driver() for text in one.problems)
+        return inventory, await silicon.scan_driver()
     finally:
         await silicon.close()

@@ -117,6 +117,7 @@ async def run_service(
                             scan=lambda: reports[-1].snapshots.value.inventory,
                             drivers=lambda: reports[-1].snapshots.value.drivers,
                             leases=reports[-1].leases,
+                            advertised=lambda: reports[-1].advertised.value,
                             sampler=silicon,
                         ),
                         faults=silicon if isinstance(silicon, SimulatedSilicon) else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Final
 
 import click
@@ -12,7 +13,7 @@ from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
 from fairlead.model.gpu import GPU, UnreadableGPU
 from fairlead.model.ids import GPUUUID
-from fairlead.serve.backend.hardware import GPUListing, GPUView, Holder
+from fairlead.serve.backend.hardware import GPUListing, GPUView, Holder, VGPUView
 
 
 def _holders(item: GPUView) -> str:
@@ -92,6 +93,25 @@ _GPU_COLUMNS: Final = (
 )
 
 
+def _vgpu_health(item: VGPUView) -> str:
+    return f"{item.health} ({item.reason})" if item.reason else item.health or "not offered"
+
+
+def _vgpu_columns(places: Mapping[str, str]) -> tuple[Column[VGPUView], ...]:
+    """Return the columns of vGPUs. Args: places: indices of GPUs by PCI address."""
+    return (
+        Column("VGPU", lambda item: item.id),
+        Column("GPU", lambda item: places.get(item.parent, item.parent)),
+        Column("TYPE", lambda item: item.type or "unknown", rank=1),
+        Column(
+            "HEALTH", lambda item: (f"{item.health} ({item.reason})" if item.reason else item.health) or "not offered"
+        ),
+        Column("HOLDER", lambda item: ",".join(map(_holder, item.holders))),
+        Column("RESOURCE", lambda item: item.resource, rank=2),
+        Column("WHY", lambda item: item.message, is_wide=True),
+    )
+
+
 @click.command()
 @click.option("-w", "--watch", is_flag=True, help="show it anew until Ctrl-C")
 @options.output_option
@@ -125,6 +145,10 @@ def _show(client: Client, found: GPUListing, *, form: str) -> None:
         shown = dataclasses.replace(_NODE, is_wide=False)
         columns = tuple(shown if column is _NODE else column for column in columns)
     output.show_listing(rows, columns, form=form, name=lambda item: item.gpu.uuid)
+    if found.vgpus and form in {"table", "wide"}:
+        plaintext.echo("")
+        places = {view.gpu.pci_bus_id: str(view.gpu.index) for view in found.gpus}
+        output.show_listing(found.vgpus, _vgpu_columns(places), form=form, name=lambda item: item.id)
     for lost in found.unreadable if form != "name" else ():
         plaintext.echo(f"GPU {lost.index} is {lost.reason.lower()}: {lost.message}", err=True)
     if found.is_simulated and form != "name":

@@ -45,7 +45,7 @@ class SpecFiles:
         """Touch nothing yet.
 
         Args:    recipe: None: the default one.   kinds: whose files are removed when there are no devices of them;
-                 None: those of every vendor's GPUs and their variants.   boot_id: of the running kernel.
+                 None: those of every vendor's GPUs, their variants, and vGPUs.   boot_id: of the running kernel.
                  stamping: one of `stamp.PLACES`.   host_mount: where this process sees the node's root.
         """
         self.folder = folder
@@ -54,7 +54,7 @@ class SpecFiles:
         """Qualified names of all devices in the files as they are."""
         self.written = 0
         """How many files have been written or removed so far."""
-        self._kinds = tuple(kinds) if kinds is not None else source.gpu_kinds(self.recipe)
+        self._kinds = tuple(kinds) if kinds is not None else (*source.gpu_kinds(self.recipe), cdikind.LENT)
         self._boot_id, self._stamping = boot_id, stamping
         self._host_mount = host_mount
         self._problems: tuple[str, ...] | None = None
@@ -62,7 +62,7 @@ class SpecFiles:
         """What the files are to say, by kind; None: nothing was said yet, or the files were removed."""
         self._writing = threading.Lock()
         """Held by whichever thread touches the files: one writes at a time, and none after they were removed."""
-        self._own = tuple(cdikind.ALLOCATED.values())
+        self._own = (*cdikind.ALLOCATED.values(), cdikind.LENT)
         self._shown: frozenset[str] | None = None
         """Qualified names of the devices that the files may show, variants left out; None: every one."""
 
@@ -78,6 +78,8 @@ class SpecFiles:
         """
         seen = [hostpath.seen_by_host(driver, self._host_mount) for driver in drivers]
         made = generate.generate(inventory, seen, recipe=self.recipe)
+        if (lent := source.lent_spec(seen, self.recipe)) is not None:
+            made = dataclasses.replace(made, specs=(*made.specs, lent))
         return await self.keep(made, specfile.stamps_of(inventory, specfile.versions_of(drivers)))
 
     async def keep(self, made: generate.Generation, stamps: Mapping[Vendor, stamp.Stamp]) -> frozenset[str]:

@@ -319,7 +319,7 @@ class Gate:
 def _asks(resource: str, devices: Iterable[Device]) -> tuple[change.Ask, ...]:
     by_gpu: dict[str, list[Claim]] = {}
     for device in devices:
-        is_shared = device.mig is not None or device.replica_of is not None
+        is_shared = device.part is not None or device.replica_of is not None
         by_gpu.setdefault(str(device.gpu), []).append(
             Claim(device=str(device.id), resource=resource, is_shared=is_shared)
         )

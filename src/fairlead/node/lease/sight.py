@@ -60,21 +60,26 @@ class Sight:
             return
         self._snapshot = snapshot
         nodes = {node.path: node for driver in snapshot.drivers for node in driver.nodes}
-        self._table = deviceids.make_table(snapshot.known.values())
+        lent = [one for driver in snapshot.drivers for one in driver.vgpus]
+        nodes |= {node.path: node for one in lent for node in one.nodes}
+        boards = {gpu.pci_bus_id: gpu.uuid for gpu in snapshot.known.values()}
+        own = {one.id: deviceids.Part(gpu=boards[one.parent], mig=one.id) for one in lent if one.parent in boards}
+        self._table = {**deviceids.make_table(snapshot.known.values()), **{name: (part,) for name, part in own.items()}}
+        paths = {gpu.uuid: gpu.device_nodes or (f"/dev/nvidia{gpu.minor}",) for gpu in snapshot.known.values()}
+        for one in lent:
+            if one.id in own:
+                paths[own[one.id].gpu] += tuple(node.path for node in one.nodes)
         self._numbers = {
-            str(gpu.uuid): frozenset(
-                ("c", nodes[path].major, nodes[path].minor)
-                for path in gpu.device_nodes or (f"/dev/nvidia{gpu.minor}",)
-                if path in nodes
-            )
-            for gpu in snapshot.known.values()
+            str(uuid): frozenset(("c", nodes[path].major, nodes[path].minor) for path in own_paths if path in nodes)
+            for uuid, own_paths in paths.items()
         }
 
     def cdi_names(self, row: Row) -> frozenset[str]:
         """Return the qualified names under which CDI specs have the devices of a row's claims."""
         found: set[str] = set()
         for origin in {replica.origin(claim.device) for claim in row.claims}:
-            found.update(cdikind.qualified(kind, origin) for kind in cdikind.ALLOCATED.values())
+            kinds = (*cdikind.ALLOCATED.values(), cdikind.LENT)
+            found.update(cdikind.qualified(kind, origin) for kind in kinds)
             for gpu in self._snapshot.known.values():
                 places = {str(gpu.uuid): str(gpu.index)}
                 places |= {str(mig.uuid): f"{gpu.index}:{mig.index}" for mig in gpu.mig_devices}

@@ -7,9 +7,10 @@ resolve CDI specs outside of that container: for them it is `/usr/lib/libcuda.so
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-from fairlead.model.driver import DriverFiles
+from fairlead.model.driver import DeviceNode, DriverFiles
 
 
 def seen_by_host(driver: DriverFiles, mount: Path) -> DriverFiles:
@@ -17,9 +18,15 @@ def seen_by_host(driver: DriverFiles, mount: Path) -> DriverFiles:
 
     What lies outside of the mount is at the same place in both and stays.
     """
+
+    def nodes(found: Iterable[DeviceNode]) -> tuple[DeviceNode, ...]:
+        return tuple(dataclasses.replace(node, host_path=_without(node.host_path, mount)) for node in found)
+
     return dataclasses.replace(
         driver,
-        nodes=tuple(dataclasses.replace(node, host_path=_without(node.host_path, mount)) for node in driver.nodes),
+        nodes=nodes(driver.nodes),
+        vfio_nodes=nodes(driver.vfio_nodes),
+        vgpus=tuple(dataclasses.replace(one, nodes=nodes(one.nodes)) for one in driver.vgpus),
         files=tuple(dataclasses.replace(file, host_path=_without(file.host_path, mount)) for file in driver.files),
     )
 

@@ -15,8 +15,9 @@ from typing import Final
 
 from fairlead import errors
 from fairlead.frozen import frozen
+from fairlead.model import cdikind
 from fairlead.model.cdikind import MODES as KINDS
-from fairlead.model.driver import DriverFiles, ModeFiles
+from fairlead.model.driver import DriverFiles, ModeDevice, ModeFiles
 from fairlead.model.gpu import Inventory, Vendor
 from fairlead.plan.cdi import capability, driverprofile, generate
 from fairlead_cdi import emit
@@ -55,6 +56,7 @@ MODES: Final[Mapping[str, Mode]] = {
     "mofed": Mode(kind=KINDS["mofed"], help="RDMA devices for GPUDirect"),
     "gdrcopy": Mode(kind=KINDS["gdrcopy"], help="GDRCopy"),
     "nvswitch": Mode(kind=KINDS["nvswitch"], help="NVSwitches"),
+    "vgpu": Mode(kind=KINDS["vgpu"], help="vGPUs that this machine lends to guests"),
     "vfio": Mode(kind=KINDS["vfio"], help="NVIDIA GPUs bound to vfio-pci"),
     "vfio-amd": Mode(kind=KINDS["vfio-amd"], help="AMD GPUs bound to vfio-pci", maker=Vendor.AMD),
     "vfio-intel": Mode(kind=KINDS["vfio-intel"], help="Intel GPUs bound to vfio-pci", maker=Vendor.INTEL),
@@ -87,6 +89,19 @@ def mode_spec(name: str, files: ModeFiles, recipe: generate.Recipe) -> cdi.Spec 
     common = generate.common_edits(files.shared, found, chosen)
     spec = cdi.Spec(cdi_version="", kind=recipe.kind(mode.kind), devices=tuple(devices), edits=common)
     return emit.normal_form(spec)
+
+
+def lent_spec(drivers: Iterable[DriverFiles], recipe: generate.Recipe) -> cdi.Spec | None:
+    """Return the spec of the vGPUs that the agent hands out; None: there are none."""
+    found = [one for driver in drivers for one in driver.vgpus if one.nodes and not one.problem]
+    own, _, cls = cdikind.LENT.partition("/")
+    shared = {node.path: node for driver in drivers for node in driver.vfio_nodes}
+    files = ModeFiles(
+        devices=tuple(ModeDevice(names=(one.id,), nodes=one.nodes) for one in found),
+        shared=tuple(shared.values()) if found else (),
+    )
+    profile = dataclasses.replace(recipe.profile, has_all=False)
+    return mode_spec("vgpu", files, dataclasses.replace(recipe, profile=profile, vendor=own, cls=cls))
 
 
 def describe(

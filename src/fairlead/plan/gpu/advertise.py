@@ -103,7 +103,7 @@ def offers_of(advertised: Iterable[Advertisement]) -> dict[GPUUUID, Offer]:
     found: dict[GPUUUID, Offer] = {}
     for ad in advertised:
         for device in ad.devices if ad.rule.amount_of != "memory" else ():
-            if device.mig is None:
+            if device.part is None:
                 is_replica = device.replica_of is not None
                 before = found.get(device.gpu)
                 count = before.replicas if before is not None else 0

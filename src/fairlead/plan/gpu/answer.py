@@ -10,8 +10,8 @@ Four ways lead from a device plugin to an engine, and a node may use several at 
 - `volume-mounts`: /dev/null mounted once for each device at a path that names it; held to the checkpoint in the same
   way.
 
-The last two are NVIDIA's own: devices of other vendors go by CDI whatever is chosen. The same devices are always
-answered alike, also after a restart, since a kubelet keeps the answer.
+The last two are NVIDIA's own: devices of other vendors, and vGPUs, go by CDI whatever is chosen. The same devices
+are always answered alike, also after a restart, since a kubelet keeps the answer.
 Source: NVIDIA k8s-device-plugin documentation, "device-list-strategy", "device-id-strategy", "pass-device-specs";
 CDI SPEC.md; kubelet deviceplugin/v1beta1 api.proto, ContainerAllocateResponse.
 """
@@ -29,7 +29,7 @@ from fairlead.model import cdikind, visibledevices
 from fairlead.model.device import Device
 from fairlead.model.driver import SHARED_NODES, DeviceNode
 from fairlead.model.gpu import Vendor
-from fairlead.plan.gpu import enginesupport
+from fairlead.plan.gpu import enginesupport, vgpuoffer
 from fairlead.wire.cdi import translate
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 from fairlead_cdi import annotation
@@ -120,7 +120,10 @@ def plan_answer(
     ids = [_id(device, way) for device in distinct]
     names = [_cdi_name(device, way) for device in distinct]
     strategies = way.strategies
-    if vendor is not Vendor.NVIDIA:
+    lent = [device.vgpu for device in distinct if device.vgpu]
+    if lent:
+        answer.envs.update(vgpuoffer.variables(resource, lent))
+    if vendor is not Vendor.NVIDIA or lent:
         strategies = strategies & CDI or frozenset({Strategy.CDI_CRI})
     if Strategy.CDI_CRI in strategies:
         answer.cdi_devices.extend(pb.CDIDevice(name=name) for name in names)
@@ -135,7 +138,8 @@ def plan_answer(
             pb.Mount(container_path=f"{root}{one}", host_path=MOUNT_SOURCE, read_only=True) for one in ids
         )
     if way.passes_device_specs:
-        answer.devices.extend(_device_specs(distinct, vendor, nodes))
+        shared = vgpuoffer.SHARED_NODES if lent else SHARED_NODES[vendor]
+        answer.devices.extend(_device_specs(distinct, shared, nodes))
     return answer
 
 
@@ -153,9 +157,11 @@ def _key(resource: str, ids: Sequence[str]) -> str:
     return annotation.emit_key(ANNOTATION_PLUGIN, own)
 
 
-def _device_specs(devices: Iterable[Device], vendor: Vendor, nodes: Mapping[str, DeviceNode]) -> list[pb.DeviceSpec]:
+def _device_specs(
+    devices: Iterable[Device], shared: Iterable[str], nodes: Mapping[str, DeviceNode]
+) -> list[pb.DeviceSpec]:
     """List the nodes that all containers need and those of the devices, each once, as far as they are there."""
-    paths = dict.fromkeys([*SHARED_NODES[vendor], *(path for device in devices for path in device.nodes)])
+    paths = dict.fromkeys([*shared, *(path for device in devices for path in device.nodes)])
     return [
         pb.DeviceSpec(container_path=path, host_path=nodes[path].host_path, permissions="rw")
         for path in paths

@@ -77,7 +77,7 @@ def find_clashes(
                 foreign.setdefault(part.gpu, []).append((part, one))
         former = _former(ad, listed, table)
         for device in ad.devices:
-            own = deviceids.Part(gpu=device.gpu, mig=device.mig)
+            own = deviceids.Part(gpu=device.gpu, mig=device.part)
             others = [one for part, one in foreign.get(device.gpu, ()) if part.overlaps(own)]
             earlier = [
                 one

@@ -23,7 +23,7 @@ from typing import Final
 from fairlead.model import cdikind, replica
 from fairlead.model.device import Device
 from fairlead.model.gpu import GPU, Vendor
-from fairlead.model.ids import GPUUUID, MIGUUID
+from fairlead.model.ids import GPUUUID
 
 _UUID: Final = re.compile(r"(?:gpu|mig)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _PCI: Final = re.compile(r"\b(?:[0-9a-f]{4})?([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\b")
@@ -37,11 +37,11 @@ _VENDORS: Final = {"nvidia.com": Vendor.NVIDIA, "amd.com": Vendor.AMD, "intel.co
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A GPU, or one MIG device on it."""
+    """A GPU, or one MIG device or vGPU on it."""
 
     gpu: GPUUUID
-    mig: MIGUUID | None = None
-    """None: the whole GPU."""
+    mig: str | None = None
+    """UUID of a MIG device, or name of a vGPU; None: the whole GPU."""
 
     def overlaps(self, other: Part) -> bool:
         """Return whether who has the one can reach something of the other."""
@@ -56,7 +56,7 @@ def make_table(gpus: Iterable[GPU], advertised: Iterable[Device] = ()) -> Table:
     """Return the words for some GPUs, later ones first in doubt, and for devices that are or were advertised."""
     found: dict[str, tuple[Part, ...]] = {}
     for device in advertised:
-        found[device.name.lower()] = (Part(gpu=device.gpu, mig=device.mig),)
+        found[device.name.lower()] = (Part(gpu=device.gpu, mig=device.part),)
     whole: dict[str, dict[Part, None]] = {}
     for gpu in gpus:
         here = Part(gpu=gpu.uuid)

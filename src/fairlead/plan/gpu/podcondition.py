@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from fairlead.model.ids import GPUUUID, MIGUUID, DeviceID
+from fairlead.model.ids import GPUUUID, DeviceID
 from fairlead.plan.gpu import clash, deviceids, health
 from fairlead.plan.gpu.attribution import Holding
 from fairlead.wire.kubernetes import core, meta
@@ -80,7 +80,7 @@ def plan_holders(
     uids: dict[tuple[str, str], str] = {}
     for pod in sorted(pods, key=lambda pod: pod.metadata.deletion_timestamp is None):
         uids[pod.metadata.namespace, pod.metadata.name] = pod.metadata.uid
-    found: dict[GPUUUID, dict[tuple[str, str, str, str], dict[DeviceID, MIGUUID | None]]] = {}
+    found: dict[GPUUUID, dict[tuple[str, str, str, str], dict[DeviceID, str | None]]] = {}
     for one in clash.without_ended(holdings, pods):
         for device in one.ids:
             for part in deviceids.find_parts(one.resource, device, table):
@@ -92,7 +92,7 @@ def plan_holders(
 
 
 def _holder(
-    who: tuple[str, str, str, str], held: Mapping[DeviceID, MIGUUID | None], uids: Mapping[tuple[str, str], str]
+    who: tuple[str, str, str, str], held: Mapping[DeviceID, str | None], uids: Mapping[tuple[str, str], str]
 ) -> Holder:
     namespace, pod, container, resource = who
     return Holder(

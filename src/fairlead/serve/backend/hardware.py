@@ -45,6 +45,29 @@ class GPUView(msgspec.Struct, frozen=True, kw_only=True):
     lease: Annotated[str, msgspec.Meta(description="state in the node's ledger, Free, Held, …; empty: no ledger")] = ""
 
 
+class VGPUView(msgspec.Struct, frozen=True, kw_only=True):
+    """One vGPU that a machine lends to guests, and who holds it."""
+
+    id: Annotated[str, msgspec.Meta(description="UUID of a mediated device, or PCI address of a virtual function")]
+    node: str
+    parent: Annotated[str, msgspec.Meta(description="PCI address of its GPU")]
+    type: Annotated[str, msgspec.Meta(description="its type, NVIDIA L40S-12Q; empty: not known")]
+    resource: Annotated[str, msgspec.Meta(description="extended resource of its type; empty: it is not offered")] = ""
+    health: Annotated[str, msgspec.Meta(description="Healthy or Unhealthy; empty: it is not offered")] = ""
+    reason: Annotated[str, msgspec.Meta(description="why it is not healthy, a stable token")] = ""
+    message: Annotated[str, msgspec.Meta(description="what keeps it from being used, for a person")] = ""
+    holders: tuple[Holder, ...] = ()
+
+
+class VGPULenderView(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU that can lend vGPUs."""
+
+    address: Annotated[str, msgspec.Meta(description="its PCI address")]
+    functions: Annotated[int | None, msgspec.Meta(description="SR-IOV virtual functions; null: it has no SR-IOV")]
+    most_functions: int | None
+    creatable: Annotated[tuple[str, ...], msgspec.Meta(description="types that can still be created")]
+
+
 class GPUListing(msgspec.Struct, frozen=True, kw_only=True):
     """All GPUs, node by node, each node's in index order."""
 
@@ -52,6 +75,8 @@ class GPUListing(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: tuple[UnreadableGPU, ...]
     drivers: tuple[Driver, ...]
     is_simulated: bool
+    vgpus: Annotated[tuple[VGPUView, ...], msgspec.Meta(description="of one machine; a cluster publishes none")] = ()
+    lenders: Annotated[tuple[VGPULenderView, ...], msgspec.Meta(description="of one machine")] = ()
 
 
 def judged_since(device: gpudevice.GPUDevice) -> str | None:

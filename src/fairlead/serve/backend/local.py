@@ -18,8 +18,9 @@ from fairlead.model.device import gpus_by_device
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPU, Inventory
 from fairlead.model.sample import Sample
+from fairlead.plan.gpu import advertise
 from fairlead.plan.pod import podstate
-from fairlead.serve.backend import devicechange, enginepods, hardware, lifecycle, podaccess, port, volumes
+from fairlead.serve.backend import devicechange, enginepods, hardware, lifecycle, podaccess, port, vgpus, volumes
 from fairlead.serve.backend.faults import LocalFaults
 from fairlead.silicon.port import Faults, Sampler
 from fairlead.store.port import AdmittingStore, Selector, Store
@@ -67,6 +68,8 @@ class Readings:
     drivers: Callable[[], tuple[DriverFiles, ...]]
     leases: Callable[[], Mapping[str, str]] = dict
     """Returns the state of each GPU in the node's ledger, by UUID; empty: there is none."""
+    advertised: Callable[[], tuple[advertise.Advertisement, ...]] = tuple
+    """Returns what the device plugin offers."""
     sampler: Sampler | None = None
     """Reads load, power and memory now; None: those of the latest scan are shown."""
 
@@ -175,6 +178,10 @@ class LocalHardware:
             unreadable=found.unreadable,
             drivers=found.drivers,
             is_simulated=found.is_simulated,
+            vgpus=vgpus.list_vgpus(
+                self.readings.drivers(), found.gpus, self.readings.advertised(), await self._granted(), node=self.node
+            ),
+            lenders=vgpus.list_lenders(self.readings.drivers()),
         )
 
     def _shown(
@@ -203,22 +210,29 @@ class LocalHardware:
         """Return holders by GPU: a device is the GPU itself, a MIG device on it, or a replica `ID::N` of either."""
         gpus = gpus_by_device(inventory.gpus)
         result: dict[str, list[hardware.Holder]] = {}
+        for holder in await self._granted():
+            if (uuid := gpus.get(replica.origin(holder.device))) is not None:
+                result.setdefault(uuid, []).append(holder)
+        return result
+
+    async def _granted(self) -> tuple[hardware.Holder, ...]:
+        """Return every device that a pod of this machine has, in order."""
+        result: list[hardware.Holder] = []
         for pod in (await self.store.list(core.Pod, Selector(fields={"spec.nodeName": self.node}))).items:
             if podstate.is_final(pod):
                 continue
             granted = podstate.granted_devices(pod)
             for resource, device in ((resource, device) for resource, ids in granted.items() for device in ids):
-                uuid = gpus.get(replica.origin(device))
-                if uuid is not None:
-                    holder = hardware.Holder(
+                result.append(
+                    hardware.Holder(
                         device=device,
                         resource=resource,
                         namespace=pod.metadata.namespace,
                         container=pod.metadata.name,
                         since=pod.status.start_time or pod.metadata.creation_timestamp,
                     )
-                    result.setdefault(uuid, []).append(holder)
-        return result
+                )
+        return tuple(result)
 
     async def list_topologies(self) -> hardware.TopologyList:
         """See `port.Hardware`."""

@@ -7,10 +7,7 @@ works while the driver is broken, which is when a person needs it; every gap is 
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
-import stat
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +15,7 @@ from fairlead import settings
 from fairlead.model.driver import DeviceNode, DriverFiles, HostFile, Module
 from fairlead.model.gpu import Vendor
 from fairlead.silicon.nvidia import library, userspace
-from fairlead.silicon.pci import pci
+from fairlead.silicon.pci import devnode, pci, vfio, vgpuhost
 
 _MODULES: Final = ("nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm", "nvidia_fs", "gdrdrv")
 _NEEDED_MODULES: Final = {"nvidia": "modprobe nvidia", "nvidia_uvm": "modprobe nvidia-uvm"}
@@ -85,6 +82,8 @@ def scan(root: Path, driver_root: Path, search: Search = EVERYWHERE_USUAL) -> Dr
         files += library.list_libraries(base, folders, version)
     files += userspace.list_others(base, root, version, search.configs)
     nodes = list_nodes(root, search.dev_root)
+    dev = root if search.dev_root is None else library.base_of(root, search.dev_root)
+    vgpus = tuple(vgpuhost.list_vgpus(root, dev))
     found = DriverFiles(
         vendor=Vendor.NVIDIA,
         version=version,
@@ -93,6 +92,9 @@ def scan(root: Path, driver_root: Path, search: Search = EVERYWHERE_USUAL) -> Dr
         modules=tuple(modules),
         majors=tuple(majors),
         mig_minors=tuple(list_mig_minors(root)),
+        vgpus=vgpus,
+        vfio_nodes=tuple(devnode.find_nodes(dev, [vfio.CONTAINER]) if vgpus else ()),
+        lenders=tuple(vgpuhost.list_lenders(root)),
     )
     problems = (*_kernel_problems(found), *_user_problems(found, kernel, user, base))
     return dataclasses.replace(found, problems=problems)
@@ -133,36 +135,10 @@ def list_modules(root: Path) -> list[Module]:
 def list_nodes(root: Path, dev_root: Path | None = None) -> list[DeviceNode]:
     """Return the driver's character devices that are there, in path order. Args: dev_root: see `Search`."""
     base = root if dev_root is None else library.base_of(root, dev_root)
-    nodes = find_nodes(base, _NODES)
+    nodes = devnode.find_nodes(base, _NODES)
     drm = [name for address in pci.list_displays(root, _VENDOR_ID) for name in pci.list_drm_nodes(root, address)]
-    nodes += [node for name in drm if (node := read_node(base, base / name.lstrip("/"))) is not None]
+    nodes += [node for name in drm if (node := devnode.read_node(base, base / name.lstrip("/"))) is not None]
     return sorted(nodes, key=lambda node: (len(node.path), node.path))
-
-
-def find_nodes(base: Path, patterns: Iterable[str]) -> list[DeviceNode]:
-    """Return the character devices below `base/dev` that fit any pattern, each once, by length and name."""
-    found = {path for pattern in patterns for path in (base / "dev").glob(pattern)}
-    nodes = [node for path in found if (node := read_node(base, path)) is not None]
-    return sorted(nodes, key=lambda node: (len(node.path), node.path))
-
-
-def read_node(root: Path, path: Path) -> DeviceNode | None:
-    """Return one character device; None for anything else."""
-    try:
-        state = path.lstat()
-    except OSError:
-        return None
-    if not stat.S_ISCHR(state.st_mode):
-        return None
-    return DeviceNode(
-        path=f"/{path.relative_to(root)}",
-        host_path=str(path),
-        major=os.major(state.st_rdev),
-        minor=os.minor(state.st_rdev),
-        mode=stat.S_IMODE(state.st_mode),
-        uid=state.st_uid,
-        gid=state.st_gid,
-    )
 
 
 def list_mig_minors(root: Path) -> list[tuple[str, int]]:

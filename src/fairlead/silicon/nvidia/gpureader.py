@@ -16,8 +16,8 @@ from typing import Any, Final
 from fairlead.frozen import frozen
 from fairlead.model.gpu import GPU, ComputeMode, GPUHealth, MIGDevice, MIGEngines
 from fairlead.model.ids import GPUUUID, MIGUUID
-from fairlead.silicon.nvidia import binding
-from fairlead.silicon.pci import pci, vgpu
+from fairlead.silicon.nvidia import binding, licence
+from fairlead.silicon.pci import pci, vgpu, vgpuhost
 
 _FIELD_LINK_COUNT: Final = 91
 _FIELD_RECOVERY_ACTION: Final = 230
@@ -86,6 +86,7 @@ def read(nvml: binding.Binding, index: int, root: Path) -> Reading:
     is_mig = bool(mode and mode[0])
     is_virtual, host_driver = vgpu.read(root, address)
     total = int(memory.total) if memory else 0
+    brand = nvml.reading("nvmlDeviceGetBrand", handle)
     gpu = GPU(
         uuid=GPUUUID(uuid),
         index=index,
@@ -95,7 +96,7 @@ def read(nvml: binding.Binding, index: int, root: Path) -> Reading:
         memory_bytes=total,
         serial=nvml.reading("nvmlDeviceGetSerial", handle),
         compute_capability=nvml.reading("nvmlDeviceGetCudaComputeCapability", handle),
-        brand=BRANDS.get(nvml.reading("nvmlDeviceGetBrand", handle)),
+        brand=BRANDS.get(brand),
         numa_node=pci.numa_node(root, address),
         mig_enabled=is_mig,
         mig_capable=mode is not None,
@@ -107,6 +108,8 @@ def read(nvml: binding.Binding, index: int, root: Path) -> Reading:
         pci_class=pci.pci_class(root, address),
         is_virtual=is_virtual,
         host_driver=host_driver,
+        licences=licence.read(nvml, handle) if is_virtual or brand in licence.LENT_BRANDS else None,
+        vgpu_types=licence.list_types(nvml, handle) if vgpuhost.may_lend(root, address) else (),
         health=_health(nvml, handle, int(memory.used) if memory else None),
     )
     return Reading(gpu=gpu, handle=handle, peers=tuple(peers))

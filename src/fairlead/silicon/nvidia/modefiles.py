@@ -21,7 +21,7 @@ from fairlead import errors
 from fairlead.frozen import frozen
 from fairlead.model.driver import DeviceNode, HostFile, ModeDevice, ModeFiles
 from fairlead.silicon.nvidia import driver, library
-from fairlead.silicon.pci import iommu, pci
+from fairlead.silicon.pci import devnode, iommu, pci, vfio, vgpuhost
 from fairlead.wire.oci import mountcsv
 
 NODES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -73,7 +73,7 @@ def scan(mode: str, place: Place) -> ModeFiles:
 
 
 def _one_device(mode: str, place: Place) -> ModeFiles:
-    nodes = driver.find_nodes(place.dev, NODES[mode])
+    nodes = devnode.find_nodes(place.dev, NODES[mode])
     found = (place.root / name for name in _FILES.get(mode, ()))
     files = [_config(place.root, path) for path in found if path.exists()]
     return ModeFiles(devices=_whole(nodes), files=tuple(files) if nodes else ())
@@ -90,14 +90,14 @@ def _config(base: Path, path: Path) -> HostFile:
 
 def _management(place: Place) -> ModeFiles:
     """Every node of the driver, with its user space, for a container that manages the machine."""
-    nodes = [n for n in driver.find_nodes(place.dev, _MANAGED) if not n.path.startswith(_NOT_MANAGED)]
+    nodes = [n for n in devnode.find_nodes(place.dev, _MANAGED) if not n.path.startswith(_NOT_MANAGED)]
     found = driver.scan(place.root, place.driver_root, place.search) if nodes else None
     version, files = (None, ()) if found is None else (found.version, found.files)
     return ModeFiles(version=version, devices=_whole(nodes), files=files)
 
 
 def _imex(place: Place) -> ModeFiles:
-    numbered = ((_CHANNEL.fullmatch(n.path), n) for n in driver.find_nodes(place.dev, _MANAGED[2:]))
+    numbered = ((_CHANNEL.fullmatch(n.path), n) for n in devnode.find_nodes(place.dev, _MANAGED[2:]))
     channels = [(int(match.group(1)), node) for match, node in numbered if match]
     devices = [ModeDevice(names=(str(n),), nodes=(node,)) for n, node in sorted(channels, key=lambda pair: pair[0])]
     return ModeFiles(devices=tuple(device for device in devices if int(device.names[0]) <= _LAST_CHANNEL))
@@ -109,8 +109,7 @@ def _vfio(vendor: int, place: Place) -> ModeFiles:
     bound = [a for a in pci.list_displays(place.root, vendor) if iommu.is_vfio(pci.driver_of(place.root, a))]
     for index, address in enumerate(bound):
         number = iommu.group_of(place.root, address) or ""
-        nodes = driver.find_nodes(place.dev, [f"vfio/{number}"] if number else [])
-        nodes = nodes or _iommufd(place, address)
+        nodes = vfio.find_nodes(place.dev, pci.folder(place.root, address))
         holders = [f"{each} is bound to {name}" for each, name in iommu.list_holders(place.root, number)]
         if holders:
             why = f"its IOMMU group {number} is not viable while {', '.join(holders)}; bind to vfio-pci, or unbind"
@@ -122,7 +121,7 @@ def _vfio(vendor: int, place: Place) -> ModeFiles:
             problems.append(
                 f"{address} is left out: it has neither /dev/vfio/{number or 'GROUP'} nor /dev/vfio/devices/"
             )
-    shared = driver.find_nodes(place.dev, ["vfio/vfio"]) if devices else []
+    shared = devnode.find_nodes(place.dev, [vfio.CONTAINER]) if devices else []
     return ModeFiles(devices=_once(devices), shared=tuple(shared), problems=tuple(problems))
 
 
@@ -137,17 +136,22 @@ def _once(devices: Iterable[ModeDevice]) -> tuple[ModeDevice, ...]:
     return tuple(found)
 
 
-def _iommufd(place: Place, address: str) -> list[DeviceNode]:
-    """Return the newer interface's nodes of one function."""
-    folder = pci.folder(place.root, address) / "vfio-dev"
-    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    found = driver.find_nodes(place.dev, [f"vfio/devices/{name}" for name in names])
-    return [*found, *driver.find_nodes(place.dev, ["iommu"])] if found else []
+def _vgpu(place: Place) -> ModeFiles:
+    """Return every vGPU that this machine lends, by UUID or PCI address and by IOMMU group."""
+    found = vgpuhost.list_vgpus(place.root, place.dev)
+    devices = [
+        ModeDevice(names=(one.id, *([f"group{one.group}"] if one.group else [])), nodes=one.nodes)
+        for one in found
+        if not one.problem
+    ]
+    shared = devnode.find_nodes(place.dev, [vfio.CONTAINER]) if devices else []
+    problems = tuple(f"{one.id} is left out: {one.problem}" for one in found if one.problem)
+    return ModeFiles(devices=_once(devices), shared=tuple(shared), problems=problems)
 
 
 def _wsl(place: Place) -> ModeFiles:
     """Return the one device of a machine under Windows, with the driver store that Windows mounts into it."""
-    nodes = driver.find_nodes(place.dev, ["dxg"])
+    nodes = devnode.find_nodes(place.dev, ["dxg"])
     base = library.base_of(place.root, place.driver_root)
     stores = [path.parent for path in sorted((base / _WSL_STORE).glob("*/libcuda.so.1.1"))]
     folders = [*stores, *([base / _WSL_LIBRARIES] if (base / _WSL_LIBRARIES).is_dir() else [])]
@@ -177,7 +181,7 @@ def _csv(place: Place) -> ModeFiles:
         pattern = entry.path.lstrip("/")
         known = len(nodes) + len(files)
         if entry.kind is mountcsv.Kind.DEVICE:
-            nodes += driver.find_nodes(place.dev, [pattern.removeprefix("dev/")])
+            nodes += devnode.find_nodes(place.dev, [pattern.removeprefix("dev/")])
         else:
             files += _listed(base, entry.kind, pattern)
         if len(nodes) + len(files) == known:
@@ -216,6 +220,7 @@ FINDERS: Final[Mapping[str, Callable[[Place], ModeFiles]]] = {
     "wsl": _wsl,
     "csv": _csv,
     **{mode: functools.partial(_one_device, mode) for mode in NODES},
+    "vgpu": _vgpu,
     **{mode: functools.partial(_vfio, vendor) for mode, vendor in _VFIO_VENDORS.items()},
 }
 """Mode → what it finds."""

@@ -180,7 +180,9 @@ class Scanner:
         if any(item.pci_bus_id is None for item in unreadable):
             return []
         listed = {reading.gpu.pci_bus_id for reading in readings} | {item.pci_bus_id for item in unreadable}
-        bound = [a for a in pci.list_displays(self._root, VENDOR_ID) if pci.driver_of(self._root, a) == "nvidia"]
+        # Virtual functions are bound to the driver too, which lends them: NVML lists their board alone.
+        boards = (a for a in pci.list_displays(self._root, VENDOR_ID) if not pci.is_virtual_function(self._root, a))
+        bound = [a for a in boards if pci.driver_of(self._root, a) == "nvidia"]
         return [
             UnreadableGPU(
                 index=count + place,

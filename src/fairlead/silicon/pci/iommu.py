@@ -13,7 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from fairlead.silicon.pci import pci
+from fairlead.silicon.pci import pci, vfio
 
 _VFIO: Final = "vfio-pci"
 _HARMLESS: Final = frozenset({"pcieport", "pci-stub"})
@@ -26,8 +26,7 @@ def is_vfio(driver: str | None) -> bool:
 
 def group_of(root: Path, address: str) -> str | None:
     """Return the number of a function's group; None: no IOMMU translates for it."""
-    link = pci.folder(root, address) / "iommu_group"
-    return link.readlink().name if link.is_symlink() else None
+    return vfio.group_of(pci.folder(root, address)) or None
 
 
 def list_members(root: Path, group: str) -> list[str]:

@@ -59,6 +59,11 @@ def list_displays(root: Path, vendor: int) -> Iterator[str]:
             yield path.name
 
 
+def is_virtual_function(root: Path, address: str) -> bool:
+    """Return whether a function is an SR-IOV virtual one of another."""
+    return (folder(root, address) / "physfn").is_symlink()
+
+
 def driver_of(root: Path, address: str) -> str | None:
     """Return the kernel driver bound to the device."""
     link = folder(root, address) / "driver"

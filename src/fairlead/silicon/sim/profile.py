@@ -34,6 +34,9 @@ _LONGEST_NAME: Final = 95
 _MOST_LINKS, _MOST_SLICES, _HIGHEST_NUMA = 18, 16, 1023
 _MOST: Final = 2**31 - 1
 NVLINK_FORMS: Final = ("none", "mesh", "switch")
+FRAMEWORKS: Final = ("mdev", "sriov")
+LICENCES: Final = ("", "licensed", "unlicensed")
+_MOST_FUNCTIONS: Final = 64
 PCIE_LEVELS: Final = ("PSB", "PIX", "PXB", "PHB", "NODE")
 
 
@@ -82,6 +85,20 @@ class Part:
 
 
 @frozen
+class Lending:
+    """How a board lends vGPUs to guests."""
+
+    framework: str
+    """Member of `FRAMEWORKS`."""
+    functions: int
+    """SR-IOV virtual functions; mediated devices need none."""
+    types: tuple[tuple[int, str], ...]
+    """Number and name of each type."""
+    lent: tuple[int, ...]
+    """Number of the type of each vGPU that exists."""
+
+
+@frozen
 class Board:
     """One GPU of a simulated machine, before anything happens to it."""
 
@@ -97,6 +114,10 @@ class Board:
     serial: str
     clique: int | None = None
     """Number of its clique in the machine's NVLink fabric; None: it is in none."""
+    lending: Lending | None = None
+    """None: it lends no vGPUs."""
+    licence: str = ""
+    """Member of `LICENCES` where it is itself a vGPU that a hypervisor lends; empty: it is a board."""
 
 
 @frozen
@@ -220,6 +241,24 @@ def _mig(table: Mapping[str, Any], shapes: Mapping[str, Any]) -> tuple[MIGRow, .
     )
 
 
+def _member(offered: tuple[str, ...], value: Any) -> str:
+    """Return a text that is one of some. Raises: ValueError."""
+    if value not in offered:
+        raise ValueError(f"{value!r:.100} is not one of {offered}")
+    return str(value)
+
+
+def _lending(table: Mapping[str, Any]) -> Lending:
+    framework = _member(FRAMEWORKS, table["framework"])
+    types = {_count(number): _named(name) for name, number in table["types"].items()}
+    numbers = {name: number for number, name in types.items()}
+    lent = tuple(numbers[_named(name)] for name in table.get("lent", ()))
+    functions = _count(table.get("functions", 0), _MOST_FUNCTIONS) if framework == "sriov" else 0
+    if len(lent) > (functions if framework == "sriov" else _MOST_FUNCTIONS) or 0 in types:
+        raise ValueError(f"{len(lent)} vGPUs of {functions} virtual functions")
+    return Lending(framework=framework, functions=functions, types=tuple(types.items()), lent=lent)
+
+
 def _profile(name: str, document: Mapping[str, Any], parts: Mapping[str, Part]) -> Profile:
     boards: list[Board] = []
     for number, group in enumerate(document["groups"]):
@@ -243,6 +282,8 @@ def _profile(name: str, document: Mapping[str, Any], parts: Mapping[str, Part]) 
                     pcie=pcie,
                     part=part,
                     clique=_count(group["clique"]) if "clique" in group else None,
+                    lending=_lending(group["vgpus"]) if "vgpus" in group else None,
+                    licence=_member(LICENCES, group.get("licence", "")),
                     uuid=f"GPU-{uuid.uuid5(_NAMESPACE, f'{name}/{index}')}",
                     serial=str(1_650_000_000_000 + uuid.uuid5(_NAMESPACE, f"serial/{name}/{index}").int % 10**9),
                 )

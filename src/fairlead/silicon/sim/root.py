@@ -8,16 +8,14 @@ what differs, so containers that have parts of it mounted keep them.
 
 from __future__ import annotations
 
-import os
 import shutil
-import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from fairlead import errors, files
+from fairlead import errors
 from fairlead.silicon.nvidia import driver
-from fairlead.silicon.sim import elf, machine, smi
+from fairlead.silicon.sim import elf, lending, machine, smi, treefile
 from fairlead.wire.text import ldcache
 
 NVIDIA_MAJOR: Final = 195
@@ -48,7 +46,8 @@ class FakeRoot:
         """
         self.path = path
         self._host = host
-        self.majors = _choose_majors(_taken(host_root), dict(driver.list_majors(path)))
+        names = ("nvidia", *_FREE_MAJOR_NAMES, *lending.major_names(host))
+        self.majors = _choose_majors(names, _taken(host_root), dict(driver.list_majors(path)))
 
     def build(self) -> None:
         """Write the tree, or what of it is missing or differs; a tree of another profile is removed first.
@@ -61,27 +60,28 @@ class FakeRoot:
             raise errors.Unavailable(message, reason="SimulationFolderTaken", hint="choose another state folder")
         if marker.exists() and marker.read_text() != self._identity():
             shutil.rmtree(self.path)
-        _write(marker, self._identity())
+        treefile.write(marker, self._identity())
         with self._host.lock:
             for name, text in self._texts():
-                _write(self.path / name, text)
+                treefile.write(self.path / name, text)
             self._libraries()
             self._buses()
+            lending.build(self.path, self._host, self.majors.get(lending.MAJOR_NAME, 0))
             self._nodes()
             self.refresh()
 
     def refresh(self) -> None:
         """Bring MIG's capability nodes and the stand-in nvidia-smi up to date; hold the machine's lock."""
-        _write(self.path / "usr/bin/nvidia-smi", smi.script(self._host), mode=0o755)
+        treefile.write(self.path / "usr/bin/nvidia-smi", smi.script(self._host), mode=0o755)
         wanted = {"nvidia-cap1": (1, 0o400), "nvidia-cap2": (2, 0o444)}
         capabilities = self.path / "proc/driver/nvidia/capabilities"
         shutil.rmtree(capabilities, ignore_errors=True)
         for name, minor in (("mig/config", 1), ("mig/monitor", 2), *self._instances()):
             wanted.setdefault(f"nvidia-cap{minor}", (minor, 0o444))
-            _write(capabilities / name, f"DeviceFileMinor: {minor}\nDeviceFileMode: 292\nDeviceFileModify: 1\n")
+            treefile.write(capabilities / name, f"DeviceFileMinor: {minor}\nDeviceFileMode: 292\nDeviceFileModify: 1\n")
         folder = self.path / "dev/nvidia-caps"
         for node, (minor, mode) in wanted.items():
-            _ensure_node(folder / node, self.majors["nvidia-caps"], minor, mode=mode)
+            treefile.ensure_node(folder / node, self.majors["nvidia-caps"], minor, mode=mode)
         for stale in folder.iterdir():
             if stale.name not in wanted:
                 stale.unlink()
@@ -137,12 +137,12 @@ class FakeRoot:
         for name, number in _LIBRARIES.items():
             soname = f"{name}.so.{number}"
             data = elf.library(soname, remark="simulated by Fairlead\n")
-            _write_bytes(folder / f"{name}.so.{version}", data)
-            _ensure_link(folder / soname, f"{name}.so.{version}")
+            treefile.write_bytes(folder / f"{name}.so.{version}", data)
+            treefile.ensure_link(folder / soname, f"{name}.so.{version}")
             entries.append(ldcache.Entry(soname=soname, path=f"/{_LIBRARY_FOLDER}/{soname}"))
             if name in _WITH_PLAIN_LINK:
-                _ensure_link(folder / f"{name}.so", soname)
-        _write_bytes(self.path / "etc/ld.so.cache", ldcache.emit_ldcache(entries))
+                treefile.ensure_link(folder / f"{name}.so", soname)
+        treefile.write_bytes(self.path / "etc/ld.so.cache", ldcache.emit_ldcache(entries))
 
     def _buses(self) -> None:
         devices = self.path / "sys/bus/pci/devices"
@@ -155,17 +155,17 @@ class FakeRoot:
                 ("class", "0x030200"),
                 ("numa_node", str(board.numa)),
             ):
-                _write(folder / name, f"{text}\n")
-            _ensure_link(folder / "driver", "../../drivers/nvidia")
+                treefile.write(folder / name, f"{text}\n")
+            treefile.ensure_link(folder / "driver", "../../drivers/nvidia")
 
     def _nodes(self) -> None:
         dev, main = self.path / "dev", self.majors["nvidia"]
         for gpu in self._host.gpus:
-            _ensure_node(dev / f"nvidia{gpu.board.minor}", main, gpu.board.minor)
-        _ensure_node(dev / "nvidiactl", main, 255)
-        _ensure_node(dev / "nvidia-modeset", main, 254)
-        _ensure_node(dev / "nvidia-uvm", self.majors["nvidia-uvm"], 0)
-        _ensure_node(dev / "nvidia-uvm-tools", self.majors["nvidia-uvm"], 1)
+            treefile.ensure_node(dev / f"nvidia{gpu.board.minor}", main, gpu.board.minor)
+        treefile.ensure_node(dev / "nvidiactl", main, 255)
+        treefile.ensure_node(dev / "nvidia-modeset", main, 254)
+        treefile.ensure_node(dev / "nvidia-uvm", self.majors["nvidia-uvm"], 0)
+        treefile.ensure_node(dev / "nvidia-uvm-tools", self.majors["nvidia-uvm"], 1)
 
 
 def _taken(host_root: Path) -> set[int]:
@@ -175,53 +175,15 @@ def _taken(host_root: Path) -> set[int]:
     return {int(line.split()[0]) for line in text.splitlines() if line[:3].strip().isdigit()}
 
 
-def _choose_majors(taken: set[int], earlier: dict[str, int]) -> dict[str, int]:
+def _choose_majors(names: Iterable[str], taken: set[int], earlier: dict[str, int]) -> dict[str, int]:
     """Give each driver a major that reaches no driver of this host; earlier choices stay while they are free.
 
     A real NVIDIA driver on this host holds 195: then the simulated nodes get another, or they would open real GPUs.
     """
     free = (major for major in range(_HIGHEST_MAJOR, _LOWEST_MAJOR - 1, -1) if major not in taken)
     chosen: dict[str, int] = {}
-    for name in ("nvidia", *_FREE_MAJOR_NAMES):
+    for name in names:
         kept = earlier.get(name, NVIDIA_MAJOR if name == "nvidia" else None)
         is_free = kept is not None and kept not in taken and kept not in chosen.values()
         chosen[name] = kept if is_free and kept is not None else next(m for m in free if m not in earlier.values())
     return chosen
-
-
-def _write(path: Path, text: str, *, mode: int = 0o644) -> None:
-    _write_bytes(path, text.encode(), mode=mode)
-
-
-def _write_bytes(path: Path, data: bytes, *, mode: int = 0o644) -> None:
-    """Write a file unless it is already so; by rename, because containers may have the old one mounted."""
-    if path.is_file() and path.read_bytes() == data:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    files.write_atomic(path, data, mode=mode, durable=False)
-
-
-def _ensure_link(path: Path, target: str) -> None:
-    if path.is_symlink() and str(path.readlink()) == target:
-        return
-    path.unlink(missing_ok=True)
-    path.symlink_to(target)
-
-
-def _ensure_node(path: Path, major: int, minor: int, *, mode: int = 0o666) -> None:
-    device = os.makedev(major, minor)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        state = path.lstat()
-    except FileNotFoundError:
-        state = None
-    if state is not None and stat.S_ISCHR(state.st_mode) and state.st_rdev == device:
-        return
-    try:
-        path.unlink(missing_ok=True)
-        os.mknod(path, stat.S_IFCHR | mode, device)
-        path.chmod(mode)  # mknod's mode passes through the umask
-    except PermissionError as error:
-        message = f"this process may not make the device node {path} (c {major}:{minor})"
-        hint = "simulated silicon needs root and CAP_MKNOD"
-        raise errors.Unavailable(message, reason="DeviceNodesRefused", hint=hint) from error

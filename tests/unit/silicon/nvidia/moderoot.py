@@ -12,6 +12,7 @@ LIB = "usr/lib/x86_64-linux-gnu"
 STORE = "usr/lib/wsl/drivers/nv_dispi.inf_amd64_0a1b"
 CSV = "etc/nvidia-container-runtime/host-files-for-container.d"
 GPU_IDS = ("0x10de", "0x030200")
+MEDIATED = "6b2d9c1e-0a57-4c3e-9f11-2d4a5b6c7d8e"
 NODES = {
     "nvidia0": (195, 0),
     "nvidia1": (195, 1),
@@ -33,6 +34,8 @@ NODES = {
     "vfio/12": (504, 0),
     "vfio/21": (504, 1),
     "vfio/22": (504, 2),
+    "vfio/31": (504, 3),
+    "vfio/32": (504, 4),
     "vfio/devices/vfio3": (503, 3),
     "iommu": (10, 120),
     "dxg": (10, 122),
@@ -90,6 +93,31 @@ def add_pci(
         (folder / "vfio-dev" / vfio).mkdir(parents=True)
 
 
+def add_function(root: Path, board: str, address: str, *, current: int, group: str, creatable: str = "") -> None:
+    """Add a virtual function of a board under NVIDIA's own VFIO driver; the board is there already."""
+    add_pci(root, address, driver="nvidia", group=group)
+    folder = root / "sys/bus/pci/devices" / address
+    (folder / "physfn").symlink_to(f"../{board}")
+    write(folder / "nvidia/current_vgpu_type", f"{current}\n")
+    write(folder / "nvidia/creatable_vgpu_types", f"ID    : vGPU Name\n{creatable}")
+
+
+def add_mediated(root: Path, board: str, name: str, *, group: str) -> None:
+    """Add a mediated device of a board, which is there already."""
+    folder = root / "sys/bus/pci/devices" / board
+    write(folder / "mdev_supported_types/nvidia-232/name", "GRID T4-4Q\n")
+    write(folder / "mdev_supported_types/nvidia-232/available_instances", "3\n")
+    (folder / name).mkdir()
+    (folder / name / "mdev_type").symlink_to("../mdev_supported_types/nvidia-232")
+    members = root / "sys/kernel/iommu_groups" / group / "devices"
+    members.mkdir(parents=True)
+    (folder / name / "iommu_group").symlink_to(members.parent)
+    for link in ("sys/bus/mdev/devices", "sys/class/mdev_bus"):
+        (root / link).mkdir(parents=True, exist_ok=True)
+    (root / "sys/bus/mdev/devices" / name).symlink_to(folder / name)
+    (root / "sys/class/mdev_bus" / board).symlink_to(folder)
+
+
 def build(root: Path) -> Path:
     """Build all of it."""
     for name in NODES:
@@ -110,6 +138,8 @@ def build(root: Path) -> Path:
     add_pci(root, "0000:c1:00.0", driver="nvidia", group="15")
     add_pci(root, "0000:a1:00.0", driver="vfio-pci", group="21", ids=("0x1002", "0x038000"))
     add_pci(root, "0000:a2:00.0", driver="xe_vfio_pci", group="22", ids=("0x8086", "0x030000"))
+    add_function(root, "0000:c1:00.0", "0000:c1:00.4", current=1157, group="31", creatable="1157 : NVIDIA L40S-12Q\n")
+    add_mediated(root, "0000:c1:00.0", MEDIATED, group="32")
     for name in ("libcuda.so.1.1", "libcuda_loader.so", "nvcubins.bin", "nvidia-smi"):
         write(root / STORE / name)
     write(root / CSV / "devices.csv", "dev, /dev/nvmap\ndev, /dev/nvhost-gpu\ndev, /dev/nvhost-gone\n")

@@ -26,7 +26,8 @@ pci = ["0001:01:00.0"]
 
 
 def test_the_promised_profiles_are_offered() -> None:
-    assert profile.list_names() == ["a100x8", "b200x8", "h100x8", "h200x8", "l40sx8", "mixed", "t4x4"]
+    lending = ["l40sx2-vgpu", "t4x2-vgpu", "vgpu-guest"]
+    assert profile.list_names() == sorted(["a100x8", "b200x8", "h100x8", "h200x8", "l40sx8", "mixed", "t4x4", *lending])
 
 
 @pytest.mark.parametrize("name", profile.list_names())

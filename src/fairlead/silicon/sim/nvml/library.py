@@ -12,9 +12,21 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from fairlead.silicon.sim import machine
-from fairlead.silicon.sim.nvml import abi, compute, counter, device, event, firmware, mig, profiling, system, topology
+from fairlead.silicon.sim.nvml import (
+    abi,
+    compute,
+    counter,
+    device,
+    event,
+    firmware,
+    lending,
+    mig,
+    profiling,
+    system,
+    topology,
+)
 
-_MODULES: Final = (system, device, counter, profiling, topology, mig, compute, event, firmware)
+_MODULES: Final = (system, device, counter, profiling, topology, mig, compute, event, firmware, lending)
 
 
 def _collect(module: types.ModuleType) -> dict[str, Callable[..., None]]:
