@@ -25,7 +25,7 @@ from typing import Final, ParamSpec
 from fairlead import errors, telemetry
 from fairlead.model.device import Device
 from fairlead.model.ids import GPUUUID
-from fairlead.node import enginegate, leaseparts, migparts, mpsparts, part, report, simulatedload, storeparts
+from fairlead.node import enginegate, leaseparts, migparts, mpsparts, part, report, simulatedload, storeparts, vgpuparts
 from fairlead.node.cdi import specfile, specfiles, specguard
 from fairlead.node.config import source
 from fairlead.node.deviceplugin import otherholders, pluginset, podresources
@@ -34,7 +34,7 @@ from fairlead.node.inventory import folderwatch, healthmemory, latest, monitor
 from fairlead.node.metrics import exporter
 from fairlead.node.publish import nodeevents
 from fairlead.plan.cdi import conflict
-from fairlead.plan.gpu import advertise, answer, attribution, choose, migoffer, vgpuoffer
+from fairlead.plan.gpu import advertise, answer, attribution, choose, migoffer
 from fairlead.plan.gpu import health as rules
 from fairlead.plan.sharing import amounts
 from fairlead.settings import Settings
@@ -389,7 +389,7 @@ class _Agent:
         offered = amounts.plan_shared(whole, config, snapshot.known)
         if self.mps is not None:
             offered = self.mps.plan(offered, snapshot.known)
-        offered = self._with_vgpus(offered, snapshot)
+        offered = vgpuparts.with_vgpus(offered, snapshot, self.settings.node.resource)
         found = self._others.judge(offered, snapshot.known.values())
         if found is not None:
             self._note(self.journal.held_elsewhere, found)
@@ -399,26 +399,10 @@ class _Agent:
             *(self._resolvable(ad, withheld) for ad in offered),
             *(dataclasses.replace(ad, devices=()) for ad in ended),
         )
-        nodes = [node for driver in snapshot.drivers for node in (*driver.nodes, *driver.vfio_nodes)]
-        nodes += [node for driver in snapshot.drivers for vgpu in driver.vgpus for node in vgpu.nodes]
-        for plugin in self.plugins.update(offered, self._topology, nodes):
+        for plugin in self.plugins.update(offered, self._topology, vgpuparts.list_nodes(snapshot.drivers)):
             self._note(self.journal.advertised, plugin)
         self.advertised.set(offered)
         self.withheld.set(withheld)
-
-    def _with_vgpus(
-        self, offered: tuple[advertise.Advertisement, ...], snapshot: monitor.Snapshot
-    ) -> tuple[advertise.Advertisement, ...]:
-        """Add the vGPUs that this machine lends, and leave out their boards."""
-        lent = vgpuoffer.plan_vgpus(
-            snapshot.drivers,
-            snapshot.inventory,
-            domain=self.settings.node.resource.partition("/")[0],
-            verdicts=snapshot.verdicts,
-            known=snapshot.known,
-            taken={ad.resource for ad in offered},
-        )
-        return (*vgpuoffer.without_lenders(offered, snapshot.drivers, snapshot.known), *lent)
 
     def _allocated(self, call: attribution.Call) -> None:
         if self.of_store is not None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from fairlead.cli.doctor import gpu_checks, lease, mps, specs, tenancy, vgpu
+from fairlead.cli.doctor import gpu_checks, lease, specs, tenancy
 from fairlead.cli.doctor.finding import Finding
 from fairlead.cli.doctor.machine_facts import Seen
+from fairlead.cli.doctor.sharing import mps, vgpu
 from fairlead.plan.pod import admission
 from fairlead.serve.v1.nodeview import NodeView
 from fairlead.serve.v1.statusview import STARTING_S

@@ -19,14 +19,15 @@ import msgspec
 
 from fairlead import errors, files
 from fairlead.cli.core import connection, invocation
-from fairlead.cli.doctor import lease, mps, specs, tenancy
+from fairlead.cli.doctor import lease, specs, tenancy
+from fairlead.cli.doctor.sharing import mps
 from fairlead.engine.podman import host as podman_host
 from fairlead.kernel import socketpeer
 from fairlead.model import cdikind
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import Inventory, Vendor
-from fairlead.serve.backend import vgpus
 from fairlead.serve.backend.hardware import EngineView, GPUListing, GPUView
+from fairlead.serve.backend.vgpu import vgpus
 from fairlead.serve.v1.nodeview import NodeView
 from fairlead.serve.v1.statusview import Status
 from fairlead.settings import Settings

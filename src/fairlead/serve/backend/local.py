@@ -20,8 +20,9 @@ from fairlead.model.gpu import GPU, Inventory
 from fairlead.model.sample import Sample
 from fairlead.plan.gpu import advertise
 from fairlead.plan.pod import podstate
-from fairlead.serve.backend import devicechange, enginepods, hardware, lifecycle, podaccess, port, vgpus, volumes
+from fairlead.serve.backend import devicechange, enginepods, hardware, lifecycle, podaccess, port, volumes
 from fairlead.serve.backend.faults import LocalFaults
+from fairlead.serve.backend.vgpu import vgpus
 from fairlead.silicon.port import Faults, Sampler
 from fairlead.store.port import AdmittingStore, Selector, Store
 from fairlead.wire.kubernetes import core, meta
