@@ -19,7 +19,7 @@ _PERMANENT, _VALID = 4, 2
 
 
 def read(nvml: binding.Binding, handle: Any) -> tuple[Licence, ...] | None:
-    """Return the features that a licence enables, those left out that the GPU is not set up for; None: it does not say."""
+    """Return the features that a licence enables and that the GPU is set up for; None: the driver does not say."""
     found = nvml.reading("nvmlDeviceGetGridLicensableFeatures_v4", handle)
     if found is None or not found.isGridLicenseSupported:
         return None
