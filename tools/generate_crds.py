@@ -22,6 +22,8 @@ from typing import Any
 import msgspec
 import yaml
 
+from fairlead.plan.tenancy import baseline
+from fairlead.wire.fairlead import tenancy
 from fairlead.wire.kubernetes import gpudevice, gpulease, meta
 from fairlead.wire.kubernetes.scheduling import queue
 
@@ -51,7 +53,22 @@ class Kind:
     """Paths that field selectors may name."""
     is_spec_fixed: bool = False
     """Whether the server refuses every change of the spec."""
+    rules: tuple[tuple[str, str], ...] = ()
+    """What the whole object must meet: expressions, each with what is said where it does not hold."""
 
+
+_TENANCY = (
+    # The namespace's name is made of it: a DNS label, as `plan.tenancy.baseline.check` wants it.
+    (
+        f"size(self.metadata.name) <= {baseline.LONGEST} && "
+        "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
+        f"the name must be a DNS label of at most {baseline.LONGEST} characters",
+    ),
+    (
+        "!(self.metadata.name in ['default', 'system']) && !self.metadata.name.matches('^(kube|user|fairlead)-')",
+        "the name is reserved",
+    ),
+)
 
 KINDS = (
     Kind(
@@ -91,6 +108,22 @@ KINDS = (
             Column(name="Epoch", path=".spec.epoch", type="integer", is_wide=True),
             Column(name="Verified", path=".status.verifiedAt", type="date", is_wide=True),
             Column(name="Report", path=".status.report", is_wide=True),
+        ),
+    ),
+    Kind(
+        type=tenancy.Tenancy,
+        short_names=("ten",),
+        selectable=(".status.phase", ".status.namespace"),
+        rules=_TENANCY,
+        columns=(
+            Column(name="Phase", path=".status.phase"),
+            Column(name="Namespace", path=".status.namespace"),
+            Column(name="Isolated", path='.status.conditions[?(@.type=="NetworkIsolated")].status'),
+            Column(name="Reason", path='.status.conditions[?(@.type=="Ready")].reason'),
+            Column(name="Internet", path=".spec.network.internet", is_wide=True),
+            Column(name="Enforced", path=".status.network.enforcedBy", is_wide=True),
+            Column(name="Message", path='.status.conditions[?(@.type=="Ready")].message', is_wide=True),
+            Column(name="Age", path=".metadata.creationTimestamp", type="date"),
         ),
     ),
     Kind(
@@ -138,7 +171,7 @@ def definition(kind: Kind) -> dict[str, Any]:
         "subresources": {"status": {}},
         "additionalPrinterColumns": [_column(column) for column in kind.columns],
         "selectableFields": [{"jsonPath": path} for path in kind.selectable],
-        "schema": {"openAPIV3Schema": schema(item, is_spec_fixed=kind.is_spec_fixed)},
+        "schema": {"openAPIV3Schema": schema(item, is_spec_fixed=kind.is_spec_fixed, rules=kind.rules)},
     }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -158,14 +191,21 @@ def _column(column: Column) -> dict[str, Any]:
     return {"name": column.name, "type": column.type, "jsonPath": column.path, **wide}
 
 
-def schema(item: type[meta.Object], *, is_spec_fixed: bool = False) -> dict[str, Any]:
+def schema(
+    item: type[meta.Object], *, is_spec_fixed: bool = False, rules: tuple[tuple[str, str], ...] = ()
+) -> dict[str, Any]:
     """Return the structural schema of a whole object; the server itself knows what metadata is."""
     known = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"}}
     made = _struct(msgspec.inspect.type_info(item))
     if is_spec_fixed:
         rule = {"rule": "self == oldSelf", "message": f"the spec of a {item.KIND} never changes"}
         made["properties"]["spec"]["x-kubernetes-validations"] = [rule]
-    return {**made, "properties": {**known, **{k: v for k, v in made["properties"].items() if k != "metadata"}}}
+    checked = {"x-kubernetes-validations": [{"rule": rule, "message": text} for rule, text in rules]} if rules else {}
+    return {
+        **made,
+        **checked,
+        "properties": {**known, **{k: v for k, v in made["properties"].items() if k != "metadata"}},
+    }
 
 
 def _struct(info: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import pytest
 from fairlead import settings, telemetry
 from fairlead.plan.metrics import dcgm
 from fairlead.silicon.sim import profile
+from fairlead.store.kubernetes import rights
 from tests.cluster.charts import one, pod, render
 from tests.unit.cli.admin import access
 
@@ -53,6 +54,14 @@ def test_each_part_can_be_left_out(values: dict[str, Any], gone: set[str]) -> No
         ({"serviceMonitor": {"enabled": True}}, {"Service/fairlead-metrics", "ServiceMonitor/fairlead"}),
         ({"prometheusRule": {"enabled": True}}, {"PrometheusRule/fairlead"}),
         ({"scheduler": {"podDisruptionBudget": True}}, {"PodDisruptionBudget/fairlead-scheduler"}),
+        (
+            {"tenancies": {"enabled": True}},
+            {
+                f"ValidatingAdmissionPolicy{end}/fairlead-tenancy-{name}"
+                for name in ("pods", "controller")
+                for end in ("", "Binding")
+            },
+        ),
         ({"runtimeClass": {"create": True}}, {"RuntimeClass/fairlead"}),
         ({"priorityClasses": {"batch": {"value": -10}}}, {"PriorityClass/batch"}),
     ],
@@ -246,6 +255,22 @@ def test_what_helm_does_at_moments_of_a_release_is_left_to_helm() -> None:
 
 def test_the_removals_role_is_exactly_what_the_page_says() -> None:
     assert access.granted(render(hooks=True), "withdraw") == access.documented("withdraw")
+
+
+def test_the_controller_may_keep_tenancies_only_where_that_is_asked_for() -> None:
+    plain, found = render(), render({"tenancies": {"enabled": True, "networks": ["10.96.0.0/12"]}})
+    more = access.granted(found, "fairlead-controller") - access.granted(plain, "fairlead-controller")
+    both = access.granted(plain, "fairlead-controller") & access.documented("tenancies")
+    assert more | both == access.documented("tenancies") == {(one.verb, one.full) for one in rights.TENANCIES}
+    container = pod(found, "Deployment", "controller")["containers"][0]
+    assert {"name": "FAIRLEAD_CONTROL_TENANCIES", "value": "true"} in container["env"]
+    assert {"name": "FAIRLEAD_CONTROL_TENANCY_NETWORKS", "value": "10.96.0.0/12"} in container["env"]
+    assert not any(one["name"].startswith("FAIRLEAD_CONTROL_TENANC") for one in _env(plain))
+
+
+def _env(found: tuple[dict[str, Any], ...]) -> list[dict[str, Any]]:
+    env: list[dict[str, Any]] = pod(found, "Deployment", "controller")["containers"][0]["env"]
+    return env
 
 
 def test_the_scheduler_answers_to_the_name_of_the_values() -> None:

@@ -127,7 +127,7 @@ def test_a_release_is_installed_changed_rolled_back_and_removed_without_a_trace(
     node.until_allocatable(server, cluster.node, 0)
     _remove_space(tools, server)
     assert [path.name for path in cluster.cdi.iterdir() if path.name.startswith("fairlead-")] == []
-    kinds = ("gpudevices.fairlead.dev", "gpuleases.fairlead.dev", "queues.fairlead.dev")
+    kinds = tuple(f"{name}.fairlead.dev" for name in ("gpudevices", "gpuleases", "queues", "tenancies"))
     definitions = {f"CustomResourceDefinition <no value>/{kind}" for kind in kinds}  # helm leaves definitions alone
     left = tools.objects()
     assert definitions <= left

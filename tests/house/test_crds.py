@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -54,7 +55,7 @@ def test_every_field_says_what_it_is(kind: generate_crds.Kind) -> None:
 def test_columns_and_selectable_fields_lead_to_fields(kind: generate_crds.Kind) -> None:
     properties = generate_crds.schema(kind.type)["properties"]
     for path in (*(column.path for column in kind.columns), *kind.selectable):
-        part, name, *_ = path.replace("[*]", "").strip(".").split(".")
+        part, name, *_ = re.sub(r"\[[^]]*\]", "", path).strip(".").split(".")
         assert part == "metadata" or name in properties[part]["properties"], path
 
 

@@ -279,6 +279,21 @@ class ControlSettings:
     tenancy_resync_s: float = row(
         10.0, unit="s", text="how often a tenancy's packet filter is read, and written anew where it is not in force"
     )
+    tenancies: bool = row(
+        False, text="over a cluster, keep tenancies: the controller then makes namespaces, policies, quotas and limits"
+    )
+    tenancy_enforcer: str = row(
+        "auto",
+        text="over a cluster, what enforces network policies on its nodes: auto takes the nodes' word and knows "
+        "Cilium, Calico, Antrea and OVN-Kubernetes; the others are an administrator's word. Where nothing does, no "
+        "tenancy is ready",
+        choices=("auto", "networkpolicy", "cilium"),
+    )
+    tenancy_networks: str = row(
+        "",
+        text="over a cluster, its networks of pods, services and machines that Node objects do not name, CIDRs joined "
+        "by commas: tenancies are denied them",
+    )
     finished_pods: int = row(1000, text="ended pods kept for ps and trace; older ones are removed")
     request_rate: int = row(
         2000,

@@ -18,6 +18,8 @@ from fairlead.wire.fairlead import tenancy as kind
 
 _READY_S: Final = 60.0
 _STEP_S: Final = 10.0
+_TEST_S: Final = 300.0
+"""Pods must be pulled, scheduled and started on a cluster."""
 
 
 def _uses(item: TenancyView) -> str:
@@ -148,18 +150,24 @@ def show_verb(client: Client, *, name: str, form: str) -> None:
 
 @group.command(name="test")
 @_argument
+@click.option("--image", default="", help="of the pods that do it, on a cluster  [default: Fairlead's own]")
 @options.output_option
 @options.pass_client
 @click.pass_context
-def test_verb(ctx: click.Context, client: Client, /, *, name: str, form: str) -> None:
-    """Send packets from inside its network and into it; exit with 1 where it is not isolated."""
-    found = client.call("POST", f"{_path(name)}/:test", Matrix)
-    if form == "table":
+def test_verb(ctx: click.Context, client: Client, /, *, name: str, image: str, form: str) -> None:
+    """Send packets from inside its network and into it; exit with 1 where it is not isolated.
+
+    On a cluster they are sent from pods, which are made with your rights and removed afterwards.
+    """
+    found = client.call("POST", f"{_path(name)}/:test", Matrix, params={"image": image or None}, timeout_s=_TEST_S)
+    if form in {"table", "wide"}:
         if found.attempts:
             output.show_listing(found.attempts, _ATTEMPTS, form=form, name=lambda item: item.target)
+        for one in found.left_out:
+            plaintext.echo(f"not tried: {one}")
         plaintext.echo(verdict(found))
     else:
-        output.show_value(found, form="json" if form in {"name", "wide"} else form)
+        output.show_value(found, form="json" if form == "name" else form)
     ctx.exit(0 if found.is_isolated and found.works else 1)
 
 

@@ -21,9 +21,19 @@ def controller(config: settings.Settings) -> None:
     """Keep Fairlead's objects in a cluster true."""
     from fairlead.control.node.gpudevice import GPUDevices
     from fairlead.control.node.gpulease import GPULeases
+    from fairlead.control.tenancy import cluster as isolation
+    from fairlead.control.tenancy.tenancy import Tenancies
     from fairlead.store.kubernetes import rights
 
     def make(store: Store, _meter: telemetry.Meter) -> tuple[Controller, ...]:
-        return GPUDevices(store), GPULeases(store, keep_s=config.lease.keep_days * 86400)
+        nodes = GPUDevices(store), GPULeases(store, keep_s=config.lease.keep_days * 86400)
+        if not config.control.tenancies:
+            return nodes
+        given = isolation.networks_of(config.control.tenancy_networks)
+        networks = isolation.ClusterNetworks(store, enforcer=config.control.tenancy_enforcer, networks=given)
+        possessions = isolation.ClusterPossessions(store)
+        resync_s = config.control.tenancy_resync_s
+        return (*nodes, Tenancies(store, networks, possessions, resync_s=resync_s, follows_pods=False))
 
-    asyncio.run(cluster.lead(config, "fairlead-controller", make, rights.CONTROLLER))
+    needed = (*rights.CONTROLLER, *(rights.TENANCIES if config.control.tenancies else ()))
+    asyncio.run(cluster.lead(config, "fairlead-controller", make, needed))

@@ -6,12 +6,16 @@ import platform
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import msgspec
+
 from fairlead import settings
 from fairlead.control.tenancy import tenancy
 from fairlead.engine.podman.engine import PodmanEngine
 from fairlead.node.kubelet import checkpoint, sandbox
 from fairlead.node.tenancy import network, trial
+from fairlead.plan.pod import podstate
 from fairlead.serve.backend.volumes import LocalVolumes
+from fairlead.store import retry
 from fairlead.store.port import AdmittingStore, Selector
 from fairlead.wire.kubernetes import core
 
@@ -29,9 +33,20 @@ class Possessions:
         for claim in (await self.store.list(core.PersistentVolumeClaim, Selector(namespace=namespace))).items:
             await self.volumes.remove(claim.metadata.name, namespace)
 
-    def held_gpus(self, namespace: str) -> tuple[str, ...]:
+    async def stop(self, pod: core.Pod) -> None:
+        """See `control.tenancy.port.Possessions.stop`."""
+        about = pod.metadata
+        await retry.change_status(self.store, core.Pod, about.name, _stopped, namespace=about.namespace)
+
+    async def held_gpus(self, namespace: str) -> tuple[str, ...]:
         """See `control.tenancy.port.Possessions.held_gpus`."""
         return self.unverified(namespace)
+
+
+def _stopped(pod: core.Pod) -> core.Pod | None:
+    if podstate.is_final(pod):
+        return None
+    return msgspec.structs.replace(pod, status=podstate.stopped(pod, None))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

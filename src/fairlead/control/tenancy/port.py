@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from fairlead.wire.fairlead.tenancy import NetworkStatus, Tenancy
+from fairlead.wire.kubernetes import core
 
 
 class Network(Protocol):
@@ -35,6 +36,10 @@ class Possessions(Protocol):
         """Remove the namespace's volumes with their files. Raises: Conflict: a container still mounts one."""
         ...
 
-    def held_gpus(self, namespace: str) -> tuple[str, ...]:
+    async def stop(self, pod: core.Pod) -> None:
+        """End a pod's processes; its record stays where the place keeps records. Raises: NotFound: it is gone."""
+        ...
+
+    async def held_gpus(self, namespace: str) -> tuple[str, ...]:
         """Return the GPUs that the namespace's containers have or had, and that are not known to be clean yet."""
         ...

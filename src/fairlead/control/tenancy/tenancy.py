@@ -40,19 +40,29 @@ class Tenancies:
 
     name = "tenancy"
 
-    def __init__(self, store: Store, network: Network, possessions: Possessions, *, resync_s: float = 10.0) -> None:
-        """Take the store, the place where containers run, and how often a tenancy that stands is looked at."""
+    def __init__(
+        self,
+        store: Store,
+        network: Network,
+        possessions: Possessions,
+        *,
+        resync_s: float = 10.0,
+        follows_pods: bool = True,
+    ) -> None:
+        """Take the store, the place where containers run, and how often a tenancy that stands is looked at.
+
+        Args: follows_pods: hear of every pod there is; on a cluster they are too many, and its API server refuses pods
+              of a tenancy that is not Ready.
+        """
         self._store, self._network, self._possessions = store, network, possessions
-        self._resync_s = resync_s
+        self._resync_s, self._follows_pods = resync_s, follows_pods
         self._tenancies: dict[str, Tenancy] = {}
         self._is_swept = False
 
     def watches(self) -> tuple[Watch, ...]:
         """Follow tenancies, and the pods of those that are to stop them."""
-        return (
-            Watch(kind=Tenancy, keys=self._changed, reset=self._tenancies.clear),
-            Watch(kind=core.Pod, keys=self._pod_changed),
-        )
+        own = Watch(kind=Tenancy, keys=self._changed, reset=self._tenancies.clear)
+        return (own, Watch(kind=core.Pod, keys=self._pod_changed)) if self._follows_pods else (own,)
 
     def _changed(self, step: Change[Tenancy]) -> Iterable[str]:
         name = step.object.metadata.name
@@ -112,34 +122,49 @@ class Tenancies:
             good = "NoNetwork" if item.spec.network.mode == kind.NONE else "RulesInForce"
             found[kind.NETWORK_ISOLATED] = baseline.condition(item, kind.NETWORK_ISOLATED, problem, good=good)
             found[kind.QUOTA_APPLIED] = baseline.condition(
-                item, kind.QUOTA_APPLIED, await self._quota(item), good="Applied" if item.spec.quota else "NoQuota"
+                item, kind.QUOTA_APPLIED, await self._limits(item), good="Applied" if item.spec.quota else "NoQuota"
             )
             telemetry.crash_point("tenancy.quota-applied")
+            await self._say(item, baseline.status(item, found, network).phase)
         await self._report(item, found, network)
+
+    async def _say(self, item: Tenancy, phase: str) -> None:
+        """Write the phase to the namespace, where a cluster's API server reads whether a pod is accepted."""
+        space = await self._store.get(core.Namespace, baseline.namespace_name(item))
+        if space.metadata.annotations.get(baseline.STATE) != phase:
+            await self._store.apply(baseline.namespace(item, phase), manager=_MANAGER)
 
     async def _namespace(self, item: Tenancy) -> errors.FairleadError | None:
         wanted = baseline.namespace(item)
         try:
             there = await self._store.get(core.Namespace, wanted.metadata.name)
         except errors.NotFound:
-            there = await self._store.create(wanted)
+            # What changes with the spec is left to `apply`, which takes away what it does not name any more.
+            about = msgspec.structs.replace(wanted.metadata, annotations={})
+            there = await self._store.create(core.Namespace(metadata=about))
         if not baseline.is_own(item, there):
             message = f'namespace "{wanted.metadata.name}" is there and is not of this tenancy'
             return errors.Conflict(message, reason="NamespaceTaken", hint="delete the tenancy and make it anew")
         if there.metadata.deletion_timestamp is not None:
             message = f'namespace "{wanted.metadata.name}" is being removed'
             return errors.Conflict(message, reason="NamespaceTerminating", hint="delete the tenancy and make it anew")
-        await self._store.apply(wanted, manager=_MANAGER)
+        state = there.metadata.annotations.get(baseline.STATE, kind.PENDING)
+        await self._store.apply(baseline.namespace(item, state), manager=_MANAGER)
         return None
 
-    async def _quota(self, item: Tenancy) -> errors.FairleadError | None:
-        wanted = baseline.quota(item)
+    async def _limits(self, item: Tenancy) -> errors.FairleadError | None:
+        """Bring account, limits of each container and quota to what the spec says; return what is in the way."""
         try:
-            if wanted is not None:
-                await self._store.apply(wanted, manager=_MANAGER)
-            else:
+            await self._store.apply(baseline.account(item), manager=_MANAGER)
+            for one, made in (
+                (core.LimitRange, baseline.limit_range(item)),
+                (core.ResourceQuota, baseline.quota(item)),
+            ):
+                if made is not None:
+                    await self._store.apply(made, manager=_MANAGER)
+                    continue
                 with contextlib.suppress(errors.NotFound):
-                    await self._store.delete(core.ResourceQuota, baseline.QUOTA, baseline.namespace_name(item))
+                    await self._store.delete(one, baseline.QUOTA, baseline.namespace_name(item))
         except errors.FairleadError as error:
             return error
         return None
@@ -165,7 +190,7 @@ class Tenancies:
             if podstate.is_final(pod) or pod.status.stop_request is not None:
                 continue
             with contextlib.suppress(errors.NotFound):
-                await retry.change_status(self._store, core.Pod, pod.metadata.name, _stopped, namespace=namespace)
+                await self._possessions.stop(pod)
 
     async def _end(self, item: Tenancy) -> float | None:
         """Take the next step towards the end; returns when to look again."""
@@ -193,9 +218,11 @@ class Tenancies:
             return None
         if not baseline.is_own(item, space):
             return None  # another's: nothing of ours is in it
+        if space.metadata.deletion_timestamp is None:
+            await self._say(item, kind.TERMINATING)
         if left := await self._delete_pods(namespace):
             return _waiting("ContainersLeft", f"{len(left)} still to end: {', '.join(left[:5])}")
-        if held := self._possessions.held_gpus(namespace):
+        if held := await self._possessions.held_gpus(namespace):
             return _waiting("GPUsUnverified", f"{len(held)} GPUs are still to be verified: {', '.join(held[:5])}")
         return await self._remove(space)
 
@@ -248,9 +275,3 @@ def _released(item: Tenancy, uid: str) -> Tenancy | None:
         return None
     left = tuple(one for one in item.metadata.finalizers if one != kind.FINALIZER)
     return msgspec.structs.replace(item, metadata=msgspec.structs.replace(item.metadata, finalizers=left))
-
-
-def _stopped(pod: core.Pod) -> core.Pod | None:
-    if podstate.is_final(pod):
-        return None
-    return msgspec.structs.replace(pod, status=podstate.stopped(pod, None))

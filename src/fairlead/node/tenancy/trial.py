@@ -81,8 +81,11 @@ class Trial:
         self._default_network = default_network
         self._lock = asyncio.Lock()
 
-    async def test(self, item: Tenancy, every: Sequence[Tenancy]) -> Matrix:
+    async def test(self, item: Tenancy, every: Sequence[Tenancy], *, image: str = "") -> Matrix:
         """See `serve.backend.port.TenancyTrial.test`."""
+        if image:
+            message = "on one machine a trial needs no image: packets are sent from network namespaces"
+            raise errors.RequestError(message, reason="NotOnMachine", hint="leave --image out")
         name = item.metadata.name
         if problem := baseline.not_ready(item):
             return matrix.judge(name, (), errors.sentence(problem))

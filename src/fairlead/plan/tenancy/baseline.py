@@ -22,8 +22,12 @@ from fairlead.wire.kubernetes import core, meta, names
 
 UID: Final = "fairlead.dev/tenancy-uid"
 """Label of a tenancy's namespace, and of its engine network: the uid of the tenancy."""
+STATE: Final = "fairlead.dev/tenancy-state"
+"""Annotation of a tenancy's namespace: the phase. A cluster's API server accepts no pod there unless it is Ready."""
 QUOTA: Final = "tenancy"
-"""Name of the ResourceQuota in a tenancy's namespace."""
+"""Name of the ResourceQuota, and of the LimitRange, in a tenancy's namespace."""
+ACCOUNT: Final = "default"
+"""Name of the ServiceAccount that pods have where they name none."""
 LONGEST: Final = 53
 _UID_LETTERS: Final = 6
 _RESERVED: Final = ("default", "system")
@@ -64,11 +68,12 @@ def _network_problems(wanted: kind.TenancyNetwork) -> Iterator[str]:
     if wanted.internet not in {kind.ALLOW, kind.DENY}:
         yield f'spec.network.internet: "{wanted.internet}" is neither allow nor deny'
     for text in wanted.egress:
-        if problem := _cidr_problem(text):
+        if problem := cidr_problem(text):
             yield f'spec.network.egress: "{text}" {problem}'
 
 
-def _cidr_problem(text: str) -> str:
+def cidr_problem(text: str) -> str:
+    """Return why a text does not name a network that may be allowed or denied; empty: it does."""
     try:
         found = ipaddress.ip_network(text)
     except ValueError:
@@ -82,14 +87,19 @@ def namespace_name(item: Tenancy) -> str:
     return f"t-{item.metadata.name[:LONGEST]}-{item.metadata.uid.replace('-', '')[:_UID_LETTERS]}"
 
 
-def namespace(item: Tenancy) -> core.Namespace:
-    """Return the namespace as it must be: a tenant's, with the level of pod security that a cluster enforces there."""
+def namespace(item: Tenancy, state: str = kind.PENDING) -> core.Namespace:
+    """Return the namespace as it must be: a tenant's, with the level of pod security that a cluster enforces there.
+
+    Args: state: the phase that it says.
+    """
     labels = {
         tenantrule.TENANCY: item.metadata.name,
         UID: item.metadata.uid,
         "pod-security.kubernetes.io/enforce": "baseline",
     }
-    annotations = {tenantrule.ALLOWED_IMAGES: ",".join(item.spec.images)} if item.spec.images else {}
+    annotations = {STATE: state}
+    if item.spec.images:
+        annotations[tenantrule.ALLOWED_IMAGES] = ",".join(item.spec.images)
     about = meta.ObjectMeta(name=namespace_name(item), labels=labels, annotations=annotations)
     return core.Namespace(metadata=about)
 
@@ -105,6 +115,24 @@ def quota(item: Tenancy) -> core.ResourceQuota | None:
         return None
     about = meta.ObjectMeta(name=QUOTA, namespace=namespace_name(item))
     return core.ResourceQuota(metadata=about, spec=core.ResourceQuotaSpec(hard=dict(item.spec.quota)))
+
+
+def limit_range(item: Tenancy) -> core.LimitRange | None:
+    """Return the limits of each container in the tenancy's namespace; None where there are none."""
+    wanted = item.spec.containers
+    if wanted == kind.ContainerLimits():
+        return None
+    limits = core.LimitRangeItem(
+        type="Container", max=wanted.max, min=wanted.min, default=wanted.default, default_request=wanted.default_request
+    )
+    about = meta.ObjectMeta(name=QUOTA, namespace=namespace_name(item))
+    return core.LimitRange(metadata=about, spec=core.LimitRangeSpec(limits=(limits,)))
+
+
+def account(item: Tenancy) -> core.ServiceAccount:
+    """Return the account of the tenancy's pods: without a token."""
+    about = meta.ObjectMeta(name=ACCOUNT, namespace=namespace_name(item))
+    return core.ServiceAccount(metadata=about, automount_service_account_token=False)
 
 
 def condition(item: Tenancy, name: str, problem: errors.FairleadError | None, *, good: str) -> meta.Condition:
@@ -177,6 +205,12 @@ def not_ready(item: Tenancy) -> errors.FairleadError | None:
     why = f": {found.message}" if found is not None and found.message and not is_old else " yet"
     hint = f"`fairlead tenancy show {name}` says how its parts stand"
     return errors.Unavailable(f'tenancy "{name}" is not ready{why}', reason="TenancyNotReady", hint=hint)
+
+
+def unknown(name: str) -> errors.NotFound:
+    """Return what is said of a tenancy that was never made: nothing would keep its containers apart."""
+    hint = f"`fairlead tenancy list` lists those there are; `fairlead tenancy create {name}` makes it"
+    return errors.NotFound(f'there is no tenancy "{name}"', reason="TenancyUnknown", hint=hint)
 
 
 def find_owner(space: meta.ObjectMeta, tenancies: tuple[Tenancy, ...]) -> Tenancy | None:

@@ -34,19 +34,22 @@ class Matrix(msgspec.Struct, frozen=True, kw_only=True):
     attempts: tuple[Attempt, ...] = ()
     problem: str = ""
     """Why nothing was tried, or not everything; empty: everything was."""
+    left_out: tuple[str, ...] = ()
+    """What else could not be tried, and why, a sentence each; the verdict is about the rest."""
     is_isolated: bool = False
     """Whether packets were tried and every one that must be refused was."""
     works: bool = False
     """Whether everything that is allowed was reached."""
 
 
-def judge(tenancy: str, attempts: tuple[Attempt, ...], problem: str = "") -> Matrix:
+def judge(tenancy: str, attempts: tuple[Attempt, ...], problem: str = "", *, left_out: tuple[str, ...] = ()) -> Matrix:
     """Return the matrix with its verdict: not isolated where nothing was refused for want of trying."""
     refused = [one for one in attempts if not one.expected]
     return Matrix(
         tenancy=tenancy,
         attempts=attempts,
         problem=problem,
+        left_out=left_out,
         is_isolated=not problem and bool(refused) and not any(one.is_breach for one in attempts),
         works=not problem and not any(one.is_fault for one in attempts),
     )

@@ -3,7 +3,7 @@
 Three objects in each namespace, all of them about every pod there. `tenancy-closed` denies both directions and allows
 nothing, so that the namespace stays closed while another one is missing. `tenancy` allows what the spec says. The
 CiliumNetworkPolicy `tenancy` says the same in Cilium's words. Policies of Kubernetes can only allow, so a policy that
-somebody adds opens the namespace; Cilium's can deny, and a clusterwide one denies other tenancies, the nodes, the
+another client adds opens the namespace; Cilium's can deny, and a clusterwide one denies other tenancies, the nodes, the
 API server and metadata services whatever else allows them.
 
 A rule of addresses leaves out what is not the Internet and what is the cluster's own, because most implementations
@@ -29,7 +29,7 @@ from fairlead.wire.kubernetes import meta, networking
 CLOSED: Final = "tenancy-closed"
 OPEN: Final = "tenancy"
 NAMES: Final = frozenset({CLOSED, OPEN})
-"""The policies of a tenancy's namespace; one of any other name is somebody else's."""
+"""The policies of a tenancy's namespace; one of any other name is not ours."""
 GATEWAY: Final = "fairlead.dev/gateway"
 """Label of namespaces whose pods lead requests from outside to published ports."""
 DNS_NAMESPACE: Final = {"kubernetes.io/metadata.name": "kube-system"}

@@ -17,6 +17,7 @@ from fairlead.model.gpu import GPU, Driver, Vendor
 from fairlead.model.ids import GPUUUID
 from fairlead.serve.backend import hardware, lifecycle, podaccess, port, volumes
 from fairlead.serve.backend.faults import AgentFaults
+from fairlead.serve.backend.tenancy import trial
 from fairlead.store import subresource
 from fairlead.store.port import Store
 from fairlead.wire.kubernetes import core, gpudevice, quantity
@@ -61,7 +62,7 @@ def backend(*, store: Store, server: Server, pods: Pods) -> port.Backend:
         manifests=absent("run --file", "`kubectl apply -f FILE`, then `fairlead trace POD`"),
         devices=absent("attach", "on the node of the pod: `fairlead attach --pid PID GPU`, or `detach` as well"),
         faults=AgentFaults(store=store, streams=pods),
-        tenancies=absent("tenancy", "a namespace with the label fairlead.dev/tenancy, a quota and a NetworkPolicy"),
+        tenancies=trial.ClusterTrial(store, pods),
     )
 
 

@@ -205,8 +205,12 @@ class PodAccess(Protocol):
 class TenancyTrial(Protocol):
     """Tenancies kept here, whose networks can be tried."""
 
-    async def test(self, item: Tenancy, every: Sequence[Tenancy]) -> Matrix:
-        """Send packets from inside a tenancy's network and into it. Args: every: all tenancies there are."""
+    async def test(self, item: Tenancy, every: Sequence[Tenancy], *, image: str = "") -> Matrix:
+        """Send packets from inside a tenancy's network and into it.
+
+        Args:   every: all tenancies there are.   image: of the pods that do it, on a cluster; empty: Fairlead's own.
+        Raises: RequestError (`NotOnMachine`): an image is named where none is needed.
+        """
         ...
 
 

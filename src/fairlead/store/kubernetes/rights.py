@@ -94,6 +94,21 @@ CONTROLLER: Final = (
     *_verbs("update", "gpuleases", group=_GPUS, part="status"),
 )
 """Beside these each of the two reads and writes its own Lease; that it can is seen when it does."""
+_CILIUM: Final = "cilium.io"
+TENANCIES: Final = (
+    *_verbs("get list watch update", "tenancies", group=_GPUS),
+    *_verbs("update", "tenancies", group=_GPUS, part="status"),
+    *_verbs("get create patch delete", "namespaces"),
+    *_verbs("list delete", "pods"),
+    *_verbs("create patch delete", "resourcequotas"),
+    *_verbs("create patch delete", "limitranges"),
+    *_verbs("create patch", "serviceaccounts"),
+    *_verbs("list create patch", "networkpolicies", group="networking.k8s.io"),
+    *_verbs("list create patch", "ciliumnetworkpolicies", group=_CILIUM),
+    *_verbs("list create patch delete", "ciliumclusterwidenetworkpolicies", group=_CILIUM),
+    *_verbs("get", "customresourcedefinitions", group="apiextensions.k8s.io"),
+)
+"""With which the controller keeps tenancies, where `control.tenancies` is on."""
 
 
 class Server(Protocol):

@@ -48,6 +48,19 @@ class TenancyNetwork(Wire, frozen=True):
     """Networks as CIDRs that are allowed although they are private, or although the Internet is denied."""
 
 
+class ContainerLimits(Wire, frozen=True):
+    """What each container may ask for of a resource, and what it gets where it asks for nothing."""
+
+    default: Mapping[str, str] = {}
+    """Limits of a container that has none: `cpu: "2"`, `memory: 4Gi`."""
+    default_request: Mapping[str, str] = {}
+    """Requests of a container that has none."""
+    max: Mapping[str, str] = {}
+    """Most that one container may be limited to."""
+    min: Mapping[str, str] = {}
+    """Least that one container may request."""
+
+
 class TenancySpec(Wire, frozen=True):
     """What the tenancy may have and reach."""
 
@@ -55,6 +68,8 @@ class TenancySpec(Wire, frozen=True):
     """Its name for people."""
     quota: Mapping[str, str] = {}
     """Most that its containers ask for together, as a ResourceQuota has it: `requests.nvidia.com/gpu: "8"`."""
+    containers: ContainerLimits = ContainerLimits()
+    """Limits of each container, as a LimitRange has them."""
     network: TenancyNetwork = TenancyNetwork()
     """What its containers reach."""
     images: tuple[str, ...] = ()
@@ -64,7 +79,10 @@ class TenancySpec(Wire, frozen=True):
 
 
 class NetworkStatus(Wire, frozen=True):
-    """The network as the engine made it."""
+    """The network as the engine made it; on a cluster, who enforces its policies."""
+
+    enforced_by: str = ""
+    """On a cluster: the network plugin that enforces the policies on every node, as nodes say."""
 
     name: str = ""
     """Of the engine's network; empty: there is none."""

@@ -586,6 +586,50 @@ class PersistentVolumeClaim(Wire, frozen=True):
     status: ClaimStatus = ClaimStatus()
 
 
+class LimitRangeItem(Wire, frozen=True):
+    """What one container (or pod, or claim) may ask for, and what it gets where it asks for nothing."""
+
+    type: str
+    """`Container`, `Pod` or `PersistentVolumeClaim`."""
+    max: Mapping[str, str | int | float] = {}
+    min: Mapping[str, str | int | float] = {}
+    default: Mapping[str, str | int | float] = {}
+    """Limits of a container that has none."""
+    default_request: Mapping[str, str | int | float] = {}
+    """Requests of a container that has none."""
+
+
+class LimitRangeSpec(Wire, frozen=True):
+    """Limits by what they are about."""
+
+    limits: tuple[LimitRangeItem, ...] = ()
+
+
+class LimitRange(Wire, frozen=True):
+    """What each container of one namespace may ask for."""
+
+    API_VERSION: ClassVar[str] = "v1"
+    KIND: ClassVar[str] = "LimitRange"
+    PLURAL: ClassVar[str] = "limitranges"
+    NAMESPACED: ClassVar[bool] = True
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: LimitRangeSpec = LimitRangeSpec()
+
+
+class ServiceAccount(Wire, frozen=True):
+    """Whom a pod is to the API server."""
+
+    API_VERSION: ClassVar[str] = "v1"
+    KIND: ClassVar[str] = "ServiceAccount"
+    PLURAL: ClassVar[str] = "serviceaccounts"
+    NAMESPACED: ClassVar[bool] = True
+
+    metadata: ObjectMeta = ObjectMeta()
+    automount_service_account_token: bool | None = None
+    """False: pods get no token unless they ask for one."""
+
+
 class Namespace(Wire, frozen=True):
     """A boundary of names."""
 

@@ -23,7 +23,7 @@ from tests.unit.serve.world import World, application, in_process
 class Trial:
     """`serve.backend.port.TenancyTrial` that found one breach."""
 
-    async def test(self, item: Tenancy, every: Sequence[Tenancy]) -> Matrix:
+    async def test(self, item: Tenancy, every: Sequence[Tenancy], *, image: str = "") -> Matrix:
         assert item.metadata.uid in {one.metadata.uid for one in every}
         one = Attempt(source="alpha", target="beta", family="IPv6", expected=False, reached=True)
         return matrix.judge(item.metadata.name, (one,))

@@ -106,9 +106,7 @@ async def _placed(services: Dependencies, data: submission.ContainerRequest) -> 
     try:
         found = await services.store.get(Tenancy, data.tenancy)
     except errors.NotFound as error:
-        message = f'there is no tenancy "{data.tenancy}", so nothing would keep the container apart'
-        hint = f"`fairlead tenancy create {data.tenancy}` makes it; `namespace` names a namespace that is not isolated"
-        raise errors.NotFound(message, reason="TenancyUnknown", hint=hint) from error
+        raise baseline.unknown(data.tenancy) from error
     return msgspec.structs.replace(data, tenancy="", namespace=baseline.namespace_name(found))
 
 

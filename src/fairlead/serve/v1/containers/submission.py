@@ -78,7 +78,7 @@ class ContainerRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     )
     tenancy: Annotated[
         str,
-        msgspec.Meta(description="tenancy to run in; on a cluster, a namespace"),
+        msgspec.Meta(description="tenancy to run in"),
     ] = ""
     namespace: Annotated[str, msgspec.Meta(description="namespace to run in")] = ""
     name: Annotated[str, msgspec.Meta(description="unique in its namespace; empty: made from the image's name")] = ""

@@ -45,7 +45,7 @@ async def create_tenancy(services: Dependencies, data: params.JSONBody[TenancyRe
         return await _view(services, await services.store.create(item))
     except errors.Conflict as error:
         message = f'tenancy "{data.name}" is there already'
-        there = await services.store.get(Tenancy, data.name)
+        there = await _find(services, data.name)
         hint = f"`fairlead tenancy show {data.name}`"
         if there.metadata.deletion_timestamp is not None:
             message, hint = f'tenancy "{data.name}" is still being deleted', "try again once it is gone"
@@ -143,11 +143,17 @@ async def _set_suspended(services: Services, name: str, *, suspended: bool) -> T
     status_code=status_codes.HTTP_200_OK,
     tags=["tenancy"],
 )
-async def test_tenancy(services: Dependencies, name: Name) -> Matrix:
+async def try_tenancy(
+    services: Dependencies,
+    name: Name,
+    image: Annotated[
+        str, params.QueryParameter(description="of the pods that do it, on a cluster; empty: Fairlead's own")
+    ] = "",
+) -> Matrix:
     """Send packets from inside its network, and into it, and return what was reached and what was not."""
     trial = require(services.backend.tenancies)
     item = await _find(services, name)
-    return await trial.test(item, (await services.store.list(Tenancy)).items)
+    return await trial.test(item, (await services.store.list(Tenancy)).items, image=image)
 
 
 @litestar.delete(
@@ -174,7 +180,7 @@ ROUTES: Final = (
     wait_tenancy,
     suspend_tenancy,
     resume_tenancy,
-    test_tenancy,
+    try_tenancy,
     delete_tenancy,
 )
 
@@ -183,11 +189,7 @@ async def _find(services: Services, name: str) -> Tenancy:
     try:
         return await services.store.get(Tenancy, name)
     except errors.NotFound as error:
-        message, hint = (
-            f'there is no tenancy "{name}"',
-            "`fairlead tenancy list` lists them; `tenancy create` makes one",
-        )
-        raise errors.NotFound(message, reason="TenancyUnknown", hint=hint) from error
+        raise baseline.unknown(name) from error
 
 
 async def _view(services: Services, item: Tenancy) -> TenancyView:

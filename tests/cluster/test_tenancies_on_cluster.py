@@ -1,0 +1,299 @@
+"""Tenancies on a real cluster: closed before they are open, held to their limits, gone without a trace.
+
+The ring's network enforces no policies, which the controller says; what comes after isolation is tested with the word
+of an administrator that it does (`--control-tenancy-enforcer`), which `fairlead tenancy test` then finds untrue. What
+the policies mean is proved in `tests/unit/plan/tenancy/test_network_policies.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from fairlead import errors
+from fairlead_cdi import yamltext
+from tests.cluster import charts, node, pods
+from tests.cluster.program import Program
+from tests.cluster.verb import Verb, running
+from tools.cluster import api, home, image
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
+
+_SPACE: Final = "gpus"
+_TENANCIES: Final = "/apis/fairlead.dev/v1alpha1/tenancies"
+_AT_REST: Final = ("DaemonSet", "Deployment")
+_TENANCY_KINDS: Final = "tenancies.fairlead.dev"
+
+
+@pytest.fixture(scope="module")
+def applied(cluster: home.Cluster) -> Iterator[None]:
+    """The chart with tenancies, but for what would run pods; its policies are in force."""
+    found = charts.render({"tenancies": {"enabled": True}, "namespace": {"create": True}}, namespace=_SPACE)
+    at_rest = [item for item in found if item["kind"] not in _AT_REST]
+    text = "".join(f"---\n{yamltext.dump(item)}" for item in at_rest)
+    node.kubectl(cluster, "apply", "-f", "-", stdin=text)
+    node.kubectl(cluster, "wait", "--for=condition=Established", f"crd/{_TENANCY_KINDS}", "--timeout=30s")
+    ours = [item["metadata"]["name"] for item in found if item["kind"] == "ValidatingAdmissionPolicy"]
+
+    def checked(items: list[api.Object]) -> bool | None:
+        done = [item for item in items if "typeChecking" in item.get("status", {}) and item["metadata"]["name"] in ours]
+        warned = [item["status"]["typeChecking"] for item in done if item["status"]["typeChecking"]]
+        assert warned == []
+        return True if len(done) == len(ours) else None
+
+    with cluster.api() as connection:
+        policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+        connection.until(policies, checked, what="policies are checked")
+        yield
+    node.kubectl(cluster, "delete", "-f", "-", "--wait", stdin=text, timeout_s=120)
+
+
+@pytest.fixture
+def kubeconfig(applied: None, cluster: home.Cluster, server: api.API, tmp_path: Path) -> Path:
+    """A kubeconfig of the controller's own account: what its role does not allow is denied here too."""
+    path = f"/api/v1/namespaces/{_SPACE}/serviceaccounts/fairlead-controller/token"
+    token = server.create(path, {"spec": {"expirationSeconds": 3600}})["status"]["token"]
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": token}
+    written = tmp_path / "controller.kubeconfig"
+    written.write_text(yaml.safe_dump(config))
+    return written
+
+
+def controller(kubeconfig: Path, folder: Path, *arguments: str) -> Verb:
+    own = ("--control-tenancies", f"--cluster-namespace={_SPACE}", "--control-tenancy-resync-s=1", *arguments)
+    return Verb("controller", kubeconfig, folder / "controller.log", own)
+
+
+@pytest.fixture
+def program(cluster: home.Cluster) -> Program:
+    return Program(cluster, cluster.kubeconfig)
+
+
+@pytest.fixture(autouse=True)
+def emptied(applied: None, cluster: home.Cluster, server: api.API) -> Iterator[None]:
+    """No tenancy outlives its test, also where no controller is left to end it."""
+    yield
+    for item in server.get(_TENANCIES)["items"]:
+        name = item["metadata"]["name"]
+        server.delete(f"{_TENANCIES}/{name}")
+        with contextlib.suppress(errors.NotFound):
+            server.patch(f"{_TENANCIES}/{name}", {"metadata": {"finalizers": []}})
+        if space := item.get("status", {}).get("namespace"):
+            node.kubectl(cluster, "delete", "namespace", space, "--ignore-not-found", "--wait", timeout_s=100)
+
+
+def make(server: api.API, name: str, **spec: Any) -> None:
+    server.create(_TENANCIES, {"apiVersion": "fairlead.dev/v1alpha1", "kind": "Tenancy", "metadata": {"name": name},
+                               "spec": spec})  # fmt: skip
+
+
+def ready(item: api.Object) -> dict[str, Any]:
+    found: list[dict[str, Any]] = item.get("status", {}).get("conditions", [])
+    return next((one for one in found if one["type"] == "Ready"), {})
+
+
+def until(server: api.API, name: str, *, phase: str = "", reason: str = "") -> api.Object:
+    def reached(items: list[api.Object]) -> api.Object | None:
+        for item in items:
+            status = item.get("status", {})
+            is_it = item["metadata"]["name"] == name and (not phase or status.get("phase") == phase)
+            if is_it and (not reason or ready(item).get("reason") == reason):
+                return item
+        return None
+
+    return server.until(_TENANCIES, reached, what=f"tenancy {name} is {phase} {reason}", timeout_s=60)
+
+
+def until_gone(server: api.API, path: str, name: str) -> None:
+    def gone(items: list[api.Object]) -> bool | None:
+        return True if all(item["metadata"]["name"] != name for item in items) else None
+
+    server.until(path, gone, what=f"{name} is gone", timeout_s=90)
+
+
+def refusal(space: pods.Space, **more: Any) -> str:
+    """Return what the API server says to a pod, "" where it takes it."""
+    container = {"name": "main", "image": image.BUSYBOX, "imagePullPolicy": "Never", "command": ["sleep", "1"]}
+    container |= more.pop("container", {})
+    body = {"metadata": {"name": "tried"}, "spec": {"containers": [container], **more}}
+    try:
+        space.server.create(f"{space.path}?dryRun=All", body)
+    except errors.FairleadError as error:
+        return error.message
+    return ""
+
+
+def test_where_nothing_enforces_policies_it_says_so_and_no_pod_starts(
+    kubeconfig: Path, server: api.API, program: Program, cluster: home.Cluster, tmp_path: Path
+) -> None:
+    with running(controller(kubeconfig, tmp_path)):
+        make(server, "red")
+        found = until(server, "red", reason="NotEnforced")
+        assert f"nothing is known to enforce them on {cluster.node}" in ready(found)["message"]
+        space = pods.Space(server, found["status"]["namespace"])
+        assert "tenancy red is Pending, not Ready" in refusal(space)
+        policies = server.get(f"/apis/networking.k8s.io/v1/namespaces/{space.namespace}/networkpolicies")["items"]
+        assert {item["metadata"]["name"] for item in policies} == {"tenancy", "tenancy-closed"}
+
+        done = program.run("tenancy", "test", "red")
+        assert done.returncode == 1
+        assert 'tenancy "red" is NOT ISOLATED' in done.stdout
+        assert "nothing is known to enforce them" in done.stdout
+        row = node.kubectl(cluster, "get", "tenancy", "red").splitlines()[1].split()
+        assert row[:5] == ["red", "Pending", space.namespace, "False", "NotEnforced"]
+        server.delete(f"{_TENANCIES}/red")
+        until_gone(server, _TENANCIES, "red")
+
+
+def test_two_tenancies_are_closed_before_they_are_open_and_leave_nothing(
+    kubeconfig: Path, server: api.API, program: Program, tmp_path: Path
+) -> None:
+    with running(controller(kubeconfig, tmp_path, "--control-tenancy-enforcer=networkpolicy")):
+        said = program.show("tenancy", "create", "red", "--quota", "pods=2")
+        assert "Ready" in said
+        program.show("tenancy", "create", "blue", "--no-internet")
+        (red, blue) = (until(server, name, phase="Ready") for name in ("red", "blue"))
+        space = pods.Space(server, red["status"]["namespace"])
+
+        space.start("first", "exec sleep 3600")
+        pod = space.until_phase("first", "Running")
+        _assert_made_in_order(server, space.namespace, pod)
+        assert pod["spec"]["volumes"] == [] if "volumes" in pod["spec"] else True  # no token of the API server
+        space.start("second", "exec sleep 3600")
+        assert "exceeded quota: tenancy" in refusal(space)
+        _assert_hostile_pods_are_refused(pods.Space(server, blue["status"]["namespace"]))
+
+        _assert_the_test_finds_what_nothing_enforces(program)
+
+        program.show("tenancy", "suspend", "red")
+        until(server, "red", phase="Suspended")
+        space.until_gone("first")
+        assert "tenancy red is Suspended, not Ready" in refusal(space)
+        program.show("tenancy", "resume", "red")
+        until(server, "red", phase="Ready")
+
+        space.start("again", "exec sleep 3600")
+        program.show("tenancy", "delete", "red")
+        until_gone(server, "/api/v1/namespaces", space.namespace)
+        program.show("tenancy", "create", "red")
+        anew = until(server, "red", phase="Ready")["status"]["namespace"]
+        assert anew != space.namespace
+        assert server.get(f"/api/v1/namespaces/{anew}/pods")["items"] == []
+        assert server.get(f"/api/v1/namespaces/{anew}/resourcequotas")["items"] == []
+
+
+def _assert_made_in_order(server: api.API, namespace: str, pod: api.Object) -> None:
+    """Every policy and limit was stored before the first pod: versions of one API server's store are in order."""
+    kinds = (
+        f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies",
+        f"/api/v1/namespaces/{namespace}/resourcequotas",
+    )
+    for path in kinds:
+        for item in server.get(path)["items"]:
+            made = min(item["metadata"]["creationTimestamp"], pod["metadata"]["creationTimestamp"])
+            assert made == item["metadata"]["creationTimestamp"]
+    policies = server.get(kinds[0])["items"]
+    assert len(policies) == 2
+    assert all(int(item["metadata"]["resourceVersion"]) < int(pod["metadata"]["resourceVersion"]) for item in policies)
+
+
+def _assert_hostile_pods_are_refused(space: pods.Space) -> None:
+    assert refusal(space) == ""
+    assert "privileged" in refusal(space, container={"securityContext": {"privileged": True}})
+    assert "hostNetwork" in refusal(space, hostNetwork=True)
+    assert "leads past the scheduler" in refusal(space, nodeName="anywhere")
+    assert "no token of the API server" in refusal(space, automountServiceAccountToken=True)
+    token = {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}
+    assert "no token of the API server" in refusal(space, volumes=[token])
+
+
+def _assert_the_test_finds_what_nothing_enforces(program: Program) -> None:
+    """The administrator's word is not true here: packets come through, and the test says so."""
+    done = program.run("tenancy", "test", "blue", "--image", image.BUSYBOX, "-o", "json")
+    found = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert found["problem"] == "", found
+    assert not found["is_isolated"]
+    tried = {(one["source"], one["target"]): one for one in found["attempts"]}
+    assert tried["blue", "another container"]["reached"]
+    assert tried["blue", "(of no tenancy)"]["reached"]
+    assert not tried["blue", "(of no tenancy)"]["expected"]
+    assert tried["(of no tenancy)", "blue"]["reached"]
+    (left_out,) = found["left_out"]  # the other tenancy has no room for a pod of the trial
+    assert left_out.startswith("red: pods ")
+    assert "exceeded quota" in left_out
+    done = program.run("tenancy", "test", "blue", "--image", image.BUSYBOX)
+    assert "not tried: red: pods " in done.stdout
+    assert "NOT ISOLATED" in done.stdout
+
+
+def test_each_container_is_held_to_its_limits_and_a_policy_of_somebody_else_closes_the_namespace(
+    kubeconfig: Path, server: api.API, cluster: home.Cluster, tmp_path: Path
+) -> None:
+    with running(controller(kubeconfig, tmp_path, "--control-tenancy-enforcer=networkpolicy")):
+        limits = {"default": {"memory": "64Mi"}, "defaultRequest": {"memory": "32Mi"}, "max": {"memory": "128Mi"}}
+        make(server, "red", containers=limits)
+        space = pods.Space(server, until(server, "red", phase="Ready")["status"]["namespace"])
+        asked = {"resources": {"limits": {"memory": "1Gi"}}}
+        assert "maximum memory usage per Container is 128Mi" in refusal(space, container=asked)
+        space.start("plain", "exec sleep 3600")
+        (container,) = space.get("plain")["spec"]["containers"]
+        assert container["resources"] == {"limits": {"memory": "64Mi"}, "requests": {"memory": "32Mi"}}
+
+        spec = {"podSelector": {}, "policyTypes": ["Ingress"], "ingress": [{}]}
+        policies = f"/apis/networking.k8s.io/v1/namespaces/{space.namespace}/networkpolicies"
+        server.create(policies, {"metadata": {"name": "open"}, "spec": spec})
+        assert "open" in ready(until(server, "red", reason="ForeignPolicy"))["message"]
+        server.delete(f"{policies}/open")
+        server.delete(f"{policies}/tenancy-closed")
+        until(server, "red", phase="Ready")
+        assert len(server.get(policies)["items"]) == 2
+        node.kubectl(cluster, "delete", "tenancy", "red", "--wait", timeout_s=90)
+
+
+def test_a_controller_that_was_killed_in_between_is_carried_on_by_the_next_one(
+    kubeconfig: Path, server: api.API, tmp_path: Path
+) -> None:
+    word = "--control-tenancy-enforcer=networkpolicy"
+    for point in ("tenancy.namespace-made", "tenancy.policy-applied", "tenancy.quota-applied"):
+        dying = controller(kubeconfig, tmp_path, word, f"--debug-crash-at={point}", "--no-control-leader-elect")
+        dying.start()
+        make(server, "red")
+        assert dying.process is not None
+        assert dying.process.wait(30) != 0
+        assert until(server, "red").get("status", {}).get("phase") != "Ready"
+        with running(controller(kubeconfig, tmp_path, word, "--no-control-leader-elect")):
+            space = until(server, "red", phase="Ready")["status"]["namespace"]
+            server.delete(f"{_TENANCIES}/red")
+            until_gone(server, _TENANCIES, "red")
+            until_gone(server, "/api/v1/namespaces", space)
+
+
+def test_the_api_server_refuses_what_is_not_a_tenancy_and_the_controllers_account_is_confined(
+    kubeconfig: Path, server: api.API, cluster: home.Cluster
+) -> None:
+    for name, words in (
+        ("kube-red", "the name is reserved"),
+        ("a" * 54, "at most 53 characters"),
+        ("a.b", "must be a DNS label"),
+    ):
+        with pytest.raises(errors.RequestError, match=words):
+            make(server, name)
+    command = (
+        cluster.program("kubectl"),
+        f"--kubeconfig={kubeconfig}",
+        "delete",
+        "namespace",
+        _SPACE,
+        "--dry-run=server",
+    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert "the controller writes in namespaces of tenancies only" in done.stderr
