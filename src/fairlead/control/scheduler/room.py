@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -88,11 +89,12 @@ class Room:
         found = plan.find(needs, plan.State(self._cache.empty(), (*there, *self._held(asked))), terms)
         if found is None:
             return None
-        about = asked[0].metadata
-        why = f"ended to make room for {about.namespace}/{about.name}"
-        why += f" and {len(asked) - 1} more" if len(asked) > 1 else ""
+        more = f" and {len(asked) - 1} more" if len(asked) > 1 else ""
         ended = (pods[one.uid][0] for one in found.ended if not one.is_held)
-        return found, tuple(Ending(pod=pod, why=f"{why} ({self._ground(pod, asked[0])})") for pod in ended)
+        return found, tuple(
+            Ending(pod=pod, why=f"ended to make room for {_named(asked[:1], pod)[0]}{more} ({ground})")
+            for pod, ground in ((pod, self._ground(pod, asked[0])) for pod in ended)
+        )
 
     def _held(self, asked: Sequence[core.Pod]) -> tuple[plan.Running, ...]:
         """Return the room that is held for others."""
@@ -127,8 +129,8 @@ class Room:
             self._workloads.end(ending.pod.metadata.uid)
         for pod, node in zip(asked, found.nodes, strict=True):
             self._cache.hold(pod, node, for_s=grace_s + SLACK_S)
-        leaving = (pod for pod, _ in self._cache.placed() if pod.spec.node_name in found.nodes)
-        names = [f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in leaving if self._workloads.is_ending(pod)]
+        there = (pod for pod, _ in self._cache.placed() if pod.spec.node_name in found.nodes)
+        names = _named([pod for pod in there if self._workloads.is_ending(pod)], asked[0])
         told = ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
         where = ", ".join(dict.fromkeys(found.nodes))
         return f"room is being made on {where}: " + (f"{told} must end" if told else "it is free soon")
@@ -232,3 +234,11 @@ class Room:
             conditions = meta.with_condition(fresh.status.conditions, condition)
             status = msgspec.structs.replace(fresh.status, conditions=conditions)
             await self._store.update_status(msgspec.structs.replace(fresh, status=status))
+
+
+def _named(pods: Sequence[core.Pod], reader: core.Pod) -> list[str]:
+    """Return pods as the owner of another one may read of them: by name in that one's namespace, counted elsewhere."""
+    own = reader.metadata.namespace
+    names = [f"{own}/{pod.metadata.name}" for pod in pods if pod.metadata.namespace == own]
+    elsewhere = Counter(pod.metadata.namespace for pod in pods if pod.metadata.namespace != own)
+    return names + [f"{count} {'pod' if count == 1 else 'pods'} of {place}" for place, count in elsewhere.items()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fairlead.control.scheduler import room
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.scheduling import policy
 from tests.unit.control.scheduler.plane import GPU, Plane
@@ -59,7 +60,12 @@ async def test_idle_share_is_lent_and_taken_back_from_the_borrower(plane: Plane)
     assert len(plane.placement.ended) == 2
     assert all(name.startswith("red-") for name in plane.placement.ended)
     first, _ = await plane.messages("Preempted")
-    assert first == 'ended to make room for blue/blue-0 (queue "red" is beyond its share, "blue" is within)'
+    assert first == 'ended to make room for 1 pod of blue (queue "red" is beyond its share, "blue" is within)'
+
+
+def test_an_owner_reads_no_name_of_another_namespaces_pod() -> None:
+    pods = [core.Pod(metadata=meta.ObjectMeta(name=f"p{at}", namespace=place)) for at, place in enumerate("aabbc")]
+    assert room._named(pods, pods[0]) == ["a/p0", "a/p1", "2 pods of b", "1 pod of c"]
 
 
 async def test_queues_take_turns_by_their_shares(plane: Plane) -> None:
