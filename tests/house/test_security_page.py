@@ -15,7 +15,7 @@ _FINDINGS = (
     *(f"V{number}" for number in range(1, 18)),
     "C1",
     *(f"D{number}" for number in range(1, 4)),
-    *(f"U{number}" for number in range(1, 9)),
+    *(f"U{number}" for number in range(1, 10)),
 )
 """Of the trials: security, Kubernetes, the vendor's parts, the CDI reader, Debian 13; and of users of one machine."""
 

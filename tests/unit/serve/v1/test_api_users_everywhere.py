@@ -36,7 +36,11 @@ def _routes(world: World) -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 
 async def _theirs(as_user: As) -> httpx.AsyncClient:
-    assert (await _run(as_user(BEN), SECRET, gpus=2, volumes=[{"name": SECRET, "container_path": "/v"}])).is_success
+    ben = as_user(BEN)
+    volumes = [{"name": SECRET, "container_path": "/v"}]
+    assert (await _run(ben, SECRET, gpus=2, volumes=volumes, command=["sleep"], args=["60"])).is_success
+    started = await ben.get(f"/v1/containers/{SECRET}/wait", params={"state": "started", "timeout": 20})
+    assert started.json()["state"] == "running"
     return as_user(ANN)
 
 
