@@ -33,6 +33,8 @@ CALLS = 1000
 STARTS = 5
 PROFILE = "h100x8"
 PATIENCE_S = 20.0
+PROGRAM_S = 8.0
+"""After which an agent has scanned, written its specs and served its metrics."""
 
 
 @dataclass(slots=True)
@@ -169,6 +171,39 @@ async def measure() -> Figures:
     return figures
 
 
+async def measure_program(profile: str) -> int:
+    """Return the resident bytes of `fairlead agent` itself, warm, some seconds after its start.
+
+    The process above has no command line, no metrics and no settings to read, and so is smaller.
+    Args: profile: of simulated GPUs; empty: a machine without any.
+    """
+    with tempfile.TemporaryDirectory(prefix="fl-bench-") as name:
+        folder = Path(name)
+        simulated = ("--silicon-simulate", profile) if profile else ()
+        process = await asyncio.create_subprocess_exec(
+            "env",
+            f"FAIRLEAD_STATE_FOLDER={folder / 'state'}",
+            f"FAIRLEAD_STATE_RUN={folder / 'run'}",
+            f"FAIRLEAD_NODE_CDI_FOLDER={folder / 'cdi'}",
+            "FAIRLEAD_NODE_ENGINE=containerd://2.2.1",
+            "FAIRLEAD_NODE_METRICS=127.0.0.1:0",
+            sys.executable,
+            "-m",
+            "fairlead.cli.main",
+            "agent",
+            *simulated,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        try:
+            await asyncio.sleep(PROGRAM_S)
+            status = Path(f"/proc/{process.pid}/status").read_text()
+        finally:
+            process.terminate()
+            await process.wait()
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+
+
 async def _starts(figures: Figures, kubelet: Kubelet, agent: Agent, count: int) -> None:
     imported = await agent.read("imported")
     await kubelet.until(lambda: len(kubelet.registered_at) == count and len(kubelet.devices) == 8)
@@ -227,6 +262,7 @@ def ms(samples: list[float], share: float = 0.5) -> float:
 def node_rows() -> Iterator[frame.Row]:
     figures = asyncio.run(measure())
     peer = {"peer_name": frame.NVIDIA_PLUGIN, "peer_source": frame.REFERENCE}
+    with_gpus, without = (asyncio.run(measure_program(profile)) / 1e6 for profile in (PROFILE, ""))
     cold_mb, *warm_mb = (size / 1e6 for size in figures.idle_bytes)
     rows: list[tuple[str, float, str, float | None, float | None]] = [
         ("Allocate p50", ms(figures.allocate), "ms", 0.28, 0.6),
@@ -249,6 +285,8 @@ def node_rows() -> Iterator[frame.Row]:
             33.0 + 37.0,
             None,
         ),
+        ("resident memory of `fairlead agent` itself, warm, simulated GPUs: the worst", with_gpus, "MB", 33.0, 60.0),
+        ("resident memory of `fairlead agent` itself, warm, no GPUs: the worst", without, "MB", None, 60.0),
         ("resident memory, warm, after use", figures.used_bytes / 1e6, "MB", 33.0, None),
         ("resident memory, cold (no bytecode cached), idle", cold_mb, "MB", 28.7, 60.0),
     ]

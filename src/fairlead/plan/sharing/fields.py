@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from fairlead.plan.gpu import nodeconfig
+from fairlead.plan.gpu import advertise, nodeconfig
 from fairlead.wire.nvidia import pluginconfig
 from fairlead.wire.nvidia.pluginconfig import DeviceChoice, Effect, FlagValue, NamingRule, Own, PluginConfig, Sharing
 
@@ -43,7 +43,7 @@ def _explain(config: PluginConfig) -> Iterator[Field]:
     yield from _naming(config.mig, "resources.mig", "MIG devices whose profile is")
     for key, sharing in (("timeSlicing", config.time_slicing), ("mps", config.mps)):
         if sharing is not None and (key == "mps" or config.mps is None):
-            yield from _sharing(sharing, key)
+            yield from _sharing(sharing, key, config)
         elif sharing is not None:
             text = "sharing.mps is given too, and counts alone"
             yield Field(path=f"sharing.{key}", value="", effect=Effect.NOTHING_TO_DO, text=text)
@@ -84,7 +84,7 @@ def _naming(rules: tuple[NamingRule, ...], path: str, about: str) -> Iterator[Fi
         yield Field(path=f"{path}[{at}]", value=f"{rule.pattern} -> {rule.name}", effect=Effect.LIVE, text=text)
 
 
-def _sharing(sharing: Sharing, key: str) -> Iterator[Field]:
+def _sharing(sharing: Sharing, key: str, config: PluginConfig) -> Iterator[Field]:
     path = f"sharing.{key}"
     means = "MPS" if key == "mps" else "time-slicing"
     fails = "more than one replica for one container is " + ("refused" if sharing.fails_above_one else "allowed")
@@ -108,9 +108,33 @@ def _sharing(sharing: Sharing, key: str) -> Iterator[Field]:
         )
         if key == "mps":
             text += _limits(entry.replicas)
+        renamed = _renamed_away(entry.name, config)
         yield Field(
-            path=f"{path}.resources[{at}]", value=f"{entry.name} x {entry.replicas}", effect=Effect.LIVE, text=text
+            path=f"{path}.resources[{at}]",
+            value=f"{entry.name} x {entry.replicas}",
+            effect=Effect.NOT_CARRIED_OUT if renamed else Effect.LIVE,
+            text=renamed or text,
         )
+
+
+def _renamed_away(name: str, config: PluginConfig) -> str:
+    """Return why no device can have the name that is to be shared; empty: one can."""
+    profile = name.partition("/mig-")[2]
+    rules, path = (config.mig, "resources.mig") if profile else (config.gpus, "resources.gpus")
+    if name in {rule.name for rule in (*config.gpus, *config.mig)} or not (
+        profile or name == pluginconfig.GPU_RESOURCE
+    ):
+        return ""
+    if not profile and config.flags.get("migStrategy") == "single":
+        return ""  # MIG devices have this name then
+    # A resource writes a profile's + as a point.
+    spellings = {profile, profile.replace("gb.", "gb+", 1)} if profile else set[str]()
+    for at, rule in enumerate(rules):
+        if rule.pattern == "*" or any(advertise.matches(rule.pattern, one) for one in spellings):
+            return (
+                f"nothing is shared: {path}[{at}] ({rule.pattern}) offers these devices as {rule.name}; share that name"
+            )
+    return ""
 
 
 def _limits(replicas: int) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from fairlead.plan.sharing import fields
 from fairlead.wire.nvidia import pluginreader
 from fairlead.wire.nvidia.pluginconfig import Effect
@@ -48,3 +50,24 @@ def test_what_is_switched_off_asks_for_nothing() -> None:
     found = _explained("version: v1\nimex: {channelIDs: [], required: false}\n")
     assert {one.effect for one in found.values()} == {Effect.NOTHING_TO_DO}
     assert found["imex.channelIDs"].value == "none"
+
+
+@pytest.mark.parametrize(
+    ("rules", "shared", "instead"),
+    [
+        ("mig: [{pattern: '*', name: mig}]", "nvidia.com/mig-1g.10gb", "nvidia.com/mig"),
+        ("mig: [{pattern: '1g.10gb+me', name: media}]", "nvidia.com/mig-1g.10gb.me", "nvidia.com/media"),
+        ("gpus: [{pattern: '*', name: big}]", "nvidia.com/gpu", "nvidia.com/big"),
+        ("mig: [{pattern: '*', name: mig}]", "nvidia.com/mig", ""),
+        ("mig: [{pattern: '*', name: mig}]", "nvidia.com/gpu", ""),
+        ("mig: [{pattern: '2g.*', name: mig}]", "nvidia.com/mig-1g.10gb", ""),
+        ("gpus: [{pattern: 'Tesla*', name: big}]", "nvidia.com/gpu", ""),
+    ],
+)
+def test_a_name_that_a_renaming_takes_from_every_device_is_not_shared_and_the_other_is_named(
+    rules: str, shared: str, instead: str
+) -> None:
+    sharing = f"{{timeSlicing: {{resources: [{{name: {shared}, replicas: 2}}]}}}}"
+    found = _explained(f"resources: {{{rules}}}\nsharing: {sharing}")["sharing.timeSlicing.resources[0]"]
+    assert (found.effect is Effect.NOT_CARRIED_OUT) is bool(instead)
+    assert f"as {instead};" in found.text if instead else "replicas of each" in found.text
