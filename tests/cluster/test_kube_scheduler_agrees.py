@@ -7,7 +7,9 @@ lists them at that moment: node by node, and by array. Where no node is left, th
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import dataclasses
 import json
 import random
 import re
@@ -18,11 +20,14 @@ from typing import Any
 import pytest
 
 from benchmarks import plane
+from fairlead import errors
 from fairlead.plan.schedule import reference
 from fairlead.plan.schedule.engine.rankings import EngineRankings
 from fairlead.plan.schedule.summary import Summary
+from fairlead.plan.schedule.volume import claims
 from fairlead.wire.kubernetes import api as wire
 from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes.scheduling import storage
 from tests.cluster import paper
 from tools.cluster import api, build, home
 
@@ -190,6 +195,43 @@ def _said(pod: api.Object) -> str:
     return next((one["message"] for one in conditions if one["type"] == "PodScheduled"), "")
 
 
+_CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
+_VOLUMES = "/api/v1/persistentvolumes"
+_ASKS: dict[str, Any] = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+_BOUND = {"pv.kubernetes.io/bind-completed": "yes"}
+
+
+def _ensure(server: api.API, path: str, content: dict[str, Any]) -> None:
+    with contextlib.suppress(errors.Conflict):  # a test that is tried again finds what its first try made
+        server.create(path, content)
+
+
+def _add_bound_claim(server: api.API, name: str, chance: random.Random) -> None:
+    """Create a claim that is bound to a volume of some nodes, or of a zone by the volume's label."""
+    expression = chance.choice(
+        [
+            {"key": _ZONE, "operator": "In", "values": [chance.choice(["z0", "z1", "z2", "z0__z1"])]},
+            {"key": _HOST, "operator": "NotIn", "values": ["n1", "n4"]},
+            {"key": "disk", "operator": "Exists"},
+        ]
+    )
+    about: dict[str, Any] = {"name": name}
+    if chance.random() < 0.4:
+        about["labels"] = {_ZONE: chance.choice(["z1", "z0__z2", "z9"])}
+    volume: dict[str, Any] = {"accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/none"}}
+    volume |= {"capacity": {"storage": "1Gi"}, "storageClassName": ""}
+    if chance.random() < 0.8:
+        volume["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
+    _ensure(server, _VOLUMES, {"metadata": about, "spec": volume})
+    claim = {"storageClassName": "", "volumeName": name, **_ASKS}
+    _ensure(server, _CLAIMS, {"metadata": {"name": name, "annotations": _BOUND}, "spec": claim})
+
+
+def _with_claim(pod: dict[str, Any], claim: str) -> dict[str, Any]:
+    volume = {"name": "data", "persistentVolumeClaim": {"claimName": claim}}
+    return {**pod, "spec": {**pod["spec"], "volumes": [volume]}}
+
+
 class Ours:
     """What our scheduler says of the cluster as it is listed now."""
 
@@ -204,6 +246,10 @@ class Ours:
         self._spaces = {one["name"]: one.get("labels", {}) for one in about}
         views = (reference.node_info(one, bound.get(one.metadata.name, ()), self._spaces) for one in listed)
         self.views = {one.name: one for one in views}
+        self.claims = claims.Claims(lambda _namespace: ())
+        for kind, path in ((core.PersistentVolumeClaim, _CLAIMS), (storage.PersistentVolume, _VOLUMES)):
+            for item in server.get(path)["items"]:
+                self.claims.note(wire.object_decoder(kind).decode(json.dumps(item)))
         self._engine = EngineRankings("packed")
         self._engine.take(self.views, {name: (None, node) for name, node in self.views.items()})
 
@@ -211,6 +257,9 @@ class Ours:
         about = {**pod["metadata"], "namespace": "default"}
         decoded = wire.object_decoder(core.Pod).decode(json.dumps({**pod, "metadata": about}))
         need = reference.pod_info(decoded, self._spaces)
+        volumes = self.claims.look_up(decoded)
+        assert not isinstance(volumes, claims.Refusal), volumes
+        need = dataclasses.replace(need, volumes=volumes)
         slow = reference.place(need, self.views.values())
         row = self._engine.of(
             need.among(term for node in self.views.values() for one in node.pods for term in one.terms)
@@ -228,6 +277,33 @@ def test_a_pod_may_run_on_the_same_nodes(server: api.API, seed: int) -> None:
     theirs = {name for name, said in _verdicts(server, asked).items() if name == f"asked-{said}"}
     mine = {one["metadata"]["name"] for one in asked if ours.place(one).fitting}
     assert mine == theirs
+
+
+@pytest.mark.parametrize("seed", range(300, 312))
+def test_a_pod_with_a_bound_claim_may_run_on_the_same_nodes(server: api.API, seed: int) -> None:
+    chance = random.Random(seed)
+    _add_bound_claim(server, f"data-{seed}", chance)
+    pod, ours = _with_claim(_pod(chance, has_rules=False), f"data-{seed}"), Ours(server)
+    asked = [_pinned(pod, name) for name in ours.views]
+    theirs = {name for name, said in _verdicts(server, asked).items() if name == f"asked-{said}"}
+    mine = {one["metadata"]["name"] for one in asked if ours.place(one).fitting}
+    assert mine == theirs
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_claim_that_is_missing_or_unbound_is_said_alike(server: api.API, is_there: bool) -> None:
+    name = "unbound" if is_there else "missing"
+    if is_there:
+        _ensure(server, _CLAIMS, {"metadata": {"name": name}, "spec": {"storageClassName": "", **_ASKS}})
+    _ensure(server, _CLAIMS, {"metadata": {"name": f"other-{name}"}, "spec": {"storageClassName": "", **_ASKS}})
+    pod = _with_claim(_pod(random.Random(1), has_rules=False), name)
+    pod["metadata"]["name"] = "asked"
+    decoded = wire.object_decoder(core.Pod).decode(
+        json.dumps({**pod, "metadata": {**pod["metadata"], "namespace": "default"}})
+    )
+    found = Ours(server).claims.look_up(decoded)
+    assert isinstance(found, claims.Refusal)
+    assert found.why in _verdicts(server, [pod])["asked"]
 
 
 @pytest.mark.parametrize("seed", range(100, 124))

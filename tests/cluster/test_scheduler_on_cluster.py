@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import time
 from collections.abc import Iterator
@@ -132,6 +133,39 @@ def test_what_a_kubelet_refused_is_kept_away_until_the_refused_pod_is_removed(sp
         assert space.until_bound("like") == ["paper-numa"]
     finally:
         paper.remove_nodes(server, "paper-numa")
+
+
+def test_a_volume_that_waits_for_its_pod_is_made_where_the_pod_is_then_bound(space: paper.Space) -> None:
+    """The test is the provisioner and the volume controller; the API server is a real one."""
+    server, claims = space.server, f"/api/v1/namespaces/{space.namespace}/persistentvolumeclaims"
+    classes, volumes = "/apis/storage.k8s.io/v1/storageclasses", "/api/v1/persistentvolumes"
+    about = {"metadata": {"name": "paper-late"}, "provisioner": "paper.test/made"}
+    asks = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    server.create(classes, {**about, "volumeBindingMode": "WaitForFirstConsumer"})
+    try:
+        space.add("user", gpus=1, volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}])
+        assert 'persistentvolumeclaim "data" not found' in space.until_unschedulable("user")
+        server.create(claims, {"metadata": {"name": "data"}, "spec": {"storageClassName": "paper-late", **asks}})
+        [claim] = server.until(claims, _chosen, what="the node on the claim")
+        node = claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"]
+        assert "nodeName" not in server.get(f"{space.path}/user")["spec"]
+        here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+        spec = {**asks, "storageClassName": "paper-late", "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/none"}}
+        spec |= {"nodeAffinity": {"required": {"nodeSelectorTerms": [here]}}}
+        del spec["resources"]
+        server.create(volumes, {"metadata": {"name": "paper-made"}, "spec": spec})
+        done = {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
+        server.patch(f"{claims}/data", {"metadata": done, "spec": {"volumeName": "paper-made"}})
+        assert space.until_bound("user") == [node]
+    finally:
+        server.delete(f"{classes}/paper-late")
+        with contextlib.suppress(errors.NotFound):
+            server.delete(f"{volumes}/paper-made")
+
+
+def _chosen(items: list[api.Object]) -> list[api.Object] | None:
+    key = "volume.kubernetes.io/selected-node"
+    return [one for one in items if key in one["metadata"].get("annotations", {})] or None
 
 
 def test_a_taint_keeps_out_who_does_not_bear_it(space: paper.Space) -> None:

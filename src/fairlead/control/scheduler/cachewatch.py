@@ -1,4 +1,4 @@
-"""Follows what a scheduler's cache is made of: pods, nodes, namespaces, and GPUDevices.
+"""Follows what a scheduler's cache is made of: pods, nodes, namespaces, claims, and GPUDevices.
 
 GPUDevices say how the GPUs of a node hang together: they weigh between nodes and free nothing, so no waiting pod is
 looked at again for them.
@@ -11,6 +11,7 @@ from typing import Any
 
 from fairlead.control.manager import Watch
 from fairlead.plan.schedule.cache import Cache
+from fairlead.plan.schedule.volume import claims
 from fairlead.store.port import Change, ChangeKind
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
@@ -26,7 +27,15 @@ def watches(cache: Cache, changed: Changed) -> tuple[Watch, ...]:
         Watch(kind=core.Node, keys=_keys(cache.note_node, changed), reset=cache.forget_nodes),
         Watch(kind=core.Namespace, keys=_keys(cache.note_namespace, changed), is_optional=True),
         devices(cache),
+        *(_claims(cache, kind, changed) for kind in claims.KINDS),
     )
+
+
+def _claims(cache: Cache, kind: type[claims.Object], changed: Changed) -> Watch:
+    def reset() -> None:
+        cache.claims.forget(kind)
+
+    return Watch(kind=kind, keys=_keys(cache.note_claim, changed), reset=reset, is_optional=True)
 
 
 def devices(cache: Cache) -> Watch:

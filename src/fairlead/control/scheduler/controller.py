@@ -18,13 +18,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final
 
 from fairlead import errors, telemetry
 from fairlead.control.manager import Watch
-from fairlead.control.scheduler import cachewatch
+from fairlead.control.scheduler import cachewatch, recorder, volumebinding
 from fairlead.control.scheduler.capacityreport import CapacityReport
 from fairlead.control.scheduler.queuereport import QueueReport
 from fairlead.control.scheduler.recorder import Recorder
@@ -105,6 +106,7 @@ class Scheduler:
         self._is_freed = True
         """Whether pods that are parked may go on: something ended, or is counted otherwise."""
         self._rankings = PlainRankings(settings.policy) if rankings is None else rankings
+        self._step = functools.partial(recorder.step, self._rankings.policy)
         self._doubtful: dict[str, core.Pod] = {}
         """Pods by uid whose binding was sent and not answered."""
         self._recorder = Recorder(store, self._cache, self._queue, self._alive)
@@ -265,6 +267,11 @@ class Scheduler:
         if reason := rules.refusal(pod.spec, knows_namespaces=bool(self._cache.namespaces)):
             self._refuse(pod, "UnknownRule", reason)
             return True
+        is_grouped = self._workloads.gang(pod.metadata.uid) is not None
+        if found := volumebinding.refusal(self._cache, pod, is_grouped=is_grouped):
+            self._cache.release(pod.metadata.uid)
+            self._refuse(pod, *found)
+            return True
         token, words = self._workloads.refusal(pod.metadata.uid)
         if token:
             self._queue.park(pod.metadata.uid, self._workloads.alike(pod.metadata.uid))
@@ -304,6 +311,12 @@ class Scheduler:
         if found.node is None:
             words = self._make_room((pod,), tasks, had_room=had_room)
             self._refuse(pod, "Unschedulable", f"{found.message}{words}", found, duration_s=timing.duration_s)
+        elif (waits := volumebinding.unbound(self._cache, group.need, pod, found.node)) is not None:
+            self._cache.hold(pod, found.node, for_s=volumebinding.BIND_S)
+            self._mark(self._cache.changes())
+            words = volumebinding.words(group.need, found.node)
+            self._refuse(pod, "WaitsForVolumes", words, found, duration_s=timing.duration_s)
+            self._start(tasks, self._have_made(pod, waits, found.node), f"has volumes made for {pod.metadata.name}")
         else:
             group.refusals = 0
             step = self._step("Scheduled", _assigned(pod, found), found, duration_s=timing.duration_s)
@@ -403,6 +416,13 @@ class Scheduler:
                 return found, frozenset() if found.fitting else ranking.blockers
             await self._take_changes()
 
+    async def _have_made(self, pod: core.Pod, claims: tuple[core.PersistentVolumeClaim, ...], node: str) -> None:
+        try:
+            await volumebinding.choose(self._store, self._cache, claims, node)
+        except errors.FairleadError as error:
+            self._queue.delay(pod)
+            self._fail(error)
+
     # bindings
 
     async def _bind_beside(self, pod: core.Pod, node: str, step: TraceStep, tasks: asyncio.TaskGroup) -> None:
@@ -475,17 +495,6 @@ class Scheduler:
 
     def _fail(self, error: errors.FairleadError) -> None:
         self._broken = error
-
-    def _step(self, reason: str, message: str, found: Summary | None, *, duration_s: float | None) -> TraceStep:
-        return TraceStep(
-            layer="scheduler",
-            reason=reason,
-            message=message,
-            at=time.time(),
-            duration_s=duration_s,
-            facts={} if found is None else {"policy": self._rankings.policy, **found.facts},
-            is_warning=reason != "Scheduled",
-        )
 
 
 def _assigned(pod: core.Pod, found: Summary) -> str:

@@ -6,6 +6,7 @@ only; steps that it did not take are kept, the newest of them, and written again
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections import deque
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from fairlead import errors, telemetry
 from fairlead.model.step import TraceStep
 from fairlead.plan.schedule.cache import Cache
 from fairlead.plan.schedule.queue import SchedulingQueue
+from fairlead.plan.schedule.summary import Summary
 from fairlead.store import tracerecorder
 from fairlead.store.port import Store
 from fairlead.wire.kubernetes import core, meta
@@ -131,3 +133,16 @@ class Recorder:
             self._cache.note_written(written)
             telemetry.log.info("pod waits", pod=pod.metadata.name, reason=reason, error=step.message)
             self.note(pod, step)
+
+
+def step(policy: str, reason: str, message: str, found: Summary | None, *, duration_s: float | None) -> TraceStep:
+    """Return what is recorded of a decision; `policy` is the one in force."""
+    return TraceStep(
+        layer="scheduler",
+        reason=reason,
+        message=message,
+        at=time.time(),
+        duration_s=duration_s,
+        facts={} if found is None else {"policy": policy, **found.facts},
+        is_warning=reason != "Scheduled",
+    )

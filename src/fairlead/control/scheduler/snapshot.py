@@ -21,6 +21,7 @@ from fairlead.model.step import TraceStep
 from fairlead.plan.schedule.fairshare import ledger
 from fairlead.plan.schedule.group import membership
 from fairlead.plan.schedule.rankings import Rankings
+from fairlead.plan.schedule.volume import claims
 from fairlead.settings import ControlSettings
 from fairlead.store import tracerecorder
 from fairlead.store.embedded.memory import MemoryStore
@@ -39,6 +40,7 @@ KINDS: Final[tuple[type[Any], ...]] = (
     queue.Queue,
     *podgroup.KINDS,
     policy.PodDisruptionBudget,
+    *claims.KINDS,
     core.Pod,
 )
 """Pods last: what is said of their groups and queues is known by then."""

@@ -22,6 +22,7 @@ from fairlead import errors, telemetry
 from fairlead.plan.schedule import peers, reference, rejection
 from fairlead.plan.schedule.queue import Changes, SchedulingQueue
 from fairlead.plan.schedule.topology import offers
+from fairlead.plan.schedule.volume import claims
 from fairlead.plan.schedule.workloads import Workloads
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
@@ -86,6 +87,11 @@ class Cache:
         """By node: the same, as far as its pods do not change it."""
         self.views: dict[str, reference.NodeInfo] = {}
         """By name: every node with what is taken of it, as of the last `changes`."""
+        self.claims = claims.Claims(self._users)
+        self._claimers: dict[str, None] = {}
+        """Uids of pods that wait and have claims."""
+        self._has_new_claims = False
+        """Whether these are to be looked at again."""
         self.namespaces: dict[str, Mapping[str, str]] = {}
         """Labels by namespace, of those that are known."""
         self._rejections: dict[str, dict[str, rejection.Rejection]] = {}
@@ -181,6 +187,15 @@ class Cache:
         pod = self._pods.get(uid)
         return "" if pod is None else f"{pod.metadata.namespace}/{pod.metadata.name}"
 
+    def note_claim(self, item: claims.Object, *, is_gone: bool = False) -> None:
+        """Take in what the watch says of a claim, a volume or a class; waiting pods with claims are looked at again."""
+        self.claims.note(item, is_gone=is_gone)
+        self._has_new_claims = True
+
+    def _users(self, namespace: str) -> Iterator[core.Pod]:
+        pods = (self._pods[uid] for uid in self._of_namespace.get(namespace, ()))
+        return (pod for pod in pods if pod.spec.node_name and not _is_over(pod))
+
     def note_namespace(self, item: core.Namespace, *, is_gone: bool = False) -> None:
         """Take in what the watch says; what pods of it are to others is judged anew where its labels changed."""
         name, labels = item.metadata.name, None if is_gone else item.metadata.labels
@@ -248,7 +263,10 @@ class Cache:
         return max(0.0, min(self._rejections_due.values()) - self._date())
 
     def expire(self) -> tuple[str, ...]:
-        """Forget confirmed bindings that no watch has reported, and room held for too long; returns whose."""
+        """Forget confirmed bindings that no watch has reported, and room held for too long.
+
+        Returns: whose room it was, and who waits with claims where any claim changed: they are to be looked at again.
+        """
         for name in [name for name in self._rejections_due if self.rejections_due_s() == 0.0]:
             self._refuse(name)
         now = self._clock()
@@ -257,7 +275,8 @@ class Cache:
             self.release(uid)
         for uid in [uid for uid, one in self._assumed.items() if one.ends_at <= now]:
             self.forget(uid)
-        return over
+        news, self._has_new_claims = tuple(self._claimers) if self._has_new_claims else (), False
+        return (*over, *news)
 
     def hold(self, pod: core.Pod, node: str, *, for_s: float, free_at: float = math.inf) -> None:
         """Count a pod that waits as if it were on a node already, so that no other takes the room made there."""
@@ -316,7 +335,11 @@ class Cache:
 
     def need(self, pod: core.Pod) -> reference.PodInfo:
         """Return what a pod asks for, with other pods judged if they matter. Raises: Invalid: a bad quantity."""
-        return self.concerned(reference.pod_info(pod, self.namespaces))
+        need = self.concerned(reference.pod_info(pod, self.namespaces))
+        if not self._is_ours(pod) or not claims.has_claims(pod):
+            return need
+        found = self.claims.look_up(pod)
+        return need if isinstance(found, claims.Refusal) else dataclasses.replace(need, volumes=found)
 
     def concerned(self, need: reference.PodInfo) -> reference.PodInfo:
         """Return a need as it is to be judged beside the pods that have a node now."""
@@ -347,11 +370,7 @@ class Cache:
         self._pods[uid] = pod
         self._of_namespace.setdefault(pod.metadata.namespace, {})[uid] = None
         if not node and self._is_ours(pod) and not _is_over(pod) and not pod.metadata.deletion_timestamp:
-            self._workloads.put(pod)
-            if uid in self.held:
-                self._workloads.reserve(uid, is_held=True)
-            if not pod.spec.scheduling_gates:
-                self._queue.put(pod)
+            self._have_wait(pod)
         elif node and _is_over(pod):
             self._note_rejection(pod)
         elif node:
@@ -367,6 +386,16 @@ class Cache:
                 is_sure = uid not in self._assumed or math.isfinite(self._assumed[uid].ends_at)
                 self._workloads.put(pod, is_assumed=not is_sure)
 
+    def _have_wait(self, pod: core.Pod) -> None:
+        uid = pod.metadata.uid
+        self._workloads.put(pod)
+        if uid in self.held:
+            self._workloads.reserve(uid, is_held=True)
+        if claims.has_claims(pod):
+            self._claimers[uid] = None
+        if not pod.spec.scheduling_gates:
+            self._queue.put(pod)
+
     def _note_rejection(self, pod: core.Pod) -> None:
         if self._date is None or pod.status.reason not in rejection.REASONS:
             return
@@ -381,9 +410,12 @@ class Cache:
     def _drop(self, uid: str) -> None:
         self._queue.drop(uid)
         self._workloads.drop(uid)
+        self._claimers.pop(uid, None)
         pod = self._pods.pop(uid, None)
         if pod is None:
             return
+        if pod.spec.node_name and claims.has_claims(pod):
+            self._has_new_claims = True  # a claim of one pod alone may be free
         if self._rejections.get(pod.spec.node_name, {}).pop(uid, None) is not None:
             self._refuse(pod.spec.node_name)
         of_namespace = self._of_namespace[pod.metadata.namespace]

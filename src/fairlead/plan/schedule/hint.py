@@ -12,6 +12,7 @@ from typing import Final
 
 from fairlead.plan.schedule import peers, reference
 from fairlead.plan.schedule.reference import FILTERS, NodeInfo, PodInfo
+from fairlead.plan.schedule.volume import wanted
 
 HINTS: Final[Mapping[str, Callable[[NodeInfo, NodeInfo], bool]]] = {
     "NodeReady": lambda before, after: after.is_ready and not before.is_ready,
@@ -19,6 +20,7 @@ HINTS: Final[Mapping[str, Callable[[NodeInfo, NodeInfo], bool]]] = {
     "TaintToleration": lambda before, after: any(taint not in after.taints for taint in before.taints),
     "NodeAffinity": lambda before, after: before.labels != after.labels,
     "NodePorts": lambda before, after: bool(before.ports - after.ports),
+    wanted.FILTER: lambda before, after: before.labels != after.labels,
     "KubeletRejection": lambda before, after: bool(before.rejected.keys() - after.rejected.keys()),
     "NodeResourcesFit": lambda before, after: any(
         after.free(name) > before.free(name) for name in {**before.allocatable, **after.allocatable}

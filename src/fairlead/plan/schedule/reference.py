@@ -23,6 +23,7 @@ from fairlead.plan.pod import admission, affinity
 from fairlead.plan.schedule import peers, rejection
 from fairlead.plan.schedule.summary import Reason, Summary
 from fairlead.plan.schedule.topology import offers
+from fairlead.plan.schedule.volume import wanted
 from fairlead.wire.kubernetes import core, meta, quantity, selector
 
 UNIT: Final = 1000
@@ -71,6 +72,8 @@ class PodInfo:
     tolerations: tuple[core.Toleration, ...] = ()
     ports: frozenset[HostPort] = frozenset()
     peer: peers.Peer = field(default_factory=peers.Peer)
+    volumes: wanted.Wanted = ()
+    """What its claims ask of a node."""
 
     @property
     def kind(self) -> Kind:
@@ -85,7 +88,7 @@ class PodInfo:
     def key(self) -> tuple[object, ...]:
         """Return what equal needs have in common, as a value that can be looked up."""
         amounts, labels = frozenset(self.requests.items()), frozenset(self.node_selector.items())
-        return (amounts, labels, self.affinity, self.tolerations, self.ports, self.peer.key())
+        return (amounts, labels, self.affinity, self.tolerations, self.ports, self.volumes, self.peer.key())
 
 
 _MODEL: Final = "nvidia.com/gpu.product"
@@ -206,6 +209,10 @@ def _rejected(need: PodInfo, node: NodeInfo) -> tuple[str, ...]:
     return () if reason is None else (f"node(s) {rejection.WORDS} ({reason})",)
 
 
+def _volumes(need: PodInfo, node: NodeInfo) -> tuple[str, ...]:
+    return wanted.refusal(need.volumes, name=node.name, labels=node.labels) if need.volumes else ()
+
+
 def _resources(need: PodInfo, node: NodeInfo) -> tuple[str, ...]:
     short = [name for name, value in need.requests.items() if value > node.free(name)]
     return tuple(lack(name) for name in sorted(short))
@@ -223,9 +230,10 @@ FILTERS: Final[Mapping[str, Callable[[PodInfo, NodeInfo], tuple[str, ...]]]] = {
     "NodeAffinity": _affinity,
     "NodePorts": _ports,
     "KubeletRejection": _rejected,
+    wanted.FILTER: _volumes,
     "NodeResourcesFit": _resources,
 }
-"""In kube-scheduler's order; it does not have `KubeletRejection`."""
+"""In kube-scheduler's order, but for resources, which are the last; it does not have `KubeletRejection`."""
 
 
 def first_refusal(need: PodInfo, node: NodeInfo) -> tuple[str, tuple[str, ...]] | None:

@@ -33,10 +33,6 @@ RULES: Final[Mapping[str, Callable[[core.PodSpec], bool]]] = {
     ),
     "spec.resourceClaims": lambda spec: bool(spec.resource_claims),
     "spec.resources": lambda spec: spec.resources is not None and spec.resources != core.ResourceRequirements(),
-    "spec.volumes[].persistentVolumeClaim": lambda spec: (
-        _volume("persistent_volume_claim")(spec) and not (spec.machine and spec.machine.has_local_claims)
-    ),
-    "spec.volumes[].ephemeral": _volume("ephemeral"),
     "spec.volumes[].gcePersistentDisk": _volume("gce_persistent_disk"),
     "spec.volumes[].awsElasticBlockStore": _volume("aws_elastic_block_store"),
     "spec.volumes[].iscsi": _volume("iscsi"),

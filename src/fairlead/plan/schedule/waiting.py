@@ -12,6 +12,7 @@ from typing import Final
 
 from fairlead.plan.schedule import reference, rejection, rules
 from fairlead.plan.schedule.summary import Reason
+from fairlead.plan.schedule.volume import claims
 from fairlead.wire.kubernetes import core, meta
 
 _BY_LABELS: Final = "its rules select namespaces by labels, and its scheduler has not said yet what keeps it"
@@ -28,8 +29,8 @@ def why(pod: core.Pod, nodes: Sequence[core.Node], pods: Sequence[core.Pod], *, 
     if pod.spec.scheduler_name == ours and (refusal := rules.refusal(pod.spec, knows_namespaces=True)):
         return refusal
     if pod.spec.scheduler_name == ours and rules.refusal(pod.spec):
-        said = meta.find_condition(pod.status.conditions, "PodScheduled")
-        return said.message if said is not None and said.message else _BY_LABELS
+        found = meta.find_condition(pod.status.conditions, "PodScheduled")
+        return found.message if found is not None and found.message else _BY_LABELS
     if not nodes:
         return "there are no nodes"
     need = reference.pod_info(pod)
@@ -40,15 +41,17 @@ def why(pod: core.Pod, nodes: Sequence[core.Node], pods: Sequence[core.Pod], *, 
     return _now(pod, need, nodes, pods)
 
 
-def rejected(pod: core.Pod) -> str:
-    """Return what the scheduler said of kubelets that refused such a pod, "" where it said nothing of it."""
-    said = meta.find_condition(pod.status.conditions, "PodScheduled")
-    return said.message if said is not None and said.status == "False" and rejection.WORDS in said.message else ""
+def said(pod: core.Pod) -> str:
+    """Return what the scheduler said of what nodes and pods do not show: kubelets that refused, claims. Else ""."""
+    found = meta.find_condition(pod.status.conditions, "PodScheduled")
+    if found is None or found.status != "False":
+        return ""
+    return found.message if claims.has_claims(pod) or rejection.WORDS in found.message else ""
 
 
 def _now(pod: core.Pod, need: reference.PodInfo, nodes: Sequence[core.Node], pods: Sequence[core.Pod]) -> str:
     """Return what keeps a pod that may run on some nodes off each of them, or that nothing does."""
-    if told := rejected(pod):
+    if told := said(pod):
         return told
     there: dict[str, list[core.Pod]] = {}
     for one in pods:

@@ -36,8 +36,6 @@ _RULE = "requiredDuringSchedulingIgnoredDuringExecution[].namespaceSelector"
         *(
             ({"volumes": [{"name": "v", source: value}]}, f"spec.volumes[].{source}")
             for source, value in {
-                "persistentVolumeClaim": {"claimName": "data"},
-                "ephemeral": {"volumeClaimTemplate": {}},
                 "gcePersistentDisk": {"pdName": "d"},
                 "awsElasticBlockStore": {"volumeID": "d"},
                 "iscsi": {"iqn": "q"},

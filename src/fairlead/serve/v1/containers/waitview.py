@@ -121,7 +121,7 @@ def _told(pod: core.Pod) -> Waiting | None:
     reason = {workloads.GROUP_INCOMPLETE: GROUP, workloads.QUEUE_HOLDS: QUEUE}.get(said.reason, "")
     if not reason and membership.of_pod(pod) is not None and said.message.startswith("group "):
         reason = GROUP
-    if not reason and (refused := waiting.rejected(pod)):
+    if not reason and (refused := waiting.said(pod)):
         return Waiting(reason=OTHER, message=refused)
     return Waiting(reason=reason, message=said.message) if reason else None
 

@@ -1,0 +1,156 @@
+"""Pods with claims go where their volumes are; those whose volumes are made for them choose where, once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlead.plan.schedule import waiting
+from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes.scheduling import storage
+from tests.unit.control.scheduler.plane import Plane
+
+_ZONE = "topology.kubernetes.io/zone"
+_WAITS, _FIXED = "late", "early"
+
+
+async def _prepare(policy: str = "", **settings: Any) -> Plane:
+    """Return a plane with a full, best node `a` of zone z1 and an empty `b` of z2, and two classes."""
+    plane = Plane(**settings)
+    if policy:
+        plane.choose(policy)
+    for name, zone, gpus in (("a", "z1", 2), ("b", "z2", 8)):
+        await plane.add_node(name, gpus)
+        node = await plane.store.get(core.Node, name)
+        about = msgspec.structs.replace(node.metadata, labels={_ZONE: zone, "kubernetes.io/hostname": name})
+        await plane.store.update(msgspec.structs.replace(node, metadata=about))
+    late = storage.FIRST_CONSUMER
+    for name, mode, maker in (
+        (_WAITS, late, "csi"),
+        (_FIXED, "Immediate", "csi"),
+        ("local", late, "kubernetes.io/no-provisioner"),
+    ):
+        one = storage.StorageClass(metadata=meta.ObjectMeta(name=name), provisioner=maker, volume_binding_mode=mode)
+        await plane.store.create(one)
+    return plane
+
+
+async def _add_volume(plane: Plane, name: str, zone: str) -> None:
+    term = {"matchExpressions": [{"key": _ZONE, "operator": "In", "values": [zone]}]}
+    body = {"metadata": {"name": name}, "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}}}
+    await plane.store.create(msgspec.convert(body, storage.PersistentVolume))
+
+
+async def _add_claim(plane: Plane, name: str, storage_class: str, *modes: str, volume: str = "") -> None:
+    spec = core.ClaimSpec(storage_class_name=storage_class, access_modes=modes, volume_name=volume)
+    notes = {storage.BIND_COMPLETED: "yes"} if volume else {}
+    about = meta.ObjectMeta(name=name, namespace="default", annotations=notes)
+    await plane.store.create(core.PersistentVolumeClaim(metadata=about, spec=spec))
+
+
+async def _bind(plane: Plane, claim: str, volume: str) -> None:
+    """Do what the volume controller does once a volume is there."""
+    found = await plane.store.get(core.PersistentVolumeClaim, claim, "default")
+    notes = {**found.metadata.annotations, storage.BIND_COMPLETED: "yes"}
+    await plane.store.update(
+        msgspec.structs.replace(
+            found,
+            metadata=msgspec.structs.replace(found.metadata, annotations=notes),
+            spec=msgspec.structs.replace(found.spec, volume_name=volume),
+        )
+    )
+
+
+def _using(claim: str) -> dict[str, Any]:
+    return {"volumes": (core.Volume(name="data", persistent_volume_claim=core.ClaimVolume(claim_name=claim)),)}
+
+
+@pytest.mark.parametrize("policy", ["", "packed"])
+async def test_a_pod_goes_to_where_its_volume_is(policy: str) -> None:
+    plane = await _prepare(policy)
+    await _add_volume(plane, "far", "z2")
+    await _add_claim(plane, "data", _FIXED, volume="far")
+    async with plane.running():
+        await plane.add_pod("p", 2, **_using("data"))
+        await plane.add_pod("plain", 2)
+        assert await plane.until_bound(["p", "plain"]) == {"p": "b", "plain": "a"}
+
+
+async def test_a_volume_that_no_node_reaches_is_said_and_waited_for() -> None:
+    plane = await _prepare()
+    await _add_volume(plane, "far", "z9")
+    await _add_claim(plane, "data", _FIXED, volume="far")
+    async with plane.running():
+        await plane.add_pod("p", 2, **_using("data"))
+        words = await plane.until_said("p", "node(s) didn't match PersistentVolume's node affinity")
+        pod = await plane.store.get(core.Pod, "p", "default")
+        nodes, pods = await plane.store.list(core.Node), await plane.store.list(core.Pod)
+        assert waiting.why(pod, nodes.items, pods.items, ours="fairlead") == words
+
+
+async def test_a_claim_that_is_missing_or_unbound_keeps_the_pod_waiting_until_it_is_bound() -> None:
+    plane = await _prepare()
+    async with plane.running():
+        await plane.add_pod("p", 2, **_using("data"))
+        await plane.until_said("p", 'persistentvolumeclaim "data" not found')
+        await _add_claim(plane, "data", _FIXED)
+        await plane.until_said("p", "pod has unbound immediate PersistentVolumeClaims")
+        await _add_volume(plane, "near", "z1")
+        await _bind(plane, "data", "near")
+        assert await plane.until_bound(["p"]) == {"p": "a"}
+
+
+async def test_a_volume_that_waits_for_its_pod_is_made_where_the_pod_will_be() -> None:
+    plane = await _prepare()
+    await _add_claim(plane, "data", _WAITS)
+    async with plane.running():
+        await plane.add_pod("p", 2, **_using("data"))
+        await plane.until_said("p", "room is held on a until the volumes of its claims are made there: data")
+        claim = await plane.store.get(core.PersistentVolumeClaim, "data", "default")
+        assert claim.metadata.annotations[storage.SELECTED_NODE] == "a"
+        await plane.add_pod("other", 2)
+        assert (await plane.until_bound(["other"]))["other"] == "b"  # the room on a is held
+        await _add_volume(plane, "made", "z1")
+        await _bind(plane, "data", "made")
+        assert (await plane.until_bound(["p"]))["p"] == "a"
+
+
+async def test_a_provisioner_that_fails_has_another_node_chosen() -> None:
+    plane = await _prepare()
+    await _add_claim(plane, "data", _WAITS)
+    async with plane.running():
+        await plane.add_pod("p", 2, **_using("data"))
+        await plane.until_said("p", "room is held on a")
+        node = await plane.store.get(core.Node, "a")
+        closed = msgspec.structs.replace(node.spec, unschedulable=True)
+        await plane.store.update(msgspec.structs.replace(node, spec=closed))
+        claim = await plane.store.get(core.PersistentVolumeClaim, "data", "default")
+        bare = msgspec.structs.replace(claim.metadata, annotations={})
+        await plane.store.update(msgspec.structs.replace(claim, metadata=bare))
+        await plane.until_said("p", "room is held on b")
+
+
+async def test_a_claim_of_one_pod_alone_is_waited_for_until_that_pod_is_gone() -> None:
+    plane = await _prepare()
+    await _add_volume(plane, "near", "z1")
+    await _add_claim(plane, "data", _FIXED, "ReadWriteOncePod", volume="near")
+    async with plane.running():
+        await plane.add_pod("first", 1, **_using("data"))
+        await plane.until_bound(["first"])
+        await plane.add_pod("second", 1, **_using("data"))
+        await plane.until_said("second", "ReadWriteOncePod access mode")
+        await plane.end("first")
+        assert await plane.until_bound(["second"]) == {"second": "a"}
+
+
+async def test_what_is_not_known_of_claims_is_refused_with_the_next_step() -> None:
+    plane = await _prepare()
+    await _add_claim(plane, "data", "local")
+    await _add_claim(plane, "shared", _WAITS)
+    async with plane.running():
+        await plane.add_pod("p", 1, **_using("data"))
+        await plane.until_said("p", "which this scheduler does not know: leave spec.schedulerName out")
+        await plane.add_gang("g", 2, **_using("shared"))
+        await plane.until_said("g-0", "asks for a claim that waits for its first pod, in a pod of a group")
