@@ -4,6 +4,7 @@
     ├── RequestError    the asker: the request itself is wrong
     │   ├── NotFound        … it names something that does not exist
     │   └── Invalid         … it breaks a rule of the object's schema
+    ├── Unauthenticated the asker: no credential came, or one that is not accepted
     ├── Denied          the tenant's administrator: a limit or a boundary says no
     ├── Conflict        the loser of a race: read again, then retry at once
     │   └── Gone            … the history asked for is no longer kept: list again
@@ -69,6 +70,10 @@ class Invalid(RequestError):
     """The request breaks a rule of the object's schema."""
 
 
+class Unauthenticated(FairleadError):
+    """The asker must send a credential that is in force."""
+
+
 class Denied(FairleadError):
     """A tenant's administrator must lift a limit or a boundary."""
 
@@ -113,6 +118,7 @@ TABLE: dict[type[FairleadError], Row] = {
     RequestError: Row(who="the asker", retry="never", grpc="INVALID_ARGUMENT", http=400, exit=2),
     NotFound: Row(who="the asker", retry="never", grpc="NOT_FOUND", http=404, exit=2),
     Invalid: Row(who="the asker", retry="never", grpc="INVALID_ARGUMENT", http=422, exit=2),
+    Unauthenticated: Row(who="the asker", retry="with a key", grpc="UNAUTHENTICATED", http=401, exit=2),
     Denied: Row(who="tenant admin", retry="after change", grpc="PERMISSION_DENIED", http=403, exit=3),
     Conflict: Row(who="the loser of a race", retry="at once, from fresh state", grpc="ABORTED", http=409, exit=4),
     Gone: Row(who="the loser of a race", retry="list again", grpc="OUT_OF_RANGE", http=410, exit=4),

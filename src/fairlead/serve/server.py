@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import ssl
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -45,6 +46,8 @@ class Limits:
     """Of those, one user's who is not root."""
     reserved: int = 256
     """Of those, kept for root: users cannot shut the administrator out."""
+    per_address: int = 256
+    """Of a socket of TLS, one address' of the network."""
 
 
 LIMITS: Final = Limits()
@@ -74,6 +77,10 @@ class _Connection(h11_impl.H11Protocol):
 
     def _is_one_too_many(self, caller: socketpeer.Peer | None) -> bool:
         limits, now = self.limits, len(self.connections)
+        if caller is None and self.client is not None:
+            clients = (getattr(one, "client", None) for one in self.connections)
+            same = sum(one is not None and one[0] == self.client[0] for one in clients)
+            return same > limits.per_address or now > limits.connections
         if caller is None or caller.uid in {0, os.geteuid()}:
             return now > limits.connections
         known = (peer.of_state(getattr(one, "app_state", {})) for one in self.connections)
@@ -227,11 +234,26 @@ async def serve_at(app: Any, listener: socket.socket) -> None:
         await _serve(app, listener, ws="none")
 
 
+async def serve_tls(app: Any, listener: socket.socket, context: ssl.SSLContext, *, limits: Limits = LIMITS) -> None:
+    """Serve an application on a listening socket over TLS until cancelled, and close the socket.
+
+    Args: context: a server's; what is loaded into it later holds for later connections.
+    """
+    with contextlib.closing(listener):
+        await _serve(app, listener, ws="websockets-sansio", limits=limits, context=context)
+
+
 async def _serve(
-    app: Any, listener: socket.socket, *, ws: Literal["none", "websockets-sansio"], limits: Limits = LIMITS
+    app: Any,
+    listener: socket.socket,
+    *,
+    ws: Literal["none", "websockets-sansio"],
+    limits: Limits = LIMITS,
+    context: ssl.SSLContext | None = None,
 ) -> None:
     config = uvicorn.Config(
         app,
+        ssl_context_factory=None if context is None else lambda _config, _default: context,
         http=type("Connection", (_Connection,), {"limits": limits}),
         lifespan="off",
         log_config=None,

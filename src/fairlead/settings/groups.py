@@ -31,6 +31,24 @@ class APISettings:
     user_gpus: int = row(
         0, text="GPUs that one member of the group may hold at once, unless a quota says otherwise; 0: no limit"
     )
+    listen: str = row(
+        "", text="HOST:PORT where the API is served on TLS to accounts with keys, :8443 for every address; empty: not"
+    )
+    certificate: Path | None = row(
+        None, text="PEM file of the API's certificate chain; default: one of its own, made in the state folder"
+    )
+    key: Path | None = row(None, text="PEM file of that certificate's private key")
+
+
+@frozen
+class DatabaseSettings:
+    """The database of accounts, which is opened where the API is served on TLS."""
+
+    url: str = row(
+        "",
+        text="PostgreSQL's address, postgresql://USER@HOST/NAME, its password in ~/.pgpass; empty: an SQLite file in "
+        "the state folder",
+    )
 
 
 @frozen
@@ -360,6 +378,7 @@ class Settings:
 
     state: StateSettings = field(default_factory=StateSettings)
     api: APISettings = field(default_factory=APISettings)
+    database: DatabaseSettings = field(default_factory=DatabaseSettings)
     silicon: SiliconSettings = field(default_factory=SiliconSettings)
     engine: EngineSettings = field(default_factory=EngineSettings)
     node: NodeSettings = field(default_factory=NodeSettings)

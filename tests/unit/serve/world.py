@@ -31,6 +31,7 @@ from fairlead.serve.api import app as base
 from fairlead.serve.backend import local
 from fairlead.serve.v1 import app as v1
 from fairlead.serve.v1 import dependencies
+from fairlead.serve.v1.access import permissions
 from fairlead.store import tracerecorder
 from fairlead.store.embedded import memory
 from fairlead.store.port import ChangeKind, Selector
@@ -67,10 +68,10 @@ _SERVICES = "tests.services"
 
 @functools.cache
 def _routed() -> litestar.Litestar:
-    def given(scope: types.Scope) -> Any:
-        return dependencies.for_caller(cast("Any", scope)[_SERVICES], scope)
+    async def given(scope: types.Scope) -> Any:
+        return await dependencies.for_request(cast("Any", scope)[_SERVICES], scope)
 
-    return base.create_app(v1.ROUTES, given)
+    return base.create_app(v1.ROUTES, given, guard=permissions.judge)
 
 
 def application(services: dependencies.Services) -> types.ASGIApp:

@@ -17,7 +17,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fairlead import __version__, command, errors, settings, telemetry
 from fairlead.backoff import Backoff
@@ -42,6 +42,9 @@ from fairlead.store.sqlite import store as sqlite
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.scheduling import podgroup
 
+if TYPE_CHECKING:
+    from fairlead.cli.process.listen.publicdoor import PublicDoor
+
 _FIRST_RETRY_S, _LAST_RETRY_S = 0.1, 5.0
 _GOOD_RUN_S: Final = 30.0
 """A kubelet that ran for so long ended for a new reason."""
@@ -56,6 +59,8 @@ class Report:
     engine: EngineInfo
     started_s: float
     """From the command to everything ready."""
+    door: tuple[str, str] = ("", "")
+    """Address and fingerprint of the API on TLS; empty: it is off."""
 
 
 async def run_service(
@@ -71,13 +76,14 @@ async def run_service(
     Args:    owned: what `owner.own_machine` gave.   started: monotonic time of the command's start.
              ready: called once, when a container can be submitted.
     """
-    node, group = agent.node_name(config), _group(config.api.group)
+    node = agent.node_name(config)
+    _group(config.api.group)
     engine = engines.open_engine(config.engine)
     info = await engine.info()
     podman_host.check_cdi_folder(config.node.cdi_folder, info.version, root=Path("/"))
     config.state.run.mkdir(parents=True, exist_ok=True, mode=0o755)
     config.kubelet_folder.mkdir(parents=True, exist_ok=True)
-    async with _opened(config) as (store, silicon):
+    async with _opened(config) as (store, silicon), _public_door(config) as public:
         await _refuse_nothing(config, silicon)
         await _ensure_namespace(store, "default")
         watching, registered, serving = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -126,19 +132,38 @@ async def run_service(
                     ),
                     tenancies=kept.trial,
                 ),
-                info=_service_info(config, node, owned.cdi_folder),
+                info=_service_info(config, node, owned.cdi_folder, public),
+                accounts=public.accounts if public else dependencies.NO_ACCOUNTS,
             )
             if where := gpumetrics.address(config.node.metrics, is_local=True):
                 page = probes.create_app(lambda: "", lambda: "", reports[-1].expose_gpus)
                 tasks.create_task(gpumetrics.serve(where, page), name="gpu metrics")
-            serve = server.serve_unix(app.create_app(door), config.api_socket, ready=serving, group=group)
-            tasks.create_task(serve, name="api")
+            tasks.create_task(_serve_api(config, door, public, ready=serving), name="api")
             await registered.wait()
             await serving.wait()
             took_s = time.monotonic() - started
-            ready(Report(node=node, inventory=reports[-1].snapshots.value.inventory, engine=info, started_s=took_s))
+            ready(
+                Report(
+                    node=node,
+                    inventory=reports[-1].snapshots.value.inventory,
+                    engine=info,
+                    started_s=took_s,
+                    door=door.info.door(),
+                )
+            )
             await stop.wait()
             raise Stopped
+
+
+async def _serve_api(
+    config: settings.Settings, services: dependencies.Services, public: PublicDoor | None, *, ready: asyncio.Event
+) -> None:
+    """Serve the API on its socket, and on TLS where that is on, until cancelled."""
+    api, group = app.create_app(services), _group(config.api.group)
+    async with asyncio.TaskGroup() as doors:
+        doors.create_task(server.serve_unix(api, config.api_socket, ready=ready, group=group), name="socket")
+        if public:
+            doors.create_task(public.serve(api), name="TLS")
 
 
 def _unverified(reports: Sequence[agent.AgentReport], namespace: str) -> tuple[str, ...]:
@@ -167,7 +192,21 @@ class Stopped(Exception):
     """Ends the task tree in an orderly way."""
 
 
-def _service_info(config: settings.Settings, node: str, cdi_folder: Path) -> dependencies.ServiceInfo:
+@contextlib.asynccontextmanager
+async def _public_door(config: settings.Settings) -> AsyncIterator[PublicDoor | None]:
+    """Give the door on TLS; None: it is off, and nothing of it is loaded. Raises: as `publicdoor.opened`."""
+    if not config.api.listen:
+        yield None
+        return
+    from fairlead.cli.process.listen import publicdoor
+
+    async with publicdoor.opened(config) as found:
+        yield found
+
+
+def _service_info(
+    config: settings.Settings, node: str, cdi_folder: Path, public: PublicDoor | None
+) -> dependencies.ServiceInfo:
     return dependencies.ServiceInfo(
         version=__version__,
         node=node,
@@ -178,6 +217,7 @@ def _service_info(config: settings.Settings, node: str, cdi_folder: Path) -> dep
         state_folder=config.state.folder,
         cdi_folder=cdi_folder,
         profile=config.silicon.simulate,
+        door=public.describe if public else lambda: ("", ""),
     )
 
 

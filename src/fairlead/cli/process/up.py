@@ -24,13 +24,18 @@ from fairlead.model.gpu import Inventory
     shell_complete=options.complete_profiles,
     help="use simulated silicon: h100x8, a100x8, h200x8, b200x8, l40sx8, t4x4, mixed, or a profile file",
 )
+@click.option(
+    "--listen", "listen", metavar="HOST:PORT", help="serve the API on TLS as well, to accounts with keys, as :8443"
+)
 @pluginflags.settings_options()
 @click.pass_context
-def up(ctx: click.Context, /, config: settings.Settings, profile: str | None) -> None:
+def up(ctx: click.Context, /, config: settings.Settings, profile: str | None, listen: str | None) -> None:
     """Run Fairlead on this machine until Ctrl-C; running containers outlive it and are adopted at the next start."""
     started = time.monotonic()
     if profile:
         config = settings.override(config, {"silicon.simulate": profile})
+    if listen is not None:
+        config = settings.override(config, {"api.listen": listen})
     config = pluginflags.with_file(config)
     if os.geteuid() != 0:
         message = "fairlead up needs root: it makes device nodes and starts containers with device rules"
@@ -72,6 +77,7 @@ def banner(config: settings.Settings, report: standalone.Report, owned: owner.Ow
         f"  engine   {engine.name} {engine.version} with {engine.runtime}, CDI up to {engine.cdi_ceiling},"
         f" cgroup v{engine.cgroup_version}",
         f"  API      {config.api_socket}",
+        *(f"  {label:<9}{text}" for label, text in zip(("on TLS", ""), report.door, strict=True) if text),
         f"  state    {config.state.folder}",
         *(f"  note     {note}" for note in (owned.note, *engine.notes) if note),
         "  try      fairlead run -g 2 IMAGE -- nvidia-smi        (Ctrl-C here stops the service)",

@@ -8,7 +8,7 @@ error forms, which no route answers with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import litestar
@@ -22,15 +22,20 @@ _MARK: Final = "/:"
 
 
 def create_app(
-    routes: Sequence[types.ControllerRouterHandler], services: Callable[[types.Scope], Any]
+    routes: Sequence[types.ControllerRouterHandler],
+    services: Callable[[types.Scope], Awaitable[Any]],
+    *,
+    guard: types.AsyncAnyCallable,
 ) -> litestar.Litestar:
     """Return the application of these routes; it holds no state of its own.
 
     Args: services: makes what handlers get as their parameter of that name, for each request from its scope.
+          guard: refuses requests before their route runs.
     """
     app = litestar.Litestar(
         [*routes, document],
-        dependencies={"services": di.Provide(services, sync_to_thread=False)},
+        dependencies={"services": di.Provide(services)},
+        guards=[guard],
         exception_handlers={
             errors.FairleadError: failure.on_error,
             exceptions.HTTPException: failure.on_http_error,

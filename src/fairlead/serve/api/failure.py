@@ -97,6 +97,7 @@ def on_bug(request: litestar.Request[Any, Any, Any], error: Exception) -> litest
 
 _STATUS_TEXT: Final = {
     400: "the request is malformed",
+    401: "no API key came, or one that is not in force",
     403: "a limit or a boundary says no",
     404: "it names something that does not exist",
     409: "another writer was first, nothing fits, or the device is broken: see `type`",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 import msgspec
 
@@ -39,6 +39,32 @@ _TENANCIES: Final = _absent("keeping tenancies")
 _IMAGES: Final = _absent("making or removing images, which reads the host's files and concerns every user,")
 
 
+class Part(Protocol):
+    """What is left of a machine: one user's namespace, or the namespaces of an account's tenancies."""
+
+    @property
+    def most_devices(self) -> int:
+        """Of one resource at once, where no quota of the namespace says otherwise; 0: no limit."""
+        ...
+
+    @property
+    def makes_namespace(self) -> bool:
+        """Whether a namespace that is not there is made with the first pod."""
+        ...
+
+    def place(self, namespace: str | None) -> str:
+        """Return the namespace that is meant; raises what its refusal says."""
+        ...
+
+    def place_new(self, namespace: str | None) -> str:
+        """Return the namespace that is meant for something new. Raises: as `place`; why nothing is accepted there."""
+        ...
+
+    def sees(self, namespace: str) -> bool:
+        """Whether its containers may be known by name."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class User:
     """Whose part of the machine it is."""
@@ -52,6 +78,19 @@ class User:
         """Where their containers are."""
         return userrule.namespace(self.uid)
 
+    @property
+    def makes_namespace(self) -> bool:
+        """See `Part.makes_namespace`."""
+        return True
+
+    def sees(self, namespace: str) -> bool:
+        """See `Part.sees`."""
+        return namespace == self.namespace
+
+    def place_new(self, namespace: str | None) -> str:
+        """See `Part.place_new`."""
+        return self.place(namespace)
+
     def place(self, namespace: str | None) -> str:
         """Return the namespace that is meant. Raises: Denied: another one than their own."""
         if namespace is None or namespace in _ALIASES or namespace == self.namespace:
@@ -60,8 +99,8 @@ class User:
         raise errors.Denied(message, reason="NamespaceForbidden", hint="leave it out to mean your own")
 
 
-def backend(whole: port.Backend, user: User) -> port.Backend:
-    """Return what a user may do with a machine's backend."""
+def backend(whole: port.Backend, user: Part) -> port.Backend:
+    """Return what a user or an account may do with a machine's backend."""
     assert isinstance(whole.lifecycle, LocalLifecycle)  # noqa: S101 only a machine has users; a cluster has accounts
     living = OwnLifecycle(whole=whole.lifecycle, user=user)
     # Each field by name, so that a new capability is not a user's by accident.
@@ -86,18 +125,19 @@ class OwnLifecycle:
     """A `port.ManifestLifecycle` within one user's namespace."""
 
     whole: LocalLifecycle
-    user: User
+    user: Part
 
     async def submit(
         self,
         pod: core.Pod,
         *,
-        makes_namespace: bool = False,  # noqa: ARG002 a user's own is always there
+        makes_namespace: bool = False,  # noqa: ARG002 a user's own is always there, a tenancy's made by its controller
         written: Mapping[str, Any] | None = None,
     ) -> core.Pod:
         """See `port.Lifecycle.submit`. Raises: Denied: it asks for what only root may."""
-        own = self._own(pod)
-        return await self.whole.submit(own, makes_namespace=True, written=written, most_devices=self.user.most_devices)
+        own, makes = self._own(pod), self.user.makes_namespace
+        most = self.user.most_devices
+        return await self.whole.submit(own, makes_namespace=makes, written=written, most_devices=most)
 
     async def replace(
         self,
@@ -112,7 +152,7 @@ class OwnLifecycle:
         return await self.whole.replace(old, self._own(pod), grace_s=grace_s, is_tenants=True, most_devices=most)
 
     def _own(self, pod: core.Pod) -> core.Pod:
-        namespace = self.user.place(pod.metadata.namespace)
+        namespace = self.user.place_new(pod.metadata.namespace)
         if problems := userrule.problems(pod):
             name = pod.metadata.name or pod.metadata.generate_name
             message = f'container "{name}" asks for what only root may: {"; ".join(problems)}'
@@ -133,7 +173,7 @@ class OwnVolumes:
     """A `port.Volumes` within one user's namespace."""
 
     whole: port.Volumes
-    user: User
+    user: Part
 
     async def find(self, name: str, namespace: str) -> core.PersistentVolumeClaim:
         """See `port.Volumes.find`."""
@@ -149,7 +189,7 @@ class OwnVolumes:
         is_tenants: bool = True,  # noqa: ARG002 a user's namespace is a tenant's
     ) -> core.PersistentVolumeClaim:
         """See `port.Volumes.create`."""
-        return await self.whole.create(name, self.user.place(namespace), labels=labels, size=size, is_tenants=True)
+        return await self.whole.create(name, self.user.place_new(namespace), labels=labels, size=size, is_tenants=True)
 
     async def remove(self, name: str, namespace: str) -> None:
         """See `port.Volumes.remove`."""
@@ -169,7 +209,7 @@ class OwnHardware:
     """A `port.Hardware` that shows whose a device is, and of other users' containers not the name."""
 
     whole: port.Hardware
-    user: User
+    user: Part
 
     async def list_gpus(self) -> hardware.GPUListing:
         """See `port.Hardware.list_gpus`."""
@@ -178,7 +218,7 @@ class OwnHardware:
         return msgspec.structs.replace(found, gpus=shown)
 
     def _shown(self, holder: hardware.Holder) -> hardware.Holder:
-        if holder.namespace == self.user.namespace:
+        if self.user.sees(holder.namespace):
             return holder
         return msgspec.structs.replace(holder, container="", part="")
 

@@ -9,6 +9,9 @@ from litestar import types
 
 from fairlead.serve.api import app
 from fairlead.serve.v1 import dependencies, events, gpus, images, nodes, quotas, status
+from fairlead.serve.v1.access import permissions
+from fairlead.serve.v1.accounts import keys as account_keys
+from fairlead.serve.v1.accounts import members, users
 from fairlead.serve.v1.containers import access, devices, restart, routes
 from fairlead.serve.v1.containers import exec as container_exec
 from fairlead.serve.v1.dependencies import Services
@@ -30,6 +33,9 @@ ROUTES: Final = (
     *volume_routes.ROUTES,
     *queues.ROUTES,
     *tenancies.ROUTES,
+    *users.ROUTES,
+    *members.ROUTES,
+    *account_keys.ROUTES,
     *status.ROUTES,
 )
 
@@ -37,7 +43,7 @@ ROUTES: Final = (
 def create_app(services: Services) -> litestar.Litestar:
     """Return the application over the given services."""
 
-    def given(scope: types.Scope) -> Any:
-        return dependencies.for_caller(services, scope)
+    async def given(scope: types.Scope) -> Any:
+        return await dependencies.for_request(services, scope)
 
-    return app.create_app(ROUTES, given)
+    return app.create_app(ROUTES, given, guard=permissions.judge)

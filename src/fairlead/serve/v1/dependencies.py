@@ -1,12 +1,15 @@
 """Declares what handlers are given: the store of objects and the backend where containers run, as the caller may.
 
 On a machine the caller is who the kernel says connected to the socket. Root gets the machine, any other user what
-`backend.own` leaves of it. Over a cluster the API server judges the kubeconfig's user, and nothing is judged here.
+`backend.own` leaves of it. Who comes by TLS is the account of a key: an administrator gets the machine, everybody else
+what `backend.member` leaves of it for what the route does. Over a cluster the API server judges the kubeconfig's user,
+and nothing is judged here.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -14,10 +17,16 @@ from typing import Any, Final
 from litestar import di, params
 
 from fairlead import errors
+from fairlead.plan.tenancy import baseline
 from fairlead.serve import peer
+from fairlead.serve.accounts import roles
+from fairlead.serve.accounts.port import Accounts
 from fairlead.serve.backend import own
-from fairlead.serve.backend.port import Backend
+from fairlead.serve.backend.port import Absent, Backend
+from fairlead.serve.backend.tenant import member
+from fairlead.serve.v1.access import permissions
 from fairlead.store.port import Store
+from fairlead.wire.fairlead.tenancy import Tenancy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +47,8 @@ class ServiceInfo:
     cdi_folder: Path
     profile: str = ""
     """Profile of simulated silicon; empty on real hardware."""
+    door: Callable[[], tuple[str, str]] = lambda: ("", "")
+    """Returns address and fingerprint of the API on TLS; empty: it is off."""
 
 
 _NOBODY: Final = 65534
@@ -54,6 +65,17 @@ class Callers:
     """Ids of users who may do everything: root, and the user whom the service runs as."""
 
 
+NO_ACCOUNTS: Final = Absent(
+    kind=errors.Unavailable,
+    message="accounts and keys are for the API on TLS, which is off",
+    reason="AccountsOff",
+    hint="start with `fairlead up --listen :8443`, or set api.listen",
+)
+_ROOTS: Final = Absent(
+    kind=errors.Denied, message="accounts and keys are root's", reason="RootOnly", hint="ask root to do it"
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     """Everything a handler may touch."""
@@ -66,6 +88,9 @@ class Services:
     """None: each caller may do everything, since it runs in the caller's own process."""
     whole: Store | None = None
     """All objects, for sums that name no user; None: `store` has them all."""
+    accounts: Accounts | Absent = NO_ACCOUNTS
+    principal: roles.Principal | None = None
+    """Who asks by TLS; None: the machine's root, by its socket."""
 
     @property
     def census(self) -> Store:
@@ -92,7 +117,46 @@ def for_caller(services: Services, scope: Any) -> Services:
         store=own.OwnStore(whole=services.store, user=user),
         backend=own.backend(services.backend, user),
         whole=services.store,
+        accounts=_ROOTS,
     )
+
+
+async def for_request(services: Services, scope: Any) -> Services:
+    """Return the services as one request may use them: by its key, or by who connected.
+
+    Raises: Denied: as `for_caller`; the account's role does not allow it anywhere.
+    """
+    principal = permissions.principal_of(scope)
+    if principal is None:
+        return for_caller(services, scope)
+    if principal.is_administrator:
+        return replace(services, principal=principal)
+    action = permissions.action_of(scope["route_handler"].handler_name)
+    part = await _part(services.store, principal, action)
+    hidden = replace(services.info, socket=Path(), state_folder=Path(), cdi_folder=Path())
+    return replace(
+        services,
+        store=member.MemberStore(whole=services.store, member=part),
+        backend=member.backend(services.backend, part),
+        whole=services.store,
+        info=hidden,
+        principal=principal,
+    )
+
+
+async def _part(store: Store, principal: roles.Principal, action: roles.Action) -> member.Member:
+    """Return what an account may use: tenancies are known by uid, since another may have the name of one later."""
+    found = {item.metadata.uid: item for item in (await store.list(Tenancy)).items}
+    allowed, forbidden = {}, {}
+    for one in principal.memberships:
+        if (item := found.get(one.uid)) is None:
+            continue
+        namespace = baseline.namespace_name(item)
+        if principal.may(action, one.role):
+            allowed[namespace] = item
+        else:
+            forbidden[namespace] = roles.refusal(principal.account, action)
+    return member.Member(allowed=allowed, forbidden=forbidden)
 
 
 Dependencies = di.NamedDependency[params.SkipValidation[Services]]

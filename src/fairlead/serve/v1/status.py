@@ -19,6 +19,7 @@ async def show_status(services: Dependencies) -> Status:
     info, found = services.info, await services.backend.hardware.describe()
     every = (await services.census.list(core.Pod)).items
     nodes = (await services.store.list(core.Node)).items
+    address, fingerprint = info.door()
     states: dict[str, int] = {}
     for pod in (await services.store.list(core.Pod)).items:
         state = podstate.state_of(pod)
@@ -28,6 +29,8 @@ async def show_status(services: Dependencies) -> Status:
         node=info.node,
         started_at=timestamp.emit(info.started_at),
         socket=str(info.socket),
+        address=address,
+        fingerprint=fingerprint,
         state_folder=str(info.state_folder),
         cdi_folder=str(info.cdi_folder),
         scheduler=info.scheduler_name,

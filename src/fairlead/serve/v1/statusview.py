@@ -20,6 +20,10 @@ class Status(BackendStatus, frozen=True, kw_only=True):
     node: Annotated[str, msgspec.Meta(description="the machine's own; empty on a cluster")]
     started_at: Annotated[str, msgspec.Meta(description="when the service started")]
     socket: str
+    address: Annotated[str, msgspec.Meta(description="of the API on TLS; empty: it is off")] = ""
+    fingerprint: Annotated[
+        str, msgspec.Meta(description="of its public key, as curl's --pinnedpubkey takes it; empty: it is off")
+    ] = ""
     state_folder: str
     cdi_folder: str
     scheduler: str

@@ -45,7 +45,7 @@ async def create_tenancy(services: Dependencies, data: params.JSONBody[TenancyRe
         return await _view(services, await services.store.create(item))
     except errors.Conflict as error:
         message = f'tenancy "{data.name}" is there already'
-        there = await _find(services, data.name)
+        there = await find_tenancy(services, data.name)
         hint = f"`fairlead tenancy show {data.name}`"
         if there.metadata.deletion_timestamp is not None:
             message, hint = f'tenancy "{data.name}" is still being deleted', "try again once it is gone"
@@ -64,7 +64,7 @@ async def list_tenancies(services: Dependencies) -> TenancyList:
 async def show_tenancy(services: Dependencies, name: Name) -> TenancyView:
     """Return one tenancy as it stands."""
     require(services.backend.tenancies)
-    return await _view(services, await _find(services, name))
+    return await _view(services, await find_tenancy(services, name))
 
 
 @litestar.get(
@@ -81,7 +81,7 @@ async def wait_tenancy(
     if until not in _STATES:
         message = f'state "{until}" is not waited for'
         raise errors.Invalid(message, reason="StateInvalid", hint="one of ready, gone")
-    item = await _find(services, name)
+    item = await find_tenancy(services, name)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(timeout):
             item = await _followed(services, item, until)
@@ -129,7 +129,7 @@ async def resume_tenancy(services: Dependencies, name: Name) -> TenancyView:
 
 async def _set_suspended(services: Services, name: str, *, suspended: bool) -> TenancyView:
     require(services.backend.tenancies)
-    await _find(services, name)
+    await find_tenancy(services, name)
     changed = await retry.change(
         services.store, Tenancy, name, lambda item: baseline.with_suspended(item, suspended=suspended)
     )
@@ -152,7 +152,7 @@ async def try_tenancy(
 ) -> Matrix:
     """Send packets from inside its network, and into it, and return what was reached and what was not."""
     trial = require(services.backend.tenancies)
-    item = await _find(services, name)
+    item = await find_tenancy(services, name)
     return await trial.test(item, (await services.store.list(Tenancy)).items, image=image)
 
 
@@ -166,7 +166,7 @@ async def try_tenancy(
 async def delete_tenancy(services: Dependencies, name: Name) -> TenancyView:
     """End its containers, its volumes and its network; `wait?state=gone` returns when it is over."""
     require(services.backend.tenancies)
-    item = await _find(services, name)
+    item = await find_tenancy(services, name)
     await services.store.delete(Tenancy, name, uid=item.metadata.uid)
     with contextlib.suppress(errors.NotFound):
         item = await services.store.get(Tenancy, name)
@@ -185,7 +185,8 @@ ROUTES: Final = (
 )
 
 
-async def _find(services: Services, name: str) -> Tenancy:
+async def find_tenancy(services: Services, name: str) -> Tenancy:
+    """Return a tenancy. Raises: NotFound (`TenancyUnknown`): there is none, or none that may be seen."""
     try:
         return await services.store.get(Tenancy, name)
     except errors.NotFound as error:

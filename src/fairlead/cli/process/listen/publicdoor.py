@@ -1,0 +1,97 @@
+"""Composes the API's door on TLS: listener, certificate, accounts, and the database that keeps them.
+
+Loaded only where `api.listen` is set: the database's library alone takes 20 MB.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import socket
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fairlead import settings
+from fairlead.serve import certificate, door, server
+from fairlead.serve.accounts import store
+from fairlead.serve.accounts.port import Accounts
+from fairlead.serve.database import engine
+
+_DOCUMENTATION: Final = (("192.0.2.1", socket.AF_INET), ("2001:db8::1", socket.AF_INET6))
+"""Addresses that the default route leads to; nothing is sent there.  Source: RFC 5737, RFC 3849."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublicDoor:
+    """The door, listening and not served yet."""
+
+    address: str
+    files: certificate.Files
+    accounts: Accounts
+    listener: socket.socket
+    names: tuple[str, ...] | None
+    """Of our own certificate; None: it is the operator's."""
+
+    def describe(self) -> tuple[str, str]:
+        """Return address and fingerprint, as they are now."""
+        return self.address, certificate.fingerprint(self.files)
+
+    async def serve(self, app: Any) -> None:
+        """Serve the API to who has a key, until cancelled."""
+        context = certificate.open_context(self.files)
+        async with asyncio.TaskGroup() as tasks:
+            names = None if self.names is None else lambda: own_names(self.listener)
+            tasks.create_task(certificate.keep(context, self.files, names, _now), name="certificate")
+            await server.serve_tls(door.create_app(app, self.accounts), self.listener, context)
+
+
+def _now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
+@contextlib.asynccontextmanager
+async def opened(config: settings.Settings) -> AsyncIterator[PublicDoor]:
+    """Listen, ready the certificate and open the database.
+
+    Raises: Invalid: an address, a certificate or a database address is not one; Unavailable: the port is taken, the
+            database does not answer; ProtocolError: a file of ours is damaged.
+    """
+    with contextlib.closing(server.listen_at(config.api.listen)) as listener:
+        found = certificate.operators(config.api.certificate, config.api.key)
+        names = None if found else own_names(listener)
+        files = found or certificate.own(config.state.folder)
+        if names is not None:
+            certificate.ensure_own(files, names, _now())
+        certificate.open_context(files)
+        async with engine.opened(engine.url_of(config.database.url, config.state.folder)) as database:
+            yield PublicDoor(
+                address=_address(listener),
+                files=files,
+                accounts=store.open_accounts(database),
+                listener=listener,
+                names=names,
+            )
+
+
+def _address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    shown = socket.gethostname() if host in {"::", "0.0.0.0"} else f"[{host}]" if ":" in host else host  # noqa: S104
+    return f"https://{shown}:{port}"
+
+
+def own_names(listener: socket.socket) -> tuple[str, ...]:
+    """Return names and addresses under which clients may reach this machine, its own name first."""
+    host = str(listener.getsockname()[0])
+    bound = () if host in {"::", "0.0.0.0"} else (host,)  # noqa: S104 compared, not bound
+    found = (socket.gethostname(), socket.getfqdn(), "localhost", "127.0.0.1", "::1", *bound, *_addresses())
+    return tuple(dict.fromkeys(name for name in found if name and len(name) <= 253 and name.isascii()))
+
+
+def _addresses() -> Iterator[str]:
+    """Yield the addresses that the default routes leave from."""
+    for target, family in _DOCUMENTATION:
+        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((target, 9))
+            yield str(probe.getsockname()[0])

@@ -1,0 +1,172 @@
+"""Decides who may do what: one table of actions and roles. Pure.
+
+Every route of the API names one action (`serve.v1.permissions`). An account has one role in each tenancy that it is a
+member of, and the row of the action says which roles may; the machine's administrators may do everything. A key may do
+less than its account: what its scopes say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from enum import StrEnum
+from typing import Final
+
+from fairlead import errors
+from fairlead.frozen import frozen
+
+
+class Role(StrEnum):
+    """What an account is in a tenancy; each may do what those before it may."""
+
+    VIEWER = "viewer"
+    DEVELOPER = "developer"
+    ADMIN = "admin"
+    OWNER = "owner"
+
+
+class Scope(StrEnum):
+    """What a key is good for; each is separate from the others."""
+
+    READ = "read"
+    RUN = "run"
+    MANAGE = "manage"
+
+
+class Action(StrEnum):
+    """What a route does."""
+
+    SERVICE_READ = "service.read"
+    TENANCY_READ = "tenancy.read"
+    CONTAINER_READ = "container.read"
+    CONTAINER_RUN = "container.run"
+    CONTAINER_ENTER = "container.enter"
+    VOLUME_READ = "volume.read"
+    VOLUME_WRITE = "volume.write"
+    MEMBER_READ = "member.read"
+    MEMBER_WRITE = "member.write"
+    KEY_OWN = "key.own"
+    MACHINE_READ = "machine.read"
+    MACHINE_WRITE = "machine.write"
+    ACCOUNT_WRITE = "account.write"
+
+
+@frozen
+class Rule:
+    """One row of the table."""
+
+    scope: Scope
+    roles: frozenset[Role]
+    """Who may; administrators always may."""
+    needs_membership: bool = True
+    """False: every account may, whatever it is a member of."""
+
+
+def _from(role: Role | None) -> frozenset[Role]:
+    order = tuple(Role)
+    return frozenset(order[order.index(role) :] if role else ())
+
+
+TABLE: Final[Mapping[Action, Rule]] = {
+    Action.SERVICE_READ: Rule(scope=Scope.READ, roles=_from(Role.VIEWER), needs_membership=False),
+    Action.TENANCY_READ: Rule(scope=Scope.READ, roles=_from(Role.VIEWER)),
+    Action.CONTAINER_READ: Rule(scope=Scope.READ, roles=_from(Role.VIEWER)),
+    Action.CONTAINER_RUN: Rule(scope=Scope.RUN, roles=_from(Role.DEVELOPER)),
+    Action.CONTAINER_ENTER: Rule(scope=Scope.RUN, roles=_from(Role.DEVELOPER)),
+    Action.VOLUME_READ: Rule(scope=Scope.READ, roles=_from(Role.VIEWER)),
+    Action.VOLUME_WRITE: Rule(scope=Scope.RUN, roles=_from(Role.DEVELOPER)),
+    Action.MEMBER_READ: Rule(scope=Scope.READ, roles=_from(Role.VIEWER)),
+    Action.MEMBER_WRITE: Rule(scope=Scope.MANAGE, roles=_from(Role.ADMIN)),
+    Action.KEY_OWN: Rule(scope=Scope.MANAGE, roles=_from(Role.VIEWER), needs_membership=False),
+    Action.MACHINE_READ: Rule(scope=Scope.READ, roles=_from(None)),
+    Action.MACHINE_WRITE: Rule(scope=Scope.MANAGE, roles=_from(None)),
+    Action.ACCOUNT_WRITE: Rule(scope=Scope.MANAGE, roles=_from(None)),
+}
+
+
+@frozen
+class Membership:
+    """An account's role in one tenancy, known by its uid: a later one of the same name is another."""
+
+    tenancy: str
+    uid: str
+    role: Role
+
+
+@frozen
+class Principal:
+    """Who sends a request, as the key that came with it says."""
+
+    account: str
+    is_administrator: bool
+    memberships: tuple[Membership, ...]
+    key: str
+    """Id of the key."""
+    scopes: frozenset[Scope]
+
+    def may(self, action: Action, role: Role | None = None) -> bool:
+        """Return whether the account may do it, in a tenancy where it has this role (None: outside of any)."""
+        rule = TABLE[action]
+        if rule.scope not in self.scopes:
+            return False
+        return self.is_administrator or not rule.needs_membership or role in rule.roles
+
+    def check(self, action: Action) -> None:
+        """Refuse what this key, or this account in no tenancy at all, may not do.
+
+        Raises: Denied: `ScopeMissing`, `RoleForbids`.
+        """
+        rule = TABLE[action]
+        if rule.scope not in self.scopes:
+            has = ", ".join(sorted(self.scopes)) or "none"
+            message = f'key "{self.key}" has not the scope {rule.scope}, which {action} needs (it has {has})'
+            raise errors.Denied(message, reason="ScopeMissing", hint="use another key of yours")
+        if not any(self.may(action, role) for role in (None, *(one.role for one in self.memberships))):
+            raise refusal(self.account, action)
+
+
+def refusal(account: str, action: Action) -> errors.Denied:
+    """Return the error that says who may."""
+    roles = [role.value for role in Role if role in TABLE[action].roles]
+    who = f"a role from {roles[0]} on in the tenancy may" if roles else "the machine's administrators may"
+    message = f'"{account}" may not do this ({action})'
+    return errors.Denied(message, reason="RoleForbids", hint=f"{who}; ask them")
+
+
+def check_grant(principal: Principal, uid: str, *roles: Role) -> None:
+    """Refuse to give or take a role that is not below the giver's own, unless the giver is an owner.
+
+    Raises: Denied (`RoleForbids`).
+    """
+    if principal.is_administrator:
+        return
+    order = tuple(Role)
+    own = next((one.role for one in principal.memberships if one.uid == uid), None)
+    for role in roles:
+        if own is not Role.OWNER and (own is None or order.index(role) >= order.index(own)):
+            message = f'"{principal.account}" may not give or take the role {role} there'
+            raise errors.Denied(message, reason="RoleForbids", hint="an owner of the tenancy may; ask one")
+
+
+def parse_role(text: str) -> Role:
+    """Return a role by its name. Raises: Invalid (`RoleInvalid`)."""
+    try:
+        return Role(text)
+    except ValueError as error:
+        offered = ", ".join(Role)
+        raise errors.Invalid(f'"{text}" is not a role', reason="RoleInvalid", hint=f"one of {offered}") from error
+
+
+def parse_scopes(words: Iterable[str], *, within: Collection[Scope] = tuple(Scope)) -> frozenset[Scope]:
+    """Return the scopes of a new key; no words: all that its maker has.
+
+    Raises: Invalid (`ScopeInvalid`); Denied (`ScopeMissing`): its maker has fewer.
+    """
+    try:
+        wanted = frozenset(map(Scope, words)) or frozenset(within)
+    except ValueError as error:
+        hint = f"any of {', '.join(Scope)}"
+        raise errors.Invalid(f"{error} of keys", reason="ScopeInvalid", hint=hint) from error
+    if beyond := wanted - frozenset(within):
+        message = f"the key that asks has not the scope {', '.join(sorted(beyond))}, and gives none that it has not"
+        raise errors.Denied(message, reason="ScopeMissing", hint="use another key of yours")
+    return wanted

@@ -1,0 +1,299 @@
+"""Keeps accounts, memberships and keys in the service's database: the port's only implementation.
+
+Every method is one transaction. A key's row is read at each request, so that revoking it holds from the next one on;
+when it was last used is written once a minute at most.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy import exc
+from sqlalchemy.ext import asyncio as sqla
+
+from fairlead import errors
+from fairlead.serve.accounts import keys as apikeys
+from fairlead.serve.accounts import port
+from fairlead.serve.accounts.roles import Membership, Principal, Role, Scope, parse_scopes
+from fairlead.serve.database import engine, schema
+from fairlead.wire.kubernetes import names
+from fairlead.wire.text import timestamp
+
+_ACCOUNT, _MEMBER, _KEY = schema.ACCOUNT.c, schema.MEMBERSHIP.c, schema.API_KEY.c
+_LONGEST: Final = 63
+_LONGEST_NOTE: Final = 200
+_USED_S: Final = 60.0
+_BOGUS: Final = "0" * 64
+
+Clock = Callable[[], float]
+
+
+def open_accounts(database: sqla.AsyncEngine, *, now: Clock = time.time) -> port.Accounts:
+    """Return the accounts of a database. Args: now: Unix seconds."""
+    return port.Accounts(people=StoredPeople(database=database, now=now), keys=StoredKeys(database=database, now=now))
+
+
+@contextlib.asynccontextmanager
+async def _transaction(database: sqla.AsyncEngine) -> AsyncIterator[sqla.AsyncConnection]:
+    with engine.translated():
+        async with database.begin() as connection:
+            yield connection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredPeople:
+    """See `port.People`."""
+
+    database: sqla.AsyncEngine
+    now: Clock
+
+    async def create(self, name: str, *, kind: str, is_administrator: bool) -> port.AccountView:
+        """See `port.People.create`."""
+        _check_account(name, kind)
+        row = {"name": name, "kind": kind, "is_administrator": is_administrator, "created_at": self.now()}
+        try:
+            async with _transaction(self.database) as connection:
+                await connection.execute(sa.insert(schema.ACCOUNT).values(row))
+        except exc.IntegrityError as error:
+            hint = "`fairlead user list` lists them; choose another name"
+            raise errors.Conflict(f'account "{name}" is there already', reason="AccountExists", hint=hint) from error
+        return _account_view(row, (), 0)
+
+    async def list(self) -> tuple[port.AccountView, ...]:
+        """See `port.People.list`."""
+        async with _transaction(self.database) as connection:
+            rows = (await connection.execute(sa.select(schema.ACCOUNT).order_by(_ACCOUNT.name))).mappings().all()
+            members = (await connection.execute(sa.select(schema.MEMBERSHIP).order_by(_MEMBER.tenancy))).mappings()
+            by_account: dict[str, list[port.MemberView]] = {}
+            for row in members:
+                by_account.setdefault(row["account"], []).append(_member_view(row))
+            in_force = sa.select(_KEY.account, sa.func.count()).where(_in_force(self.now())).group_by(_KEY.account)
+            counts = {str(name): int(number) for name, number in await connection.execute(in_force)}
+        return tuple(
+            _account_view(row, tuple(by_account.get(row["name"], ())), counts.get(row["name"], 0)) for row in rows
+        )
+
+    async def delete(self, name: str) -> None:
+        """See `port.People.delete`."""
+        async with _transaction(self.database) as connection:
+            await _find_account(connection, name)
+            await connection.execute(sa.delete(schema.API_KEY).where(_KEY.account == name))
+            await connection.execute(sa.delete(schema.MEMBERSHIP).where(_MEMBER.account == name))
+            await connection.execute(sa.delete(schema.ACCOUNT).where(_ACCOUNT.name == name))
+
+    async def grant(self, name: str, membership: Membership) -> port.MemberView:
+        """See `port.People.grant`."""
+        row = {
+            "account": name,
+            "tenancy_uid": membership.uid,
+            "tenancy": membership.tenancy,
+            "role": membership.role.value,
+        }
+        async with _transaction(self.database) as connection:
+            await _find_account(connection, name)
+            await connection.execute(_of_member(sa.delete(schema.MEMBERSHIP), name, membership.uid))
+            await connection.execute(sa.insert(schema.MEMBERSHIP).values(row))
+        return port.MemberView(account=name, tenancy=membership.tenancy, uid=membership.uid, role=membership.role)
+
+    async def revoke(self, name: str, uid: str) -> None:
+        """See `port.People.revoke`."""
+        async with _transaction(self.database) as connection:
+            await _find_account(connection, name)
+            gone = await connection.execute(_of_member(sa.delete(schema.MEMBERSHIP), name, uid))
+        if not gone.rowcount:
+            message, hint = f'"{name}" has no role there', "`fairlead user list` shows who has which"
+            raise errors.NotFound(message, reason="MemberUnknown", hint=hint)
+
+    async def members(self, uid: str) -> tuple[port.MemberView, ...]:
+        """See `port.People.members`."""
+        wanted = sa.select(schema.MEMBERSHIP).where(_MEMBER.tenancy_uid == uid).order_by(_MEMBER.account)
+        async with _transaction(self.database) as connection:
+            return tuple(_member_view(row) for row in (await connection.execute(wanted)).mappings())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredKeys:
+    """See `port.Keys`."""
+
+    database: sqla.AsyncEngine
+    now: Clock
+    _noted: dict[str, float] = field(default_factory=dict)
+    """When use was last written, by key."""
+
+    async def authenticate(self, key: apikeys.Key) -> Principal:
+        """See `port.Keys.authenticate`; an unknown id costs a comparison as well."""
+        now = self.now()
+        joined = schema.API_KEY.join(schema.ACCOUNT, _KEY.account == _ACCOUNT.name)
+        wanted = sa.select(schema.API_KEY, _ACCOUNT.is_administrator).select_from(joined).where(_KEY.id == key.id)
+        async with _transaction(self.database) as connection:
+            row = (await connection.execute(wanted)).mappings().first()
+            is_right = apikeys.matches(key, row["digest"] if row else _BOGUS)
+            if row is None or not is_right or _state(row, now) != "active":
+                raise _refused(key.id, row if is_right else None, now)
+            found = sa.select(schema.MEMBERSHIP).where(_MEMBER.account == row["account"])
+            memberships = (await connection.execute(found)).mappings().all()
+            if now - self._noted.get(key.id, row["last_used_at"] or 0.0) >= _USED_S:
+                used = sa.update(schema.API_KEY).where(_KEY.id == key.id).values(last_used_at=now)
+                await connection.execute(used)
+                self._noted[key.id] = now
+        return Principal(
+            account=row["account"],
+            is_administrator=row["is_administrator"],
+            memberships=tuple(
+                Membership(tenancy=one["tenancy"], uid=one["tenancy_uid"], role=Role(one["role"]))
+                for one in memberships
+            ),
+            key=key.id,
+            scopes=_scopes(row),
+        )
+
+    async def create(self, spec: port.KeySpec) -> port.NewKey:
+        """See `port.Keys.create`."""
+        async with _transaction(self.database) as connection:
+            await _find_account(connection, spec.account)
+            return await self._insert(connection, spec)
+
+    async def _insert(self, connection: sqla.AsyncConnection, spec: port.KeySpec) -> port.NewKey:
+        if len(spec.note) > _LONGEST_NOTE or not spec.note.isprintable():
+            message = f"a key's note has at most {_LONGEST_NOTE} printable characters"
+            raise errors.Invalid(message, reason="NoteInvalid")
+        now, key = self.now(), apikeys.make()
+        row = {
+            "id": key.id,
+            "account": spec.account,
+            "digest": key.digest,
+            "note": spec.note,
+            "scopes": " ".join(sorted(spec.scopes)),
+            "created_at": now,
+            "expires_at": None if spec.lifetime_s is None else now + spec.lifetime_s,
+            "revoked_at": None,
+            "last_used_at": None,
+        }
+        await connection.execute(sa.insert(schema.API_KEY).values(row))
+        return port.NewKey(key=key.text, view=_key_view(row, now))
+
+    async def list(self, account: str | None) -> tuple[port.KeyView, ...]:
+        """See `port.Keys.list`."""
+        wanted = sa.select(schema.API_KEY).order_by(_KEY.created_at, _KEY.id)
+        wanted = wanted if account is None else wanted.where(_KEY.account == account)
+        async with _transaction(self.database) as connection:
+            rows = (await connection.execute(wanted)).mappings().all()
+        return tuple(_key_view(row, self.now()) for row in rows)
+
+    async def revoke(self, id_: str, account: str | None) -> port.KeyView:
+        """See `port.Keys.revoke`."""
+        async with _transaction(self.database) as connection:
+            row = await _find_key(connection, id_, account)
+            now = row["revoked_at"] or self.now()
+            await connection.execute(sa.update(schema.API_KEY).where(_KEY.id == id_).values(revoked_at=now))
+        return _key_view({**row, "revoked_at": now}, now)
+
+    async def rotate(
+        self, id_: str, account: str | None, *, overlap_s: float, within: Collection[Scope]
+    ) -> port.NewKey:
+        """See `port.Keys.rotate`; the new one lives as long as the old one was given, from now on."""
+        now = self.now()
+        async with _transaction(self.database) as connection:
+            row = await _find_key(connection, id_, account)
+            if (state := _state(row, now)) != "active":
+                hint = "`fairlead key create` makes another one"
+                raise errors.Conflict(f'key "{id_}" is {state}', reason="KeyEnded", hint=hint)
+            lifetime_s = None if row["expires_at"] is None else row["expires_at"] - row["created_at"]
+            scopes = parse_scopes(row["scopes"].split(), within=within)
+            spec = port.KeySpec(account=row["account"], scopes=scopes, lifetime_s=lifetime_s, note=row["note"])
+            made = await self._insert(connection, spec)
+            ends = min(now + overlap_s, row["expires_at"] or now + overlap_s)
+            await connection.execute(sa.update(schema.API_KEY).where(_KEY.id == id_).values(expires_at=ends))
+        return made
+
+
+def _check_account(name: str, kind: str) -> None:
+    if not names.is_dns_label(name) or len(name) > _LONGEST:
+        shown = name.replace("\0", "\\0")
+        message = f'account "{shown}" is not a name: {names.DNS_RULE}'
+        raise errors.Invalid(message, reason="AccountInvalid", hint="for example ann, or ci-builds")
+    if kind not in port.KINDS:
+        message = f'"{kind}" is not a kind of account'
+        raise errors.Invalid(message, reason="AccountInvalid", hint=f"one of {', '.join(port.KINDS)}")
+
+
+async def _find_account(connection: sqla.AsyncConnection, name: str) -> None:
+    wanted = sa.select(_ACCOUNT.name).where(_ACCOUNT.name == name)
+    # PostgreSQL takes no NUL in a text: what cannot be a name is not asked for.
+    if not names.is_dns_label(name) or (await connection.execute(wanted)).first() is None:
+        shown = name.replace("\0", "\\0")
+        hint = "`fairlead user list` lists them; `fairlead user create` makes one"
+        raise errors.NotFound(f'there is no account "{shown}"', reason="AccountUnknown", hint=hint)
+
+
+async def _find_key(connection: sqla.AsyncConnection, id_: str, account: str | None) -> dict[str, Any]:
+    wanted = sa.select(schema.API_KEY).where(_KEY.id == id_)
+    row = (await connection.execute(wanted)).mappings().first() if apikeys.is_id(id_) else None
+    if row is None or account not in {None, row["account"]}:
+        shown = id_.replace("\0", "\\0")
+        hint = "`fairlead key list` lists them, by the twelve letters after flk_"
+        raise errors.NotFound(f'there is no key "{shown}"', reason="KeyUnknown", hint=hint)
+    return dict(row)
+
+
+def _of_member(statement: sa.Delete, name: str, uid: str) -> sa.Delete:
+    return statement.where(_MEMBER.account == name, _MEMBER.tenancy_uid == uid)
+
+
+def _in_force(now: float) -> sa.ColumnElement[bool]:
+    return sa.and_(_KEY.revoked_at.is_(None), sa.or_(_KEY.expires_at.is_(None), _KEY.expires_at > now))
+
+
+def _state(row: Any, now: float) -> str:
+    if row["revoked_at"] is not None:
+        return "revoked"
+    return "expired" if row["expires_at"] is not None and row["expires_at"] <= now else "active"
+
+
+def _refused(id_: str, row: Any, now: float) -> errors.Unauthenticated:
+    """Say why to who has the whole key; who has not hears that it is not one."""
+    why = f"is {_state(row, now)}" if row is not None else "is not accepted"
+    hint = "ask for a new one: `fairlead key create`, then `fairlead login`"
+    return errors.Unauthenticated(f'key "{id_}" {why}', reason="KeyRefused", hint=hint)
+
+
+def _scopes(row: Any) -> frozenset[Scope]:
+    return frozenset(map(Scope, row["scopes"].split()))
+
+
+def _member_view(row: Any) -> port.MemberView:
+    return port.MemberView(
+        account=row["account"], tenancy=row["tenancy"], uid=row["tenancy_uid"], role=Role(row["role"])
+    )
+
+
+def _account_view(row: Any, memberships: Sequence[port.MemberView], count: int) -> port.AccountView:
+    return port.AccountView(
+        name=row["name"],
+        kind=row["kind"],
+        is_administrator=row["is_administrator"],
+        memberships=tuple(memberships),
+        created_at=timestamp.emit(row["created_at"]),
+        keys=count,
+    )
+
+
+def _key_view(row: Any, now: float) -> port.KeyView:
+    def at(name: str) -> str | None:
+        return None if row[name] is None else timestamp.emit(row[name])
+
+    return port.KeyView(
+        id=row["id"],
+        account=row["account"],
+        note=row["note"],
+        scopes=tuple(sorted(_scopes(row))),
+        created_at=timestamp.emit(row["created_at"]),
+        expires_at=at("expires_at"),
+        last_used_at=at("last_used_at"),
+        state=_state(row, now),
+    )

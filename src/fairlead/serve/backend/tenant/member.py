@@ -1,0 +1,219 @@
+"""Narrows a machine to the tenancies that an account is a member of.
+
+As with `own`, handlers get these values instead of the machine's. What belongs to a tenancy that the account is not a
+member of does not exist for it: it is answered with 404, never with 403. Where it is a member and its role does not
+allow what is asked, it hears that. `default`, and no namespace at all, mean the one tenancy where there is only one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, NoReturn, TypeVar
+
+import msgspec
+
+from fairlead import errors
+from fairlead.plan.tenancy import baseline
+from fairlead.serve.backend import hardware, own, port
+from fairlead.serve.closing import closing
+from fairlead.store.port import EVERYTHING, Change, Listing, Selector, Store
+from fairlead.wire.fairlead.tenancy import Tenancy
+from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes.meta import Object
+
+T = TypeVar("T", bound=Object)
+
+_ALIASES: Final = ("", "default")
+_OWN: Final[frozenset[type[Object]]] = frozenset({core.Pod, core.Event, core.ResourceQuota, core.PersistentVolumeClaim})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """An `own.Part`: the tenancies of an account, as one request may use them."""
+
+    allowed: Mapping[str, Tenancy]
+    """By namespace: those in which its role allows what is asked."""
+    forbidden: Mapping[str, errors.Denied]
+    """By namespace: the others that it is a member of, and what it hears there."""
+
+    @property
+    def most_devices(self) -> int:
+        """See `own.Part.most_devices`: a tenancy's quota says it."""
+        return 0
+
+    @property
+    def makes_namespace(self) -> bool:
+        """See `own.Part.makes_namespace`: the tenancy's controller does."""
+        return False
+
+    def sees(self, namespace: str) -> bool:
+        """See `own.Part.sees`."""
+        return namespace in self.allowed or namespace in self.forbidden
+
+    def place(self, namespace: str | None) -> str:
+        """See `own.Part.place`. Raises: NotFound; Denied; Invalid (`NamespaceAmbiguous`): there are several."""
+        if namespace is None or namespace in _ALIASES:
+            return self._only()
+        if denied := self.forbidden.get(namespace):
+            raise denied
+        if namespace not in self.allowed:
+            shown = namespace.replace("\0", "\\0")
+            hint = "`fairlead tenancy list` shows those that you are a member of"
+            raise errors.NotFound(f'there is no namespace "{shown}"', reason="NamespaceUnknown", hint=hint)
+        return namespace
+
+    def _only(self) -> str:
+        if len(self.allowed) == 1:
+            return next(iter(self.allowed))
+        if self.allowed:
+            names = ", ".join(sorted(item.metadata.name for item in self.allowed.values()))
+            message = f"several tenancies may be meant: {names}"
+            raise errors.Invalid(message, reason="NamespaceAmbiguous", hint="name one: -T NAME")
+        if self.forbidden:
+            raise next(iter(self.forbidden.values()))
+        message, hint = "you are a member of no tenancy", "its owner adds you: `fairlead user grant`"
+        raise errors.Denied(message, reason="NoTenancy", hint=hint)
+
+    def place_new(self, namespace: str | None) -> str:
+        """See `own.Part.place_new`. Raises: as `place`, and what `baseline.refusal` says."""
+        place = self.place(namespace)
+        if problem := baseline.refusal(self.allowed[place]):
+            raise problem
+        return place
+
+    def tenancy(self, item: Tenancy) -> Tenancy:
+        """Return a tenancy that may be seen for what is asked. Raises: NotFound; Denied."""
+        name = baseline.namespace_name(item)
+        if not self.sees(name):
+            raise _unknown(item.metadata.name)
+        return self.allowed[self.place(name)]
+
+
+def _unknown(name: str) -> errors.NotFound:
+    return errors.NotFound(f'there is no tenancy "{name}"', reason="NotFound")
+
+
+def backend(whole: port.Backend, member: Member) -> port.Backend:
+    """Return what an account may do with a machine's backend."""
+    narrowed = own.backend(whole, member)
+    return replace(narrowed, hardware=MemberHardware(whole=whole.hardware, user=member), tenancies=whole.tenancies)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberHardware:
+    """A `port.Hardware` that says nothing of other tenancies, and nothing of the machine's own troubles."""
+
+    whole: port.Hardware
+    user: Member
+
+    async def list_gpus(self) -> hardware.GPUListing:
+        """See `port.Hardware.list_gpus`."""
+        found = await self.whole.list_gpus()
+        shown = tuple(msgspec.structs.replace(one, holders=tuple(map(self._shown, one.holders))) for one in found.gpus)
+        return msgspec.structs.replace(found, gpus=shown)
+
+    def _shown(self, holder: hardware.Holder) -> hardware.Holder:
+        if self.user.sees(holder.namespace):
+            return holder
+        return msgspec.structs.replace(holder, namespace="", container="", part="", since=None)
+
+    async def list_topologies(self) -> hardware.TopologyList:
+        """See `port.Hardware.list_topologies`."""
+        return await self.whole.list_topologies()
+
+    async def describe(self) -> hardware.BackendStatus:
+        """See `port.Hardware.describe`."""
+        return msgspec.structs.replace(await self.whole.describe(), problems=())
+
+    async def check_ready(self) -> None:
+        """See `port.Hardware.check_ready`."""
+        await self.whole.check_ready()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberStore:
+    """A `store.port.Store` that is read within the namespaces of an account's tenancies, and never written.
+
+    Nodes may be read by every account; no other kinds but those listed here.
+    """
+
+    whole: Store
+    member: Member
+
+    async def get(self, kind: type[T], name: str, namespace: str = "") -> T:
+        """See `Store.get`."""
+        if kind is core.Node:
+            return await self.whole.get(kind, name)
+        if kind is Tenancy:
+            found = await self.whole.get(kind, name)
+            assert isinstance(found, Tenancy)  # noqa: S101 the kind that was asked for
+            self.member.tenancy(found)
+            return found
+        self._check(kind)
+        return await self.whole.get(kind, name, self.member.place(namespace))
+
+    async def list(self, kind: type[T], selector: Selector = EVERYTHING) -> Listing[T]:
+        """See `Store.list`; no namespace means all of the account's."""
+        self._check(kind)
+        found = await self.whole.list(kind, self._narrowed(kind, selector))
+        return replace(found, items=tuple(item for item in found.items if self._sees(item)))
+
+    async def watch(
+        self, kind: type[T], selector: Selector = EVERYTHING, *, since: str | None = None
+    ) -> AsyncIterator[Change[T]]:
+        """See `Store.watch`."""
+        self._check(kind)
+        async with closing(self.whole.watch(kind, self._narrowed(kind, selector), since=since)) as changes:
+            async for change in changes:
+                if self._sees(change.object):
+                    yield change
+
+    def _check(self, kind: type[T]) -> None:
+        if kind not in _OWN and kind is not core.Node and kind is not Tenancy:
+            _refuse(kind)
+
+    def _narrowed(self, kind: type[T], selector: Selector) -> Selector:
+        if kind is core.Node or kind is Tenancy or selector.namespace is None or selector.namespace == "":
+            return selector
+        return replace(selector, namespace=self.member.place(selector.namespace))
+
+    def _sees(self, item: Object) -> bool:
+        if isinstance(item, core.Node):
+            return True
+        if isinstance(item, Tenancy):
+            return baseline.namespace_name(item) in self.member.allowed
+        return item.metadata.namespace in self.member.allowed
+
+    async def create(self, item: T) -> T:
+        """Refuse it."""
+        _refuse(type(item))
+
+    async def update(self, item: T) -> T:
+        """Refuse it."""
+        _refuse(type(item))
+
+    async def update_status(self, item: T) -> T:
+        """Refuse it."""
+        _refuse(type(item))
+
+    async def apply(self, item: T, *, manager: str) -> T:  # noqa: ARG002 as the port has it
+        """Refuse it."""
+        _refuse(type(item))
+
+    async def delete(
+        self,
+        kind: type[T],
+        name: str,  # noqa: ARG002 as the port has it
+        namespace: str = "",  # noqa: ARG002
+        *,
+        grace_s: int | None = None,  # noqa: ARG002
+        uid: str | None = None,  # noqa: ARG002
+    ) -> None:
+        """Refuse it."""
+        _refuse(kind)
+
+
+def _refuse(kind: type[Object]) -> NoReturn:
+    message = f"objects of kind {kind.KIND} are the administrator's"
+    raise errors.Denied(message, reason="AdministratorOnly", hint="ask the machine's administrator")

@@ -1,0 +1,81 @@
+"""Stands before the API on TLS: no request passes without a key, and each is passed on with who holds it.
+
+The key is read and taken out of the headers before anything else sees them, so that none ends in a log line or a
+handler. A refusal is answered here, with the same problem documents as everywhere; a WebSocket that is refused, here or
+by a route's guard, is answered with one as well, in place of its upgrade.
+Source: ASGI specification, "Websocket Denial Response" (`websocket.http.response`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final
+
+import msgspec
+
+from fairlead import errors, telemetry
+from fairlead.serve.accounts import keys
+from fairlead.serve.accounts.port import Accounts
+from fairlead.serve.api import problem
+from fairlead.serve.v1.access import permissions
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Any, Any, Any], Awaitable[None]]
+
+_CHALLENGE: Final = (b"www-authenticate", b'Bearer realm="fairlead"')
+
+
+def create_app(inner: App, accounts: Accounts) -> App:
+    """Return the API as it is served on TLS."""
+
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        try:
+            found = _taken(scope)
+            principal = await accounts.keys.authenticate(keys.of_header(found))
+        except errors.FairleadError as error:
+            await refuse(scope, send, error)
+            return
+        scope["state"] = {**(scope.get("state") or {}), permissions.PRINCIPAL: principal}
+        await inner(scope, receive, _denying(scope, send) if scope["type"] == "websocket" else send)
+
+    return app
+
+
+def _taken(scope: Any) -> tuple[str, ...]:
+    """Take the Authorization headers out of a request and return their values."""
+    own = tuple(value for name, value in scope["headers"] if name.lower() == b"authorization")
+    scope["headers"] = [(name, value) for name, value in scope["headers"] if name.lower() != b"authorization"]
+    return tuple(value.decode("latin-1") for value in own)
+
+
+def _denying(scope: Any, send: Send) -> Send:
+    """Answer with the guard's refusal where the application closes a WebSocket that it has not accepted."""
+    is_open = False
+
+    async def sent(message: Message) -> None:
+        nonlocal is_open
+        refusal = scope["state"].get(permissions.REFUSAL)
+        if message["type"] == "websocket.close" and not is_open and refusal is not None:
+            await refuse(scope, send, refusal)
+            return
+        is_open = is_open or message["type"] == "websocket.accept"
+        await send(message)
+
+    return sent
+
+
+async def refuse(scope: Any, send: Send, error: errors.FairleadError) -> None:
+    """Answer a request, or a WebSocket's upgrade, with a problem."""
+    answer = problem.problem_of(error)
+    body = msgspec.json.encode(answer)
+    headers = [
+        (b"content-type", problem.MEDIA_TYPE.encode()),
+        (b"content-length", str(len(body)).encode()),
+        *([_CHALLENGE] if isinstance(error, errors.Unauthenticated) else ()),
+    ]
+    kind = "websocket.http.response" if scope["type"] == "websocket" else "http.response"
+    telemetry.log.info("request refused at the door", method=scope.get("method", "GET"), reason=error.reason)
+    await send({"type": f"{kind}.start", "status": answer.status, "headers": headers})
+    await send({"type": f"{kind}.body", "body": body})

@@ -1,0 +1,117 @@
+"""Names what each route does, and has the table of roles judge it before the route runs.
+
+A request with a key is judged; one of the unix socket is not, since `dependencies` narrows the machine to its caller.
+A route that is not in `ACTIONS` is refused to every key, an administrator's too: who adds a route says who may use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from litestar import connection, handlers
+
+from fairlead import errors
+from fairlead.serve.accounts.roles import Action, Principal
+
+PRINCIPAL: Final = "principal"
+"""Of the scope's state: who holds the key that came with the request. The TLS door puts it there."""
+REFUSAL: Final = "refusal"
+"""Of the scope's state: why a WebSocket was refused, for the door, which can still answer in words."""
+
+ACTIONS: Final[Mapping[str, Action]] = {
+    "document": Action.SERVICE_READ,
+    "healthz": Action.SERVICE_READ,
+    "readyz": Action.SERVICE_READ,
+    "show_status": Action.SERVICE_READ,
+    "list_gpus": Action.SERVICE_READ,
+    "list_capacity": Action.SERVICE_READ,
+    "list_images": Action.SERVICE_READ,
+    "show_topology": Action.MACHINE_READ,
+    "list_nodes": Action.MACHINE_READ,
+    "create_container": Action.CONTAINER_RUN,
+    "create_pods": Action.CONTAINER_RUN,
+    "list_containers": Action.CONTAINER_READ,
+    "show_container": Action.CONTAINER_READ,
+    "delete_container": Action.CONTAINER_RUN,
+    "stop_container": Action.CONTAINER_RUN,
+    "wait_container": Action.CONTAINER_READ,
+    "read_logs": Action.CONTAINER_READ,
+    "list_container_events": Action.CONTAINER_READ,
+    "trace_container": Action.CONTAINER_READ,
+    "explain_container": Action.CONTAINER_READ,
+    "signal_container": Action.CONTAINER_RUN,
+    "restart_container": Action.CONTAINER_RUN,
+    "list_processes": Action.CONTAINER_READ,
+    "read_usage": Action.CONTAINER_READ,
+    "exec_in_container": Action.CONTAINER_ENTER,
+    "attach_to_container": Action.CONTAINER_ENTER,
+    "copy_files": Action.CONTAINER_ENTER,
+    "attach_device": Action.MACHINE_WRITE,
+    "detach_device": Action.MACHINE_WRITE,
+    "inject_fault": Action.MACHINE_WRITE,
+    "list_events": Action.CONTAINER_READ,
+    "import_image": Action.MACHINE_WRITE,
+    "build_image": Action.MACHINE_WRITE,
+    "remove_image": Action.MACHINE_WRITE,
+    "pull_image": Action.MACHINE_WRITE,
+    "tag_image": Action.MACHINE_WRITE,
+    "prune_images": Action.MACHINE_WRITE,
+    "carry_archive": Action.MACHINE_WRITE,
+    "apply_quotas": Action.MACHINE_WRITE,
+    "list_quotas": Action.TENANCY_READ,
+    "delete_quota": Action.MACHINE_WRITE,
+    "list_volumes": Action.VOLUME_READ,
+    "show_volume": Action.VOLUME_READ,
+    "create_volume": Action.VOLUME_WRITE,
+    "delete_volume": Action.VOLUME_WRITE,
+    "prune_volumes": Action.VOLUME_WRITE,
+    "set_queue": Action.MACHINE_WRITE,
+    "list_queues": Action.MACHINE_READ,
+    "delete_queue": Action.MACHINE_WRITE,
+    "create_tenancy": Action.MACHINE_WRITE,
+    "list_tenancies": Action.TENANCY_READ,
+    "show_tenancy": Action.TENANCY_READ,
+    "wait_tenancy": Action.TENANCY_READ,
+    "suspend_tenancy": Action.MACHINE_WRITE,
+    "resume_tenancy": Action.MACHINE_WRITE,
+    "try_tenancy": Action.MACHINE_WRITE,
+    "delete_tenancy": Action.MACHINE_WRITE,
+    "list_members": Action.MEMBER_READ,
+    "grant_role": Action.MEMBER_WRITE,
+    "revoke_role": Action.MEMBER_WRITE,
+    "create_user": Action.ACCOUNT_WRITE,
+    "list_users": Action.ACCOUNT_WRITE,
+    "delete_user": Action.ACCOUNT_WRITE,
+    "show_self": Action.SERVICE_READ,
+    "create_key": Action.KEY_OWN,
+    "list_keys": Action.KEY_OWN,
+    "revoke_key": Action.KEY_OWN,
+    "rotate_key": Action.KEY_OWN,
+}
+"""By the name of the handler."""
+
+
+def principal_of(scope: Any) -> Principal | None:
+    """Return who holds the request's key; None: it came by the unix socket."""
+    found = (scope.get("state") or {}).get(PRINCIPAL)
+    return found if isinstance(found, Principal) else None
+
+
+def action_of(name: str) -> Action:
+    """Return what a route does. Raises: Denied (`RouteUnjudged`)."""
+    if (action := ACTIONS.get(name)) is None:
+        message, hint = f'nothing says who may use the route "{name}"', "please report it: this is a bug in fairlead"
+        raise errors.Denied(message, reason="RouteUnjudged", hint=hint)
+    return action
+
+
+async def judge(asked: connection.ASGIConnection[Any, Any, Any, Any], handler: handlers.BaseRouteHandler) -> None:
+    """Refuse a request whose key may not use its route. Raises: Denied."""
+    if (principal := principal_of(asked.scope)) is None:
+        return
+    try:
+        principal.check(action_of(handler.handler_name))
+    except errors.Denied as error:
+        asked.scope["state"][REFUSAL] = error
+        raise

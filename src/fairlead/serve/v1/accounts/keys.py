@@ -1,0 +1,87 @@
+"""Routes of API keys: an account makes and ends its own, an administrator those of every account."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import litestar
+from litestar import params, status_codes
+
+from fairlead import errors
+from fairlead.serve.accounts.port import KeySpec, KeyView, NewKey
+from fairlead.serve.accounts.roles import Scope, parse_scopes
+from fairlead.serve.api.failure import documented
+from fairlead.serve.backend.port import require
+from fairlead.serve.v1.accounts.view import KeyList, KeyRequest, RotateRequest
+from fairlead.serve.v1.dependencies import Dependencies, Services
+
+Id = Annotated[str, params.PathParameter(description="id of the key, the twelve letters after flk_")]
+
+
+@litestar.post("/v1/keys", summary="Make an API key", responses=documented(400, 403, 404, 422, 503), tags=["account"])
+async def create_key(services: Dependencies, data: params.JSONBody[KeyRequest]) -> NewKey:
+    """Make a key; this answer is the only one that holds it."""
+    kept = require(services.accounts).keys
+    account = _account(services, data.account)
+    scopes = parse_scopes(data.scopes, within=_scopes(services))
+    spec = KeySpec(account=account, scopes=scopes, lifetime_s=data.lifetime_s, note=data.note)
+    return await kept.create(spec)
+
+
+@litestar.get("/v1/keys", summary="List API keys", responses=documented(403, 503), tags=["account"])
+async def list_keys(
+    services: Dependencies,
+    account: Annotated[str, params.QueryParameter(description="whose; empty: all that may be seen")] = "",
+) -> KeyList:
+    """Return keys without their secrets, in the order of their making."""
+    kept = require(services.accounts).keys
+    return KeyList(items=await kept.list(_own(services) or account or None))
+
+
+@litestar.post(
+    "/v1/keys/{name:str}/:revoke",
+    summary="End an API key",
+    responses=documented(403, 404, 503),
+    status_code=status_codes.HTTP_200_OK,
+    tags=["account"],
+)
+async def revoke_key(services: Dependencies, name: Id) -> KeyView:
+    """End a key; no later request is accepted with it, streams that are open go on. Idempotent."""
+    return await require(services.accounts).keys.revoke(name, _own(services))
+
+
+@litestar.post(
+    "/v1/keys/{name:str}/:rotate",
+    summary="Replace an API key",
+    responses=documented(400, 403, 404, 409, 422, 503),
+    tags=["account"],
+)
+async def rotate_key(services: Dependencies, name: Id, data: params.JSONBody[RotateRequest]) -> NewKey:
+    """Make a key of the same scopes and lifetime; the old one ends after the overlap."""
+    kept = require(services.accounts).keys
+    return await kept.rotate(name, _own(services), overlap_s=data.overlap_s, within=_scopes(services))
+
+
+ROUTES: Final = (create_key, list_keys, revoke_key, rotate_key)
+
+
+def _own(services: Services) -> str | None:
+    """Return whose keys alone may be touched; None: of every account."""
+    one = services.principal
+    return None if one is None or one.is_administrator else one.account
+
+
+def _scopes(services: Services) -> frozenset[Scope]:
+    return frozenset(Scope) if services.principal is None else services.principal.scopes
+
+
+def _account(services: Services, named: str) -> str:
+    """Return whose key is to be made. Raises: Invalid: root has no account; Denied: another's."""
+    own, asker = _own(services), services.principal
+    if own is not None and named not in {"", own}:
+        message = f'"{own}" makes keys for itself alone'
+        raise errors.Denied(message, reason="RoleForbids", hint="the machine's administrators make keys for others")
+    if not named and asker is None:
+        message = "root has no account of its own, and no key"
+        raise errors.Invalid(message, reason="AccountRequired", hint="name one: --user NAME")
+    return named or (asker.account if asker else "")

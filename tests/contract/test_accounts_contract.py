@@ -1,0 +1,249 @@
+"""Accounts and keys, the same on SQLite and on a real PostgreSQL; and every migration from the first schema on."""
+
+from __future__ import annotations
+
+import contextlib
+import stat
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+
+from fairlead import errors
+from fairlead.serve.accounts import keys, port, store
+from fairlead.serve.accounts.roles import Membership, Role, Scope
+from fairlead.serve.database import engine, schema
+from tests.contract import postgres
+
+START = 1_700_000_000.0
+
+
+class Clock:
+    """Unix seconds that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with postgres.started() as address:
+        yield address
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+async def url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[sa.URL]:
+    """An address of a database without tables."""
+    if request.param == "sqlite":
+        yield engine.url_of("", tmp_path)
+        return
+    found = engine.url_of(request.getfixturevalue("server"), tmp_path)
+    await _emptied(found)
+    yield found
+
+
+async def _emptied(url: sa.URL) -> None:
+    from sqlalchemy.ext.asyncio import create_async_engine
+
+    made = create_async_engine(url)
+    async with made.begin() as connection:
+        await connection.execute(sa.text("DROP SCHEMA public CASCADE"))
+        await connection.execute(sa.text("CREATE SCHEMA public"))
+    await made.dispose()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def accounts(url: sa.URL, clock: Clock) -> AsyncIterator[port.Accounts]:
+    async with engine.opened(url) as database:
+        yield store.open_accounts(database, now=clock)
+
+
+def _wish(account: str = "ann", lifetime_s: float | None = None) -> port.KeySpec:
+    return port.KeySpec(account=account, scopes=(Scope.READ, Scope.RUN), lifetime_s=lifetime_s, note="laptop")
+
+
+async def _ann(accounts: port.Accounts) -> None:
+    await accounts.people.create("ann", kind=port.PERSON, is_administrator=False)
+
+
+def _parsed(text: str) -> keys.Key:
+    found = keys.parse(text)
+    assert found is not None
+    return found
+
+
+async def _reason(accounts: port.Accounts, key: keys.Key) -> str:
+    said = ""
+    try:
+        await accounts.keys.authenticate(key)
+    except errors.Unauthenticated as error:
+        said = error.message
+    assert key.secret not in said
+    return said.partition('" ')[2]
+
+
+async def test_migrations_end_at_the_tables_that_the_code_declares_and_run_twice(url: sa.URL) -> None:
+    for _ in range(2):
+        async with engine.opened(url) as database, database.connect() as connection:
+            found = await connection.run_sync(
+                lambda one: compare_metadata(MigrationContext.configure(one), schema.METADATA)
+            )
+            assert found == []
+
+
+async def test_a_database_of_a_newer_version_is_refused_and_left_alone(url: sa.URL) -> None:
+    async with engine.opened(url) as database, database.begin() as connection:
+        await connection.execute(sa.text("UPDATE alembic_version SET version_num = 's9999'"))
+    with pytest.raises(errors.ProtocolError) as refused:
+        async with engine.opened(url):
+            pass
+    assert refused.value.reason == "DatabaseFromNewerVersion"
+
+
+async def test_a_migration_that_fails_leaves_no_table_behind(url: sa.URL) -> None:
+    with pytest.raises(errors.ProtocolError):
+        async with engine.opened(url, revision="s9999"):
+            pass
+    async with engine.opened(url) as database:
+        await _ann(store.open_accounts(database))
+
+
+async def test_what_was_stored_is_there_after_a_restart(url: sa.URL) -> None:
+    async with engine.opened(url) as database:
+        found = store.open_accounts(database)
+        await _ann(found)
+        made = await found.keys.create(_wish())
+    async with engine.opened(url) as database:
+        assert (await store.open_accounts(database).keys.authenticate(_parsed(made.key))).account == "ann"
+
+
+async def test_an_account_is_made_once_and_goes_with_its_keys_and_roles(accounts: port.Accounts) -> None:
+    await _ann(accounts)
+    with pytest.raises(errors.Conflict):
+        await _ann(accounts)
+    await accounts.people.grant("ann", Membership(tenancy="red", uid="u1", role=Role.VIEWER))
+    await accounts.people.grant("ann", Membership(tenancy="red", uid="u1", role=Role.OWNER))
+    made = await accounts.keys.create(_wish())
+    found = (await accounts.people.list())[0]
+    assert (found.name, found.keys, [(one.tenancy, one.role) for one in found.memberships]) == (
+        "ann",
+        1,
+        [("red", Role.OWNER)],
+    )
+    await accounts.people.delete("ann")
+    assert await _reason(accounts, _parsed(made.key)) == "is not accepted"
+    await _ann(accounts)
+    assert await accounts.people.members("u1") == ()
+    assert await accounts.keys.list("ann") == ()
+
+
+async def test_a_key_says_who_holds_it_and_when_it_was_used(accounts: port.Accounts, clock: Clock) -> None:
+    await _ann(accounts)
+    await accounts.people.grant("ann", Membership(tenancy="red", uid="u1", role=Role.DEVELOPER))
+    made = await accounts.keys.create(_wish())
+    clock.now += 100
+    who = await accounts.keys.authenticate(_parsed(made.key))
+    assert (who.account, who.is_administrator, who.scopes) == ("ann", False, frozenset({Scope.READ, Scope.RUN}))
+    assert who.memberships == (Membership(tenancy="red", uid="u1", role=Role.DEVELOPER),)
+    (shown,) = await accounts.keys.list(None)
+    assert (shown.last_used_at, shown.note, shown.expires_at) == ("2023-11-14T22:15:00Z", "laptop", None)
+
+
+async def test_only_the_digest_of_a_secret_is_stored(accounts: port.Accounts, url: sa.URL) -> None:
+    await _ann(accounts)
+    key = _parsed((await accounts.keys.create(_wish())).key)
+    async with engine.opened(url) as database, database.connect() as connection:
+        rows = str((await connection.execute(sa.select(schema.API_KEY))).all())
+    assert key.id in rows
+    assert key.secret not in rows
+
+
+async def test_a_key_that_is_not_in_force_is_refused_with_the_reason(accounts: port.Accounts, clock: Clock) -> None:
+    await _ann(accounts)
+    short = _parsed((await accounts.keys.create(_wish(lifetime_s=60.0))).key)
+    long = _parsed((await accounts.keys.create(_wish())).key)
+    assert (await _reason(accounts, short), await _reason(accounts, long)) == ("", "")
+    clock.now += 60
+    assert await _reason(accounts, short) == "is expired"
+    await accounts.keys.revoke(long.id, "ann")
+    assert (await accounts.keys.revoke(long.id, None)).state == "revoked"
+    assert await _reason(accounts, long) == "is revoked"
+    # Who has only the public half hears nothing of how the key stands.
+    assert await _reason(accounts, keys.Key(id=long.id, secret="0" * 64)) == "is not accepted"
+    assert await _reason(accounts, keys.make()) == "is not accepted"
+
+
+async def test_a_rotated_key_ends_after_the_overlap_and_its_successor_lives_as_long(
+    accounts: port.Accounts, clock: Clock
+) -> None:
+    await _ann(accounts)
+    old = _parsed((await accounts.keys.create(_wish(lifetime_s=1000.0))).key)
+    clock.now += 500
+    made = await accounts.keys.rotate(old.id, "ann", overlap_s=100, within=tuple(Scope))
+    new = _parsed(made.key)
+    assert (made.view.expires_at, made.view.scopes) == ("2023-11-14T22:38:20Z", (Scope.READ, Scope.RUN))
+    assert (await _reason(accounts, old), await _reason(accounts, new)) == ("", "")
+    clock.now += 100
+    assert (await _reason(accounts, old), await _reason(accounts, new)) == ("is expired", "")
+    with pytest.raises(errors.Conflict):
+        await accounts.keys.rotate(old.id, "ann", overlap_s=0, within=tuple(Scope))
+    with pytest.raises(errors.Denied):
+        await accounts.keys.rotate(new.id, "ann", overlap_s=0, within=(Scope.READ,))
+
+
+@pytest.mark.parametrize("name", ["", "a\0b", "Ann", "x" * 64, "a b", "../x", "ä"])
+async def test_what_is_not_a_name_is_refused_and_found_nowhere(accounts: port.Accounts, name: str) -> None:
+    with pytest.raises(errors.Invalid):
+        await accounts.people.create(name, kind=port.PERSON, is_administrator=False)
+    for asked in (
+        accounts.people.delete(name),
+        accounts.people.revoke(name, "u1"),
+        accounts.keys.create(_wish(name)),
+        accounts.keys.revoke(name, None),
+    ):
+        with pytest.raises(errors.NotFound):
+            await asked
+
+
+async def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
+    async with engine.opened(engine.url_of("", tmp_path)) as database, database.begin() as connection:
+        await connection.execute(sa.text("CREATE TABLE more (x INTEGER)"))
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert set(modes.values()) == {0o600}, modes
+
+
+@pytest.mark.parametrize("text", ["mysql://x/y", "postgresql://u:secret@h/d", "nothing", "sqlite:///x.db"])
+def test_an_address_that_is_not_offered_is_refused_without_its_password(text: str) -> None:
+    with pytest.raises(errors.Invalid) as refused:
+        engine.url_of(text, Path("/x"))
+    assert "secret" not in errors.sentence(refused.value)
+
+
+async def test_a_damaged_file_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / engine.FILE
+    path.write_bytes(b"this is not a database" * 100)
+    with pytest.raises(errors.ProtocolError) as refused:
+        async with engine.opened(engine.url_of("", tmp_path)):
+            pass
+    assert refused.value.reason == "DatabaseDamaged"
+    assert path.read_bytes().startswith(b"this is not")
+
+
+async def test_a_server_that_is_away_is_unavailable(tmp_path: Path) -> None:
+    url = engine.url_of(f"postgresql://fairlead@/x?host={tmp_path}", tmp_path)
+    with contextlib.ExitStack() as stack:
+        refused = stack.enter_context(pytest.raises(errors.Unavailable))
+        async with engine.opened(url):
+            pass
+    assert refused.value.reason == "DatabaseUnreachable"
