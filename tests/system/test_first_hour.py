@@ -101,6 +101,7 @@ PAGES_READ = {
     "how-to/generate-cdi.md": "",
     "how-to/share-a-machine.md": "",
     "how-to/tenancies.md": "apt-get install -y -qq --no-install-recommends iptables\n",
+    "how-to/accounts.md": "apt-get install -y -qq --no-install-recommends curl\n",
     "how-to/share-a-gpu.md": "",
 }
 

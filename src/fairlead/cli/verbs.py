@@ -51,6 +51,10 @@ VERBS: Final = {
     "status": Verb(_LOOK, "view.status:status", "Show how the service is."),
     "quota": Verb(_MACHINE, "admin.quota:group", "Limit what a namespace's containers ask for together."),
     "tenancy": Verb(_MACHINE, "admin.tenancy:group", "Keep tenants apart: a namespace, limits and a network for each."),
+    "user": Verb(_MACHINE, "admin.user:group", "Make accounts, and give them roles in tenancies."),
+    "key": Verb(_MACHINE, "admin.key:group", "Make, list, replace and end API keys."),
+    "login": Verb(_MACHINE, "admin.login:login", "Keep a service's address and your key for it."),
+    "context": Verb(_MACHINE, "admin.login:contexts_group", "Choose which service verbs go to."),
     "queue": Verb(
         _MACHINE, "admin.queue:group", "Share GPUs among teams: what each is due, may borrow, and has to give back."
     ),

@@ -18,7 +18,10 @@ _LARGEST_BYTES: Final = 1 << 17
 DEFAULT_FILE: Final = Path("/etc/fairlead/config.toml")
 # Read by the client, the shell or the test suite, not by a group of settings.
 RESERVED: Final = frozenset(
-    {"FAIRLEAD_URL", "FAIRLEAD_CONFIG", "FAIRLEAD_COMPLETE", "FAIRLEAD_TEST_NVML", "FAIRLEAD_TEST_NVML_ROOT"}
+    {
+        *("FAIRLEAD_URL", "FAIRLEAD_CONFIG", "FAIRLEAD_CONTEXT", "FAIRLEAD_COMPLETE"),
+        *("FAIRLEAD_TEST_NVML", "FAIRLEAD_TEST_NVML_ROOT"),
+    }
 )
 
 

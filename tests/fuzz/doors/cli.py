@@ -45,6 +45,10 @@ _SERVICE: Final = (
     ["queue", "set", "team", "--deserved", "nvidia.com/gpu=1", "--namespace", "default"],
     ["queue", "rm", "none"],
     ["tenancy", "create", "red", "--gpus", "1", "--egress", "192.168.7.0/24"],
+    ["user", "create", "ann", "--service"],
+    ["user", "grant", "ann", "viewer", "-T", "red"],
+    ["key", "create", "--user", "ann", "--scope", "read", "--expires", "1d", "--note", "x"],
+    ["key", "revoke", "0123456789ab"],
     ["lease", "history", "0"],
     ["leases", "-o", "json"],
     ["sharing", "-o", "json"],
@@ -84,6 +88,8 @@ UNFED: Final = {
     "load": "as image load",
     "images": "as image ls",
     "rmi": "as image rm",
+    "login": "changes the caller's own file, and asks a network",
+    "context": "changes the caller's own file",
 }
 """Verbs that no line here feeds, and why."""
 _LAYERS: Final = (

@@ -10,9 +10,8 @@ from __future__ import annotations
 import contextlib
 import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import msgspec
 
@@ -24,6 +23,9 @@ from fairlead.serve.v1.containers import view
 from fairlead.serve.v1.containers.traceview import TraceView
 from fairlead.serve.v1.containers.view import ContainerView
 from fairlead.wire.text import typedjson
+
+if TYPE_CHECKING:
+    from fairlead.cli.core.login.contexts import Context
 
 T = TypeVar("T")
 
@@ -121,7 +123,7 @@ class Client:
             hint = "name it: `fairlead --kubeconfig FILE …` or `fairlead --context NAME …`"
             raise errors.RequestError(self.refusal, reason="ClusterNotNamed", hint=hint)
 
-    def _error(self, answer: transport.Answer) -> errors.FairleadError:
+    def _error(self, answer: transport.Answer | transport.UpgradeRefused) -> errors.FairleadError:
         try:
             return problem.error_of(typedjson.decode(answer.read(), type=problem.Problem))
         except msgspec.MsgspecError:
@@ -151,10 +153,16 @@ class Client:
             raise problem.error_of(said)
         return value
 
-    def connect(self, path: str, params: Sequence[tuple[str, str]]) -> AbstractContextManager[transport.Session]:
-        """Open a WebSocket. Raises: Unavailable: the service does not answer, or refuses the upgrade."""
+    @contextlib.contextmanager
+    def connect(self, path: str, params: Sequence[tuple[str, str]]) -> Iterator[transport.Session]:
+        """Open a WebSocket. Raises: Unavailable: the service does not answer; what its refusal of the upgrade says."""
         self.check_named()  # a process in a container changes things as well
-        return self._transport.connect(f"{path}?{urllib.parse.urlencode(params)}")
+        with contextlib.ExitStack() as stack:
+            try:
+                session = stack.enter_context(self._transport.connect(f"{path}?{urllib.parse.urlencode(params)}"))
+            except transport.UpgradeRefused as refused:
+                raise self._error(refused) from refused
+            yield session
 
     def get(self, path: str, *, params: Mapping[str, Any] | None = None) -> Any:
         """Return what a path answers, as plain JSON values."""
@@ -212,9 +220,9 @@ def container_path(name: str) -> str:
     return f"/v1/containers/{urllib.parse.quote(name, safe='')}"
 
 
-def at(url: str) -> Client:
-    """Return the client of the service at an address. Raises: Invalid (`URLInvalid`)."""
-    return Client(httptransport.HTTPTransport(url))
+def at(url: str, login: Context | None = None) -> Client:
+    """Return the client of the service at an address. Args: login: as whom. Raises: Invalid (`URLInvalid`)."""
+    return Client(httptransport.HTTPTransport(url, login))
 
 
 def _target(path: str, params: Mapping[str, Any]) -> str:

@@ -25,7 +25,7 @@ def opened(call: invocation.Invocation) -> Iterator[Client]:
     if not meant.is_cluster:
         from fairlead.cli.core import client
 
-        with client.at(meant.url) as one:
+        with client.at(meant.url, meant.login) as one:
             yield one
         return
     # Only a cluster costs its client and an application in this process.

@@ -27,6 +27,8 @@ from fairlead.cli.core import transport
 if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
 
+    from fairlead.cli.core.login.contexts import Context
+
 UNIX: Final = "http+unix://"
 _CONNECT_S: Final = 5.0
 _PIECE: Final = 1 << 16
@@ -51,11 +53,13 @@ class _UnixConnection(http.client.HTTPConnection):
 class HTTPTransport:
     """One service, by its address."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, login: Context | None = None) -> None:
         """Take an address: `http+unix:///run/fairlead/api.sock` or the socket's path alone, `http://…`, `https://…`.
 
+        Args:   login: the key that goes with each request, and the fingerprint without which none is sent.
         Raises: Invalid (`URLInvalid`).
         """
+        self._login = login
         url = f"{UNIX}{url}" if url.startswith("/") else url
         self._socket = Path(url.removeprefix(UNIX)) if url.startswith(UNIX) else None
         self._url = urllib.parse.urlsplit("http://fairlead" if self._socket else url)
@@ -78,10 +82,7 @@ class HTTPTransport:
         """See `transport.Transport.send`."""
         connection, prefix = self._connection()
         with contextlib.closing(connection):
-            try:
-                connection.connect()
-            except OSError as error:
-                raise self._unreachable(error) from error
+            self._open(connection)
             connection.sock.settimeout(timeout_s)
             answer = _Answer(self._address, timeout_s)
             with answer.translated():
@@ -92,11 +93,27 @@ class HTTPTransport:
                 answer.check()
                 yield answer
 
+    def _open(self, connection: http.client.HTTPConnection) -> None:
+        """Connect, and see that it is the service that was pinned, before anything is sent. Raises: Denied."""
+        try:
+            connection.connect()
+        except OSError as error:
+            raise self._unreachable(error) from error
+        if self._login is not None and self._login.fingerprint and self._url.scheme == "https":
+            import ssl
+
+            from fairlead.cli.core.login import contexts
+
+            shown = (
+                connection.sock.getpeercert(binary_form=True) if isinstance(connection.sock, ssl.SSLSocket) else None
+            )
+            contexts.check_pin(shown, self._login.fingerprint, self._address)
+
     def _connection(self) -> tuple[http.client.HTTPConnection, str]:
         """Return a connection that is not open yet, and what stands before each target (a proxy wants all of it)."""
         if self._socket is not None:
             return _UnixConnection(str(self._socket)), ""
-        kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
+        kind = self._secure if self._url.scheme == "https" else http.client.HTTPConnection
         proxy = _proxy(self._url)
         if proxy is None:
             return kind(str(self._url.hostname), self._url.port, timeout=_CONNECT_S), ""
@@ -106,8 +123,17 @@ class HTTPTransport:
             return connection, ""
         return connection, f"http://{self._host}"
 
+    def _secure(self, host: str, port: int | None, *, timeout: float) -> http.client.HTTPSConnection:
+        if self._login is None or not self._login.fingerprint:
+            return http.client.HTTPSConnection(host, port, timeout=timeout)
+        from fairlead.cli.core.login import contexts
+
+        return http.client.HTTPSConnection(host, port, timeout=timeout, context=contexts.unverified())
+
     def _authorization(self) -> dict[str, str]:
-        """Return the header for a user name and password that stand in the address."""
+        """Return the header for a key, or for a user name and password that stand in the address."""
+        if self._login is not None and self._url.scheme == "https":
+            return {"authorization": f"Bearer {self._login.key}"}
         if self._url.username is None:
             return {}
         pair = ":".join(urllib.parse.unquote(text or "") for text in (self._url.username, self._url.password))
@@ -117,18 +143,41 @@ class HTTPTransport:
     def connect(self, target: str) -> Iterator[_Session]:
         """See `transport.Transport.connect`."""
         from websockets import exceptions
-        from websockets.sync import client as websocket
 
-        uri = f"{self._url.scheme.replace('http', 'ws')}://{self._url.netloc}{self._url.path.rstrip('/')}{target}"
         try:
-            if self._socket is not None:
-                connection = websocket.unix_connect(str(self._socket), uri, open_timeout=_CONNECT_S, max_size=None)
-            else:
-                connection = websocket.connect(uri, open_timeout=_CONNECT_S, max_size=None)
+            connection = self._upgraded(target)
+        except exceptions.InvalidStatus as error:
+            raise transport.UpgradeRefused(error.response.status_code, bytes(error.response.body or b"")) from error
         except (OSError, TimeoutError, exceptions.WebSocketException) as error:
             raise self._unreachable(error) from error
         with connection:
             yield _Session(connection)
+
+    def _upgraded(self, target: str) -> ClientConnection:
+        from websockets.sync import client as websocket
+
+        path = f"{self._url.path.rstrip('/')}{target}"
+        if self._socket is not None:
+            return websocket.unix_connect(
+                str(self._socket), f"ws://fairlead{path}", open_timeout=_CONNECT_S, max_size=None
+            )
+        if self._url.scheme == "http":
+            return websocket.connect(f"ws://{self._url.netloc}{path}", open_timeout=_CONNECT_S, max_size=None)
+        # Opened and checked here, since the upgrade carries the key: to the library it is a socket as any other.
+        opened, _ = self._connection()
+        try:
+            self._open(opened)
+            return websocket.connect(
+                f"ws://{self._host}{path}",
+                sock=opened.sock,
+                proxy=None,
+                additional_headers=self._authorization(),
+                open_timeout=_CONNECT_S,
+                max_size=None,
+            )
+        except BaseException:
+            opened.close()
+            raise
 
     def _unreachable(self, error: Exception) -> errors.Unavailable:
         message, hint = f"the service at {self._address} does not answer: {error}", "`fairlead doctor` says more"

@@ -18,6 +18,7 @@ import click
 from fairlead.frozen import frozen
 
 if TYPE_CHECKING:
+    from fairlead.cli.core.login.contexts import Contexts
     from fairlead.cli.core.target import Target
     from fairlead.settings import Settings
 
@@ -71,7 +72,19 @@ class Invocation:
             context=config.cluster.context,
             socket=config.api_socket,
             is_served=is_served(config.api_socket),
+            logins=self.logins(),
         )
+
+    def logins(self) -> Contexts | None:
+        """Return where the person is logged in; None: nowhere. Raises: as `contexts.read`."""
+        from fairlead.cli.core.target import credentials_file
+
+        file = credentials_file(self.env)
+        if not file.exists() and not self.env.get("FAIRLEAD_CONTEXT"):
+            return None  # and nothing of it is loaded
+        from fairlead.cli.core.login import contexts
+
+        return contexts.read(file)
 
     def cluster_settings(self, meant: Target) -> Settings:
         """Return the settings with the cluster that is meant."""

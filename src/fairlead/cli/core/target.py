@@ -10,8 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from fairlead.cli.core.login.contexts import Context, Contexts
 
 LOCAL = "http+unix://"
 
@@ -37,6 +41,8 @@ class Target:
     """None: the current one."""
     is_implied: bool = False
     """This cluster was not named: it may be looked at only."""
+    login: Context | None = None
+    """As whom; None: no key is sent."""
 
 
 def choose(
@@ -47,26 +53,46 @@ def choose(
     context: str,
     socket: Path,
     is_served: bool,
+    logins: Contexts | None = None,
 ) -> Target:
     """Return where the verb goes.
 
     Args:    kubeconfig, context: of the settings `cluster.kubeconfig` and `cluster.context`.
              socket: this machine's API socket.   is_served: whether a service listens there.
-    Raises:  UsageError: an address and a cluster were both named.
+             logins: where the person is logged in; None: nowhere.
+    Raises:  UsageError: an address and a cluster were both named; NotFound: no context of the name that was chosen.
     """
     is_named = named.kubeconfig is not None or named.context is not None
     if named.url and is_named:
         raise click.UsageError("--url names a service, --kubeconfig and --context a cluster: give one of them")
     if named.url:
-        return Target(url=named.url)
+        return _at(named.url, logins)
     if is_named:
         return Target(
             is_cluster=True, kubeconfig=named.kubeconfig or kubeconfig, context=named.context or context or None
         )
     if url := env.get("FAIRLEAD_URL"):
-        return Target(url=url)
+        return _at(url, logins)
     if kubeconfig is not None or context:
         return Target(is_cluster=True, kubeconfig=kubeconfig, context=context or None)
-    if not is_served and (env.get("KUBECONFIG") or env.get("KUBERNETES_SERVICE_HOST")):
-        return Target(is_cluster=True, is_implied=True)
-    return Target(url=f"{LOCAL}{socket}")
+    if logins is not None and (login := _chosen(logins, env)):
+        return Target(url=login.url, login=login)
+    is_implied = not is_served and bool(env.get("KUBECONFIG") or env.get("KUBERNETES_SERVICE_HOST"))
+    return Target(is_cluster=True, is_implied=True) if is_implied else Target(url=f"{LOCAL}{socket}")
+
+
+def _at(url: str, logins: Contexts | None) -> Target:
+    return Target(url=url, login=logins.at(url) if logins else None)
+
+
+def _chosen(logins: Contexts, env: Mapping[str, str]) -> Context | None:
+    from fairlead.cli.core.login import contexts
+
+    return contexts.chosen(logins, env)
+
+
+def credentials_file(env: Mapping[str, str]) -> Path:
+    """Return the file of a person's contexts.  Source: XDG Base Directory Specification, XDG_CONFIG_HOME."""
+    given = env.get("XDG_CONFIG_HOME", "")
+    folder = Path(given) if given.startswith("/") else Path(env.get("HOME") or "/") / ".config"
+    return folder / "fairlead" / "contexts.json"

@@ -40,6 +40,20 @@ class Answer(Protocol):
         ...
 
 
+class UpgradeRefused(Exception):
+    """The service answered a WebSocket's opening with another status than 101; what it said is the body."""
+
+    def __init__(self, status: int, body: bytes) -> None:
+        """Take the answer."""
+        super().__init__(f"status {status}")
+        self.status = status
+        self._body = body
+
+    def read(self) -> bytes:
+        """Return the body."""
+        return self._body
+
+
 class Session(Protocol):
     """One WebSocket. One thread may read while another one sends."""
 
@@ -69,7 +83,7 @@ class Transport(Protocol):
         ...
 
     def connect(self, target: str) -> AbstractContextManager[Session]:
-        """Open a WebSocket at a path and query. Raises: Unavailable (`ServiceUnreachable`): not there, or refused."""
+        """Open a WebSocket at a path and query. Raises: Unavailable (`ServiceUnreachable`); UpgradeRefused."""
         ...
 
     def close(self) -> None:
