@@ -40,8 +40,8 @@ def tab(line: str, **env: str) -> list[str]:
         ("fairlead attach train ", ["0", "1", "2", "3"]),
         ("fairlead simulate fault xid 79 --gpu ", ["0", "1", "2", "3"]),
         ("fairlead simulate fault temp", ["temperature"]),
-        ("fairlead up --simulate t4", ["t4x4"]),
-        ("fairlead service install --simulate t4", ["t4x4"]),
+        ("fairlead up --simulate t4", ["t4x2-vgpu", "t4x4"]),
+        ("fairlead service install --simulate t4", ["t4x2-vgpu", "t4x4"]),
     ],
 )
 def test_names_are_offered(service: Service, line: str, offered: list[str]) -> None:
