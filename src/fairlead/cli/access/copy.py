@@ -87,6 +87,7 @@ class _Received(io.RawIOBase):
     def __init__(self, connection: transport.Session) -> None:
         self._frames = connection.frames()
         self._rest = b""
+        self.is_empty = True
         self.said = b""
         self.last: dict[str, object] | None = None
 
@@ -104,6 +105,7 @@ class _Received(io.RawIOBase):
                 self.said += frame[1:]
             else:
                 self._rest = frame[1:]
+                self.is_empty = False
         count = min(len(buffer), len(self._rest))
         buffer[:count] = self._rest[:count]
         self._rest = self._rest[count:]
@@ -138,7 +140,7 @@ def _out(client: Client, source: _End, target: str, where: dict[str, str]) -> No
         else:
             is_whole = _extract(cast("IO[bytes]", received), Path(target), source)
         received.finish(what)
-    if not is_whole:
+    if not is_whole and not received.is_empty:
         message = f"what came of {what} is not a whole archive; what was written of it stays"
         raise errors.Invalid(message, reason="CopyFailed", hint=f"fairlead cp {what} - | tar -t shows where it ends")
 
