@@ -32,6 +32,8 @@ _ROUTES = {
     ("put", "/v1/quotas"),
     ("get", "/v1/queues"),
     ("get", "/v1/tenancies"),
+    ("get", "/v1/usage"),
+    ("get", "/v1/usage/focus"),
     ("post", "/v1/tenancies"),
     ("get", "/v1/tenancies/{name}"),
     ("delete", "/v1/tenancies/{name}"),

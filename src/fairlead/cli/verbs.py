@@ -44,6 +44,7 @@ VERBS: Final = {
     "gpus": Verb(_LOOK, "view.gpus:gpus", "List GPUs, what they do now, and who holds them since when."),
     "sharing": Verb(_LOOK, "layer.sharing:sharing", "List who shares which GPU, and by which means."),
     "leases": Verb(_LOOK, "admin.lease:leases", "List every GPU of this machine's ledger."),
+    "usage": Verb(_LOOK, "view.usage:usage", "Say who held GPUs for how long, and what that costs."),
     "topology": Verb(_LOOK, "view.topology:topology", "Show how GPUs are linked."),
     "nodes": Verb(_LOOK, "view.nodes:nodes", "List nodes, what they have and what is taken."),
     "capacity": Verb(_LOOK, "view.capacity:capacity", "Say how many devices are free, and what of that fits."),

@@ -259,6 +259,16 @@ class LeaseSettings:
 
 
 @frozen
+class MeteringSettings:
+    """What GPUs cost, for `fairlead usage`: a cluster's administrator sets it where the verb runs."""
+
+    prices: str = row(
+        "", text="prices of an hour of a GPU, the first that fits counts, as `H100=2.50,A100=1.20,*=0.50`; empty: none"
+    )
+    currency: str = row("USD", text="currency of the prices, three letters of ISO 4217")
+
+
+@frozen
 class KubeletSettings:
     """The embedded kubelet."""
 
@@ -386,6 +396,7 @@ class Settings:
     labels: LabelSettings = field(default_factory=LabelSettings)
     health: HealthSettings = field(default_factory=HealthSettings)
     lease: LeaseSettings = field(default_factory=LeaseSettings)
+    metering: MeteringSettings = field(default_factory=MeteringSettings)
     kubelet: KubeletSettings = field(default_factory=KubeletSettings)
     control: ControlSettings = field(default_factory=ControlSettings)
     cluster: ClusterSettings = field(default_factory=ClusterSettings)

@@ -53,8 +53,9 @@ _TIMELESS = """
 attach|detach|quota apply|quota set|state check|agent check|withdraw|doctor|isolate audit|cdi diff|cdi explain
 cdi inject|cdi lint|cdi list|cdi validate|cdi generate|mig export|mig generate-config|mig list|mig plan
 """
-OF_A_LEDGER = frozenset({"leases", "lease history", "lease report", "lease baseline list"})
-"""Verbs of the node's ledger, which has no entry here: `test_cli_lease.py` and `test_cli_lease_report.py` read them."""
+OF_A_LEDGER = frozenset({"leases", "lease history", "lease report", "lease baseline list", "usage"})
+"""Verbs of the node's ledger, which has no entry here: `test_cli_lease.py`, `test_cli_lease_report.py` and
+`test_cli_usage.py` read them."""
 OF_TENANCIES = frozenset({"tenancy create", "tenancy list", "tenancy show", "tenancy test"})
 """Verbs of a service that keeps tenancies, which the one here does not: `test_api_tenancies.py` reads their view."""
 TIMELESS = frozenset(_TIMELESS.strip().replace("\n", "|").split("|"))

@@ -15,7 +15,8 @@ from fairlead import errors
 from fairlead.model import replica
 from fairlead.model.gpu import GPU, Driver, Vendor
 from fairlead.model.ids import GPUUUID
-from fairlead.serve.backend import hardware, lifecycle, podaccess, port, volumes
+from fairlead.plan.metering.price import Pricing
+from fairlead.serve.backend import hardware, lifecycle, metering, podaccess, port, volumes
 from fairlead.serve.backend.faults import AgentFaults
 from fairlead.serve.backend.tenancy import trial
 from fairlead.store import subresource
@@ -42,7 +43,7 @@ class Pods(subresource.Placement, subresource.Logs, subresource.Streams, Protoco
     """Every subresource of its pods."""
 
 
-def backend(*, store: Store, server: Server, pods: Pods) -> port.Backend:
+def backend(*, store: Store, server: Server, pods: Pods, pricing: Pricing) -> port.Backend:
     """Compose the backend over an API server."""
 
     def absent(asked: str, instead: str) -> port.Absent:
@@ -63,6 +64,7 @@ def backend(*, store: Store, server: Server, pods: Pods) -> port.Backend:
         devices=absent("attach", "on the node of the pod: `fairlead attach --pid PID GPU`, or `detach` as well"),
         faults=AgentFaults(store=store, streams=pods),
         tenancies=trial.ClusterTrial(store, pods),
+        metering=metering.StoreMetering(store=store, pricing=pricing),
     )
 
 

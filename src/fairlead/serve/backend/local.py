@@ -19,8 +19,9 @@ from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPU, Inventory
 from fairlead.model.sample import Sample
 from fairlead.plan.gpu import advertise
+from fairlead.plan.metering.price import Pricing
 from fairlead.plan.pod import podstate
-from fairlead.serve.backend import devicechange, enginepods, hardware, lifecycle, podaccess, port, volumes
+from fairlead.serve.backend import devicechange, enginepods, hardware, lifecycle, metering, podaccess, port, volumes
 from fairlead.serve.backend.faults import LocalFaults
 from fairlead.serve.backend.vgpu import vgpus
 from fairlead.silicon.port import Faults, Sampler
@@ -112,6 +113,7 @@ def backend(
         devices=devicechange.LocalDeviceChanges(store=store, scan=readings.scan),
         faults=_REAL if faults is None else LocalFaults(faults=faults, node=node),
         tenancies=_NO_TENANCIES,
+        metering=metering.StoreMetering(store=store, pricing=Pricing()),
     )
 
 

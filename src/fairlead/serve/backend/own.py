@@ -14,6 +14,7 @@ from typing import Any, Final, NoReturn, Protocol, TypeVar
 import msgspec
 
 from fairlead import errors
+from fairlead.plan.metering.price import Pricing
 from fairlead.plan.pod import userrule
 from fairlead.serve.backend import hardware, port
 from fairlead.serve.backend.lifecycle import LocalLifecycle
@@ -117,7 +118,27 @@ def backend(whole: port.Backend, user: Part) -> port.Backend:
         devices=_DEVICES,
         faults=_FAULTS,
         tenancies=_TENANCIES,
+        metering=OwnMetering(whole=whole.metering, user=user),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnMetering:
+    """A `port.Metering` of one user's containers; notes, which name others' leases, are root's."""
+
+    whole: port.Metering
+    user: User
+
+    async def measure(self, *, begin: int, end: int) -> port.Measured:
+        """See `port.Metering.measure`."""
+        found = await self.whole.measure(begin=begin, end=end)
+        charges = (one for one in found.charges if one.namespace == self.user.namespace)
+        return port.Measured(charges=charges, unattributed=0, notes=(), tenancies={})
+
+    @property
+    def pricing(self) -> Pricing:
+        """See `port.Metering.pricing`."""
+        return self.whole.pricing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ backend it is.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -15,6 +15,8 @@ from typing import Any, Protocol, TypeVar
 from fairlead import errors
 from fairlead.engine.access import Usage
 from fairlead.engine.imagestore import ImageStore
+from fairlead.plan.metering.price import Pricing
+from fairlead.plan.metering.usage import Charge
 from fairlead.plan.tenancy.matrix import Matrix
 from fairlead.serve.backend import hardware
 from fairlead.serve.backend.deviceview import DeviceChanged
@@ -215,6 +217,36 @@ class TenancyTrial(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What was held in a period, and what is to be said of it."""
+
+    charges: Iterable[Charge]
+    """Of containers that are known, made as they are read; once."""
+    unattributed: int
+    """Microseconds of GPUs that were held and of which no container is known: charged to no one."""
+    notes: tuple[str, ...]
+    """Sentences for a person: what could not be counted as it stands."""
+    tenancies: Mapping[str, str]
+    """Names of tenancies by namespace."""
+
+
+class Metering(Protocol):
+    """What was held of GPUs, and by whom."""
+
+    async def measure(self, *, begin: int, end: int) -> Measured:
+        """Return charges of a period, in microseconds since 1970.
+
+        Raises: NotFound (`NoLeases`): nothing is written down here.
+        """
+        ...
+
+    @property
+    def pricing(self) -> Pricing:
+        """What it costs."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
     """Where containers run: one field a capability."""
 
@@ -231,3 +263,4 @@ class Backend:
     devices: DeviceChanges | Absent
     faults: FaultInjection | Absent
     tenancies: TenancyTrial | Absent
+    metering: Metering

@@ -17,6 +17,7 @@ from fairlead.serve.v1.containers import exec as container_exec
 from fairlead.serve.v1.dependencies import Services
 from fairlead.serve.v1.queues import routes as queues
 from fairlead.serve.v1.tenancies import routes as tenancies
+from fairlead.serve.v1.usage import routes as usage
 from fairlead.serve.v1.volumes import routes as volume_routes
 
 ROUTES: Final = (
@@ -36,6 +37,7 @@ ROUTES: Final = (
     *users.ROUTES,
     *members.ROUTES,
     *account_keys.ROUTES,
+    *usage.ROUTES,
     *status.ROUTES,
 )
 

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from fairlead import errors
+from fairlead.plan.metering.price import Pricing
 from fairlead.serve.backend import cluster
 from fairlead.serve.v1 import dependencies
 from fairlead.store import subresource
@@ -85,7 +86,7 @@ async def api(store: memory.MemoryStore, server: Server) -> AsyncIterator[httpx.
     door = dependencies.Services(
         callers=None,
         store=store,
-        backend=cluster.backend(store=store, server=server, pods=server),
+        backend=cluster.backend(store=store, server=server, pods=server, pricing=Pricing()),
         info=dependencies.ServiceInfo(
             version="0.0.0",
             node="",

@@ -22,7 +22,7 @@ ANN, BEN = 1001, 1002
 As = Callable[[int | None], httpx.AsyncClient]
 
 
-def _connected(inner: Any, uid: int | None) -> Any:
+def connected(inner: Any, uid: int | None) -> Any:
     """Put into the scope what the server puts there for a connection of that user."""
 
     async def called(scope: Any, receive: Any, send: Any) -> None:
@@ -39,7 +39,7 @@ def as_user(world: World) -> As:
     made = application(replace(world.services, callers=callers))
 
     def client(uid: int | None) -> httpx.AsyncClient:
-        return httpx.AsyncClient(transport=in_process(_connected(made, uid)), base_url="http://test")
+        return httpx.AsyncClient(transport=in_process(connected(made, uid)), base_url="http://test")
 
     return client
 

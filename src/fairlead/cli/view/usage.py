@@ -1,0 +1,118 @@
+"""`fairlead usage`: says who held GPUs for how long, and what that costs."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import click
+
+from fairlead import errors
+from fairlead.cli.core import options, output, plaintext
+from fairlead.cli.core.client import Client
+from fairlead.cli.core.output import Column
+from fairlead.serve.v1.usage.view import UsageReport, UsageRow
+from fairlead.wire.text import timestamp
+
+_AGE: Final = re.compile(r"([0-9]{1,6})([smhdw])")
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+def _moment(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Return a time as the API takes it: an age (7d), a date (its begin, UTC) or a time."""
+    if value is None:
+        return None
+    if age := _AGE.fullmatch(value):
+        return timestamp.emit(time.time() - int(age[1]) * _SECONDS[age[2]])
+    text = f"{value}T00:00:00Z" if _DATE.fullmatch(value) else value
+    if timestamp.parse(text) is None:
+        message = f'"{value}" is neither an age as 12h or 7d, nor a date, nor a time as 2026-11-01T08:00:00Z'
+        raise click.BadParameter(message, ctx=context, param=parameter)
+    return text
+
+
+@click.command()
+@click.option("--since", callback=_moment, help="begin: 7d, 2026-11-01 or a time; default: the month, UTC")
+@click.option("--until", callback=_moment, help="end, not included; default: now")
+@click.option(
+    "--by", default="tenancy,model", show_default=True, help="tenancy, namespace, model, gpu, node, lease, day"
+)
+@click.option("--focus", metavar="FILE", help="write every hour of every lease as CSV of FOCUS 1.2; -: to the output")
+@options.output_option
+@options.pass_client
+def usage(client: Client, *, since: str | None, until: str | None, by: str, focus: str | None, form: str) -> None:
+    """Say who held GPUs for how long, and what that costs; from the node's ledger (lease.ledger=on)."""
+    period = {"since": since, "until": until}
+    if focus is not None:
+        _export(client, period, focus)
+        return
+    found = client.call("GET", "/v1/usage", UsageReport, params={**period, "group_by": by})
+    if form in {"json", "yaml"}:
+        output.show_value(found, form=form)
+        return
+    columns = (*map(_group_column, found.items[0].group if found.items else ()), *_columns(found))
+    output.show_listing(found.items, columns, form=form, name=lambda item: "/".join(item.group.values()))
+    if form != "name":
+        _close(found)
+
+
+def _group_column(key: str) -> Column[UsageRow]:
+    return Column[UsageRow](key.upper(), lambda item: item.group[key])
+
+
+def _columns(found: UsageReport) -> tuple[Column[UsageRow], ...]:
+    """Return the columns of figures; costs only where there are prices."""
+    hours = Column[UsageRow]("GPU HOURS", lambda item: _hours(item.gpu_seconds))
+    cost = Column[UsageRow](f"COST {found.currency}", _money)
+    return (hours,) if found.total.unpriced_seconds == found.total.gpu_seconds else (hours, cost)
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:,.3f}"
+
+
+def _money(item: UsageRow) -> str:
+    return "-" if item.unpriced_seconds == item.gpu_seconds else f"{float(item.cost):,.2f}"
+
+
+def _close(found: UsageReport) -> None:
+    """Say the sum, and what a reader of the table must know."""
+    total, is_priced = found.total, found.total.unpriced_seconds < found.total.gpu_seconds
+    money = f", {_money(total)} {found.currency}" if is_priced else ""
+    plaintext.echo(f"{_hours(total.gpu_seconds)} GPU hours{money} from {found.since} to {found.until}", err=True)
+    if total.unpriced_seconds and is_priced:
+        text = f"{_hours(total.unpriced_seconds)} of the hours have no price: set metering.prices"
+        plaintext.echo(text, err=True)
+    if found.unattributed_seconds:
+        text = f"{_hours(found.unattributed_seconds)} GPU hours more were held by what is not known: charged to no one"
+        plaintext.echo(text, err=True)
+    for note in found.notes:
+        plaintext.echo(note, err=True)
+
+
+def _export(client: Client, period: dict[str, Any], target: str) -> None:
+    with client.stream("GET", "/v1/usage/focus", params=period) as pieces, _opened(target) as out:
+        for piece in pieces:
+            out.write(piece)
+
+
+@contextlib.contextmanager
+def _opened(target: str) -> Iterator[BinaryIO]:
+    """Give a file that is not there yet, or the output. Raises: RequestError (`FileUnwritable`)."""
+    if target == "-":
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    try:
+        with Path(target).open("xb") as file:
+            yield file
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        message = f"cannot write {target}: {reason}"
+        raise errors.RequestError(message, reason="FileUnwritable", hint="name a file that is not there") from error

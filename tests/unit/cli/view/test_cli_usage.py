@@ -1,0 +1,58 @@
+"""`fairlead usage`: the table, what is said beside it, and the file for accountants."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.liveservice import Service
+from tests.unit.plan.metering.leases import keep, lease
+
+
+@pytest.fixture
+def used(service: Service) -> Service:
+    """A service that has given a GPU away for an hour."""
+    now = time.time()
+    leases = (lease("a", now - 7200, now - 3600), lease("b", now - 5000, now - 3000, of=()))
+    asyncio.run_coroutine_threadsafe(keep(service.world.store, *leases), service.loop).result(10)
+    return service
+
+
+def test_the_table_has_hours_and_the_sum_and_what_is_in_doubt_stand_below(used: Service) -> None:
+    result = used.fairlead("usage", "--since", "1d", "--by", "namespace")
+    assert result.exit_code == 0, result.output
+    header, row = result.stdout.splitlines()
+    assert header.split("   ") == ["NAMESPACE", "GPU HOURS"]
+    assert row.split() == ["lab", "1.000"]
+    assert "1.000 GPU hours from " in result.stderr
+    assert "0.167 GPU hours more were held by what is not known: charged to no one" in result.stderr
+    assert "lease b overlaps a on the same GPU: 1400 s of it are not counted" in result.stderr
+
+
+def test_a_period_is_an_age_a_date_or_a_time(used: Service) -> None:
+    for text in ("1d", "24h", time.strftime("%Y-%m-%d", time.gmtime(time.time() - 86400))):
+        shown = used.fairlead("usage", "--since", text, "-o", "json")
+        assert round(json.loads(shown.stdout)["total"]["gpu_seconds"]) == 3600, text
+    refused = used.fairlead("usage", "--since", "yesterday")
+    assert refused.exit_code == 2
+    assert '"yesterday" is neither an age' in refused.output
+
+
+def test_the_export_is_written_once_and_over_nothing(used: Service, tmp_path: Path) -> None:
+    target = tmp_path / "usage.csv"
+    assert used.fairlead("usage", "--since", "1d", "--focus", str(target)).exit_code == 0
+    with target.open() as file:
+        assert {row["SubAccountId"] for row in csv.DictReader(file)} == {"lab"}
+    again = used.fairlead("usage", "--since", "1d", "--focus", str(target))
+    assert (again.exit_code, "cannot write" in again.output) == (2, True)
+
+
+def test_without_a_ledger_it_says_what_to_turn_on(service: Service) -> None:
+    result = service.fairlead("usage")
+    assert result.exit_code == 2
+    assert "lease.ledger=on" in result.output
