@@ -93,7 +93,6 @@ VERBS: Final[Mapping[str, str]] = {
     "unpause": "nothing is paused here: fairlead start NAME starts what has ended once more",
     "unshare": _ENGINE.format(verb="unshare"),
     "update": "remove and start it anew; GPUs: fairlead attach, fairlead detach",
-    "usage": "fairlead stats, fairlead gpus",
     "version": "fairlead --version",
     "volumes": "fairlead volume ls",
 }

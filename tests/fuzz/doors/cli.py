@@ -55,6 +55,7 @@ _SERVICE: Final = (
     ["topology", "-o", "json"],
     ["nodes", "-o", "name"],
     ["capacity", "-o", "json"],
+    ["usage", "--since", "1d", "--until", "1h", "--by", "day,model", "-o", "json"],
     ["status", "-o", "json"],
     ["stop", "none"],
     ["rm", "none"],

@@ -22,7 +22,8 @@ from fairlead import __version__, errors, settings, telemetry
 from fairlead.cli.core import client as api
 from fairlead.cli.core import cluster as core
 from fairlead.cli.core import transport
-from fairlead.serve.backend import cluster, metering
+from fairlead.serve.backend import cluster
+from fairlead.serve.metering import leases
 from fairlead.serve.v1 import app, dependencies
 from fairlead.store.kubernetes import client as http
 from fairlead.store.kubernetes import credentials, store
@@ -68,7 +69,7 @@ async def services_over(config: settings.Settings, access: credentials.Access) -
             store=objects,
             server=api_server.Server(objects.client, address=access.cluster.server),
             pods=objects.pods,
-            pricing=metering.pricing(config.metering),
+            pricing=leases.pricing(config.metering),
         )
         yield dependencies.Services(
             callers=None,

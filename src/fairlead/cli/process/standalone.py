@@ -32,7 +32,8 @@ from fairlead.model.gpu import Inventory
 from fairlead.node import agent
 from fairlead.plan.gpu import advertise
 from fairlead.serve import probes, server
-from fairlead.serve.backend import lifecycle, local, metering
+from fairlead.serve.backend import lifecycle, local
+from fairlead.serve.metering import leases
 from fairlead.serve.v1 import app, dependencies
 from fairlead.silicon import machine
 from fairlead.silicon.port import SampledSilicon
@@ -76,7 +77,7 @@ async def run_service(
     Args:    owned: what `owner.own_machine` gave.   started: monotonic time of the command's start.
              ready: called once, when a container can be submitted.
     """
-    node, pricing = agent.node_name(config), metering.pricing(config.metering)
+    node, pricing = agent.node_name(config), leases.pricing(config.metering)
     _group(config.api.group)
     engine = engines.open_engine(config.engine)
     info = await engine.info()
@@ -131,7 +132,7 @@ async def run_service(
                         living=living,
                     ),
                     tenancies=kept.trial,
-                    metering=metering.StoreMetering(store=store, pricing=pricing),
+                    metering=leases.StoreMetering(store=store, pricing=pricing),
                 ),
                 info=_service_info(config, node, owned.cdi_folder, public),
                 accounts=public.accounts if public else dependencies.NO_ACCOUNTS,

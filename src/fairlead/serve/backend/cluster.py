@@ -16,9 +16,10 @@ from fairlead.model import replica
 from fairlead.model.gpu import GPU, Driver, Vendor
 from fairlead.model.ids import GPUUUID
 from fairlead.plan.metering.price import Pricing
-from fairlead.serve.backend import hardware, lifecycle, metering, podaccess, port, volumes
+from fairlead.serve.backend import hardware, lifecycle, podaccess, port, volumes
 from fairlead.serve.backend.faults import AgentFaults
 from fairlead.serve.backend.tenancy import trial
+from fairlead.serve.metering import leases
 from fairlead.store import subresource
 from fairlead.store.port import Store
 from fairlead.wire.kubernetes import core, gpudevice, quantity
@@ -64,7 +65,7 @@ def backend(*, store: Store, server: Server, pods: Pods, pricing: Pricing) -> po
         devices=absent("attach", "on the node of the pod: `fairlead attach --pid PID GPU`, or `detach` as well"),
         faults=AgentFaults(store=store, streams=pods),
         tenancies=trial.ClusterTrial(store, pods),
-        metering=metering.StoreMetering(store=store, pricing=pricing),
+        metering=leases.StoreMetering(store=store, pricing=pricing),
     )
 
 

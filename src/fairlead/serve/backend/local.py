@@ -21,9 +21,10 @@ from fairlead.model.sample import Sample
 from fairlead.plan.gpu import advertise
 from fairlead.plan.metering.price import Pricing
 from fairlead.plan.pod import podstate
-from fairlead.serve.backend import devicechange, enginepods, hardware, lifecycle, metering, podaccess, port, volumes
+from fairlead.serve.backend import devicechange, enginepods, hardware, lifecycle, podaccess, port, volumes
 from fairlead.serve.backend.faults import LocalFaults
 from fairlead.serve.backend.vgpu import vgpus
+from fairlead.serve.metering import leases
 from fairlead.silicon.port import Faults, Sampler
 from fairlead.store.port import AdmittingStore, Selector, Store
 from fairlead.wire.kubernetes import core, meta
@@ -113,7 +114,7 @@ def backend(
         devices=devicechange.LocalDeviceChanges(store=store, scan=readings.scan),
         faults=_REAL if faults is None else LocalFaults(faults=faults, node=node),
         tenancies=_NO_TENANCIES,
-        metering=metering.StoreMetering(store=store, pricing=Pricing()),
+        metering=leases.StoreMetering(store=store, pricing=Pricing()),
     )
 
 

@@ -18,6 +18,7 @@ from fairlead.plan.metering.price import Pricing
 from fairlead.plan.pod import userrule
 from fairlead.serve.backend import hardware, port
 from fairlead.serve.backend.lifecycle import LocalLifecycle
+from fairlead.serve.metering import port as metering
 from fairlead.store.port import EVERYTHING, Change, Listing, Selector, Store
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.meta import Object
@@ -124,20 +125,20 @@ def backend(whole: port.Backend, user: Part) -> port.Backend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnMetering:
-    """A `port.Metering` of one user's containers; notes, which name others' leases, are root's."""
+    """A `metering.Metering` of one user's containers; notes, which name others' leases, are root's."""
 
-    whole: port.Metering
+    whole: metering.Metering
     user: User
 
-    async def measure(self, *, begin: int, end: int) -> port.Measured:
-        """See `port.Metering.measure`."""
+    async def measure(self, *, begin: int, end: int) -> metering.Measured:
+        """See `Metering.measure`."""
         found = await self.whole.measure(begin=begin, end=end)
         charges = (one for one in found.charges if one.namespace == self.user.namespace)
-        return port.Measured(charges=charges, unattributed=0, notes=(), tenancies={})
+        return metering.Measured(charges=charges, unattributed=0, notes=(), tenancies={})
 
     @property
     def pricing(self) -> Pricing:
-        """See `port.Metering.pricing`."""
+        """See `Metering.pricing`."""
         return self.whole.pricing
 
 

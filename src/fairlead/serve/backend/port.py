@@ -7,7 +7,7 @@ backend it is.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -15,12 +15,11 @@ from typing import Any, Protocol, TypeVar
 from fairlead import errors
 from fairlead.engine.access import Usage
 from fairlead.engine.imagestore import ImageStore
-from fairlead.plan.metering.price import Pricing
-from fairlead.plan.metering.usage import Charge
 from fairlead.plan.tenancy.matrix import Matrix
 from fairlead.serve.backend import hardware
 from fairlead.serve.backend.deviceview import DeviceChanged
 from fairlead.serve.backend.faults import FaultInjection
+from fairlead.serve.metering.port import Metering
 from fairlead.store import subresource
 from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes import core, devicechange
@@ -213,36 +212,6 @@ class TenancyTrial(Protocol):
         Args:   every: all tenancies there are.   image: of the pods that do it, on a cluster; empty: Fairlead's own.
         Raises: RequestError (`NotOnMachine`): an image is named where none is needed.
         """
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """What was held in a period, and what is to be said of it."""
-
-    charges: Iterable[Charge]
-    """Of containers that are known, made as they are read; once."""
-    unattributed: int
-    """Microseconds of GPUs that were held and of which no container is known: charged to no one."""
-    notes: tuple[str, ...]
-    """Sentences for a person: what could not be counted as it stands."""
-    tenancies: Mapping[str, str]
-    """Names of tenancies by namespace."""
-
-
-class Metering(Protocol):
-    """What was held of GPUs, and by whom."""
-
-    async def measure(self, *, begin: int, end: int) -> Measured:
-        """Return charges of a period, in microseconds since 1970.
-
-        Raises: NotFound (`NoLeases`): nothing is written down here.
-        """
-        ...
-
-    @property
-    def pricing(self) -> Pricing:
-        """What it costs."""
         ...
 
 

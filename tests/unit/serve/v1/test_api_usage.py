@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from fairlead.plan.metering import price
-from fairlead.serve.backend.metering import StoreMetering
+from fairlead.serve.metering.leases import StoreMetering
 from fairlead.serve.v1 import dependencies
 from tests.unit.plan.metering.leases import keep, lease
 from tests.unit.serve.v1.test_api_users import ANN, connected

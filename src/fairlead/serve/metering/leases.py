@@ -11,7 +11,7 @@ from fairlead import errors
 from fairlead.plan.metering import price, usage
 from fairlead.plan.metering.price import Pricing
 from fairlead.plan.tenancy import baseline
-from fairlead.serve.backend.port import Measured
+from fairlead.serve.metering.port import Measured
 from fairlead.settings import MeteringSettings
 from fairlead.store.port import Store
 from fairlead.wire.fairlead.tenancy import Tenancy
