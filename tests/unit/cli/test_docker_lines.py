@@ -10,6 +10,8 @@ import pytest
 from fairlead.cli import foreign, verbs
 from tests.unit.cli.liveservice import Service, serving
 
+_EMPTY_TAR = bytes(10240)
+
 WORK = (
     "run demo echo hello",
     "run --rm demo true",
@@ -173,7 +175,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
             service.fairlead("run", "-d", "--name", "web", "demo", "sh", "-c", "echo ready; sleep 600").exit_code == 0
         )
         assert service.fairlead("wait", "--state", "started", "web").exit_code == 0
-        packed = service.fairlead("cp", "-", "web:/tmp", stdin=b"")
+        packed = service.fairlead("cp", "-", "web:/tmp", stdin=_EMPTY_TAR)
         assert packed.exit_code == 0, packed.stderr
         yield service
 
