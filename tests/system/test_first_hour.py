@@ -103,6 +103,8 @@ PAGES_READ = {
     "how-to/tenancies.md": "apt-get install -y -qq --no-install-recommends iptables\n",
     "how-to/accounts.md": "apt-get install -y -qq --no-install-recommends curl\n",
     "how-to/share-a-gpu.md": "",
+    "how-to/lend-vgpus.md": "",
+    "how-to/usage.md": "",
 }
 
 

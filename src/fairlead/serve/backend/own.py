@@ -125,16 +125,17 @@ def backend(whole: port.Backend, user: Part) -> port.Backend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnMetering:
-    """A `metering.Metering` of one user's containers; notes, which name others' leases, are root's."""
+    """A `metering.Metering` of what a caller may see; notes, which name others' leases, are root's."""
 
     whole: metering.Metering
-    user: User
+    user: Part
 
     async def measure(self, *, begin: int, end: int) -> metering.Measured:
         """See `Metering.measure`."""
         found = await self.whole.measure(begin=begin, end=end)
-        charges = (one for one in found.charges if one.namespace == self.user.namespace)
-        return metering.Measured(charges=charges, unattributed=0, notes=(), tenancies={})
+        charges = (one for one in found.charges if self.user.sees(one.namespace))
+        tenancies = {namespace: name for namespace, name in found.tenancies.items() if self.user.sees(namespace)}
+        return metering.Measured(charges=charges, unattributed=0, notes=(), tenancies=tenancies)
 
     @property
     def pricing(self) -> Pricing:

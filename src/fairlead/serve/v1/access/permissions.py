@@ -77,6 +77,8 @@ ACTIONS: Final[Mapping[str, Action]] = {
     "resume_tenancy": Action.MACHINE_WRITE,
     "try_tenancy": Action.MACHINE_WRITE,
     "delete_tenancy": Action.MACHINE_WRITE,
+    "show_usage": Action.TENANCY_READ,
+    "export_usage": Action.TENANCY_READ,
     "list_members": Action.MEMBER_READ,
     "grant_role": Action.MEMBER_WRITE,
     "revoke_role": Action.MEMBER_WRITE,
