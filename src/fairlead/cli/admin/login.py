@@ -162,7 +162,8 @@ def _certificate(address: str) -> bytes:
 
 def _unreachable(address: str, error: OSError) -> errors.Unavailable:
     message = f"the service at {address} does not answer: {error}"
-    return errors.Unavailable(message, reason="ServiceUnreachable", hint="`fairlead up --listen :8443` serves there")
+    hint = "`fairlead up --listen :8443` serves there; a registry of images is logged in to with `podman login`"
+    return errors.Unavailable(message, reason="ServiceUnreachable", hint=hint)
 
 
 @click.group("context")
