@@ -26,6 +26,7 @@ from fairlead.serve.v1.access import permissions
 from fairlead.wire.fairlead import tenancy as kind
 from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes import meta
+from tests.unit.plan.metering.leases import keep, lease
 from tests.unit.serve.v1.test_api_tenancies import Trial
 from tests.unit.serve.world import World, application, in_process
 
@@ -215,6 +216,16 @@ async def test_lists_hold_what_is_of_ones_tenancies_alone(lab: Lab) -> None:
     assert sorted(await names("root")) == ["blue-one", "red-one"]
     holders = [one for gpu in (await lab.ask("stranger", "GET", "/v1/gpus")).json()["gpus"] for one in gpu["holders"]]
     assert not [one for one in holders if one["namespace"] == lab.namespaces["red"]]
+
+
+async def test_a_member_sees_what_their_own_tenancy_held(lab: Lab) -> None:
+    now = time.time()
+    held = [lease(name, now - 9, now - 4, gpu=at, of=[lab.namespaces[name]]) for at, name in enumerate(("red", "blue"))]
+    await keep(lab.world.store, *held)
+    period = {"since": meta.emit_time(now - 60), "group_by": "tenancy"}
+    for who, seen in (("viewer", ["red"]), ("stranger", ["blue"]), ("root", ["blue", "red"])):
+        shown = (await lab.ask(who, "GET", "/v1/usage", params=period)).json()["items"]
+        assert sorted(row["group"]["tenancy"] for row in shown) == seen, who
 
 
 async def test_a_later_tenancy_of_the_same_name_has_none_of_the_members(lab: Lab) -> None:
