@@ -77,6 +77,12 @@ def test_verbs_load_no_numpy_before_they_schedule() -> None:
     assert "numpy" not in _loaded(names)
 
 
+def test_the_service_and_the_agent_load_no_database_before_the_tls_door_is_on() -> None:
+    loaded = _loaded(["fairlead.cli.process.standalone", "fairlead.cli.process.agent", "fairlead.node.agent"])
+    assert {"litestar", "grpc"} <= loaded  # it looks at the right programs
+    assert loaded & {"sqlalchemy", "alembic", "aiosqlite", "asyncpg"} == set()
+
+
 def _loaded(names: list[str]) -> set[str]:
     code = f"import importlib, sys\nfor name in {names!r}: importlib.import_module(name)\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
