@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import stat
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -13,7 +15,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
 from fairlead import errors
-from fairlead.serve.accounts import keys, port, store
+from fairlead.serve.accounts import audit, keys, port, store
 from fairlead.serve.accounts.roles import Membership, Role, Scope
 from fairlead.serve.database import engine, schema
 from tests.contract import postgres
@@ -214,6 +216,68 @@ async def test_what_is_not_a_name_is_refused_and_found_nowhere(accounts: port.Ac
     ):
         with pytest.raises(errors.NotFound):
             await asked
+
+
+def _entry(at: int, account: str = "ann") -> audit.Entry:
+    return audit.Entry(request=f"{at:032x}", peer="::1", method="POST", object=f"/{at}", account=account)
+
+
+async def test_the_first_schema_is_brought_to_the_newest_with_what_is_in_it(url: sa.URL) -> None:
+    async with engine.opened(url, revision="s0001") as database:
+        await _ann(store.open_accounts(database))
+    async with engine.opened(url) as database:
+        found = store.open_accounts(database)
+        assert [one.name for one in await found.people.list()] == ["ann"]
+        await found.audit.begin(_entry(1))
+
+
+async def test_the_audit_log_is_read_newest_first_by_time_account_and_tenancy(
+    accounts: port.Accounts, clock: Clock
+) -> None:
+    log = accounts.audit
+    for at, (account, uid) in enumerate((("ann", "u1"), ("ben", "u2"), ("ann", "u2"))):
+        clock.now = START + at
+        place = audit.Place(namespace=f"n-{uid}", tenancy=uid, uid=uid)
+        outcome = audit.Outcome(status=201, reason="", place=place)
+        await log.end(await log.begin(_entry(at, account)), outcome)
+    clock.now = START + 3
+    await log.begin(_entry(3))
+    await log.refuse(_entry(4, ""), audit.Outcome(status=401, reason="KeyRefused", place=audit.Place()))
+
+    async def found(**asked: Any) -> list[str]:
+        return [one.object for one in (await log.list(audit.Query(**asked)))[0]]
+
+    assert await found() == ["/4", "/3", "/2", "/1", "/0"]
+    assert await found(since=START + 1, until=START + 3) == ["/2", "/1"]
+    assert (await found(account="ann"), await found(account="a\0b")) == (["/3", "/2", "/0"], [])
+    assert (await found(uids=("u2",)), await found(uids=())) == (["/2", "/1"], [])
+    page, following = await log.list(audit.Query(limit=3))
+    assert [one.status for one in page] == [401, None, 201]
+    assert await found(before=following) == ["/1", "/0"]
+    assert (await log.list(audit.Query(before=following, limit=2)))[1] is None
+
+
+async def test_only_the_oldest_audit_entries_are_deleted_and_no_id_comes_twice(
+    accounts: port.Accounts, clock: Clock
+) -> None:
+    log = accounts.audit
+    ids = []
+    for at in range(4):
+        clock.now = START + at
+        ids.append(await log.begin(_entry(at)))
+        await log.end(ids[-1], audit.Outcome(status=200, reason="", place=audit.Place()))
+    assert (await log.prune(START + 2), await log.prune(START + 2)) == (2, 0)
+    assert [one.object for one in (await log.list(audit.Query()))[0]] == ["/3", "/2"]
+    assert await log.prune(START + 10) == 2
+    assert await log.begin(_entry(9)) > ids[-1]
+
+
+async def test_entries_of_many_requests_at_once_are_all_there(accounts: port.Accounts) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        for at in range(30):
+            tasks.create_task(accounts.audit.begin(_entry(at)))
+    page, _ = await accounts.audit.list(audit.Query())
+    assert {one.object for one in page} == {f"/{at}" for at in range(30)}
 
 
 async def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ _ROUTES = {
     ("put", "/v1/quotas"),
     ("get", "/v1/queues"),
     ("get", "/v1/tenancies"),
+    ("get", "/v1/audit"),
     ("get", "/v1/usage"),
     ("get", "/v1/usage/focus"),
     ("post", "/v1/tenancies"),

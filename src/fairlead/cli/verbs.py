@@ -49,6 +49,7 @@ VERBS: Final = {
     "nodes": Verb(_LOOK, "view.nodes:nodes", "List nodes, what they have and what is taken."),
     "capacity": Verb(_LOOK, "view.capacity:capacity", "Say how many devices are free, and what of that fits."),
     "events": Verb(_LOOK, "view.events:events", "List or follow what happened."),
+    "audit": Verb(_LOOK, "view.audit:audit", "Show who changed what by TLS and who was refused."),
     "status": Verb(_LOOK, "view.status:status", "Show how the service is."),
     "quota": Verb(_MACHINE, "admin.quota:group", "Limit what a namespace's containers ask for together."),
     "tenancy": Verb(_MACHINE, "admin.tenancy:group", "Keep tenants apart: a namespace, limits and a network for each."),

@@ -2,7 +2,8 @@
 
 The key is read and taken out of the headers before anything else sees them, so that none ends in a log line or a
 handler. A refusal is answered here, with the same problem documents as everywhere; a WebSocket that is refused, here or
-by a route's guard, is answered with one as well, in place of its upgrade.
+by a route's guard, is answered with one as well, in place of its upgrade. How each request ends is written into the
+audit log (`accounts.audit`) before its answer leaves; the answer names the request as X-Request-Id.
 Source: ASGI specification, "Websocket Denial Response" (`websocket.http.response`).
 """
 
@@ -15,8 +16,10 @@ import msgspec
 
 from fairlead import errors, telemetry
 from fairlead.serve.accounts import keys
+from fairlead.serve.accounts.audit import Place
 from fairlead.serve.accounts.port import Accounts
-from fairlead.serve.api import problem
+from fairlead.serve.accounts.recording import Recording
+from fairlead.serve.api import failure, problem
 from fairlead.serve.v1.access import permissions
 
 Message = MutableMapping[str, Any]
@@ -31,16 +34,50 @@ def create_app(inner: App, accounts: Accounts) -> App:
     """Return the API as it is served on TLS."""
 
     async def app(scope: Any, receive: Receive, send: Send) -> None:
+        recording = Recording(accounts.audit, scope=scope)
+        scope["state"] = {**(scope.get("state") or {}), permissions.RECORDING: recording}
+        told = _recorded(scope, recording, send)
         try:
-            found = _taken(scope)
-            principal = await accounts.keys.authenticate(keys.of_header(found))
+            key = keys.of_header(_taken(scope))
+            recording.tell(key=key.id)
+            principal = await accounts.keys.authenticate(key)
         except errors.FairleadError as error:
-            await refuse(scope, send, error)
+            await refuse(scope, told, error)
             return
-        scope["state"] = {**(scope.get("state") or {}), permissions.PRINCIPAL: principal}
-        await inner(scope, receive, _denying(scope, send) if scope["type"] == "websocket" else send)
+        recording.tell(account=principal.account)
+        if len(principal.memberships) == 1 and not principal.is_administrator:
+            (home,) = principal.memberships
+            recording.home = Place(tenancy=home.tenancy, uid=home.uid)
+        scope["state"][permissions.PRINCIPAL] = principal
+        await inner(scope, receive, _denying(scope, told) if scope["type"] == "websocket" else told)
 
     return app
+
+
+def _recorded(scope: Any, recording: Recording, send: Send) -> Send:
+    """Write how a request ends before its answer begins, and name it in the answer."""
+
+    async def sent(message: Message) -> None:
+        if (status := _status(message)) is not None:
+            await recording.end(status, scope["state"].get(failure.REASON, ""))
+        if "headers" in message:
+            message["headers"] = [*message["headers"], (b"x-request-id", recording.entry.request.encode())]
+        await send(message)
+
+    return sent
+
+
+def _status(message: Message) -> int | None:
+    """Return the status that a message of ASGI begins an answer with; None: it begins none."""
+    match message["type"]:
+        case "http.response.start" | "websocket.http.response.start":
+            return int(message["status"])
+        case "websocket.accept":
+            return 101
+        case "websocket.close":
+            return 403  # before it was accepted; afterwards it is written already
+        case _:
+            return None
 
 
 def _taken(scope: Any) -> tuple[str, ...]:
@@ -69,6 +106,7 @@ def _denying(scope: Any, send: Send) -> Send:
 async def refuse(scope: Any, send: Send, error: errors.FairleadError) -> None:
     """Answer a request, or a WebSocket's upgrade, with a problem."""
     answer = problem.problem_of(error)
+    scope["state"][failure.REASON] = answer.reason
     body = msgspec.json.encode(answer)
     headers = [
         (b"content-type", problem.MEDIA_TYPE.encode()),

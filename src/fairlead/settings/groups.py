@@ -38,6 +38,7 @@ class APISettings:
         None, text="PEM file of the API's certificate chain; default: one of its own, made in the state folder"
     )
     key: Path | None = row(None, text="PEM file of that certificate's private key")
+    audit_days: int = row(400, text="days that the audit log of the API on TLS is kept; 0: nothing of it is deleted")
 
 
 @frozen

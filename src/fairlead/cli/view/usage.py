@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO
 
 import click
 
@@ -16,30 +14,13 @@ from fairlead import errors
 from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
+from fairlead.cli.view import moment
 from fairlead.serve.v1.usage.view import UsageReport, UsageRow
-from fairlead.wire.text import timestamp
-
-_AGE: Final = re.compile(r"([0-9]{1,6})([smhdw])")
-_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-
-
-def _moment(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """Return a time as the API takes it: an age (7d), a date (its begin, UTC) or a time."""
-    if value is None:
-        return None
-    if age := _AGE.fullmatch(value):
-        return timestamp.emit(time.time() - int(age[1]) * _SECONDS[age[2]])
-    text = f"{value}T00:00:00Z" if _DATE.fullmatch(value) else value
-    if timestamp.parse(text) is None:
-        message = f'"{value}" is neither an age as 12h or 7d, nor a date, nor a time as 2026-11-01T08:00:00Z'
-        raise click.BadParameter(message, ctx=context, param=parameter)
-    return text
 
 
 @click.command()
-@click.option("--since", callback=_moment, help="begin: 7d, 2026-11-01 or a time; default: the month, UTC")
-@click.option("--until", callback=_moment, help="end, not included; default: now")
+@click.option("--since", callback=moment.parse, help="begin: 7d, 2026-11-01 or a time; default: the month, UTC")
+@click.option("--until", callback=moment.parse, help="end, not included; default: now")
 @click.option(
     "--by", default="tenancy,model", show_default=True, help="tenancy, namespace, model, gpu, node, lease, day"
 )

@@ -9,6 +9,7 @@ from typing import Annotated, Protocol
 import msgspec
 
 from fairlead.serve.accounts import keys
+from fairlead.serve.accounts.audit import Audit
 from fairlead.serve.accounts.roles import Membership, Principal, Role, Scope
 
 PERSON, SERVICE = "person", "service"
@@ -127,7 +128,8 @@ class Keys(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accounts:
-    """Where accounts are kept."""
+    """Where accounts are kept, and what was done by them."""
 
     people: People
     keys: Keys
+    audit: Audit

@@ -48,6 +48,7 @@ class Action(StrEnum):
     MACHINE_READ = "machine.read"
     MACHINE_WRITE = "machine.write"
     ACCOUNT_WRITE = "account.write"
+    AUDIT_READ = "audit.read"
 
 
 @frozen
@@ -80,6 +81,7 @@ TABLE: Final[Mapping[Action, Rule]] = {
     Action.MACHINE_READ: Rule(scope=Scope.READ, roles=_from(None)),
     Action.MACHINE_WRITE: Rule(scope=Scope.MANAGE, roles=_from(None)),
     Action.ACCOUNT_WRITE: Rule(scope=Scope.MANAGE, roles=_from(None)),
+    Action.AUDIT_READ: Rule(scope=Scope.READ, roles=_from(Role.ADMIN)),
 }
 
 

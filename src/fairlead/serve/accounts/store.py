@@ -6,9 +6,8 @@ when it was last used is written once a minute at most.
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,8 +16,8 @@ from sqlalchemy import exc
 from sqlalchemy.ext import asyncio as sqla
 
 from fairlead import errors
+from fairlead.serve.accounts import auditstore, port
 from fairlead.serve.accounts import keys as apikeys
-from fairlead.serve.accounts import port
 from fairlead.serve.accounts.roles import Membership, Principal, Role, Scope, parse_scopes
 from fairlead.serve.database import engine, schema
 from fairlead.wire.kubernetes import names
@@ -35,14 +34,11 @@ Clock = Callable[[], float]
 
 def open_accounts(database: sqla.AsyncEngine, *, now: Clock = time.time) -> port.Accounts:
     """Return the accounts of a database. Args: now: Unix seconds."""
-    return port.Accounts(people=StoredPeople(database=database, now=now), keys=StoredKeys(database=database, now=now))
-
-
-@contextlib.asynccontextmanager
-async def _transaction(database: sqla.AsyncEngine) -> AsyncIterator[sqla.AsyncConnection]:
-    with engine.translated():
-        async with database.begin() as connection:
-            yield connection
+    return port.Accounts(
+        people=StoredPeople(database=database, now=now),
+        keys=StoredKeys(database=database, now=now),
+        audit=auditstore.StoredAudit(database=database, now=now),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +53,7 @@ class StoredPeople:
         _check_account(name, kind)
         row = {"name": name, "kind": kind, "is_administrator": is_administrator, "created_at": self.now()}
         try:
-            async with _transaction(self.database) as connection:
+            async with engine.transaction(self.database) as connection:
                 await connection.execute(sa.insert(schema.ACCOUNT).values(row))
         except exc.IntegrityError as error:
             hint = "`fairlead user list` lists them; choose another name"
@@ -66,7 +62,7 @@ class StoredPeople:
 
     async def list(self) -> tuple[port.AccountView, ...]:
         """See `port.People.list`."""
-        async with _transaction(self.database) as connection:
+        async with engine.transaction(self.database) as connection:
             rows = (await connection.execute(sa.select(schema.ACCOUNT).order_by(_ACCOUNT.name))).mappings().all()
             members = (await connection.execute(sa.select(schema.MEMBERSHIP).order_by(_MEMBER.tenancy))).mappings()
             by_account: dict[str, list[port.MemberView]] = {}
@@ -80,7 +76,7 @@ class StoredPeople:
 
     async def delete(self, name: str) -> None:
         """See `port.People.delete`."""
-        async with _transaction(self.database) as connection:
+        async with engine.transaction(self.database) as connection:
             await _find_account(connection, name)
             await connection.execute(sa.delete(schema.API_KEY).where(_KEY.account == name))
             await connection.execute(sa.delete(schema.MEMBERSHIP).where(_MEMBER.account == name))
@@ -94,7 +90,7 @@ class StoredPeople:
             "tenancy": membership.tenancy,
             "role": membership.role.value,
         }
-        async with _transaction(self.database) as connection:
+        async with engine.transaction(self.database) as connection:
             await _find_account(connection, name)
             await connection.execute(_of_member(sa.delete(schema.MEMBERSHIP), name, membership.uid))
             await connection.execute(sa.insert(schema.MEMBERSHIP).values(row))
@@ -102,7 +98,7 @@ class StoredPeople:
 
     async def revoke(self, name: str, uid: str) -> None:
         """See `port.People.revoke`."""
-        async with _transaction(self.database) as connection:
+        async with engine.transaction(self.database) as connection:
             await _find_account(connection, name)
             gone = await connection.execute(_of_member(sa.delete(schema.MEMBERSHIP), name, uid))
         if not gone.rowcount:
@@ -112,7 +108,7 @@ class StoredPeople:
     async def members(self, uid: str) -> tuple[port.MemberView, ...]:
         """See `port.People.members`."""
         wanted = sa.select(schema.MEMBERSHIP).where(_MEMBER.tenancy_uid == uid).order_by(_MEMBER.account)
-        async with _transaction(self.database) as connection:
+        async with engine.transaction(self.database) as connection:
             return tuple(_member_view(row) for row in (await connection.execute(wanted)).mappings())
 
 
@@ -130,7 +126,7 @@ class StoredKeys:
         now = self.now()
         joined = schema.API_KEY.join(schema.ACCOUNT, _KEY.account == _ACCOUNT.name)
         wanted = sa.select(schema.API_KEY, _ACCOUNT.is_administrator).select_from(joined).where(_KEY.id == key.id)
-        async with _transaction(self.database) as connection:
+        async with engine.transaction(self.database) as connection:
             row = (await connection.execute(wanted)).mappings().first()
             is_right = apikeys.matches(key, row["digest"] if row else _BOGUS)
             if row is None or not is_right or _state(row, now) != "active":
@@ -154,7 +150,7 @@ class StoredKeys:
 
     async def create(self, spec: port.KeySpec) -> port.NewKey:
         """See `port.Keys.create`."""
-        async with _transaction(self.database) as connection:
+        async with engine.transaction(self.database) as connection:
             await _find_account(connection, spec.account)
             return await self._insert(connection, spec)
 
@@ -181,13 +177,13 @@ class StoredKeys:
         """See `port.Keys.list`."""
         wanted = sa.select(schema.API_KEY).order_by(_KEY.created_at, _KEY.id)
         wanted = wanted if account is None else wanted.where(_KEY.account == account)
-        async with _transaction(self.database) as connection:
+        async with engine.transaction(self.database) as connection:
             rows = (await connection.execute(wanted)).mappings().all()
         return tuple(_key_view(row, self.now()) for row in rows)
 
     async def revoke(self, id_: str, account: str | None) -> port.KeyView:
         """See `port.Keys.revoke`."""
-        async with _transaction(self.database) as connection:
+        async with engine.transaction(self.database) as connection:
             row = await _find_key(connection, id_, account)
             now = row["revoked_at"] or self.now()
             await connection.execute(sa.update(schema.API_KEY).where(_KEY.id == id_).values(revoked_at=now))
@@ -198,7 +194,7 @@ class StoredKeys:
     ) -> port.NewKey:
         """See `port.Keys.rotate`; the new one lives as long as the old one was given, from now on."""
         now = self.now()
-        async with _transaction(self.database) as connection:
+        async with engine.transaction(self.database) as connection:
             row = await _find_key(connection, id_, account)
             if (state := _state(row, now)) != "active":
                 hint = "`fairlead key create` makes another one"

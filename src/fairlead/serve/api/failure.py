@@ -16,22 +16,25 @@ from litestar import exceptions, openapi
 from fairlead import errors, telemetry
 from fairlead.serve.api import problem
 
+REASON: Final = "reason"
+"""Of the scope's state: the token of the problem that a request is answered with."""
 _ROUTING: Final = {404: "RouteUnknown", 405: "MethodNotAllowed", 413: "BodyTooLarge", 415: "MediaTypeUnknown"}
 
 
-def _respond(answer: problem.Problem) -> litestar.Response[problem.Problem]:
+def _respond(request: litestar.Request[Any, Any, Any], answer: problem.Problem) -> litestar.Response[problem.Problem]:
+    request.scope["state"][REASON] = answer.reason
     return litestar.Response(answer, status_code=answer.status, media_type=problem.MEDIA_TYPE)
 
 
 def on_error(
-    _request: litestar.Request[Any, Any, Any], error: errors.FairleadError
+    request: litestar.Request[Any, Any, Any], error: errors.FairleadError
 ) -> litestar.Response[problem.Problem]:
     """Answer with the error's row."""
-    return _respond(problem.problem_of(error))
+    return _respond(request, problem.problem_of(error))
 
 
 def on_http_error(
-    _request: litestar.Request[Any, Any, Any], error: exceptions.HTTPException
+    request: litestar.Request[Any, Any, Any], error: exceptions.HTTPException
 ) -> litestar.Response[problem.Problem]:
     """Answer for the framework: unknown routes, malformed bodies and parameters."""
     parts = error.extra if isinstance(error.extra, list) else []
@@ -39,6 +42,7 @@ def on_http_error(
     status = error.status_code
     kind = errors.NotFound if status == HTTPStatus.NOT_FOUND else errors.RequestError
     return _respond(
+        request,
         problem.Problem(
             type=problem.TYPE_PREFIX + kind.__name__,
             title=HTTPStatus(status).phrase,
@@ -46,7 +50,7 @@ def on_http_error(
             detail=errors.readable(details or _lower(error.detail)),
             reason=_ROUTING.get(status, "RequestInvalid"),
             hint="GET /v1/openapi.json describes every route",
-        )
+        ),
     )
 
 
@@ -84,6 +88,7 @@ def on_bug(request: litestar.Request[Any, Any, Any], error: Exception) -> litest
     """Log what should not happen; the only place of this room that sees errors which are not ours."""
     telemetry.log.error("request failed by a bug", method=request.method, path=request.url.path, exc_info=error)
     return _respond(
+        request,
         problem.Problem(
             type="about:blank",
             title=HTTPStatus.INTERNAL_SERVER_ERROR.phrase,
@@ -91,7 +96,7 @@ def on_bug(request: litestar.Request[Any, Any, Any], error: Exception) -> litest
             detail=f"this is a bug in fairlead: {type(error).__name__}",
             reason="Bug",
             hint="the service's log has the traceback; please report it",
-        )
+        ),
     )
 
 

@@ -111,6 +111,14 @@ def _upgrade(connection: sa.Connection, revision: str) -> None:
         environment.run_migrations()
 
 
+@contextlib.asynccontextmanager
+async def transaction(database: sqla.AsyncEngine) -> AsyncIterator[sqla.AsyncConnection]:
+    """Give a transaction that is committed at its end. Raises: as `translated`."""
+    with translated():
+        async with database.begin() as connection:
+            yield connection
+
+
 @contextlib.contextmanager
 def translated() -> Iterator[None]:
     """Raise what the database or its driver says as errors of ours."""

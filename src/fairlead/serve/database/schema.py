@@ -37,3 +37,35 @@ API_KEY: Final = sa.Table(
     sa.Column("revoked_at", sa.Float),
     sa.Column("last_used_at", sa.Float),
 )
+AUDIT: Final = sa.Table(
+    "audit",
+    METADATA,
+    sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=True),
+    sa.Column("at", sa.Float, nullable=False, index=True),
+    sa.Column("request", sa.String(32), nullable=False, unique=True),
+    sa.Column("account", sa.String(256), nullable=False, index=True),
+    sa.Column("key", sa.String(16), nullable=False),
+    sa.Column("peer", sa.String(256), nullable=False),
+    sa.Column("method", sa.String(256), nullable=False),
+    sa.Column("action", sa.String(64), nullable=False),
+    sa.Column("object", sa.String(256), nullable=False),
+    sqlite_autoincrement=True,
+)
+"""Rows are added and, the oldest, deleted; never changed. No foreign key: entries outlive their accounts."""
+AUDIT_OUTCOME: Final = sa.Table(
+    "audit_outcome",
+    METADATA,
+    sa.Column(
+        "entry",
+        sa.BigInteger().with_variant(sa.Integer, "sqlite"),
+        sa.ForeignKey("audit.id", ondelete="CASCADE"),
+        primary_key=True,
+        autoincrement=False,
+    ),
+    sa.Column("at", sa.Float, nullable=False),
+    sa.Column("status", sa.Integer, nullable=False),
+    sa.Column("reason", sa.String(64), nullable=False),
+    sa.Column("namespace", sa.String(256), nullable=False),
+    sa.Column("tenancy", sa.String(63), nullable=False),
+    sa.Column("tenancy_uid", sa.String(64), nullable=False, index=True),
+)

@@ -10,8 +10,8 @@ from litestar import types
 from fairlead.serve.api import app
 from fairlead.serve.v1 import dependencies, events, gpus, images, nodes, quotas, status
 from fairlead.serve.v1.access import permissions
+from fairlead.serve.v1.accounts import audit, members, users
 from fairlead.serve.v1.accounts import keys as account_keys
-from fairlead.serve.v1.accounts import members, users
 from fairlead.serve.v1.containers import access, devices, restart, routes
 from fairlead.serve.v1.containers import exec as container_exec
 from fairlead.serve.v1.dependencies import Services
@@ -37,6 +37,7 @@ ROUTES: Final = (
     *users.ROUTES,
     *members.ROUTES,
     *account_keys.ROUTES,
+    *audit.ROUTES,
     *usage.ROUTES,
     *status.ROUTES,
 )

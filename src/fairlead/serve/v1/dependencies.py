@@ -9,7 +9,8 @@ and nothing is judged here.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import urllib.parse
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +21,9 @@ from fairlead import errors
 from fairlead.plan.tenancy import baseline
 from fairlead.serve import peer
 from fairlead.serve.accounts import roles
+from fairlead.serve.accounts.audit import Place
 from fairlead.serve.accounts.port import Accounts
+from fairlead.serve.accounts.recording import Recording
 from fairlead.serve.backend import own
 from fairlead.serve.backend.port import Absent, Backend
 from fairlead.serve.backend.tenant import member
@@ -91,6 +94,8 @@ class Services:
     accounts: Accounts | Absent = NO_ACCOUNTS
     principal: roles.Principal | None = None
     """Who asks by TLS; None: the machine's root, by its socket."""
+    noted: Callable[[str], None] = lambda _namespace: None
+    """Told, for the audit log, which namespace a request is about."""
 
     @property
     def census(self) -> Store:
@@ -126,13 +131,15 @@ async def for_request(services: Services, scope: Any) -> Services:
 
     Raises: Denied: as `for_caller`; the account's role does not allow it anywhere.
     """
-    principal = permissions.principal_of(scope)
+    principal, recording = permissions.principal_of(scope), permissions.recording_of(scope)
     if principal is None:
         return for_caller(services, scope)
+    found = (await services.store.list(Tenancy)).items
+    noted = _noted(recording, found, scope) if recording is not None else services.noted
     if principal.is_administrator:
-        return replace(services, principal=principal)
+        return replace(services, principal=principal, noted=noted)
     action = permissions.action_of(scope["route_handler"].handler_name)
-    part = await _part(services.store, principal, action)
+    part = replace(_part(found, principal, action), noted=noted)
     hidden = replace(services.info, socket=Path(), state_folder=Path(), cdi_folder=Path())
     return replace(
         services,
@@ -141,12 +148,26 @@ async def for_request(services: Services, scope: Any) -> Services:
         whole=services.store,
         info=hidden,
         principal=principal,
+        noted=noted,
     )
 
 
-async def _part(store: Store, principal: roles.Principal, action: roles.Action) -> member.Member:
+def _noted(recording: Recording, found: Sequence[Tenancy], scope: Any) -> Callable[[str], None]:
+    """Tell a request's recording which tenancies there are, and which one its query names."""
+    recording.places = {
+        name: Place(namespace=name, tenancy=item.metadata.name, uid=item.metadata.uid)
+        for item in found
+        if (name := baseline.namespace_name(item))
+    }
+    named = dict(urllib.parse.parse_qsl(scope["query_string"].decode("latin-1"))).get("namespace", "")
+    if named in recording.places and recording.home == Place():
+        recording.note(named)
+    return recording.note
+
+
+def _part(items: Sequence[Tenancy], principal: roles.Principal, action: roles.Action) -> member.Member:
     """Return what an account may use: tenancies are known by uid, since another may have the name of one later."""
-    found = {item.metadata.uid: item for item in (await store.list(Tenancy)).items}
+    found = {item.metadata.uid: item for item in items}
     allowed, forbidden = {}, {}
     for one in principal.memberships:
         if (item := found.get(one.uid)) is None:

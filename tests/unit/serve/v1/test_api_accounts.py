@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -81,8 +82,9 @@ class Lab:
         return await self.ask(name, "POST", "/v1/containers", json={"image": "demo", "name": container, **more})
 
 
-@pytest.fixture
-async def lab(world: World, tmp_path: Path) -> AsyncIterator[Lab]:
+@contextlib.asynccontextmanager
+async def opened(world: World, tmp_path: Path) -> AsyncIterator[Lab]:
+    """Give a machine with accounts."""
     async with engine.opened(engine.url_of("", tmp_path)) as database:
         made = Lab(world, store.open_accounts(database))
         await made.tenancy("red")
@@ -92,6 +94,12 @@ async def lab(world: World, tmp_path: Path) -> AsyncIterator[Lab]:
         await made.account("stranger", role=Role.OWNER, tenancy="blue")
         await made.account("nobody")
         await made.account("root", is_root=True)
+        yield made
+
+
+@pytest.fixture
+async def lab(world: World, tmp_path: Path) -> AsyncIterator[Lab]:
+    async with opened(world, tmp_path) as made:
         yield made
 
 
@@ -153,6 +161,7 @@ async def test_what_each_role_may_is_the_table(lab: Lab) -> None:
         Action.MACHINE_READ: ("GET", "/v1/nodes", None),
         Action.MACHINE_WRITE: ("POST", "/v1/images:prune", None),
         Action.ACCOUNT_WRITE: ("GET", "/v1/users", None),
+        Action.AUDIT_READ: ("GET", "/v1/audit", None),
     }
     for action, (method, path, body) in asked.items():
         for role in Role:

@@ -9,13 +9,14 @@ import asyncio
 import contextlib
 import datetime as dt
 import socket
+import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 from fairlead import settings
 from fairlead.serve import certificate, door, server
-from fairlead.serve.accounts import store
+from fairlead.serve.accounts import recording, store
 from fairlead.serve.accounts.port import Accounts
 from fairlead.serve.database import engine
 
@@ -33,6 +34,8 @@ class PublicDoor:
     listener: socket.socket
     names: tuple[str, ...] | None
     """Of our own certificate; None: it is the operator's."""
+    audit_days: int
+    """How long the audit log is kept; 0: for ever."""
 
     def describe(self) -> tuple[str, str]:
         """Return address and fingerprint, as they are now."""
@@ -44,6 +47,7 @@ class PublicDoor:
         async with asyncio.TaskGroup() as tasks:
             names = None if self.names is None else lambda: own_names(self.listener)
             tasks.create_task(certificate.keep(context, self.files, names, _now), name="certificate")
+            tasks.create_task(recording.keep(self.accounts.audit, self.audit_days, time.time), name="audit")
             await server.serve_tls(door.create_app(app, self.accounts), self.listener, context)
 
 
@@ -72,6 +76,7 @@ async def opened(config: settings.Settings) -> AsyncIterator[PublicDoor]:
                 accounts=store.open_accounts(database),
                 listener=listener,
                 names=names,
+                audit_days=config.api.audit_days,
             )
 
 

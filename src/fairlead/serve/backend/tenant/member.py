@@ -7,7 +7,7 @@ allow what is asked, it hears that. `default`, and no namespace at all, mean the
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NoReturn, TypeVar
 
@@ -36,6 +36,8 @@ class Member:
     """By namespace: those in which its role allows what is asked."""
     forbidden: Mapping[str, errors.Denied]
     """By namespace: the others that it is a member of, and what it hears there."""
+    noted: Callable[[str], None] = lambda _namespace: None
+    """Told where the request has its effect."""
 
     @property
     def most_devices(self) -> int:
@@ -55,6 +57,8 @@ class Member:
         """See `own.Part.place`. Raises: NotFound; Denied; Invalid (`NamespaceAmbiguous`): there are several."""
         if namespace is None or namespace in _ALIASES:
             return self._only()
+        if self.sees(namespace):
+            self.noted(namespace)
         if denied := self.forbidden.get(namespace):
             raise denied
         if namespace not in self.allowed:
@@ -65,7 +69,9 @@ class Member:
 
     def _only(self) -> str:
         if len(self.allowed) == 1:
-            return next(iter(self.allowed))
+            (only,) = self.allowed
+            self.noted(only)
+            return only
         if self.allowed:
             names = ", ".join(sorted(item.metadata.name for item in self.allowed.values()))
             message = f"several tenancies may be meant: {names}"

@@ -12,12 +12,17 @@ from typing import Any, Final
 from litestar import connection, handlers
 
 from fairlead import errors
+from fairlead.serve.accounts.recording import Recording
 from fairlead.serve.accounts.roles import Action, Principal
 
 PRINCIPAL: Final = "principal"
 """Of the scope's state: who holds the key that came with the request. The TLS door puts it there."""
 REFUSAL: Final = "refusal"
 """Of the scope's state: why a WebSocket was refused, for the door, which can still answer in words."""
+
+RECORDING: Final = "recording"
+"""Of the scope's state: the request on its way into the audit log. The TLS door puts it there."""
+_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 ACTIONS: Final[Mapping[str, Action]] = {
     "document": Action.SERVICE_READ,
@@ -90,6 +95,7 @@ ACTIONS: Final[Mapping[str, Action]] = {
     "list_keys": Action.KEY_OWN,
     "revoke_key": Action.KEY_OWN,
     "rotate_key": Action.KEY_OWN,
+    "list_audit": Action.AUDIT_READ,
 }
 """By the name of the handler."""
 
@@ -98,6 +104,17 @@ def principal_of(scope: Any) -> Principal | None:
     """Return who holds the request's key; None: it came by the unix socket."""
     found = (scope.get("state") or {}).get(PRINCIPAL)
     return found if isinstance(found, Principal) else None
+
+
+def recording_of(scope: Any) -> Recording | None:
+    """Return the request on its way into the audit log; None: it came by the unix socket."""
+    found = (scope.get("state") or {}).get(RECORDING)
+    return found if isinstance(found, Recording) else None
+
+
+def _changes(scope: Any) -> bool:
+    """Return whether a request changes something: each WebSocket enters a container, or carries an archive."""
+    return scope["type"] == "websocket" or scope["method"] not in _SAFE
 
 
 def action_of(name: str) -> Action:
@@ -109,11 +126,20 @@ def action_of(name: str) -> Action:
 
 
 async def judge(asked: connection.ASGIConnection[Any, Any, Any, Any], handler: handlers.BaseRouteHandler) -> None:
-    """Refuse a request whose key may not use its route. Raises: Denied."""
+    """Refuse a request whose key may not use its route, and have one that changes something written first.
+
+    Raises: Denied; Unavailable (`AuditUnavailable`).
+    """
     if (principal := principal_of(asked.scope)) is None:
         return
     try:
-        principal.check(action_of(handler.handler_name))
-    except errors.Denied as error:
+        action = action_of(handler.handler_name)
+        recording = recording_of(asked.scope)
+        if recording is not None:
+            recording.tell(action=action.value)
+        principal.check(action)
+        if recording is not None and _changes(asked.scope):
+            await recording.begin()
+    except errors.FairleadError as error:
         asked.scope["state"][REFUSAL] = error
         raise

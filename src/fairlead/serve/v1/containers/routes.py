@@ -90,6 +90,7 @@ async def create_container(services: Dependencies, data: params.JSONBody[submiss
     """Store a pod made from the request; a node's kubelet starts it once a scheduler has placed it."""
     data = await _placed(services, data)
     info, namespace = services.info, submission.namespace_of(data)
+    services.noted(namespace)
     for named in data.volumes:
         await services.backend.volumes.create(named.name, namespace, labels={}, size="", is_tenants=bool(data.tenancy))
     pod = submission.pod_of(data, resource=info.resource, scheduler_name=info.scheduler_name)

@@ -188,9 +188,11 @@ ROUTES: Final = (
 async def find_tenancy(services: Services, name: str) -> Tenancy:
     """Return a tenancy. Raises: NotFound (`TenancyUnknown`): there is none, or none that may be seen."""
     try:
-        return await services.store.get(Tenancy, name)
+        found = await services.store.get(Tenancy, name)
     except errors.NotFound as error:
         raise baseline.unknown(name) from error
+    services.noted(baseline.namespace_name(found))
+    return found
 
 
 async def _view(services: Services, item: Tenancy) -> TenancyView:

@@ -1,0 +1,60 @@
+"""Routes of the audit log: the machine's administrators read all of it, a tenancy's owners and admins their part."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final
+
+import litestar
+from litestar import params
+
+from fairlead import errors
+from fairlead.serve.accounts.audit import AuditList, Query
+from fairlead.serve.api.failure import documented
+from fairlead.serve.backend.port import require
+from fairlead.serve.v1.dependencies import Dependencies
+from fairlead.wire.fairlead.tenancy import Tenancy
+from fairlead.wire.text import timestamp
+
+_CURSOR: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
+_LATEST: Final = 1 << 35
+
+
+@litestar.get("/v1/audit", summary="Read the audit log", responses=documented(400, 403, 503), tags=["account"])
+async def list_audit(
+    services: Dependencies,
+    since: Annotated[str, params.QueryParameter(description="begin, RFC 3339; empty: the first entry")] = "",
+    until: Annotated[str, params.QueryParameter(description="end, RFC 3339, exclusive; empty: now")] = "",
+    account: Annotated[str, params.QueryParameter(description="whose requests; empty: everybody's")] = "",
+    limit: Annotated[int, params.QueryParameter(ge=1, le=1000, description="entries of a page")] = 100,
+    cursor: Annotated[str, params.QueryParameter(description="`next` of the page before")] = "",
+) -> AuditList:
+    """Return what was changed and what was refused by TLS, newest first; reads that were allowed are not kept."""
+    log, asker = require(services.accounts).audit, services.principal
+    if cursor and not _CURSOR.fullmatch(cursor):
+        message = "the cursor is not one of a page of this list"
+        raise errors.RequestError(message, reason="CursorInvalid", hint="send `next` of the page before as it was")
+    uids = None
+    if asker is not None and not asker.is_administrator:
+        uids = tuple(item.metadata.uid for item in (await services.store.list(Tenancy)).items)
+    query = Query(
+        since=_moment("since", since),
+        until=_moment("until", until),
+        account=account,
+        uids=uids,
+        before=int(cursor) if cursor else None,
+        limit=limit,
+    )
+    items, following = await log.list(query)
+    return AuditList(items=items, next="" if following is None else str(following))
+
+
+def _moment(name: str, text: str) -> float | None:
+    found = timestamp.parse(text)
+    if text and (found is None or not 0 <= found < _LATEST):
+        message = f'{name}: "{text}" is not a time'
+        raise errors.RequestError(message, reason="PeriodInvalid", hint="RFC 3339, as 2026-11-01T00:00:00Z")
+    return found
+
+
+ROUTES: Final = (list_audit,)
