@@ -105,6 +105,8 @@ PAGES_READ = {
     "how-to/share-a-gpu.md": "",
     "how-to/lend-vgpus.md": "",
     "how-to/usage.md": "",
+    "how-to/keep-gpus-back.md": "",
+    "how-to/scheduling.md": "",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -157,3 +158,12 @@ def test_cpu_and_memory_limits_are_in_force(service: Home) -> None:
     script = "cat /sys/fs/cgroup/memory/memory.limit_in_bytes || cat /sys/fs/cgroup/memory.max"
     result = service.run("--rm", "--memory", "64Mi", "--cpus", "0.5", "--", "sh", "-c", script)
     assert str(64 << 20) in result.out
+
+
+def test_a_start_logs_none_of_its_own_races_as_a_warning(service: Home) -> None:
+    service.until(lambda: service.allocatable() == 8, what="the start is over")
+    lines = [json.loads(line) for line in service.log().splitlines() if line.startswith("{")]
+    assert "registered with the kubelet" in {line["event"] for line in lines}
+    assert [line for line in lines if line["event"] == "kubelet does not say who holds devices"] == []
+    retried = [line for line in lines if line["event"] == "work failed, will retry"]
+    assert [line for line in retried if "Node " in line["error"] and "has been modified" in line["error"]] == []

@@ -92,6 +92,7 @@ def test_the_tutorial_is_run_whole() -> None:
 
 # Pages that another file runs as printed, because they need more than a bare root.
 _ELSEWHERE = {
+    "tutorial/cdi-library.md": "tests/unit/fairlead_cdi/test_cdi_docs.py",
     "how-to/kubernetes.md": "tests/cluster/test_pages_on_cluster.py",
     "how-to/replace-nvidia-toolkit.md": "tests/system/test_migration.py",
     "how-to/recover-state.md": "tests/system/test_state_repaired.py",
@@ -99,11 +100,58 @@ _ELSEWHERE = {
 }
 
 
+PAGES = [page for folder in ("tutorial", "how-to") for page in sorted((DOCS / folder).glob("*.md"))]
+# What a reader types, in a block of whatever language: `console` is run, `sh` by the page's own test.
+_TYPED = re.compile(
+    r"^(?:(?:sudo )?(?:fairlead|kubectl|podman|docker|helm|pip|python)|make|curl|export) ", re.MULTILINE
+)
+
+
+def hidden(text: str) -> list[str]:
+    """Return the first command of each block that holds commands and is none that a test would read."""
+    fences = re.findall(r"^```([^\n]*)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return [found[0] for kind, block in fences if kind not in {"console", "sh"} and (found := _line(block))]
+
+
+def _line(block: str) -> list[str]:
+    return [line for line in block.splitlines() if _TYPED.match(line)]
+
+
+def test_a_block_that_hides_its_commands_is_found() -> None:
+    assert hidden("```\nfairlead ps\n```\n```console\n$ fairlead ps\n```\n```yaml\nfairlead: {}\n```\n") == [
+        "fairlead ps"
+    ]
+    assert hidden("```text\n# first\nsudo kubectl get pods\n```\n") == ["sudo kubectl get pods"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_block_of_a_page_hides_commands_from_the_check(page: Path) -> None:
+    assert hidden(page.read_text()) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_line_of_a_console_block_is_a_command_or_what_one_prints(page: Path) -> None:
+    blocks = re.findall(r"^```console\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    assert [block for block in blocks if not block.startswith("$ ")] == []
+
+
 def test_every_page_with_commands_is_run_or_says_where_else_they_are() -> None:
     found = {
-        str(page.relative_to(DOCS))
-        for folder in ("tutorial", "how-to")
-        for page in (DOCS / folder).glob("*.md")
-        if re.search("^```(console|sh)$", page.read_text(), re.MULTILINE)
+        str(page.relative_to(DOCS)) for page in PAGES if re.search("^```(console|sh)$", page.read_text(), re.MULTILINE)
     }
     assert found == {"tutorial/first-container.md", *test_first_hour.PAGES_READ, *_ELSEWHERE}
+
+
+@pytest.mark.parametrize("page", sorted(test_first_hour.PAGES_READ))
+def test_a_page_that_is_run_has_no_block_that_the_runner_does_not_read(page: str) -> None:
+    text = (DOCS / page).read_text()
+    marked = re.findall(r"^(?:<!-- not run: [^\n]+ -->\n)?```sh$", text, re.MULTILINE)
+    assert [block for block in marked if not block.startswith("<!--")] == []
+
+
+@pytest.mark.parametrize("page", sorted(_ELSEWHERE))
+def test_where_a_page_is_run_elsewhere_there_is_a_test_that_reads_it(page: str) -> None:
+    names = re.findall(r"test_\w+\.py", _ELSEWHERE[page])
+    tests = [found for name in names for found in Path(__file__).parents[1].rglob(name)]
+    assert len(tests) == len(names) > 0
+    assert page.rpartition("/")[2] in tests[0].read_text()
