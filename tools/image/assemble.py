@@ -47,6 +47,21 @@ _USELESS: Final = (
     "faker-*.dist-info/*",
     "polyfactory/*",
     "polyfactory-*.dist-info/*",
+    # The database of accounts: in a cluster the API server keeps these, and nothing serves ours on TLS.
+    "aiosqlite/*",
+    "aiosqlite-*.dist-info/*",
+    "alembic/*",
+    "alembic-*.dist-info/*",
+    "asyncpg/*",
+    "asyncpg-*.dist-info/*",
+    "greenlet/*",
+    "greenlet-*.dist-info/*",
+    "mako/*",
+    "mako-*.dist-info/*",
+    "markupsafe/*",
+    "markupsafe-*.dist-info/*",
+    "sqlalchemy/*",
+    "sqlalchemy-*.dist-info/*",
 )
 
 
