@@ -161,6 +161,8 @@ def test_cpu_and_memory_limits_are_in_force(service: Home) -> None:
 
 
 def test_a_start_logs_none_of_its_own_races_as_a_warning(service: Home) -> None:
+    # Alone in this file it comes before the node does.
+    service.until(lambda: bool(service.ask("/v1/nodes")["items"]), what="the node is there")
     service.until(lambda: service.allocatable() == 8, what="the start is over")
     lines = [json.loads(line) for line in service.log().splitlines() if line.startswith("{")]
     assert "registered with the kubelet" in {line["event"] for line in lines}
