@@ -179,8 +179,8 @@ class Home:
             time.sleep(0.05)
 
     def allocatable(self) -> int:
-        nodes = self.ask("/v1/nodes")["items"]
-        return int(nodes[0]["allocatable"].get("nvidia.com/gpu", 0))
+        nodes = self.ask("/v1/nodes")["items"]  # none: its kubelet has not written it yet
+        return int(nodes[0]["allocatable"].get("nvidia.com/gpu", 0)) if nodes else 0
 
     def free_gpus(self) -> int:
         """GPUs no living container holds, by the product's own account."""
