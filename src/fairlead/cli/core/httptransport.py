@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 UNIX: Final = "http+unix://"
 _CONNECT_S: Final = 5.0
+_UPGRADE_S: Final = 30.0
+"""For the answer to a WebSocket's request: the service looks for the container, and writes it down, before that."""
 _PIECE: Final = 1 << 16
 _START_HINT: Final = "start one with `fairlead up`; --url chooses another one, --kubeconfig a Kubernetes cluster"
 
@@ -159,20 +161,21 @@ class HTTPTransport:
         path = f"{self._url.path.rstrip('/')}{target}"
         if self._socket is not None:
             return websocket.unix_connect(
-                str(self._socket), f"ws://fairlead{path}", open_timeout=_CONNECT_S, max_size=None
+                str(self._socket), f"ws://fairlead{path}", open_timeout=_UPGRADE_S, max_size=None
             )
         if self._url.scheme == "http":
-            return websocket.connect(f"ws://{self._url.netloc}{path}", open_timeout=_CONNECT_S, max_size=None)
+            return websocket.connect(f"ws://{self._url.netloc}{path}", open_timeout=_UPGRADE_S, max_size=None)
         # Opened and checked here, since the upgrade carries the key: to the library it is a socket as any other.
         opened, _ = self._connection()
         try:
             self._open(opened)
+            opened.sock.settimeout(None)  # the library leaves it as it is: a session may be silent for hours
             return websocket.connect(
                 f"ws://{self._host}{path}",
                 sock=opened.sock,
                 proxy=None,
                 additional_headers=self._authorization(),
-                open_timeout=_CONNECT_S,
+                open_timeout=_UPGRADE_S,
                 max_size=None,
             )
         except BaseException:
