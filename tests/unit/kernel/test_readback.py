@@ -56,7 +56,7 @@ async def roomer() -> AsyncIterator[int]:
 @needs_root
 async def test_opens_are_named_by_errno_and_nothing_stays() -> None:
     async with roomer() as pid:
-        before = Path(f"/proc/{pid}/mounts").read_text()
+        before = Path(f"/proc/{pid}/mounts").read_text().splitlines()
 
         found = await readback.read_back(
             pid, paths=("/dev/null", "/dev/fairlead-nothing", "/"), numbers=((1, 3), (195, 7))
@@ -69,7 +69,8 @@ async def test_opens_are_named_by_errno_and_nothing_stays() -> None:
             "1:3": "OK",
             "195:7": "ENXIO",
         }
-        assert Path(f"/proc/{pid}/mounts").read_text() == before
+        # What somebody else on the machine unmounts and deletes goes from here as well: nothing more may be there.
+        assert set(Path(f"/proc/{pid}/mounts").read_text().splitlines()) <= set(before)
 
 
 async def test_device_nodes_are_listed_with_their_numbers() -> None:
