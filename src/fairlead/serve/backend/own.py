@@ -25,9 +25,12 @@ from fairlead.wire.kubernetes.meta import Object
 
 T = TypeVar("T", bound=Object)
 
-_ALIASES: Final = ("", "default")
-_OWN: Final[frozenset[type[Object]]] = frozenset({core.Pod, core.Event, core.ResourceQuota, core.PersistentVolumeClaim})
-"""Kinds of which a user sees the objects of their own namespace."""
+ALIASES: Final = ("", "default")
+"""What a caller calls the namespace that is theirs."""
+NAMESPACED: Final[frozenset[type[Object]]] = frozenset(
+    {core.Pod, core.Event, core.ResourceQuota, core.PersistentVolumeClaim}
+)
+"""Kinds of which a caller sees the objects of their own namespaces."""
 _ASK: Final = "ask root to do it"
 
 
@@ -95,7 +98,7 @@ class User:
 
     def place(self, namespace: str | None) -> str:
         """Return the namespace that is meant. Raises: Denied: another one than their own."""
-        if namespace is None or namespace in _ALIASES or namespace == self.namespace:
+        if namespace is None or namespace in ALIASES or namespace == self.namespace:
             return self.namespace
         message = f'namespace "{namespace}" is not yours, which is "{self.namespace}"'
         raise errors.Denied(message, reason="NamespaceForbidden", hint="leave it out to mean your own")
@@ -237,10 +240,11 @@ class OwnHardware:
     async def list_gpus(self) -> hardware.GPUListing:
         """See `port.Hardware.list_gpus`."""
         found = await self.whole.list_gpus()
-        shown = tuple(msgspec.structs.replace(one, holders=tuple(map(self._shown, one.holders))) for one in found.gpus)
+        shown = tuple(msgspec.structs.replace(one, holders=tuple(map(self.shown, one.holders))) for one in found.gpus)
         return msgspec.structs.replace(found, gpus=shown)
 
-    def _shown(self, holder: hardware.Holder) -> hardware.Holder:
+    def shown(self, holder: hardware.Holder) -> hardware.Holder:
+        """Return a holder as the caller may know it."""
         if self.user.sees(holder.namespace):
             return holder
         return msgspec.structs.replace(holder, container="", part="")
@@ -258,8 +262,46 @@ class OwnHardware:
         await self.whole.check_ready()
 
 
+class ReadOnly:
+    """The half of a `store.port.Store` that writes: each write is refused, in the words of who narrows the store."""
+
+    __slots__ = ()
+
+    def refuse(self, kind: type[Object]) -> NoReturn:
+        """Raise what a caller hears who may not read, or not write, objects of a kind."""
+        raise NotImplementedError
+
+    async def create(self, item: T) -> T:
+        """Refuse it."""
+        self.refuse(type(item))
+
+    async def update(self, item: T) -> T:
+        """Refuse it."""
+        self.refuse(type(item))
+
+    async def update_status(self, item: T) -> T:
+        """Refuse it."""
+        self.refuse(type(item))
+
+    async def apply(self, item: T, *, manager: str) -> T:  # noqa: ARG002 as the port has it
+        """Refuse it."""
+        self.refuse(type(item))
+
+    async def delete(
+        self,
+        kind: type[T],
+        name: str,  # noqa: ARG002 as the port has it
+        namespace: str = "",  # noqa: ARG002
+        *,
+        grace_s: int | None = None,  # noqa: ARG002
+        uid: str | None = None,  # noqa: ARG002
+    ) -> None:
+        """Refuse it."""
+        self.refuse(kind)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnStore:
+class OwnStore(ReadOnly):
     """A `store.port.Store` that is read within one user's namespace, and never written.
 
     Every user may read nodes, and what is recorded of them; no user may read kinds that are not listed here.
@@ -285,38 +327,10 @@ class OwnStore:
     def _narrowed(self, kind: type[T], selector: Selector) -> Selector:
         if kind is core.Node or (kind is core.Event and selector.fields.get("involvedObject.kind") == core.Node.KIND):
             return selector
-        if kind not in _OWN:
-            _refuse(kind)
+        if kind not in NAMESPACED:
+            self.refuse(kind)
         return replace(selector, namespace=self.user.place(selector.namespace))
 
-    async def create(self, item: T) -> T:
-        """Refuse it."""
-        _refuse(type(item))
-
-    async def update(self, item: T) -> T:
-        """Refuse it."""
-        _refuse(type(item))
-
-    async def update_status(self, item: T) -> T:
-        """Refuse it."""
-        _refuse(type(item))
-
-    async def apply(self, item: T, *, manager: str) -> T:  # noqa: ARG002 as the port has it
-        """Refuse it."""
-        _refuse(type(item))
-
-    async def delete(
-        self,
-        kind: type[T],
-        name: str,  # noqa: ARG002 as the port has it
-        namespace: str = "",  # noqa: ARG002
-        *,
-        grace_s: int | None = None,  # noqa: ARG002
-        uid: str | None = None,  # noqa: ARG002
-    ) -> None:
-        """Refuse it."""
-        _refuse(kind)
-
-
-def _refuse(kind: type[Object]) -> NoReturn:
-    raise errors.Denied(f"objects of kind {kind.KIND} are root's", reason="RootOnly", hint=_ASK)
+    def refuse(self, kind: type[Object]) -> NoReturn:
+        """See `ReadOnly.refuse`."""
+        raise errors.Denied(f"objects of kind {kind.KIND} are root's", reason="RootOnly", hint=_ASK)

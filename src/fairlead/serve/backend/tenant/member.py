@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 import msgspec
 
@@ -23,9 +23,6 @@ from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.meta import Object
 
 T = TypeVar("T", bound=Object)
-
-_ALIASES: Final = ("", "default")
-_OWN: Final[frozenset[type[Object]]] = frozenset({core.Pod, core.Event, core.ResourceQuota, core.PersistentVolumeClaim})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +52,7 @@ class Member:
 
     def place(self, namespace: str | None) -> str:
         """See `own.Part.place`. Raises: NotFound; Denied; Invalid (`NamespaceAmbiguous`): there are several."""
-        if namespace is None or namespace in _ALIASES:
+        if namespace is None or namespace in own.ALIASES:
             return self._only()
         if self.sees(namespace):
             self.noted(namespace)
@@ -107,38 +104,22 @@ def backend(whole: port.Backend, member: Member) -> port.Backend:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemberHardware:
+class MemberHardware(own.OwnHardware):
     """A `port.Hardware` that says nothing of other tenancies, and nothing of the machine's own troubles."""
 
-    whole: port.Hardware
-    user: Member
-
-    async def list_gpus(self) -> hardware.GPUListing:
-        """See `port.Hardware.list_gpus`."""
-        found = await self.whole.list_gpus()
-        shown = tuple(msgspec.structs.replace(one, holders=tuple(map(self._shown, one.holders))) for one in found.gpus)
-        return msgspec.structs.replace(found, gpus=shown)
-
-    def _shown(self, holder: hardware.Holder) -> hardware.Holder:
+    def shown(self, holder: hardware.Holder) -> hardware.Holder:
+        """See `own.OwnHardware.shown`."""
         if self.user.sees(holder.namespace):
             return holder
         return msgspec.structs.replace(holder, namespace="", container="", part="", since=None)
-
-    async def list_topologies(self) -> hardware.TopologyList:
-        """See `port.Hardware.list_topologies`."""
-        return await self.whole.list_topologies()
 
     async def describe(self) -> hardware.BackendStatus:
         """See `port.Hardware.describe`."""
         return msgspec.structs.replace(await self.whole.describe(), problems=())
 
-    async def check_ready(self) -> None:
-        """See `port.Hardware.check_ready`."""
-        await self.whole.check_ready()
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemberStore:
+class MemberStore(own.ReadOnly):
     """A `store.port.Store` that is read within the namespaces of an account's tenancies, and never written.
 
     Nodes may be read by every account; no other kinds but those listed here.
@@ -176,8 +157,8 @@ class MemberStore:
                     yield change
 
     def _check(self, kind: type[T]) -> None:
-        if kind not in _OWN and kind is not core.Node and kind is not Tenancy:
-            _refuse(kind)
+        if kind not in own.NAMESPACED and kind is not core.Node and kind is not Tenancy:
+            self.refuse(kind)
 
     def _narrowed(self, kind: type[T], selector: Selector) -> Selector:
         if kind is core.Node or kind is Tenancy or selector.namespace is None or selector.namespace == "":
@@ -191,35 +172,7 @@ class MemberStore:
             return baseline.namespace_name(item) in self.member.allowed
         return item.metadata.namespace in self.member.allowed
 
-    async def create(self, item: T) -> T:
-        """Refuse it."""
-        _refuse(type(item))
-
-    async def update(self, item: T) -> T:
-        """Refuse it."""
-        _refuse(type(item))
-
-    async def update_status(self, item: T) -> T:
-        """Refuse it."""
-        _refuse(type(item))
-
-    async def apply(self, item: T, *, manager: str) -> T:  # noqa: ARG002 as the port has it
-        """Refuse it."""
-        _refuse(type(item))
-
-    async def delete(
-        self,
-        kind: type[T],
-        name: str,  # noqa: ARG002 as the port has it
-        namespace: str = "",  # noqa: ARG002
-        *,
-        grace_s: int | None = None,  # noqa: ARG002
-        uid: str | None = None,  # noqa: ARG002
-    ) -> None:
-        """Refuse it."""
-        _refuse(kind)
-
-
-def _refuse(kind: type[Object]) -> NoReturn:
-    message = f"objects of kind {kind.KIND} are the administrator's"
-    raise errors.Denied(message, reason="AdministratorOnly", hint="ask the machine's administrator")
+    def refuse(self, kind: type[Object]) -> NoReturn:
+        """See `own.ReadOnly.refuse`."""
+        message = f"objects of kind {kind.KIND} are the administrator's"
+        raise errors.Denied(message, reason="AdministratorOnly", hint="ask the machine's administrator")
