@@ -17,6 +17,7 @@ from typing import Final
 from fairlead.plan.metering import price
 from fairlead.plan.metering.price import Pricing
 from fairlead.plan.metering.usage import HOUR, MICROS, Charge
+from fairlead.wire.text import timestamp
 
 _PROVIDER: Final = "Fairlead"
 _UNIT: Final = "Hours"
@@ -27,18 +28,7 @@ Values = Mapping[str, object]
 def _month(at: int, *, months: int) -> str:
     """Return the begin of the month of a time, or of the one after it."""
     begin = dt.datetime.fromtimestamp(at // MICROS, dt.UTC).replace(day=1, hour=0, minute=0, second=0)
-    return _time((begin + dt.timedelta(days=32 * months)).replace(day=1))
-
-
-def _time(at: dt.datetime) -> str:
-    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _instant(micros: int) -> str:
-    """Return a time to the microsecond, without a fraction where it has none."""
-    whole, rest = divmod(micros, MICROS)
-    text = _time(dt.datetime.fromtimestamp(whole, dt.UTC))
-    return text if not rest else f"{text[:-1]}.{rest:06d}Z"
+    return timestamp.emit((begin + dt.timedelta(days=32 * months)).replace(day=1).timestamp())
 
 
 def hours(amount: int) -> Decimal:
@@ -86,8 +76,8 @@ _COLUMNS: Final[Mapping[str, _Cell]] = {
     "ChargeClass": lambda *_: "",
     "ChargeDescription": lambda one, *_: f"{one.model or 'GPU of unknown model'} held by lease {one.lease}",
     "ChargeFrequency": lambda *_: "Usage-Based",
-    "ChargePeriodEnd": lambda one, *_: _instant(one.end),
-    "ChargePeriodStart": lambda one, *_: _instant(one.begin),
+    "ChargePeriodEnd": lambda one, *_: timestamp.emit(one.end / MICROS),
+    "ChargePeriodStart": lambda one, *_: timestamp.emit(one.begin / MICROS),
     "ConsumedQuantity": _quantity,
     "ConsumedUnit": lambda *_: _UNIT,
     "ContractedCost": _cost,

@@ -8,6 +8,7 @@ the end of the earlier one, and that is said. So the sum over everybody never ex
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -110,15 +111,12 @@ def _apart(found: Iterable[Interval], notes: list[str]) -> Iterator[Interval]:
             notes.append(f"lease {one.lease} overlaps {before} on the same GPU: {lost:.0f} s of it are not counted")
         if one.end > begin:
             last = (one.gpu, one.end, one.lease)
-            yield Interval(
-                lease=one.lease,
-                gpu=one.gpu,
-                node=one.node,
-                model=one.model,
-                namespaces=one.namespaces,
-                begin=begin,
-                end=one.end,
-            )
+            yield dataclasses.replace(one, begin=begin)
+
+
+def held(found: Iterable[Interval], *, begin: int, end: int) -> int:
+    """Return the microseconds of GPU that intervals have within a period."""
+    return sum(max(0, min(one.end, end) - max(one.begin, begin)) for one in found)
 
 
 def charges(found: Iterable[Interval], *, begin: int, end: int) -> Iterator[Charge]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -39,7 +40,7 @@ class Recording:
 
     def tell(self, **facts: str) -> None:
         """Fill in fields of the entry."""
-        self.entry = audit.Entry(**{**{name: getattr(self.entry, name) for name in _FIELDS}, **facts})
+        self.entry = dataclasses.replace(self.entry, **facts)
 
     def note(self, namespace: str) -> None:
         """Say where the request has its effect."""
@@ -77,9 +78,6 @@ class Recording:
         if not self._namespace:
             return self.home
         return self.places.get(self._namespace) or audit.Place(namespace=audit.shown(self._namespace))
-
-
-_FIELDS: Final = ("request", "peer", "method", "object", "account", "key", "action")
 
 
 async def keep(log: audit.Audit, days: int, now: Callable[[], float]) -> None:

@@ -45,10 +45,9 @@ class StoreMetering:
         models = {one.metadata.name: one.spec.product for one in await self._all(GPUDevice)}
         tenancies = {baseline.namespace_name(one): one.metadata.name for one in await self._all(Tenancy)}
         found = usage.intervals(leases, models, now=self.clock())
-        unknown = (one for one in found.items if not one.namespaces)
         return Measured(
             charges=usage.charges((one for one in found.items if one.namespaces), begin=begin, end=end),
-            unattributed=sum(one.amount for one in usage.charges(unknown, begin=begin, end=end)),
+            unattributed=usage.held((one for one in found.items if not one.namespaces), begin=begin, end=end),
             notes=found.notes,
             tenancies=tenancies,
         )

@@ -13,6 +13,7 @@ from fairlead import errors
 from fairlead.plan.metering import price
 from fairlead.plan.metering.price import Pricing
 from fairlead.plan.metering.usage import MICROS, Charge
+from fairlead.serve.api import moment
 from fairlead.wire.text import timestamp
 
 LONGEST_S: Final = 400 * 86400
@@ -67,22 +68,14 @@ def read_period(since: str | None, until: str | None, *, now: float) -> tuple[in
 
     Raises: RequestError (`PeriodInvalid`).
     """
-    end = now if until is None else _moment("until", until)
+    end = now if until is None else moment.read("until", until)
     first = dt.datetime.fromtimestamp(end, dt.UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    begin = first.timestamp() if since is None else _moment("since", since)
+    begin = first.timestamp() if since is None else moment.read("since", since)
     if not 0 < end - begin <= LONGEST_S:
         message = f"a period from {timestamp.emit(begin)} to {timestamp.emit(end)} is not one"
         hint = "`until` comes after `since`, and at most 400 days"
         raise errors.RequestError(message, reason="PeriodInvalid", hint=hint)
     return round(begin * MICROS), round(end * MICROS)
-
-
-def _moment(name: str, text: str) -> float:
-    found = timestamp.parse(text)
-    if found is None or not 0 <= found < 1 << 35:
-        message = f'{name}: "{text}" is not a time'
-        raise errors.RequestError(message, reason="PeriodInvalid", hint="RFC 3339, as 2026-11-01T00:00:00Z")
-    return found
 
 
 class _Sum:
