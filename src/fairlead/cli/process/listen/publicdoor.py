@@ -20,7 +20,7 @@ from fairlead.serve.accounts import recording, store
 from fairlead.serve.accounts.port import Accounts
 from fairlead.serve.database import engine
 
-_DOCUMENTATION: Final = (("192.0.2.1", socket.AF_INET), ("2001:db8::1", socket.AF_INET6))
+_DOCUMENTATION: Final = (("198.51.100.1", socket.AF_INET), ("2001:db8::1", socket.AF_INET6))
 """Addresses that the default route leads to; nothing is sent there.  Source: RFC 5737, RFC 3849."""
 
 
