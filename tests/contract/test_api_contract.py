@@ -16,8 +16,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from fairlead import errors
 from fairlead.serve.api import app as api_app
-from fairlead.serve.api import problem
 from fairlead.serve.v1 import app
+from fairlead.wire.fairlead import problem
 from tests.unit.serve.world import World, in_process
 
 _ROUTES = {

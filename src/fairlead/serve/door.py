@@ -19,8 +19,9 @@ from fairlead.serve.accounts import keys
 from fairlead.serve.accounts.audit import Place
 from fairlead.serve.accounts.port import Accounts
 from fairlead.serve.accounts.recording import Recording
-from fairlead.serve.api import failure, problem
+from fairlead.serve.api import failure
 from fairlead.serve.v1.access import permissions
+from fairlead.wire.fairlead import problem
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

@@ -18,16 +18,16 @@ from aiohttp import web
 
 from fairlead import errors
 from fairlead.cli.core import client as service_client
-from fairlead.cli.core import transport
 from fairlead.cli.doctor import cluster_checks, cluster_facts, cluster_kinds
+from fairlead.client import transport
 from fairlead.plan.gpu import enginesupport
 from fairlead.plan.pod import podstate
-from fairlead.serve.api import problem
 from fairlead.serve.v1.containers import view
 from fairlead.store import port
 from fairlead.store.kubernetes import channel, client, server, store
 from fairlead.store.sqlite import database
 from fairlead.store.sqlite import store as sqlite
+from fairlead.wire.fairlead import problem
 from fairlead.wire.kubernetes import core, gpudevice, manifest, meta
 from fairlead.wire.proto import engineversion_pb2
 from tests.fuzz.doors.podman import Unsayable, _message
@@ -269,6 +269,9 @@ _END: Final = {
 class _Answer:
     status: int
     body: bytes
+
+    def header(self, name: str) -> str:
+        return ""
 
     def read(self) -> bytes:
         return self.body

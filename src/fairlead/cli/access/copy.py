@@ -25,10 +25,11 @@ import msgspec
 
 from fairlead import errors
 from fairlead.cli.core import client as api
-from fairlead.cli.core import options, transport
+from fairlead.cli.core import options
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.terminal import starting, streams
-from fairlead.serve.api import problem
+from fairlead.client import transport
+from fairlead.wire.fairlead import problem
 
 _STDIO: Final = "-"
 _CHUNK: Final = 1 << 16

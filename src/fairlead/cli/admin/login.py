@@ -18,8 +18,8 @@ import msgspec
 from fairlead import errors
 from fairlead.cli.core import client as api
 from fairlead.cli.core import invocation, options, output, plaintext, target
-from fairlead.cli.core.login import contexts
 from fairlead.cli.core.output import Column
+from fairlead.client import contexts
 from fairlead.serve.accounts import keys
 from fairlead.serve.v1.accounts.view import Self
 

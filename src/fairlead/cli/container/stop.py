@@ -106,7 +106,7 @@ def rm(
     """Remove containers; -f: running ones too."""
     if bool(names) == all_ended:
         raise click.UsageError("give names of containers or --all, one of them")
-    client.check_named()
+    client.check_change()
     if all_ended:
         every = client.list_containers(show_ended=True, namespace=namespace)
         found = [item for item in every if force or item.state in view.ENDED]

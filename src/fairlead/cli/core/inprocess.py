@@ -21,7 +21,7 @@ from typing import Any, Final, TypeVar
 from fairlead import __version__, errors, settings, telemetry
 from fairlead.cli.core import client as api
 from fairlead.cli.core import cluster as core
-from fairlead.cli.core import transport
+from fairlead.client import transport
 from fairlead.serve.backend import cluster
 from fairlead.serve.metering import leases
 from fairlead.serve.v1 import app, dependencies
@@ -216,6 +216,7 @@ class _Answer:
     def __init__(self, carrier: InProcessTransport, exchange: _Exchange, timeout_s: float | None) -> None:
         self._carrier, self._exchange, self._timeout_s = carrier, exchange, timeout_s
         self._status = 0
+        self._headers: list[tuple[bytes, bytes]] = []
 
     @property
     def status(self) -> int:
@@ -227,7 +228,11 @@ class _Answer:
         head = self._next()
         if head is None:
             raise self._broken()
-        self._status = head["status"]
+        self._status, self._headers = head["status"], list(head.get("headers", ()))
+
+    def header(self, name: str) -> str:
+        """See `transport.Answer.header`."""
+        return next((value.decode("latin-1") for key, value in self._headers if key == name.encode()), "")
 
     def read(self) -> bytes:
         """See `transport.Answer.read`."""

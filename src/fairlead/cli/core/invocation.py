@@ -18,8 +18,8 @@ import click
 from fairlead.frozen import frozen
 
 if TYPE_CHECKING:
-    from fairlead.cli.core.login.contexts import Contexts
     from fairlead.cli.core.target import Target
+    from fairlead.client.contexts import Contexts
     from fairlead.settings import Settings
 
 
@@ -82,7 +82,7 @@ class Invocation:
         file = credentials_file(self.env)
         if not file.exists() and not self.env.get("FAIRLEAD_CONTEXT"):
             return None  # and nothing of it is loaded
-        from fairlead.cli.core.login import contexts
+        from fairlead.client import contexts
 
         return contexts.read(file)
 

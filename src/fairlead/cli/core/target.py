@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from fairlead.cli.core.login.contexts import Context, Contexts
+    from fairlead.client.contexts import Context, Contexts
 
 LOCAL = "http+unix://"
 
@@ -86,7 +86,7 @@ def _at(url: str, logins: Contexts | None) -> Target:
 
 
 def _chosen(logins: Contexts, env: Mapping[str, str]) -> Context | None:
-    from fairlead.cli.core.login import contexts
+    from fairlead.client import contexts
 
     return contexts.chosen(logins, env)
 

@@ -16,11 +16,12 @@ import click
 import msgspec
 
 from fairlead import errors
-from fairlead.cli.core import options, plaintext, progress, transport
+from fairlead.cli.core import options, plaintext, progress
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.terminal import streams
-from fairlead.serve.api import problem
+from fairlead.client import transport
 from fairlead.serve.v1.imageview import PullRequest, TagRequest
+from fairlead.wire.fairlead import problem
 
 _PATH: Final = "/v1/images/archive"
 _CHUNK: Final = 1 << 16

@@ -14,7 +14,7 @@ import litestar
 from litestar import exceptions, openapi
 
 from fairlead import errors, telemetry
-from fairlead.serve.api import problem
+from fairlead.wire.fairlead import problem
 
 REASON: Final = "reason"
 """Of the scope's state: the token of the problem that a request is answered with."""

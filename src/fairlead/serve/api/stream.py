@@ -13,8 +13,8 @@ import msgspec
 
 from fairlead import errors
 from fairlead.model.output import ErrorOutput, Notice
-from fairlead.serve.api import problem
 from fairlead.serve.closing import closing
+from fairlead.wire.fairlead import problem
 
 LINES: Final = "application/x-ndjson"
 _NUMBERS: Final[Mapping[type[bytes], int]] = {ErrorOutput: 2, Notice: 3}

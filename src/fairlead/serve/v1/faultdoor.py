@@ -16,9 +16,9 @@ from typing import Any, Final
 import msgspec
 
 from fairlead import errors
-from fairlead.serve.api import problem
 from fairlead.serve.v1.faultview import FaultDone, FaultRequest
 from fairlead.silicon.port import Faults
+from fairlead.wire.fairlead import problem
 
 PATH: Final = "/v1/faults"
 _MOST: Final = 64 << 10

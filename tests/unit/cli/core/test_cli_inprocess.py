@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from fairlead import errors
-from fairlead.cli.core import inprocess, transport
+from fairlead.cli.core import inprocess
+from fairlead.client import transport
 
 App = Callable[[Any, Any, Any], Coroutine[Any, Any, None]]
 Open = Callable[[App], inprocess.InProcessTransport]

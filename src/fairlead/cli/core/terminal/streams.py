@@ -28,8 +28,9 @@ from typing import Any, Final
 import msgspec
 
 from fairlead import errors
-from fairlead.cli.core import plaintext, transport
-from fairlead.serve.api import problem
+from fairlead.cli.core import plaintext
+from fairlead.client import transport
+from fairlead.wire.fairlead import problem
 
 _CHUNK: Final = 1 << 16
 _ENDED: Final = b"e"

@@ -21,8 +21,8 @@ from litestar import exceptions
 
 from fairlead import errors
 from fairlead.model.output import ErrorOutput
-from fairlead.serve.api import problem
 from fairlead.store.subresource import Session
+from fairlead.wire.fairlead import problem
 from fairlead.wire.text import typedjson
 
 Socket = litestar.WebSocket[Any, Any, Any]

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from fairlead import errors
-from fairlead.cli.core import client, httptransport, transport
+from fairlead.cli.core import client
+from fairlead.client import httptransport, transport
 
 GET = transport.Request(method="GET", target="/v1/status?a=1")
 _HEAD = b"HTTP/1.1 200 OK\r\n"

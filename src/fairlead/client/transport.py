@@ -31,6 +31,10 @@ class Answer(Protocol):
         """The HTTP status."""
         ...
 
+    def header(self, name: str) -> str:
+        """Return a header, by its name in lower case; empty: it is not there."""
+        ...
+
     def read(self) -> bytes:
         """Return the rest of the body. Raises: Unavailable (`ServiceBrokeOff`, `ServiceSlow`)."""
         ...
@@ -87,5 +91,5 @@ class Transport(Protocol):
         ...
 
     def close(self) -> None:
-        """Let connections go; idempotent."""
+        """Break off what is open, which others may be waiting for; idempotent."""
         ...

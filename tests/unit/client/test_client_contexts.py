@@ -9,8 +9,8 @@ import pytest
 
 from fairlead import errors
 from fairlead.cli.core import target
-from fairlead.cli.core.login import contexts
 from fairlead.cli.core.target import Named
+from fairlead.client import contexts
 
 KEY = "flk_0123456789ab_" + "c" * 64
 LAB = contexts.Context(name="lab", url="https://lab:8443", key=KEY, fingerprint="sha256//x")

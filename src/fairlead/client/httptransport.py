@@ -15,6 +15,7 @@ import contextlib
 import http.client
 import os
 import socket
+import threading
 import urllib.parse
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,12 +23,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from fairlead import errors
-from fairlead.cli.core import transport
+from fairlead.client import contexts, transport
 
 if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
 
-    from fairlead.cli.core.login.contexts import Context
 
 UNIX: Final = "http+unix://"
 _CONNECT_S: Final = 5.0
@@ -55,13 +55,16 @@ class _UnixConnection(http.client.HTTPConnection):
 class HTTPTransport:
     """One service, by its address."""
 
-    def __init__(self, url: str, login: Context | None = None) -> None:
+    def __init__(self, url: str, login: contexts.Context | None = None) -> None:
         """Take an address: `http+unix:///run/fairlead/api.sock` or the socket's path alone, `http://…`, `https://…`.
 
         Args:   login: the key that goes with each request, and the fingerprint without which none is sent.
         Raises: Invalid (`URLInvalid`).
         """
         self._login = login
+        self._opened: dict[socket.socket, int] = {}
+        """Connections in use, with the thread that opened each."""
+        self._guard = threading.Lock()
         url = f"{UNIX}{url}" if url.startswith("/") else url
         self._socket = Path(url.removeprefix(UNIX)) if url.startswith(UNIX) else None
         self._url = urllib.parse.urlsplit("http://fairlead" if self._socket else url)
@@ -78,6 +81,26 @@ class HTTPTransport:
 
     def close(self) -> None:
         """See `transport.Transport.close`; connections end with their requests."""
+        self.abandon(None)
+
+    def abandon(self, thread: int | None) -> None:
+        """Break off what a thread waits for, by its `ident`; None: what any does."""
+        with self._guard:
+            for one, opener in self._opened.items():
+                if thread in {None, opener}:
+                    with contextlib.suppress(OSError):
+                        socket.socket.shutdown(one, socket.SHUT_RDWR)  # TLS would first be taken down
+
+    @contextlib.contextmanager
+    def _breakable(self, opened: socket.socket) -> Iterator[None]:
+        """Let `abandon` break a connection off for a block."""
+        with self._guard:
+            self._opened[opened] = threading.get_ident()
+        try:
+            yield
+        finally:
+            with self._guard:
+                del self._opened[opened]
 
     @contextlib.contextmanager
     def send(self, request: transport.Request, *, timeout_s: float | None) -> Iterator[_Answer]:
@@ -87,13 +110,15 @@ class HTTPTransport:
             self._open(connection)
             connection.sock.settimeout(timeout_s)
             answer = _Answer(self._address, timeout_s)
-            with answer.translated():
-                target = f"{prefix}{self._url.path.rstrip('/')}{request.target}"
-                connection.request(request.method, target, request.body, {**request.headers, **self._authorization()})
-                answer.response = connection.getresponse()
-            with contextlib.closing(answer.response):
-                answer.check()
-                yield answer
+            with self._breakable(connection.sock):
+                with answer.translated():
+                    target = f"{prefix}{self._url.path.rstrip('/')}{request.target}"
+                    headers = {**request.headers, **self._authorization()}
+                    connection.request(request.method, target, request.body, headers)
+                    answer.response = connection.getresponse()
+                with contextlib.closing(answer.response):
+                    answer.check()
+                    yield answer
 
     def _open(self, connection: http.client.HTTPConnection) -> None:
         """Connect, and see that it is the service that was pinned, before anything is sent. Raises: Denied."""
@@ -103,8 +128,6 @@ class HTTPTransport:
             raise self._unreachable(error) from error
         if self._login is not None and self._login.fingerprint and self._url.scheme == "https":
             import ssl
-
-            from fairlead.cli.core.login import contexts
 
             shown = (
                 connection.sock.getpeercert(binary_form=True) if isinstance(connection.sock, ssl.SSLSocket) else None
@@ -128,8 +151,6 @@ class HTTPTransport:
     def _secure(self, host: str, port: int | None, *, timeout: float) -> http.client.HTTPSConnection:
         if self._login is None or not self._login.fingerprint:
             return http.client.HTTPSConnection(host, port, timeout=timeout)
-        from fairlead.cli.core.login import contexts
-
         return http.client.HTTPSConnection(host, port, timeout=timeout, context=contexts.unverified())
 
     def _authorization(self) -> dict[str, str]:
@@ -152,7 +173,7 @@ class HTTPTransport:
             raise transport.UpgradeRefused(error.response.status_code, bytes(error.response.body or b"")) from error
         except (OSError, TimeoutError, exceptions.WebSocketException) as error:
             raise self._unreachable(error) from error
-        with connection:
+        with connection, self._breakable(connection.socket):
             yield _Session(connection)
 
     def _upgraded(self, target: str) -> ClientConnection:
@@ -204,6 +225,10 @@ class _Answer:
     def status(self) -> int:
         """See `transport.Answer.status`."""
         return self.response.status
+
+    def header(self, name: str) -> str:
+        """See `transport.Answer.header`."""
+        return self.response.headers.get(name, "")
 
     def check(self) -> None:
         """Raise Unavailable where the head does not say how long the body is, as our service always does.

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.cli.core import httptransport
-from fairlead.cli.core.login.contexts import Context
+from fairlead.client import httptransport
+from fairlead.client.contexts import Context
 from fairlead.serve import certificate, server
 
 _CONNECT_S = 1.0
