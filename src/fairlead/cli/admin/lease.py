@@ -60,9 +60,9 @@ _COLUMNS: Final = (
     Column[LeaseView]("SINCE", lambda item: output.age(item.since) if item.since else "-", rank=2),
     Column[LeaseView]("EPOCH", lambda item: str(item.epoch), rank=3),
     Column[LeaseView]("HOLDERS", lambda item: ",".join(item.holders) or "-", rank=1),
-    Column[LeaseView]("WHY", lambda item: item.message or item.reason or "-", rank=4),
     Column[LeaseView]("LEASE", lambda item: str(item.lease) if item.lease else "-", is_wide=True),
     Column[LeaseView]("VERIFIED BY", lambda item: item.verified_by or "-", is_wide=True),
+    Column[LeaseView]("WHY", lambda item: item.message or item.reason or "-", is_folded=True),
 )
 _HISTORY: Final = (
     Column[EntryView]("AT", lambda item: item.at),
@@ -72,7 +72,7 @@ _HISTORY: Final = (
     Column[EntryView]("TO", lambda item: item.after),
     Column[EntryView]("BY", lambda item: item.by or "-", rank=3),
     Column[EntryView]("HOLDERS", lambda item: ",".join(item.holders) or "-", rank=1),
-    Column[EntryView]("WHY", lambda item: item.message or "-", rank=4),
+    Column[EntryView]("WHY", lambda item: item.message or "-", is_folded=True),
 )
 
 
@@ -123,7 +123,8 @@ def release(config: settings.Settings, *, gpu: str, why: str) -> None:
 def history(config: settings.Settings, *, gpu: str, form: str) -> None:
     """List what happened to a GPU, oldest first: who had it, who kept it back, when it was verified."""
     rows, entries = ledgerfile.read(config.lease_folder / ledgerfile.NAME)
-    key = intent.find_row(rows, gpu).key
+    is_asked = intent.is_index(gpu)  # only the agent knows indices
+    key = (_ask(config.lease_folder, intent.SHOW, gpu, "") if is_asked else intent.find_row(rows, gpu)).key
     found = [_entry(one) for one in entries if one.row.key == key]
     output.show_listing(found, _HISTORY, form=form, name=lambda item: str(item.epoch))
 

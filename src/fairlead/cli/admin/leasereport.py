@@ -44,7 +44,7 @@ _REPORTS: Final = (
     Column[reports.Report]("VERDICT", lambda item: item.verdict),
     Column[reports.Report]("SECONDS", lambda item: f"{item.total_s:.1f}"),
     Column[reports.Report]("AT", lambda item: item.at, rank=1),
-    Column[reports.Report]("WHY", lambda item: item.message or "-", rank=4),
+    Column[reports.Report]("WHY", lambda item: item.message or "-", is_folded=True),
 )
 _BASELINES: Final = (
     Column[BaselineView]("BOARD", lambda item: item.board),

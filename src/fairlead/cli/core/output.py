@@ -62,9 +62,9 @@ def show_listing(items: Sequence[T], columns: Sequence[Column[T]], *, form: str,
     chosen = [column for column in columns if form == "wide" or not column.is_wide]
     rows = [[column.title for column in chosen], *([column.text(item) for column in chosen] for item in items)]
     width = None if form == "wide" else terminal_columns()
-    kept, left_out = fitting(rows, [column.rank for column in chosen], width)
+    is_folded = width is not None and bool(chosen) and chosen[-1].is_folded
+    kept, left_out = fitting(rows, [column.rank for column in chosen], width, is_folded=is_folded)
     shown = [[row[at] for at in kept] for row in rows]
-    is_folded = width is not None and bool(kept) and chosen[kept[-1]].is_folded
     for line in folded(shown, width) if width is not None and is_folded else lines_of(shown):
         plaintext.echo(line if width is None else shortened(line, width))
     if left_out and sys.stderr.isatty():
@@ -90,10 +90,17 @@ def shortened(line: str, width: int) -> str:
     return line if len(line) <= width else f"{line[: width - 1].rstrip()}…"
 
 
-def fitting(rows: Sequence[Sequence[str]], ranks: Sequence[int], width: int | None) -> tuple[list[int], list[str]]:
-    """Return which columns fit, and the titles of those left out, the highest rank first."""
+def fitting(
+    rows: Sequence[Sequence[str]], ranks: Sequence[int], width: int | None, *, is_folded: bool = False
+) -> tuple[list[int], list[str]]:
+    """Return which columns fit, and the titles of those left out, the highest rank first.
+
+    Args:    is_folded: the last column goes on in further lines: no other makes room for what can stand below.
+    """
     kept, left_out = list(range(len(ranks))), list[str]()
     widths = [max(len(plaintext.cell(row[at])) or 1 for row in rows) for at in kept]
+    if is_folded:
+        widths[-1] = len(rows[0][-1])
     while width is not None and sum(widths[at] for at in kept) + len(_GAP) * (len(kept) - 1) > width:
         last = max(kept, key=lambda at: (ranks[at], at))
         if not ranks[last]:

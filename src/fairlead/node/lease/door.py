@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +33,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     verb: str
     gpu: str
+    """Its UUID, a part of it, or the index that the driver gives it now."""
     by: str
     why: str = ""
 
@@ -50,15 +51,20 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 Act = Callable[[ledgers.Decision], Awaitable[tuple[Change, ...]]]
 
 
-async def serve(folder: Path, act: Act, rows: Callable[[], dict[str, Row]]) -> None:
-    """Serve for ever; the socket is removed at the end."""
+async def serve(
+    folder: Path, act: Act, rows: Callable[[], dict[str, Row]], indices: Callable[[], Mapping[int, str]]
+) -> None:
+    """Serve for ever; the socket is removed at the end.
+
+    Args:    rows: the ledger's, by key.   indices: keys of the GPUs that the driver lists now, by its index.
+    """
     path = folder / SOCKET
     path.unlink(missing_ok=True)
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, ValueError):  # a client that hangs up, a line without end
             line = await reader.readline()
-            writer.write(msgspec.json.encode(await _answer(line, act, rows)) + b"\n")
+            writer.write(msgspec.json.encode(await _answer(line, act, rows, indices())) + b"\n")
             await writer.drain()
         writer.close()
 
@@ -72,16 +78,17 @@ async def serve(folder: Path, act: Act, rows: Callable[[], dict[str, Row]]) -> N
         path.unlink(missing_ok=True)
 
 
-async def _answer(line: bytes, act: Act, rows: Callable[[], dict[str, Row]]) -> Answer:
+async def _answer(line: bytes, act: Act, rows: Callable[[], dict[str, Row]], indices: Mapping[int, str]) -> Answer:
     try:
         request = typedjson.decode(line, type=Request)
     except msgspec.MsgspecError as error:
         return Answer(kind="RequestError", reason="RequestMalformed", message=str(error))
     try:
-        await act(lambda now: intent.plan_intent(now, request.verb, request.gpu, _facts(request)))
+        name = intent.by_index(request.gpu, indices)
+        await act(lambda now: intent.plan_intent(now, request.verb, name, _facts(request)))
+        return Answer(row=intent.find_row(rows(), name))
     except errors.FairleadError as error:
         return Answer(kind=type(error).__name__, reason=error.reason, message=error.message, hint=error.hint)
-    return Answer(row=intent.find_row(rows(), request.gpu))
 
 
 def ask(folder: Path, request: Request) -> Row:

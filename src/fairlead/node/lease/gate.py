@@ -164,9 +164,8 @@ class Gate:
             self.opened.set()
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._turn(tasks), name="ledger: rounds")
-                tasks.create_task(
-                    door.serve(self._folder, self._requested, lambda: dict(ledger.rows.value)), name="ledger: door"
-                )
+                serving = door.serve(self._folder, self._requested, lambda: dict(ledger.rows.value), self._indices)
+                tasks.create_task(serving, name="ledger: door")
         finally:
             self._ledger = None
             await asyncio.to_thread(ledger.close)
@@ -184,6 +183,9 @@ class Gate:
                     await self._poked.wait()
             except TimeoutError:
                 continue
+
+    def _indices(self) -> dict[int, str]:
+        return {gpu.index: str(gpu.uuid) for gpu in self._sight.snapshot.inventory.gpus}
 
     async def _requested(self, decide: ledgers.Decision) -> tuple[Change, ...]:
         """Carry out what a person requests, and act on it at once."""

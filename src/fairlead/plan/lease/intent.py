@@ -15,15 +15,37 @@ from fairlead.plan.lease.change import Change
 from fairlead.plan.lease.row import Facts, Row, State
 from fairlead.plan.lease.table import Event
 
+SHOW: Final = "show"
+"""Changes nothing: asks which row is meant."""
 QUARANTINE: Final = "quarantine"
 RELEASE: Final = "release"
+_INDEX_DIGITS: Final = 4
 _RELEASES: Final = {State.QUARANTINED: Event.PARDONED, State.MAINTENANCE: Event.RESUMED}
+
+
+def is_index(name: str) -> bool:
+    """Return whether a person means a GPU's index, which the driver gives anew at each boot, and no part of a UUID."""
+    return name.isascii() and name.isdecimal() and len(name) <= _INDEX_DIGITS
+
+
+def by_index(name: str, indices: Mapping[int, str]) -> str:
+    """Return the key of the GPU with this index; a name that is not an index as it is. Raises: NotFound."""
+    if not is_index(name):
+        return name
+    if int(name) in indices:
+        return indices[int(name)]
+    known = f"0 to {max(indices)}" if indices else "none is known"
+    message = f"no GPU here has the index {name} ({known})"
+    raise errors.NotFound(message, reason="GPUUnknown", hint="`fairlead leases` lists them by UUID")
 
 
 def find_row(rows: Mapping[str, Row], name: str) -> Row:
     """Return the row of a GPU by its UUID, or by a part that only one has. Raises: NotFound: none or several have."""
     if name in rows:
         return rows[name]
+    if is_index(name):
+        message = f"{name} is an index, and the agent that knows which GPU has it does not run"
+        raise errors.NotFound(message, reason="GPUUnknown", hint="name it by UUID: `fairlead leases` lists them")
     found = [row for key, row in rows.items() if name and name.lower() in key.lower()]
     if len(found) == 1:
         return found[0]
@@ -39,6 +61,8 @@ def plan_intent(rows: Mapping[str, Row], verb: str, name: str, facts: Facts) -> 
              Invalid: an unknown request.
     """
     row = find_row(rows, name)
+    if verb == SHOW:
+        return ()
     if verb == QUARANTINE:
         if row.state is State.QUARANTINED or row.is_condemned:
             return ()

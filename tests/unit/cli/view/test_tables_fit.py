@@ -56,6 +56,15 @@ def test_columns_leave_by_rank(width: int, kept: str) -> None:
     assert "".join(rows[0][at] for at in left) == kept
 
 
+def test_no_column_is_left_out_for_a_sentence_that_can_stand_below() -> None:
+    rows = [
+        ["GPU", "STATE", "WHY"],
+        ["GPU-88535201", "Quarantined", "row remap failed twice, and nobody knows why yet"],
+    ]
+    assert output.fitting(rows, [0, 1, 0], 40, is_folded=True) == ([0, 1, 2], [])
+    assert output.fitting(rows, [0, 1, 0], 40) == ([0, 2], ["STATE"])
+
+
 @pytest.mark.parametrize("width", [40, 80])
 def test_a_sentence_goes_on_below_and_loses_no_word(width: int) -> None:
     sentence = "Successfully assigned default/train to vm: 8 of 8 GPUs were free, and two of them are neighbours"

@@ -42,7 +42,7 @@ async def test_a_wish_goes_through_the_agents_socket_which_only_its_owner_may_op
     ledger: Ledger, folder: Path
 ) -> None:
     async with asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(door.serve(folder, ledger.act, lambda: dict(ledger.rows.value)))
+        task = tasks.create_task(door.serve(folder, ledger.act, lambda: dict(ledger.rows.value), lambda: {0: "GPU-a"}))
         async with asyncio.timeout(20):
             while not (folder / door.SOCKET).exists():  # noqa: ASYNC110  (a file, which nothing announces)
                 await asyncio.sleep(0.001)
@@ -52,6 +52,11 @@ async def test_a_wish_goes_through_the_agents_socket_which_only_its_owner_may_op
         with pytest.raises(errors.NotFound) as caught:
             await asyncio.to_thread(door.ask, folder, request("release", "another"))
         assert caught.value.reason == "GPUUnknown"
+        # The driver's index, as the agent knows it now; a digit is never taken for a part of a UUID.
+        assert (await asyncio.to_thread(door.ask, folder, request("release", "0"))).state is State.DIRTY
+        with pytest.raises(errors.NotFound) as caught:
+            await asyncio.to_thread(door.ask, folder, request("quarantine", "1"))
+        assert "no GPU here has the index 1 (0 to 0)" in caught.value.message
         task.cancel()
 
 
@@ -71,7 +76,7 @@ async def test_a_line_that_is_no_wish_is_answered_or_dropped_and_the_next_is_hea
                 return b""
 
     async with asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(door.serve(folder, ledger.act, lambda: dict(ledger.rows.value)))
+        task = tasks.create_task(door.serve(folder, ledger.act, lambda: dict(ledger.rows.value), lambda: {0: "GPU-a"}))
         async with asyncio.timeout(20):
             while not (folder / door.SOCKET).exists():  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
@@ -86,6 +91,16 @@ async def test_without_an_agent_the_wish_is_carried_out_on_the_ledger(ledger: Le
     assert (await asyncio.to_thread(door.ask, folder, request("quarantine"))).state is State.QUARANTINED
     assert (await asyncio.to_thread(door.ask, folder, request("quarantine"))).epoch == 3
     assert (await asyncio.to_thread(door.ask, folder, request("release"))).state is State.DIRTY
+
+
+async def test_an_index_needs_the_agent_that_knows_it(folder: Path) -> None:
+    made = Ledger(folder)
+    await made.act(lambda _: settle.plan_steps(Row(key="GPU-1f", boot_id="b"), settle.Seen(), at=1, boot_id="b"))
+    made.close()
+    with pytest.raises(errors.NotFound) as caught:
+        await asyncio.to_thread(door.ask, folder, request("quarantine", "1"))
+    assert "1 is an index" in caught.value.message
+    assert "UUID" in (caught.value.hint or "")
 
 
 async def test_a_gpu_that_is_not_kept_back_cannot_be_released(ledger: Ledger, folder: Path) -> None:
