@@ -52,7 +52,15 @@ class Reader:
 
     def follow(self, *chosen: str, registry: str) -> None:
         completed = ("--say", f"REGISTRY/fairlead={registry}", "--say", "image: busybox=image: local/busybox:1")
-        argv = (sys.executable, str(_CHECKOUT / "tests/system/pages.py"), *completed, *chosen, str(_PAGE))
+        self._read(*completed, *chosen, _PAGE)
+
+    def follow_marked(self, page: str, **completed: str) -> None:
+        """Follow what is marked on a page because it needs a cluster."""
+        said = [part for word, value in completed.items() for part in ("--say", f"{word.replace('_', '-')}={value}")]
+        self._read("--marked", "needs a cluster", *said, _CHECKOUT / "docs/how-to" / page)
+
+    def _read(self, *words: str | Path) -> None:
+        argv = (sys.executable, _CHECKOUT / "tests/system/pages.py", *words)
         done = subprocess.run(
             argv, cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False, timeout=250
         )
@@ -116,3 +124,34 @@ def test_the_part_without_helm_works_as_printed(cluster: home.Cluster, server: a
                 tools.kubectl("delete", "-k", str(reader.folder / folder), "--ignore-not-found", "--wait", check=False)
             tools.kubectl("delete", "namespace", namespace, "--ignore-not-found", "--wait=true")
         tools.kubectl("label", "node", cluster.node, "accelerator-")
+
+
+def test_what_other_pages_mark_for_a_cluster_works_as_printed(
+    cluster: home.Cluster, server: api.API, reader: Reader
+) -> None:
+    tools = Tools(cluster)
+    tools.kubectl("label", "node", cluster.node, "accelerator=nvidia")
+    tools.kubectl("delete", "lease", "--all", "-n", "fairlead", "--ignore-not-found")
+    reader.environment["FAIRLEAD_CLUSTER_KUBECONFIG"] = str(cluster.kubeconfig)
+    chosen = ("silicon.simulate=a100x8", "migStrategy=mixed", "agent.settings.lease\\.ledger=on")
+    try:
+        values = [word for one in chosen for word in ("--set", one)]
+        where = ("-n", "fairlead", "--create-namespace", "--set", "image.repository=fairlead/fairlead")
+        tools.helm("install", "fairlead", str(_CHECKOUT / "src/fairlead/chart"), *where, *values)
+        node.until_allocatable(server, cluster.node, 8)
+        tools.kubectl("rollout", "status", "daemonset/fairlead-agent", "-n", "fairlead", "--timeout=60s")
+        tools.kubectl("create", "namespace", "team")
+        tools.kubectl("apply", "-f", "-", stdin=_POD)
+        tools.kubectl("wait", "-n", "team", "pod/train", "--for=condition=Ready", "--timeout=60s")
+        reader.follow_marked("keep-gpus-back.md")
+        reader.follow_marked("scheduling.md", NAMESPACE="team", POD="train")
+        tools.kubectl("delete", "namespace", "team", "--wait=true")
+        reader.follow_marked("simulate-faults.md", gpu_1=cluster.node)
+        reader.follow_marked("mig.md", NODE=cluster.node)
+    finally:
+        labels = ("nvidia.com/mig.config-", "nvidia.com/mig.config.state-", "fairlead.dev/mig.drain-", "accelerator-")
+        tools.kubectl("label", "node", cluster.node, *labels, check=False)
+        tools.kubectl("delete", "namespace", "team", "--ignore-not-found", "--wait=true")
+        tools.helm("uninstall", "fairlead", "-n", "fairlead", "--wait", "--ignore-not-found")
+        tools.kubectl("delete", "namespace", "fairlead", "--ignore-not-found", "--wait=true")
+        tools.kubectl("delete", "crd", "gpudevices.fairlead.dev", "gpuleases.fairlead.dev", "--ignore-not-found")

@@ -7,7 +7,8 @@ running in another terminal: it goes on until the page ends. What follows or wat
 after some seconds, and a shell (`-it`) is left with `exit`. A comment `# exit code 4` behind a command is what it must
 end with. A block of another language with a title is a file of that name, which the reader writes.
 
-What cannot run here is marked on the page, on the line before its block: `<!-- not run: why -->`. A command with an `…`
+What cannot run here is marked on the page, on the line before its block: `<!-- not run: why -->`; where it can,
+`--marked WHY` runs such blocks alone. A command with an `…`
 is one that the reader completes; `--say WORD=VALUE` completes a word of the page, such as a registry.
 """
 
@@ -183,14 +184,20 @@ class Runner:
         self._services: list[Terminal] = []
         self.problems: list[str] = []
 
-    def page(self, path: Path, skipped: list[str], only: str = "") -> None:
-        """Run a page's blocks in order, without the commands that hold a word, or those alone that hold another."""
+    def page(self, path: Path, skipped: list[str], only: str = "", marked: str = "") -> None:
+        """Run a page's blocks in order, without the commands that hold a word, or those alone that hold another.
+
+        Args:    marked: run no block but those that are marked for this reason, which holds here.
+        """
         text = path.read_text()
         for word, _, value in self._said:
             text = text.replace(word, value)
         for block in read(text):
+            is_met = marked and marked in block.why
+            if marked and not is_met:
+                continue
             for step in block.steps:
-                why = block.why or ("to be completed" if "…" in step.command else "")
+                why = (not is_met and block.why) or ("to be completed" if "…" in step.command else "")
                 is_left = only not in step.command and not step.is_file
                 is_skipped = is_left or any(part in step.command for part in skipped)
                 why = why or ("left out here" if is_skipped else "")
@@ -245,6 +252,7 @@ def main() -> int:
     parser.add_argument("pages", nargs="+", type=Path)
     parser.add_argument("--skip", action="append", default=[], help="leave out commands with this in them")
     parser.add_argument("--only", default="", help="run no command without this in it")
+    parser.add_argument("--marked", default="", help="run the blocks alone whose mark has this in it")
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds for one command")
     parser.add_argument("--plain", action="store_true", help="no escape may be printed")
     parser.add_argument("--say", action="append", default=[], metavar="WORD=VALUE", help="complete a word of the page")
@@ -252,7 +260,7 @@ def main() -> int:
     runner = Runner(Path.cwd(), timeout_s=asked.timeout, plain=asked.plain, said=asked.say)
     try:
         for page in asked.pages:
-            runner.page(page, asked.skip, asked.only)
+            runner.page(page, asked.skip, asked.only, asked.marked)
     finally:
         runner.close()
     for problem in runner.problems:

@@ -80,6 +80,21 @@ def test_a_titled_block_is_a_file_and_a_comment_names_the_exit_code(
     assert [problem.split(": ", 1)[1] for problem in runner.problems] == ["true # exit code 1: ended with 0"]
 
 
+def test_blocks_are_run_for_their_mark_where_its_reason_holds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.md"
+    block = "```console\n$ echo {}\n```\n"
+    page.write_text(
+        f"{block.format('a')}\n<!-- not run: needs a cluster -->\n{block.format('b')}\n"
+        f"<!-- not run: needs a GPU -->\n{block.format('c')}"
+    )
+    runner = pages.Runner(tmp_path, timeout_s=20, plain=True)
+    runner.page(page, [], marked="needs a cluster")
+    runner.close()
+    assert [line for line in capsys.readouterr().out.splitlines() if not line.startswith("$")] == ["b"]
+
+
 def test_the_tutorial_is_run_whole() -> None:
     blocks = pages.read((DOCS / "tutorial/first-container.md").read_text())
     assert [block.why for block in blocks if block.why] == []

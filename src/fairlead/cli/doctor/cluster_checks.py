@@ -28,6 +28,8 @@ _NO_AGENT: Final = "the agent is the device plugin: without it a kubelet has no 
 _SLACK_S: Final = 15.0
 """How much clocks of leaders and ours may differ before a lease is called stale."""
 _PATIENCE_S: Final = 10.0
+_STARTS_S: Final = 30.0
+"""So long an agent's pod may take to be ready before something is wrong with it."""
 """How long a pod may go without any scheduler's word."""
 _LISTED: Final = 10
 
@@ -114,13 +116,20 @@ def _rollout(seen: Facts, agent: workload.DaemonSet) -> Iterator[Finding]:
     stuck = [pod for pod in own if chosen <= pod.metadata.labels.items() and not _is_ready(pod)]
     said = "; ".join(_standing(pod) for pod in stuck[:_LISTED])
     pod_name = stuck[0].metadata.name if stuck else "POD"
+    is_new = bool(stuck) and all(_is_new(seen, pod) for pod in stuck)
+    ask = f"`kubectl -n {about.namespace} describe pod {pod_name}`, and its log"
     yield Finding(
         check="agent",
-        level="fail",
+        level="warn" if is_new else "fail",
         what=f"{name} is ready on {ready} of {wanted} nodes" + (f": {said}" if said else ""),
-        why="the other nodes have no GPU to give",
-        fix=f"`kubectl -n {about.namespace} describe pod {pod_name}`, and its log",
+        why="its pods there were just made" if is_new else "the other nodes have no GPU to give",
+        fix=f"look again in {_STARTS_S:g} s; then {ask}" if is_new else ask,
     )
+
+
+def _is_new(seen: Facts, pod: core.Pod) -> bool:
+    created = meta.timestamp(pod.metadata.creation_timestamp)
+    return created is not None and seen.now - created < _STARTS_S
 
 
 def _is_ready(pod: core.Pod) -> bool:

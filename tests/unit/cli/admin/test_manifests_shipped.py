@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+import re
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ import yaml
 import fairlead
 from fairlead import settings
 from fairlead.cli.admin import manifests
+from fairlead.cli.process import agent
 from fairlead.wire.kubernetes import gpudevice
 from tests.cluster import charts
 from tests.unit.cli.admin import access
@@ -45,6 +48,14 @@ def test_every_variable_of_every_container_is_a_setting(found: tuple[dict[str, A
     assert len(workloads) == 3
     used = {env["name"] for item in workloads for env in item["spec"]["template"]["spec"]["containers"][0]["env"]}
     assert used <= known
+
+
+def test_every_setting_of_the_agent_and_no_other_is_a_value_of_the_chart() -> None:
+    schema = json.loads((manifests.CHART / "values.schema.json").read_text())
+    pattern = schema["properties"]["agent"]["properties"]["settings"]["propertyNames"]["pattern"]
+    options = {word for option in agent.agent.params for word in option.opts}
+    taken = {row.key for row in settings.rows() if f"--{row.key.replace('.', '-').replace('_', '-')}" in options}
+    assert {row.key for row in settings.rows() if re.search(pattern, row.key)} == taken
 
 
 def test_services_variables_never_reach_a_container() -> None:

@@ -239,6 +239,16 @@ def test_pods_of_the_agent_that_are_not_ready_are_named_with_their_reason() -> N
     (found,) = (item for item in cluster_checks.check(seen) if item.check == "agent")
     assert "fairlead-agent-x on a is creating (ImagePullBackOff)" in found.what
     assert "describe pod fairlead-agent-x" in found.fix
+    assert found.level == "fail"
+
+
+def test_an_agent_whose_pods_were_just_made_is_no_failure_yet() -> None:
+    made = msgspec.structs.replace(about("fairlead-agent-x", "agent"), creation_timestamp=meta.emit_time(NOW - 5))
+    new = msgspec.structs.replace(pod("fairlead-agent-x", where="a", status=STARTING), metadata=made)
+    seen = changed(agents=(agent(ready=0),), pods=(new,))
+    (found,) = (item for item in cluster_checks.check(seen) if item.check == "agent")
+    assert (found.level, found.why) == ("warn", "its pods there were just made")
+    assert "look again in 30 s" in found.fix
 
 
 def test_what_may_not_be_read_is_not_judged_and_is_said_check_by_check_with_the_right() -> None:
