@@ -15,7 +15,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
 from fairlead import errors
-from fairlead.serve.accounts import audit, keys, port, store
+from fairlead.serve.accounts import audit, keys, port, stores
 from fairlead.serve.accounts.roles import Membership, Role, Scope
 from fairlead.serve.database import engine, schema
 from tests.contract import postgres
@@ -68,7 +68,7 @@ def clock() -> Clock:
 @pytest.fixture
 async def accounts(url: sa.URL, clock: Clock) -> AsyncIterator[port.Accounts]:
     async with engine.opened(url) as database:
-        yield store.open_accounts(database, now=clock)
+        yield stores.open_accounts(database, now=clock)
 
 
 def _wish(account: str = "ann", lifetime_s: float | None = None) -> port.KeySpec:
@@ -118,16 +118,16 @@ async def test_a_migration_that_fails_leaves_no_table_behind(url: sa.URL) -> Non
         async with engine.opened(url, revision="s9999"):
             pass
     async with engine.opened(url) as database:
-        await _ann(store.open_accounts(database))
+        await _ann(stores.open_accounts(database))
 
 
 async def test_what_was_stored_is_there_after_a_restart(url: sa.URL) -> None:
     async with engine.opened(url) as database:
-        found = store.open_accounts(database)
+        found = stores.open_accounts(database)
         await _ann(found)
         made = await found.keys.create(_wish())
     async with engine.opened(url) as database:
-        assert (await store.open_accounts(database).keys.authenticate(_parsed(made.key))).account == "ann"
+        assert (await stores.open_accounts(database).keys.authenticate(_parsed(made.key))).account == "ann"
 
 
 async def test_an_account_is_made_once_and_goes_with_its_keys_and_roles(accounts: port.Accounts) -> None:
@@ -224,9 +224,9 @@ def _entry(at: int, account: str = "ann") -> audit.Entry:
 
 async def test_the_first_schema_is_brought_to_the_newest_with_what_is_in_it(url: sa.URL) -> None:
     async with engine.opened(url, revision="s0001") as database:
-        await _ann(store.open_accounts(database))
+        await _ann(stores.open_accounts(database))
     async with engine.opened(url) as database:
-        found = store.open_accounts(database)
+        found = stores.open_accounts(database)
         assert [one.name for one in await found.people.list()] == ["ann"]
         await found.audit.begin(_entry(1))
 

@@ -1,9 +1,10 @@
-"""Stands before the API on TLS: no request passes without a key, and each is passed on with who holds it.
+"""Stands before the API on TLS: no request passes without a key or a browser's session, and each with whose it is.
 
-The key is read and taken out of the headers before anything else sees them, so that none ends in a log line or a
-handler. A refusal is answered here, with the same problem documents as everywhere; a WebSocket that is refused, here or
-by a route's guard, is answered with one as well, in place of its upgrade. How each request ends is written into the
-audit log (`accounts.audit`) before its answer leaves; the answer names the request as X-Request-Id.
+Both are read and taken out of the headers before anything else sees them, so that none ends in a log line or a handler.
+The few requests of `permissions.OPEN` pass without; who sends them may do nothing else. A refusal is answered here,
+with the same problem documents as everywhere; a WebSocket that is refused, here or by a route's guard, is answered with
+one as well, in place of its upgrade. How each request ends is written into the audit log (`accounts.audit`) before its
+answer leaves; the answer names the request as X-Request-Id.
 Source: ASGI specification, "Websocket Denial Response" (`websocket.http.response`).
 """
 
@@ -15,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from fairlead import errors, telemetry
-from fairlead.serve.accounts import keys
+from fairlead.serve.accounts import keys, roles, sessions
 from fairlead.serve.accounts.audit import Place
 from fairlead.serve.accounts.port import Accounts
 from fairlead.serve.accounts.recording import Recording
@@ -39,13 +40,11 @@ def create_app(inner: App, accounts: Accounts) -> App:
         scope["state"] = {**(scope.get("state") or {}), permissions.RECORDING: recording}
         told = _recorded(scope, recording, send)
         try:
-            key = keys.of_header(_taken(scope))
-            recording.tell(key=key.id)
-            principal = await accounts.keys.authenticate(key)
+            principal = await _identify(scope, accounts, recording)
         except errors.FairleadError as error:
             await refuse(scope, told, error)
             return
-        recording.tell(account=principal.account)
+        recording.tell(account=principal.account, key=principal.key)
         if len(principal.memberships) == 1 and not principal.is_administrator:
             (home,) = principal.memberships
             recording.home = Place(tenancy=home.tenancy, uid=home.uid)
@@ -81,11 +80,39 @@ def _status(message: Message) -> int | None:
             return None
 
 
-def _taken(scope: Any) -> tuple[str, ...]:
-    """Take the Authorization headers out of a request and return their values."""
-    own = tuple(value for name, value in scope["headers"] if name.lower() == b"authorization")
-    scope["headers"] = [(name, value) for name, value in scope["headers"] if name.lower() != b"authorization"]
-    return tuple(value.decode("latin-1") for value in own)
+async def _identify(scope: Any, accounts: Accounts, recording: Recording) -> roles.Principal:
+    """Return who sends a request: by its key, else by its session. Raises: Unauthenticated; Denied."""
+    bearer, cookies = _taken(scope, b"authorization"), _taken(scope, b"cookie")
+    is_open = permissions.is_open(scope)
+    if bearer:
+        key = keys.of_header(bearer)
+        recording.tell(key=key.id)
+        return await accounts.keys.authenticate(key)
+    token = sessions.parse(sessions.of_cookies(cookies))
+    if token is None and not is_open:
+        raise keys.required()
+    is_socket, host = scope["type"] == "websocket", (_values(scope, b"host") or ("",))[0]
+    origin = _values(scope, b"origin")
+    sessions.check_origin(origin[0] if origin else None, host, is_required=is_socket)
+    if not is_socket and not is_open and token is not None:
+        sessions.check_csrf(scope["method"], next(iter(_values(scope, sessions.CSRF_HEADER.encode())), None), token)
+    try:
+        return await accounts.sessions.authenticate(token) if token else roles.ANONYMOUS
+    except errors.Unauthenticated:
+        if is_open:
+            return roles.ANONYMOUS
+        raise
+
+
+def _values(scope: Any, wanted: bytes) -> tuple[str, ...]:
+    return tuple(value.decode("latin-1") for name, value in scope["headers"] if name.lower() == wanted)
+
+
+def _taken(scope: Any, wanted: bytes) -> tuple[str, ...]:
+    """Take the headers of a name out of a request and return their values."""
+    found = _values(scope, wanted)
+    scope["headers"] = [(name, value) for name, value in scope["headers"] if name.lower() != wanted]
+    return found
 
 
 def _denying(scope: Any, send: Send) -> Send:

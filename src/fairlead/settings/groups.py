@@ -38,6 +38,10 @@ class APISettings:
         None, text="PEM file of the API's certificate chain; default: one of its own, made in the state folder"
     )
     key: Path | None = row(None, text="PEM file of that certificate's private key")
+    session_hours: float = row(12.0, text="hours after which a browser must log in again")
+    session_idle_minutes: float = row(
+        60.0, text="minutes without a request after which a browser must log in again; 0: none"
+    )
     audit_days: int = row(400, text="days that the audit log of the API on TLS is kept; 0: nothing of it is deleted")
 
 

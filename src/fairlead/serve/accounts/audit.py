@@ -16,7 +16,7 @@ import msgspec
 from fairlead.frozen import frozen
 
 _LONGEST: Final = 256
-_SECRET: Final = re.compile(r"(flk_[0-9a-fA-F]{12})_\w+", re.ASCII)
+_SECRET: Final = re.compile(r"(fl[ks]_[0-9a-fA-F]{12})_\w+", re.ASCII)
 
 
 @frozen

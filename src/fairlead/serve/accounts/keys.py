@@ -20,6 +20,7 @@ PREFIX: Final = "flk"
 _FORM: Final = re.compile(r"flk_([0-9a-f]{12})_([0-9a-f]{64})", re.ASCII)
 _ID: Final = re.compile(r"[0-9a-f]{12}", re.ASCII)
 _ID_BYTES, _SECRET_BYTES = 6, 32
+_HINT: Final = "`fairlead login` keeps one; by hand: Authorization: Bearer flk_…"
 
 
 @frozen
@@ -66,12 +67,16 @@ def of_header(values: tuple[str, ...]) -> Key:
 
     Raises: Unauthenticated: `KeyRequired`, `KeyMalformed`; no message has the value.
     """
-    hint = "`fairlead login` keeps one; by hand: Authorization: Bearer flk_…"
     if not values:
-        raise errors.Unauthenticated("this address wants an API key, and none came", reason="KeyRequired", hint=hint)
+        raise required()
     kind, _, text = values[0].partition(" ")
     key = parse(text.strip()) if kind.lower() == "bearer" and len(values) == 1 else None
     if key is None:
         message = "the Authorization header is not one bearer API key"
-        raise errors.Unauthenticated(message, reason="KeyMalformed", hint=hint)
+        raise errors.Unauthenticated(message, reason="KeyMalformed", hint=_HINT)
     return key
+
+
+def required() -> errors.Unauthenticated:
+    """Return the error of a request without a key."""
+    return errors.Unauthenticated("this address wants an API key, and none came", reason="KeyRequired", hint=_HINT)

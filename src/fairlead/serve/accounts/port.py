@@ -11,6 +11,7 @@ import msgspec
 from fairlead.serve.accounts import keys
 from fairlead.serve.accounts.audit import Audit
 from fairlead.serve.accounts.roles import Membership, Principal, Role, Scope
+from fairlead.serve.accounts.sessions import Sessions
 
 PERSON, SERVICE = "person", "service"
 KINDS = (PERSON, SERVICE)
@@ -132,4 +133,5 @@ class Accounts:
 
     people: People
     keys: Keys
+    sessions: Sessions
     audit: Audit

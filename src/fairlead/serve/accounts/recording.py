@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from fairlead import errors, telemetry
-from fairlead.serve.accounts import audit
+from fairlead.serve.accounts import audit, sessions
 
 REFUSALS: Final = frozenset({401, 403, 404})
 """Statuses that are written whatever was asked for. 404 is what another tenancy's objects are answered with."""
@@ -78,6 +78,16 @@ class Recording:
         if not self._namespace:
             return self.home
         return self.places.get(self._namespace) or audit.Place(namespace=audit.shown(self._namespace))
+
+
+async def keep_sessions(kept: sessions.Sessions) -> None:
+    """Delete browsers' sessions that are over, now and every hour, until cancelled."""
+    while True:
+        try:
+            await kept.prune()
+        except errors.FairleadError as error:
+            telemetry.log.error("old sessions not deleted", reason=error.reason, error=errors.sentence(error))
+        await asyncio.sleep(_LOOK_S)
 
 
 async def keep(log: audit.Audit, days: int, now: Callable[[], float]) -> None:

@@ -13,6 +13,7 @@ from typing import Final
 
 from fairlead import errors
 from fairlead.frozen import frozen
+from fairlead.serve.accounts import keys
 
 
 class Role(StrEnum):
@@ -49,17 +50,22 @@ class Action(StrEnum):
     MACHINE_WRITE = "machine.write"
     ACCOUNT_WRITE = "account.write"
     AUDIT_READ = "audit.read"
+    SESSION_OWN = "session.own"
+    SESSION_OPEN = "session.open"
 
 
 @frozen
 class Rule:
     """One row of the table."""
 
-    scope: Scope
+    scope: Scope | None
+    """None: every key."""
     roles: frozenset[Role]
     """Who may; administrators always may."""
     needs_membership: bool = True
     """False: every account may, whatever it is a member of."""
+    needs_account: bool = True
+    """False: also who has not logged in yet."""
 
 
 def _from(role: Role | None) -> frozenset[Role]:
@@ -82,6 +88,8 @@ TABLE: Final[Mapping[Action, Rule]] = {
     Action.MACHINE_WRITE: Rule(scope=Scope.MANAGE, roles=_from(None)),
     Action.ACCOUNT_WRITE: Rule(scope=Scope.MANAGE, roles=_from(None)),
     Action.AUDIT_READ: Rule(scope=Scope.READ, roles=_from(Role.ADMIN)),
+    Action.SESSION_OWN: Rule(scope=None, roles=_from(Role.VIEWER), needs_membership=False),
+    Action.SESSION_OPEN: Rule(scope=None, roles=_from(Role.VIEWER), needs_membership=False, needs_account=False),
 }
 
 
@@ -95,35 +103,55 @@ class Membership:
 
 
 @frozen
+class Browser:
+    """The session that a request came with, in place of a key."""
+
+    id: str
+    csrf_token: str
+    """What its pages show with each change."""
+    expires_at: str
+
+
+@frozen
 class Principal:
-    """Who sends a request, as the key that came with it says."""
+    """Who sends a request, as the key or the session that came with it says."""
 
     account: str
+    """Empty: it came without either, which is enough for few routes."""
     is_administrator: bool
     memberships: tuple[Membership, ...]
     key: str
-    """Id of the key."""
+    """Id of the key, also of the one that a session stands for; empty: there is none."""
     scopes: frozenset[Scope]
+    session: Browser | None = None
 
     def may(self, action: Action, role: Role | None = None) -> bool:
         """Return whether the account may do it, in a tenancy where it has this role (None: outside of any)."""
         rule = TABLE[action]
-        if rule.scope not in self.scopes:
+        if rule.needs_account and not self.account:
+            return False
+        if rule.scope is not None and rule.scope not in self.scopes:
             return False
         return self.is_administrator or not rule.needs_membership or role in rule.roles
 
     def check(self, action: Action) -> None:
         """Refuse what this key, or this account in no tenancy at all, may not do.
 
-        Raises: Denied: `ScopeMissing`, `RoleForbids`.
+        Raises: Denied: `ScopeMissing`, `RoleForbids`; Unauthenticated (`KeyRequired`): not logged in.
         """
         rule = TABLE[action]
-        if rule.scope not in self.scopes:
+        if rule.needs_account and not self.account:
+            raise keys.required()
+        if rule.scope is not None and rule.scope not in self.scopes:
             has = ", ".join(sorted(self.scopes)) or "none"
             message = f'key "{self.key}" has not the scope {rule.scope}, which {action} needs (it has {has})'
             raise errors.Denied(message, reason="ScopeMissing", hint="use another key of yours")
         if not any(self.may(action, role) for role in (None, *(one.role for one in self.memberships))):
             raise refusal(self.account, action)
+
+
+ANONYMOUS: Final = Principal(account="", is_administrator=False, memberships=(), key="", scopes=frozenset())
+"""Who has not logged in."""
 
 
 def refusal(account: str, action: Action) -> errors.Denied:

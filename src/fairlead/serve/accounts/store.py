@@ -6,7 +6,6 @@ when it was last used is written once a minute at most.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -16,8 +15,8 @@ from sqlalchemy import exc
 from sqlalchemy.ext import asyncio as sqla
 
 from fairlead import errors
-from fairlead.serve.accounts import auditstore, port
 from fairlead.serve.accounts import keys as apikeys
+from fairlead.serve.accounts import port
 from fairlead.serve.accounts.roles import Membership, Principal, Role, Scope, parse_scopes
 from fairlead.serve.database import engine, schema
 from fairlead.wire.kubernetes import names
@@ -30,15 +29,6 @@ _USED_S: Final = 60.0
 _BOGUS: Final = "0" * 64
 
 Clock = Callable[[], float]
-
-
-def open_accounts(database: sqla.AsyncEngine, *, now: Clock = time.time) -> port.Accounts:
-    """Return the accounts of a database. Args: now: Unix seconds."""
-    return port.Accounts(
-        people=StoredPeople(database=database, now=now),
-        keys=StoredKeys(database=database, now=now),
-        audit=auditstore.StoredAudit(database=database, now=now),
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +67,7 @@ class StoredPeople:
     async def delete(self, name: str) -> None:
         """See `port.People.delete`."""
         async with engine.transaction(self.database) as connection:
-            await _find_account(connection, name)
+            await find_account(connection, name)
             await connection.execute(sa.delete(schema.API_KEY).where(_KEY.account == name))
             await connection.execute(sa.delete(schema.MEMBERSHIP).where(_MEMBER.account == name))
             await connection.execute(sa.delete(schema.ACCOUNT).where(_ACCOUNT.name == name))
@@ -91,7 +81,7 @@ class StoredPeople:
             "role": membership.role.value,
         }
         async with engine.transaction(self.database) as connection:
-            await _find_account(connection, name)
+            await find_account(connection, name)
             await connection.execute(_of_member(sa.delete(schema.MEMBERSHIP), name, membership.uid))
             await connection.execute(sa.insert(schema.MEMBERSHIP).values(row))
         return port.MemberView(account=name, tenancy=membership.tenancy, uid=membership.uid, role=membership.role)
@@ -99,7 +89,7 @@ class StoredPeople:
     async def revoke(self, name: str, uid: str) -> None:
         """See `port.People.revoke`."""
         async with engine.transaction(self.database) as connection:
-            await _find_account(connection, name)
+            await find_account(connection, name)
             gone = await connection.execute(_of_member(sa.delete(schema.MEMBERSHIP), name, uid))
         if not gone.rowcount:
             message, hint = f'"{name}" has no role there', "`fairlead user list` shows who has which"
@@ -131,8 +121,7 @@ class StoredKeys:
             is_right = apikeys.matches(key, row["digest"] if row else _BOGUS)
             if row is None or not is_right or _state(row, now) != "active":
                 raise _refused(key.id, row if is_right else None, now)
-            found = sa.select(schema.MEMBERSHIP).where(_MEMBER.account == row["account"])
-            memberships = (await connection.execute(found)).mappings().all()
+            found = await memberships(connection, row["account"])
             if now - self._noted.get(key.id, row["last_used_at"] or 0.0) >= _USED_S:
                 used = sa.update(schema.API_KEY).where(_KEY.id == key.id).values(last_used_at=now)
                 await connection.execute(used)
@@ -140,10 +129,7 @@ class StoredKeys:
         return Principal(
             account=row["account"],
             is_administrator=row["is_administrator"],
-            memberships=tuple(
-                Membership(tenancy=one["tenancy"], uid=one["tenancy_uid"], role=Role(one["role"]))
-                for one in memberships
-            ),
+            memberships=found,
             key=key.id,
             scopes=_scopes(row),
         )
@@ -151,7 +137,7 @@ class StoredKeys:
     async def create(self, spec: port.KeySpec) -> port.NewKey:
         """See `port.Keys.create`."""
         async with engine.transaction(self.database) as connection:
-            await _find_account(connection, spec.account)
+            await find_account(connection, spec.account)
             return await self._insert(connection, spec)
 
     async def _insert(self, connection: sqla.AsyncConnection, spec: port.KeySpec) -> port.NewKey:
@@ -218,13 +204,21 @@ def _check_account(name: str, kind: str) -> None:
         raise errors.Invalid(message, reason="AccountInvalid", hint=f"one of {', '.join(port.KINDS)}")
 
 
-async def _find_account(connection: sqla.AsyncConnection, name: str) -> None:
+async def find_account(connection: sqla.AsyncConnection, name: str) -> None:
+    """Make sure that an account is there. Raises: NotFound (`AccountUnknown`)."""
     wanted = sa.select(_ACCOUNT.name).where(_ACCOUNT.name == name)
     # PostgreSQL takes no NUL in a text: what cannot be a name is not asked for.
     if not names.is_dns_label(name) or (await connection.execute(wanted)).first() is None:
         shown = name.replace("\0", "\\0")
         hint = "`fairlead user list` lists them; `fairlead user create` makes one"
         raise errors.NotFound(f'there is no account "{shown}"', reason="AccountUnknown", hint=hint)
+
+
+async def memberships(connection: sqla.AsyncConnection, account: str) -> tuple[Membership, ...]:
+    """Return an account's roles."""
+    wanted = sa.select(schema.MEMBERSHIP).where(_MEMBER.account == account)
+    rows = (await connection.execute(wanted)).mappings().all()
+    return tuple(Membership(tenancy=one["tenancy"], uid=one["tenancy_uid"], role=Role(one["role"])) for one in rows)
 
 
 async def _find_key(connection: sqla.AsyncConnection, id_: str, account: str | None) -> dict[str, Any]:

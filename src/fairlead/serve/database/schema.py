@@ -37,6 +37,18 @@ API_KEY: Final = sa.Table(
     sa.Column("revoked_at", sa.Float),
     sa.Column("last_used_at", sa.Float),
 )
+SESSION: Final = sa.Table(
+    "session",
+    METADATA,
+    sa.Column("id", sa.String(16), primary_key=True),
+    sa.Column("account", sa.String(63), sa.ForeignKey("account.name", ondelete="CASCADE"), nullable=False, index=True),
+    sa.Column("key", sa.String(16), sa.ForeignKey("api_key.id", ondelete="CASCADE")),
+    sa.Column("digest", sa.String(64), nullable=False),
+    sa.Column("created_at", sa.Float, nullable=False),
+    sa.Column("used_at", sa.Float, nullable=False),
+    sa.Column("expires_at", sa.Float, nullable=False),
+)
+"""Of browsers. `key`: the API key that it stands for; NULL: an identity provider vouched for the account."""
 AUDIT: Final = sa.Table(
     "audit",
     METADATA,

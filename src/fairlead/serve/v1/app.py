@@ -10,7 +10,7 @@ from litestar import types
 from fairlead.serve.api import app
 from fairlead.serve.v1 import dependencies, events, gpus, images, nodes, quotas, status
 from fairlead.serve.v1.access import permissions
-from fairlead.serve.v1.accounts import audit, members, users
+from fairlead.serve.v1.accounts import audit, members, session, users
 from fairlead.serve.v1.accounts import keys as account_keys
 from fairlead.serve.v1.containers import access, devices, restart, routes
 from fairlead.serve.v1.containers import exec as container_exec
@@ -38,6 +38,7 @@ ROUTES: Final = (
     *members.ROUTES,
     *account_keys.ROUTES,
     *audit.ROUTES,
+    *session.ROUTES,
     *usage.ROUTES,
     *status.ROUTES,
 )

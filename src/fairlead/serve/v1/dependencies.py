@@ -96,6 +96,8 @@ class Services:
     """Who asks by TLS; None: the machine's root, by its socket."""
     noted: Callable[[str], None] = lambda _namespace: None
     """Told, for the audit log, which namespace a request is about."""
+    recording: Recording | None = None
+    """Of the request in the audit log; None: it came by the unix socket."""
 
     @property
     def census(self) -> Store:
@@ -137,7 +139,7 @@ async def for_request(services: Services, scope: Any) -> Services:
     found = (await services.store.list(Tenancy)).items
     noted = _noted(recording, found, scope) if recording is not None else services.noted
     if principal.is_administrator:
-        return replace(services, principal=principal, noted=noted)
+        return replace(services, principal=principal, noted=noted, recording=recording)
     action = permissions.action_of(scope["route_handler"].handler_name)
     part = replace(_part(found, principal, action), noted=noted)
     hidden = replace(services.info, socket=Path(), state_folder=Path(), cdi_folder=Path())
@@ -149,6 +151,7 @@ async def for_request(services: Services, scope: Any) -> Services:
         info=hidden,
         principal=principal,
         noted=noted,
+        recording=recording,
     )
 
 

@@ -16,8 +16,9 @@ from typing import Any, Final
 
 from fairlead import settings
 from fairlead.serve import certificate, door, server
-from fairlead.serve.accounts import recording, store
+from fairlead.serve.accounts import recording, stores
 from fairlead.serve.accounts.port import Accounts
+from fairlead.serve.accounts.sessions import Lifetime
 from fairlead.serve.database import engine
 
 _DOCUMENTATION: Final = (("198.51.100.1", socket.AF_INET), ("2001:db8::1", socket.AF_INET6))
@@ -48,6 +49,7 @@ class PublicDoor:
             names = None if self.names is None else lambda: own_names(self.listener)
             tasks.create_task(certificate.keep(context, self.files, names, _now), name="certificate")
             tasks.create_task(recording.keep(self.accounts.audit, self.audit_days, time.time), name="audit")
+            tasks.create_task(recording.keep_sessions(self.accounts.sessions), name="sessions")
             await server.serve_tls(door.create_app(app, self.accounts), self.listener, context)
 
 
@@ -73,11 +75,15 @@ async def opened(config: settings.Settings) -> AsyncIterator[PublicDoor]:
             yield PublicDoor(
                 address=_address(listener),
                 files=files,
-                accounts=store.open_accounts(database),
+                accounts=stores.open_accounts(database, lifetime=_lifetime(config)),
                 listener=listener,
                 names=names,
                 audit_days=config.api.audit_days,
             )
+
+
+def _lifetime(config: settings.Settings) -> Lifetime:
+    return Lifetime(whole_s=config.api.session_hours * 3600.0, idle_s=config.api.session_idle_minutes * 60.0)
 
 
 def _address(listener: socket.socket) -> str:

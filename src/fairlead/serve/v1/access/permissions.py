@@ -13,7 +13,7 @@ from litestar import connection, handlers
 
 from fairlead import errors
 from fairlead.serve.accounts.recording import Recording
-from fairlead.serve.accounts.roles import Action, Principal
+from fairlead.serve.accounts.roles import TABLE, Action, Principal
 
 PRINCIPAL: Final = "principal"
 """Of the scope's state: who holds the key that came with the request. The TLS door puts it there."""
@@ -96,8 +96,18 @@ ACTIONS: Final[Mapping[str, Action]] = {
     "revoke_key": Action.KEY_OWN,
     "rotate_key": Action.KEY_OWN,
     "list_audit": Action.AUDIT_READ,
+    "open_session": Action.SESSION_OPEN,
+    "show_session": Action.SESSION_OWN,
+    "close_session": Action.SESSION_OWN,
 }
 """By the name of the handler."""
+OPEN: Final = frozenset({("POST", "/v1/session")})
+"""Methods and paths that pass the door without a key; their handlers' actions need no account."""
+
+
+def is_open(scope: Any) -> bool:
+    """Return whether a request passes the door without a key or a session."""
+    return scope["type"] == "http" and (scope["method"], scope["path"]) in OPEN
 
 
 def principal_of(scope: Any) -> Principal | None:
@@ -138,7 +148,8 @@ async def judge(asked: connection.ASGIConnection[Any, Any, Any, Any], handler: h
         if recording is not None:
             recording.tell(action=action.value)
         principal.check(action)
-        if recording is not None and _changes(asked.scope):
+        # What needs no account is written by its handler, as soon as that knows whose it is.
+        if recording is not None and _changes(asked.scope) and TABLE[action].needs_account:
             await recording.begin()
     except errors.FairleadError as error:
         asked.scope["state"][REFUSAL] = error

@@ -1,0 +1,111 @@
+"""Keeps browsers' sessions in the service's database: the only implementation of their port.
+
+A session's row is read at each request, with its account and the key it stands for: who revokes a key or deletes an
+account ends its sessions with that. When it was last used is written once a minute at most.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.ext import asyncio as sqla
+
+from fairlead import errors
+from fairlead.serve.accounts import keys, roles, sessions, store
+from fairlead.serve.accounts.roles import Principal, Scope
+from fairlead.serve.accounts.sessions import Lifetime, Opened, SessionView
+from fairlead.serve.database import engine, schema
+from fairlead.wire.text import timestamp
+
+_SESSION, _ACCOUNT, _KEY = schema.SESSION.c, schema.ACCOUNT.c, schema.API_KEY.c
+_USED_S: Final = 60.0
+_BOGUS: Final = "0" * 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSessions:
+    """See `sessions.Sessions`."""
+
+    database: sqla.AsyncEngine
+    lifetime: Lifetime
+    now: Callable[[], float] = time.time
+
+    async def open(self, account: str, *, key: str | None) -> Opened:
+        """See `sessions.Sessions.open`."""
+        token, now = sessions.make(), self.now()
+        row = {
+            "id": token.id,
+            "account": account,
+            "key": key,
+            "digest": token.digest,
+            "created_at": now,
+            "used_at": now,
+            "expires_at": now + self.lifetime.whole_s,
+        }
+        async with engine.transaction(self.database) as connection:
+            await store.find_account(connection, account)
+            await connection.execute(sa.insert(schema.SESSION).values(row))
+        return Opened(text=sessions.text_of(token), view=_view(row, token))
+
+    async def authenticate(self, token: keys.Key) -> Principal:
+        """See `sessions.Sessions.authenticate`; an unknown id costs a comparison as well."""
+        now = self.now()
+        joined = schema.SESSION.join(schema.ACCOUNT, _SESSION.account == _ACCOUNT.name).outerjoin(
+            schema.API_KEY, _SESSION.key == _KEY.id
+        )
+        wanted = (
+            sa.select(schema.SESSION, _ACCOUNT.is_administrator, _KEY.scopes, _KEY.revoked_at)
+            .add_columns(_KEY.expires_at.label("key_ends"))
+            .select_from(joined)
+            .where(_SESSION.id == token.id)
+        )
+        async with engine.transaction(self.database) as connection:
+            row = (await connection.execute(wanted)).mappings().first()
+            is_right = keys.matches(token, row["digest"] if row else _BOGUS)
+            if row is None or not is_right or self._is_over(row, now):
+                hint = "log in again; a program sends an API key in place of a cookie"
+                raise errors.Unauthenticated("the browser's session is over", reason="SessionEnded", hint=hint)
+            memberships = await store.memberships(connection, row["account"])
+            if now - row["used_at"] >= _USED_S:
+                used = sa.update(schema.SESSION).where(_SESSION.id == token.id).values(used_at=now)
+                await connection.execute(used)
+        shown = _view(row, token)
+        return Principal(
+            account=row["account"],
+            is_administrator=row["is_administrator"],
+            memberships=memberships,
+            key=row["key"] or "",
+            scopes=frozenset(Scope) if row["key"] is None else frozenset(map(Scope, row["scopes"].split())),
+            session=roles.Browser(id=token.id, csrf_token=shown.csrf_token, expires_at=shown.expires_at),
+        )
+
+    def _is_over(self, row: Any, now: float) -> bool:
+        idle_s = self.lifetime.idle_s or self.lifetime.whole_s
+        has_key_ended = row["revoked_at"] is not None or (row["key_ends"] is not None and row["key_ends"] <= now)
+        # The row's time of use may be a minute old.
+        return row["expires_at"] <= now or row["used_at"] + idle_s + _USED_S <= now or has_key_ended
+
+    async def close(self, id_: str) -> None:
+        """See `sessions.Sessions.close`."""
+        async with engine.transaction(self.database) as connection:
+            await connection.execute(sa.delete(schema.SESSION).where(_SESSION.id == id_))
+
+    async def prune(self) -> int:
+        """See `sessions.Sessions.prune`."""
+        now = self.now()
+        idle_s = self.lifetime.idle_s or self.lifetime.whole_s
+        is_over = sa.or_(_SESSION.expires_at <= now, _SESSION.used_at <= now - idle_s - _USED_S)
+        async with engine.transaction(self.database) as connection:
+            return (await connection.execute(sa.delete(schema.SESSION).where(is_over))).rowcount
+
+
+def _view(row: Any, token: keys.Key) -> SessionView:
+    return SessionView(
+        account=row["account"],
+        expires_at=timestamp.emit(row["expires_at"]),
+        csrf_token=sessions.csrf_token(token),
+    )

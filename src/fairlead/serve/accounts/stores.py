@@ -1,0 +1,23 @@
+"""Opens everything that is kept of accounts, over one database."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from sqlalchemy.ext import asyncio as sqla
+
+from fairlead.serve.accounts import auditstore, port, sessionstore, store
+from fairlead.serve.accounts.sessions import Lifetime
+
+
+def open_accounts(
+    database: sqla.AsyncEngine, *, now: Callable[[], float] = time.time, lifetime: Lifetime | None = None
+) -> port.Accounts:
+    """Return the accounts of a database. Args: now: Unix seconds.   lifetime: of browsers' sessions."""
+    return port.Accounts(
+        people=store.StoredPeople(database=database, now=now),
+        keys=store.StoredKeys(database=database, now=now),
+        sessions=sessionstore.StoredSessions(database=database, now=now, lifetime=lifetime or Lifetime()),
+        audit=auditstore.StoredAudit(database=database, now=now),
+    )
