@@ -8,10 +8,10 @@ in `cli`; each room is handed only its group.
 `groups` has the rows, `reading` merges where they come from, `value` checks each value.
 """
 
+from fairlead.settings.control import ControlSettings
 from fairlead.settings.groups import (
     APISettings,
     ClusterSettings,
-    ControlSettings,
     DebugSettings,
     EngineSettings,
     HealthSettings,

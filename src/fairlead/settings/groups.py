@@ -8,9 +8,10 @@ import typing
 from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from fairlead.frozen import frozen
+from fairlead.settings.control import ControlSettings
 from fairlead.settings.row import Row, row
 
 
@@ -286,73 +287,6 @@ class KubeletSettings:
         30.0, unit="s", text="longest time for one call of a device plugin; its pods then fail with PluginTimeout"
     )
     max_pods: int = row(110, text="pods this node runs at once")
-
-
-POLICIES: Final = (
-    *("packed", "spread", "fairlead", "fgd"),
-    *("random", "binpack", "dotprod", "clustering", "packing", "bestfit"),
-)
-"""Policies of placement; a test holds them to the scheduler's."""
-
-
-@frozen
-class ControlSettings:
-    """The controllers."""
-
-    scheduler_name: str = row("fairlead", text="pods with this schedulerName are placed by us")
-    policy: str = row(
-        "packed",
-        text="where pods with GPUs go: packed keeps whole nodes free, spread uses the emptiest, fairlead and fgd keep "
-        "GPUs of use to what else is asked for; one machine knows no other than the first two",
-        choices=POLICIES,
-    )
-    tenancy_subnets: str = row(
-        "10.213.0.0/16", text="network of IPv4 of which each tenancy of this machine gets a /24 that nothing else has"
-    )
-    tenancy_resync_s: float = row(
-        10.0, unit="s", text="how often a tenancy's packet filter is read, and written anew where it is not in force"
-    )
-    tenancies: bool = row(
-        False, text="over a cluster, keep tenancies: the controller then makes namespaces, policies, quotas and limits"
-    )
-    tenancy_enforcer: str = row(
-        "auto",
-        text="over a cluster, what enforces network policies on its nodes: auto takes the nodes' word and knows "
-        "Cilium, Calico, Antrea and OVN-Kubernetes; the others are an administrator's word. Where nothing does, no "
-        "tenancy is ready",
-        choices=("auto", "networkpolicy", "cilium"),
-    )
-    tenancy_networks: str = row(
-        "",
-        text="over a cluster, its networks of pods, services and machines that Node objects do not name, CIDRs joined "
-        "by commas: tenancies are denied them",
-    )
-    finished_pods: int = row(1000, text="ended pods kept for ps and trace; older ones are removed")
-    request_rate: int = row(
-        2000,
-        text="over a cluster, what the scheduler and the controller each ask of its API server at most",
-        unit="requests/s",
-    )
-    extender: str = row(
-        "",
-        text="127.0.0.1:PORT where the scheduler answers a kube-scheduler as its extender and binds nothing of its own",
-    )
-    preemption: bool = row(
-        True,
-        text="end pods for others that fit nowhere: of lower priority, or of queues beyond their share",
-    )
-    head_wait_s: float = row(
-        600, text="how long smaller pods pass the first of a queue by before room is kept for it; 0: always", unit="s"
-    )
-    gang_part_s: float = row(
-        60,
-        text="after so long a group whose pods were bound in part, as by a scheduler that was killed, is released",
-        unit="s",
-    )
-    usage_half_life_s: float = row(
-        0, text="after so long what a queue had counts half in whose turn it is; 0: only what it has now", unit="s"
-    )
-    leader_elect: bool = row(True, text="over a cluster, act only while holding the lease of this kind of process")
 
 
 @frozen

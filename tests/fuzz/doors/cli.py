@@ -110,6 +110,7 @@ _LAYERS: Final = (
     ["isolate", "audit", "--pid", "1", "--device", "/dev/null", "--spec-dir", "/FOLDER/cdi", "-o", "json"],
     ["isolate", "audit", "--cgroup", "/FOLDER/cdi", "held"],
     ["scheduler", "--replay", "/FOLDER/snapshot.json", "-o", "json"],
+    ["scheduler", "--plan-moves", "--replay", "/FOLDER/snapshot.json", "-o", "json"],
     ["settings", "-o", "json"],
     ["completion", "bash"],
     ["--config", "/FOLDER/config.toml", "--url", "http+unix:///nonexistent", "status"],

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from fairlead.control.manager import Controller
     from fairlead.control.scheduler import snapshot as snapshots
+    from fairlead.plan.schedule.preempt import movable
     from fairlead.plan.schedule.rankings import Rankings
     from fairlead.store.kubernetes.store import KubernetesStore
 
@@ -34,14 +35,25 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="print what would be decided on the pods of such a file, without any cluster, and end",
 )
+@click.option(
+    "--plan-moves",
+    is_flag=True,
+    help="print which running pods would be moved so that larger ones fit, of the cluster or a --replay FILE, and end",
+)
 @options.json_option
-def scheduler(config: settings.Settings, *, snapshot: Path | None, replay: Path | None, form: str) -> None:
+def scheduler(
+    config: settings.Settings, *, snapshot: Path | None, replay: Path | None, plan_moves: bool, form: str
+) -> None:
     """Bind a cluster's pods that name this scheduler (spec.schedulerName: fairlead)."""
     from fairlead.control.scheduler.controller import Scheduler
     from fairlead.store.kubernetes import rights
 
     if snapshot is not None:
         asyncio.run(_save(config, snapshot))
+        return
+    if plan_moves:
+        telemetry.configure("error", config.log.format)  # what would be moved is printed
+        _show_moves(planned(replay, config), form)
         return
     if replay is not None:
         telemetry.configure("error", config.log.format)  # what is decided is printed
@@ -63,12 +75,37 @@ async def _save(config: settings.Settings, path: Path) -> None:
     """Write a snapshot of the cluster, readable by its owner alone."""
     from fairlead import files
     from fairlead.control.scheduler import snapshot
+
+    taken = await _taken(config)
+    files.write_atomic(path, snapshot.emit(taken), mode=0o600)
+    plaintext.echo(f"{path}: {len(taken.items)} objects")
+
+
+async def _taken(config: settings.Settings) -> snapshots.Snapshot:
+    from fairlead.control.scheduler import snapshot
     from fairlead.wire.kubernetes import meta
 
     async with cluster.opened(config) as store:
-        taken = await snapshot.take(store, config.control, meta.now())
-    files.write_atomic(path, snapshot.emit(taken), mode=0o600)
-    plaintext.echo(f"{path}: {len(taken.items)} objects")
+        return await snapshot.take(store, config.control, meta.now())
+
+
+def _read(path: Path) -> snapshots.Snapshot:
+    """Return a snapshot of a file. Raises: Invalid: it cannot be read."""
+    from fairlead import files
+    from fairlead.control.scheduler import snapshot
+
+    try:
+        return snapshot.parse(files.read_bounded(path, limit_bytes=snapshot.LARGEST_BYTES))
+    except OSError as error:
+        raise errors.Invalid(f"{path}: {error.strerror}", reason="SnapshotUnreadable") from error
+
+
+def _control_of(taken: snapshots.Snapshot, control: settings.ControlSettings) -> settings.ControlSettings:
+    """Return the settings with the policy of a snapshot, or another that was chosen, and whose pods it is about."""
+    import dataclasses
+
+    chosen = control.policy if control.policy != settings.ControlSettings().policy else taken.policy
+    return dataclasses.replace(control, policy=chosen, scheduler_name=taken.scheduler_name)
 
 
 def replayed(path: Path, control: settings.ControlSettings) -> tuple[snapshots.Decision, ...]:
@@ -76,19 +113,68 @@ def replayed(path: Path, control: settings.ControlSettings) -> tuple[snapshots.D
 
     Raises: Invalid: it cannot be read.
     """
-    import dataclasses
-
-    from fairlead import files
     from fairlead.control.scheduler import snapshot
 
-    try:
-        body = files.read_bounded(path, limit_bytes=snapshot.LARGEST_BYTES)
-    except OSError as error:
-        raise errors.Invalid(f"{path}: {error.strerror}", reason="SnapshotUnreadable") from error
-    taken = snapshot.parse(body)
-    chosen = control.policy if control.policy != settings.ControlSettings().policy else taken.policy
-    asked = dataclasses.replace(control, policy=chosen, scheduler_name=taken.scheduler_name)
-    return asyncio.run(snapshot.replay(taken, asked, rankings_of(chosen)))
+    taken = _read(path)
+    asked = _control_of(taken, control)
+    return asyncio.run(snapshot.replay(taken, asked, rankings_of(asked.policy)))
+
+
+def planned(path: Path | None, config: settings.Settings) -> movable.Plan:
+    """Return the moves that are proved in a snapshot, or in the cluster as it is now.
+
+    Raises: Invalid: the file cannot be read.   Unavailable, Denied: the cluster does not answer.
+    """
+    from fairlead.control.scheduler import snapshot
+
+    taken = asyncio.run(_taken(config)) if path is None else _read(path)
+    asked = _control_of(taken, config.control)
+    return asyncio.run(snapshot.plan_moves(taken, asked, rankings_of(asked.policy)))
+
+
+def _show_moves(plan: movable.Plan, form: str) -> None:
+    if form != "text":
+        output.show_value(_plain_moves(plan), form=form)
+        return
+    for step in plan.steps:
+        about, moves = step.goal.metadata, step.proposal.moves
+        who = (
+            f"{about.namespace}/{about.name}"
+            if step.is_waiting
+            else f"one more pod like {about.namespace}/{about.name}"
+        )
+        plaintext.echo(f"{who} would fit on {step.proposal.node} after {len(moves)} move{'s' * (len(moves) > 1)}:")
+        for one in moves:
+            plaintext.echo(f"  {one.pod.namespace}/{one.pod.name}: {one.pod.node} -> {one.node}")
+    for pod in plan.unhelped:
+        about = pod.metadata
+        plaintext.echo(f"{about.namespace}/{about.name}: no moves make room for its like")
+    if not plan.steps:
+        plaintext.echo("nothing is to be moved")
+    for why, count in plan.kept.items():
+        plaintext.echo(
+            f"{count} pod{'s' * (count > 1)} with devices stay{'s' * (count == 1)} where they are: {why}", err=True
+        )
+
+
+def _plain_moves(plan: movable.Plan) -> dict[str, object]:
+    return {
+        "steps": [
+            {
+                "namespace": step.goal.metadata.namespace,
+                "name": step.goal.metadata.name,
+                "waiting": step.is_waiting,
+                "node": step.proposal.node,
+                "moves": [
+                    {"namespace": one.pod.namespace, "name": one.pod.name, "from": one.pod.node, "to": one.node}
+                    for one in step.proposal.moves
+                ],
+            }
+            for step in plan.steps
+        ],
+        "unhelped": [{"namespace": pod.metadata.namespace, "name": pod.metadata.name} for pod in plan.unhelped],
+        "kept": dict(plan.kept),
+    }
 
 
 def _show(decisions: Sequence[snapshots.Decision], form: str) -> None:

@@ -1,4 +1,4 @@
-"""Follows what a scheduler's cache is made of: pods, nodes, namespaces, claims, and GPUDevices.
+"""Follows what a scheduler's cache is made of: pods, nodes, namespaces, claims, GPUDevices, groups, queues, budgets.
 
 GPUDevices say how the GPUs of a node hang together: they weigh between nodes and free nothing, so no waiting pod is
 looked at again for them.
@@ -7,14 +7,20 @@ looked at again for them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from fairlead.control.manager import Watch
+from fairlead.control.scheduler.queuereport import QueueReport
+from fairlead.control.scheduler.room import Room
 from fairlead.plan.schedule.cache import Cache
+from fairlead.plan.schedule.queue import SchedulingQueue
 from fairlead.plan.schedule.volume import claims
+from fairlead.plan.schedule.workloads import Workloads
 from fairlead.store.port import Change, ChangeKind
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
+from fairlead.wire.kubernetes.scheduling import podgroup, policy, queue
 
 Changed = Callable[[], Iterable[str]]
 """Is called after the cache took a change in; returns what to reconcile."""
@@ -29,6 +35,43 @@ def watches(cache: Cache, changed: Changed) -> tuple[Watch, ...]:
         devices(cache),
         *(_claims(cache, kind, changed) for kind in claims.KINDS),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What pods wait for beside nodes, and who is told of it."""
+
+    cache: Cache
+    workloads: Workloads
+    queue: SchedulingQueue
+    room: Room
+    report: QueueReport
+
+    def watches(self, groups: Iterable[type[podgroup.PodGroup]], changed: Changed) -> tuple[Watch, ...]:
+        """Return what follows groups, queues and disruption budgets, each of which may not be served."""
+
+        def take_group(change: Change[podgroup.PodGroup]) -> Iterable[str]:
+            for pod in self.workloads.note_group(change.object, is_gone=change.kind is ChangeKind.DELETED):
+                self.queue.recall(pod.metadata.uid)
+            return changed()
+
+        def take_queue(change: Change[queue.Queue]) -> Iterable[str]:
+            if not self.workloads.note_queue(change.object, is_gone=change.kind is ChangeKind.DELETED):
+                return ()
+            self.report.restore(change.object)
+            self.workloads.set_nodes(self.cache.empty().values())
+            self.queue.reorder()
+            return changed()
+
+        def take_budget(change: Change[policy.PodDisruptionBudget]) -> Iterable[str]:
+            self.room.note_budget(change.object, is_gone=change.kind is ChangeKind.DELETED)
+            return ()
+
+        return (
+            *(Watch(kind=kind, keys=take_group, is_optional=True) for kind in groups),
+            Watch(kind=queue.Queue, keys=take_queue, is_optional=True),
+            Watch(kind=policy.PodDisruptionBudget, keys=take_budget, is_optional=True),
+        )
 
 
 def _claims(cache: Cache, kind: type[claims.Object], changed: Changed) -> Watch:

@@ -27,6 +27,7 @@ from fairlead import errors, telemetry
 from fairlead.control.manager import Watch
 from fairlead.control.scheduler import cachewatch, recorder, volumebinding
 from fairlead.control.scheduler.capacityreport import CapacityReport
+from fairlead.control.scheduler.defragment import Defragmenter
 from fairlead.control.scheduler.queuereport import QueueReport
 from fairlead.control.scheduler.recorder import Recorder
 from fairlead.control.scheduler.room import Ending, Room
@@ -34,16 +35,17 @@ from fairlead.model.step import TraceStep
 from fairlead.plan.schedule import rules
 from fairlead.plan.schedule.cache import Cache
 from fairlead.plan.schedule.group.gang import Gang
+from fairlead.plan.schedule.preempt import movable
 from fairlead.plan.schedule.queue import Changes, Group, SchedulingQueue
 from fairlead.plan.schedule.ranking import SLICE
 from fairlead.plan.schedule.rankings import PlainRankings, Rankings
 from fairlead.plan.schedule.summary import Summary
 from fairlead.plan.schedule.workloads import Workloads
 from fairlead.settings import ControlSettings
-from fairlead.store.port import Change, ChangeKind, Store
+from fairlead.store.port import Store
 from fairlead.store.subresource import Placement
 from fairlead.wire.kubernetes import core
-from fairlead.wire.kubernetes.scheduling import podgroup, policy, queue
+from fairlead.wire.kubernetes.scheduling import podgroup
 
 UNRECORDED_S: Final = 5.0
 """After this, steps that the store did not take are written again."""
@@ -97,10 +99,8 @@ class Scheduler:
             workloads=works,
             date=date,
         )
-        self._can_end = settings.preemption
-        self._part_s = settings.gang_part_s
-        outside, patience_s = (store, placement), settings.head_wait_s
-        self._room = Room(self._cache, works, self._queue, outside, time.time, patience_s=patience_s)
+        self._room = Room(self._cache, works, self._queue, (store, placement), time.time, settings)
+        self._moves = Defragmenter(self._cache, works, self._queue, self._room, settings, (clock, date or time.time))
         self._report = QueueReport(store, works, clock)
         self._capacity = CapacityReport(meter, clock)
         self._is_freed = True
@@ -122,33 +122,12 @@ class Scheduler:
 
     def watches(self) -> tuple[Watch, ...]:
         """Follow pods and nodes; and, where they are served, groups, queues and disruption budgets."""
-        return (
-            *cachewatch.watches(self._cache, self._changed),
-            *(Watch(kind=kind, keys=self._group_changed, is_optional=True) for kind in self._group_kinds),
-            Watch(kind=queue.Queue, keys=self._queue_changed, is_optional=True),
-            Watch(kind=policy.PodDisruptionBudget, keys=self._budget_changed, is_optional=True),
-        )
+        around = cachewatch.Around(self._cache, self._workloads, self._queue, self._room, self._report)
+        return (*cachewatch.watches(self._cache, self._changed), *around.watches(self._group_kinds, self._changed))
 
     def _changed(self) -> Iterable[str]:
         self._news.set()
         return (_QUEUE,)
-
-    def _group_changed(self, change: Change[podgroup.PodGroup]) -> Iterable[str]:
-        for pod in self._workloads.note_group(change.object, is_gone=change.kind is ChangeKind.DELETED):
-            self._queue.recall(pod.metadata.uid)
-        return self._changed()
-
-    def _queue_changed(self, change: Change[queue.Queue]) -> Iterable[str]:
-        if self._workloads.note_queue(change.object, is_gone=change.kind is ChangeKind.DELETED):
-            self._report.restore(change.object)
-            self._workloads.set_nodes(self._cache.empty().values())
-            self._queue.reorder()
-            return self._changed()
-        return ()
-
-    def _budget_changed(self, change: Change[policy.PodDisruptionBudget]) -> Iterable[str]:
-        self._room.note_budget(change.object, is_gone=change.kind is ChangeKind.DELETED)
-        return ()
 
     async def reconcile(self, _key: str) -> float | None:
         """Look at pods until none is left and everything is bound and written, or the store is away."""
@@ -160,19 +139,19 @@ class Scheduler:
             while self._broken is None:
                 self._news.clear()
                 await self._decide(tasks)
+                await self._move(tasks)
                 self._capacity.say(self._cache.views, self._queue.kinds)
                 if self._report.is_due:
                     self._start(tasks, self._report.write(self._fail), "reports queues")
                 if not self._busy:
                     break
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(self._queue.next_due_s()):
+                    async with asyncio.timeout(_soonest(self._queue.next_due_s(), self._moves.due_s)):
                         await self._news.wait()
         if self._broken is not None:
             raise self._broken
         times = [self._queue.next_due_s(), UNRECORDED_S if self._recorder.is_behind else None, self._report.due_s]
-        times.append(self._cache.rejections_due_s())
-        return min((one for one in times if one is not None), default=None)
+        return _soonest(*times, self._cache.rejections_due_s(), self._moves.due_s)
 
     async def _resolve_doubts(self) -> None:
         for uid, pod in tuple(self._doubtful.items()):
@@ -253,7 +232,7 @@ class Scheduler:
         group = self._queue.group_of(pod.metadata.uid)
         if not groups or group is None:
             return
-        has_room = any(one.metadata.uid in self._cache.held for one in (pod, *pods))
+        has_room = any(self._cache.find_held(one) for one in (pod, *pods))
         if group.refusal is not None and not has_room:
             if not group.is_woken:  # else it is judged again in a moment
                 self._refuse(pod, "Unschedulable", group.refusal.message, group.refusal)
@@ -372,14 +351,14 @@ class Scheduler:
 
     async def _let_go(self, pods: tuple[core.Pod, ...]) -> bool:
         """Take back the room held for pods that are judged now; returns whether there was any."""
-        released = [self._cache.release(pod.metadata.uid) for pod in pods]
+        released = [self._cache.release(self._cache.find_held(pod)) for pod in pods]
         if had_room := any(one is not None for one in released):
             self._mark(self._cache.changes())
         return had_room
 
     def _make_room(self, pods: tuple[core.Pod, ...], tasks: asyncio.TaskGroup, *, had_room: bool) -> str:
         """Have others end for pods that fit nowhere, where that helps; returns what is said of it."""
-        found = self._room.find(pods, had_room=had_room) if self._can_end else None
+        found = self._room.find(pods, had_room=had_room)
         plan, endings = found or (None, ())
         words = self._room.take(pods, plan, endings) if plan is not None else ""
         if not words and len(pods) == 1:
@@ -395,11 +374,25 @@ class Scheduler:
 
     def _release_part(self, pod: core.Pod, tasks: asyncio.TaskGroup) -> None:
         """End what is bound of a gang that a stop between two bindings left in part, where the rest finds no room."""
-        for one in self._room.release_part(self._workloads.gang(pod.metadata.uid), pod, self._part_s):
+        for one in self._room.release_part(self._workloads.gang(pod.metadata.uid), pod):
             self._start(tasks, self._end(one), f"ends {one.pod.metadata.name}")
 
+    async def _move(self, tasks: asyncio.TaskGroup) -> None:
+        """Have pods move elsewhere for larger ones, where it is time for that."""
+        if self._moves.due_s != 0:
+            return
+        await self._take_changes()
+        for one in self._moves.endings():
+            self._start(tasks, self._end(one), f"moves {one.pod.metadata.name}")
+        self._mark(self._cache.changes())
+
+    def plan_moves(self) -> movable.Plan:
+        """Return which pods could move now so that larger ones fit, and one more of the largest size; moves none."""
+        self._mark(self._cache.changes())
+        return self._moves.plan(is_for_largest=True)
+
     async def _end(self, ending: Ending) -> None:
-        self._recorder.note(ending.pod, self._step("Preempted", ending.why, None, duration_s=None))
+        self._recorder.note(ending.pod, self._step(ending.event, ending.why, None, duration_s=None))
         try:
             await self._room.end(ending)
         except errors.FairleadError as error:
@@ -495,6 +488,10 @@ class Scheduler:
 
     def _fail(self, error: errors.FairleadError) -> None:
         self._broken = error
+
+
+def _soonest(*times: float | None) -> float | None:
+    return min((one for one in times if one is not None), default=None)
 
 
 def _assigned(pod: core.Pod, found: Summary) -> str:

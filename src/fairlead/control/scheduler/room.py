@@ -24,6 +24,7 @@ from fairlead.plan.schedule.group.gang import Gang
 from fairlead.plan.schedule.preempt import plan, rule
 from fairlead.plan.schedule.queue import SchedulingQueue
 from fairlead.plan.schedule.workloads import Workloads
+from fairlead.settings import ControlSettings
 from fairlead.store.port import Store
 from fairlead.store.subresource import Placement
 from fairlead.wire.kubernetes import core, meta
@@ -42,6 +43,9 @@ class Ending:
 
     pod: core.Pod
     why: str
+    event: str = "Preempted"
+    condition: str = "PreemptionByScheduler"
+    """Reason of the condition DisruptionTarget."""
 
 
 class Room:
@@ -54,17 +58,20 @@ class Room:
         queue: SchedulingQueue,
         outside: tuple[Store, Placement],
         clock: Callable[[], float],
-        *,
-        patience_s: float,
+        settings: ControlSettings,
     ) -> None:
-        """Take where pods and nodes are seen, and what ends pods.
-
-        Args: clock: gives Unix seconds.   patience_s: of `backfill.Heads`.
-        """
+        """Take where pods and nodes are seen, and what ends pods; `clock` gives Unix seconds."""
         self._cache, self._workloads, self._clock = cache, workloads, clock
         self._store, self._placement = outside
-        self._heads, self._waiting, self._later = backfill.Heads(patience_s), queue, queue.look_after
+        self._heads = backfill.Heads(settings.head_wait_s)
+        self._waiting, self._later = queue, queue.look_after
+        self._can_end, self._part_s = settings.preemption, settings.gang_part_s
         self._budgets: dict[str, policy.PodDisruptionBudget] = {}
+
+    @property
+    def budgets(self) -> tuple[policy.PodDisruptionBudget, ...]:
+        """Return the disruption budgets that there are."""
+        return tuple(self._budgets.values())
 
     def note_budget(self, budget: policy.PodDisruptionBudget, *, is_gone: bool = False) -> None:
         """Take in what the watch says."""
@@ -77,40 +84,27 @@ class Room:
 
         Args: had_room: room was held for them until now, so that others may be about to end already.
         """
-        if not had_room and not self._workloads.may_take(asked):
+        if not self._can_end or (not had_room and not self._workloads.may_take(asked)):
             return None
-        budgets = tuple(self._budgets.values())
+        budgets = self.budgets
         pods = {pod.metadata.uid: (pod, need) for pod, need in self._cache.placed()}
         there = rule.running(pods.values(), self._workloads, budgets)
         terms = rule.terms(asked, self._workloads, rule.allowed(budgets), now=self._clock())
         if not had_room and not any(terms.may_end(one) for one in there):
             return None
-        needs = [self._cache.need(pod) for pod in asked]
-        found = plan.find(needs, plan.State(self._cache.empty(), (*there, *self._held(asked))), terms)
+        needs, uids = [self._cache.need(pod) for pod in asked], {pod.metadata.uid for pod in asked}
+        found = plan.find(
+            needs,
+            plan.State(self._cache.empty(), (*there, *rule.held(self._cache, uids))),
+            terms,
+        )
         if found is None:
             return None
         more = f" and {len(asked) - 1} more" if len(asked) > 1 else ""
         ended = (pods[one.uid][0] for one in found.ended if not one.is_held)
         return found, tuple(
-            Ending(pod=pod, why=f"ended to make room for {_named(asked[:1], pod)[0]}{more} ({ground})")
+            Ending(pod=pod, why=f"ended to make room for {named(asked[:1], pod)[0]}{more} ({ground})")
             for pod, ground in ((pod, self._ground(pod, asked[0])) for pod in ended)
-        )
-
-    def _held(self, asked: Sequence[core.Pod]) -> tuple[plan.Running, ...]:
-        """Return the room that is held for others."""
-        uids = {pod.metadata.uid for pod in asked}
-        return tuple(
-            plan.Running(
-                uid=uid,
-                namespace=one.pod.metadata.namespace,
-                name=one.pod.metadata.name,
-                node=one.node,
-                need=self._cache.need(one.pod),
-                priority=one.pod.spec.priority or 0,
-                is_held=True,
-            )
-            for uid, one in self._cache.held.items()
-            if uid not in uids
         )
 
     def _ground(self, victim: core.Pod, taker: core.Pod) -> str:
@@ -130,7 +124,7 @@ class Room:
         for pod, node in zip(asked, found.nodes, strict=True):
             self._cache.hold(pod, node, for_s=grace_s + SLACK_S)
         there = (pod for pod, _ in self._cache.placed() if pod.spec.node_name in found.nodes)
-        names = _named([pod for pod in there if self._workloads.is_ending(pod)], asked[0])
+        names = named([pod for pod in there if self._workloads.is_ending(pod)], asked[0])
         told = ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
         where = ", ".join(dict.fromkeys(found.nodes))
         return f"room is being made on {where}: " + (f"{told} must end" if told else "it is free soon")
@@ -147,7 +141,7 @@ class Room:
         there = rule.running(placed, self._workloads, ())
         pods = {one.metadata.uid: one for one, _ in placed}
         ends = {one.uid: backfill.ends_at(pods[one.uid]) for one in there}
-        kept = tuple(dataclasses.replace(one, is_fixed=True) for one in self._held((pod,)))
+        kept = tuple(dataclasses.replace(one, is_fixed=True) for one in rule.held(self._cache, (uid,)))
         start = backfill.earliest(self._cache.need(pod), self._cache.empty(), (*there, *kept), ends)
         if start is None:
             return ""
@@ -162,8 +156,8 @@ class Room:
         at = dt.datetime.fromtimestamp(max(start.at, now), dt.UTC).strftime("%H:%M:%S")
         return f"room is held for it on {start.node}, at the latest free at {at} UTC"
 
-    def release_part(self, gang: Gang | None, pod: core.Pod, part_s: float) -> tuple[Ending, ...]:
-        """Return what of a gang ends because it was bound in part, and the rest found no room for `part_s` seconds.
+    def release_part(self, gang: Gang | None, pod: core.Pod) -> tuple[Ending, ...]:
+        """Return what of a gang ends: it was bound in part, and the rest found no room for `control.gang_part_s`.
 
         Args: gang: that of `pod`, which waits and was looked at just now; it is looked at again when its time is over.
         """
@@ -171,7 +165,7 @@ class Room:
             if gang is not None:
                 gang.partial_since = None
             return ()
-        now = self._clock()
+        part_s, now = self._part_s, self._clock()
         if gang.partial_since is None:
             gang.partial_since = now
         if (wait_s := gang.partial_since + part_s - now) > 0:
@@ -206,7 +200,7 @@ class Room:
         pod = ending.pod
         try:
             await self._mark(ending)
-            await self._placement.evict(pod, grace_s=None, why=ending.why)
+            await self._placement.evict(pod, grace_s=None, why=ending.why, reason=ending.event)
         except (errors.Conflict, errors.NotFound):
             self._workloads.spare(pod.metadata.uid)
             return
@@ -217,7 +211,7 @@ class Room:
             self._workloads.spare(pod.metadata.uid)
             telemetry.log.warning("pod not ended", pod=pod.metadata.name, reason=error.reason, error=error.message)
             return
-        telemetry.log.info("pod ended for others", pod=pod.metadata.name, reason="Preempted", error=ending.why)
+        telemetry.log.info("pod ended for others", pod=pod.metadata.name, reason=ending.event, error=ending.why)
 
     async def _mark(self, ending: Ending) -> None:
         """Write the condition DisruptionTarget, as kube-scheduler does, so that controllers know it was no failure."""
@@ -225,7 +219,7 @@ class Room:
         condition = meta.Condition(
             type="DisruptionTarget",
             status="True",
-            reason="PreemptionByScheduler",
+            reason=ending.condition,
             message=ending.why,
             last_transition_time=meta.now(),
         )
@@ -236,7 +230,7 @@ class Room:
             await self._store.update_status(msgspec.structs.replace(fresh, status=status))
 
 
-def _named(pods: Sequence[core.Pod], reader: core.Pod) -> list[str]:
+def named(pods: Sequence[core.Pod], reader: core.Pod) -> list[str]:
     """Return pods as the owner of another one may read of them: by name in that one's namespace, counted elsewhere."""
     own = reader.metadata.namespace
     names = [f"{own}/{pod.metadata.name}" for pod in pods if pod.metadata.namespace == own]

@@ -8,18 +8,21 @@ would bind and say is caught instead of written. Two replays of one file say the
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
 from fairlead import errors
+from fairlead.control.scheduler import defragment
 from fairlead.control.scheduler.controller import Scheduler
 from fairlead.model.step import TraceStep
 from fairlead.plan.schedule.fairshare import ledger
 from fairlead.plan.schedule.group import membership
+from fairlead.plan.schedule.preempt import movable
 from fairlead.plan.schedule.rankings import Rankings
 from fairlead.plan.schedule.volume import claims
 from fairlead.settings import ControlSettings
@@ -46,7 +49,7 @@ KINDS: Final[tuple[type[Any], ...]] = (
 """Pods last: what is said of their groups and queues is known by then."""
 LARGEST_BYTES: Final = 1 << 30
 """Of a file that is read; 10,000 nodes and 100,000 pods are some 150 MB."""
-_ANNOTATIONS: Final = membership.ANNOTATIONS | {*ledger.QUEUE_KEYS, names.MIRROR}
+_ANNOTATIONS: Final = membership.ANNOTATIONS | movable.ANNOTATIONS | {*ledger.QUEUE_KEYS, names.MIRROR}
 """Annotations of a pod that a decision reads."""
 _OPTIONAL: Final = frozenset(KINDS) - {core.Node, core.Pod}
 _BY_NAME: Final[dict[tuple[str, str], Any]] = {(kind.API_VERSION, kind.KIND): kind for kind in KINDS}
@@ -199,14 +202,7 @@ async def replay(
     Raises:  Invalid: an object cannot be read.
     """
     objects, sink, catch = _objects(snapshot), _Sink(), _Catch()
-    scheduler = Scheduler(sink, catch, control, rankings=rankings, date=_date(snapshot))
-    watches = {watch.kind: watch for watch in scheduler.watches()}
-    keys = dict[str, None]()
-    for kind, items in objects.items():
-        for item in items:
-            keys |= dict.fromkeys(watches[kind].keys(Change(kind=ChangeKind.ADDED, object=item)))
-    for key in keys:
-        await scheduler.reconcile(key)
+    await _decided(objects, Scheduler(sink, catch, control, rankings=rankings, date=_date(snapshot)))
     waiting = [pod for pod in objects[core.Pod] if _is_waiting(pod, control.scheduler_name)]
     return tuple(
         Decision(
@@ -217,6 +213,28 @@ async def replay(
         )
         for pod in sorted(waiting, key=lambda one: (one.metadata.namespace, one.metadata.name))
     )
+
+
+async def plan_moves(snapshot: Snapshot, control: ControlSettings, rankings: Rankings | None = None) -> movable.Plan:
+    """Return which pods would move so that larger ones fit, after every pod that waits was decided on.
+
+    Raises:  Invalid: an object cannot be read.
+    """
+    still = dataclasses.replace(control, defragment=defragment.OFF)
+    scheduler = Scheduler(_Sink(), _Catch(), still, rankings=rankings, date=_date(snapshot))
+    await _decided(_objects(snapshot), scheduler)
+    return scheduler.plan_moves()
+
+
+async def _decided(objects: Mapping[type[Any], Iterable[Any]], scheduler: Scheduler) -> None:
+    """Feed a scheduler as its watches would, and have it decide on every pod."""
+    watches = {watch.kind: watch for watch in scheduler.watches()}
+    keys = dict[str, None]()
+    for kind, items in objects.items():
+        for item in items:
+            keys |= dict.fromkeys(watches[kind].keys(Change(kind=ChangeKind.ADDED, object=item)))
+    for key in keys:
+        await scheduler.reconcile(key)
 
 
 def _date(snapshot: Snapshot) -> Callable[[], float] | None:

@@ -288,6 +288,24 @@ class Cache:
             self._touched.add(node)
             self._workloads.reserve(uid, is_held=True)
 
+    def keep(self, pod: core.Pod, node: str, *, for_s: float) -> None:
+        """Count a pod that is to come as if it were on a node: one that a controller makes anew, or a block kept free.
+
+        It goes under the uid that the pod has here; `find_held` knows the one that comes by its controller.
+        """
+        uid = pod.metadata.uid
+        self.release(uid)
+        self.held[uid] = Held(pod, node, self._clock() + for_s)
+        self._needs.setdefault(node, {})[_held(uid)] = reference.pod_info(pod, self.namespaces)
+        self._touched.add(node)
+
+    def find_held(self, pod: core.Pod) -> str:
+        """Return under which uid room is held for a pod, or for the one that it was made anew for; "": none is."""
+        uid = pod.metadata.uid
+        if uid in self.held or not any(one.pod.metadata.uid not in self._pods for one in self.held.values()):
+            return uid if uid in self.held else ""
+        return next((key for key, one in self.held.items() if key not in self._pods and _is_anew(pod, one.pod)), "")
+
     def hold_again(self, held: Held) -> None:
         """Hold room that was let go for a moment."""
         self.hold(held.pod, held.node, for_s=held.ends_at - self._clock(), free_at=held.free_at)
@@ -428,6 +446,15 @@ class Cache:
                 if not self._terms[term]:
                     del self._terms[term]
             self._touched.add(pod.spec.node_name)
+
+
+def _is_anew(pod: core.Pod, kept: core.Pod) -> bool:
+    """Return whether a pod has the controller of one that is to come, and asks for the same."""
+    owners = ([one.uid for one in each.metadata.owner_references if one.controller] for each in (pod, kept))
+    mine, theirs = owners
+    if not mine or mine != theirs:
+        return False
+    return reference.pod_info(pod).requests == reference.pod_info(kept).requests
 
 
 def _held(uid: str) -> str:

@@ -185,6 +185,12 @@ class SchedulingQueue:
         for group in self._groups.values():
             yield from itertools.repeat(group.need.kind, len(group.members))
 
+    def refused(self) -> Iterator[core.Pod]:
+        """Yield the pods that fit nowhere as things are."""
+        for group in self._groups.values():
+            if group.refusal is not None:
+                yield from group.members.values()
+
     def look_after(self, uid: str, wait_s: float) -> None:
         """Have a pod looked at again after some time, although its group rests."""
         if uid in self._pods:

@@ -74,6 +74,30 @@ def test_a_snapshot_is_replayed_without_a_cluster(tmp_path: Path) -> None:
     assert found[1]["refused"][0]["why"] == "Insufficient nvidia.com/gpu"
 
 
+def test_moves_that_make_room_are_printed_from_a_snapshot(tmp_path: Path) -> None:
+    ready = {"type": "Ready", "status": "True"}
+    status = {"allocatable": {"nvidia.com/gpu": "2", "pods": "9"}, "conditions": [ready]}
+    items: list[dict[str, object]] = [
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status} for name in ("n0", "n1")
+    ]
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "web", "controller": True}
+    for name, gpus, node in (("web-0", 1, "n0"), ("web-1", 1, "n1"), ("big", 2, "")):
+        wanted = {"limits": {"nvidia.com/gpu": str(gpus)}, "requests": {"nvidia.com/gpu": str(gpus)}}
+        main = {"name": "main", "image": "i", "resources": wanted}
+        spec = {"schedulerName": "fairlead", "nodeName": node, "containers": [main]}
+        about = {"name": name, "namespace": "default", "uid": name, "ownerReferences": [owner] if node else []}
+        began = {"phase": "Running", "startTime": "2020-01-01T00:00:00Z"} if node else {}
+        items.append({"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec, "status": began})
+    file = tmp_path / "snapshot.json"
+    head = {"apiVersion": "fairlead.dev/v1alpha1", "kind": "SchedulerSnapshot", "policy": "packed"}
+    file.write_text(json.dumps({**head, "at": "2026-01-01T00:00:00Z", "items": items}))
+    said = fairlead("scheduler", "--plan-moves", "--replay", str(file)).stdout
+    assert "default/big would fit on n0 after 1 move:\n  default/web-0: n0 -> n1\n" in said
+    shown = fairlead("scheduler", "--plan-moves", "--replay", str(file), "-o", "json").stdout
+    found = json.loads(shown[shown.index("{\n") :])
+    assert found["steps"][0]["moves"] == [{"namespace": "default", "name": "web-0", "from": "n0", "to": "n1"}]
+
+
 def test_status_is_text_or_data(service: Service) -> None:
     text = service.fairlead("status").stdout
     assert "SIMULATED (h100x4)" in text

@@ -81,9 +81,16 @@ class State:
         for one in running:
             if one.node in self.there:
                 self.there[one.node][one.uid] = one
+        self._whole: dict[str, NodeInfo] = {}
+        """By name: nodes with all that are on them, as far as they were asked for."""
 
     def view(self, name: str, without: Collection[str] = ()) -> NodeInfo:
         """Return a node with those on it, some left out by uid."""
+        if not without:
+            if name not in self._whole:
+                needs = (one.need for one in self.there[name].values())
+                self._whole[name] = reference.occupied(self.nodes[name], needs)
+            return self._whole[name]
         needs = (one.need for uid, one in self.there[name].items() if uid not in without)
         return reference.occupied(self.nodes[name], needs)
 
@@ -95,10 +102,12 @@ class State:
         """Let pods end."""
         for one in gone:
             self.there[one.node].pop(one.uid, None)
+            self._whole.pop(one.node, None)
 
     def add(self, one: Running) -> None:
         """Put a pod on its node."""
         self.there[one.node][one.uid] = one
+        self._whole.pop(one.node, None)
 
 
 def find(asked: Sequence[PodInfo], state: State, terms: Terms) -> Plan | None:
@@ -134,7 +143,7 @@ def _place(
         if len(found) >= CANDIDATES:
             break
     for _, name, gone in sorted(found, key=lambda one: (len(one[2]) > 0, one[0], one[1])):
-        if _is_proved(need, name, state, gone):
+        if is_proved(need, name, state, gone):
             return name, gone
     return None
 
@@ -184,8 +193,8 @@ def _exceeds(gone: Iterable[Running], terms: Terms, before: Mapping[str, Running
     return any(count > terms.allowed.get(budget, 0) for budget, count in counts.items())
 
 
-def _is_proved(need: PodInfo, name: str, state: State, gone: Iterable[Running]) -> bool:
-    """Return whether the pod fits once they have ended, its rules on other pods and theirs on it included."""
+def is_proved(need: PodInfo, name: str, state: State, gone: Iterable[Running]) -> bool:
+    """Return whether a pod fits on a node once some have gone, its rules on other pods and theirs on it included."""
     left = {one.uid for one in gone}
     if not need.peer.is_concerned:
         return reference.first_refusal(need, state.view(name, left)) is None

@@ -9,10 +9,11 @@ is being ended, or that no API can end (static pods).
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from fairlead.plan.schedule import peers
+from fairlead.plan.schedule.cache import Cache
 from fairlead.plan.schedule.fairshare.ledger import Ledger
 from fairlead.plan.schedule.preempt.plan import Running, Terms
 from fairlead.plan.schedule.reference import PodInfo
@@ -24,13 +25,20 @@ _DAY_S = 86400.0
 
 
 def running(
-    placed: Iterable[tuple[core.Pod, PodInfo]], workloads: Workloads, budgets: Iterable[policy.PodDisruptionBudget]
+    placed: Iterable[tuple[core.Pod, PodInfo]],
+    workloads: Workloads,
+    budgets: Iterable[policy.PodDisruptionBudget],
+    *,
+    with_ending: bool = False,
 ) -> tuple[Running, ...]:
-    """Return the pods with a node as the search for room sees them; those that are being ended are left out."""
+    """Return the pods with a node as a search for room sees them.
+
+    Args: with_ending: also those that are being ended, whose room is not free yet.
+    """
     found, rules = [], [(one, peers.label_rules(one.spec.selector)) for one in budgets]
     for pod, need in placed:
         about = pod.metadata
-        if workloads.is_ending(pod):
+        if workloads.is_ending(pod) and not with_ending:
             continue
         gang = workloads.gangs.of(about.uid)
         found.append(
@@ -55,6 +63,23 @@ def running(
             )
         )
     return tuple(found)
+
+
+def held(cache: Cache, asked: Collection[str]) -> tuple[Running, ...]:
+    """Return the room that is held for others than those who are asked for, by uid."""
+    return tuple(
+        Running(
+            uid=uid,
+            namespace=one.pod.metadata.namespace,
+            name=one.pod.metadata.name,
+            node=one.node,
+            need=cache.need(one.pod),
+            priority=one.pod.spec.priority or 0,
+            is_held=True,
+        )
+        for uid, one in cache.held.items()
+        if uid not in asked
+    )
 
 
 def allowed(budgets: Iterable[policy.PodDisruptionBudget]) -> dict[str, int]:
@@ -83,7 +108,7 @@ def terms(asked: Sequence[core.Pod], workloads: Workloads, budgets: Mapping[str,
         if one.is_fixed or one.uid in uids:
             return False
         queue = workloads.queue_of(one.uid)
-        if now - one.started_at < _minimum(ledger, queue) and not one.is_held:
+        if now - one.started_at < minimum_s(ledger, queue) and not one.is_held:
             return False
         if queue == mine:
             return not is_meek and one.priority < priority
@@ -103,7 +128,8 @@ def terms(asked: Sequence[core.Pod], workloads: Workloads, budgets: Mapping[str,
     return Terms(may_end=may_end, value=worth, cost=loss(now), allowed=budgets, still=still)
 
 
-def _minimum(ledger: Ledger, queue: str) -> int:
+def minimum_s(ledger: Ledger, queue: str) -> int:
+    """Return how long pods of a queue run before they are ended for others."""
     return max((ledger.tree.specs[name].min_runtime_s for name in ledger.tree.path(queue)), default=0)
 
 

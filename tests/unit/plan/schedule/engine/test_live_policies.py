@@ -12,11 +12,11 @@ from fairlead.cli.process import scheduler
 from fairlead.plan.schedule import reference
 from fairlead.plan.schedule.engine.rankings import POLICIES, EngineRankings
 from fairlead.plan.schedule.rankings import PlainRankings
-from fairlead.settings import groups
+from fairlead.settings import control
 
 
 def test_the_setting_names_the_policies_that_there_are() -> None:
-    assert sorted(groups.POLICIES) == sorted(POLICIES)
+    assert sorted(control.POLICIES) == sorted(POLICIES)
 
 
 @pytest.fixture
