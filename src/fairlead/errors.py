@@ -9,6 +9,7 @@
     ├── Conflict        the loser of a race: read again, then retry at once
     │   └── Gone            … the history asked for is no longer kept: list again
     ├── Insufficient    wait for capacity
+    │   └── Throttled       … requests came too often: wait as long as the answer says
     ├── Unavailable     the operator of a dependency: it does not answer
     ├── DeviceFault     the hardware's owner: this device, no other
     └── ProtocolError   the writer of the bytes
@@ -90,6 +91,10 @@ class Insufficient(FairleadError):
     """Nothing fits now: wait for capacity to change."""
 
 
+class Throttled(Insufficient):
+    """Requests came faster than their limit; nothing was done, and the same request is taken later."""
+
+
 class Unavailable(FairleadError):
     """A dependency does not answer; its operator acts, we retry with back-off."""
 
@@ -123,6 +128,7 @@ TABLE: dict[type[FairleadError], Row] = {
     Conflict: Row(who="the loser of a race", retry="at once, from fresh state", grpc="ABORTED", http=409, exit=4),
     Gone: Row(who="the loser of a race", retry="list again", grpc="OUT_OF_RANGE", http=410, exit=4),
     Insufficient: Row(who="wait for capacity", retry="on change", grpc="RESOURCE_EXHAUSTED", http=409, exit=5),
+    Throttled: Row(who="wait for capacity", retry="after `Retry-After`", grpc="RESOURCE_EXHAUSTED", http=429, exit=5),
     Unavailable: Row(who="operator of a dependency", retry="back-off", grpc="UNAVAILABLE", http=503, exit=6),
     DeviceFault: Row(who="hardware owner", retry="never here; taint", grpc="FAILED_PRECONDITION", http=409, exit=7),
     ProtocolError: Row(who="the writer of the bytes", retry="never", grpc="INTERNAL", http=502, exit=8),

@@ -1,10 +1,10 @@
 """Stands before the API on TLS: no request passes without a key or a browser's session, and each with whose it is.
 
 Both are read and taken out of the headers before anything else sees them, so that none ends in a log line or a handler.
-The few requests of `permissions.OPEN` pass without; who sends them may do nothing else. A refusal is answered here,
-with the same problem documents as everywhere; a WebSocket that is refused, here or by a route's guard, is answered with
-one as well, in place of its upgrade. How each request ends is written into the audit log (`accounts.audit`) before its
-answer leaves; the answer names the request as X-Request-Id.
+The few requests of `permissions.OPEN` pass without; who sends them may do nothing else. Who asks too often is refused
+here (`limits.gate`). A refusal is answered here, with the same problem documents as everywhere; a WebSocket that is
+refused, here or by a route's guard, is answered with one as well, in place of its upgrade. How each request ends is
+written into the audit log (`accounts.audit`) before its answer leaves; the answer names the request as X-Request-Id.
 Source: ASGI specification, "Websocket Denial Response" (`websocket.http.response`).
 """
 
@@ -15,12 +15,13 @@ from typing import Any, Final
 
 import msgspec
 
-from fairlead import errors, telemetry
+from fairlead import errors
 from fairlead.serve.accounts import keys, roles, sessions
 from fairlead.serve.accounts.audit import Place
 from fairlead.serve.accounts.port import Accounts
-from fairlead.serve.accounts.recording import Recording
+from fairlead.serve.accounts.recording import Recording, Refusals
 from fairlead.serve.api import failure
+from fairlead.serve.limits import gate as limits
 from fairlead.serve.v1.access import permissions
 from fairlead.wire.fairlead import problem
 
@@ -32,23 +33,26 @@ App = Callable[[Any, Any, Any], Awaitable[None]]
 _CHALLENGE: Final = (b"www-authenticate", b'Bearer realm="fairlead"')
 
 
-def create_app(inner: App, accounts: Accounts) -> App:
-    """Return the API as it is served on TLS."""
+def create_app(inner: App, accounts: Accounts, *, gate: limits.Gate, refusals: Refusals) -> App:
+    """Return the API as it is served on TLS.
+
+    Args: gate: who may ask how often.   refusals: which of them have a row of their own in the audit log.
+    """
 
     async def app(scope: Any, receive: Receive, send: Send) -> None:
-        recording = Recording(accounts.audit, scope=scope)
+        recording = Recording(accounts.audit, refusals, scope=scope)
         scope["state"] = {**(scope.get("state") or {}), permissions.RECORDING: recording}
         told = _recorded(scope, recording, send)
         try:
-            principal = await _identify(scope, accounts, recording)
+            principal, standing = await _admitted(scope, accounts, gate, recording)
         except errors.FairleadError as error:
             await refuse(scope, told, error)
             return
-        recording.tell(account=principal.account, key=principal.key)
         if len(principal.memberships) == 1 and not principal.is_administrator:
             (home,) = principal.memberships
             recording.home = Place(tenancy=home.tenancy, uid=home.uid)
         scope["state"][permissions.PRINCIPAL] = principal
+        told = _headed(standing.headers, told)
         await inner(scope, receive, _denying(scope, told) if scope["type"] == "websocket" else told)
 
     return app
@@ -80,14 +84,41 @@ def _status(message: Message) -> int | None:
             return None
 
 
-async def _identify(scope: Any, accounts: Accounts, recording: Recording) -> roles.Principal:
-    """Return who sends a request: by its key, else by its session. Raises: Unauthenticated; Denied."""
+async def _admitted(
+    scope: Any, accounts: Accounts, gate: limits.Gate, recording: Recording
+) -> tuple[roles.Principal, limits.Standing]:
+    """Return who sends a request, and how near a limit it is.
+
+    Raises: Unauthenticated; Denied; Throttled; what the database raises.
+    """
+    address = str((scope.get("client") or ("",))[0])
+    try:
+        token, is_key = _credential(scope)
+    except (errors.Unauthenticated, errors.Denied):
+        gate.check_address(address)
+        gate.refused(address)
+        raise
+    if is_key and token is not None:
+        recording.tell(key=token.id)
+    id_, digest = (token.id, token.digest) if token else ("", "")
+    gate.check_address(address, id_, digest)
+    try:
+        principal = await _identify(accounts, token, is_key=is_key, is_open=permissions.is_open(scope))
+    except errors.Unauthenticated:
+        gate.refused(address, id_, digest)
+        raise
+    recording.tell(account=principal.account, key=principal.key)
+    if principal is roles.ANONYMOUS:
+        return principal, gate.refused(address)
+    return principal, gate.admit(principal.account, id_, digest)
+
+
+def _credential(scope: Any) -> tuple[keys.Key | None, bool]:
+    """Take key or session out of a request; return it, and whether it is a key. Raises: Unauthenticated; Denied."""
     bearer, cookies = _taken(scope, b"authorization"), _taken(scope, b"cookie")
-    is_open = permissions.is_open(scope)
     if bearer:
-        key = keys.of_header(bearer)
-        recording.tell(key=key.id)
-        return await accounts.keys.authenticate(key)
+        return keys.of_header(bearer), True
+    is_open = permissions.is_open(scope)
     token = sessions.parse(sessions.of_cookies(cookies))
     if token is None and not is_open:
         raise keys.required()
@@ -96,12 +127,32 @@ async def _identify(scope: Any, accounts: Accounts, recording: Recording) -> rol
     sessions.check_origin(origin[0] if origin else None, host, is_required=is_socket)
     if not is_socket and not is_open and token is not None:
         sessions.check_csrf(scope["method"], next(iter(_values(scope, sessions.CSRF_HEADER.encode())), None), token)
+    return token, False
+
+
+async def _identify(accounts: Accounts, token: keys.Key | None, *, is_key: bool, is_open: bool) -> roles.Principal:
+    """Return whose a key or a session is. Raises: Unauthenticated."""
+    if token is None:
+        return roles.ANONYMOUS
+    if is_key:
+        return await accounts.keys.authenticate(token)
     try:
-        return await accounts.sessions.authenticate(token) if token else roles.ANONYMOUS
+        return await accounts.sessions.authenticate(token)
     except errors.Unauthenticated:
         if is_open:
             return roles.ANONYMOUS
         raise
+
+
+def _headed(headers: limits.Headers, send: Send) -> Send:
+    """Add headers to an answer's."""
+
+    async def sent(message: Message) -> None:
+        if "headers" in message:
+            message["headers"] = [*message["headers"], *headers]
+        await send(message)
+
+    return sent
 
 
 def _values(scope: Any, wanted: bytes) -> tuple[str, ...]:
@@ -140,8 +191,8 @@ async def refuse(scope: Any, send: Send, error: errors.FairleadError) -> None:
         (b"content-type", problem.MEDIA_TYPE.encode()),
         (b"content-length", str(len(body)).encode()),
         *([_CHALLENGE] if isinstance(error, errors.Unauthenticated) else ()),
+        *(error.headers if isinstance(error, limits.Refused) else ()),
     ]
     kind = "websocket.http.response" if scope["type"] == "websocket" else "http.response"
-    telemetry.log.info("request refused at the door", method=scope.get("method", "GET"), reason=error.reason)
     await send({"type": f"{kind}.start", "status": answer.status, "headers": headers})
     await send({"type": f"{kind}.body", "body": body})

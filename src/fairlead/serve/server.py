@@ -26,6 +26,7 @@ from uvicorn.protocols.http import h11_impl
 from fairlead import errors
 from fairlead.kernel import socketpeer
 from fairlead.serve import peer
+from fairlead.serve.limits import address as addresses
 
 _LONGEST: Final = 107  # sun_path holds 108 bytes with its closing NUL (unix(7))
 _BESIDE: Final = len("/.s12345678/s")
@@ -47,7 +48,7 @@ class Limits:
     reserved: int = 256
     """Of those, kept for root: users cannot shut the administrator out."""
     per_address: int = 256
-    """Of a socket of TLS, one address' of the network."""
+    """Of a socket of TLS, one address' of the network; a /64 of IPv6 is one."""
 
 
 LIMITS: Final = Limits()
@@ -79,7 +80,8 @@ class _Connection(h11_impl.H11Protocol):
         limits, now = self.limits, len(self.connections)
         if caller is None and self.client is not None:
             clients = (getattr(one, "client", None) for one in self.connections)
-            same = sum(one is not None and one[0] == self.client[0] for one in clients)
+            network = addresses.network(self.client[0])
+            same = sum(one is not None and addresses.network(one[0]) == network for one in clients)
             return same > limits.per_address or now > limits.connections
         if caller is None or caller.uid in {0, os.geteuid()}:
             return now > limits.connections

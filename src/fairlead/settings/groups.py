@@ -44,6 +44,15 @@ class APISettings:
         60.0, text="minutes without a request after which a browser must log in again; 0: none"
     )
     audit_days: int = row(400, text="days that the audit log of the API on TLS is kept; 0: nothing of it is deleted")
+    key_rate: float = row(
+        50.0,
+        text="requests a second that one key may send by TLS, four times as many all of an account's; 0: no limit",
+    )
+    key_burst: int = row(200, text="requests that one key may send at once after a pause")
+    address_rate: float = row(
+        2.0, text="requests a second without a key in force that one address, or a /64 of IPv6, may send; 0: no limit"
+    )
+    address_burst: int = row(60, text="such requests that one address may send at once after a pause")
 
 
 @frozen

@@ -20,7 +20,8 @@ _PAGE: Final = 1000
 def _outcome(item: AuditView) -> str:
     if item.status is None:
         return "unknown"
-    return " ".join(part for part in (str(item.status), item.reason) if part)
+    times = f"{item.count} times" if item.count > 1 else ""
+    return " ".join(part for part in (str(item.status), item.reason, times) if part)
 
 
 _COLUMNS: Final = (

@@ -54,6 +54,8 @@ class Outcome:
     status: int
     reason: str
     place: Place
+    count: int = 1
+    """How many refusals it stands for; above 1 the entry is the last of them."""
 
 
 @frozen
@@ -86,6 +88,9 @@ class AuditView(msgspec.Struct, frozen=True, kw_only=True):
     tenancy: str
     status: Annotated[int | None, msgspec.Meta(description="of the answer; null: how it ended was not written")]
     reason: Annotated[str, msgspec.Meta(description="token of the problem that it was answered with")]
+    count: Annotated[
+        int, msgspec.Meta(description="refusals that it stands for, above 1 the last of a minute's flood")
+    ] = 1
 
 
 class AuditList(msgspec.Struct, frozen=True, kw_only=True):

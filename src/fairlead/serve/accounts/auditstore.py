@@ -19,6 +19,7 @@ from fairlead.serve.database import engine, schema
 from fairlead.wire.text import timestamp
 
 _ENTRY, _OUTCOME = schema.AUDIT.c, schema.AUDIT_OUTCOME.c
+_SHOWN: Final = (_OUTCOME.status, _OUTCOME.reason, _OUTCOME["count"], _OUTCOME.namespace, _OUTCOME.tenancy)
 _AT_ONCE: Final = 1000
 """Entries that are deleted in one transaction: requests wait for no longer one."""
 
@@ -65,6 +66,7 @@ class StoredAudit:
             "at": self.now(),
             "status": outcome.status,
             "reason": outcome.reason,
+            "count": outcome.count,
             "namespace": outcome.place.namespace,
             "tenancy": outcome.place.tenancy,
             "tenancy_uid": outcome.place.uid,
@@ -74,7 +76,7 @@ class StoredAudit:
     async def list(self, query: audit.Query) -> tuple[tuple[audit.AuditView, ...], int | None]:
         """See `audit.Audit.list`."""
         wanted = (
-            sa.select(schema.AUDIT, _OUTCOME.status, _OUTCOME.reason, _OUTCOME.namespace, _OUTCOME.tenancy)
+            sa.select(schema.AUDIT, *_SHOWN)
             .select_from(schema.AUDIT.outerjoin(schema.AUDIT_OUTCOME, _OUTCOME.entry == _ENTRY.id))
             .where(*_conditions(query))
             .order_by(_ENTRY.id.desc())
@@ -126,4 +128,5 @@ def _view(row: Any) -> audit.AuditView:
         tenancy=row["tenancy"] or "",
         status=row["status"],
         reason=row["reason"] or "",
+        count=row["count"] or 1,
     )

@@ -10,19 +10,97 @@ from typing import Any, Final
 
 from fairlead import errors, telemetry
 from fairlead.serve.accounts import audit, sessions
+from fairlead.serve.limits import address
 
-REFUSALS: Final = frozenset({401, 403, 404})
+REFUSALS: Final = frozenset({401, 403, 404, 429})
 """Statuses that are written whatever was asked for. 404 is what another tenancy's objects are answered with."""
+WINDOW_S: Final = 60.0
+_OF_ONE: Final = 30
+"""Refusals of one account, or of one address without an account, that have a row each in a window."""
+_OF_NOBODY: Final = 100
+"""Refusals without an account that have a row each in a window, from all addresses together."""
+_KINDS: Final = 1000
+"""Kinds of refusals that are counted apart in a window."""
 _LOOK_S: Final = 3600.0
 _DAY_S: Final = 86400.0
+
+
+@dataclasses.dataclass(slots=True)
+class _Count:
+    """Refusals of one kind in a window."""
+
+    rows: int = 0
+    """Written one by one."""
+    more: int = 0
+    """Beyond those."""
+    last: tuple[audit.Entry, audit.Outcome] | None = None
+    """Of those beyond."""
+
+
+class Refusals:
+    """Writes the first refusals of a window one by one, and the rest of each kind as one row at the window's end.
+
+    A kind is account, address, status and reason. What is counted and not yet written when the service is killed is
+    lost: a minute's at most.
+    """
+
+    def __init__(self, log: audit.Audit) -> None:
+        """Args: log: where they are written."""
+        self._log = log
+        self._counts: dict[tuple[str, str, int, str], _Count] = {}
+        self._of_nobody = 0
+
+    async def write(self, entry: audit.Entry, outcome: audit.Outcome) -> None:
+        """Write a refusal, or count it. Raises: as `audit.Audit.refuse`."""
+        kind = (entry.account, "" if entry.account else address.network(entry.peer), outcome.status, outcome.reason)
+        if kind not in self._counts and len(self._counts) >= _KINDS:
+            kind = ("", "", outcome.status, outcome.reason)
+        found = self._counts.setdefault(kind, _Count())
+        if found.rows < _OF_ONE and (entry.account or self._of_nobody < _OF_NOBODY):
+            found.rows += 1
+            self._of_nobody += not entry.account
+            telemetry.log.info("request refused", method=entry.method, state=str(outcome.status), reason=outcome.reason)
+            await self._log.refuse(entry, outcome)
+            return
+        found.more += 1
+        found.last = (entry, outcome)
+
+    async def flush(self) -> None:
+        """Write what was counted, and begin a new window; a failure of that is logged."""
+        counts, self._counts, self._of_nobody = self._counts, {}, 0
+        for (_, network, _, _), found in counts.items():
+            if found.last is None:
+                continue
+            entry, outcome = found.last
+            telemetry.log.info("requests refused", count=found.more, state=str(outcome.status), reason=outcome.reason)
+            last = dataclasses.replace(entry, peer=network or entry.peer)
+            try:
+                await self._log.refuse(last, dataclasses.replace(outcome, count=found.more))
+            except errors.FairleadError as error:
+                _not_written(last, outcome, error)
+
+    async def keep(self) -> None:
+        """Write every minute what was counted, and once more at the end, until cancelled."""
+        try:
+            while True:
+                await asyncio.sleep(WINDOW_S)
+                await self.flush()
+        finally:
+            await self.flush()
+
+
+def _not_written(entry: audit.Entry, outcome: audit.Outcome, error: errors.FairleadError) -> None:
+    facts = {"method": entry.method, "path": entry.object, "state": str(outcome.status), "reason": outcome.reason}
+    telemetry.log.error("audit entry not written", error=errors.sentence(error), **facts)
 
 
 class Recording:
     """One request on its way into the log."""
 
-    def __init__(self, log: audit.Audit, *, scope: Mapping[str, Any]) -> None:
+    def __init__(self, log: audit.Audit, refusals: Refusals, *, scope: Mapping[str, Any]) -> None:
         """Args: scope: of the request, as ASGI has it."""
         self.log = log
+        self.refusals = refusals
         self.places: Mapping[str, audit.Place] = {}
         """Tenancies of the machine, by namespace."""
         self.home = audit.Place()
@@ -69,10 +147,9 @@ class Recording:
             if self._id is not None:
                 await self.log.end(self._id, outcome)
             else:
-                await self.log.refuse(self.entry, outcome)
+                await self.refusals.write(self.entry, outcome)
         except errors.FairleadError as error:
-            facts = {"method": self.entry.method, "path": self.entry.object, "state": str(status), "reason": reason}
-            telemetry.log.error("audit entry not written", error=errors.sentence(error), **facts)
+            _not_written(self.entry, outcome, error)
 
     def _place(self) -> audit.Place:
         if not self._namespace:

@@ -80,4 +80,5 @@ AUDIT_OUTCOME: Final = sa.Table(
     sa.Column("namespace", sa.String(256), nullable=False),
     sa.Column("tenancy", sa.String(63), nullable=False),
     sa.Column("tenancy_uid", sa.String(64), nullable=False, index=True),
+    sa.Column("count", sa.Integer, nullable=False, server_default="1"),
 )

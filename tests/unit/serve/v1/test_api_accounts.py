@@ -19,9 +19,12 @@ from fairlead import errors
 from fairlead.plan.tenancy import baseline
 from fairlead.serve import door
 from fairlead.serve.accounts import port, roles, stores
+from fairlead.serve.accounts.recording import Refusals
 from fairlead.serve.accounts.roles import Action, Membership, Role, Scope
 from fairlead.serve.api import app as base
 from fairlead.serve.database import engine
+from fairlead.serve.limits.bucket import Rate
+from fairlead.serve.limits.gate import Gate, Policy
 from fairlead.serve.v1 import app as v1
 from fairlead.serve.v1.access import permissions
 from fairlead.wire.fairlead import tenancy as kind
@@ -33,6 +36,8 @@ from tests.unit.serve.world import World, application, in_process
 
 As = Callable[[str], httpx.AsyncClient]
 
+UNLIMITED = Rate(per_s=0.0, burst=1)
+
 
 class Lab:
     """A machine with two tenancies and an account of each role in the first one, keys in hand."""
@@ -41,10 +46,16 @@ class Lab:
         self.world, self.accounts = world, accounts
         backend = replace(world.backend, tenancies=Trial())
         self.services = replace(world.services, backend=backend, accounts=accounts)
-        self.app = door.create_app(application(self.services), accounts)
+        self.refusals = Refusals(accounts.audit)
+        self.app = self.guarded(Policy(key=UNLIMITED, address=UNLIMITED))
         self.keys: dict[str, str] = {}
         self.uids: dict[str, str] = {}
         self.namespaces: dict[str, str] = {}
+
+    def guarded(self, policy: Policy, now: Callable[[], float] = time.monotonic) -> door.App:
+        """Return the door with limits."""
+        inner, gate = application(self.services), Gate(policy, now=now)
+        return door.create_app(inner, self.accounts, gate=gate, refusals=self.refusals)
 
     async def tenancy(self, name: str) -> None:
         item = await self.world.store.create(Tenancy(metadata=meta.ObjectMeta(name=name)))

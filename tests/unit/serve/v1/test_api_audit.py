@@ -17,7 +17,9 @@ from fairlead import errors
 from fairlead.serve import door
 from fairlead.serve.accounts import audit, recording
 from fairlead.serve.accounts.audit import AuditView, Entry, Outcome, Query
-from tests.unit.serve.v1.test_api_accounts import Lab, opened
+from fairlead.serve.accounts.recording import Refusals
+from fairlead.serve.limits.gate import Gate, Policy
+from tests.unit.serve.v1.test_api_accounts import UNLIMITED, Lab, opened
 from tests.unit.serve.world import World, application, in_process
 
 
@@ -50,6 +52,7 @@ async def test_a_change_is_written_with_who_what_where_and_how_it_ended(lab: Lab
         "tenancy": "red",
         "status": 201,
         "reason": "",
+        "count": 1,
     }
 
 
@@ -160,7 +163,9 @@ class Broken:
 
 def _broken(lab: Lab, *fails: str) -> None:
     accounts = dataclasses.replace(lab.accounts, audit=Broken(lab.accounts.audit, fails=fails))
-    lab.app = door.create_app(application(dataclasses.replace(lab.services, accounts=accounts)), accounts)
+    app = application(dataclasses.replace(lab.services, accounts=accounts))
+    gate, refusals = Gate(Policy(key=UNLIMITED, address=UNLIMITED)), Refusals(accounts.audit)
+    lab.app = door.create_app(app, accounts, gate=gate, refusals=refusals)
 
 
 async def test_nothing_is_changed_that_cannot_be_written_and_reads_go_on(lab: Lab) -> None:

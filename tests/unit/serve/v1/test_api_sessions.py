@@ -15,10 +15,12 @@ import pytest
 from fairlead import errors
 from fairlead.serve import door
 from fairlead.serve.accounts import audit, keys, port, sessions, stores
+from fairlead.serve.accounts.recording import Refusals
 from fairlead.serve.accounts.roles import Scope
 from fairlead.serve.accounts.sessions import Lifetime
 from fairlead.serve.database import engine
-from tests.unit.serve.v1.test_api_accounts import Lab, opened
+from fairlead.serve.limits.gate import Gate, Policy
+from tests.unit.serve.v1.test_api_accounts import UNLIMITED, Lab, opened
 from tests.unit.serve.world import World, application, in_process
 
 
@@ -225,7 +227,9 @@ class FullDisk:
 
 
 async def test_a_login_that_cannot_be_written_down_does_not_happen(lab: Lab) -> None:
-    lab.app = door.create_app(application(lab.services), dataclasses.replace(lab.accounts, audit=FullDisk()))
+    full = dataclasses.replace(lab.accounts, audit=FullDisk())
+    gate, refusals = Gate(Policy(key=UNLIMITED, address=UNLIMITED)), Refusals(full.audit)
+    lab.app = door.create_app(application(lab.services), full, gate=gate, refusals=refusals)
     async with _browser(lab) as browser:
         answer = await browser.post("/v1/session", json={"key": lab.keys["viewer"]})
     assert (answer.status_code, answer.json()["reason"]) == (503, "AuditUnavailable")

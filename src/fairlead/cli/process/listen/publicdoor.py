@@ -8,21 +8,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
+import math
 import socket
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fairlead import settings
+from fairlead import errors, settings
 from fairlead.serve import certificate, door, server
 from fairlead.serve.accounts import recording, stores
 from fairlead.serve.accounts.port import Accounts
 from fairlead.serve.accounts.sessions import Lifetime
 from fairlead.serve.database import engine
+from fairlead.serve.limits.bucket import Rate
+from fairlead.serve.limits.gate import Gate, Policy
 
 _DOCUMENTATION: Final = (("198.51.100.1", socket.AF_INET), ("2001:db8::1", socket.AF_INET6))
 """Addresses that the default route leads to; nothing is sent there.  Source: RFC 5737, RFC 3849."""
+_LARGEST: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +41,8 @@ class PublicDoor:
     """Of our own certificate; None: it is the operator's."""
     audit_days: int
     """How long the audit log is kept; 0: for ever."""
+    policy: Policy
+    """How often clients may ask."""
 
     def describe(self) -> tuple[str, str]:
         """Return address and fingerprint, as they are now."""
@@ -50,7 +56,26 @@ class PublicDoor:
             tasks.create_task(certificate.keep(context, self.files, names, _now), name="certificate")
             tasks.create_task(recording.keep(self.accounts.audit, self.audit_days, time.time), name="audit")
             tasks.create_task(recording.keep_sessions(self.accounts.sessions), name="sessions")
-            await server.serve_tls(door.create_app(app, self.accounts), self.listener, context)
+            refusals = recording.Refusals(self.accounts.audit)
+            tasks.create_task(refusals.keep(), name="refusals")
+            guarded = door.create_app(app, self.accounts, gate=Gate(self.policy), refusals=refusals)
+            await server.serve_tls(guarded, self.listener, context)
+
+
+def policy(config: settings.APISettings) -> Policy:
+    """Return the limits of the settings. Raises: Invalid (`RateInvalid`)."""
+    return Policy(
+        key=_rate("key", config.key_rate, config.key_burst),
+        address=_rate("address", config.address_rate, config.address_burst),
+    )
+
+
+def _rate(name: str, per_s: float, burst: int) -> Rate:
+    if per_s < 0 or not math.isfinite(per_s) or (per_s and not 1 <= burst <= _LARGEST):
+        message = f"api.{name}_rate {per_s:g} with api.{name}_burst {burst} lets no request through"
+        hint = "the rate is 0 (no limit) or more, the burst at least 1"
+        raise errors.Invalid(message, reason="RateInvalid", hint=hint)
+    return Rate(per_s=per_s, burst=burst)
 
 
 def _now() -> dt.datetime:
@@ -64,6 +89,7 @@ async def opened(config: settings.Settings) -> AsyncIterator[PublicDoor]:
     Raises: Invalid: an address, a certificate or a database address is not one; Unavailable: the port is taken, the
             database does not answer; ProtocolError: a file of ours is damaged.
     """
+    limits = policy(config.api)
     with contextlib.closing(server.listen_at(config.api.listen)) as listener:
         found = certificate.operators(config.api.certificate, config.api.key)
         names = None if found else own_names(listener)
@@ -79,6 +105,7 @@ async def opened(config: settings.Settings) -> AsyncIterator[PublicDoor]:
                 listener=listener,
                 names=names,
                 audit_days=config.api.audit_days,
+                policy=limits,
             )
 
 
