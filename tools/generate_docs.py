@@ -40,6 +40,7 @@ def pages() -> dict[str, str]:
         "settings.md": "\n".join(_settings_page()),
         "cli.md": "\n".join(_cli_page()),
         "cdi-library.md": "\n".join(_library_page()),
+        "client.md": "\n".join(_client_page()),
         "metrics.md": "\n".join(_metrics_page()),
         "chart.md": "\n".join(_chart_page((manifests.CHART / "values.yaml").read_text())),
     }
@@ -263,6 +264,52 @@ def _library_module(name: str, tree: ast.Module) -> Iterator[str]:
             yield from _library_function(node, node.name, level=3)
 
 
+_CLIENT = FOLDER.parent.parent / "src" / "fairlead" / "client"
+_CLIENT_CLASSES = (
+    ("client", ("Client",)),
+    ("container", ("Container",)),
+    ("asynchronous", ("AsyncClient", "AsyncContainer", "AsyncLogs")),
+    ("session.logs", ("Logs",)),
+    ("session.process", ("ExecResult",)),
+    ("session.forward", ("Forward",)),
+    ("record", ("Listing",)),
+    ("runoptions", ()),
+    ("answers", ()),
+)
+"""Modules, and which of their classes a program meets; none: all."""
+
+
+def _client_page() -> Iterator[str]:
+    yield from (_MADE, "", "# Python client", "")
+    yield from ("```", "from fairlead import Client", "", "with Client() as client:")
+    yield from ('    client.run("pytorch", gpus=2).logs(follow=True)', "```", "")
+    yield from (
+        "The [tutorial](../tutorial/client.md) shows it at work. What the service refuses is raised as a class of",
+        "`fairlead.errors`, with `reason` and `hint`; the [errors](errors.md) are the command line's.",
+        "",
+    )
+    for name, classes in _CLIENT_CLASSES:
+        tree = ast.parse((_CLIENT / f"{name.replace('.', '/')}.py").read_text())
+        yield from (f"## fairlead.client.{name}", "")
+        yield from _prose(tree)
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and (node.name in classes or not classes):
+                yield from _library_class(node)
+                yield from _twins(node)
+
+
+def _twins(node: ast.ClassDef) -> Iterator[str]:
+    """List the methods that stand for another class's, whose parameters and answers are there."""
+    made = [(one.targets[0], one.value) for one in node.body if isinstance(one, ast.Assign)]
+    rows = [(ast.unparse(name), ast.unparse(call.args[0])) for name, call in made if isinstance(call, ast.Call)]
+    if rows:
+        yield from ("| `await` | as |", "|---|---|")
+        for name, other in rows:
+            its = other.partition(".")[2]
+            yield f"| `{name}` | [`{its}`](#{its.replace('.', '').lower()}) |"
+        yield ""
+
+
 def _library_class(node: ast.ClassDef) -> Iterator[str]:
     yield from (f"### {node.name}", "")
     bases = [base for base in map(ast.unparse, node.bases) if _is_public(base)]
@@ -272,7 +319,7 @@ def _library_class(node: ast.ClassDef) -> Iterator[str]:
     if made is not None:
         yield from ("```python", _signature(made, node.name), "```", "")
     yield from _docstring(_told(node), _parameters(made) if made else set())
-    fields = list(_assigned(node))
+    fields = [one for one in _assigned(node) if not (one[1] or "").startswith("_awaited")]
     if fields:
         yield from ("| field | type | default | meaning |", "|---|---|---|---|")
         for name, value, kind, text in fields:

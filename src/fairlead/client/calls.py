@@ -29,7 +29,6 @@ _TIMEOUT_S: Final = 60.0
 _ERROR: Final = 400
 """The lowest status that is an error."""
 _TOO_MANY: Final = 429
-_UNAVAILABLE: Final = 503
 _FIRST_WAIT_S, _LAST_WAIT_S = 0.2, 5.0
 _LONGEST_ASKED_S: Final = 60.0
 """A service that asks for more patience is answered with its refusal."""
@@ -42,8 +41,8 @@ class Calls:
     def __init__(self, carrier: transport.Transport, *, retries: int = 0) -> None:
         """Take what carries the requests.
 
-        Args:   retries: how often a request is sent again that was refused for its rate, or that broke off and changes
-                nothing (a GET) or is carried out once (an `Idempotency-Key`).
+        Args:   retries: how often a request is sent again that was refused for a time (`Retry-After`) or broke off: of
+                those that change nothing (GET) or are carried out once (`Idempotency-Key`); of a rate's limit, all.
         """
         self._transport = carrier
         self._retries = retries
@@ -142,7 +141,8 @@ class Calls:
             except errors.Unavailable as error:
                 status, asked, failed = 0, "", error
             wait_s = _seconds(asked) if asked else waits.next()
-            if not left or wait_s > _LONGEST_ASKED_S or not _is_worth_another(request, status, failed):
+            is_named = bool(asked) or failed.reason in _BROKEN
+            if not left or not is_named or wait_s > _LONGEST_ASKED_S or not _is_repeatable(request, status):
                 raise failed
             time.sleep(wait_s)
         raise AssertionError("unreachable")
@@ -201,12 +201,9 @@ def container_path(name: str) -> str:
     return f"/v1/containers/{urllib.parse.quote(name, safe='')}"
 
 
-def _is_worth_another(request: transport.Request, status: int, failed: errors.FairleadError) -> bool:
-    """Return whether a request may be sent again, and whether that may help."""
-    if status == _TOO_MANY:
-        return True  # it was not carried out
-    is_repeatable = request.method == "GET" or IDEMPOTENCY_KEY in request.headers
-    return is_repeatable and (status == _UNAVAILABLE or (not status and failed.reason in _BROKEN))
+def _is_repeatable(request: transport.Request, status: int) -> bool:
+    """Return whether a request may be sent again: it was not carried out, or twice is the same as once."""
+    return status == _TOO_MANY or request.method == "GET" or IDEMPOTENCY_KEY in request.headers
 
 
 def _seconds(text: str) -> float:

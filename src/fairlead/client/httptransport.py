@@ -17,7 +17,8 @@ import os
 import socket
 import threading
 import urllib.parse
-from collections.abc import Iterator
+import weakref
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -62,8 +63,10 @@ class HTTPTransport:
         Raises: Invalid (`URLInvalid`).
         """
         self._login = login
-        self._opened: dict[socket.socket, int] = {}
+        self._opened: dict[socket.socket, threading.Thread] = {}
         """Connections in use, with the thread that opened each."""
+        self._abandoned: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+        self._is_closed = False
         self._guard = threading.Lock()
         url = f"{UNIX}{url}" if url.startswith("/") else url
         self._socket = Path(url.removeprefix(UNIX)) if url.startswith(UNIX) else None
@@ -81,21 +84,25 @@ class HTTPTransport:
 
     def close(self) -> None:
         """See `transport.Transport.close`; connections end with their requests."""
-        self.abandon(None)
-
-    def abandon(self, thread: int | None) -> None:
-        """Break off what a thread waits for, by its `ident`; None: what any does."""
         with self._guard:
-            for one, opener in self._opened.items():
-                if thread in {None, opener}:
-                    with contextlib.suppress(OSError):
-                        socket.socket.shutdown(one, socket.SHUT_RDWR)  # TLS would first be taken down
+            self._is_closed = True
+            _break(self._opened)
+
+    def abandon(self, thread: threading.Thread) -> None:
+        """Break off what a thread waits for, and refuse what it asks for from now on."""
+        with self._guard:
+            self._abandoned.add(thread)
+            _break(one for one, opener in self._opened.items() if opener is thread)
 
     @contextlib.contextmanager
     def _breakable(self, opened: socket.socket) -> Iterator[None]:
         """Let `abandon` break a connection off for a block."""
+        thread = threading.current_thread()
         with self._guard:
-            self._opened[opened] = threading.get_ident()
+            if self._is_closed or thread in self._abandoned:
+                message = f"nothing more is asked of {self._address}: the client was closed, or the call given up"
+                raise errors.Unavailable(message, reason="ClientClosed")
+            self._opened[opened] = thread
         try:
             yield
         finally:
@@ -210,6 +217,13 @@ class HTTPTransport:
         elif self._socket is not None and isinstance(error, PermissionError):
             message, hint = _closed(self._socket)
         return errors.Unavailable(message, reason="ServiceUnreachable", hint=hint)
+
+
+def _break(connections: Iterable[socket.socket]) -> None:
+    """End connections, those that a thread reads from too."""
+    for one in connections:
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(one, socket.SHUT_RDWR)  # of TLS too: its own would first say good-bye
 
 
 class _Answer:

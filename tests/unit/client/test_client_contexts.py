@@ -10,7 +10,7 @@ import pytest
 from fairlead import errors
 from fairlead.cli.core import target
 from fairlead.cli.core.target import Named
-from fairlead.client import contexts
+from fairlead.client import contexts, credentials
 
 KEY = "flk_0123456789ab_" + "c" * 64
 LAB = contexts.Context(name="lab", url="https://lab:8443", key=KEY, fingerprint="sha256//x")
@@ -18,7 +18,7 @@ HOME = contexts.Context(name="home", url="https://home:8443", key=KEY)
 
 
 def test_the_file_is_its_owners_alone_and_keeps_what_was_written(tmp_path: Path) -> None:
-    file = target.credentials_file({"XDG_CONFIG_HOME": str(tmp_path / "config")})
+    file = credentials.file({"XDG_CONFIG_HOME": str(tmp_path / "config")})
     assert contexts.read(file) == contexts.Contexts()
     contexts.write(file, contexts.Contexts().with_context(LAB).with_context(HOME))
     assert (stat.S_IMODE(file.stat().st_mode), stat.S_IMODE(file.parent.stat().st_mode)) == (0o600, 0o700)

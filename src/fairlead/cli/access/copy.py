@@ -1,54 +1,31 @@
-"""`fairlead cp`: copies files into a container and out of it, as a stream of tar.
+"""`fairlead cp`: copies files into a container and out of it.
 
-What a tenant packed is written with care: no member leaves the folder it is copied to, by its name or through a link,
-and no device node is made. A colon distinguishes the two ends: `NAME:PATH` is in a container, anything with a
-slash before the colon is not.
+A colon distinguishes the two ends: `NAME:PATH` is in a container, anything with a slash before the colon is not.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
-import json
-import os
-import queue
+import dataclasses
 import sys
-import tarfile
-import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final, cast
+from typing import Final
 
 import click
-import msgspec
 
-from fairlead import errors
-from fairlead.cli.core import client as api
 from fairlead.cli.core import options
 from fairlead.cli.core.client import Client
-from fairlead.cli.core.terminal import starting, streams
-from fairlead.client import transport
-from fairlead.wire.fairlead import problem
+from fairlead.cli.core.terminal import starting
+from fairlead.client.session import copying
 
 _STDIO: Final = "-"
-_CHUNK: Final = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class _End:
-    """One end of a copy."""
-
-    path: str
-    container: str = ""
-
-
-def parse(text: str) -> _End:
+def parse(text: str) -> copying.End:
     """Return which end a word names: `NAME:PATH`, else a path of this machine."""
     name, colon, path = text.partition(":")
     if not colon or "/" in name or name in {"", ".", ".."}:
-        return _End(text)
-    return _End("/" + path.lstrip("/"), name)
+        return copying.End(path=text)
+    return copying.End(path=copying.rooted(path), container=name)
 
 
 @click.command("cp")
@@ -70,270 +47,8 @@ def copy(client: Client, *, source: str, target: str, namespace: str, container:
     where = {"namespace": namespace, "container": container}
     starting.await_running(client, one.container or other.container, namespace, container)
     if one.container:
-        _out(client, one, other.path, where)
+        end = dataclasses.replace(one, where=where)
+        copying.copy_out(client, end, sys.stdout.buffer if other.path == _STDIO else Path(other.path))
     else:
-        _in(client, one.path, other, where, keeps_owners=archive)
-
-
-def _connected(
-    client: Client, end: _End, where: dict[str, str], *, path: str, into: bool
-) -> contextlib.AbstractContextManager[transport.Session]:
-    params = [("path", path), ("into", str(into).lower()), *((key, value) for key, value in where.items() if value)]
-    return client.connect(f"{api.container_path(end.container)}/copy", params)
-
-
-class _Received(io.RawIOBase):
-    """The tar that a socket carries, as a file to read; what the far end says of errors is kept."""
-
-    def __init__(self, connection: transport.Session) -> None:
-        self._frames = connection.frames()
-        self._rest = b""
-        self.is_empty = True
-        self.said = b""
-        self.last: dict[str, object] | None = None
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: bytearray) -> int:  # type: ignore[override]  # tarfile and io pass a writable buffer
-        while not self._rest:
-            frame = next(self._frames, None)
-            if frame is None:
-                return 0
-            if isinstance(frame, str):
-                self.last = json.loads(frame)
-            elif frame[:1] == streams.ERRORS:
-                self.said += frame[1:]
-            else:
-                self._rest = frame[1:]
-                self.is_empty = False
-        count = min(len(buffer), len(self._rest))
-        buffer[:count] = self._rest[:count]
-        self._rest = self._rest[count:]
-        return count
-
-    def finish(self, what: str) -> None:
-        """Read to the end. Raises: what the service's problem says; Invalid (`CopyFailed`)."""
-        while self.read(_CHUNK):
-            pass
-        _check(self.last, self.said, what)
-
-
-def _check(last: dict[str, object] | None, said: bytes, what: str) -> None:
-    if last is None:
-        raise errors.Unavailable("the service broke off the copy", reason="ServiceBrokeOff", hint="its log says why")
-    if "problem" in last:
-        raise problem.error_of(msgspec.convert(last["problem"], problem.Problem))
-    if last.get("exit_code"):
-        lines = said.decode(errors="replace").strip().splitlines()
-        why = lines[-1].removeprefix("Error: ") if lines else f"it ended with {last['exit_code']}"
-        raise errors.Invalid(f"cannot copy {what}: {why}", reason="CopyFailed", hint="is the path there?")
-
-
-def _out(client: Client, source: _End, target: str, where: dict[str, str]) -> None:
-    what = f"{source.container}:{source.path}"
-    with _connected(client, source, where, path=source.path, into=False) as connection:
-        received, is_whole = _Received(connection), True
-        if target == _STDIO:
-            while data := received.read(_CHUNK):
-                sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
-        else:
-            is_whole = _extract(cast("IO[bytes]", received), Path(target), source)
-        received.finish(what)
-    if not is_whole and not received.is_empty:
-        message = f"what came of {what} is not a whole archive; what was written of it stays"
-        raise errors.Invalid(message, reason="CopyFailed", hint=f"fairlead cp {what} - | tar -t shows where it ends")
-
-
-def _extract(data: IO[bytes], target: Path, source: _End) -> bool:
-    """Write a tar's members below a folder, or as the target itself where it is not there.
-
-    One thing was asked for by its name, and nothing beside it is written; it gets the name that it was asked for by,
-    whatever the container calls it. A path that ends in `.` or `/` asks for what is in a folder.
-
-    Returns: whether the tar came to its end.
-    Raises:  Invalid (`CopyUnsafe`): a member would leave the folder, or was not asked for; (`CopyFailed`): it cannot be
-             written.
-    """
-    what, asked = f"{source.container}:{source.path}", _base(source.path)
-    root: str | None = None
-    try:
-        into_folder = target.is_dir()
-        name = asked if into_folder else target.name
-        folder = target if into_folder or not asked else target.parent
-        with tarfile.open(fileobj=data, mode="r|") as archive:
-            # Newer Pythons would ask for a filter of theirs; Debian 12's has none.
-            archive.extraction_filter = lambda member, _path: member
-            for member in archive:
-                member.name = member.name.lstrip("/").removeprefix("./").rstrip("/")
-                if asked:
-                    root = _head(member.name) if root is None else root
-                    why = _rename(member, root, name)
-                elif member.name in {"", "."}:
-                    continue
-                else:
-                    folder.mkdir(exist_ok=True)
-                    why = ""
-                if why := why or _danger(member, folder):
-                    message = f"{what} holds what would leave {folder}: {member.name} {why}"
-                    raise errors.Invalid(message, reason="CopyUnsafe", hint=f"fairlead cp {what} - | tar -t lists it")
-                archive.extract(_own(member), folder)
-    except tarfile.TarError:
-        return False  # the far end may say why
-    except OSError as error:
-        message = f"cannot write {error.filename or target}: {error.strerror}"
-        raise errors.Invalid(message, reason="CopyFailed", hint="is the folder there, and yours to write?") from error
-    except (ValueError, OverflowError) as error:  # a NUL in a name, a time of the year 300,000
-        message = f"cannot write {target}: {what} holds what no file system takes: {error}"
-        raise errors.Invalid(message, reason="CopyFailed", hint="the container's tar is damaged, or lies") from error
-    return True
-
-
-def _base(path: str) -> str:
-    """Return the name of what is asked for; empty where it is what is in a folder."""
-    name = path.rstrip("/").rpartition("/")[2]
-    return "" if name in {".", ".."} else name
-
-
-def _head(name: str) -> str:
-    return name.partition("/")[0]
-
-
-def _rename(member: tarfile.TarInfo, root: str, name: str) -> str:
-    """Give a member, and what a hard link names, the root's new name; return what is wrong, empty: nothing."""
-    if _head(member.name) != root:
-        return "was not asked for"
-    if root not in {".", ".."}:
-        member.name = name + member.name[len(root) :]
-        linked = member.linkname.lstrip("/").removeprefix("./")
-        if member.islnk() and _head(linked) == root:
-            member.linkname = name + linked[len(root) :]
-    return ""
-
-
-def _danger(member: tarfile.TarInfo, folder: Path) -> str:
-    """Say why a member may not be written, empty where it may.
-
-    Nothing is written through a link, neither one that an earlier member made nor one that was there: so what a link
-    names, and how long its path is, cannot matter.
-    """
-    member.name = member.name.lstrip("/")
-    parts = Path(member.name).parts
-    if ".." in parts:
-        return "goes up by its name"
-    if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
-        return "is a device, a pipe or a socket"
-    is_link = member.issym() or member.islnk()
-    # A link that is there already is replaced by a new one; anything else would be written through it.
-    if any(path.is_symlink() for path in _down(folder, parts[:-1] if is_link else parts)):
-        return "goes through a link"
-    if is_link:
-        target = os.path.normpath("/".join((*(parts[:-1] if member.issym() else ()), member.linkname)))
-        if member.linkname.startswith("/") or target.split("/", 1)[0] == "..":
-            return f"is a link to {member.linkname}"
-        if member.islnk() and any(path.is_symlink() for path in _down(folder, Path(target).parts)):
-            return f"is a link through another: {member.linkname}"
-    return ""
-
-
-def _down(folder: Path, parts: tuple[str, ...]) -> Iterator[Path]:
-    return (folder.joinpath(*parts[: count + 1]) for count in range(len(parts)))
-
-
-def _own(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Return a member as the reader's own: no owner of the container, no bit that lets others write or become it."""
-    member.uid, member.gid = os.getuid(), os.getgid()
-    member.uname = member.gname = ""
-    member.mode = (member.mode & 0o755) | (0o700 if member.isdir() else 0o600)
-    return member
-
-
-class _Sent(io.RawIOBase):
-    """A file to write whose bytes go to a socket."""
-
-    def __init__(self, connection: transport.Session) -> None:
-        self._connection = connection
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: bytes) -> int:  # type: ignore[override]  # bytes are all that is written here
-        for start in range(0, len(data), _CHUNK):
-            self._connection.send(bytes(data[start : start + _CHUNK]))
-        return len(data)
-
-
-def _in(client: Client, source: str, target: _End, where: dict[str, str], *, keeps_owners: bool) -> None:
-    what = source if source != _STDIO else "standard input"
-    folder, name = (target.path, "") if source == _STDIO else _placed(client, source, target, where)
-    with _connected(client, target, where, path=folder, into=True) as connection:
-        ends: queue.SimpleQueue[tuple[dict[str, object] | None, bytes]] = queue.SimpleQueue()
-        threading.Thread(target=_hear, args=(connection, ends), name="copy", daemon=True).start()
-        sent = _Sent(connection)
-        if source == _STDIO:
-            while data := sys.stdin.buffer.read(_CHUNK):
-                sent.write(data)
-        else:
-            _pack(source, name, sent, keeps_owners=keeps_owners)
-        connection.send(json.dumps({"eof": True}))
-        last, said = ends.get()
-    _check(last, said, f"{what} to {target.container}:{target.path}")
-
-
-def _pack(source: str, name: str, sent: _Sent, *, keeps_owners: bool) -> None:
-    def owned(member: tarfile.TarInfo) -> tarfile.TarInfo:
-        if not keeps_owners:
-            member.uid = member.gid = 0
-            member.uname = member.gname = ""
-        return member
-
-    try:
-        with tarfile.open(fileobj=cast("IO[bytes]", sent), mode="w|", format=tarfile.PAX_FORMAT) as archive:
-            archive.add(source, name, filter=owned)
-    except OSError as error:
-        message = f"cannot read {error.filename or source}: {error.strerror}"
-        raise errors.Invalid(message, reason="CopyFailed", hint="is it there, and yours to read?") from error
-
-
-def _placed(client: Client, source: str, target: _End, where: dict[str, str]) -> tuple[str, str]:
-    """Return the folder of the container that receives a source, and the name it gets there, as cp(1) has it."""
-    if not os.path.lexists(source):
-        message = f"cannot read {source}: no such file or directory"
-        raise errors.Invalid(message, reason="CopyFailed", hint="is it there, and yours to read?")
-    if source.endswith("/."):
-        return target.path, "."
-    own = Path(os.path.abspath(source)).name  # noqa: PTH100 a link is copied under its own name
-    if target.path.endswith("/") or _is_folder(client, target, where):
-        return target.path, own
-    folder, _, name = target.path.rpartition("/")
-    return folder or "/", name or own
-
-
-def _is_folder(client: Client, end: _End, where: dict[str, str]) -> bool:
-    """Return whether a path of the container is a folder, by the first member of its tar."""
-    with _connected(client, end, where, path=end.path, into=False) as connection:
-        received = _Received(connection)
-        with (
-            contextlib.suppress(tarfile.ReadError),
-            tarfile.open(fileobj=cast("IO[bytes]", received), mode="r|") as found,
-        ):
-            first = next(iter(found), None)
-            return first is not None and first.isdir()
-        if received.last and "problem" in received.last:
-            _check(received.last, received.said, end.path)
-    return False
-
-
-def _hear(connection: transport.Session, ends: queue.SimpleQueue[tuple[dict[str, object] | None, bytes]]) -> None:
-    said = b""
-    for frame in _frames(connection):
-        if isinstance(frame, str):
-            ends.put((json.loads(frame), said))
-            return
-        said += frame[1:]
-    ends.put((None, said))
-
-
-def _frames(connection: transport.Session) -> Iterator[bytes | str]:
-    yield from connection.frames()
+        end = dataclasses.replace(other, where=where)
+        copying.copy_in(client, sys.stdin.buffer if one.path == _STDIO else one.path, end, keeps_owners=archive)

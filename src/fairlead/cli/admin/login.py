@@ -17,9 +17,9 @@ import msgspec
 
 from fairlead import errors
 from fairlead.cli.core import client as api
-from fairlead.cli.core import invocation, options, output, plaintext, target
+from fairlead.cli.core import invocation, options, output, plaintext
 from fairlead.cli.core.output import Column
-from fairlead.client import contexts
+from fairlead.client import contexts, credentials
 from fairlead.serve.accounts import keys
 from fairlead.serve.v1.accounts.view import Self
 
@@ -55,7 +55,7 @@ def login(ctx: click.Context, *, url: str, name: str | None, fingerprint: str | 
     """Keep a service's address and your key for it, from a prompt or a pipe; verbs go there from now on."""
     call = invocation.current(ctx)
     address = _address(url)
-    file = target.credentials_file(call.env)
+    file = credentials.file(call.env)
     known = contexts.read(file)
     pin = _pinned(address, known.at(address), fingerprint)
     entered = contexts.Context(
@@ -177,7 +177,7 @@ def contexts_group() -> None:
 def list_verb(ctx: click.Context, *, form: str) -> None:
     """List the services that you are logged in to; the marked one is in force."""
     call = invocation.current(ctx)
-    found = contexts.read(target.credentials_file(call.env))
+    found = contexts.read(credentials.file(call.env))
     current = call.env.get("FAIRLEAD_CONTEXT") or found.current
     every = [Shown(name=contexts.LOCAL, url="", fingerprint="", is_current=current == contexts.LOCAL)]
     every += [
@@ -192,7 +192,7 @@ def list_verb(ctx: click.Context, *, form: str) -> None:
 @click.pass_context
 def use_verb(ctx: click.Context, *, name: str) -> None:
     """Have verbs go to a service from now on; `local` is this machine's own."""
-    file = target.credentials_file(invocation.current(ctx).env)
+    file = credentials.file(invocation.current(ctx).env)
     found = contexts.read(file)
     if name != contexts.LOCAL:
         found.find(name)
@@ -204,7 +204,7 @@ def use_verb(ctx: click.Context, *, name: str) -> None:
 @click.pass_context
 def remove_verb(ctx: click.Context, *, name: str) -> None:
     """Forget a service and the key for it; the key itself stays in force until it is revoked."""
-    file = target.credentials_file(invocation.current(ctx).env)
+    file = credentials.file(invocation.current(ctx).env)
     found = contexts.read(file)
     found.find(name)
     contexts.write(file, found.without(name))

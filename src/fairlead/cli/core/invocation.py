@@ -77,12 +77,12 @@ class Invocation:
 
     def logins(self) -> Contexts | None:
         """Return where the person is logged in; None: nowhere. Raises: as `contexts.read`."""
-        from fairlead.cli.core.target import credentials_file
+        from fairlead.client import credentials
 
-        file = credentials_file(self.env)
+        file = credentials.file(self.env)
         if not file.exists() and not self.env.get("FAIRLEAD_CONTEXT"):
             return None  # and nothing of it is loaded
-        from fairlead.client import contexts
+        from fairlead.client import contexts, credentials
 
         return contexts.read(file)
 

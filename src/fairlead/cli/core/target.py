@@ -89,10 +89,3 @@ def _chosen(logins: Contexts, env: Mapping[str, str]) -> Context | None:
     from fairlead.client import contexts
 
     return contexts.chosen(logins, env)
-
-
-def credentials_file(env: Mapping[str, str]) -> Path:
-    """Return the file of a person's contexts.  Source: XDG Base Directory Specification, XDG_CONFIG_HOME."""
-    given = env.get("XDG_CONFIG_HOME", "")
-    folder = Path(given) if given.startswith("/") else Path(env.get("HOME") or "/") / ".config"
-    return folder / "fairlead" / "contexts.json"

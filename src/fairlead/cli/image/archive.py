@@ -18,8 +18,8 @@ import msgspec
 from fairlead import errors
 from fairlead.cli.core import options, plaintext, progress
 from fairlead.cli.core.client import Client
-from fairlead.cli.core.terminal import streams
 from fairlead.client import transport
+from fairlead.client.session import process
 from fairlead.serve.v1.imageview import PullRequest, TagRequest
 from fairlead.wire.fairlead import problem
 
@@ -121,7 +121,7 @@ def _take(connection: transport.Session, target: BinaryIO | None) -> _End:
     for frame in connection.frames():
         if isinstance(frame, str):
             return _End(json.loads(frame), said, failures)
-        if frame[:1] == streams.ERRORS:
+        if frame[:1] == process.ERRORS:
             failures += frame[1:]
         elif target is None:
             said += frame[1:]

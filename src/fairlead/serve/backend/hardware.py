@@ -25,7 +25,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     resource: Annotated[str, msgspec.Meta(description="extended resource by which it has the device")] = ""
     part: Annotated[str, msgspec.Meta(description="which container of a group; empty where it is not known")] = ""
     since: Annotated[
-        str | None, msgspec.Meta(description="since when its container has started; null where nobody says")
+        str | None, msgspec.Meta(description="since when its container has started; null where that is not known")
     ] = None
 
 
@@ -38,7 +38,7 @@ class GPUView(msgspec.Struct, frozen=True, kw_only=True):
     health: Annotated[str, msgspec.Meta(description="Healthy, Unhealthy, Lost or Unknown; empty: not judged yet")] = ""
     reason: Annotated[str, msgspec.Meta(description="why it is not healthy, a stable token, XID79")] = ""
     message: Annotated[str, msgspec.Meta(description="why it is not healthy, for a person")] = ""
-    since: Annotated[str | None, msgspec.Meta(description="since when it is so; null: nobody says")] = None
+    since: Annotated[str | None, msgspec.Meta(description="since when it is so; null: not known")] = None
     resource: Annotated[str, msgspec.Meta(description="extended resource of it or of its replicas")] = ""
     sharing: Annotated[str, msgspec.Meta(description="by which means replicas share it; empty: it is not shared")] = ""
     replicas: Annotated[int, msgspec.Meta(description="how many are offered; 0: it is not shared")] = 0

@@ -12,7 +12,7 @@ from fairlead.serve.v1 import dependencies, events, gpus, images, nodes, quotas,
 from fairlead.serve.v1.access import permissions
 from fairlead.serve.v1.accounts import audit, members, session, users
 from fairlead.serve.v1.accounts import keys as account_keys
-from fairlead.serve.v1.containers import access, devices, restart, routes
+from fairlead.serve.v1.containers import access, devices, ports, restart, routes
 from fairlead.serve.v1.containers import exec as container_exec
 from fairlead.serve.v1.dependencies import Services
 from fairlead.serve.v1.queues import routes as queues
@@ -26,6 +26,7 @@ ROUTES: Final = (
     *access.ROUTES,
     *restart.ROUTES,
     *container_exec.ROUTES,
+    *ports.ROUTES,
     *gpus.ROUTES,
     *nodes.ROUTES,
     *events.ROUTES,

@@ -10,6 +10,7 @@ import pytest
 
 from fairlead import errors
 from fairlead.cli.access import copy
+from fairlead.client.session import copying
 from tests.unit.cli.liveservice import Service
 
 
@@ -67,7 +68,7 @@ def test_no_member_leaves_the_folder_by_name_link_or_node(tmp_path: Path, member
     folder.mkdir(parents=True)
 
     with pytest.raises(errors.Invalid) as caught:
-        copy._extract(tar(*members), folder, copy.parse("web:/x/."))
+        copying._extract(tar(*members), folder, copy.parse("web:/x/."))
 
     assert caught.value.reason == "CopyUnsafe"
     assert not (tmp_path / "escaped").exists()
@@ -76,7 +77,7 @@ def test_no_member_leaves_the_folder_by_name_link_or_node(tmp_path: Path, member
 
 def test_a_target_whose_name_is_too_long_is_said(tmp_path: Path) -> None:
     with pytest.raises(errors.Invalid, match="File name too long") as caught:
-        copy._extract(tar(member("file")), tmp_path / ("x" * 5000), copy.parse("web:/file"))
+        copying._extract(tar(member("file")), tmp_path / ("x" * 5000), copy.parse("web:/file"))
     assert caught.value.reason == "CopyFailed"
 
 
@@ -86,7 +87,7 @@ def test_a_link_that_was_there_is_not_written_through(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "file").symlink_to(outside)
     with pytest.raises(errors.Invalid, match="goes through a link"):
-        copy._extract(tar(member("file")), folder, copy.parse("web:/file"))
+        copying._extract(tar(member("file")), folder, copy.parse("web:/file"))
     assert outside.read_text() == "mine"
 
 
@@ -97,11 +98,11 @@ def test_nothing_is_written_beside_what_was_asked_for_whatever_the_container_cal
     """A container may make `results` a link to `.bashrc`, or pack more than it was asked for."""
     mine = tmp_path / ".bashrc"
     mine.write_text("mine")
-    copy._extract(tar(member(".bashrc")), tmp_path, copy.parse(f"web:{path}"))
+    copying._extract(tar(member(".bashrc")), tmp_path, copy.parse(f"web:{path}"))
     assert (tmp_path / "results").read_bytes() == b"hello"
     (tmp_path / "results").unlink()
     with pytest.raises(errors.Invalid, match="was not asked for") as caught:
-        copy._extract(tar(member("results"), member(".bashrc")), tmp_path, copy.parse(f"web:{path}"))
+        copying._extract(tar(member("results"), member(".bashrc")), tmp_path, copy.parse(f"web:{path}"))
     assert caught.value.reason == "CopyUnsafe"
     assert mine.read_text() == "mine"
 
@@ -109,20 +110,20 @@ def test_nothing_is_written_beside_what_was_asked_for_whatever_the_container_cal
 @pytest.mark.parametrize("prefix", ["", "./"])
 def test_what_is_in_a_folder_goes_into_a_new_one(tmp_path: Path, prefix: str) -> None:
     packed = tar(member(f"{prefix}sub", tarfile.DIRTYPE), member(f"{prefix}sub/f"), member(f"{prefix}g"))
-    assert copy._extract(packed, tmp_path / "new", copy.parse("web:/d/."))
+    assert copying._extract(packed, tmp_path / "new", copy.parse("web:/d/."))
     assert (tmp_path / "new/sub/f").read_bytes() == (tmp_path / "new/g").read_bytes() == b"hello"
 
 
 def test_an_archive_that_is_cut_off_or_lies_is_said(tmp_path: Path) -> None:
     whole = tar(member("d", tarfile.DIRTYPE), member("d/a"), data=b"x" * 5000).read()
-    assert not copy._extract(cast("IO[bytes]", io.BytesIO(whole[:3000])), tmp_path, copy.parse("web:/d"))
+    assert not copying._extract(cast("IO[bytes]", io.BytesIO(whole[:3000])), tmp_path, copy.parse("web:/d"))
     late = member("d")
     late.pax_headers = {"mtime": "1e300"}
     nul = member("d")
     nul.pax_headers = {"path": "d/\0"}
     for one in (late, nul):
         with pytest.raises(errors.Invalid, match="no file system takes") as caught:
-            copy._extract(tar(one), tmp_path / "e", copy.parse("web:/d"))
+            copying._extract(tar(one), tmp_path / "e", copy.parse("web:/d"))
         assert caught.value.reason == "CopyFailed"
 
 
@@ -131,7 +132,7 @@ def test_what_arrives_is_the_readers_own_and_links_within_stay(tmp_path: Path) -
     one = member("bin/tool")
     one.mode, one.uid, one.uname = 0o6777, 12345, "nobody"
     packed = tar(member("bin", tarfile.DIRTYPE), one, member("lib/tool", tarfile.SYMTYPE, "../bin/tool"))
-    copy._extract(packed, tmp_path, copy.parse("web:/x/."))
+    copying._extract(packed, tmp_path, copy.parse("web:/x/."))
     found = (tmp_path / "bin/tool").stat()
     assert (found.st_mode & 0o7777, found.st_uid) == (0o755, os.getuid())
     assert (tmp_path / "lib/tool").read_bytes() == b"hello"
@@ -139,8 +140,10 @@ def test_what_arrives_is_the_readers_own_and_links_within_stay(tmp_path: Path) -
 
 def test_a_folder_that_is_there_receives_and_one_that_is_not_becomes_the_source(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
-    copy._extract(tar(member("conf", tarfile.DIRTYPE), member("conf/a")), tmp_path / "there", copy.parse("web:/conf"))
-    copy._extract(tar(member("conf", tarfile.DIRTYPE), member("conf/a")), tmp_path / "new", copy.parse("web:/conf"))
+    copying._extract(
+        tar(member("conf", tarfile.DIRTYPE), member("conf/a")), tmp_path / "there", copy.parse("web:/conf")
+    )
+    copying._extract(tar(member("conf", tarfile.DIRTYPE), member("conf/a")), tmp_path / "new", copy.parse("web:/conf"))
     assert (tmp_path / "there/conf/a").read_bytes() == b"hello"
     assert (tmp_path / "new/a").read_bytes() == b"hello"
 

@@ -25,18 +25,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import msgspec
-
-from fairlead import errors
 from fairlead.cli.core import plaintext
 from fairlead.client import transport
-from fairlead.wire.fairlead import problem
+from fairlead.client.session import process
 
 _CHUNK: Final = 1 << 16
 _ENDED: Final = b"e"
 _RESIZED: Final = b"r"
-ERRORS: Final = b"\x02"
-"""First byte of a frame of standard error, where the streams were asked for apart."""
 
 
 @dataclass(slots=True)
@@ -77,11 +72,7 @@ def carry(session: Session, *, stdin: bool, terminal: bool) -> int:
         os.close(end)
     if session.failure is not None:
         raise session.failure
-    if session.last is None:
-        raise errors.Unavailable("the service broke off the session", reason="ServiceBrokeOff", hint="its log says why")
-    if "problem" in session.last:
-        raise problem.error_of(msgspec.convert(session.last["problem"], problem.Problem))
-    return int(session.last["exit_code"])
+    return process.exit_code(session.last)
 
 
 def _read(session: Session) -> None:
@@ -99,7 +90,7 @@ def _read(session: Session) -> None:
 
 def write(frame: bytes) -> None:
     """Write what a frame holds to the stream that its first byte names."""
-    target = sys.stderr.buffer if frame[:1] == ERRORS else sys.stdout.buffer
+    target = sys.stderr.buffer if frame[:1] == process.ERRORS else sys.stdout.buffer
     target.write(frame[1:])
     target.flush()
 
@@ -109,7 +100,7 @@ def _write(session: Session, *, stdin: bool) -> None:
     keyboard = sys.stdin.fileno() if stdin else None
     wake = session.wakes[0]
     if not stdin:
-        session.connection.send(json.dumps({"eof": True}))
+        session.connection.send(process.END_OF_INPUT)
     while True:
         ready, _, _ = select.select([wake] if keyboard is None else [wake, keyboard], [], [])
         if wake in ready:
@@ -119,7 +110,7 @@ def _write(session: Session, *, stdin: bool) -> None:
                 _send_size(session)
         elif keyboard is not None:
             data = os.read(keyboard, _CHUNK)
-            session.connection.send(data if data else json.dumps({"eof": True}))
+            session.connection.send(data if data else process.END_OF_INPUT)
             keyboard = keyboard if data else None
 
 

@@ -52,6 +52,7 @@ ACTIONS: Final[Mapping[str, Action]] = {
     "exec_in_container": Action.CONTAINER_ENTER,
     "attach_to_container": Action.CONTAINER_ENTER,
     "copy_files": Action.CONTAINER_ENTER,
+    "forward_port": Action.CONTAINER_ENTER,
     "attach_device": Action.MACHINE_WRITE,
     "detach_device": Action.MACHINE_WRITE,
     "inject_fault": Action.MACHINE_WRITE,

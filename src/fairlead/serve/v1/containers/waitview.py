@@ -38,7 +38,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     name: Annotated[str, msgspec.Meta(description="empty: another user's, whose names are not yours to read")]
     count: int
-    since: Annotated[str | None, msgspec.Meta(description="since when; null: nobody says")]
+    since: Annotated[str | None, msgspec.Meta(description="since when; null: not known")]
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):

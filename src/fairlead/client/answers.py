@@ -1,0 +1,692 @@
+"""Declares the types of what the API answers.
+
+Made by tools/generate_client.py from the API's description; edit what it describes, then run that program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fairlead.client.record import Record
+
+
+class CapacityList(Record, frozen=True, kw_only=True):
+    """`CapacityList` of the API."""
+
+    items: tuple[CapacityView, ...]
+
+
+class CapacityView(Record, frozen=True, kw_only=True):
+    """`CapacityView` of the API."""
+
+    resource: str
+    model: str
+    """Label nvidia.com/gpu.product; empty: the nodes have none."""
+    offered: int
+    free: int
+    """On nodes that take pods now."""
+    largest: int
+    """Devices of the largest pod that fits on a node now."""
+    fits: Mapping[str, int]
+    """By size of pod in devices: how many such pods fit now, alone."""
+    fragmented: float | None
+    """Free GPUs of no use to what is asked for, on average; null: no pod asks for GPUs."""
+
+
+class ClusterView(Record, frozen=True, kw_only=True):
+    """`ClusterView` of the API."""
+
+    server: str
+    """Address of its API server."""
+    version: str = ""
+    """Of Kubernetes, v1.36.2; empty: it did not say."""
+
+
+class ConditionView(Record, frozen=True, kw_only=True):
+    """`ConditionView` of the API."""
+
+    type: str
+    """NamespaceReady, NetworkIsolated, QuotaApplied or Ready."""
+    status: str
+    """True, False or Unknown."""
+    reason: str
+    message: str
+    since: str | None
+    """Since when it is so; null: nothing says."""
+
+
+class ContainerList(Record, frozen=True, kw_only=True):
+    """`ContainerList` of the API."""
+
+    items: tuple[ContainerView, ...]
+    warnings: tuple[str, ...] = ()
+    """What was asked for and is not carried out."""
+
+
+class ContainerPart(Record, frozen=True, kw_only=True):
+    """`ContainerPart` of the API."""
+
+    name: str
+    image: str
+    state: str
+    """Waiting, running or terminated."""
+    reason: str = ""
+    message: str = ""
+    exit_code: int | None = None
+    last_exit_code: int | None = None
+    """Of the run before this one."""
+    restarts: int = 0
+    started_at: str | None = None
+    finished_at: str | None = None
+    is_init: bool = False
+
+
+class ContainerView(Record, frozen=True, kw_only=True):
+    """`ContainerView` of the API."""
+
+    name: str
+    namespace: str
+    uid: str
+    image: str
+    """Image of the first container."""
+    state: str
+    """Pending, creating, running, crashed, stopping, succeeded, failed, stopped; gone once deleted."""
+    reason: str
+    """Stable token saying why it is in this state; may be empty."""
+    message: str
+    exit_code: int | None
+    """First exit code that is not 0, once all ended."""
+    gpus: int
+    """Devices asked for, of all resources."""
+    resources: Mapping[str, int]
+    """Devices asked for, by resource."""
+    devices: Mapping[str, tuple[str, ...]]
+    """Ids granted, by resource."""
+    ports: tuple[str, ...]
+    """`ADDRESS:HOST->CONTAINER/tcp`, all of the group."""
+    priority: int
+    """Higher goes first in the queue."""
+    priority_class: str
+    """Name of that priority; empty: it has none."""
+    grace_s: int
+    """Seconds between SIGTERM and SIGKILL at a stop."""
+    node: str
+    restarts: int
+    labels: Mapping[str, str]
+    created_at: str | None
+    started_at: str | None
+    finished_at: str | None
+    containers: tuple[ContainerPart, ...]
+    waiting: Waiting | None = None
+    """Why it has no node yet; null: it has, or was not looked at."""
+    time_limit_s: int | None = None
+    """Stopped so long after its start; null: never."""
+    addresses: tuple[str, ...] = ()
+    """In its network; none while it does not run."""
+    user: str = ""
+    """Account whose namespace it is; empty: no user's, or not known."""
+
+
+class Driver(Record, frozen=True, kw_only=True):
+    """`Driver` of the API."""
+
+    vendor: str
+    version: str
+    cuda_version: tuple[int, int] | None = None
+
+
+class EngineView(Record, frozen=True, kw_only=True):
+    """`EngineView` of the API."""
+
+    name: str = ""
+    version: str = ""
+    runtime: str = ""
+    cdi_ceiling: str = ""
+    cgroup_version: int | None = None
+    notes: tuple[str, ...] = ()
+    problem: str | None = None
+    hint: str | None = None
+
+
+class EntryView(Record, frozen=True, kw_only=True):
+    """`EntryView` of the API."""
+
+    stage: str
+    """Empty for a step of no known stage."""
+    layer: str
+    title: str
+    record: str
+    """Whether the layer left its record."""
+    step: StepView | None
+    offset_s: float | None
+    """From the first step; negative for what the node did before."""
+    count: int
+    """How often it was recorded in a row."""
+
+
+class EventList(Record, frozen=True, kw_only=True):
+    """`EventList` of the API."""
+
+    items: tuple[EventView, ...]
+
+
+class EventView(Record, frozen=True, kw_only=True):
+    """`EventView` of the API."""
+
+    at: str | None
+    object: str
+    """Kind/name in lower case, `pod/train-x7k2p`."""
+    namespace: str
+    type: str
+    """Normal or Warning."""
+    reason: str
+    message: str
+    source: str
+    count: int
+
+
+class Explanation(Record, frozen=True, kw_only=True):
+    """`Explanation` of the API."""
+
+    name: str
+    state: str
+    summary: str
+    """One line for a person."""
+    reason: str
+    facts: Mapping[str, Any]
+    """What the deciding layer read, such as nodes and whys."""
+    at: str | None
+    """Time of the deciding step."""
+    diagnosis: str = ""
+    """Why it waits, judged now from the nodes and pods; empty where it does not wait."""
+    waiting: Waiting | None = None
+    """The same in numbers; null: it does not wait."""
+    priority: int = 0
+    """Higher goes first in the queue."""
+    priority_class: str = ""
+    """Name of that priority; empty: it has none."""
+    time_limit_s: int | None = None
+    """Stopped so long after its start; null: never."""
+    started_at: str | None = None
+
+
+class GPU(Record, frozen=True, kw_only=True):
+    """`GPU` of the API."""
+
+    uuid: str
+    vendor: str = ""
+    index: int
+    minor: int
+    pci_bus_id: str
+    name: str
+    memory_bytes: int
+    serial: str | None = None
+    compute_capability: tuple[int, int] | None = None
+    brand: str | None = None
+    numa_node: int | None = None
+    kernel_driver: str = ""
+    mig_enabled: bool = False
+    mig_capable: bool = False
+    mig_devices: tuple[MIGDevice, ...] = ()
+    device_nodes: tuple[str, ...] = ()
+    nvswitch_links: int = 0
+    clique: str = ""
+    compute_mode: str | None = None
+    pci_class: int | None = None
+    is_virtual: bool | None = None
+    host_driver: HostDriver | None = None
+    licences: tuple[Licence, ...] | None = None
+    vgpu_types: tuple[tuple[int, str], ...] = ()
+    health: GPUHealth | None = None
+
+
+class GPUHealth(Record, frozen=True, kw_only=True):
+    """`GPUHealth` of the API."""
+
+    temperature_c: int | None = None
+    limit_c: int | None = None
+    power_mw: int | None = None
+    ecc_uncorrected: int | None = None
+    remap_pending: bool | None = None
+    remap_failed: bool | None = None
+    recovery_action: int | None = None
+    utilization_percent: int | None = None
+    memory_used_bytes: int | None = None
+
+
+class GPUListing(Record, frozen=True, kw_only=True):
+    """`GPUListing` of the API."""
+
+    gpus: tuple[GPUView, ...]
+    unreadable: tuple[UnreadableGPU, ...]
+    drivers: tuple[Driver, ...]
+    is_simulated: bool
+    vgpus: tuple[VGPUView, ...] = ()
+    """Of one machine; a cluster publishes none."""
+    lenders: tuple[VGPULenderView, ...] = ()
+    """Of one machine."""
+
+
+class GPUView(Record, frozen=True, kw_only=True):
+    """`GPUView` of the API."""
+
+    gpu: GPU
+    node: str
+    holders: tuple[Holder, ...]
+    health: str = ""
+    """Healthy, Unhealthy, Lost or Unknown; empty: not judged yet."""
+    reason: str = ""
+    """Why it is not healthy, a stable token, XID79."""
+    message: str = ""
+    """Why it is not healthy, for a person."""
+    since: str | None = None
+    """Since when it is so; null: not known."""
+    resource: str = ""
+    """Extended resource of it or of its replicas."""
+    sharing: str = ""
+    """By which means replicas share it; empty: it is not shared."""
+    replicas: int = 0
+    """How many are offered; 0: it is not shared."""
+    lease: str = ""
+    """State in the node's ledger, Free, Held, …; empty: no ledger."""
+
+
+class Held(Record, frozen=True, kw_only=True):
+    """`Held` of the API."""
+
+    namespace: str
+    name: str
+    """Empty: another user's, whose names are not yours to read."""
+    count: int
+    since: str | None
+    """Since when; null: not known."""
+
+
+class Holder(Record, frozen=True, kw_only=True):
+    """`Holder` of the API."""
+
+    device: str
+    """Id of the device; on a cluster a replica, else the GPU it is, or is part of."""
+    namespace: str
+    container: str
+    resource: str = ""
+    """Extended resource by which it has the device."""
+    part: str = ""
+    """Which container of a group; empty where it is not known."""
+    since: str | None = None
+    """Since when its container has started; null where that is not known."""
+
+
+class HostDriver(Record, frozen=True, kw_only=True):
+    """`HostDriver` of the API."""
+
+    version: str
+    branch: str
+
+
+class ImageList(Record, frozen=True, kw_only=True):
+    """`ImageList` of the API."""
+
+    items: tuple[ImageView, ...]
+
+
+class ImageView(Record, frozen=True, kw_only=True):
+    """`ImageView` of the API."""
+
+    id: str
+    names: tuple[str, ...]
+    size_bytes: int
+    created_at: str | None
+    """Null on a cluster, which does not say."""
+    nodes: tuple[str, ...] = ()
+    """Which nodes have it; empty on one machine: the machine itself."""
+
+
+class Licence(Record, frozen=True, kw_only=True):
+    """`Licence` of the API."""
+
+    product: str
+    is_licensed: bool
+    expires: str = ""
+
+
+class MIGDevice(Record, frozen=True, kw_only=True):
+    """`MIGDevice` of the API."""
+
+    uuid: str
+    index: int
+    profile: str
+    gpu_instance: int
+    compute_instance: int
+    placement_start: int | None
+    placement_size: int | None
+    memory_bytes: int
+    engines: MIGEngines | None = None
+
+
+class MIGEngines(Record, frozen=True, kw_only=True):
+    """`MIGEngines` of the API."""
+
+    multiprocessors: int = 0
+    instance_slices: int = 0
+    slices: int = 0
+    copy: int = 0
+    decoder: int = 0
+    encoder: int = 0
+    jpeg: int = 0
+    ofa: int = 0
+
+
+class MemberView(Record, frozen=True, kw_only=True):
+    """`MemberView` of the API."""
+
+    account: str
+    tenancy: str
+    uid: str
+    """Of the tenancy: a later one of its name is another."""
+    role: str
+
+
+class NetworkView(Record, frozen=True, kw_only=True):
+    """`NetworkView` of the API."""
+
+    name: str
+    """Of the engine's network; empty: there is none."""
+    interface: str
+    """Bridge on the host."""
+    subnets: tuple[str, ...]
+    """One of IPv4, one of IPv6 where the host has it."""
+    gateways: tuple[str, ...]
+    """The host's address in each, where names are asked."""
+
+
+class NodeList(Record, frozen=True, kw_only=True):
+    """`NodeList` of the API."""
+
+    items: tuple[NodeView, ...]
+
+
+class NodeView(Record, frozen=True, kw_only=True):
+    """`NodeView` of the API."""
+
+    name: str
+    state: str
+    """Ready, notready or unknown."""
+    reason: str
+    capacity: Mapping[str, str]
+    allocatable: Mapping[str, str]
+    used: Mapping[str, str]
+    """Requests of the pods bound to it."""
+    taints: tuple[str, ...]
+    kernel: str
+    engine: str
+
+
+class ProcessTable(Record, frozen=True, kw_only=True):
+    """`ProcessTable` of the API."""
+
+    titles: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+class QuotaList(Record, frozen=True, kw_only=True):
+    """`QuotaList` of the API."""
+
+    items: tuple[QuotaView, ...]
+
+
+class QuotaView(Record, frozen=True, kw_only=True):
+    """`QuotaView` of the API."""
+
+    name: str
+    namespace: str
+    hard: Mapping[str, str]
+    used: Mapping[str, str]
+
+
+class Self(Record, frozen=True, kw_only=True):
+    """`Self` of the API."""
+
+    account: str
+    """Empty: root, by the unix socket."""
+    is_administrator: bool
+    key: str
+    scopes: tuple[str, ...]
+    memberships: tuple[MemberView, ...]
+
+
+class Status(Record, frozen=True, kw_only=True):
+    """`Status` of the API."""
+
+    is_simulated: bool
+    gpus: Mapping[str, int]
+    """Number found and unreadable; on a cluster by health as well."""
+    problems: tuple[str, ...]
+    """What is missing and how to mend it."""
+    engine: EngineView | None = None
+    """Null on a cluster."""
+    cluster: ClusterView | None = None
+    """Null on one machine."""
+    version: str
+    node: str
+    """The machine's own; empty on a cluster."""
+    started_at: str
+    """When the service started."""
+    socket: str
+    address: str = ""
+    """Of the API on TLS; empty: it is off."""
+    fingerprint: str = ""
+    """Of its public key, as curl's --pinnedpubkey takes it; empty: it is off."""
+    state_folder: str
+    cdi_folder: str
+    scheduler: str
+    resource: str
+    profile: str
+    """Profile of simulated silicon; empty on real hardware."""
+    nodes: tuple[NodeView, ...]
+    containers: Mapping[str, int]
+    """Number of containers by state."""
+
+
+class StepView(Record, frozen=True, kw_only=True):
+    """`StepView` of the API."""
+
+    layer: str
+    reason: str
+    """Stable token, DevicesAllocated."""
+    message: str
+    at: str
+    """When it ended."""
+    duration_s: float | None
+    facts: Mapping[str, Any]
+    """What was read or decided."""
+    is_warning: bool
+    teller: str
+    """Whose event says so; empty: it is a record of ours."""
+
+
+class TenancyList(Record, frozen=True, kw_only=True):
+    """`TenancyList` of the API."""
+
+    items: tuple[TenancyView, ...]
+
+
+class TenancyView(Record, frozen=True, kw_only=True):
+    """`TenancyView` of the API."""
+
+    name: str
+    uid: str
+    phase: str
+    """Pending, Ready, Suspended or Terminating."""
+    problem: str
+    """What keeps it from its next phase; empty: nothing."""
+    namespace: str
+    """Of its containers, volumes and quota."""
+    display_name: str
+    quota: Mapping[str, str]
+    mode: str
+    internet: str
+    dns: bool
+    publish: bool
+    egress: tuple[str, ...]
+    images: tuple[str, ...]
+    suspended: bool
+    network: NetworkView
+    conditions: tuple[ConditionView, ...]
+    used: Mapping[str, str]
+    """Of its quota."""
+    containers: int
+    """That have not ended."""
+    created_at: str | None
+
+
+class TraceView(Record, frozen=True, kw_only=True):
+    """`TraceView` of the API."""
+
+    entries: tuple[EntryView, ...]
+    started_at: str | None
+    """When the first step was taken."""
+    is_final: bool
+    """It has ended: nothing more is to come."""
+
+
+class UnreadableGPU(Record, frozen=True, kw_only=True):
+    """`UnreadableGPU` of the API."""
+
+    index: int
+    pci_bus_id: str | None
+    uuid: str | None
+    reason: str
+    message: str
+
+
+class UsageReport(Record, frozen=True, kw_only=True):
+    """`UsageReport` of the API."""
+
+    since: str
+    """Begin of the period."""
+    until: str
+    """End of the period, exclusive."""
+    currency: str
+    items: tuple[UsageRow, ...]
+    """The largest first."""
+    total: UsageRow
+    unattributed_seconds: float
+    """Held by what is not known, and charged to no one."""
+    notes: tuple[str, ...]
+    """What could not be counted as it stands."""
+
+
+class UsageRow(Record, frozen=True, kw_only=True):
+    """`UsageRow` of the API."""
+
+    group: Mapping[str, str]
+    """By the words of `group_by`; empty: not known."""
+    gpu_seconds: float
+    """A GPU that several shared counts in parts."""
+    cost: str
+    """Decimal, in the report's currency."""
+    unpriced_seconds: float
+    """Of it, held of GPUs that have no price."""
+
+
+class UsageView(Record, frozen=True, kw_only=True):
+    """`UsageView` of the API."""
+
+    name: str
+    namespace: str
+    container: str
+    at: str
+    """Time of the reading."""
+    cpu_ns: int | None
+    """Nanoseconds of all CPUs since the start."""
+    memory_bytes: int | None
+    """Without the page cache that goes first."""
+    memory_limit_bytes: int | None
+    processes: int | None
+    received_bytes: int | None
+    sent_bytes: int | None
+    devices: Mapping[str, tuple[str, ...]]
+    """Ids granted to the group, by resource."""
+
+
+class VGPULenderView(Record, frozen=True, kw_only=True):
+    """`VGPULenderView` of the API."""
+
+    address: str
+    """Its PCI address."""
+    functions: int | None
+    """SR-IOV virtual functions; null: it has no SR-IOV."""
+    most_functions: int | None
+    creatable: tuple[str, ...]
+    """Types that can still be created."""
+
+
+class VGPUView(Record, frozen=True, kw_only=True):
+    """`VGPUView` of the API."""
+
+    id: str
+    """UUID of a mediated device, or PCI address of a virtual function."""
+    node: str
+    parent: str
+    """PCI address of its GPU."""
+    type: str
+    """Its type, NVIDIA L40S-12Q; empty: not known."""
+    resource: str = ""
+    """Extended resource of its type; empty: it is not offered."""
+    health: str = ""
+    """Healthy or Unhealthy; empty: it is not offered."""
+    reason: str = ""
+    """Why it is not healthy, a stable token."""
+    message: str = ""
+    """What keeps it from being used, for a person."""
+    holders: tuple[Holder, ...] = ()
+
+
+class VolumeList(Record, frozen=True, kw_only=True):
+    """`VolumeList` of the API."""
+
+    items: tuple[VolumeView, ...]
+
+
+class VolumeView(Record, frozen=True, kw_only=True):
+    """`VolumeView` of the API."""
+
+    name: str
+    namespace: str
+    state: str
+    """Ready, pending (a cluster has not made it yet) or removing."""
+    used_by: tuple[str, ...]
+    """Containers that mount it, ended ones too."""
+    path: str
+    """Folder of this machine; empty on a cluster."""
+    size: str
+    """What a cluster gave it; empty on one machine: as the disk has."""
+    storage_class: str
+    labels: Mapping[str, str]
+    created_at: str | None
+
+
+class Waiting(Record, frozen=True, kw_only=True):
+    """`Waiting` of the API."""
+
+    reason: str
+    """WillNeverFit, WaitingForDevices, WaitingForResources, WaitingForScheduler, WaitingForGroup, WaitingForQueue,
+    MakingRoom or NoNodeFits."""
+    message: str
+    """One line for a person."""
+    resource: str = ""
+    """What is lacking; empty where it is not an amount."""
+    asked: float = 0
+    free: float = 0
+    total: float = 0
+    """What that node has, whether healthy or not."""
+    unhealthy: float = 0
+    node: str = ""
+    holders: tuple[Held, ...] = ()
+    """Who has it on that node, most first."""
+    place: int = 0
+    """In the queue for it, 1 is next; 0: not queued."""
+    queued: int = 0
+    """Containers that wait for it."""

@@ -1,0 +1,195 @@
+"""Calls one service for Python programs: `with Client() as client: client.run("pytorch", gpus=2).logs(follow=True)`."""
+
+from __future__ import annotations
+
+import datetime as dt
+import urllib.parse
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Self, Unpack
+
+import msgspec
+
+from fairlead import errors
+from fairlead.client import answers, calls, place, record, runoptions
+from fairlead.client.container import Container, moment
+
+_NAMES: Final = frozenset(runoptions.RunOptions.__annotations__)
+
+
+class Client:
+    """One service, and as whom.
+
+    Without an address it is the service that the command line talks to: FAIRLEAD_URL, the context of `fairlead login`,
+    else this machine's own socket. It is connected to with the first request.
+
+    Args:   url: `https://lab:8443`, or the path of a unix socket.   key: an API key for it.
+            fingerprint: of the service's key, as `fairlead up` shows it; without one this machine's authorities
+            vouch for its certificate.   context: where you are logged in, by name, in place of an address.
+            tenancy, namespace: meant where a call names none; at most one of them.
+            retries: how often a request that broke off or was refused for its rate is sent again.
+    Raises: Invalid: these do not go together; NotFound: there is no such context or tenancy.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        key: str | None = None,
+        fingerprint: str | None = None,
+        context: str | None = None,
+        tenancy: str | None = None,
+        namespace: str | None = None,
+        retries: int = 3,
+    ) -> None:
+        """Choose the service; it is connected to with the first request."""
+        self.transport = place.carrier(url, key=key, fingerprint=fingerprint, context=context)
+        self.calls = calls.Calls(self.transport, retries=retries)
+        self._tenancy, self._namespace = tenancy, namespace
+        if tenancy is not None and namespace is not None:
+            raise _ambiguous(tenancy, namespace)
+
+    @property
+    def namespace(self) -> str:
+        """The namespace meant where a call names none. Raises: NotFound: there is no such tenancy."""
+        if self._namespace is None:
+            self._namespace = "default" if self._tenancy is None else self._found(self._tenancy)
+        return self._namespace
+
+    def run(self, image: str, command: Sequence[str] = (), **options: Unpack[runoptions.RunOptions]) -> Container:
+        """Run a container and return it at once; `logs(follow=True)` and `wait` come back to it.
+
+        The request has a key of its own, so that one which is sent again is the same container.
+        Args:   image: what to run.   command: in place of the image's own; a list of words, no shell.
+                options: `gpus=2`, `name="train"`, `env={"A": "b"}`, `memory="64Gi"`, and the others of `RunOptions`.
+        Raises: TypeError: an option that there is not; Denied: a quota or a rule; Conflict: the name is taken.
+        """
+        if unknown := sorted(set(options) - _NAMES):
+            message = f"run() has no option {', '.join(unknown)}; there are {', '.join(sorted(_NAMES))}"
+            raise TypeError(message)
+        if isinstance(command, str):
+            message = f'the command is a list of words, ["sh", "-c", {command!r}] for one'
+            raise TypeError(message)
+        body: dict[str, Any] = {"image": image, "args": list(command), **options}
+        if not body.get("tenancy") and not body.get("namespace"):
+            body["namespace"] = self.namespace
+        headers = {calls.IDEMPOTENCY_KEY: uuid.uuid4().hex}
+        made = self.calls.call("POST", "/v1/containers", answers.ContainerView, body=body, headers=headers)
+        return Container(self.calls, made)
+
+    def container(self, name: str, *, namespace: str | None = None) -> Container:
+        """Return a container by its name. Raises: NotFound."""
+        params = {"namespace": namespace or self.namespace}
+        found = self.calls.call("GET", calls.container_path(name), answers.ContainerView, params=params)
+        return Container(self.calls, found)
+
+    def containers(
+        self, *, ended: bool = False, labels: Mapping[str, str] | None = None, namespace: str | None = None
+    ) -> record.Listing[Container]:
+        """Return the containers that you may see.
+
+        Args:   ended: those that have ended as well.   labels: only those that have all of these.
+                namespace: only those in it; None: the client's tenancy or namespace, else all.
+        """
+        wanted = namespace or (self.namespace if self._tenancy or self._namespace else None)
+        params = {
+            "all": str(ended).lower(),
+            "label": [f"{name}={value}" for name, value in (labels or {}).items()],
+            "namespace": wanted,
+        }
+        found = self.calls.call("GET", "/v1/containers", answers.ContainerList, params=params).items
+        columns = ("name", "state", "image", "gpus", "view.node", "view.message")
+        return record.Listing((Container(self.calls, one) for one in found), columns=columns)
+
+    def gpus(self) -> record.Listing[answers.GPUView]:
+        """Return the GPUs, what they are and who holds them."""
+        found = self.calls.call("GET", "/v1/gpus", answers.GPUListing).gpus
+        return record.Listing(found, columns=("node", "gpu.index", "gpu.name", "health", "lease", "gpu.uuid"))
+
+    def nodes(self) -> record.Listing[answers.NodeView]:
+        """Return the nodes, what they have and what is taken."""
+        found = self.calls.call("GET", "/v1/nodes", answers.NodeList).items
+        return record.Listing(found, columns=("name", "state", "reason", "allocatable", "used"))
+
+    def images(self) -> record.Listing[answers.ImageView]:
+        """Return the images that containers can be started from without a registry."""
+        found = self.calls.call("GET", "/v1/images", answers.ImageList).items
+        return record.Listing(found, columns=("names", "size_bytes", "created_at"))
+
+    def volumes(self, *, namespace: str | None = None) -> record.Listing[answers.VolumeView]:
+        """Return the named volumes."""
+        params = {"namespace": namespace}
+        found = self.calls.call("GET", "/v1/volumes", answers.VolumeList, params=params).items
+        return record.Listing(found, columns=("namespace", "name", "state", "used_by"))
+
+    def quotas(self, *, namespace: str | None = None) -> record.Listing[answers.QuotaView]:
+        """Return how much the containers of each namespace may ask for together, and do."""
+        params = {"namespace": namespace}
+        found = self.calls.call("GET", "/v1/quotas", answers.QuotaList, params=params).items
+        return record.Listing(found, columns=("namespace", "name", "used", "hard"))
+
+    def tenancies(self) -> record.Listing[answers.TenancyView]:
+        """Return the tenancies that you are a member of, or all."""
+        found = self.calls.call("GET", "/v1/tenancies", answers.TenancyList).items
+        return record.Listing(found, columns=("name", "phase", "namespace", "problem"))
+
+    def usage(
+        self,
+        *,
+        since: str | dt.datetime | None = None,
+        until: str | dt.datetime | None = None,
+        group_by: Sequence[str] = ("tenancy",),
+    ) -> answers.UsageReport:
+        """Say who held GPUs for how long, and what that costs.
+
+        Args:   since, until: RFC 3339 times; None: the service's own period.   group_by: any of tenancy, namespace,
+                model, gpu, node, lease, day.
+        """
+        params = {"since": moment(since), "until": moment(until), "group_by": ",".join(group_by)}
+        return self.calls.call("GET", "/v1/usage", answers.UsageReport, params=params)
+
+    def events(self, *, follow: bool = False) -> Iterator[answers.EventView]:
+        """Yield what happened, oldest first; with `follow` what happens from then on as well, without end."""
+        if not follow:
+            yield from self.calls.call("GET", "/v1/events", answers.EventList).items
+            return
+        for line in self.calls.lines("GET", "/v1/events", params={"follow": "true"}):
+            yield msgspec.convert(line, answers.EventView)
+
+    def status(self) -> answers.Status:
+        """Say how the service is."""
+        return self.calls.call("GET", "/v1/status", answers.Status)
+
+    def whoami(self) -> answers.Self:
+        """Say whose key this is, and what roles it has."""
+        return self.calls.call("GET", "/v1/self", answers.Self)
+
+    def get(self, path: str, /, **params: Any) -> Any:
+        """Return what a path of the API answers, as plain JSON values: what has no method here."""
+        return self.calls.get(path, params=params)
+
+    def close(self) -> None:
+        """End what is open: followed logs, sessions; idempotent."""
+        self.calls.close()
+
+    def __enter__(self) -> Self:
+        """Use it for a block."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Close it."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Name the service, never the key."""
+        return f"<fairlead.Client of {self.calls.address}>"
+
+    def _found(self, tenancy: str) -> str:
+        path = f"/v1/tenancies/{urllib.parse.quote(tenancy, safe='')}"
+        return self.calls.call("GET", path, answers.TenancyView).namespace
+
+
+def _ambiguous(tenancy: str, namespace: str) -> errors.Invalid:
+    message = f'tenancy "{tenancy}" and namespace "{namespace}" are given: a tenancy has a namespace of its own'
+    return errors.Invalid(message, reason="NamespaceAmbiguous", hint="leave the namespace out")

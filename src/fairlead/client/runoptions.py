@@ -1,0 +1,114 @@
+"""Declares the types of what the API takes.
+
+Made by tools/generate_client.py from the API's description; edit what it describes, then run that program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NotRequired, TypedDict
+
+
+class BindRequest(TypedDict):
+    """`BindRequest` of the API."""
+
+    host_path: str
+    container_path: str
+    read_only: NotRequired[bool]
+
+
+class LimitRequest(TypedDict):
+    """`LimitRequest` of the API."""
+
+    name: str
+    """Nofile, memlock, …."""
+    soft: int
+    hard: int
+
+
+class MemoryMount(TypedDict):
+    """`MemoryMount` of the API."""
+
+    container_path: str
+    size: NotRequired[str | int | float | None]
+    """Bytes at most, `1Gi`; null: half the memory."""
+
+
+class PortRequest(TypedDict):
+    """`PortRequest` of the API."""
+
+    host_port: int
+    container_port: int
+    protocol: NotRequired[str]
+    """TCP, UDP or SCTP."""
+    host_ip: NotRequired[str]
+    """Address that listens; empty: all of the host."""
+
+
+class VolumeMount(TypedDict):
+    """`VolumeMount` of the API."""
+
+    name: str
+    container_path: str
+    read_only: NotRequired[bool]
+
+
+class RunOptions(TypedDict, total=False):
+    """`ContainerRequest` of the API."""
+
+    tenancy: str
+    """Tenancy to run in."""
+    namespace: str
+    """Namespace to run in."""
+    name: str
+    """Unique in its namespace; empty: made from the image's name."""
+    gpus: str | int | float
+    """Whole GPUs, all on one node."""
+    resources: Mapping[str, str | int | float]
+    """Devices by resource, `nvidia.com/mig-1g.10gb`."""
+    env: Mapping[str, str]
+    cpu: str | int | float | None
+    """CPUs at most, `1.5` or `500m`."""
+    memory: str | int | float | None
+    """Memory at most, `4Gi` or bytes."""
+    restart: str
+    """Never, OnFailure or Always."""
+    labels: Mapping[str, str]
+    tty: bool
+    stdin: bool
+    user: str
+    """`uid`, `uid:gid`, or the image's names; empty: its own."""
+    workdir: str
+    read_only: bool
+    """Its root file system is only read."""
+    cap_drop: Sequence[str]
+    """Capabilities taken away; `ALL`: every one."""
+    binds: Sequence[BindRequest]
+    volumes: Sequence[VolumeMount]
+    ports: Sequence[PortRequest]
+    memory_mounts: Sequence[MemoryMount]
+    hostname: str
+    """Empty: the container's name."""
+    pull: str
+    """Always, IfNotPresent or Never; empty: IfNotPresent."""
+    priority: int | str
+    """Higher goes first in the queue; text: the name of a PriorityClass."""
+    preempt: bool
+    """End containers of lower priority, if that makes room."""
+    queue: str
+    """Queue that it is in; empty: its namespace's."""
+    gang: str
+    """Group that starts all at once or not at all; empty: none."""
+    gang_minimum: int
+    """How many of the group start at once."""
+    time_limit_s: int | None
+    """Stopped after that many seconds."""
+    network: str
+    """None, host or bridge; empty: as the engine is configured."""
+    ipc: str
+    """Host or private; empty: private."""
+    ulimits: Sequence[LimitRequest]
+    remove_after_s: int | None
+    """Removed so many seconds after its end; null: its record stays."""
+    grace_s: int
+    """Seconds between SIGTERM and SIGKILL."""
