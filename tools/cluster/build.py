@@ -46,6 +46,8 @@ class Module:
     """Go's build tags."""
     compiled: tuple[tuple[str, str], ...] = ()
     """(folder of C files in the required module, the program made of them)."""
+    cgo: bool = False
+    """Its Go calls C."""
 
 
 _KUBERNETES_STAMPS: Final = ("k8s.io/component-base/version.gitVersion", "k8s.io/client-go/pkg/version.gitVersion")
@@ -67,6 +69,8 @@ PROMETHEUS_OPERATOR: Final = Module(
     renamed=(("operator", "prometheus-operator"),),
 )
 """Built by the one test that runs it, since smaller rings need none of it."""
+VENDOR_PLUGIN: Final = Module(name="nvidia-device-plugin", required="github.com/NVIDIA/k8s-device-plugin", cgo=True)
+"""Built by the one test that runs it."""
 OLDER: Final = (
     Module(
         name="containerd-1.7",
@@ -188,7 +192,7 @@ def _go_build(module: Module, version: str, output: Path, jobs: int, say: Callab
     begun = reported = time.monotonic()
     lines: list[str] = []
     with subprocess.Popen(
-        command, cwd=MODULES / module.name, env=_environment(), stderr=subprocess.PIPE, text=True
+        command, cwd=MODULES / module.name, env=_environment(module), stderr=subprocess.PIPE, text=True
     ) as process:
         for line in process.stderr or ():  # -v: a line for each package, after it was compiled
             lines.append(line)
@@ -205,14 +209,14 @@ def _compile(module: Module, sources: str, program: Path) -> None:
 
 def _run(module: Module, command: Sequence[str]) -> str:
     done = subprocess.run(
-        command, cwd=MODULES / module.name, env=_environment(), capture_output=True, text=True, check=False
+        command, cwd=MODULES / module.name, env=_environment(module), capture_output=True, text=True, check=False
     )
     _assert_built(module, done.returncode, done.stderr)
     return done.stdout
 
 
-def _environment() -> dict[str, str]:
-    return {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": ""}
+def _environment(module: Module) -> dict[str, str]:
+    return {**os.environ, "CGO_ENABLED": "1" if module.cgo else "0", "GOWORK": "off", "GOFLAGS": ""}
 
 
 def _assert_built(module: Module, status: int, said: str) -> None:
