@@ -744,6 +744,20 @@ async def test_what_is_no_file_is_neither_waited_for_nor_read_without_end(
         assert caught.value.reason == "ImageSourceInvalid"
 
 
+@pytest.mark.parametrize("name", ["dir:{0}", "docker-archive:{0}:x", "oci:made", "--volume=/:/host", "a b", ""])
+async def test_what_is_made_gets_a_name_and_is_written_nowhere_else(world: World, tmp_path: Path, name: str) -> None:
+    (tmp_path / "Containerfile").write_text(f"FROM {world.image}\n")
+    given, before = name.format(tmp_path / "made"), await world.engine.list_images()
+    with pytest.raises(errors.Invalid) as caught:
+        _ = [line async for line in world.engine.build(tmp_path, given)]
+    assert caught.value.reason == "ImageNameInvalid"
+    with pytest.raises(errors.Invalid) as caught:
+        await world.engine.import_root(tmp_path, given)
+    assert caught.value.reason == "ImageNameInvalid"
+    assert {one.name for one in tmp_path.iterdir()} == {"Containerfile"}
+    assert await world.engine.list_images() == before
+
+
 async def test_short_names_find_local_images(world: World, image_name: str, root_folder: Path) -> None:
     await world.engine.import_root(root_folder, image_name)
     assert await world.engine.exists(image_name)

@@ -261,6 +261,7 @@ async def _serve(
         log_config=None,
         log_level="warning",
         access_log=False,
+        proxy_headers=False,  # else who connects from this machine is who X-Forwarded-For says
         server_header=False,
         ws=ws,
         timeout_graceful_shutdown=_GRACE_S,

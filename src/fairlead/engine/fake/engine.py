@@ -355,6 +355,7 @@ class FakeEngine:
 
     async def import_root(self, source: Path, name: str, *, command: tuple[str, ...] = ()) -> port.Image:
         """See `port.Images.import_root`; the content is measured, not kept."""
+        args.check_image(name)
         await asyncio.to_thread(image_source.is_folder, source)
         size_bytes = await asyncio.to_thread(fake_exec.source_size, source)
         return self.add_image(name, command=command, size_bytes=size_bytes)
@@ -363,6 +364,7 @@ class FakeEngine:
         self, context: Path, name: str, *, containerfile: Path | None = None
     ) -> AsyncGenerator[bytes, None]:
         """See `port.Images.build`; knows FROM, ENV and CMD, passes over the rest."""
+        args.check_image(name)
         file = containerfile or context / "Containerfile"
         await asyncio.to_thread(image_source.check_containerfile, context, file)
         try:

@@ -62,6 +62,7 @@ class PodmanImages:
 
     async def import_root(self, source: Path, name: str, *, command: tuple[str, ...] = ()) -> port.Image:
         """See `port.Images.import_root`."""
+        args.check_image(name)
         folder = await asyncio.to_thread(image_source.is_folder, source)
         source = await asyncio.to_thread(source.absolute)
         arguments = ["import", "--quiet", *([f"--change=CMD {json.dumps(list(command))}"] if command else []), "--"]
@@ -100,6 +101,7 @@ class PodmanImages:
         self, context: Path, name: str, *, containerfile: Path | None = None
     ) -> AsyncGenerator[bytes, None]:
         """See `port.Images.build`."""
+        args.check_image(name)
         await asyncio.to_thread(image_source.check_containerfile, context, containerfile)
         host = await self._podman.host()
         argv = self._podman.argv(

@@ -21,9 +21,27 @@ _REFERENCE: Final = re.compile(
     r"(?::[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127})?"
     r"(?:@[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,})?"
 )
+_TRANSPORTS: Final = (
+    "atomic:",
+    "containers-storage:",
+    "dir:",
+    "docker-archive:",
+    "docker-daemon:",
+    "oci:",
+    "oci-archive:",
+    "ostree:",
+    "sif:",
+    "tarball:",
+)
+"""What podman takes for a place on this machine though it parses: `dir:x` is the folder x. Those images have another
+name, `docker.io/library/dir:x`. `docker:dind` is an image, since that transport wants `//`.
+Source: containers-transports(5).
+"""
 
 
 def is_reference(text: str) -> bool:
-    """Return whether the text is an image reference."""
+    """Return whether the text is an image reference, to every engine."""
+    if text.startswith(_TRANSPORTS):
+        return False
     found = _REFERENCE.fullmatch(text) if len(text) <= _LONGEST else None
     return found is not None and len(found["name"]) <= _LONGEST_NAME
