@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import pytest
 from conftest import Home
+from test_vendor_plugin_at_home import allocatable, steps
 
 from fairlead import errors
-from tests.system.test_vendor_plugin_at_home import allocatable, steps
 from tools.cluster import build
 
 # Building the plugin takes a minute, once.

@@ -18,10 +18,17 @@ from fairlead.wire.kubernetes import core, meta
 _BY_LABELS: Final = "its rules select namespaces by labels, and its scheduler has not said yet what keeps it"
 
 
-def why(pod: core.Pod, nodes: Sequence[core.Node], pods: Sequence[core.Pod], *, ours: str) -> str:
+def why(
+    pod: core.Pod,
+    nodes: Sequence[core.Node],
+    pods: Sequence[core.Pod],
+    *,
+    ours: str,
+    full: Sequence[reference.NodeInfo] | None = None,
+) -> str:
     """Return one sentence on why a pod without a node has none.
 
-    Args:   ours: the name of the scheduler that is ours.
+    Args:   ours: the name of the scheduler that is ours.   full: the nodes with those pods, where the caller has them.
     Raises: Invalid: a quantity of a pod or node cannot be read.
     """
     if gates := ", ".join(gate.name for gate in pod.spec.scheduling_gates):
@@ -38,7 +45,7 @@ def why(pod: core.Pod, nodes: Sequence[core.Node], pods: Sequence[core.Pod], *, 
     ever = reference.place(dataclasses.replace(need, peer=need.peer.alone()), empty)
     if not ever.fitting:
         return f"it will never fit as things are: {_never(need, empty, ever.reasons)}"
-    return _now(pod, need, nodes, pods)
+    return _now(pod, need, _full_nodes(nodes, pods) if full is None else full)
 
 
 def said(pod: core.Pod) -> str:
@@ -49,14 +56,17 @@ def said(pod: core.Pod) -> str:
     return found.message if claims.has_claims(pod) or rejection.WORDS in found.message else ""
 
 
-def _now(pod: core.Pod, need: reference.PodInfo, nodes: Sequence[core.Node], pods: Sequence[core.Pod]) -> str:
-    """Return what keeps a pod that may run on some nodes off each of them, or that nothing does."""
-    if told := said(pod):
-        return told
+def _full_nodes(nodes: Sequence[core.Node], pods: Sequence[core.Pod]) -> list[reference.NodeInfo]:
     there: dict[str, list[core.Pod]] = {}
     for one in pods:
         there.setdefault(one.spec.node_name, []).append(one)
-    full = [reference.node_info(node, there.get(node.metadata.name, ())) for node in nodes]
+    return [reference.node_info(node, there.get(node.metadata.name, ())) for node in nodes]
+
+
+def _now(pod: core.Pod, need: reference.PodInfo, full: Sequence[reference.NodeInfo]) -> str:
+    """Return what keeps a pod that may run on some nodes off each of them, or that nothing does."""
+    if told := said(pod):
+        return told
     fitting = [one for one in full if reference.first_refusal(need, reference.occupied(one, ())) is None]
     names = {one.name for one in fitting}
     now = reference.place(need, fitting, beside=[one for one in full if one.name not in names])

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from fairlead.plan.schedule import reference
 from fairlead.serve.v1.containers import waitview
 from fairlead.wire.kubernetes import core
 
@@ -46,8 +47,14 @@ def _node(name: str = "one", gpus: int = 8, healthy: int | None = None, **spec: 
     return msgspec.convert({"metadata": {"name": name}, "spec": spec, "status": status}, core.Node)
 
 
+def _described(
+    pod: core.Pod, nodes: list[core.Node], pods: list[core.Pod], *, only: str = ""
+) -> waitview.Waiting | None:
+    return waitview.describe(pod, waitview.Census(nodes, pods, ours="fairlead"), now=_NOW, only=only)
+
+
 def _words(pod: core.Pod, nodes: list[core.Node], others: list[core.Pod]) -> str:
-    found = waitview.describe(pod, nodes, [pod, *others], ours="fairlead", now=_NOW)
+    found = _described(pod, nodes, [pod, *others])
     return "" if found is None else found.message
 
 
@@ -119,13 +126,13 @@ def test_each_wait_has_its_words(pod: core.Pod, nodes: list[core.Node], others: 
 
 def test_a_higher_priority_stands_before_who_came_earlier() -> None:
     early, urgent = _pod("early", 8, minutes=60), _pod("urgent", 8, minutes=1, priority=100)
-    found = waitview.describe(urgent, [_node()], [early, urgent, _BIG], ours="fairlead", now=_NOW)
+    found = _described(urgent, [_node()], [early, urgent, _BIG])
     assert found is not None
     assert (found.place, found.queued) == (1, 2)
 
 
 def test_numbers_and_a_stable_reason_stand_beside_the_words() -> None:
-    found = waitview.describe(_pod("me", 4), [_node()], [_pod("me", 4), _BIG], ours="fairlead", now=_NOW)
+    found = _described(_pod("me", 4), [_node()], [_pod("me", 4), _BIG])
     assert found is not None
     told = msgspec.to_builtins(found)
     assert (told["reason"], told["resource"], told["asked"], told["free"], told["total"]) == (
@@ -147,7 +154,7 @@ def test_places_are_ordinals(number: int, word: str) -> None:
 
 def test_a_user_reads_whose_gpus_are_taken_and_not_what_runs_on_them() -> None:
     me, other = _pod("me", 4, namespace="user-1"), _pod("secret", 6, "one", minutes=17, namespace="user-2")
-    found = waitview.describe(me, [_node()], [me, other], ours="fairlead", now=_NOW, only="user-1")
+    found = _described(me, [_node()], [me, other], only="user-1")
     assert found is not None
     assert found.message == "waiting for 4 GPUs: 2 of 8 are free; 6 held by user-2 (17 min); 1st in the queue"
     assert [(one.namespace, one.name) for one in found.holders] == [("user-2", "")]
@@ -156,14 +163,14 @@ def test_a_user_reads_whose_gpus_are_taken_and_not_what_runs_on_them() -> None:
 def test_what_is_not_about_amounts_is_said_in_the_schedulers_words() -> None:
     port = {"name": "main", "ports": [{"containerPort": 80, "hostPort": 8080}]}
     first, late = (_pod(name, 0, node, containers=[port]) for name, node in (("web", "one"), ("late", "")))
-    found = waitview.describe(late, [_node()], [first, late], ours="fairlead", now=_NOW)
+    found = _described(late, [_node()], [first, late])
     assert found is not None
     assert found.reason == waitview.OTHER
     assert "didn't have free ports" in found.message
 
 
 def test_where_a_label_keeps_it_off_no_amount_is_complained_of() -> None:
-    found = waitview.describe(_pod("me", 9, nodeSelector={"zone": "b"}), [_node()], [], ours="fairlead", now=_NOW)
+    found = _described(_pod("me", 9, nodeSelector={"zone": "b"}), [_node()], [])
     assert found is not None
     assert found.reason == waitview.OTHER
 
@@ -172,3 +179,24 @@ def test_a_resource_that_was_renamed_is_named_with_what_is_offered_in_its_place(
     shared = msgspec.structs.replace(_node(gpus=0).status, allocatable={"nvidia.com/gpu.shared": "4"}, capacity={})
     node = msgspec.structs.replace(_node(gpus=0), status=shared)
     assert _words(_pod("me", 1), [node], []).endswith("; offered in its place: nvidia.com/gpu.shared")
+
+
+@pytest.mark.parametrize("labels", [{}, {"zone": "b"}])
+def test_a_list_of_many_that_wait_judges_each_a_few_times_not_once_for_each_other(
+    labels: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged, judge = 0, reference.pod_info
+
+    def counted(pod: core.Pod, *more: Any) -> reference.PodInfo:
+        nonlocal judged
+        judged += 1
+        return judge(pod, *more)
+
+    monkeypatch.setattr(reference, "pod_info", counted)
+    running = [_pod(f"on-{number}", 1, "one") for number in range(8)]
+    many = [_pod(f"waits-{number}", 1, nodeSelector=labels) for number in range(100)]
+    census = waitview.Census([_node()], [*running, *many], ours="fairlead")
+    found = [waitview.describe(pod, census, now=_NOW) for pod in many]
+    places = sorted(one.place for one in found if one is not None)
+    assert places == ([0] * len(many) if labels else list(range(1, len(many) + 1)))
+    assert judged <= 4 * (len(running) + len(many))

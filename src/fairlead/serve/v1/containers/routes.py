@@ -184,13 +184,12 @@ async def _waiting(services: Dependencies, pods: Sequence[core.Pod]) -> dict[str
         nodes, every = await services.census.list(core.Node), await services.census.list(core.Pod)
     except errors.Denied:
         return {}
-    now, ours = dt.datetime.now(dt.UTC), services.info.scheduler_name
-    found = {}
+    now, found = dt.datetime.now(dt.UTC), {}
+    census = waitview.Census(nodes.items, every.items, ours=services.info.scheduler_name)
     for pod in pods:
         with contextlib.suppress(errors.Invalid):  # a quantity nobody can read is that pod's fault, not the list's
-            found[pod.metadata.uid] = waitview.describe(
-                pod, nodes.items, every.items, ours=ours, now=now, only=pod.metadata.namespace if services.whole else ""
-            )
+            only = pod.metadata.namespace if services.whole else ""
+            found[pod.metadata.uid] = waitview.describe(pod, census, now=now, only=only)
     return {uid: one for uid, one in found.items() if one is not None}
 
 

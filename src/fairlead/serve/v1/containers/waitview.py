@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
 
 import msgspec
 
+from fairlead import errors
 from fairlead.plan.pod import podstate
 from fairlead.plan.schedule import reference, rules, waiting, workloads
 from fairlead.plan.schedule.group import membership
@@ -63,52 +65,98 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     queued: Annotated[int, msgspec.Meta(description="containers that wait for it")] = 0
 
 
-def describe(
-    pod: core.Pod,
-    nodes: Sequence[core.Node],
-    pods: Sequence[core.Pod],
-    *,
-    ours: str,
-    now: dt.datetime,
-    only: str = "",
-) -> Waiting | None:
+class Census:
+    """Nodes and pods as one answer sees them, each judged once however many pods of a list wait.
+
+    A list of a thousand pods that wait would else judge each pod a thousand times, and the service answers nobody else
+    meanwhile.
+    """
+
+    def __init__(self, nodes: Sequence[core.Node], pods: Sequence[core.Pod], *, ours: str) -> None:
+        """Args: pods: of all namespaces.   ours: the name of the scheduler that is ours."""
+        self.nodes, self.pods, self.ours = nodes, pods, ours
+        self.whole = [_whole(node) for node in nodes]
+        self.living = [one for one in pods if not podstate.is_final(one)]
+        self.there: dict[str, list[core.Pod]] = {}
+        for one in self.living:
+            self.there.setdefault(one.spec.node_name, []).append(one)
+        self._needs: dict[int, reference.PodInfo | None] = {}
+        self._holders: dict[tuple[str, str], tuple[Held, ...]] = {}
+        self._queues: dict[tuple[str, str], Mapping[str, int]] = {}
+        self._is_hopeful: dict[int, bool] = {}
+
+    def need(self, pod: core.Pod) -> reference.PodInfo | None:
+        """Return what a pod of the census asks; None: a quantity of it cannot be read."""
+        if id(pod) not in self._needs:
+            try:
+                self._needs[id(pod)] = reference.pod_info(pod)
+            except errors.Invalid:
+                self._needs[id(pod)] = None
+        return self._needs[id(pod)]
+
+    @functools.cached_property
+    def full(self) -> list[reference.NodeInfo]:
+        """The nodes with what is on them. Raises: Invalid."""
+        return [reference.node_info(node, self.there.get(node.metadata.name, ())) for node in self.nodes]
+
+    def holders(self, name: str, node: str) -> tuple[Held, ...]:
+        """Return who has a resource of a node, most first."""
+        if (name, node) not in self._holders:
+            needs = ((one, self.need(one)) for one in self.there.get(node, ()))
+            self._holders[name, node] = _holders(name, [(one, need) for one, need in needs if need is not None])
+        return self._holders[name, node]
+
+    def queue(self, name: str, scheduler: str) -> Mapping[str, int]:
+        """Return places in the queue for a resource, by uid, 1 is next; one that will never fit is in nobody's way."""
+        if (name, scheduler) not in self._queues:
+            found = (one for one in self.living if one.spec.scheduler_name == scheduler and self._waits(one, name))
+            queue = sorted(found, key=queue_key)
+            self._queues[name, scheduler] = {one.metadata.uid: at for at, one in enumerate(queue, 1)}
+        return self._queues[name, scheduler]
+
+    def _waits(self, one: core.Pod, name: str) -> bool:
+        if one.spec.node_name or one.spec.scheduling_gates:
+            return False
+        need = self.need(one)
+        if need is None or not need.requests.get(name):
+            return False
+        if id(one) not in self._is_hopeful:
+            self._is_hopeful[id(one)] = _never(need, self.whole) is None
+        return self._is_hopeful[id(one)]
+
+
+def describe(pod: core.Pod, census: Census, *, now: dt.datetime, only: str = "") -> Waiting | None:
     """Return why a pod has no node; None: it has one, or has ended.
 
-    Args:   pods: of all namespaces.   ours: the name of the scheduler that is ours.
+    Args:   census: the pod is one of it, or as good as one.
             only: the one namespace whose containers may be named; empty: all.
-    Raises: Invalid: a quantity of a pod or node cannot be read.
+    Raises: Invalid: a quantity of the pod, of one that has a node, or of a node cannot be read.
     """
     if pod.spec.node_name or podstate.is_final(pod):
         return None
+    nodes, whole, ours = census.nodes, census.whole, census.ours
     need = reference.pod_info(pod)
-    whole = [_whole(node) for node in nodes]
     is_refused = bool(pod.spec.scheduling_gates) or (pod.spec.scheduler_name == ours and rules.refusal(pod.spec))
     if whole and not is_refused:
         open_to_it = [node for node in whole if _is_open(need, node)]
         if open_to_it and (never := _never(need, open_to_it)) is not None:
             return never
-        told = _told(pod)
-        living = [one for one in pods if not podstate.is_final(one)]
-        there: dict[str, list[core.Pod]] = {}
-        for one in living:
-            there.setdefault(one.spec.node_name, []).append(one)
-        fitting = [node for node, all_of_it in zip(nodes, whole, strict=True) if _fits(need, all_of_it)]
-        taken = [(node, reference.node_info(node, there.get(node.metadata.name, ()))) for node in fitting]
-        if told is not None:
+        if (told := _told(pod)) is not None:
             return told
+        every = zip(nodes, whole, census.full, strict=True)
+        taken = [(node, info) for node, all_of_it, info in every if _fits(need, all_of_it)]
         if taken and any(_fits(need, info) for _, info in taken):
             if not need.peer.has_rules:
-                where = "" if len(nodes) == 1 else f" on {fitting[0].metadata.name}"
+                where = "" if len(nodes) == 1 else f" on {taken[0][0].metadata.name}"
                 message = f"there is room{where}: the scheduler places it in its next round"
                 return Waiting(reason=SCHEDULER, message=message)
         elif name := _lacking(need, [info for _, info in taken]):
-            queue = [one for one in living if one is pod or _never(reference.pod_info(one), whole) is None]
-            short = _short(pod, name, need.requests[name], taken, there, queue)
+            short = _short(pod, name, need.requests[name], taken, census)
             holders = tuple(_masked(one) if only and one.namespace != only else one for one in short.holders)
             short = msgspec.structs.replace(short, holders=holders)
             words = _sentence(short, pod.metadata.namespace, now=now, many=len(nodes) > 1)
             return msgspec.structs.replace(short, message=words)
-    return Waiting(reason=OTHER, message=waiting.why(pod, nodes, pods, ours=ours))
+    return Waiting(reason=OTHER, message=waiting.why(pod, nodes, census.pods, ours=ours, full=census.full))
 
 
 def _told(pod: core.Pod) -> Waiting | None:
@@ -196,20 +244,16 @@ def _short(
     name: str,
     asked: int,
     taken: Sequence[tuple[core.Node, reference.NodeInfo]],
-    there: Mapping[str, Sequence[core.Pod]],
-    waiting_too: Sequence[core.Pod],
+    census: Census,
 ) -> Waiting:
     """Return who has what a pod lacks, on the node that has most of it free; without a message.
 
-    Args:   taken: the nodes that could have the pod.   there: pods by node.
-            waiting_too: the pods among which it may wait; one that will never fit is in nobody's way.
+    Args: taken: the nodes that could have the pod.
     """
     node, info = max(taken, key=lambda pair: (pair[1].free(name), pair[0].metadata.name))
     total = int(quantity.parse_quantity(node.status.capacity.get(name, "0")) * reference.UNIT)
     unhealthy = max(0, total - info.allocatable.get(name, 0)) if _is_device(name) else 0
-    holders = _holders(name, there.get(node.metadata.name, ()))
-    queue = sorted((one for one in waiting_too if _waits(one, pod, name)), key=queue_key)
-    place = next((at for at, one in enumerate(queue, 1) if one.metadata.uid == pod.metadata.uid), 0)
+    queue = census.queue(name, pod.spec.scheduler_name)
     return Waiting(
         reason=DEVICES if _is_device(name) else RESOURCES,
         message="",
@@ -219,8 +263,8 @@ def _short(
         total=_number(total),
         unhealthy=_number(unhealthy),
         node=node.metadata.name,
-        holders=holders,
-        place=place,
+        holders=census.holders(name, node.metadata.name),
+        place=queue.get(pod.metadata.uid, 0),
         queued=len(queue),
     )
 
@@ -230,12 +274,7 @@ def _masked(one: Held) -> Held:
     return msgspec.structs.replace(one, name="")
 
 
-def _waits(one: core.Pod, pod: core.Pod, name: str) -> bool:
-    is_ours = one.spec.scheduler_name == pod.spec.scheduler_name and not one.spec.scheduling_gates
-    return is_ours and not one.spec.node_name and bool(reference.pod_info(one).requests.get(name))
-
-
-def _holders(name: str, pods: Sequence[core.Pod]) -> tuple[Held, ...]:
+def _holders(name: str, pods: Sequence[tuple[core.Pod, reference.PodInfo]]) -> tuple[Held, ...]:
     found = [
         Held(
             namespace=one.metadata.namespace,
@@ -243,8 +282,8 @@ def _holders(name: str, pods: Sequence[core.Pod]) -> tuple[Held, ...]:
             count=_number(count),
             since=one.status.start_time or one.metadata.creation_timestamp,
         )
-        for one in pods
-        if (count := reference.pod_info(one).requests.get(name, 0))
+        for one, need in pods
+        if (count := need.requests.get(name, 0))
     ]
     return tuple(sorted(found, key=lambda one: (-one.count, one.namespace, one.name)))
 
