@@ -131,6 +131,27 @@ class _Connection(h11_impl.H11Protocol):
         self.transport.close()
 
 
+_LENGTHS: Final = frozenset({b"content-length", b"transfer-encoding"})
+
+
+def _with_one_length(app: Any) -> Any:
+    """Refuse a request that states the length of its body twice, and end its connection.
+
+    h11 believes Transfer-Encoding. A proxy that believes the other sees another request behind it.
+    Source: RFC 9112 section 6.1.
+    """
+
+    async def judged(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http" or not {name for name, _ in scope["headers"]} >= _LENGTHS:
+            await app(scope, receive, send)
+            return
+        headers = [(b"content-length", b"0"), (b"connection", b"close")]
+        await send({"type": "http.response.start", "status": 400, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
+
+    return judged
+
+
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -254,7 +275,7 @@ async def _serve(
     context: ssl.SSLContext | None = None,
 ) -> None:
     config = uvicorn.Config(
-        app,
+        _with_one_length(app),
         ssl_context_factory=None if context is None else lambda _config, _default: context,
         http=type("Connection", (_Connection,), {"limits": limits}),
         lifespan="off",

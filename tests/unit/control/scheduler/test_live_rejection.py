@@ -50,7 +50,9 @@ async def test_with_no_other_node_it_waits_and_says_so_until_the_refused_pod_is_
         nodes, pods = await plane.store.list(core.Node), await plane.store.list(core.Pod)
         like = await plane.store.get(core.Pod, "like", "default")
         assert waiting.why(like, nodes.items, pods.items, ours="fairlead") == words
-        told = waitview.describe(like, nodes.items, pods.items, ours="fairlead", now=dt.datetime.now(dt.UTC))
+        told = waitview.describe(
+            like, waitview.Census(nodes.items, pods.items, ours="fairlead"), now=dt.datetime.now(dt.UTC)
+        )
         assert told is not None
         assert told.message == words
         await plane.end("refused")
