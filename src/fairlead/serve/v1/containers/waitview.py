@@ -68,7 +68,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 class Census:
     """Nodes and pods as one answer sees them, each judged once however many pods of a list wait.
 
-    A list of a thousand pods that wait would else judge each pod a thousand times, and the service answers nobody else
+    A list of a thousand pods that wait would else judge each pod a thousand times, and every other request waits
     meanwhile.
     """
 
@@ -107,7 +107,7 @@ class Census:
         return self._holders[name, node]
 
     def queue(self, name: str, scheduler: str) -> Mapping[str, int]:
-        """Return places in the queue for a resource, by uid, 1 is next; one that will never fit is in nobody's way."""
+        """Return places in the queue for a resource, by uid, 1 is next; one that will never fit has none."""
         if (name, scheduler) not in self._queues:
             found = (one for one in self.living if one.spec.scheduler_name == scheduler and self._waits(one, name))
             queue = sorted(found, key=queue_key)
