@@ -128,3 +128,31 @@ def test_a_pod_of_higher_priority_gets_room_and_its_victim_is_told_why(space: pa
         assert len(space.bound() & {"low-0", "low-1"}) == 1
     finally:
         space.server.delete(f"{priority}/high-{space.namespace}")
+
+
+def test_a_group_goes_into_one_rack_by_kueues_annotation_or_waits_with_the_reason(space: paper.Space) -> None:
+    rack = "example.com/rack"
+    names = [f"rack-{rack}-{number}" for rack in "ab" for number in range(2)]
+    for name in names:
+        paper.add_node(space.server, name, gpus=2, labels={rack: name[5], "racked": "yes"})
+    try:
+        told = {"kueue.x-k8s.io/podset-required-topology": rack}
+
+        def add(gang: str, count: int) -> list[str]:
+            about = paper.member(gang, count)
+            about["annotations"] |= told
+            pods_ = [f"{gang}-{number}" for number in range(count)]
+            for one in pods_:
+                space.add(one, gpus=1, about=about, nodeSelector={"racked": "yes"})
+            return pods_
+
+        first = space.until_bound(*add("first", 3))
+        assert len({node[5] for node in first}) == 1
+        second = space.until_bound(*add("second", 4))
+        assert {node[5] for node in second} == {"a", "b"} - {first[0][5]}
+        said = space.until_unschedulable(add("third", 2)[0], "one example.com/rack")
+        assert "and none takes all 2: the best, " in said
+        assert "has room for 1: " in said
+    finally:
+        space.clear()
+        paper.remove_nodes(space.server, *names)

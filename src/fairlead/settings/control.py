@@ -47,6 +47,11 @@ class ControlSettings:
         "by commas: tenancies are denied them",
     )
     finished_pods: int = row(1000, text="ended pods kept for ps and trace; older ones are removed")
+    topology_levels: str = row(
+        "",
+        text="labels of nodes that say where they are in the network, the widest first, joined by commas: groups "
+        "require or prefer to run in one block or rack by their annotations",
+    )
     request_rate: int = row(
         2000,
         text="over a cluster, what the scheduler and the controller each ask of its API server at most",

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import functools
 import time
 from collections.abc import Callable, Coroutine, Iterable
@@ -28,17 +27,20 @@ from fairlead.control.manager import Watch
 from fairlead.control.scheduler import cachewatch, recorder, volumebinding
 from fairlead.control.scheduler.capacityreport import CapacityReport
 from fairlead.control.scheduler.defragment import Defragmenter
+from fairlead.control.scheduler.gangplacer import GangPlacer, Loop, Verdict
 from fairlead.control.scheduler.queuereport import QueueReport
 from fairlead.control.scheduler.recorder import Recorder
 from fairlead.control.scheduler.room import Ending, Room
 from fairlead.model.step import TraceStep
 from fairlead.plan.schedule import rules
 from fairlead.plan.schedule.cache import Cache
+from fairlead.plan.schedule.group import domain
 from fairlead.plan.schedule.group.gang import Gang
 from fairlead.plan.schedule.preempt import movable
 from fairlead.plan.schedule.queue import Changes, Group, SchedulingQueue
 from fairlead.plan.schedule.ranking import SLICE
 from fairlead.plan.schedule.rankings import PlainRankings, Rankings
+from fairlead.plan.schedule.reference import PodInfo
 from fairlead.plan.schedule.summary import Summary
 from fairlead.plan.schedule.workloads import Workloads
 from fairlead.settings import ControlSettings
@@ -98,9 +100,12 @@ class Scheduler:
             clock,
             workloads=works,
             date=date,
+            levels=domain.levels_of(settings.topology_levels),
         )
         self._room = Room(self._cache, works, self._queue, (store, placement), time.time, settings)
         self._moves = Defragmenter(self._cache, works, self._queue, self._room, settings, (clock, date or time.time))
+        loop = Loop(judge=self._judge, take_changes=self._take_changes, mark=self._mark, group=self._groups)
+        self._placer = GangPlacer(self._cache, loop)
         self._report = QueueReport(store, works, clock)
         self._capacity = CapacityReport(meter, clock)
         self._is_freed = True
@@ -272,10 +277,10 @@ class Scheduler:
     async def _look_at_one(self, pod: core.Pod, group: Group, tasks: asyncio.TaskGroup) -> None:
         had_room = await self._let_go((pod,))
         with telemetry.timed("pod placed", pod=pod.metadata.name) as timing:
-            found, blockers = await self._judge(group)
+            found, blockers = await self._judge(group.need)
             if found.node is None and (lent := self._room.lend(pod)):
                 self._mark(self._cache.changes())
-                found, blockers = await self._judge(group)
+                found, blockers = await self._judge(group.need)
                 for one in lent:
                     self._cache.hold_again(one)
                 self._mark(self._cache.changes())
@@ -305,43 +310,19 @@ class Scheduler:
         self, gang: Gang, pods: tuple[core.Pod, ...], groups: list[Group], tasks: asyncio.TaskGroup
     ) -> None:
         """Assume a place for each pod that the gang lacks, then bind them all; or take all of it back."""
-        had_room, found = await self._let_go(tuple(gang.waiting.values())), list[tuple[core.Pod, Summary]]()
+        had_room = await self._let_go(tuple(gang.waiting.values()))
         with telemetry.timed("gang placed", pod=gang.name) as timing:
-            for pod, group in zip(pods, groups, strict=True):
-                summary, blockers = await self._judge(group)
-                if summary.node is None or group.members.get(pod.metadata.uid) is not pod:
-                    break
-                self._cache.assume(pod, summary.node)
-                found.append((pod, summary))
-        if len(found) < len(pods) or not all(self._cache.is_assumed(pod.metadata.uid) for pod, _ in found):
-            await self._take_back(found)
-            if summary.node is None:
-                self._refuse_gang(gang, pods, len(found), (summary, blockers), tasks, had_room=had_room)
-            return
-        for pod, summary in found:
+            placed = await self._placer.place(gang, pods, groups)
+        if placed.refusal is not None:
+            self._refuse_gang(gang, pods, placed.refusal, tasks, had_room=had_room)
+        for pod, summary in placed.found:
             step = self._step("Scheduled", _assigned(pod, summary), summary, duration_s=timing.duration_s)
             await self._bind_beside(pod, summary.node or "", step, tasks)
 
-    async def _take_back(self, found: Iterable[tuple[core.Pod, Summary]]) -> None:
-        """Forget what was assumed; no pod is woken by room that none had."""
-        await self._take_changes()
-        for pod, _ in found:
-            self._cache.forget(pod.metadata.uid)
-        self._mark(self._cache.changes())
-
     def _refuse_gang(
-        self,
-        gang: Gang,
-        pods: tuple[core.Pod, ...],
-        placed: int,
-        why: tuple[Summary, frozenset[str]],
-        tasks: asyncio.TaskGroup,
-        *,
-        had_room: bool,
+        self, gang: Gang, pods: tuple[core.Pod, ...], why: Verdict, tasks: asyncio.TaskGroup, *, had_room: bool
     ) -> None:
-        summary, blockers = why
-        preface = f'group "{gang.name}" is placed as a whole: {placed} of {len(pods)} pods fit, the next does not: '
-        refusal = dataclasses.replace(summary, preface=preface)
+        refusal, blockers = why
         # What was taken back is put anew, and so in no group.
         for group in {one.key: one for one in self._groups(pods, gang.key)}.values():
             self._queue.rest(group, refusal, blockers)
@@ -398,9 +379,9 @@ class Scheduler:
         except errors.FairleadError as error:
             self._broken = error
 
-    async def _judge(self, group: Group) -> tuple[Summary, frozenset[str]]:
+    async def _judge(self, need: PodInfo) -> Verdict:
         """Return where the need fits, and which filters refused; nothing has changed by then."""
-        ranking = self._rankings.of(group.need)
+        ranking = self._rankings.of(need)
         while True:
             for count in ranking.refresh(self._cache.views):
                 await self._worked(count)

@@ -11,7 +11,7 @@ import dataclasses
 import datetime as dt
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,9 +20,11 @@ import msgspec
 from fairlead import errors, telemetry
 from fairlead.plan.schedule import backfill
 from fairlead.plan.schedule.cache import Cache, Held
+from fairlead.plan.schedule.group import domain
 from fairlead.plan.schedule.group.gang import Gang
 from fairlead.plan.schedule.preempt import plan, rule
 from fairlead.plan.schedule.queue import SchedulingQueue
+from fairlead.plan.schedule.reference import PodInfo
 from fairlead.plan.schedule.workloads import Workloads
 from fairlead.settings import ControlSettings
 from fairlead.store.port import Store
@@ -93,11 +95,11 @@ class Room:
         if not had_room and not any(terms.may_end(one) for one in there):
             return None
         needs, uids = [self._cache.need(pod) for pod in asked], {pod.metadata.uid for pod in asked}
-        found = plan.find(
-            needs,
-            plan.State(self._cache.empty(), (*there, *rule.held(self._cache, uids))),
-            terms,
+        there = (*there, *rule.held(self._cache, uids))
+        tried = (
+            plan.find(one, plan.State(self._cache.empty(), there), terms) for one in self._placements(asked, needs)
         )
+        found = next((one for one in tried if one is not None), None)
         if found is None:
             return None
         more = f" and {len(asked) - 1} more" if len(asked) > 1 else ""
@@ -106,6 +108,16 @@ class Room:
             Ending(pod=pod, why=f"ended to make room for {named(asked[:1], pod)[0]}{more} ({ground})")
             for pod, ground in ((pod, self._ground(pod, asked[0])) for pod in ended)
         )
+
+    def _placements(self, asked: Sequence[core.Pod], needs: Sequence[PodInfo]) -> Iterator[Sequence[PodInfo]]:
+        """Yield what is asked for in each domain of the network that would take it empty, where one is required."""
+        required = self._cache.topology_request(asked[0]).required if len(asked) > 1 else ""
+        if not required:
+            yield needs
+            return
+        empty, of = self._cache.empty().values(), domain.keys(required, self._cache.levels)
+        for one in domain.candidates(needs, empty, of).fitting[: domain.MOST]:
+            yield [domain.within(need, one) for need in needs]
 
     def _ground(self, victim: core.Pod, taker: core.Pod) -> str:
         mine, theirs = (self._workloads.queue_of(pod.metadata.uid) for pod in (taker, victim))

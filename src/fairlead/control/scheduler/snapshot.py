@@ -21,7 +21,7 @@ from fairlead.control.scheduler import defragment
 from fairlead.control.scheduler.controller import Scheduler
 from fairlead.model.step import TraceStep
 from fairlead.plan.schedule.fairshare import ledger
-from fairlead.plan.schedule.group import membership
+from fairlead.plan.schedule.group import domain, membership
 from fairlead.plan.schedule.preempt import movable
 from fairlead.plan.schedule.rankings import Rankings
 from fairlead.plan.schedule.volume import claims
@@ -49,7 +49,9 @@ KINDS: Final[tuple[type[Any], ...]] = (
 """Pods last: what is said of their groups and queues is known by then."""
 LARGEST_BYTES: Final = 1 << 30
 """Of a file that is read; 10,000 nodes and 100,000 pods are some 150 MB."""
-_ANNOTATIONS: Final = membership.ANNOTATIONS | movable.ANNOTATIONS | {*ledger.QUEUE_KEYS, names.MIRROR}
+_ANNOTATIONS: Final = frozenset(
+    {*membership.ANNOTATIONS, *movable.ANNOTATIONS, *domain.ANNOTATIONS, *ledger.QUEUE_KEYS, names.MIRROR}
+)
 """Annotations of a pod that a decision reads."""
 _OPTIONAL: Final = frozenset(KINDS) - {core.Node, core.Pod}
 _BY_NAME: Final[dict[tuple[str, str], Any]] = {(kind.API_VERSION, kind.KIND): kind for kind in KINDS}

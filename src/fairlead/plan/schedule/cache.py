@@ -20,6 +20,7 @@ import msgspec
 
 from fairlead import errors, telemetry
 from fairlead.plan.schedule import peers, reference, rejection
+from fairlead.plan.schedule.group import domain
 from fairlead.plan.schedule.queue import Changes, SchedulingQueue
 from fairlead.plan.schedule.topology import offers
 from fairlead.plan.schedule.volume import claims
@@ -63,12 +64,14 @@ class Cache:
         *,
         workloads: Workloads | None = None,
         date: Callable[[], float] | None = time.time,
+        levels: domain.Levels = (),
     ) -> None:
         """Take the queue of waiting pods, what separates our pods from other schedulers', and who counts them.
 
         Args: clock: gives monotonic seconds.   date: gives Unix seconds; None: what kubelets refused does not count.
+              levels: of the network, as labels of nodes.
         """
-        self._date = date
+        self._date, self.levels = date, levels
         self._queue, self._is_ours, self._clock = queue, is_ours, clock
         self._workloads = workloads or Workloads()
         self.held: dict[str, Held] = {}
@@ -354,10 +357,27 @@ class Cache:
     def need(self, pod: core.Pod) -> reference.PodInfo:
         """Return what a pod asks for, with other pods judged if they matter. Raises: Invalid: a bad quantity."""
         need = self.concerned(reference.pod_info(pod, self.namespaces))
-        if not self._is_ours(pod) or not claims.has_claims(pod):
+        if not self._is_ours(pod):
+            return need
+        need = self._in_domain(pod, need)
+        if not claims.has_claims(pod):
             return need
         found = self.claims.look_up(pod)
         return need if isinstance(found, claims.Refusal) else dataclasses.replace(need, volumes=found)
+
+    def topology_request(self, pod: core.Pod) -> domain.Asked:
+        """Return what a pod or its PodGroup says of its place in the network."""
+        return domain.request_of(pod, self._workloads.gangs.object_of(pod.metadata.uid), self.levels)
+
+    def _in_domain(self, pod: core.Pod, need: reference.PodInfo) -> reference.PodInfo:
+        """Return a need that only the domain meets in which the pod's group runs, where it requires one."""
+        if not (required := self.topology_request(pod).required):
+            return need
+        of, gang = domain.keys(required, self.levels), self._workloads.gangs.of(pod.metadata.uid)
+        others = gang.placed.values() if gang is not None else ()
+        nodes = (self._nodes.get(one.spec.node_name) for one in others if one.metadata.uid != pod.metadata.uid)
+        there = (domain.domain_of(node.labels, of) for node in nodes if node is not None)
+        return domain.within(need, next((one for one in there if one is not None), domain.anywhere(of)))
 
     def concerned(self, need: reference.PodInfo) -> reference.PodInfo:
         """Return a need as it is to be judged beside the pods that have a node now."""

@@ -19,6 +19,7 @@ HINTS: Final[Mapping[str, Callable[[NodeInfo, NodeInfo], bool]]] = {
     "NodeUnschedulable": lambda before, after: before.is_unschedulable and not after.is_unschedulable,
     "TaintToleration": lambda before, after: any(taint not in after.taints for taint in before.taints),
     "NodeAffinity": lambda before, after: before.labels != after.labels,
+    "TopologyDomain": lambda before, after: before.labels != after.labels,
     "NodePorts": lambda before, after: bool(before.ports - after.ports),
     wanted.FILTER: lambda before, after: before.labels != after.labels,
     "KubeletRejection": lambda before, after: bool(before.rejected.keys() - after.rejected.keys()),

@@ -31,6 +31,8 @@ UNIT: Final = 1000
 
 Kind = tuple[int, int, str]
 """What pods that differ little have in common: cpu in thousandths, whole GPUs, the model they ask for."""
+Domain = tuple[tuple[str, str], ...]
+"""Labels that a node must have, with their values; an empty value stands for any."""
 HostPort = tuple[str, str, int]
 """Address, protocol and number; the address 0.0.0.0 is all of them."""
 
@@ -74,6 +76,8 @@ class PodInfo:
     peer: peers.Peer = field(default_factory=peers.Peer)
     volumes: wanted.Wanted = ()
     """What its claims ask of a node."""
+    domain: Domain = ()
+    """The part of the network in which its group is placed."""
 
     @property
     def kind(self) -> Kind:
@@ -88,7 +92,16 @@ class PodInfo:
     def key(self) -> tuple[object, ...]:
         """Return what equal needs have in common, as a value that can be looked up."""
         amounts, labels = frozenset(self.requests.items()), frozenset(self.node_selector.items())
-        return (amounts, labels, self.affinity, self.tolerations, self.ports, self.volumes, self.peer.key())
+        return (
+            amounts,
+            labels,
+            self.affinity,
+            self.tolerations,
+            self.ports,
+            self.volumes,
+            self.domain,
+            self.peer.key(),
+        )
 
 
 _MODEL: Final = "nvidia.com/gpu.product"
@@ -213,6 +226,12 @@ def _volumes(need: PodInfo, node: NodeInfo) -> tuple[str, ...]:
     return wanted.refusal(need.volumes, name=node.name, labels=node.labels) if need.volumes else ()
 
 
+def _domain(need: PodInfo, node: NodeInfo) -> tuple[str, ...]:
+    labels = node.labels
+    is_there = all(key in labels and value in {"", labels[key]} for key, value in need.domain)
+    return () if is_there else (f"node(s) outside the topology domain of the pod's group ({need.domain[-1][0]})",)
+
+
 def _resources(need: PodInfo, node: NodeInfo) -> tuple[str, ...]:
     short = [name for name, value in need.requests.items() if value > node.free(name)]
     return tuple(lack(name) for name in sorted(short))
@@ -228,12 +247,13 @@ FILTERS: Final[Mapping[str, Callable[[PodInfo, NodeInfo], tuple[str, ...]]]] = {
     "NodeUnschedulable": _schedulable,
     "TaintToleration": _taints,
     "NodeAffinity": _affinity,
+    "TopologyDomain": _domain,
     "NodePorts": _ports,
     "KubeletRejection": _rejected,
     wanted.FILTER: _volumes,
     "NodeResourcesFit": _resources,
 }
-"""In kube-scheduler's order, but for resources, which are the last; it does not have `KubeletRejection`."""
+"""In kube-scheduler's order, but for resources, the last. It has no `KubeletRejection` and `TopologyDomain`."""
 
 
 def first_refusal(need: PodInfo, node: NodeInfo) -> tuple[str, tuple[str, ...]] | None:

@@ -42,6 +42,9 @@ class Summary:
     devices: str = ""
     """Which devices the pod would get on the chosen node, and how they hang together; empty: not known."""
 
+    domain: str = ""
+    """Where in the network its group is placed; empty: anywhere."""
+
     @property
     def node(self) -> str | None:
         """The node chosen: the best; None where none fits."""
@@ -59,8 +62,10 @@ class Summary:
 
     @property
     def aside(self) -> str:
-        """What is said of the chosen node's devices, behind its name."""
-        return f": {self.devices}" if self.devices else ""
+        """What is said of the chosen node's devices and of its group's place, behind its name."""
+        place = f"its group is placed in {self.domain}" if self.domain else ""
+        said = "; ".join(filter(None, (self.devices, place)))
+        return f": {said}" if said else ""
 
     @property
     def facts(self) -> Mapping[str, object]:
@@ -70,6 +75,7 @@ class Summary:
         refused = [{"why": _short(one.why), "nodes": one.nodes, "example": _short(one.example)} for one in kept]
         more: dict[str, object] = {"more_reasons": rest} if rest else {}
         more |= {"devices": self.devices} if self.devices else {}
+        more |= {"domain": self.domain} if self.domain else {}
         return {"nodes": self.nodes, "fitting": self.fitting, "best": best, "refused": refused, **more}
 
     def _kept(self) -> tuple[list[Reason], int]:

@@ -53,15 +53,15 @@ class Plane:
         self.placement = Evicting(self.store)
         self.scheduler = Scheduler(self.store, self.placement, ControlSettings(**settings))
 
-    def choose(self, policy: str) -> None:
+    def choose(self, policy: str, **settings_: Any) -> None:
         """Judge by arrays with a policy from now on; before the scheduler runs."""
-        settings, judges = ControlSettings(policy=policy), EngineRankings(policy)
+        settings, judges = ControlSettings(policy=policy, **settings_), EngineRankings(policy)
         self.scheduler = Scheduler(self.store, self.placement, settings, rankings=judges)
 
-    async def add_node(self, name: str, gpus: int) -> None:
+    async def add_node(self, name: str, gpus: int, labels: Mapping[str, str] | None = None) -> None:
         ready = meta.Condition(type="Ready", status="True")
         status = core.NodeStatus(allocatable={GPU: str(gpus), "pods": "110"}, conditions=(ready,))
-        created = await self.store.create(core.Node(metadata=meta.ObjectMeta(name=name)))
+        created = await self.store.create(core.Node(metadata=meta.ObjectMeta(name=name, labels=labels or {})))
         await self.store.update_status(msgspec.structs.replace(created, status=status))
 
     async def add_pod(
@@ -84,9 +84,18 @@ class Plane:
         for number in range(count):
             await self.add_member(name, number, count if minimum is None else minimum, gpus, **more)
 
-    async def add_member(self, gang: str, number: int, minimum: int, gpus: int = 1, **more: Any) -> None:
+    async def add_member(
+        self,
+        gang: str,
+        number: int,
+        minimum: int,
+        gpus: int = 1,
+        *,
+        annotations: Mapping[str, str] | None = None,
+        **more: Any,
+    ) -> None:
         labels = {"kueue.x-k8s.io/pod-group-name": gang}
-        told = {"kueue.x-k8s.io/pod-group-total-count": str(minimum)}
+        told = {"kueue.x-k8s.io/pod-group-total-count": str(minimum), **(annotations or {})}
         await self.add_pod(f"{gang}-{number}", gpus, labels=labels, annotations=told, **more)
 
     async def add_queue(self, name: str, **spec: Any) -> None:

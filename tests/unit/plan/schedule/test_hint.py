@@ -35,7 +35,7 @@ def _node(**more: Any) -> reference.NodeInfo:
         (_node(), _node(is_unschedulable=True), set()),
         (_node(taints=(_TAINT,)), _node(), {"TaintToleration"}),
         (_node(), _node(taints=(_TAINT,)), set()),
-        (_node(), _node(labels={"a": "b"}), {"NodeAffinity", "VolumeBinding"}),
+        (_node(), _node(labels={"a": "b"}), {"NodeAffinity", "TopologyDomain", "VolumeBinding"}),
         (_node(ports=frozenset({("0.0.0.0", "TCP", 80)})), _node(), {"NodePorts"}),
     ],
 )

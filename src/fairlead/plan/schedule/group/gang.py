@@ -199,6 +199,11 @@ class Gangs:
         known = self._objects.get(self._key_of.get(uid, ("", "")), {})
         return next((one.spec.queue for one in known.values() if one.spec.queue), "")
 
+    def object_of(self, uid: str) -> podgroup.PodGroup | None:
+        """Return the PodGroup of a pod, the first where several systems have one of that name; None: there is none."""
+        known = self._objects.get(self._key_of.get(uid, ("", "")), {})
+        return next(iter(known.values()), None)
+
     def all(self) -> Iterable[Gang]:
         """Return every gang."""
         return self._gangs.values()

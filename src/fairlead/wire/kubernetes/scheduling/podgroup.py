@@ -25,6 +25,32 @@ class SchedulingPolicy(Wire, frozen=True):
     gang: GangPolicy | None = None
 
 
+class TopologyKey(Wire, frozen=True):
+    """A level in whose domains a group is placed, by the label of nodes."""
+
+    key: str = ""
+
+
+class GroupConstraints(Wire, frozen=True):
+    """Where a group is placed, as Kubernetes writes it."""
+
+    topology: tuple[TopologyKey, ...] = ()
+
+
+class TopologyConstraint(Wire, frozen=True):
+    """Where a group is placed, as KAI writes it."""
+
+    required_topology_level: str = ""
+    preferred_topology_level: str = ""
+
+
+class NetworkTopology(Wire, frozen=True):
+    """Where a group is placed, as Volcano writes it: within a tier, of which 1 is the narrowest."""
+
+    mode: str = "hard"
+    highest_tier_allowed: int | None = None
+
+
 class PodGroupSpec(Wire, frozen=True):
     """What is read of a group of any dialect."""
 
@@ -34,6 +60,9 @@ class PodGroupSpec(Wire, frozen=True):
     """Of Volcano, coscheduling and KAI."""
     queue: str = ""
     """Of Volcano and KAI."""
+    scheduling_constraints: GroupConstraints | None = None
+    topology_constraint: TopologyConstraint | None = None
+    network_topology: NetworkTopology | None = None
 
 
 class PodGroup(Wire, frozen=True):

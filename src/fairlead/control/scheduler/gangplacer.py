@@ -1,0 +1,105 @@
+"""Places a gang on what is assumed: all of its pods, in one domain of the network where it asks for that, or none.
+
+Each pod is assumed, and the next is judged on top. Where one fits nowhere all are taken back, and the next domain is
+tried (`plan.schedule.group.domain`). Nothing is bound here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from fairlead.plan.schedule.cache import Cache
+from fairlead.plan.schedule.group import domain
+from fairlead.plan.schedule.group.gang import Gang
+from fairlead.plan.schedule.queue import Changes, Group
+from fairlead.plan.schedule.reference import Domain, PodInfo
+from fairlead.plan.schedule.summary import Reason, Summary
+from fairlead.wire.kubernetes import core
+
+Verdict = tuple[Summary, frozenset[str]]
+"""Where a need fits, and which filters refused nodes."""
+_DOMAIN: Final = frozenset({"TopologyDomain", "NodeResourcesFit"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loop:
+    """What a scheduler's loop lends."""
+
+    judge: Callable[[PodInfo], Awaitable[Verdict]]
+    take_changes: Callable[[], Awaitable[None]]
+    mark: Callable[[Changes], None]
+    group: Callable[[Iterable[core.Pod], tuple[str, ...]], list[Group]]
+    """Puts pods into the groups of their needs; none where one cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """What came of it."""
+
+    found: tuple[tuple[core.Pod, Summary], ...] = ()
+    """Each pod with its place, assumed; none: not all have one."""
+    refusal: Verdict | None = None
+    """Why, where nodes are why; its preface says how many have one."""
+
+
+class GangPlacer:
+    """Places gangs."""
+
+    def __init__(self, cache: Cache, loop: Loop) -> None:
+        """Take what is known of nodes, and the loop."""
+        self._cache, self._loop = cache, loop
+
+    async def place(self, gang: Gang, pods: Sequence[core.Pod], groups: Sequence[Group]) -> Placed:
+        """Assume a place for each pod, or for none of them."""
+        await self._loop.take_changes()
+        placed = Placed()
+        for of in domain.ways(self._cache.topology_request(pods[0]), self._cache.levels):
+            found = domain.candidates([one.need for one in groups], self._cache.views.values(), of) if of else None
+            if found is not None and not found.fitting:
+                placed = Placed(refusal=self._too_small(gang, len(pods), found))
+                continue
+            for one in found.fitting[: domain.MOST] if found is not None else ((),):
+                placed = await self._place_in(gang, pods, one)
+                if placed.found or placed.refusal is None:
+                    return placed
+        return placed
+
+    async def _place_in(self, gang: Gang, pods: Sequence[core.Pod], where: Domain) -> Placed:
+        # What was taken back before is put anew, and so in no group.
+        groups, found = self._loop.group(pods, gang.key), list[tuple[core.Pod, Summary]]()
+        refusal: Verdict | None = None
+        for pod, group in zip(pods, groups, strict=bool(groups)):
+            summary, blockers = await self._loop.judge(domain.within(group.need, where))
+            if summary.node is None:
+                refusal = (dataclasses.replace(summary, preface=_preface(gang, len(found), len(pods))), blockers)
+            if summary.node is None or group.members.get(pod.metadata.uid) is not pod:
+                break
+            self._cache.assume(pod, summary.node)
+            found.append((pod, dataclasses.replace(summary, domain=domain.shown(where))))
+        if len(found) == len(pods) and all(self._cache.is_assumed(pod.metadata.uid) for pod, _ in found):
+            return Placed(found=tuple(found))
+        await self._take_back(found)
+        return Placed(refusal=refusal)
+
+    async def _take_back(self, found: Iterable[tuple[core.Pod, Summary]]) -> None:
+        """Forget what was assumed; no pod is woken by room that none had."""
+        await self._loop.take_changes()
+        for pod, _ in found:
+            self._cache.forget(pod.metadata.uid)
+        self._loop.mark(self._cache.changes())
+
+    def _too_small(self, gang: Gang, count: int, found: domain.Candidates) -> Verdict:
+        why, nodes = "node(s) in no topology domain with room for the group", len(self._cache.views)
+        reasons = (Reason(why=why, nodes=nodes, example=min(self._cache.views, default="")),) if nodes else ()
+        label = found.of[-1]
+        preface = (
+            f'group "{gang.name}" is placed as a whole in one {label}, and none takes all {count}: {found.words}: '
+        )
+        return Summary(nodes=nodes, fitting=0, best=(), reasons=reasons, preface=preface), _DOMAIN
+
+
+def _preface(gang: Gang, placed: int, count: int) -> str:
+    return f'group "{gang.name}" is placed as a whole: {placed} of {count} pods fit, the next does not: '
