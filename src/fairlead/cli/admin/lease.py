@@ -54,13 +54,16 @@ class EntryView(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
+_SHORT: Final = len("GPU-88535201")
+"""What tells GPUs apart, as in every table and as every verb takes it; a PCI address is as long."""
 _COLUMNS: Final = (
-    Column[LeaseView]("GPU", lambda item: item.gpu),
+    Column[LeaseView]("GPU", lambda item: item.gpu[:_SHORT]),
     Column[LeaseView]("STATE", lambda item: f"{item.state}, condemned" if item.condemned else item.state),
     Column[LeaseView]("SINCE", lambda item: output.age(item.since) if item.since else "-", rank=2),
     Column[LeaseView]("EPOCH", lambda item: str(item.epoch), rank=3),
     Column[LeaseView]("HOLDERS", lambda item: ",".join(item.holders) or "-", rank=1),
     Column[LeaseView]("LEASE", lambda item: str(item.lease) if item.lease else "-", is_wide=True),
+    Column[LeaseView]("UUID", lambda item: item.gpu, is_wide=True),
     Column[LeaseView]("VERIFIED BY", lambda item: item.verified_by or "-", is_wide=True),
     Column[LeaseView]("WHY", lambda item: item.message or item.reason or "-", is_folded=True),
 )

@@ -339,7 +339,7 @@ def _report(shown: ContainerView) -> int:
 
 
 def _detach(client: Client, name: str, namespace: str) -> int:
-    plaintext.echo(f"\n{name} keeps running; `fairlead logs -f {name}` comes back to it", err=True)
+    plaintext.echo(f"\n{name} still waits to start; `fairlead logs -f {name}` comes back to it", err=True)
     plaintext.echo("press Ctrl-C again to stop it", err=True)
     try:
         time.sleep(_SECOND_CHANCE_S)

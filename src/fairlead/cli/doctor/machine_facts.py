@@ -26,6 +26,7 @@ from fairlead.kernel import socketpeer
 from fairlead.model import cdikind
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import Inventory, Vendor
+from fairlead.plan.lease.row import State
 from fairlead.serve.backend.hardware import EngineView, GPUListing, GPUView
 from fairlead.serve.backend.vgpu import vgpus
 from fairlead.serve.v1.nodeview import NodeView
@@ -41,6 +42,8 @@ from fairlead_cdi import emit
 _ANSWER_S: Final = 5.0
 """A service that takes longer to say how it is hangs."""
 _KUBELET_S: Final = 3.0
+_PUBLISHED: Final = frozenset({"", State.HELD.value})
+"""States in the ledger, empty without one, in which a GPU has an entry in the CDI spec."""
 _NO_GPUS: Final = GPUListing(gpus=(), unreadable=(), drivers=(), is_simulated=False)
 
 
@@ -153,7 +156,8 @@ async def _collect_service(call: invocation.Invocation, config: Settings, status
             engine,
             own_folder,
             folders=_folders(engine, own_folder),
-            wanted=_offered(listing),
+            wanted=offered(listing),
+            withheld=sum(view.lease not in _PUBLISHED for view in listing.gpus),
             silicon_root=root,
         ),
         server=socketpeer.find_server(Path(status.socket)),
@@ -188,12 +192,18 @@ def _pod_resources(config: Settings, status: Status) -> Path:
     return Path(status.socket).parent / "pod-resources" / "kubelet.sock"
 
 
-def _offered(listing: GPUListing) -> list[str]:
-    """Return the CDI names of the whole GPUs that containers may be given."""
+def offered(listing: GPUListing) -> list[str]:
+    """Return the CDI names of the whole GPUs that containers may be given, as far as they are to be in a spec now.
+
+    With a ledger a GPU has its entry while it is held, and no longer.
+    """
     return [
         cdikind.qualified(cdikind.ALLOCATED[view.gpu.vendor.value], view.gpu.uuid)
         for view in listing.gpus
-        if not view.gpu.mig_enabled and view.health in {"", "Healthy"} and view.gpu.vendor is not Vendor.INTEL
+        if not view.gpu.mig_enabled
+        and view.health in {"", "Healthy"}
+        and view.lease in _PUBLISHED
+        and view.gpu.vendor is not Vendor.INTEL
     ]
 
 
@@ -207,9 +217,15 @@ def _folders(engine: EngineView, own_folder: Path) -> list[str]:
 
 
 def _resolve(
-    engine: EngineView, own_folder: Path, *, folders: Sequence[str], wanted: Sequence[str], silicon_root: Path
+    engine: EngineView,
+    own_folder: Path,
+    *,
+    folders: Sequence[str],
+    wanted: Sequence[str],
+    withheld: int,
+    silicon_root: Path,
 ) -> specs.Facts:
-    return specs.collect(
+    found = specs.collect(
         engine=f"{engine.name} {engine.version}".strip(),
         ceiling=engine.cdi_ceiling,
         folders=folders,
@@ -218,6 +234,7 @@ def _resolve(
         ours=[f"{folder}/{emit.file_name(kind)}" for kind in cdikind.ALLOCATED.values() for folder in folders],
         silicon_root=silicon_root,
     )
+    return dataclasses.replace(found, withheld=withheld)
 
 
 def _bad_nodes(listing: GPUListing, root: Path) -> tuple[str, ...]:
@@ -326,6 +343,7 @@ async def _collect_below(config: Settings, service_error: str) -> Seen:
             config.node.cdi_folder,
             folders=podman_host.cdi_folders(engine.version, Path("/")),
             wanted=(),
+            withheld=0,
             silicon_root=root,
         ),
         server=socketpeer.find_server(config.api_socket),

@@ -216,6 +216,16 @@ def test_equal_failures_of_several_devices_are_one_finding() -> None:
     assert "a/b=x and 2 more" in item.what
 
 
+def test_a_gpu_that_the_ledger_gives_to_nobody_is_not_missed_in_a_spec(tmp_path: Path) -> None:
+    views = [msgspec.structs.replace(one, lease="Held" if one.gpu.index < 2 else "Free") for one in _GPUS]
+    held = machine_facts.offered(msgspec.structs.replace(_LISTING, gpus=tuple(views)))
+    assert held == ["fairlead.dev/gpu=GPU-0", "fairlead.dev/gpu=GPU-1"]
+    assert len(machine_facts.offered(_LISTING)) == 8
+    seen = dataclasses.replace(_GOOD, cdi=dataclasses.replace(_CDI, resolved=(), withheld=8))
+    (item,) = (item for item in machine_checks.check(seen) if item.check == "cdi")
+    assert (item.level, "8 GPUs have no entry" in item.what) == ("ok", True)
+
+
 def test_without_a_service_a_missing_spec_is_no_fault() -> None:
     seen = dataclasses.replace(_GOOD, service="", service_error="none", cdi=dataclasses.replace(_CDI, resolved=()))
     assert {item.level for item in machine_checks.check(seen) if item.check == "cdi"} == {"ok"}
