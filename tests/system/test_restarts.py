@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 
 import pytest
@@ -71,6 +72,8 @@ def test_down_removes_all_and_leaves_nothing(home: Home) -> None:
     home.start("one", "-g", "1")
     home.down("--grace", "0")
     assert home.containers() == []
+    # What libraries would write beside our own lines, such as gRPC's word that a connection ends.
+    assert [line for line in home.log().splitlines() if re.match(r"[IWEF]\d{4} ", line)] == []
 
 
 def test_a_second_service_on_one_state_folder_is_refused(home: Home) -> None:

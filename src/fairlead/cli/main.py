@@ -157,6 +157,8 @@ def print_error(error: errors.FairleadError, *, is_plain: bool = False) -> None:
 
 def main() -> None:
     """Run the program."""
+    # Read as gRPC is loaded: below it, its C library writes every ended connection beside our log.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     code = invoke()
     # The interpreter would look at every object once more before it ends; the kernel takes them as a whole.
     gc.freeze()
