@@ -1,0 +1,154 @@
+"""Builds the console around a door: pages below `/console`, everything else goes on to the API as it came.
+
+The pages ask the API behind them through `client`, with the browser's own cookie, and hold nothing between two
+requests. On TLS the API is the door that judges sessions; on the unix socket it is the machine's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import litestar
+import msgspec
+from litestar import di, exceptions, response, types
+
+from fairlead import errors, telemetry
+from fairlead.serve.api import problem
+from fairlead.serve.console import client, guard, render, static, visit
+from fairlead.serve.console.pages import containers, login, overview
+
+ROUTES: Final[Sequence[types.ControllerRouterHandler]] = (*overview.ROUTES, *containers.ROUTES, *login.ROUTES)
+_OUTER: Final = "fairlead.console"
+"""Of the scope: the API, as this request may ask it."""
+_STATUS: Final = {404: "NotFound", 405: "MethodNotAllowed"}
+
+
+def create_app(inner: types.ASGIApp, *, has_login: bool) -> types.ASGIApp:
+    """Return a door with the console in front of it.
+
+    Args: has_login: whether people log in there; False: the unix socket, where the kernel says who connects.
+    """
+    pages = _pages(has_login=has_login)
+
+    async def app(scope: Any, receive: types.Receive, send: types.Send) -> None:
+        try:
+            if not has_login:
+                guard.check_tunnel(scope["headers"])
+            if scope["type"] != "http" or not _is_page(scope):
+                await inner(scope, receive, send)
+                return
+            guard.check_form(scope["method"], scope["headers"])
+        except errors.Denied as error:
+            await _refuse(scope, send, error)
+            return
+        own = {**scope, "state": {}, _OUTER: client.API(app=inner, scope=scope)}
+        await pages(own, receive, _guarded(send))
+
+    return app
+
+
+def _is_page(scope: Any) -> bool:
+    """Return whether a request is the console's: its paths, and the front page of a browser."""
+    path = scope["path"]
+    if path == "/console" or path.startswith("/console/"):
+        return True
+    return path == "/" and "text/html" in (guard.header(scope["headers"], "accept") or "")
+
+
+def _guarded(send: types.Send) -> types.Send:
+    """Send each answer with what browsers may do with it."""
+
+    async def sent(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            there = {name.lower() for name, _ in message["headers"]}
+            own = {**guard.HEADERS, "cache-control": "no-store"}
+            added = [(name.encode(), value.encode()) for name, value in own.items() if name.encode() not in there]
+            message = {**message, "headers": [*message["headers"], *added]}
+        await send(message)
+
+    return sent
+
+
+async def _refuse(scope: Any, send: types.Send, error: errors.FairleadError) -> None:
+    answer = problem.problem_of(error)
+    body = msgspec.json.encode(answer)
+    kind = "websocket.http.response" if scope["type"] == "websocket" else "http.response"
+    headers = [(b"content-type", problem.MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode())]
+    await send({"type": f"{kind}.start", "status": answer.status, "headers": headers})
+    await send({"type": f"{kind}.body", "body": body})
+
+
+def _pages(*, has_login: bool) -> litestar.Litestar:
+    async def given(scope: Any) -> Any:
+        return await visit.of_request(scope[_OUTER], has_login=has_login)
+
+    async def api(scope: Any) -> Any:
+        return scope[_OUTER]
+
+    return litestar.Litestar(
+        [*ROUTES, front, asset],
+        dependencies={"visit": di.Provide(given), "api": di.Provide(api)},
+        exception_handlers={
+            errors.FairleadError: _on_error,
+            exceptions.HTTPException: _on_http_error,
+            Exception: _on_bug,
+        },
+        openapi_config=None,
+        logging_config=None,
+        request_max_body_size=1 << 20,
+    )
+
+
+@litestar.get("/", include_in_schema=False)
+async def front() -> response.Redirect:
+    """Lead to the overview."""
+    return response.Redirect("/console/", status_code=303)
+
+
+@litestar.get("/console/static/{name:str}", include_in_schema=False)
+async def asset(name: str) -> litestar.Response[bytes]:
+    """Return one file."""
+    found = static.find(name)
+    kept = {"cache-control": "public, max-age=31536000, immutable"}
+    return litestar.Response(found.body, media_type=found.media_type, headers=kept)
+
+
+_Request = litestar.Request[Any, Any, Any]
+
+
+def _on_error(request: _Request, error: errors.FairleadError) -> litestar.Response[Any]:
+    if isinstance(error, errors.Unauthenticated):
+        return login.redirect(request)
+    return _shown(request, problem.problem_of(error))
+
+
+def _on_http_error(request: _Request, error: exceptions.HTTPException) -> litestar.Response[Any]:
+    reason = _STATUS.get(error.status_code, "RequestInvalid")
+    return _shown(
+        request,
+        problem.Problem(
+            type="about:blank",
+            title=reason,
+            status=error.status_code,
+            detail=f'there is no page "{errors.readable(request.url.path)}"'
+            if error.status_code == 404
+            else errors.readable(error.detail),
+            reason=reason,
+        ),
+    )
+
+
+def _on_bug(request: _Request, error: Exception) -> litestar.Response[Any]:
+    """Log what should not happen; the only place of this room that sees errors which are not ours."""
+    telemetry.log.error("request failed by a bug", method=request.method, path=request.url.path, exc_info=error)
+    detail = f"this is a bug in fairlead: {type(error).__name__}"
+    hint = "the service's log has the traceback; please report it"
+    return _shown(
+        request, problem.Problem(type="about:blank", title="Bug", status=500, detail=detail, reason="Bug", hint=hint)
+    )
+
+
+def _shown(request: _Request, found: problem.Problem) -> litestar.Response[bytes]:
+    text = render.page("problem", problem=found, path=request.url.path)
+    return litestar.Response(text.encode("utf-8", "replace"), status_code=found.status, media_type=visit.HTML)

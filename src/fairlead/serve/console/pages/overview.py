@@ -1,0 +1,47 @@
+"""The first page: every GPU of every node, what it is divided into, who holds it and how it is."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import litestar
+
+from fairlead import errors
+from fairlead.serve.accounts.roles import Action
+from fairlead.serve.backend.hardware import GPUListing
+from fairlead.serve.console.draw import gpumap, tone
+from fairlead.serve.console.visit import Visit, Visitor
+from fairlead.serve.v1.containers.view import ContainerList
+from fairlead.serve.v1.nodeview import CapacityList
+from fairlead.serve.v1.statusview import Status
+
+_NOTHING: Final = GPUListing(gpus=(), unreadable=(), drivers=(), is_simulated=False)
+
+
+@litestar.get("/console/", include_in_schema=False)
+async def overview(visit: Visitor) -> litestar.Response[bytes]:
+    """Show the machine."""
+    listing = await _gpus(visit)
+    may_read = visit.may(Action.CONTAINER_READ)
+    found = (await visit.api.get(ContainerList, "/v1/containers")).items if may_read else ()
+    return visit.page(
+        "overview",
+        nodes=gpumap.nodes(listing),
+        listing=listing,
+        status=await visit.api.get(Status, "/v1/status"),
+        capacity=(await visit.api.get(CapacityList, "/v1/capacity")).items,
+        containers=found,
+        waiting=[one for one in found if one.state == "pending"],
+        tone=tone,
+        address=gpumap.container_address,
+    )
+
+
+async def _gpus(visit: Visit) -> GPUListing:
+    try:
+        return await visit.api.get(GPUListing, "/v1/gpus")
+    except errors.NotFound:
+        return _NOTHING
+
+
+ROUTES: Final = (overview,)

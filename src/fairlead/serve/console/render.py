@@ -1,0 +1,40 @@
+"""Draws pages from the templates: everything that is put into one is escaped, and a name that is missing is an error."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jinja2
+import markupsafe
+
+from fairlead.serve.console import static
+from fairlead.serve.console.draw import words
+
+
+def page(name: str, **facts: Any) -> str:
+    """Return a page as text."""
+    return _environment().get_template(f"{name}.html").render(**facts)
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader(__package__, "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.globals["asset"] = static.address
+    for filter_ in (words.ago, words.bytes_, words.span, words.number, words.short, words.moment, words.percent):
+        made.filters[filter_.__name__.removesuffix("_")] = filter_
+    made.filters["plain"] = _plain
+    return made
+
+
+def _plain(value: object) -> markupsafe.Markup:
+    """Return a text with what does not print shown as escapes, so that no name can turn the line or hide itself."""
+    shown = "".join(one if one.isprintable() or one == "\n" else f"\\u{ord(one):04x}" for one in str(value))
+    return markupsafe.escape(shown)

@@ -1,0 +1,64 @@
+// What pages do beyond showing what they came with: they refresh themselves, and follow a container's output.
+"use strict";
+
+(function () {
+  // Refresh what is marked live while somebody looks; a form that is being filled in is left alone.
+  const last = new Map();
+  setInterval(() => {
+    if (document.hidden || !window.htmx) return;
+    for (const part of document.querySelectorAll("[data-live]")) {
+      const focus = document.activeElement;
+      if (part.contains(focus) && focus.matches("input, select, textarea")) continue;
+      if (String(document.getSelection()) && part.contains(document.getSelection().anchorNode)) continue;
+      const now = Date.now();
+      if (now - (last.get(part.id) || 0) < Number(part.dataset.live) * 1000) continue;
+      last.set(part.id, now);
+      window.htmx.trigger(part, "refresh");
+    }
+  }, 500);
+
+  document.addEventListener("submit", (event) => {
+    const question = event.target.dataset.confirm;
+    if (question && !window.confirm(question)) event.preventDefault();
+  });
+
+  const log = document.getElementById("log");
+  if (!log) return;
+  const state = document.getElementById("log-state");
+  const wrap = document.getElementById("log-wrap");
+  wrap.addEventListener("change", () => log.classList.toggle("nowrap", !wrap.checked));
+  const most = 400000;
+
+  // Take away what only a terminal understands, as the server does for what the page came with.
+  const plain = (text) =>
+    text
+      .replace(/\x1b\][^\x07\x1b]*(\x07|\x1b\\)|\x1b[@-Z\\-_]|\x1b\[[0-?]*[ -/]*[@-~]/g, "")
+      .replace(/\r+\n/g, "\n")
+      .replace(/[^\n]*\r(?!\n)/g, "")
+      .replace(/[\x00-\x08\x0b-\x1f\x7f]/g, "");
+
+  async function follow(address) {
+    const answer = await fetch(address, { credentials: "same-origin" });
+    if (!answer.ok) return;
+    const reader = answer.body.getReader();
+    const decoder = new TextDecoder();
+    let kept = null;
+    state.textContent = "Following.";
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) break;
+      const isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
+      kept = (kept === null ? "" : kept) + decoder.decode(value, { stream: true });
+      if (kept.length > most) kept = kept.slice(-most);
+      log.textContent = plain(kept);
+      if (isAtEnd) log.scrollTop = log.scrollHeight;
+    }
+    state.textContent = "It has ended.";
+  }
+  log.scrollTop = log.scrollHeight;
+  if (log.dataset.follow) {
+    follow(log.dataset.follow).catch(() => {
+      state.textContent = "The connection was lost: load the page again to go on.";
+    });
+  }
+})();

@@ -1,0 +1,117 @@
+"""Declares who looks at a page, what they may do, and how a page is drawn for them."""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import litestar
+import msgspec
+from litestar import di, params
+
+from fairlead import errors
+from fairlead.serve.accounts import roles
+from fairlead.serve.accounts.roles import Action, Membership, Principal
+from fairlead.serve.console import guard, render
+from fairlead.serve.console.client import API
+from fairlead.serve.v1.accounts.view import Self
+
+HTML: Final = "text/html; charset=utf-8"
+COOKIE: Final = "__Host-fairlead"
+_LONGEST: Final = 2000
+
+
+class _Token(msgspec.Struct, frozen=True):
+    """What a page needs of `GET /v1/session`."""
+
+    csrf_token: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit:
+    """One request of a browser."""
+
+    api: API
+    principal: Principal
+    """As the API describes the caller: decides what is offered on a page. What is allowed, the API judges."""
+    has_login: bool
+    """Whether the caller has logged in, and may log out; False on the unix socket."""
+    csrf: str
+    path: str
+    query: Mapping[str, str]
+
+    def may(self, action: Action) -> bool:
+        """Return whether the caller may do something anywhere."""
+        return any(self.principal.may(action, one) for one in (None, *(m.role for m in self.principal.memberships)))
+
+    @property
+    def is_root(self) -> bool:
+        """Whether the caller has the whole machine."""
+        return self.principal.is_administrator
+
+    @property
+    def here(self) -> str:
+        """The address of this page, with its query."""
+        asked = urllib.parse.urlencode({name: value for name, value in self.query.items() if name != "done"})
+        return f"{self.path}?{asked}" if asked else self.path
+
+    def page(self, template: str, *, code: int = 200, **facts: Any) -> litestar.Response[bytes]:
+        """Draw a page."""
+        text = render.page(template, visit=self, Action=Action, **facts)
+        return litestar.Response(text.encode("utf-8", "replace"), status_code=code, media_type=HTML)
+
+
+async def of_request(api: API, *, has_login: bool) -> Visit:
+    """Return a request's visit. Raises: Unauthenticated: nobody has logged in, or the session is over."""
+    scope, csrf = api.scope, ""
+    if has_login:
+        cookies = guard.header(scope["headers"], "cookie") or ""
+        if f"{COOKIE}=" not in cookies:
+            # Not asked for: each refusal is a row of the audit log, and this is no attempt of anybody.
+            raise errors.Unauthenticated("nobody has logged in", reason="LoginRequired", hint="log in")
+        csrf = (await api.get(_Token, "/v1/session")).csrf_token
+    found = await api.get(Self, "/v1/self")
+    principal = Principal(
+        account=found.account,
+        is_administrator=found.is_administrator,
+        memberships=tuple(Membership(tenancy=m.tenancy, uid=m.uid, role=m.role) for m in found.memberships),
+        key=found.key,
+        scopes=frozenset(found.scopes),
+    )
+    query = dict(urllib.parse.parse_qsl(scope["query_string"].decode("latin-1")))
+    return Visit(
+        api=api, principal=_named(principal), has_login=has_login, csrf=csrf, path=scope["path"].rstrip("/") or "/", query=query
+    )
+
+
+def _named(one: Principal) -> Principal:
+    """Return a caller whom the table of roles can judge: users of the socket have no account, and are let in there."""
+    return one if one.account else roles.Principal(
+        account="root" if one.is_administrator else "user",
+        is_administrator=one.is_administrator,
+        memberships=one.memberships or (Membership(tenancy="", uid="", role=roles.Role.DEVELOPER),),
+        key="",
+        scopes=one.scopes,
+    )
+
+
+def form(body: bytes) -> dict[str, str]:
+    """Return the fields of a form; of several with one name, the last. Raises: Invalid: it is not UTF-8, or huge."""
+    try:
+        pairs = urllib.parse.parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=200)
+    except ValueError as error:
+        message = "the form cannot be read"
+        raise errors.Invalid(message, reason="FormUnreadable", hint="send it from the page") from error
+    return dict(pairs)
+
+
+def within(text: str, default: str = "/console/") -> str:
+    """Return an address to go to next, if it is one of the console's."""
+    plain = text.isprintable() and "\\" not in text and "//" not in text and len(text) < _LONGEST
+    return text if plain and text.startswith("/console/") else default
+
+
+Visitor = di.NamedDependency[params.SkipValidation[Visit]]
+"""How a page asks who looks (parameter `visit`)."""
