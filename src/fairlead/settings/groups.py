@@ -56,6 +56,13 @@ class APISettings:
 
 
 @frozen
+class ConsoleSettings:
+    """The web console, below /console of the API."""
+
+    enabled: bool = row(True, text="serve the web console beside the API, on its socket and on TLS")
+
+
+@frozen
 class DatabaseSettings:
     """The database of accounts, which is opened where the API is served on TLS."""
 
@@ -336,6 +343,7 @@ class Settings:
 
     state: StateSettings = field(default_factory=StateSettings)
     api: APISettings = field(default_factory=APISettings)
+    console: ConsoleSettings = field(default_factory=ConsoleSettings)
     database: DatabaseSettings = field(default_factory=DatabaseSettings)
     silicon: SiliconSettings = field(default_factory=SiliconSettings)
     engine: EngineSettings = field(default_factory=EngineSettings)

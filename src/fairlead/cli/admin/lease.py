@@ -20,25 +20,7 @@ from fairlead.cli.core.output import Column
 from fairlead.node.lease import ledgerfile
 from fairlead.plan.lease import intent
 from fairlead.plan.lease.row import Row, State
-
-
-class LeaseView(msgspec.Struct, frozen=True, kw_only=True):
-    """One GPU of the ledger."""
-
-    gpu: str
-    state: str
-    epoch: int
-    lease: int
-    """Epoch in which the present possession began, or the last one."""
-    since: str
-    holders: tuple[str, ...]
-    """`namespace/pod/container` of those that have it, or had it while it is released; `?`: not named yet."""
-    verified_by: str
-    """Id of the report by which it was last found clean."""
-    reason: str
-    message: str
-    condemned: bool
-    """Whether it goes into quarantine when it comes back."""
+from fairlead.serve.v1.leases.view import LeaseView, holders, view_of
 
 
 class EntryView(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,22 +114,6 @@ def history(config: settings.Settings, *, gpu: str, form: str) -> None:
     output.show_listing(found, _HISTORY, form=form, name=lambda item: str(item.epoch))
 
 
-def view_of(row: Row) -> LeaseView:
-    """Return a row as it is shown."""
-    return LeaseView(
-        gpu=row.key,
-        state=row.state.value,
-        epoch=row.epoch,
-        lease=row.lease,
-        since=output.utc_time(row.since) if row.since else "",
-        holders=_holders(row),
-        verified_by=row.verdict,
-        reason=row.reason,
-        message=row.message,
-        condemned=row.is_condemned,
-    )
-
-
 def _entry(one: ledgerfile.Entry) -> EntryView:
     return EntryView(
         at=output.utc_time(one.at),
@@ -156,14 +122,9 @@ def _entry(one: ledgerfile.Entry) -> EntryView:
         after=one.row.state.value,
         epoch=one.row.epoch,
         by=one.by,
-        holders=_holders(one.row),
+        holders=holders(one.row),
         message=one.row.message,
     )
-
-
-def _holders(row: Row) -> tuple[str, ...]:
-    names = (f"{one.namespace}/{one.pod}/{one.container}" if one.is_seen else "?" for one in row.claims)
-    return tuple(dict.fromkeys(names))
 
 
 def _ask(folder: Path, verb: str, gpu: str, why: str) -> Row:

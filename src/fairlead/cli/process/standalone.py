@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 from fairlead import __version__, command, errors, settings, telemetry
 from fairlead.backoff import Backoff
 from fairlead.cli.process import gpumetrics, owner, tenancies
+from fairlead.cli.process.listen import ledgers
 from fairlead.control import manager
 from fairlead.control.node import podgc
 from fairlead.control.scheduler import controller
@@ -33,6 +34,7 @@ from fairlead.node import agent
 from fairlead.plan.gpu import advertise
 from fairlead.serve import probes, server
 from fairlead.serve.backend import lifecycle, local
+from fairlead.serve.console import app as consoledoor
 from fairlead.serve.metering import leases
 from fairlead.serve.v1 import app, dependencies
 from fairlead.silicon import machine
@@ -133,6 +135,7 @@ async def run_service(
                     ),
                     tenancies=kept.trial,
                     metering=leases.StoreMetering(store=store, pricing=pricing),
+                    ledger=ledgers.NodeLedger(folder=config.lease_folder),
                 ),
                 info=_service_info(config, node, owned.cdi_folder, public),
                 accounts=public.accounts if public else dependencies.NO_ACCOUNTS,
@@ -162,8 +165,9 @@ async def _serve_api(
 ) -> None:
     """Serve the API on its socket, and on TLS where that is on, until cancelled."""
     api, group = app.create_app(services), _group(config.api.group)
+    local_door = consoledoor.create_app(api, has_login=False) if config.console.enabled else api
     async with asyncio.TaskGroup() as doors:
-        doors.create_task(server.serve_unix(api, config.api_socket, ready=ready, group=group), name="socket")
+        doors.create_task(server.serve_unix(local_door, config.api_socket, ready=ready, group=group), name="socket")
         if public:
             doors.create_task(public.serve(api), name="TLS")
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from fairlead import errors
 from fairlead.engine.access import Usage
 from fairlead.engine.imagestore import ImageStore
+from fairlead.plan.lease.row import Row
 from fairlead.plan.tenancy.matrix import Matrix
 from fairlead.serve.backend import hardware
 from fairlead.serve.backend.deviceview import DeviceChanged
@@ -215,6 +216,26 @@ class TenancyTrial(Protocol):
         ...
 
 
+class Ledger(Protocol):
+    """Who has which GPU of a machine, between tenants too."""
+
+    async def rows(self) -> Mapping[str, Row]:
+        """Return each GPU's row. Raises: Unavailable (`LedgerMissing`)."""
+        ...
+
+    async def ask(self, verb: str, gpu: str, *, by: str, why: str) -> Row:
+        """Carry out a person's request (`plan.lease.intent`), and return the GPU's row. Raises: as `plan_intent`."""
+        ...
+
+
+NO_LEDGER: Final = Absent(
+    kind=errors.Unavailable,
+    message="no ledger of who has which GPU is kept here",
+    reason="LedgerMissing",
+    hint="each machine's agent keeps its own, with lease.ledger=on",
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
     """Where containers run: one field a capability."""
@@ -233,3 +254,4 @@ class Backend:
     faults: FaultInjection | Absent
     tenancies: TenancyTrial | Absent
     metering: Metering
+    ledger: Ledger | Absent = NO_LEDGER

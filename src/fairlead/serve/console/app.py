@@ -16,9 +16,19 @@ from litestar import di, exceptions, response, types
 from fairlead import errors, telemetry
 from fairlead.serve.api import problem
 from fairlead.serve.console import client, guard, render, static, visit
-from fairlead.serve.console.pages import containers, login, overview
+from fairlead.serve.console.pages import audit, containers, login, machine, overview, queue, run, tenancies, usage
 
-ROUTES: Final[Sequence[types.ControllerRouterHandler]] = (*overview.ROUTES, *containers.ROUTES, *login.ROUTES)
+ROUTES: Final[Sequence[types.ControllerRouterHandler]] = (
+    *overview.ROUTES,
+    *containers.ROUTES,
+    *run.ROUTES,
+    *queue.ROUTES,
+    *tenancies.ROUTES,
+    *usage.ROUTES,
+    *audit.ROUTES,
+    *machine.ROUTES,
+    *login.ROUTES,
+)
 _OUTER: Final = "fairlead.console"
 """Of the scope: the API, as this request may ask it."""
 _STATUS: Final = {404: "NotFound", 405: "MethodNotAllowed"}
@@ -31,7 +41,7 @@ def create_app(inner: types.ASGIApp, *, has_login: bool) -> types.ASGIApp:
     """
     pages = _pages(has_login=has_login)
 
-    async def app(scope: Any, receive: types.Receive, send: types.Send) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
         try:
             if not has_login:
                 guard.check_tunnel(scope["headers"])
@@ -42,7 +52,7 @@ def create_app(inner: types.ASGIApp, *, has_login: bool) -> types.ASGIApp:
         except errors.Denied as error:
             await _refuse(scope, send, error)
             return
-        own = {**scope, "state": {}, _OUTER: client.API(app=inner, scope=scope)}
+        own: Any = {**scope, "state": {}, _OUTER: client.API(app=inner, scope=scope)}
         await pages(own, receive, _guarded(send))
 
     return app
@@ -56,7 +66,7 @@ def _is_page(scope: Any) -> bool:
     return path == "/" and "text/html" in (guard.header(scope["headers"], "accept") or "")
 
 
-def _guarded(send: types.Send) -> types.Send:
+def _guarded(send: Any) -> Any:
     """Send each answer with what browsers may do with it."""
 
     async def sent(message: Any) -> None:
@@ -70,7 +80,7 @@ def _guarded(send: types.Send) -> types.Send:
     return sent
 
 
-async def _refuse(scope: Any, send: types.Send, error: errors.FairleadError) -> None:
+async def _refuse(scope: Any, send: Any, error: errors.FairleadError) -> None:
     answer = problem.problem_of(error)
     body = msgspec.json.encode(answer)
     kind = "websocket.http.response" if scope["type"] == "websocket" else "http.response"

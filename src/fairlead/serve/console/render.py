@@ -1,4 +1,4 @@
-"""Draws pages from the templates: everything that is put into one is escaped, and a name that is missing is an error."""
+"""Draws pages from the templates: what is put into one is escaped, and a name that is missing is an error."""
 
 from __future__ import annotations
 

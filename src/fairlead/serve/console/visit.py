@@ -82,18 +82,27 @@ async def of_request(api: API, *, has_login: bool) -> Visit:
     )
     query = dict(urllib.parse.parse_qsl(scope["query_string"].decode("latin-1")))
     return Visit(
-        api=api, principal=_named(principal), has_login=has_login, csrf=csrf, path=scope["path"].rstrip("/") or "/", query=query
+        api=api,
+        principal=_named(principal),
+        has_login=has_login,
+        csrf=csrf,
+        path=scope["path"].rstrip("/") or "/",
+        query=query,
     )
 
 
 def _named(one: Principal) -> Principal:
     """Return a caller whom the table of roles can judge: users of the socket have no account, and are let in there."""
-    return one if one.account else roles.Principal(
-        account="root" if one.is_administrator else "user",
-        is_administrator=one.is_administrator,
-        memberships=one.memberships or (Membership(tenancy="", uid="", role=roles.Role.DEVELOPER),),
-        key="",
-        scopes=one.scopes,
+    return (
+        one
+        if one.account
+        else roles.Principal(
+            account="root" if one.is_administrator else "user",
+            is_administrator=one.is_administrator,
+            memberships=one.memberships or (Membership(tenancy="", uid="", role=roles.Role.DEVELOPER),),
+            key="",
+            scopes=one.scopes,
+        )
     )
 
 

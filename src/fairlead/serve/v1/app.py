@@ -15,6 +15,7 @@ from fairlead.serve.v1.accounts import keys as account_keys
 from fairlead.serve.v1.containers import access, devices, ports, restart, routes
 from fairlead.serve.v1.containers import exec as container_exec
 from fairlead.serve.v1.dependencies import Services
+from fairlead.serve.v1.leases import routes as leases
 from fairlead.serve.v1.queues import routes as queues
 from fairlead.serve.v1.tenancies import routes as tenancies
 from fairlead.serve.v1.usage import routes as usage
@@ -41,6 +42,7 @@ ROUTES: Final = (
     *audit.ROUTES,
     *session.ROUTES,
     *usage.ROUTES,
+    *leases.ROUTES,
     *status.ROUTES,
 )
 

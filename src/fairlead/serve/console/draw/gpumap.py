@@ -14,6 +14,7 @@ from fairlead.serve.console.draw import tone, words
 
 _MOST_CELLS: Final = 24
 """Replicas that are drawn one by one; more are counted."""
+_GIB: Final = 1 << 30
 _SLICES: Final = 8
 """Memory slices of a GPU in MIG mode."""
 
@@ -178,7 +179,7 @@ def _readings(gpu: GPU) -> Iterable[Reading]:
         yield Reading(label="Load", text=words.percent(health.utilization_percent), percent=health.utilization_percent)
     if health.memory_used_bytes is not None and gpu.memory_bytes:
         share = 100 * health.memory_used_bytes / gpu.memory_bytes
-        text = f"{words.bytes_(health.memory_used_bytes)} of {words.bytes_(gpu.memory_bytes)}"
+        text = f"{health.memory_used_bytes / _GIB:.0f} / {gpu.memory_bytes / _GIB:.0f} GiB"
         yield Reading(label="Memory", text=text, percent=share)
     if health.temperature_c is not None:
         limit = health.limit_c or 100

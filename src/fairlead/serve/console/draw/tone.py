@@ -1,4 +1,4 @@
-"""Gives states the tone in which pages show them: a word goes with each, so that no colour says anything alone. Pure."""
+"""Gives states the tone in which pages show them; a word goes with each, so that no colour speaks alone. Pure."""
 
 from __future__ import annotations
 

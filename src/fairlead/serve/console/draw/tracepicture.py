@@ -130,9 +130,13 @@ class _Told:
         yield self._stop("found", index, str(gpu.get("pci", "")) if gpu else "part of a GPU")
         name = next((one for one in self.names if one.partition("=")[2] == device), "")
         kind = name.partition("=")[0]
-        yield self._stop("allocated", kind or words.short(device), f"={words.short(name.partition('=')[2])}" if name else "")
+        yield self._stop(
+            "allocated", kind or words.short(device), f"={words.short(name.partition('=')[2])}" if name else ""
+        )
         node = self.paired.get(device)
-        yield self._stop("edits", node["path"] if node else "device nodes", f"{node['major']}:{node['minor']}" if node else "")
+        yield self._stop(
+            "edits", node["path"] if node else "device nodes", f"{node['major']}:{node['minor']}" if node else ""
+        )
         answer = self.opens.get(node["path"], "") if node else ""
         rule = f"c {node['major']}:{node['minor']} rw" if node else "rules read back"
         yield self._stop("isolated", rule, f"open(): {_said(answer)}" if answer else "")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from typing import Final
 
 from fairlead.frozen import frozen
-from fairlead.plan.trace import Record
 from fairlead.serve.console.draw import words
 from fairlead.serve.v1.containers.traceview import TraceView
 
@@ -84,7 +84,7 @@ def waterfall(trace: TraceView) -> Waterfall | None:
 def _kept(bar: Bar) -> Bar:
     """Return a bar that does not leave the drawing."""
     over = bar.x + bar.width - WIDTH
-    return bar if over <= 0 else Bar(**{name: getattr(bar, name) for name in Bar.__slots__} | {"x": bar.x - over})
+    return bar if over <= 0 else dataclasses.replace(bar, x=bar.x - over)
 
 
 def _marks(total: float) -> Iterable[Mark]:

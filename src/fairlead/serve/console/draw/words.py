@@ -9,6 +9,7 @@ from typing import Final
 
 from fairlead.wire.text import timestamp
 
+NOTHING: Final = "\N{EN DASH}"
 _SEQUENCE: Final = re.compile(r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-Z\\-_]")
 """Of ECMA-48: OSC with its text, CSI with its parameters, two-byte escapes."""
 _STEPS: Final = ((86400 * 2, 86400, "d"), (3600 * 2, 3600, "h"), (120, 60, "min"))
@@ -17,9 +18,9 @@ _STEPS: Final = ((86400 * 2, 86400, "d"), (3600 * 2, 3600, "h"), (120, 60, "min"
 def span(seconds: float | None) -> str:
     """Return a length of time: `4 ms`, `1.2 s`, `17 min`, `5 h`, `3 d`."""
     if seconds is None:
-        return "–"
+        return NOTHING
     if abs(seconds) < 0.9995:
-        return f"{seconds * 1000:.0f} ms"
+        return f"{seconds * 1000:.0f} ms" if abs(seconds) >= 0.0005 or not seconds else "<1 ms"
     if abs(seconds) < 10:
         return f"{seconds:.1f} s"
     for least, size, word in _STEPS:
@@ -31,19 +32,22 @@ def span(seconds: float | None) -> str:
 def ago(text: str | None) -> str:
     """Return how long ago an RFC 3339 time was."""
     found = timestamp.parse(text or "")
-    return "–" if found is None else span(max(0, int(time.time() - found))) if time.time() - found >= 1 else "now"
+    if found is None:
+        return NOTHING
+    passed = int(time.time() - found)
+    return f"{passed} s" if 1 <= passed < 10 else span(passed) if passed >= 1 else "now"
 
 
 def moment(text: str | None) -> str:
     """Return a time as `2026-01-31 09:30:00`, UTC."""
     found = timestamp.parse(text or "")
-    return "–" if found is None else dt.datetime.fromtimestamp(found, dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return NOTHING if found is None else dt.datetime.fromtimestamp(found, dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def bytes_(count: float | None) -> str:
     """Return an amount of memory: `80 GiB`."""
     if count is None:
-        return "–"
+        return NOTHING
     for size, word in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if count >= size:
             return f"{count / size:.3g} {word}" if count / size < 1000 else f"{count / size:.0f} {word}"
@@ -57,7 +61,7 @@ def number(value: float) -> str:
 
 def percent(value: float | None) -> str:
     """Return a share."""
-    return "–" if value is None else f"{value:.0f} %"
+    return NOTHING if value is None else f"{value:.0f} %"
 
 
 def short(text: str, most: int = 13) -> str:
@@ -66,7 +70,7 @@ def short(text: str, most: int = 13) -> str:
 
 
 def output(text: str) -> str:
-    """Return a container's output without what only a terminal understands: colours, cursor moves, lines written over."""
+    """Return a container's output without what only a terminal understands: colours, moves, lines written over."""
     lines = _SEQUENCE.sub("", text).replace("\r\n", "\n").split("\n")
     kept = "\n".join(line.rpartition("\r")[2] for line in lines)
-    return "".join(one for one in kept if one in "\n\t" or ord(one) >= 0x20 and one != "\x7f")
+    return "".join(one for one in kept if one in "\n\t" or (ord(one) >= 0x20 and one != "\x7f"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import urllib.parse
 from collections import Counter
-from collections.abc import Sequence
 from typing import Annotated, Final
 
 import litestar
@@ -142,4 +141,4 @@ async def restart(visit: Visitor, body: params.RawBody, namespace: Namespace, na
     return await _change(visit, body, namespace, name, "restart")
 
 
-ROUTES: Final[Sequence[object]] = (listing, detail, stop, remove, restart)
+ROUTES: Final = (listing, detail, stop, remove, restart)

@@ -61,10 +61,10 @@ ROUTES: Final = (show, enter, leave)
 
 
 def _with_cookies(answer: Answer, place: str) -> litestar.Response[Any]:
-    return response.Redirect(place, status_code=303, headers={"set-cookie": one for one in answer.cookies()})
+    (cookie,) = answer.cookies()
+    return response.Redirect(place, status_code=303, headers={"set-cookie": cookie})
 
 
 def _page(following: str, *, error: errors.FairleadError | None = None, status: int = 200) -> litestar.Response[bytes]:
     text = render.page("login", following=following, error=error)
     return litestar.Response(text.encode(), status_code=status, media_type=HTML)
-

@@ -1,0 +1,27 @@
+"""Gives the API the node's ledger: its rows from the file, and a person's requests through the agent's socket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairlead.node.lease import door, ledgerfile
+from fairlead.plan.lease.row import Row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLedger:
+    """A `serve.backend.port.Ledger` over the ledger of this machine's agent."""
+
+    folder: Path
+
+    async def rows(self) -> Mapping[str, Row]:
+        """See `port.Ledger.rows`."""
+        rows, _ = await asyncio.to_thread(ledgerfile.read, self.folder / ledgerfile.NAME)
+        return rows
+
+    async def ask(self, verb: str, gpu: str, *, by: str, why: str) -> Row:
+        """See `port.Ledger.ask`."""
+        return await asyncio.to_thread(door.ask, self.folder, door.Request(verb=verb, gpu=gpu, by=by, why=why))

@@ -1,0 +1,41 @@
+"""Compares what is used with what may be used, for meters. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from fairlead import errors
+from fairlead.frozen import frozen
+from fairlead.wire.kubernetes import quantity
+
+
+@frozen
+class Meter:
+    """One amount of its limit."""
+
+    name: str
+    used: str
+    limit: str
+    percent: float
+    tone: str
+
+
+def meters(limits: Mapping[str, str], used: Mapping[str, str]) -> tuple[Meter, ...]:
+    """Return a meter a limit, in the order of their names."""
+    return tuple(_meters(limits, used))
+
+
+def _meters(limits: Mapping[str, str], used: Mapping[str, str]) -> Iterable[Meter]:
+    for name, limit in sorted(limits.items()):
+        text = used.get(name, "0")
+        most, now = _number(limit), _number(text)
+        percent = 100.0 if most == 0 else min(100.0, 100 * now / most)
+        tone = "bad" if now > most else "warn" if percent >= 90 else ""
+        yield Meter(name=name, used=text, limit=limit, percent=percent, tone=tone)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(quantity.parse_quantity(text))
+    except errors.FairleadError:
+        return 0.0

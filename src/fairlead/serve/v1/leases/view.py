@@ -1,0 +1,63 @@
+"""Describes the ledger's rows: who has which GPU, and what keeps it back; without the web framework."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Annotated
+
+import msgspec
+
+from fairlead.plan.lease.row import Row
+
+
+class LeaseView(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU of the ledger."""
+
+    gpu: Annotated[str, msgspec.Meta(description="its UUID; of AMD's and Intel's GPUs the PCI address")]
+    state: Annotated[str, msgspec.Meta(description="between two tenants: Free, Held, Releasing, Quarantined, …")]
+    epoch: Annotated[int, msgspec.Meta(description="grows with every change of who may touch the GPU")]
+    lease: Annotated[int, msgspec.Meta(description="epoch in which the present possession began, or the last one")]
+    since: Annotated[str, msgspec.Meta(description="when it came into this state; empty: not known")]
+    holders: Annotated[
+        tuple[str, ...],
+        msgspec.Meta(description="`namespace/pod/container` of those that have it, or had it; `?`: not named yet"),
+    ]
+    verified_by: Annotated[str, msgspec.Meta(description="id of the report by which it was last found clean")]
+    reason: str
+    message: str
+    condemned: Annotated[bool, msgspec.Meta(description="it goes into quarantine when it comes back")]
+
+
+class LeaseList(msgspec.Struct, frozen=True, kw_only=True):
+    """GPUs of the ledger."""
+
+    items: tuple[LeaseView, ...]
+
+
+class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A GPU to keep back, or to give back."""
+
+    gpu: Annotated[str, msgspec.Meta(description="its UUID, or a part that only one has")]
+    why: Annotated[str, msgspec.Meta(description="why, one plain line, at most 500 characters", max_length=500)] = ""
+
+
+def view_of(row: Row) -> LeaseView:
+    """Return a row as it is shown."""
+    return LeaseView(
+        gpu=row.key,
+        state=row.state.value,
+        epoch=row.epoch,
+        lease=row.lease,
+        since=dt.datetime.fromtimestamp(row.since, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if row.since else "",
+        holders=holders(row),
+        verified_by=row.verdict,
+        reason=row.reason,
+        message=row.message,
+        condemned=row.is_condemned,
+    )
+
+
+def holders(row: Row) -> tuple[str, ...]:
+    """Return who has a GPU, each once."""
+    names = (f"{one.namespace}/{one.pod}/{one.container}" if one.is_seen else "?" for one in row.claims)
+    return tuple(dict.fromkeys(names))
