@@ -14,9 +14,9 @@ import msgspec
 from litestar import di, exceptions, response, types
 
 from fairlead import errors, telemetry
-from fairlead.serve.api import problem
 from fairlead.serve.console import client, guard, render, static, visit
 from fairlead.serve.console.pages import audit, containers, login, machine, overview, queue, run, tenancies, usage
+from fairlead.wire.fairlead import problem
 
 ROUTES: Final[Sequence[types.ControllerRouterHandler]] = (
     *overview.ROUTES,

@@ -17,7 +17,7 @@ from litestar import types
 
 from fairlead import errors
 from fairlead.serve import peer
-from fairlead.serve.api import problem
+from fairlead.wire.fairlead import problem
 
 T = TypeVar("T")
 

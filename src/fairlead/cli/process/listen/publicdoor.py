@@ -20,6 +20,7 @@ from fairlead.serve import certificate, door, server
 from fairlead.serve.accounts import recording, stores
 from fairlead.serve.accounts.port import Accounts
 from fairlead.serve.accounts.sessions import Lifetime
+from fairlead.serve.console import app as console
 from fairlead.serve.database import engine
 from fairlead.serve.limits.bucket import Rate
 from fairlead.serve.limits.gate import Gate, Policy
@@ -43,6 +44,7 @@ class PublicDoor:
     """How long the audit log is kept; 0: for ever."""
     policy: Policy
     """How often clients may ask."""
+    has_console: bool
 
     def describe(self) -> tuple[str, str]:
         """Return address and fingerprint, as they are now."""
@@ -59,7 +61,8 @@ class PublicDoor:
             refusals = recording.Refusals(self.accounts.audit)
             tasks.create_task(refusals.keep(), name="refusals")
             guarded = door.create_app(app, self.accounts, gate=Gate(self.policy), refusals=refusals)
-            await server.serve_tls(guarded, self.listener, context)
+            seen = console.create_app(guarded, has_login=True) if self.has_console else guarded
+            await server.serve_tls(seen, self.listener, context)
 
 
 def policy(config: settings.APISettings) -> Policy:
@@ -105,7 +108,11 @@ async def opened(config: settings.Settings) -> AsyncIterator[PublicDoor]:
                 listener=listener,
                 names=names,
                 audit_days=config.api.audit_days,
+<<<<<<< HEAD
                 policy=limits,
+=======
+                has_console=config.console.enabled,
+>>>>>>> e684fc62 (console: test pages, guards, drawings and files)
             )
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from fairlead import errors
 from fairlead.frozen import frozen
+from fairlead.serve.console.draw import words
 from fairlead.wire.kubernetes import quantity
+
+_BYTES: Final = frozenset({"memory", "storage", "ephemeral-storage"})
 
 
 @frozen
@@ -26,11 +30,13 @@ def meters(limits: Mapping[str, str], used: Mapping[str, str]) -> tuple[Meter, .
 
 
 def _meters(limits: Mapping[str, str], used: Mapping[str, str]) -> Iterable[Meter]:
-    for name, limit in sorted(limits.items()):
-        text = used.get(name, "0")
+    for name, written in sorted(limits.items()):
+        text, limit = used.get(name, "0"), written
         most, now = _number(limit), _number(text)
         percent = 100.0 if most == 0 else min(100.0, 100 * now / most)
         tone = "bad" if now > most else "warn" if percent >= 90 else ""
+        if name.rpartition(".")[2] in _BYTES:
+            text, limit = words.bytes_(now), words.bytes_(most)
         yield Meter(name=name, used=text, limit=limit, percent=percent, tone=tone)
 
 

@@ -51,7 +51,7 @@ def bytes_(count: float | None) -> str:
     for size, word in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if count >= size:
             return f"{count / size:.3g} {word}" if count / size < 1000 else f"{count / size:.0f} {word}"
-    return f"{count:.0f} B"
+    return f"{count:.0f} B" if count else "0"
 
 
 def number(value: float) -> str:

@@ -24,15 +24,16 @@ async def machine(visit: Visitor) -> litestar.Response[bytes]:
     leases, absent = await _leases(visit)
     try:
         listing = await visit.api.get(GPUListing, "/v1/gpus")
+        order = {one.gpu.uuid: place for place, one in enumerate(listing.gpus)}
         names = {one.gpu.uuid: f"GPU {one.gpu.index}" for one in listing.gpus}
     except errors.NotFound:
-        names = {}
+        names, order = {}, {}
     nodes = (await visit.api.get(NodeList, "/v1/nodes")).items
     return visit.page(
         "machine",
         status=await visit.api.get(Status, "/v1/status"),
         nodes=[(one, amounts.meters(one.allocatable, one.used)) for one in nodes],
-        leases=leases,
+        leases=sorted(leases, key=lambda one: (order.get(one.gpu, len(order)), one.gpu)),
         absent=absent,
         names=names,
         may_write=visit.may(Action.MACHINE_WRITE),

@@ -6,7 +6,7 @@ import datetime as dt
 import time
 import urllib.parse
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 import litestar
 
@@ -30,7 +30,7 @@ async def usage(visit: Visitor) -> litestar.Response[bytes]:
     """Show usage."""
     period = visit.query.get("period", "") if visit.query.get("period") in PERIODS else "month"
     group = visit.query.get("group", "") if visit.query.get("group") in GROUPS else "tenancy"
-    chosen = {"periods": PERIODS, "groups": GROUPS, "period": period, "group": group}
+    chosen: dict[str, Any] = {"periods": PERIODS, "groups": GROUPS, "period": period, "group": group}
     since, until = _period(period, time.time())
     asked = {"since": timestamp.emit(since), "until": timestamp.emit(until)}
     try:
