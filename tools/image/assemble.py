@@ -58,8 +58,6 @@ _USELESS: Final = (
     "greenlet-*.dist-info/*",
     "mako/*",
     "mako-*.dist-info/*",
-    "markupsafe/*",
-    "markupsafe-*.dist-info/*",
     "sqlalchemy/*",
     "sqlalchemy-*.dist-info/*",
 )

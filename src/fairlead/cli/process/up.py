@@ -78,6 +78,7 @@ def banner(config: settings.Settings, report: standalone.Report, owned: owner.Ow
         f" cgroup v{engine.cgroup_version}",
         f"  API      {config.api_socket}",
         *(f"  {label:<9}{text}" for label, text in zip(("on TLS", ""), report.door, strict=True) if text),
+        *((f"  console  {report.door[0]}/console",) if report.door[0] and config.console.enabled else ()),
         f"  state    {config.state.folder}",
         *(f"  note     {note}" for note in (owned.note, *engine.notes) if note),
         "  try      fairlead run -g 2 IMAGE -- nvidia-smi        (Ctrl-C here stops the service)",

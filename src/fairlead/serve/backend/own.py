@@ -41,6 +41,7 @@ def _absent(what: str) -> port.Absent:
 _DEVICES: Final = _absent("giving GPUs to running containers, past the queue and the quotas,")
 _FAULTS: Final = _absent("breaking simulated silicon")
 _TENANCIES: Final = _absent("keeping tenancies")
+_LEDGER: Final = _absent("reading the ledger of GPUs")
 _IMAGES: Final = _absent("making or removing images, which reads the host's files and concerns every user,")
 
 
@@ -123,6 +124,7 @@ def backend(whole: port.Backend, user: Part) -> port.Backend:
         faults=_FAULTS,
         tenancies=_TENANCIES,
         metering=OwnMetering(whole=whole.metering, user=user),
+        ledger=_LEDGER,
     )
 
 

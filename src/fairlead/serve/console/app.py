@@ -6,12 +6,13 @@ requests. On TLS the API is the door that judges sessions; on the unix socket it
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, Final
 
 import litestar
 import msgspec
-from litestar import di, exceptions, response, types
+from litestar import di, exceptions, params, response, types
 
 from fairlead import errors, telemetry
 from fairlead.serve.console import client, guard, render, static, visit
@@ -89,12 +90,15 @@ async def _refuse(scope: Any, send: Any, error: errors.FairleadError) -> None:
     await send({"type": f"{kind}.body", "body": body})
 
 
+@functools.cache
 def _pages(*, has_login: bool) -> litestar.Litestar:
-    async def given(scope: Any) -> Any:
-        return await visit.of_request(scope[_OUTER], has_login=has_login)
+    """Return the pages; they hold nothing of a door: what they ask is in the scope."""
 
-    async def api(scope: Any) -> Any:
-        return scope[_OUTER]
+    async def given(scope: types.Scope) -> Any:
+        return await visit.of_request(_api(scope), has_login=has_login)
+
+    async def api(scope: types.Scope) -> Any:
+        return _api(scope)
 
     return litestar.Litestar(
         [*ROUTES, front, asset],
@@ -110,6 +114,12 @@ def _pages(*, has_login: bool) -> litestar.Litestar:
     )
 
 
+def _api(scope: Any) -> client.API:
+    found = scope[_OUTER]
+    assert isinstance(found, client.API)  # noqa: S101 `create_app` put it there
+    return found
+
+
 @litestar.get("/", include_in_schema=False)
 async def front() -> response.Redirect:
     """Lead to the overview."""
@@ -117,7 +127,7 @@ async def front() -> response.Redirect:
 
 
 @litestar.get("/console/static/{name:str}", include_in_schema=False)
-async def asset(name: str) -> litestar.Response[bytes]:
+async def asset(name: params.FromPath[str]) -> litestar.Response[bytes]:
     """Return one file."""
     found = static.find(name)
     kept = {"cache-control": "public, max-age=31536000, immutable"}

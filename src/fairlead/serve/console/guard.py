@@ -1,6 +1,6 @@
 """Says what browsers may do with a page, and refuses what other pages have them send.
 
-On the unix socket nobody logs in: who may connect is root, or a user of the machine. A browser reaches it through a
+On the unix socket there is no login: who may connect is root, or a user of the machine. A browser reaches it through a
 tunnel (`ssh -L 8080:/run/fairlead/api.sock`), and so would any page that it has open. So what names another origin is
 refused there, and so is a request for a host that is a name of the net: a page may give such a name the tunnel's
 address (DNS rebinding). By TLS a session's cookie, its token and its origin are judged by the API's door.
@@ -75,7 +75,7 @@ def _is_host(origin: str, host: str) -> bool:
 
 
 def _is_local(host: str) -> bool:
-    """Return whether a host is this machine, or no name that anybody could register."""
+    """Return whether a host is this machine, or has a name that cannot be registered."""
     try:
         name = urllib.parse.urlsplit(f"//{host}").hostname or ""
     except ValueError:

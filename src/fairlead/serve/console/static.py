@@ -13,7 +13,7 @@ from typing import Final
 
 from fairlead import errors
 
-_TYPES: Final = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+_TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 PREFIX: Final = "/console/static/"
 
 

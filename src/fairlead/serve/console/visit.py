@@ -18,7 +18,7 @@ from fairlead.serve.console import guard, render
 from fairlead.serve.console.client import API
 from fairlead.serve.v1.accounts.view import Self
 
-HTML: Final = "text/html; charset=utf-8"
+HTML: Final = "text/html"
 COOKIE: Final = "__Host-fairlead"
 _LONGEST: Final = 2000
 
@@ -64,13 +64,13 @@ class Visit:
 
 
 async def of_request(api: API, *, has_login: bool) -> Visit:
-    """Return a request's visit. Raises: Unauthenticated: nobody has logged in, or the session is over."""
+    """Return a request's visit. Raises: Unauthenticated: the browser has no session, or it is over."""
     scope, csrf = api.scope, ""
     if has_login:
         cookies = guard.header(scope["headers"], "cookie") or ""
         if f"{COOKIE}=" not in cookies:
-            # Not asked for: each refusal is a row of the audit log, and this is no attempt of anybody.
-            raise errors.Unauthenticated("nobody has logged in", reason="LoginRequired", hint="log in")
+            # Not asked for: each refusal is a row of the audit log, and this is not an attempt.
+            raise errors.Unauthenticated("the browser has no session", reason="LoginRequired", hint="log in")
         csrf = (await api.get(_Token, "/v1/session")).csrf_token
     found = await api.get(Self, "/v1/self")
     principal = Principal(
@@ -80,7 +80,8 @@ async def of_request(api: API, *, has_login: bool) -> Visit:
         key=found.key,
         scopes=frozenset(found.scopes),
     )
-    query = dict(urllib.parse.parse_qsl(scope["query_string"].decode("latin-1")))
+    pairs = urllib.parse.parse_qsl(scope["query_string"].decode("latin-1"))
+    query = {name: "".join(one for one in value if one.isprintable() or one == "\n") for name, value in pairs}
     return Visit(
         api=api,
         principal=_named(principal),

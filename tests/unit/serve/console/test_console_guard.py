@@ -40,9 +40,7 @@ async def test_another_origin_changes_nothing_through_the_tunnel(
     assert (await tunnel.get("/v1/containers?all=true")).json()["items"] == []
 
 
-@pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:8080", "10.0.0.1:8080", "[::2]", "[", "a.b.localhost.x"]
-)
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "10.0.0.1:8080", "[::2]", "[", "a.localhost.x"])
 async def test_a_name_of_the_net_reads_nothing_through_the_tunnel(tunnel: httpx.AsyncClient, host: str) -> None:
     for path in ("/console/", "/v1/containers"):
         assert (await tunnel.get(path, headers={"host": host})).status_code == 403

@@ -108,11 +108,8 @@ async def opened(config: settings.Settings) -> AsyncIterator[PublicDoor]:
                 listener=listener,
                 names=names,
                 audit_days=config.api.audit_days,
-<<<<<<< HEAD
                 policy=limits,
-=======
                 has_console=config.console.enabled,
->>>>>>> e684fc62 (console: test pages, guards, drawings and files)
             )
 
 

@@ -73,7 +73,7 @@ class Board:
 
     @property
     def is_free(self) -> bool:
-        """Whether nobody holds a part of it."""
+        """Whether no container holds a part of it."""
         return not any(cell.occupants for cell in self.cells)
 
 
@@ -86,7 +86,7 @@ class NodeMap:
 
     @property
     def free(self) -> int:
-        """How many boards nobody holds a part of."""
+        """How many boards are free and not broken."""
         return sum(board.is_free and board.health_tone != tone.BAD for board in self.boards)
 
 

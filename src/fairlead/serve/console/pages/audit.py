@@ -1,4 +1,4 @@
-"""The audit page: who changed what by TLS, and who was refused, newest first."""
+"""Shows the audit log: who changed what by TLS, and who was refused, newest first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages of containers: all of them with a filter, and one with its way from the silicon to its process."""
+"""Shows containers: all of them with a filter, and one with its way from the silicon to its process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages of logging in and out: a key becomes a browser's session, which the API begins and ends."""
+"""Logs browsers in and out: a key becomes a browser's session, which the API begins and ends."""
 
 from __future__ import annotations
 

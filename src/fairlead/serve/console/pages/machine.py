@@ -1,4 +1,4 @@
-"""The administrator's page: nodes, and the state of each GPU between its tenants, with quarantine."""
+"""Shows the machine to its administrators: nodes, and the state of each GPU between its tenants, with quarantine."""
 
 from __future__ import annotations
 

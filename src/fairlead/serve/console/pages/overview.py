@@ -1,4 +1,4 @@
-"""The first page: every GPU of every node, what it is divided into, who holds it and how it is."""
+"""Shows the overview: every GPU of every node, what it is divided into, who holds it and how it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The queue: who waits for what, why and behind whom, and what teams are due."""
+"""Shows the queue: who waits for what, why and behind whom, and what teams are due."""
 
 from __future__ import annotations
 

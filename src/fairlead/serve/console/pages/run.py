@@ -1,4 +1,4 @@
-"""The submit form: what it will send is shown as JSON, as curl and as the verb before it is sent."""
+"""Serves the submit form: what it will send is shown as JSON, as curl and as the verb before it is sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages of tenancies: how each stands, what is used of its quota, who is a member."""
+"""Shows tenancies: how each stands, what is used of its quota, who is a member."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The usage page: who held GPUs for how long, day by day, and what that costs."""
+"""Shows usage: who held GPUs for how long, day by day, and what that costs."""
 
 from __future__ import annotations
 
