@@ -81,7 +81,9 @@ async def test_no_request_without_a_name_reaches_another_users(as_user: As, worl
             answer = await ann.request(method, f"{path}?namespace=user-{BEN}", json=ANYTHING)
             assert answer.status_code < 500, (path, answer.text)
             made = {**ANYTHING, "namespace": f"user-{BEN}"}
-            assert not (await ann.request(method, path, json=made)).is_success, path
+            done = await ann.request(method, path, json=made)
+            own = (method, path) == ("DELETE", "/v1/session")  # a browser's own, of which the socket has none
+            assert own or not done.is_success, path
     assert (await ann.post("/v1/volumes:prune")).json()["names"] == []
     claims = (await world.store.list(core.PersistentVolumeClaim)).items
     assert [one.metadata.namespace for one in claims] == [f"user-{BEN}"]
