@@ -29,24 +29,9 @@ from fairlead_cdi.host import node
 
 DEFAULT_DIRECTORIES: Final = ("/etc/cdi", "/var/run/cdi")
 """Static specs, then generated ones."""
-UNREAD: Final = "SpecFormatUnread"
+UNREAD: Final = parse.UNREAD
 """Reason of the error of a spec file that no decoder could read."""
-
-
-def _decode_yaml(data: bytes) -> object:
-    """Decode YAML with `yamlfile`, loaded now. Raises: DocumentError: PyYAML is not installed, or as there."""
-    try:
-        # The `import` statement would load PyYAML for every program that reads JSON only.
-        yamlfile = __import__("fairlead_cdi.yamlfile", fromlist=["decode_yaml"])
-    except ImportError as error:
-        hint = "pip install 'fairlead-cdi[yaml]', or write the spec as JSON"
-        message = "YAML specs are read with PyYAML, which is not installed"
-        raise errors.DocumentError(message, reason=UNREAD, hint=hint) from error
-    decoded: object = yamlfile.decode_yaml(data)
-    return decoded
-
-
-DECODERS: Final[Mapping[str, parse.Decoder]] = {".json": parse.decode_json, ".yaml": _decode_yaml}
+DECODERS: Final[Mapping[str, parse.Decoder]] = {".json": parse.decode_json, ".yaml": parse.decode_yaml}
 """Decoders by suffix: JSON, and YAML where PyYAML is installed."""
 JSON_ONLY: Final[Mapping[str, parse.Decoder]] = {".json": parse.decode_json}
 """Decoders by suffix: JSON; YAML files are listed with an error."""

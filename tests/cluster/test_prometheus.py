@@ -29,7 +29,7 @@ from fairlead.node.metrics import exporter
 from fairlead.plan.gpu import deviceids
 from fairlead.plan.gpu.attribution import Holding
 from fairlead.plan.metrics import holder
-from fairlead.serve import probes, server
+from fairlead.serve import plainserver, probes, sockets
 from fairlead.silicon.sim.silicon import SimulatedSilicon
 from tests.cluster.charts import one, render
 from tests.cluster.test_alerts import PROMTOOL
@@ -96,7 +96,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
     snapshots: latest.Latest[monitor.Snapshot] = latest.Latest(monitor.Snapshot())
     holdings = podresources.Holdings(tmp_path / "kubelet.sock")
     page = exporter.Exporter("n1", silicon, snapshots=snapshots, holdings=holdings, xids=exporter.XIDCounts())
-    listener = server.listen_at("127.0.0.1:0")
+    listener = sockets.listen_at("127.0.0.1:0")
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(_quick_rules()))
     target = "{}:{}".format(*listener.getsockname())
     jobs = [{"job_name": "gpus", "honor_labels": True, "static_configs": [{"targets": [target]}]}]
@@ -106,7 +106,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
         "scrape_configs": jobs,
     }
     (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config))
-    with server.listen_at("127.0.0.1:0") as free:
+    with sockets.listen_at("127.0.0.1:0") as free:
         address = "{}:{}".format(*free.getsockname())
     try:
         async with (
@@ -115,7 +115,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
             _prometheus(tmp_path, address),
         ):
             app = probes.create_app(lambda: "", lambda: "", page.expose)
-            serving = tasks.create_task(server.serve_at(app, listener))
+            serving = tasks.create_task(plainserver.serve_at(app, listener))
             found = Scene(silicon, snapshots, client)
             await found.scan()
             first, second = (gpu.uuid for gpu in snapshots.value.inventory.gpus[:2])

@@ -83,6 +83,13 @@ def test_the_service_and_the_agent_load_no_database_before_the_tls_door_is_on() 
     assert loaded & {"sqlalchemy", "alembic", "aiosqlite", "asyncpg"} == set()
 
 
+def test_an_agent_loads_no_library_that_it_may_never_need() -> None:
+    """Each is a megabyte or more of its 60: SQLite is the ledger's, YAML a file's, uvicorn the API's."""
+    loaded = _loaded(["fairlead.cli.process.agent", "fairlead.store.kubernetes.credentials", "fairlead.serve.probes"])
+    assert {"grpc", "h11"} <= loaded  # it looks at the right program
+    assert loaded & {"sqlite3", "yaml", "uvicorn", "litestar", "aiohttp", "prometheus_client", "secrets"} == set()
+
+
 def _loaded(names: list[str]) -> set[str]:
     code = f"import importlib, sys\nfor name in {names!r}: importlib.import_module(name)\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -11,7 +11,7 @@ import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fairlead import errors, telemetry
 from fairlead.model.device import Device
@@ -19,13 +19,16 @@ from fairlead.node import storeparts
 from fairlead.node.cdi import specfiles
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.inventory import latest, monitor
-from fairlead.node.lease import gate, ledgerfile, sight, verifier
+from fairlead.node.lease import ledgerpath, sight
 from fairlead.plan.gpu.attribution import Holding
 from fairlead.plan.lease import verification
 from fairlead.plan.lease.change import Change
 from fairlead.plan.lease.row import State
 from fairlead.settings import Settings
 from fairlead.silicon import port
+
+if TYPE_CHECKING:
+    from fairlead.node.lease import gate, verifier
 
 _SETTLED: Final = frozenset({State.FREE, State.QUARANTINED, State.MAINTENANCE})
 """States in which nothing of a GPU is still to be done for its last tenant."""
@@ -66,7 +69,7 @@ class LeasePart:
         """Calls what publishes possessions, and keeps its failures from the ledger."""
         self._objects = of_store.leases if of_store is not None else None
         if settings.lease.ledger != "on":
-            _set_aside(settings.lease_folder / ledgerfile.NAME)
+            _set_aside(settings.lease_folder / ledgerpath.NAME)
             return
         seen = sight.Sight(
             self._list,
@@ -75,7 +78,9 @@ class LeasePart:
         )
         specs.hide()
         made = _verifier(settings, seen, around)
-        self.gate = found = gate.Gate(
+        # Loaded only where there is a ledger: SQLite and what verifies GPUs are 2 MB of an agent.
+        gates: Any = importlib.import_module("fairlead.node.lease.gate")
+        self.gate = found = gates.Gate(
             settings.lease_folder,
             seen,
             specs,
@@ -144,7 +149,8 @@ def _verifier(settings: Settings, seen: sight.Sight, around: Around) -> verifier
         found = seen.reading(gpu)
         return found is not None and not found.mig_enabled
 
-    return verifier.Verifier(
+    verifiers: Any = importlib.import_module("fairlead.node.lease.verifier")
+    made: verifier.Verifier = verifiers.Verifier(
         settings.lease_folder,
         inspector,
         signing.Signer(settings.lease_folder),
@@ -154,10 +160,11 @@ def _verifier(settings: Settings, seen: sight.Sight, around: Around) -> verifier
         limit_s=settings.lease.verify_s,
         may_reset=may_reset,
     )
+    return made
 
 
 def _set_aside(path: Path) -> None:
     if path.exists():
         telemetry.log.warning(
-            "ledger set aside, as it is switched off", path=str(ledgerfile.set_aside(path, why="off"))
+            "ledger set aside, as it is switched off", path=str(ledgerpath.set_aside(path, why="off"))
         )

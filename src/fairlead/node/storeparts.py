@@ -5,15 +5,17 @@ These parts are there only where the agent has a store; the devices that a kubel
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from fairlead import telemetry
 from fairlead.model.ids import GPUUUID
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.inventory import latest, monitor, pods
-from fairlead.node.lease import ledgerfile
-from fairlead.node.publish import features, leases, nodecondition, objects, podcondition
+from fairlead.node.lease import ledgerpath
+from fairlead.node.publish import features, nodecondition, objects, podcondition
 from fairlead.node.trace import foreignkubelet, watchclient
 from fairlead.plan.gpu import advertise, attribution
 from fairlead.plan.gpu import health as rules
@@ -21,6 +23,9 @@ from fairlead.settings import Settings
 from fairlead.silicon import firmware
 from fairlead.store.port import Store
 from fairlead.wire.proto import deviceplugin_pb2 as pb
+
+if TYPE_CHECKING:
+    from fairlead.node.publish import leases
 
 
 class StoreParts:
@@ -60,18 +65,7 @@ class StoreParts:
         )
         self.pods = pods.Pods(node, store)
         self._holdings = holdings
-        self.leases = (
-            leases.Leases(
-                node,
-                store,
-                settings.lease_folder / ledgerfile.NAME,
-                snapshots=snapshots,
-                pods=self.pods,
-                keep_days=settings.lease.keep_days,
-            )
-            if settings.lease.ledger == "on"
-            else None
-        )
+        self.leases = _leases(settings, node, store, snapshots, self.pods)
         self.conditions = podcondition.PodConditions(
             node=node,
             store=store,
@@ -113,6 +107,18 @@ class StoreParts:
             self.trace.told(call)
         else:
             self._holdings.ask()
+
+
+def _leases(
+    settings: Settings, node: str, store: Store, snapshots: latest.Latest[monitor.Snapshot], known: pods.Pods
+) -> leases.Leases | None:
+    """Return what publishes possessions, None where there is no ledger: then nothing of SQLite is loaded."""
+    if settings.lease.ledger != "on":
+        return None
+    loaded: Any = importlib.import_module("fairlead.node.publish.leases")
+    file, keep_days = settings.lease_folder / ledgerpath.NAME, settings.lease.keep_days
+    made: leases.Leases = loaded.Leases(node, store, file, snapshots=snapshots, pods=known, keep_days=keep_days)
+    return made
 
 
 def labelling(settings: Settings, store: Store) -> objects.Labelling:

@@ -14,7 +14,7 @@ import pytest
 
 from fairlead.client import httptransport
 from fairlead.client.contexts import Context
-from fairlead.serve import certificate, server
+from fairlead.serve import certificate, server, sockets
 
 _CONNECT_S = 1.0
 _SILENT_S = 1.5
@@ -36,7 +36,7 @@ async def _silent(scope: Any, receive: Any, send: Any) -> None:
 def _serving(folder: Path) -> Iterator[Context]:
     files = certificate.own(folder)
     certificate.ensure_own(files, ["127.0.0.1"], dt.datetime.now(dt.UTC))
-    listener = server.listen_at("127.0.0.1:0")
+    listener = sockets.listen_at("127.0.0.1:0")
     address = f"https://127.0.0.1:{listener.getsockname()[1]}"
     loop, ending, ended = asyncio.new_event_loop(), asyncio.Event(), threading.Event()
 

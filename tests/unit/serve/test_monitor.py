@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from fairlead import errors, telemetry
-from fairlead.serve import monitor, probes, server
+from fairlead.serve import monitor, plainserver, probes, sockets
 from fairlead.workqueue import WorkQueue
 
 
@@ -24,11 +24,11 @@ class _Clock:
 
 @contextlib.asynccontextmanager
 async def _serving(meter: monitor.PrometheusMeter, problem: str = "") -> AsyncIterator[httpx.AsyncClient]:
-    listener = server.listen_at("127.0.0.1:0")
+    listener = sockets.listen_at("127.0.0.1:0")
     host, port = listener.getsockname()
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(
-            server.serve_at(probes.create_app(meter.stalled, lambda: problem, meter.page), listener)
+            plainserver.serve_at(probes.create_app(meter.stalled, lambda: problem, meter.page), listener)
         )
         async with httpx.AsyncClient(base_url=f"http://{host}:{port}", trust_env=False) as client:
             yield client
@@ -132,7 +132,7 @@ async def test_a_worker_that_hangs_is_noticed_and_one_that_waits_is_not() -> Non
 @pytest.mark.parametrize("address", ["", "9400", "host:", "host:port", ":70000"])
 def test_an_address_that_is_none_is_refused(address: str) -> None:
     with pytest.raises(errors.Invalid) as refused:
-        server.listen_at(address)
+        sockets.listen_at(address)
     assert refused.value.reason == "AddressInvalid"
 
 
@@ -140,13 +140,13 @@ def test_a_taken_address_is_refused() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(errors.Unavailable) as refused:
-            server.listen_at(f"127.0.0.1:{port}")
+            sockets.listen_at(f"127.0.0.1:{port}")
     assert refused.value.reason == "AddressUnusable"
 
 
 def test_an_address_may_have_no_host_or_brackets() -> None:
-    with server.listen_at(":0") as every:
+    with sockets.listen_at(":0") as every:
         assert every.getsockname()[0] in {"::", "0.0.0.0"}
     if socket.has_dualstack_ipv6():
-        with server.listen_at("[::1]:0") as one:
+        with sockets.listen_at("[::1]:0") as one:
             assert one.getsockname()[0] == "::1"

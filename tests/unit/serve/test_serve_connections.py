@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from fairlead.serve import server
+from fairlead.serve import plainserver, server, sockets
 
 _GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
-_LIMITS = server.Limits(head_s=0.2, body_s=0.3, connections=5)
+_LIMITS = sockets.Limits(head_s=0.2, body_s=0.3, connections=5)
 
 
 async def _echo(scope: dict[str, Any], receive: Any, send: Any) -> None:
@@ -29,11 +29,11 @@ async def _echo(scope: dict[str, Any], receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"ok"})
 
 
-@pytest.fixture
-async def path(tmp_path: Path) -> AsyncIterator[Path]:
+@pytest.fixture(params=[server.serve_unix, plainserver.serve_unix], ids=["api", "plain"])
+async def path(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Path]:
     path, ready = tmp_path / "s", asyncio.Event()
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(server.serve_unix(_echo, path, ready=ready, limits=_LIMITS))
+        task = group.create_task(request.param(_echo, path, ready=ready, limits=_LIMITS))
         await ready.wait()
         yield path
         task.cancel()

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.serve import peer, server
+from fairlead.serve import peer, server, sockets
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be other users")
 GROUP, MEMBER, STRANGER = 30001, 20001, 20002
@@ -50,7 +50,7 @@ async def path() -> AsyncIterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="fl-"))
     folder.chmod(0o755)
     ready = asyncio.Event()
-    limits = server.Limits(per_user=3)
+    limits = sockets.Limits(per_user=3)
     async with asyncio.TaskGroup() as group:
         serving = server.serve_unix(_who, folder / "s", ready=ready, group=GROUP, limits=limits)
         task = group.create_task(serving)

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from fairlead import errors
-from fairlead.serve import server
+from fairlead.serve import server, sockets
 from fairlead.serve.api import app as api_app
 
 
@@ -46,7 +46,7 @@ def test_the_socket_belongs_to_its_owner_only(tmp_path: Path) -> None:
     path = tmp_path / "api.sock"
     before = os.umask(0)
     try:
-        with server.listen(path):
+        with sockets.listen(path):
             assert stat.S_IMODE(path.stat().st_mode) == 0o600
             assert [item.name for item in tmp_path.iterdir()] == ["api.sock"]
     finally:
@@ -62,10 +62,10 @@ async def test_a_dead_services_socket_is_replaced(tmp_path: Path) -> None:
 
 def test_a_living_service_is_not_pushed_aside(tmp_path: Path) -> None:
     path = tmp_path / "api.sock"
-    with server.listen(path):
+    with sockets.listen(path):
         inode = path.stat().st_ino
         with pytest.raises(errors.Conflict) as caught:
-            server.listen(path)
+            sockets.listen(path)
         assert (caught.value.reason, path.stat().st_ino) == ("ServiceRunning", inode)
 
 
@@ -73,20 +73,20 @@ def test_a_file_in_its_place_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "api.sock"
     path.write_text("precious")
     with pytest.raises(errors.Conflict) as caught:
-        server.listen(path)
+        sockets.listen(path)
     assert (caught.value.reason, path.read_text()) == ("SocketPathTaken", "precious")
 
 
 def test_a_path_the_kernel_does_not_take_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(errors.Invalid) as caught:
-        server.listen(tmp_path / ("x" * 120))
+        sockets.listen(tmp_path / ("x" * 120))
     assert caught.value.reason == "SocketPathTooLong"
 
 
 def test_a_folder_that_cannot_be_made_is_unavailable(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(errors.Unavailable) as caught:
-        server.listen(tmp_path / "file" / "api.sock")
+        sockets.listen(tmp_path / "file" / "api.sock")
     assert caught.value.reason == "SocketUnusable"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
+import os
 import socket
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -75,7 +75,7 @@ async def opened(
 
 def identity(config: settings.Settings) -> str:
     """Return this process's name in elections: no other's, not even its own after a restart."""
-    return config.cluster.identity or f"{socket.gethostname()}_{secrets.token_hex(4)}"
+    return config.cluster.identity or f"{socket.gethostname()}_{os.urandom(4).hex()}"
 
 
 @dataclass(slots=True)
@@ -102,13 +102,15 @@ async def monitored(config: settings.Settings) -> AsyncIterator[Monitor]:
     if not config.cluster.monitor:
         yield Monitor()
         return
-    from fairlead.serve import monitor, probes, server
+    from fairlead.serve import monitor, plainserver, probes, sockets
 
     meter = monitor.PrometheusMeter()
     one = Monitor(meter, stalled=meter.stalled)
-    listener = server.listen_at(config.cluster.monitor)
+    listener = sockets.listen_at(config.cluster.monitor)
     async with asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(server.serve_at(probes.create_app(meter.stalled, one.problem, meter.page), listener))
+        task = tasks.create_task(
+            plainserver.serve_at(probes.create_app(meter.stalled, one.problem, meter.page), listener)
+        )
         try:
             yield one
         finally:

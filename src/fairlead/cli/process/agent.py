@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from fairlead import errors, settings, telemetry
-from fairlead.cli.core import cluster, stopping
-from fairlead.cli.process import agentcheck, agentconfig, gpumetrics, pluginflags
+from fairlead.cli.core import cluster, lazygroup, stopping
+from fairlead.cli.process import gpumetrics, pluginflags
 from fairlead.node import agent as node_agent
 from fairlead.serve import probes
 from fairlead.silicon import machine
@@ -32,7 +32,18 @@ _FAULTS_AGAIN_S: Final = 5.0
 """Between tries to have the socket of another agent that ends."""
 
 
-@click.group(invoke_without_command=True)
+_VERBS: Final = {
+    "check": lazygroup.Verb(
+        "Commands", "process.agentcheck:check", "Say what a configuration file does, field by field."
+    ),
+    "config": lazygroup.Verb(
+        "Commands", "process.agentconfig:config", "Choose, or list, the configurations of a folder."
+    ),
+}
+"""Loaded when they are called: the agent itself needs nothing of them."""
+
+
+@click.group(cls=lazygroup.LazyGroup, verbs=_VERBS, invoke_without_command=True)
 @pluginflags.settings_options(
     "state", "silicon", "node", "plugin", "labels", "health", "lease", "cluster", "log", "debug"
 )
@@ -52,10 +63,6 @@ def agent(ctx: click.Context, /, config: settings.Settings) -> None:
     telemetry.configure(config.log.level, config.log.format)
     telemetry.arm_crash_point(config.debug.crash_at)
     asyncio.run(_run(config))
-
-
-agent.add_command(agentcheck.check)
-agent.add_command(agentconfig.config)
 
 
 async def _run(config: settings.Settings) -> None:
@@ -110,14 +117,14 @@ async def _serve_faults(silicon: SimulatedSilicon, config: settings.Settings) ->
 
     Of two agents on a node, as a rolling update has them, the older keeps the socket; the newer has it after that.
     """
-    # Only simulated silicon costs an agent a server beside the monitor's.
-    from fairlead.serve import server as unix_server
+    # Only simulated silicon costs an agent this.
+    from fairlead.serve import plainserver
     from fairlead.serve.v1 import faultdoor
 
     door = faultdoor.create_app(silicon, node_agent.node_name(config))
     while True:
         try:
-            await unix_server.serve_unix(door, config.fault_socket, has_websockets=False)
+            await plainserver.serve_unix(door, config.fault_socket)
         except errors.FairleadError as error:
             telemetry.log.warning(
                 "no faults can be simulated through this agent", reason=error.reason, error=error.message

@@ -10,7 +10,7 @@ import asyncio
 from typing import Final
 
 from fairlead import errors, telemetry
-from fairlead.serve import probes, server
+from fairlead.serve import plainserver, probes, sockets
 
 PORT: Final = 9400
 """Source: NVIDIA dcgm-exporter, its default port."""
@@ -35,7 +35,7 @@ async def serve(where: str, app: probes.App, *, again_s: float = _AGAIN_S) -> No
     told = ""
     while True:
         try:
-            listener = server.listen_at(where)
+            listener = sockets.listen_at(where)
         except errors.Unavailable as error:
             if error.message != told:
                 telemetry.log.warning(
@@ -44,4 +44,4 @@ async def serve(where: str, app: probes.App, *, again_s: float = _AGAIN_S) -> No
             told = error.message
             await asyncio.sleep(again_s)
         else:
-            await server.serve_at(app, listener)
+            await plainserver.serve_at(app, listener)

@@ -200,7 +200,7 @@ async def _extend(config: settings.Settings) -> None:
     import ipaddress
 
     from fairlead.control.scheduler.extender import Extender
-    from fairlead.serve import calls, server
+    from fairlead.serve import calls, plainserver, sockets
     from fairlead.store.kubernetes import rights
 
     address = config.control.extender
@@ -212,7 +212,7 @@ async def _extend(config: settings.Settings) -> None:
         hint = "run it beside each kube-scheduler, at 127.0.0.1:PORT"
         message = f'control.extender "{address}" is not a loopback address: a caller can have pods bound'
         raise errors.Invalid(message, reason="AddressInvalid", hint=hint)
-    listener, judges = server.listen_at(address), rankings_of(config.control.policy)
+    listener, judges = sockets.listen_at(address), rankings_of(config.control.policy)
     answering: dict[str, calls.Call] = {}
     made: list[Extender] = []
 
@@ -228,7 +228,7 @@ async def _extend(config: settings.Settings) -> None:
     alone = dataclasses.replace(config, control=dataclasses.replace(config.control, leader_elect=False))
     async with asyncio.TaskGroup() as tasks:
         app = calls.create_app(answering, problem)
-        serving = tasks.create_task(server.serve_at(app, listener), name="extender")
+        serving = tasks.create_task(plainserver.serve_at(app, listener), name="extender")
         await cluster.lead(alone, "fairlead-extender", make, rights.SCHEDULER)
         serving.cancel()
 

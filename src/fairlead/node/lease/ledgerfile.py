@@ -11,18 +11,19 @@ import contextlib
 import os
 import sqlite3
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from fairlead import errors, files, telemetry
+from fairlead.node.lease import ledgerpath
 from fairlead.plan.lease.change import Change
 from fairlead.plan.lease.row import Row
 from fairlead.wire.text import typedjson
 
-NAME: Final = "ledger.db"
+NAME: Final = ledgerpath.NAME
 SCHEMA: Final = 1
 APPLICATION_ID: Final = 0x464C_4544
 """`FLED`: marks a ledger among other SQLite files."""
@@ -75,7 +76,7 @@ class LedgerFile:
             except (sqlite3.DatabaseError, msgspec.MsgspecError) as error:
                 if isinstance(error, sqlite3.OperationalError) and not _is_damage(error):
                     raise
-                self.was_set_aside = set_aside(path, why="damaged")
+                self.was_set_aside = ledgerpath.set_aside(path, why="damaged")
                 telemetry.log.error("ledger damaged, set aside", path=str(self.was_set_aside), error=str(error))
                 self._connection, self._rows = _open(path)
 
@@ -178,7 +179,7 @@ def _open(path: Path) -> tuple[sqlite3.Connection, dict[str, Row]]:
 
 def _create(path: Path) -> None:
     """Make a new ledger beside its place and move it there whole; a log that lost its ledger goes aside first."""
-    _set_log_aside(path, why="damaged")
+    ledgerpath.set_log_aside(path, why="damaged")
     fresh = path.with_name(f".{path.name}.new")
     fresh.unlink(missing_ok=True)
     with contextlib.closing(_connect(fresh, mode="rwc")) as connection:
@@ -228,22 +229,3 @@ def _entry(one: Change) -> tuple[str, float, str, str]:
 def _is_damage(error: sqlite3.OperationalError) -> bool:
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     return code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB} or "no such" in str(error)
-
-
-def set_aside(path: Path, *, why: str) -> Path:
-    """Move a ledger away, its log first: a log without its database would be replayed into the next one.
-
-    Args: why: becomes a part of the new names.
-    """
-    _set_log_aside(path, why=why)
-    return files.set_aside(path, why=why)
-
-
-def _set_log_aside(path: Path, *, why: str) -> None:
-    for beside in _sidecars(path):
-        if os.path.lexists(beside):
-            files.set_aside(beside, why=why)
-
-
-def _sidecars(path: Path) -> Iterable[Path]:
-    return path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")

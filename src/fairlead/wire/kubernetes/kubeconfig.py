@@ -11,17 +11,16 @@ from __future__ import annotations
 
 import base64
 import binascii
+import importlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
-import yaml
 
 from fairlead import errors
 from fairlead.wire.kubernetes.meta import Wire
 from fairlead.wire.text import typedjson
-from fairlead_cdi import yamlfile
 
 EXEC_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
@@ -147,10 +146,11 @@ def parse(data: bytes, *, path: Path) -> Kubeconfig:
     Args:    data: YAML or JSON.   path: where it lies, for relative paths and messages.
     Raises:  ProtocolError: not a kubeconfig.
     """
+    # A pod's agent has no such file, and does not pay for PyYAML.
+    safeyaml: Any = importlib.import_module("fairlead.wire.text.safeyaml")
     try:
-        yamlfile.check_depth(data)
-        config = msgspec.convert(yaml.load(data, yaml.CSafeLoader) or {}, Kubeconfig)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # msgspec's are ValueErrors, as a bad date's is
+        config = msgspec.convert(safeyaml.load(data) or {}, Kubeconfig)
+    except ValueError as error:  # msgspec's are ValueErrors, as a bad date's is
         problem = " ".join(str(error).split())
         raise errors.ProtocolError(
             f"kubeconfig {path} cannot be read: {problem}", reason="KubeconfigInvalid"

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fairlead import errors, settings
-from fairlead.serve import certificate, door, server
+from fairlead.serve import certificate, door, server, sockets
 from fairlead.serve.accounts import recording, stores
 from fairlead.serve.accounts.port import Accounts
 from fairlead.serve.accounts.sessions import Lifetime
@@ -93,7 +93,7 @@ async def opened(config: settings.Settings) -> AsyncIterator[PublicDoor]:
             database does not answer; ProtocolError: a file of ours is damaged.
     """
     limits = policy(config.api)
-    with contextlib.closing(server.listen_at(config.api.listen)) as listener:
+    with contextlib.closing(sockets.listen_at(config.api.listen)) as listener:
         found = certificate.operators(config.api.certificate, config.api.key)
         names = None if found else own_names(listener)
         files = found or certificate.own(config.state.folder)

@@ -1,0 +1,127 @@
+"""Makes the sockets that a process listens on, and says how long and how often clients may keep a server waiting.
+
+A unix socket is made beside its final name, given its group and mode and renamed into place, so that no client can
+connect to it before they are right, and a socket that a dead service left behind is replaced in the same step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from fairlead import errors
+
+_LONGEST: Final = 107  # sun_path holds 108 bytes with its closing NUL (unix(7))
+_BESIDE: Final = len("/.s12345678/s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How long and how often clients may keep a server waiting."""
+
+    head_s: float = 10.0
+    """From the connection, or from the first byte of a later request, to the end of the request's headers."""
+    body_s: float = 60.0
+    """From there to the end of its body, which has a few MB at most."""
+    connections: int = 2048
+    """Open at once; each open stream is one."""
+    per_user: int = 128
+    """Of those, one user's who is not root."""
+    reserved: int = 256
+    """Of those, kept for root: users cannot shut the administrator out."""
+    per_address: int = 256
+    """Of a socket of TLS, one address' of the network; a /64 of IPv6 is one."""
+
+
+LIMITS: Final = Limits()
+
+
+def listen(path: Path, *, group: int | None = None) -> socket.socket:
+    """Return a socket that listens at `path`; whatever a dead service left there is replaced.
+
+    Args:   group: id of the group that may connect; None: its owner alone.
+    Raises: Conflict (`ServiceRunning`): another service answers there, or the path is not a socket.
+            Invalid: the path is longer than the kernel takes.   Unavailable: the folder cannot be written.
+    """
+    if max(len(str(path).encode()), len(str(path.parent).encode()) + _BESIDE) > _LONGEST:
+        message = f"socket path {path} is too long for the kernel"
+        raise errors.Invalid(message, reason="SocketPathTooLong", hint="choose another --api-socket")
+    _refuse_living(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".s", dir=path.parent) as folder:
+            temporary = Path(folder) / "s"
+            listener.bind(str(temporary))
+            if group is not None:
+                os.chown(temporary, -1, group)
+            temporary.chmod(0o600 if group is None else 0o660)
+            listener.listen(128)
+            temporary.rename(path)
+    except OSError as error:
+        listener.close()
+        message = f"cannot listen on {path}: {error.strerror or error}"
+        raise errors.Unavailable(message, reason="SocketUnusable", hint="choose another --api-socket") from error
+    listener.setblocking(False)
+    return listener
+
+
+def _refuse_living(path: Path) -> None:
+    if not path.exists():
+        return
+    if not path.is_socket():
+        message = f"{path} is in the way: it is not a socket"
+        raise errors.Conflict(message, reason="SocketPathTaken", hint="remove it, or choose another --api-socket")
+    with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as probe:
+        probe.settimeout(1)
+        with contextlib.suppress(ConnectionRefusedError, FileNotFoundError):
+            probe.connect(str(path))
+            message = f"another service answers at {path}"
+            raise errors.Conflict(
+                message, reason="ServiceRunning", hint="`fairlead status` asks it; `fairlead down` ends it"
+            )
+
+
+@contextlib.contextmanager
+def bound(path: Path, *, group: int | None = None) -> Iterator[socket.socket]:
+    """Give a socket that listens at `path`, and remove it afterwards unless a later service put its own there.
+
+    Raises: as `listen`.
+    """
+    listener = listen(path, group=group)
+    mine = path.stat().st_ino
+    try:
+        yield listener
+    finally:
+        listener.close()
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_ino == mine:
+                path.unlink()
+
+
+def listen_at(address: str) -> socket.socket:
+    """Return a socket that listens at `host:port`; no host means every address of the machine.
+
+    Raises: Invalid: the address is none.   Unavailable: it is taken, or not this machine's.
+    """
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        hint = "write host:port, for example 127.0.0.1:9400 or :9400"
+        raise errors.Invalid(f'"{address}" is not an address to listen at', reason="AddressInvalid", hint=hint)
+    bare = host.removeprefix("[").removesuffix("]")
+    try:
+        # Without a host both families, where the kernel has both.
+        dual = not bare and socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if dual or ":" in bare else socket.AF_INET
+        listener = socket.create_server((bare, int(port)), family=family, dualstack_ipv6=dual)
+    except OSError as error:
+        message = f"cannot listen at {address}: {error.strerror or error}"
+        raise errors.Unavailable(message, reason="AddressUnusable", hint="choose another address") from error
+    listener.setblocking(False)
+    return listener
