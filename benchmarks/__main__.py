@@ -1,6 +1,7 @@
 """Run benchmarks and print their rows.
 
-`python -m benchmarks` runs all, `python -m benchmarks NAME…` those whose name starts so, `--list` only names them,
+`python -m benchmarks` runs all, `python -m benchmarks NAME…` those of these names (a NAME that is no benchmark's own
+stands for all that start so: `store` for `store.list` and `store.informer`), `--list` only names them,
 `--json` prints one JSON list, `--write FILE` makes the page of the docs. `python -m benchmarks openb` runs traces of
 shared GPUs through the scheduling engine instead (`openb.py`). A row that cannot run says why, and the others
 run. The exit code is 1 when a bar does not hold or a benchmark failed.
@@ -51,14 +52,16 @@ def main(arguments: Sequence[str]) -> int:
     if arguments[:1] == ["openb"]:
         return openb.main(arguments[1:])
     parser = argparse.ArgumentParser(prog="benchmarks", description="measure every row of the budget table")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="start of a benchmark's name; none: all")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="a benchmark's name, or else the start of several; none: all"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON list")
     parser.add_argument("--write", type=Path, metavar="FILE", help="also write a page of all rows")
     parser.add_argument("--list", action="store_true", help="print the names and run nothing")
     given = parser.parse_args(arguments)
-    chosen = [name for name in frame.REGISTRY if not given.names or name.startswith(tuple(given.names))]
-    if not chosen:
-        parser.error(f"no benchmark is called {' or '.join(given.names)} (there are: {', '.join(frame.REGISTRY)})")
+    chosen = frame.choose(given.names, list(frame.REGISTRY))
+    if unknown := [name for name in given.names if not frame.choose([name], list(frame.REGISTRY))]:
+        parser.error(f"no benchmark is called {' or '.join(unknown)} (there are: {', '.join(frame.REGISTRY)})")
     if given.list:
         print("\n".join(chosen))
         return 0

@@ -96,6 +96,18 @@ def benchmark(name: str) -> Callable[[Benchmark], Benchmark]:
     return add
 
 
+def choose(names: Sequence[str], known: Sequence[str]) -> list[str]:
+    """Return the benchmarks that are meant, in their own order: an exact name alone, else all that start so; none: all.
+
+    `scheduler` is not `scheduler-large`, which takes an hour.
+    """
+    if not names:
+        return list(known)
+    exact = {name for name in names if name in known}
+    starts = tuple(name for name in names if name not in exact)
+    return [name for name in known if name in exact or (starts and name.startswith(starts))]
+
+
 def rows_of(name: str) -> Iterable[Row | Unmeasured]:
     """Yield a benchmark's rows; one that breaks ends in a row that says why, so that the others still run."""
     try:

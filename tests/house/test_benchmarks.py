@@ -34,3 +34,23 @@ def test_what_a_machine_lacks_is_named_and_fails_nothing(monkeypatch: pytest.Mon
     assert "no-such-program" in lacking.why
     monkeypatch.setattr(frame, "REGISTRY", {"shim": lambda: [lacking]})
     assert program.main([]) == 0
+
+
+@pytest.mark.parametrize(
+    ("names", "meant"),
+    [
+        ([], ["scheduler", "scheduler-large", "store.informer"]),
+        (["scheduler"], ["scheduler"]),
+        (["sched"], ["scheduler", "scheduler-large"]),
+        (["store", "scheduler-large"], ["scheduler-large", "store.informer"]),
+        (["nothing"], []),
+    ],
+)
+def test_an_exact_name_means_itself_and_no_other_a_start_means_all(names: list[str], meant: list[str]) -> None:
+    assert frame.choose(names, ["scheduler", "scheduler-large", "store.informer"]) == meant
+
+
+def test_a_name_that_means_nothing_is_refused_beside_one_that_does(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        program.main(["--list", "choose", "nothing"])
+    assert "no benchmark is called nothing (there are: cdi, " in capsys.readouterr().err

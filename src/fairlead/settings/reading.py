@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import tomllib
+import importlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -69,7 +69,8 @@ def _read_file(file: Path | None, known: Mapping[str, Row]) -> dict[str, Any]:
     if file is None:
         return {}
     try:
-        document = tomllib.loads(_text_of(file))
+        text = _text_of(file)
+        document = importlib.import_module("tomllib").loads(text)  # 2 ms of every verb that has no such file
     except OSError as error:
         if file == DEFAULT_FILE and isinstance(error, FileNotFoundError):
             return {}
