@@ -871,3 +871,18 @@ async def test_of_many_checked_at_once_only_as_many_as_the_check_allows_are_made
     )
     assert sum(isinstance(one, core.Pod) for one in made) == 3
     assert len((await store.list(core.Pod, Selector(namespace=team))).items) == 3
+
+
+async def test_what_is_stored_beside_an_object_is_stored_with_it_or_neither_is(store: port.Store, team: str) -> None:
+    admitting = await admitter(store)
+
+    def beside(made: core.Pod) -> core.Namespace:
+        return core.Namespace(
+            metadata=meta.ObjectMeta(name=f"b-{made.metadata.namespace}", labels={"of": made.metadata.uid})
+        )
+
+    made = await admitting.create_checked(pod(team), lambda _seen: None, beside=beside)
+    assert (await store.get(core.Namespace, f"b-{team}")).metadata.labels == {"of": made.metadata.uid}
+    with pytest.raises(errors.Conflict):
+        await admitting.create_checked(pod(team), lambda _seen: None, beside=beside)
+    assert len((await store.list(core.Pod, Selector(namespace=team))).items) == 1

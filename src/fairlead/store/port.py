@@ -135,11 +135,14 @@ class Reader(Protocol):
 class Admitter(Protocol):
     """A store that can look and create in one step."""
 
-    async def create_checked(self, item: T, check: Callable[[Reader], None]) -> T:
+    async def create_checked(
+        self, item: T, check: Callable[[Reader], None], *, beside: Callable[[T], Object] | None = None
+    ) -> T:
         """Create, unless `check` raises; whatever it reads cannot change before the object is stored.
 
-        It holds across processes. `check` must not await, and may run in another thread.
-        Raises: as `Store.create`; whatever `check` raises.
+        It holds across processes. Neither `check` nor `beside` may await, and both may run in another thread.
+        Args:   beside: makes of the stored object another one that is stored in the same step, or neither is.
+        Raises: as `Store.create`, of either object; whatever `check` raises.
         """
         ...
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from fairlead.cli.core import client as api
 from fairlead.cli.core import invocation, options, output, plaintext, progress
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.terminal import streams
+from fairlead.client import calls
 from fairlead.plan.sharing import fraction
 from fairlead.serve.v1.containers import view, waitview
 from fairlead.serve.v1.containers.submission import ContainerRequest
@@ -34,6 +36,10 @@ _READ_S: Final = 60
 """How long the record of a followed container stays for its client to read."""
 _SECOND_CHANCE_S: Final = 2.0
 _EXPLAIN_AFTER_S: Final = 0.5
+_RESTART_S, _AGAIN_S = 20.0, 0.5
+"""How long, and how often, a service that broke off is asked for the container that it may have made."""
+_UNKNOWN: Final = frozenset({"ServiceBrokeOff", "ServiceSlow", "RequestInFlight"})
+"""Reasons that leave open whether the container was made."""
 
 
 _EXAMPLES: Final = """\b
@@ -206,7 +212,20 @@ def _submit(client: Client, image: str, given: dict[str, Any], own: Mapping[str,
         **runflags.mounts(given["volume"], given["mount"], cluster=bool(client.cluster)),
         **({"resources": given["part"]} if given["part"] else runflags.devices(given["gpus"], client)),
     )
-    return client.call("POST", "/v1/containers", ContainerView, body=request)
+    return _sent_once(client, request)
+
+
+def _sent_once(client: Client, request: ContainerRequest) -> ContainerView:
+    """Have one container made, also where the answer is lost: the request is sent again under the same key."""
+    headers, until, is_open = {calls.IDEMPOTENCY_KEY: uuid.uuid4().hex}, time.monotonic() + _RESTART_S, False
+    while True:
+        try:
+            return client.call("POST", "/v1/containers", ContainerView, body=request, headers=headers)
+        except (errors.Unavailable, errors.Conflict) as error:
+            is_open = is_open or error.reason in _UNKNOWN
+            if not is_open or error.reason not in {*_UNKNOWN, "ServiceUnreachable"} or time.monotonic() > until:
+                raise
+            time.sleep(_AGAIN_S)
 
 
 def _submit_manifest(client: Client, file: Any, namespace: str) -> list[ContainerView]:

@@ -113,7 +113,7 @@ async def run_service(
             await watching.wait()
             living = lifecycle.LocalLifecycle(store=store)
             # Before the API serves: a request for a restart must not meet one that is carried on.
-            tasks.create_task(living.replacements.carry_on(), name="restarts")
+            tasks.create_task(living.keep(), name="requests")
             door = dependencies.Services(
                 callers=dependencies.Callers(most_devices=config.api.user_gpus),
                 store=store,

@@ -18,6 +18,7 @@ from fairlead.model.ids import GPUUUID
 from fairlead.plan.metering.price import Pricing
 from fairlead.serve.backend import hardware, lifecycle, podaccess, port, volumes
 from fairlead.serve.backend.faults import AgentFaults
+from fairlead.serve.backend.once import idempotency
 from fairlead.serve.backend.tenancy import trial
 from fairlead.serve.metering import leases
 from fairlead.store import subresource
@@ -66,6 +67,7 @@ def backend(*, store: Store, server: Server, pods: Pods, pricing: Pricing) -> po
         faults=AgentFaults(store=store, streams=pods),
         tenancies=trial.ClusterTrial(store, pods),
         metering=leases.StoreMetering(store=store, pricing=pricing),
+        requests=idempotency.ClusterRequests(store=store),
     )
 
 

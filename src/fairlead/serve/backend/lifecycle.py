@@ -5,6 +5,7 @@ Nothing here starts or stops a process: the node's kubelet does, when it sees th
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import Mapping
@@ -13,11 +14,12 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from fairlead import errors
+from fairlead import errors, telemetry
 from fairlead.model.step import TraceStep
 from fairlead.plan.pod import admission, podstate, priority, quota, tenantrule, userrule, volume
 from fairlead.plan.tenancy import baseline
 from fairlead.serve.backend import pods
+from fairlead.serve.backend.once import idempotency
 from fairlead.serve.backend.replacement import Replacements
 from fairlead.store import retry, subresource, tracerecorder
 from fairlead.store.port import AdmittingStore, Reader, Selector, Store
@@ -36,9 +38,17 @@ class LocalLifecycle:
 
     store: AdmittingStore
     replacements: Replacements = field(init=False)
+    requests: idempotency.LocalRequests = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "replacements", Replacements(store=self.store, submitter=self))
+        object.__setattr__(self, "requests", idempotency.LocalRequests(store=self.store))
+
+    async def keep(self) -> None:
+        """Carry on restarts that an earlier process left, and forget old requests, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.replacements.carry_on(), name="restarts")
+            tasks.create_task(self.requests.keep(), name="old requests")
 
     async def submit(
         self,
@@ -47,6 +57,7 @@ class LocalLifecycle:
         makes_namespace: bool = False,
         written: Mapping[str, Any] | None = None,
         most_devices: int = 0,
+        once: idempotency.Once | None = None,
     ) -> core.Pod:
         """See `port.Lifecycle.submit`; records that the pod was accepted.
 
@@ -55,14 +66,18 @@ class LocalLifecycle:
         if makes_namespace:
             name = pod.metadata.namespace
             await ensure_namespace(self.store, name, labels={tenantrule.TENANCY: name})
+        telemetry.crash_point("submission.before-store")
         started = time.monotonic()
         admitted, rules = await self._admitted(pod, written, is_tenants=makes_namespace, most_devices=most_devices)
         # Taken before the pod can be seen: the scheduler may be done with it before `create` returns here.
         accepted_at = time.time()
         try:
-            created = await self.store.create_checked(admitted, lambda seen: _check(seen, admitted, rules))
+            created = await self.store.create_checked(
+                admitted, lambda seen: _check(seen, admitted, rules), beside=once.record if once else None
+            )
         except errors.Conflict as error:
             raise _taken(pod, error) from error
+        telemetry.crash_point("submission.after-store")
         devices = podstate.asked_devices(created)
         asked = ", ".join(f"{count} x {name}" for name, count in devices.items()) or "no devices"
         step = TraceStep(
@@ -78,6 +93,7 @@ class LocalLifecycle:
             },
         )
         await tracerecorder.record(self.store, tracerecorder.reference(created), step)
+        telemetry.crash_point("submission.after-record")
         return created
 
     async def replace(
@@ -166,6 +182,7 @@ class ClusterLifecycle:
         *,
         makes_namespace: bool = False,  # noqa: ARG002 namespaces are the administrator's
         written: Mapping[str, Any] | None = None,  # noqa: ARG002 its own policies judge
+        once: idempotency.Once | None = None,
     ) -> core.Pod:
         """See `port.Lifecycle.submit`; the server says where the namespace is missing.
 
@@ -174,7 +191,7 @@ class ClusterLifecycle:
         admission.refuse_own_names(pod)
         _refuse_machine(pod)
         try:
-            return await self.store.create(pod)
+            return await self.store.create(idempotency.carrying(pod, once) if once else pod)
         except errors.Conflict as error:
             raise _taken(pod, error) from error
 

@@ -115,6 +115,7 @@ def backend(
         faults=_REAL if faults is None else LocalFaults(faults=faults, node=node),
         tenancies=_NO_TENANCIES,
         metering=leases.StoreMetering(store=store, pricing=Pricing()),
+        requests=living.requests,
     )
 
 

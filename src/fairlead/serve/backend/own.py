@@ -18,6 +18,7 @@ from fairlead.plan.metering.price import Pricing
 from fairlead.plan.pod import userrule
 from fairlead.serve.backend import hardware, port
 from fairlead.serve.backend.lifecycle import LocalLifecycle
+from fairlead.serve.backend.once import idempotency
 from fairlead.serve.metering import port as metering
 from fairlead.store.port import EVERYTHING, Change, Listing, Selector, Store
 from fairlead.wire.kubernetes import core
@@ -125,6 +126,7 @@ def backend(whole: port.Backend, user: Part) -> port.Backend:
         tenancies=_TENANCIES,
         metering=OwnMetering(whole=whole.metering, user=user),
         ledger=_LEDGER,
+        requests=whole.requests,  # whose names are made of who asks
     )
 
 
@@ -161,11 +163,12 @@ class OwnLifecycle:
         *,
         makes_namespace: bool = False,  # noqa: ARG002 a user's own is always there, a tenancy's made by its controller
         written: Mapping[str, Any] | None = None,
+        once: idempotency.Once | None = None,
     ) -> core.Pod:
         """See `port.Lifecycle.submit`. Raises: Denied: it asks for what only root may."""
         own, makes = self._own(pod), self.user.makes_namespace
         most = self.user.most_devices
-        return await self.whole.submit(own, makes_namespace=makes, written=written, most_devices=most)
+        return await self.whole.submit(own, makes_namespace=makes, written=written, most_devices=most, once=once)
 
     async def replace(
         self,

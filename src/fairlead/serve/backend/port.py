@@ -20,6 +20,7 @@ from fairlead.plan.tenancy.matrix import Matrix
 from fairlead.serve.backend import hardware
 from fairlead.serve.backend.deviceview import DeviceChanged
 from fairlead.serve.backend.faults import FaultInjection
+from fairlead.serve.backend.once import idempotency
 from fairlead.serve.metering.port import Metering
 from fairlead.store import subresource
 from fairlead.wire.fairlead.tenancy import Tenancy
@@ -69,12 +70,18 @@ class Lifecycle(Protocol):
     """Pods made, stopped and removed."""
 
     async def submit(
-        self, pod: core.Pod, *, makes_namespace: bool = False, written: Mapping[str, Any] | None = None
+        self,
+        pod: core.Pod,
+        *,
+        makes_namespace: bool = False,
+        written: Mapping[str, Any] | None = None,
+        once: idempotency.Once | None = None,
     ) -> core.Pod:
         """Store a pod.
 
         Args:    makes_namespace: its namespace is made where there is none, a tenant's, if that is ours to do.
                  written: the manifest, with the fields that are not carried out; None: the pod says everything.
+                 once: the request, which is stored in the same step; `Requests.find` knows it from then on.
         Raises:  Invalid: a rule is broken.   Denied: a quota of its namespace, or a rule for tenants' pods.
                  Conflict (`AlreadyExists`): its name.
         """
@@ -255,3 +262,4 @@ class Backend:
     tenancies: TenancyTrial | Absent
     metering: Metering
     ledger: Ledger | Absent = NO_LEDGER
+    requests: idempotency.Requests

@@ -16,12 +16,14 @@ from fairlead.serve.v1.containers import access, devices, ports, restart, routes
 from fairlead.serve.v1.containers import exec as container_exec
 from fairlead.serve.v1.dependencies import Services
 from fairlead.serve.v1.leases import routes as leases
+from fairlead.serve.v1.making import routes as making
 from fairlead.serve.v1.queues import routes as queues
 from fairlead.serve.v1.tenancies import routes as tenancies
 from fairlead.serve.v1.usage import routes as usage
 from fairlead.serve.v1.volumes import routes as volume_routes
 
 ROUTES: Final = (
+    *making.ROUTES,
     *routes.ROUTES,
     *devices.ROUTES,
     *access.ROUTES,

@@ -98,6 +98,8 @@ class Services:
     """Told, for the audit log, which namespace a request is about."""
     recording: Recording | None = None
     """Of the request in the audit log; None: it came by the unix socket."""
+    caller: str = "local"
+    """Who asks, by a name that no other caller has: keys of requests are each caller's own."""
 
     @property
     def census(self) -> Store:
@@ -125,6 +127,7 @@ def for_caller(services: Services, scope: Any) -> Services:
         backend=own.backend(services.backend, user),
         whole=services.store,
         accounts=_ROOTS,
+        caller=f"uid {caller.uid}",
     )
 
 
@@ -138,8 +141,9 @@ async def for_request(services: Services, scope: Any) -> Services:
         return for_caller(services, scope)
     found = (await services.store.list(Tenancy)).items
     noted = _noted(recording, found, scope) if recording is not None else services.noted
+    asking = f"account {principal.account}"
     if principal.is_administrator:
-        return replace(services, principal=principal, noted=noted, recording=recording)
+        return replace(services, principal=principal, noted=noted, recording=recording, caller=asking)
     action = permissions.action_of(scope["route_handler"].handler_name)
     part = replace(_part(found, principal, action), noted=noted)
     hidden = replace(services.info, socket=Path(), state_folder=Path(), cdi_folder=Path())
@@ -152,6 +156,7 @@ async def for_request(services: Services, scope: Any) -> Services:
         principal=principal,
         noted=noted,
         recording=recording,
+        caller=asking,
     )
 
 

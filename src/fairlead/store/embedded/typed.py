@@ -112,13 +112,19 @@ class TypedStore:
         key, given = match.key_of(item), match.emit(item)
         return await self._commit(item, lambda step: step.create(key, given, namespaced=item.NAMESPACED))
 
-    async def create_checked(self, item: T, check: Callable[[port.Reader], None]) -> T:
+    async def create_checked(
+        self, item: T, check: Callable[[port.Reader], None], *, beside: Callable[[T], meta.Object] | None = None
+    ) -> T:
         """See `port.Admitter.create_checked`: the check runs in the transaction that writes."""
         key, given = match.key_of(item), match.emit(item)
 
         def act(step: transaction.Transaction) -> Document:
             check(_Reader(step))
-            return step.create(key, given, namespaced=item.NAMESPACED)
+            stored = step.create(key, given, namespaced=item.NAMESPACED)
+            if beside is not None:
+                other = beside(match.from_document(type(item), stored))
+                step.create(match.key_of(other), match.emit(other), namespaced=other.NAMESPACED)
+            return stored
 
         return await self._commit(item, act)
 

@@ -114,6 +114,10 @@ def is_open(scope: Any) -> bool:
     return scope["type"] == "http" and (scope["method"], scope["path"]) in OPEN
 
 
+KEEPS_KEYS: Final = frozenset({"create_container", "create_pods"})
+"""Routes that carry out a request once for its Idempotency-Key."""
+
+
 def principal_of(scope: Any) -> Principal | None:
     """Return who holds the request's key; None: it came by the unix socket."""
     found = (scope.get("state") or {}).get(PRINCIPAL)
@@ -139,11 +143,20 @@ def action_of(name: str) -> Action:
     return action
 
 
+def _refuse_key(scope: Any, route: str) -> None:
+    """Refuse a promise that a route does not keep. Raises: RequestError (`IdempotencyKeyUnsupported`)."""
+    is_post = scope["type"] == "http" and scope["method"] == "POST"
+    if is_post and route not in KEEPS_KEYS and any(name == b"idempotency-key" for name, _ in scope["headers"]):
+        message, hint = f'the route "{route}" keeps no Idempotency-Key', "leave it out: a repetition is a new request"
+        raise errors.RequestError(message, reason="IdempotencyKeyUnsupported", hint=hint)
+
+
 async def judge(asked: connection.ASGIConnection[Any, Any, Any, Any], handler: handlers.BaseRouteHandler) -> None:
     """Refuse a request whose key may not use its route, and have one that changes something written first.
 
     Raises: Denied; Unavailable (`AuditUnavailable`).
     """
+    _refuse_key(asked.scope, handler.handler_name)
     if (principal := principal_of(asked.scope)) is None:
         return
     try:

@@ -11,6 +11,13 @@ Follow = Annotated[
     bool, params.QueryParameter(description="wait for the start, go on to the end, through restarts too")
 ]
 Namespace = Annotated[str, params.QueryParameter(description="namespace of the container")]
+IdempotencyKey = Annotated[
+    str,
+    params.HeaderParameter(
+        name="Idempotency-Key",
+        description="of this request and no other: sent again with the same body within a day, it makes nothing new",
+    ),
+]
 Grace = Annotated[
     int | None,
     params.QueryParameter(ge=0, description="seconds between SIGTERM and SIGKILL; empty: the container's own"),

@@ -1,4 +1,4 @@
-"""Routes of containers: submit, look, wait, stop, delete, and what a container wrote."""
+"""Routes of containers: look, wait, stop, delete, and what a container wrote."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Final
+from typing import Annotated
 
 import litestar
 import msgspec
@@ -14,25 +14,21 @@ from litestar import di, openapi, params, response, status_codes
 
 from fairlead import errors
 from fairlead.plan import trace
-from fairlead.plan.pod import podstate, priority
+from fairlead.plan.pod import podstate
 from fairlead.plan.schedule import waiting
-from fairlead.plan.tenancy import baseline
 from fairlead.serve.api import stream
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend import account
 from fairlead.serve.backend.pods import container_name, find_pod
-from fairlead.serve.backend.port import Absent, require
 from fairlead.serve.v1 import eventview
-from fairlead.serve.v1.containers import logs, pods, submission, traceview, view, waitview
+from fairlead.serve.v1.containers import logs, pods, traceview, view, waitview
 from fairlead.serve.v1.containers.parameters import Grace, Name, Namespace
 from fairlead.serve.v1.containers.view import ContainerView
 from fairlead.serve.v1.dependencies import Dependencies
 from fairlead.store import tracerecorder
 from fairlead.store.port import Selector
 from fairlead.store.subresource import LogOptions
-from fairlead.wire.fairlead.tenancy import Tenancy
-from fairlead.wire.kubernetes import core, manifest, meta
-from fairlead.wire.kubernetes.coordination import PriorityClass
+from fairlead.wire.kubernetes import core
 from fairlead.wire.text import timestamp
 
 PLAIN_BYTES = openapi.ResponseSpec(
@@ -40,7 +36,6 @@ PLAIN_BYTES = openapi.ResponseSpec(
 )
 
 
-_MANAGER: Final = "fairlead-api"
 _PLAIN, _FRAMED = "text/plain", "application/vnd.docker.multiplexed-stream"
 
 
@@ -81,69 +76,6 @@ def _seconds(name: str, text: str) -> float | None:
 
 
 Excerpt = di.NamedDependency[params.SkipValidation[_Excerpt]]
-
-
-@litestar.post(
-    "/v1/containers", summary="Run a container", responses=documented(400, 403, 404, 409, 422), tags=["container"]
-)
-async def create_container(services: Dependencies, data: params.JSONBody[submission.ContainerRequest]) -> ContainerView:
-    """Store a pod made from the request; a node's kubelet starts it once a scheduler has placed it."""
-    data = await _placed(services, data)
-    info, namespace = services.info, submission.namespace_of(data)
-    services.noted(namespace)
-    for named in data.volumes:
-        await services.backend.volumes.create(named.name, namespace, labels={}, size="", is_tenants=bool(data.tenancy))
-    pod = submission.pod_of(data, resource=info.resource, scheduler_name=info.scheduler_name)
-    return view.container_view(await services.backend.lifecycle.submit(pod, makes_namespace=bool(data.tenancy)))
-
-
-async def _placed(services: Dependencies, data: submission.ContainerRequest) -> submission.ContainerRequest:
-    """Return the request with the namespace of its tenancy. Where tenancies are not kept, it names a namespace.
-
-    Raises: NotFound (`TenancyUnknown`): nothing of that name is isolated.
-    """
-    if not data.tenancy or isinstance(services.backend.tenancies, Absent):
-        return data
-    try:
-        found = await services.store.get(Tenancy, data.tenancy)
-    except errors.NotFound as error:
-        raise baseline.unknown(data.tenancy) from error
-    return msgspec.structs.replace(data, tenancy="", namespace=baseline.namespace_name(found))
-
-
-@litestar.post("/v1/pods", summary="Run a manifest", responses=documented(400, 403, 409, 422), tags=["container"])
-async def create_pods(
-    services: Dependencies,
-    body: params.RawBody,
-    namespace: Annotated[str, params.QueryParameter(description="of the Pods that name none; empty: default")] = "",
-) -> view.ContainerList:
-    """Store the Pods of a Kubernetes manifest, YAML (one or more documents) or JSON, in their order.
-
-    PersistentVolumeClaims and PriorityClasses in it are made first; a claim that is there stays as it is.
-    """
-    lifecycle = require(services.backend.manifests)
-    name = services.info.scheduler_name
-    wanted = manifest.parse(body, kinds=(core.Pod, core.PersistentVolumeClaim, PriorityClass))
-    warnings = tuple(f"{path} is not carried out on one machine" for path in manifest.check_carried_out(wanted))
-    placed = [
-        (submission.from_manifest(found.item, name, namespace=namespace), found.document)
-        for found in wanted
-        if isinstance(found.item, core.Pod)
-    ]
-    for found in wanted:
-        await _make_beside(services, found.item, namespace or "default")
-    made = [await lifecycle.submit(pod, written=document) for pod, document in placed]
-    return view.ContainerList(items=tuple(map(view.container_view, made)), warnings=warnings)
-
-
-async def _make_beside(services: Dependencies, item: meta.Object, namespace: str) -> None:
-    """Make what a manifest has beside its Pods."""
-    if isinstance(item, core.PersistentVolumeClaim):
-        about = item.metadata
-        await services.backend.volumes.create(about.name, about.namespace or namespace, labels=about.labels, size="")
-    elif isinstance(item, PriorityClass):
-        priority.check(item)
-        await services.store.apply(item, manager=_MANAGER)
 
 
 @litestar.get("/v1/containers", summary="List containers", responses=documented(400, 422), tags=["container"])
@@ -385,8 +317,6 @@ async def _diagnosed(services: Dependencies, pod: core.Pod) -> str:
 
 
 ROUTES = (
-    create_container,
-    create_pods,
     list_containers,
     show_container,
     delete_container,

@@ -1,0 +1,146 @@
+"""Routes that make containers: of a request, of a manifest; each once for an `Idempotency-Key`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Final
+
+import litestar
+import msgspec
+from litestar import params, response
+
+from fairlead import errors, telemetry
+from fairlead.plan.pod import priority
+from fairlead.plan.tenancy import baseline
+from fairlead.serve.api.failure import documented
+from fairlead.serve.backend.once import idempotency
+from fairlead.serve.backend.port import Absent, require
+from fairlead.serve.v1.containers import submission, view
+from fairlead.serve.v1.containers.parameters import IdempotencyKey
+from fairlead.serve.v1.containers.view import ContainerView
+from fairlead.serve.v1.dependencies import Dependencies
+from fairlead.wire.fairlead.tenancy import Tenancy
+from fairlead.wire.kubernetes import core, manifest, meta
+from fairlead.wire.kubernetes.coordination import PriorityClass
+
+_MANAGER: Final = "fairlead-api"
+_REPLAYED: Final = "Idempotency-Replayed"
+"""Header of an answer that was given before."""
+
+
+Store = Callable[[idempotency.Once | None], Awaitable[core.Pod]]
+
+
+def _answer(pod: core.Pod) -> str:
+    return msgspec.json.encode(view.container_view(pod)).decode()
+
+
+@litestar.post(
+    "/v1/containers", summary="Run a container", responses=documented(400, 403, 404, 409, 422), tags=["container"]
+)
+async def create_container(
+    services: Dependencies,
+    data: params.JSONBody[submission.ContainerRequest],
+    body: params.RawBody,
+    key: IdempotencyKey = "",
+) -> response.Response[ContainerView]:
+    """Store a pod made from the request; a node's kubelet starts it once a scheduler has placed it."""
+    placed = await _placed(services, data)
+    info, namespace = services.info, submission.namespace_of(placed)
+    services.noted(namespace)
+    pod = submission.pod_of(placed, resource=info.resource, scheduler_name=info.scheduler_name)
+
+    async def store(once: idempotency.Once | None) -> core.Pod:
+        for named in placed.volumes:
+            await services.backend.volumes.create(
+                named.name, namespace, labels={}, size="", is_tenants=bool(placed.tenancy)
+            )
+        telemetry.crash_point("submission.after-volumes")
+        return await services.backend.lifecycle.submit(pod, makes_namespace=bool(placed.tenancy), once=once)
+
+    once = idempotency.once(services.caller, key, body, answer=_answer)
+    with services.backend.requests.under_way(once) if once else contextlib.nullcontext():
+        made, is_replayed = await _once(services, once, namespace, store)
+    return response.Response(made, headers={_REPLAYED: "true"} if is_replayed else {})
+
+
+async def _once(
+    services: Dependencies, once: idempotency.Once | None, namespace: str, store: Store
+) -> tuple[ContainerView, bool]:
+    """Return the view of a pod that is stored now, or of the one that the request made before, and which it is."""
+    if once is None:
+        return view.container_view(await store(None)), False
+    if (before := await services.backend.requests.find(once, namespace)) is not None:
+        return msgspec.json.decode(before, type=ContainerView), True
+    try:
+        return view.container_view(await store(once)), False
+    except errors.Conflict:
+        # Another process of the service, or the API server, was first with the same request.
+        if (before := await services.backend.requests.find(once, namespace)) is None:
+            raise
+        return msgspec.json.decode(before, type=ContainerView), True
+
+
+async def _placed(services: Dependencies, data: submission.ContainerRequest) -> submission.ContainerRequest:
+    """Return the request with the namespace of its tenancy. Where tenancies are not kept, it names a namespace.
+
+    Raises: NotFound (`TenancyUnknown`): nothing of that name is isolated.
+    """
+    if not data.tenancy or isinstance(services.backend.tenancies, Absent):
+        return data
+    try:
+        found = await services.store.get(Tenancy, data.tenancy)
+    except errors.NotFound as error:
+        raise baseline.unknown(data.tenancy) from error
+    return msgspec.structs.replace(data, tenancy="", namespace=baseline.namespace_name(found))
+
+
+@litestar.post("/v1/pods", summary="Run a manifest", responses=documented(400, 403, 409, 422), tags=["container"])
+async def create_pods(
+    services: Dependencies,
+    body: params.RawBody,
+    namespace: Annotated[str, params.QueryParameter(description="of the Pods that name none; empty: default")] = "",
+    key: IdempotencyKey = "",
+) -> response.Response[view.ContainerList]:
+    """Store the Pods of a Kubernetes manifest, YAML (one or more documents) or JSON, in their order.
+
+    PersistentVolumeClaims and PriorityClasses in it are made first; a claim that is there stays as it is.
+    """
+    lifecycle = require(services.backend.manifests)
+    name = services.info.scheduler_name
+    wanted = manifest.parse(body, kinds=(core.Pod, core.PersistentVolumeClaim, PriorityClass))
+    warnings = tuple(f"{path} is not carried out on one machine" for path in manifest.check_carried_out(wanted))
+    placed = [
+        (submission.from_manifest(found.item, name, namespace=namespace), found.document)
+        for found in wanted
+        if isinstance(found.item, core.Pod)
+    ]
+    whole = idempotency.once(services.caller, key, namespace.encode() + b"\0" + body, answer=_answer)
+    made = []
+    with services.backend.requests.under_way(whole) if whole else contextlib.nullcontext():
+        for found in wanted:
+            await _make_beside(services, found.item, namespace or "default")
+        for number, (pod, document) in enumerate(placed):
+
+            async def store(once: idempotency.Once | None, pod: core.Pod = pod, document: Any = document) -> core.Pod:
+                return await lifecycle.submit(pod, written=document, once=once)
+
+            part = whole.part(number) if whole else None
+            made.append(await _once(services, part, pod.metadata.namespace, store))
+    listed = view.ContainerList(items=tuple(one for one, _ in made), warnings=warnings)
+    is_replayed = bool(made) and all(before for _, before in made)
+    return response.Response(listed, headers={_REPLAYED: "true"} if is_replayed else {})
+
+
+async def _make_beside(services: Dependencies, item: meta.Object, namespace: str) -> None:
+    """Make what a manifest has beside its Pods."""
+    if isinstance(item, core.PersistentVolumeClaim):
+        about = item.metadata
+        await services.backend.volumes.create(about.name, about.namespace or namespace, labels=about.labels, size="")
+    elif isinstance(item, PriorityClass):
+        priority.check(item)
+        await services.store.apply(item, manager=_MANAGER)
+
+
+ROUTES = (create_container, create_pods)
