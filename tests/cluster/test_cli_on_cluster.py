@@ -11,11 +11,13 @@ import os
 import re
 import select
 import signal
+import socket
 import struct
 import subprocess
 import sys
 import termios
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -158,6 +160,30 @@ def test_exec_carries_binary_input_and_output_and_the_exit_code(
     assert (ended.returncode, ended.stdout) == (7, "out\n"), ended.stderr
     missing = program.run("exec", "-c", "other", "stays", "--", "ls")
     assert (missing.returncode, "it has: main" in missing.stderr) == (2, True)
+
+
+def test_ports_lead_into_the_cluster_and_a_silent_connection_holds_up_no_other(
+    cluster: home.Cluster, space: pods.Space, program: Program
+) -> None:
+    space.start(
+        "serves", "mkdir /tmp/www; echo inside > /tmp/www/index.html; exec httpd -f -p 127.0.0.1:8080 -h /tmp/www"
+    )
+    space.until_phase("serves", "Running")
+    said, ours = os.pipe()
+    with os.fdopen(said) as output:
+        forwarding = program.open("port-forward", "serves", ":8080", terminal=ours)
+        os.close(ours)
+        try:
+            first = output.readline()
+            assert first.startswith("Forwarding from 127.0.0.1:"), first + output.read()
+            port = int(first.split()[2].rpartition(":")[2])
+            with socket.create_connection(("127.0.0.1", port), timeout=20):
+                for _ in range(3):
+                    with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=20) as answer:
+                        assert answer.read() == b"inside\n"
+        finally:
+            forwarding.send_signal(signal.SIGINT)
+            assert forwarding.wait(20) == 0
 
 
 def test_a_terminal_reaches_into_the_cluster_with_its_size(

@@ -69,7 +69,6 @@ VERBS: Final[Mapping[str, str]] = {
     "plugin": "fairlead status, fairlead doctor",
     "pod": "fairlead run -f FILE starts one, fairlead ps lists them",
     "pods": _LIST,
-    "port-forward": "publish the port at the start: fairlead run -p HOST:CONTAINER",
     "proxy": "the service answers on its socket; fairlead status names it",
     "push": _ENGINE.format(verb="push"),
     "rename": "a name is for good: fairlead run --name NAME starts another",

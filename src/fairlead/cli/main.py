@@ -41,14 +41,23 @@ _UNWRITABLE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.E
     help="talk to the Kubernetes cluster of this file  [env: FAIRLEAD_CLUSTER_KUBECONFIG]",
 )
 @click.option("--context", help="talk to the cluster of this context  [env: FAIRLEAD_CLUSTER_CONTEXT]")
+@click.option("--show-request", is_flag=True, help="print the requests that are sent as curl lines, without the key")
 @click.version_option(__version__, "-v", "--version", prog_name="fairlead", message="%(prog)s %(version)s")
 @click.pass_context
 def root(
-    ctx: click.Context, config: Path | None, url: str | None, kubeconfig: Path | None, context: str | None
+    ctx: click.Context,
+    *,
+    config: Path | None,
+    url: str | None,
+    kubeconfig: Path | None,
+    context: str | None,
+    show_request: bool,
 ) -> None:
     """Guide GPUs into containers, and show every step of the way."""
     env = ctx.obj if ctx.obj is not None else os.environ
-    call = invocation.Invocation(env=env, config=config, url=url, kubeconfig=kubeconfig, context=context)
+    call = invocation.Invocation(
+        env=env, config=config, url=url, kubeconfig=kubeconfig, context=context, show_request=show_request
+    )
     ctx.obj = call
     if call.is_plain:
         ctx.color = False

@@ -32,7 +32,7 @@ _TOO_MANY: Final = 429
 _FIRST_WAIT_S, _LAST_WAIT_S = 0.2, 5.0
 _LONGEST_ASKED_S: Final = 60.0
 """A service that asks for more patience is answered with its refusal."""
-_BROKEN: Final = frozenset({"ServiceUnreachable", "ServiceBrokeOff"})
+_BROKEN: Final = frozenset({"ServiceUnreachable", "ServiceBrokeOff", "RequestInFlight"})
 
 
 class Calls:
@@ -184,9 +184,12 @@ class Calls:
     def connect(self, path: str, params: Sequence[tuple[str, str]]) -> Iterator[transport.Session]:
         """Open a WebSocket. Raises: Unavailable: the service does not answer; what its refusal of the upgrade says."""
         self.check_change()  # a process in a container changes things as well
+        target = f"{path}?{urllib.parse.urlencode(params)}"
+        if self.observe is not None:
+            self.observe(transport.Request(method="GET", target=target, headers={"upgrade": "websocket"}))
         with contextlib.ExitStack() as stack:
             try:
-                session = stack.enter_context(self._transport.connect(f"{path}?{urllib.parse.urlencode(params)}"))
+                session = stack.enter_context(self._transport.connect(target))
             except transport.UpgradeRefused as refused:
                 raise self._error(refused) from refused
             yield session

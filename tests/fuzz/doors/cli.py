@@ -78,6 +78,7 @@ UNFED: Final = {
     "agent": "runs until it is stopped",
     "controller": "runs until it is stopped",
     "kubelet": "runs until it is stopped",
+    "port-forward": "runs until it is stopped",
     "down": "ends the service that is asked",
     "service": "changes the machine's units",
     "state": "changes the state folder",

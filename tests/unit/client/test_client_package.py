@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import json
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 import fairlead
+from fairlead import errors
 from fairlead.client import answers, asynchronous, client, container, record
 from tools import generate_client
 
@@ -135,3 +138,48 @@ def test_a_notebooks_tables_hold_no_markup_of_others() -> None:
     assert shown.count("&lt;script&gt;") == 2
     many = record.Listing([evil] * 300, columns=("summary",))._repr_html_()
     assert (many.count("<tr>"), "100 more" in many) == (201, True)
+
+
+_ALONE = (
+    "click",
+    "msgspec",
+    "websockets",
+    "cryptography",
+    "cffi",
+    "_cffi_backend",
+    "yaml",
+    "_yaml",
+    "typing_extensions",
+)
+_VERBS = """
+import importlib, json, sys
+sys.path[:0] = sys.argv[1:]
+from fairlead import AsyncClient, Client, errors
+from fairlead.cli import main, verbs
+from fairlead.cli.core import lazygroup
+missing = []
+for name, verb in verbs.VERBS.items():
+    try:
+        lazygroup.load(verb.target)
+    except errors.Unavailable as error:
+        missing.append([name, error.reason])
+print(json.dumps([missing, main.invoke(["up", "--help"], env={}), main.invoke(["ps"], env={"FAIRLEAD_URL": "/none"})]))
+"""
+
+
+def test_client_and_verbs_work_where_the_servers_packages_are_not_installed(tmp_path: Path) -> None:
+    site = Path(click.__file__).parents[1]
+    for name in _ALONE:
+        for found in site.glob(f"{name}*"):
+            if not found.name.endswith(("-info", ".pth")):
+                (tmp_path / found.name).symlink_to(found)
+    sources = Path(fairlead.__file__).parents[1]
+    argv = (sys.executable, "-I", "-S", "-c", _VERBS, str(tmp_path), str(sources), str(sources / "fairlead_cdi/src"))
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    missing, up, ps = json.loads(done.stdout)
+    assert dict(missing) == dict.fromkeys(
+        ("sharing", "up", "agent", "kubelet", "runtime", "isolate", "mig"), "PackageMissing"
+    )
+    unavailable = errors.TABLE[errors.Unavailable].exit
+    assert (up, ps) == (unavailable, unavailable)
+    assert "needs the Python package that has asyncinotify" in done.stderr

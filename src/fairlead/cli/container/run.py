@@ -25,7 +25,6 @@ from fairlead.cli.core import invocation, options, output, plaintext, progress
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.terminal import streams
 from fairlead.client import calls
-from fairlead.plan.sharing import fraction
 from fairlead.serve.v1.containers import view, waitview
 from fairlead.serve.v1.containers.submission import ContainerRequest
 from fairlead.serve.v1.containers.view import ContainerList, ContainerView
@@ -64,7 +63,7 @@ Examples:
 @click.option("--gpu-compute", metavar="PERCENT", help="of part of one GPU, 30  [default: the share of its memory]")
 @click.option(
     "--isolation",
-    type=click.Choice(fraction.ISOLATIONS),
+    type=click.Choice(runflags.ISOLATIONS),
     default=None,
     help="what limits that part  [default: mps or mig]",
 )

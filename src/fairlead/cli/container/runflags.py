@@ -19,7 +19,6 @@ from fairlead.cli.core import options, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.plan.mig import table
 from fairlead.plan.pod import machine
-from fairlead.plan.sharing import fraction
 from fairlead.serve.backend.hardware import GPUListing
 from fairlead.serve.v1.containers.submission import BindRequest, LimitRequest, MemoryMount, PortRequest, VolumeMount
 from fairlead.wire.kubernetes import quantity
@@ -50,6 +49,8 @@ _PULLS: Final[Mapping[str, str]] = {
 }
 _MIG: Final = "mig-"
 _CAPABILITY: Final = re.compile(r"[A-Z_]{1,40}")
+ISOLATIONS: Final = ("mps", "mig", "none")
+"""`fraction.ISOLATIONS`, which costs the kubelet's messages to load."""
 RESTARTS: Final = tuple(_RESTARTS)
 PULLS: Final = tuple(_PULLS)
 SHM: Final = "/dev/shm"  # noqa: S108 a path of the container, not of this machine
@@ -154,6 +155,9 @@ def gpu_part(given: Mapping[str, Any], client: Client) -> dict[str, int]:
     if given["gpus"]:
         message = "--gpu-memory and --gpu-compute ask for part of one GPU, -g for devices: give one of them"
         raise errors.Invalid(message, reason="FractionInvalid", hint="a container has one part of one GPU")
+    # Loads the kubelet's messages, which no other run needs.
+    from fairlead.plan.sharing import fraction
+
     wanted = fraction.Wanted(
         memory_bytes=int(quantity.parse_quantity(amount(memory(size), "--gpu-memory", "8Gi") or 0)),
         percent=fraction.of_percent(compute) if compute is not None else 0,

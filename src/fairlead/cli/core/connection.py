@@ -10,6 +10,7 @@ from fairlead.cli.core import invocation
 
 if TYPE_CHECKING:
     from fairlead.cli.core.client import Client
+    from fairlead.cli.core.target import Target
 
 _NOT_NAMED: Final = "this changes something, and no service runs here: the cluster of KUBECONFIG was not named"
 
@@ -26,6 +27,7 @@ def opened(call: invocation.Invocation) -> Iterator[Client]:
         from fairlead.cli.core import client
 
         with client.at(meant.url, meant.login) as one:
+            _show(call, meant, one)
             yield one
         return
     # Only a cluster costs its client and an application in this process.
@@ -34,4 +36,13 @@ def opened(call: invocation.Invocation) -> Iterator[Client]:
     config = call.cluster_settings(meant)
     refusal = _NOT_NAMED if meant.is_implied else ""
     with inprocess.opened(config, cluster.access(config), refusal=refusal) as one:
+        _show(call, meant, one)
         yield one
+
+
+def _show(call: invocation.Invocation, meant: Target, client: Client) -> None:
+    """Have requests printed where that was asked for."""
+    if call.show_request:
+        from fairlead.cli.core import showing
+
+        client.observe = showing.printer(meant)

@@ -38,6 +38,7 @@ LIMITS: Final = http.Limits(patience_s=core.PATIENCE_S)
 _AHEAD: Final = 16
 """Messages that either side may be ahead of the other; more wait, so that a slow reader slows the sender down."""
 _POLL_S: Final = 0.2
+_HANDOVER_S: Final = 0.02
 
 
 @contextlib.contextmanager
@@ -108,9 +109,22 @@ class InProcessTransport:
         """See `transport.Transport.close`: nothing stays open."""
 
     def run(self, step: Coroutine[Any, Any, T]) -> T:
-        """Turn the loop until a step is done."""
-        with self._turn:
-            return self._runner.run(step)
+        """Turn the loop until a step is done, or wait while another thread turns it."""
+        if self._turn.acquire(blocking=False):
+            try:
+                return self._runner.run(step)
+            finally:
+                self._turn.release()
+        waiting = asyncio.run_coroutine_threadsafe(step, self._runner.get_loop())
+        while True:
+            futures.wait([waiting], _HANDOVER_S)
+            if waiting.done():
+                return waiting.result()
+            if self._turn.acquire(blocking=False):  # the other one has what it waited for, and turns it no more
+                try:
+                    return self._runner.run(_result(waiting))
+                finally:
+                    self._turn.release()
 
     @contextlib.contextmanager
     def send(self, request: transport.Request, *, timeout_s: float | None) -> Iterator[transport.Answer]:
@@ -188,7 +202,7 @@ class _Exchange:
     async def next(self) -> Message | None:
         """Return the application's next message, None at its end. Raises: what it failed with, which is a bug."""
         message = await self._outbox.get()
-        if message is None and self._task is not None:
+        if message is None and self._task is not None and not self._left.is_set():
             await self._task
         return message
 
@@ -290,6 +304,10 @@ class _Session:
                 return sending.result(_POLL_S)
         sending.cancel()
         return None
+
+
+async def _result(waiting: futures.Future[T]) -> T:
+    return await asyncio.wrap_future(waiting)
 
 
 async def _running_loop() -> asyncio.AbstractEventLoop:

@@ -34,6 +34,8 @@ class Invocation:
     """None: FAIRLEAD_URL, else as `target` says."""
     kubeconfig: Path | None = None
     context: str | None = None
+    show_request: bool = False
+    """Print each request before it is sent."""
 
     @property
     def is_plain(self) -> bool:
@@ -117,5 +119,5 @@ def current(ctx: click.Context) -> Invocation:
     # A shell that completes calls no verb and not the root either: its flags are parsed, its environment is its object.
     root = ctx.find_root()
     env = root.obj if isinstance(root.obj, Mapping) else {}
-    given = {name: root.params.get(name) for name in ("config", "url", "kubeconfig", "context")}
+    given: dict[str, Any] = {name: root.params.get(name) for name in ("config", "url", "kubeconfig", "context")}
     return Invocation(env=env, **given)

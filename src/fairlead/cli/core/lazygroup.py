@@ -12,6 +12,8 @@ from typing import Any, Final, NamedTuple
 
 import click
 
+from fairlead import errors
+
 _LONGEST: Final = 40
 
 
@@ -28,7 +30,15 @@ class Verb(NamedTuple):
 def load(target: str) -> click.Command:
     """Import the command at `module:attribute` below `fairlead.cli`."""
     module, _, attribute = target.partition(":")
-    command = getattr(importlib.import_module(f"fairlead.cli.{module}"), attribute)
+    try:
+        loaded = importlib.import_module(f"fairlead.cli.{module}")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] in {"fairlead", "fairlead_cdi"}:
+            raise  # a bug
+        message = f"this verb needs the Python package that has {error.name}, and it is not installed"
+        hint = "this is the client alone; `pip install` Fairlead's wheels without --no-deps for the rest"
+        raise errors.Unavailable(message, reason="PackageMissing", hint=hint) from error
+    command = getattr(loaded, attribute)
     if not isinstance(command, click.Command):
         raise TypeError(f"{target} is not a command")
     return command

@@ -234,8 +234,17 @@ def _namespace_of(client: Client, tenancy: str, namespace: Any) -> str:
 
 
 def cluster_options(function: F) -> F:
-    """Add `--kubeconfig` and `--context`: which cluster the verb goes to."""
+    """Add `--kubeconfig` and `--context`, which cluster the verb goes to, and `--show-request`."""
     for decorate in (
+        click.option(
+            "--show-request",
+            "named_show_request",
+            is_flag=True,
+            default=None,
+            expose_value=False,
+            callback=_name,
+            help="print the requests that are sent as curl lines, without the key",
+        ),
         click.option(
             "--context", "named_context", expose_value=False, callback=_name, help="talk to the cluster of this context"
         ),

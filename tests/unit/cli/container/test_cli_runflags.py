@@ -12,6 +12,7 @@ from fairlead.cli.core import options
 from fairlead.cli.core.client import Client
 from fairlead.model.gpu import GPU
 from fairlead.model.ids import GPUUUID
+from fairlead.plan.sharing import fraction
 from fairlead.serve.backend.hardware import GPUListing, GPUView
 from fairlead.serve.v1.containers.submission import BindRequest, LimitRequest, MemoryMount, PortRequest, VolumeMount
 from fairlead.serve.v1.nodeview import NodeView
@@ -280,3 +281,7 @@ def test_where_several_could_be_meant_the_user_is_asked(offered: dict[str, str])
 def test_a_number_that_no_reader_takes_goes_on_as_text(word: str, count: object) -> None:
     found = runflags.devices((f"x.y/z={word}",), Offering({"nvidia.com/gpu": "8"}))
     assert found["resources"] == {"x.y/z": count}
+
+
+def test_the_offered_isolations_are_those_that_are_planned() -> None:
+    assert runflags.ISOLATIONS == fraction.ISOLATIONS

@@ -181,3 +181,31 @@ def test_a_session_that_is_refused_is_an_error(opened: Open) -> None:
     with pytest.raises(errors.Unavailable) as told, opened(app).connect("/exec"):
         pass
     assert told.value.reason == "ServiceUnreachable"
+
+
+def test_a_silent_session_holds_up_no_other_and_no_request(opened: Open) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            await send(_START)
+            await send(body(b"answered"))
+            return
+        await receive()
+        await send({"type": "websocket.accept"})
+        while (message := await receive())["type"] == "websocket.receive":
+            if scope["path"] == "/echo":
+                await send({"type": "websocket.send", "bytes": message["bytes"]})
+        await send({"type": "websocket.close", "code": 1000})
+
+    carrier = opened(app)
+    with carrier.connect("/silent") as silent:
+        waiting = threading.Thread(target=lambda: list(silent.frames()))
+        waiting.start()
+        with carrier.connect("/echo") as echo:
+            frames = echo.frames()
+            for number in range(20):
+                echo.send(b"%d" % number)
+                assert next(frames) == b"%d" % number
+            with carrier.send(get(), timeout_s=5) as answer:
+                assert answer.read() == b"answered"
+    waiting.join(10)
+    assert not waiting.is_alive()

@@ -69,7 +69,7 @@ class LimitRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     hard: int
 
 
-class ContainerRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ContainerRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """A container to run; `image` (or its older name `container-url`) is the only field that must be there."""
 
     image: Annotated[str, msgspec.Meta(description="image to run")] = ""
