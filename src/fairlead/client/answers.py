@@ -60,6 +60,8 @@ class ContainerList(Record, frozen=True, kw_only=True):
     """`ContainerList` of the API."""
 
     items: tuple[ContainerView, ...]
+    next: str = ""
+    """`after` of the next page; empty: there is none."""
     warnings: tuple[str, ...] = ()
     """What was asked for and is not carried out."""
 
@@ -169,6 +171,8 @@ class EventList(Record, frozen=True, kw_only=True):
     """`EventList` of the API."""
 
     items: tuple[EventView, ...]
+    next: str = ""
+    """`after` of the next page; empty: there is none."""
 
 
 class EventView(Record, frozen=True, kw_only=True):
@@ -329,6 +333,8 @@ class ImageList(Record, frozen=True, kw_only=True):
     """`ImageList` of the API."""
 
     items: tuple[ImageView, ...]
+    next: str = ""
+    """`after` of the next page; empty: there is none."""
 
 
 class ImageView(Record, frozen=True, kw_only=True):
@@ -405,6 +411,8 @@ class NodeList(Record, frozen=True, kw_only=True):
     """`NodeList` of the API."""
 
     items: tuple[NodeView, ...]
+    next: str = ""
+    """`after` of the next page; empty: there is none."""
 
 
 class NodeView(Record, frozen=True, kw_only=True):
@@ -434,6 +442,8 @@ class QuotaList(Record, frozen=True, kw_only=True):
     """`QuotaList` of the API."""
 
     items: tuple[QuotaView, ...]
+    next: str = ""
+    """`after` of the next page; empty: there is none."""
 
 
 class QuotaView(Record, frozen=True, kw_only=True):
@@ -510,6 +520,8 @@ class TenancyList(Record, frozen=True, kw_only=True):
     """`TenancyList` of the API."""
 
     items: tuple[TenancyView, ...]
+    next: str = ""
+    """`after` of the next page; empty: there is none."""
 
 
 class TenancyView(Record, frozen=True, kw_only=True):
@@ -648,6 +660,8 @@ class VolumeList(Record, frozen=True, kw_only=True):
     """`VolumeList` of the API."""
 
     items: tuple[VolumeView, ...]
+    next: str = ""
+    """`after` of the next page; empty: there is none."""
 
 
 class VolumeView(Record, frozen=True, kw_only=True):

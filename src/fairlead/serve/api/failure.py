@@ -107,18 +107,26 @@ _STATUS_TEXT: Final = {
     404: "it names something that does not exist",
     409: "another writer was first, nothing fits, or the device is broken: see `type`",
     410: "the history asked for is no longer kept",
+    412: "the object is another one than If-Match names",
+    413: "the body is too large",
+    415: "the body is of another media type",
     422: "it breaks a rule of the object",
+    429: "requests came too often: `Retry-After` says when to come again",
     500: "a bug of ours",
     502: "a dependency sent malformed bytes",
     503: "a dependency does not answer",
 }
 
 
+_ALWAYS: Final = (400, 401, 403, 429, 500, 503)
+"""What every route may answer: at the door on TLS, for want of a role, and where a dependency is away."""
+
+
 def documented(*statuses: int) -> dict[int, openapi.ResponseSpec]:
-    """Describe, for the OpenAPI document, the problems a route may answer with; a bug's 500 is always among them."""
+    """Describe, for the OpenAPI document, the problems a route may answer with beside those of every route."""
     return {
         status: openapi.ResponseSpec(
             problem.Problem, generate_examples=False, description=_STATUS_TEXT[status], media_type=problem.MEDIA_TYPE
         )
-        for status in (*statuses, 500)
+        for status in sorted({*statuses, *_ALWAYS})
     }

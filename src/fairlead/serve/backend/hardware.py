@@ -10,6 +10,7 @@ from typing import Annotated
 import msgspec
 
 from fairlead.model.gpu import GPU, Driver, Link, UnreadableGPU
+from fairlead.wire.fairlead import listing
 from fairlead.wire.kubernetes import gpudevice, meta
 
 
@@ -149,3 +150,4 @@ class ImageList(msgspec.Struct, frozen=True, kw_only=True):
     """Images."""
 
     items: tuple[ImageView, ...]
+    next: listing.Next = ""

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import msgspec
 
+from fairlead.wire.fairlead import listing
 from fairlead.wire.kubernetes import core
 
 
@@ -26,6 +27,7 @@ class EventList(msgspec.Struct, frozen=True, kw_only=True):
     """Events, oldest first."""
 
     items: tuple[EventView, ...]
+    next: listing.Next = ""
 
 
 def event_view(event: core.Event) -> EventView:

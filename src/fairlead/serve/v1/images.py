@@ -11,6 +11,7 @@ from litestar import openapi, params, response, status_codes
 
 from fairlead import errors
 from fairlead.engine.imagestore import ImageStore
+from fairlead.serve.api import page as pages
 from fairlead.serve.api import stream
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend import hardware
@@ -26,10 +27,11 @@ _LINES: Final = openapi.ResponseSpec(
 )
 
 
-@litestar.get("/v1/images", summary="List images", responses=documented(503), tags=["image"])
-async def list_images(services: Dependencies) -> hardware.ImageList:
+@litestar.get("/v1/images", dependencies=pages.PAGE, summary="List images", responses=documented(503), tags=["image"])
+async def list_images(services: Dependencies, page: pages.Paged) -> hardware.ImageList:
     """Return the images containers can be run from without a pull."""
-    return hardware.ImageList(items=await services.backend.images.list_images())
+    items, following = page.cut(await services.backend.images.list_images(), lambda one: (one.id, *one.names[:1]))
+    return hardware.ImageList(items=items, next=following)
 
 
 @litestar.post(

@@ -11,6 +11,7 @@ import msgspec
 
 from fairlead.plan.pod import admission, podstate
 from fairlead.plan.schedule import capacity, reference
+from fairlead.wire.fairlead import listing
 from fairlead.wire.kubernetes import core, meta, quantity
 
 
@@ -32,6 +33,7 @@ class NodeList(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes."""
 
     items: tuple[NodeView, ...]
+    next: listing.Next = ""
 
 
 class CapacityView(msgspec.Struct, frozen=True, kw_only=True):

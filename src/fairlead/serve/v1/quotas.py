@@ -13,6 +13,7 @@ import msgspec
 from litestar import params, status_codes
 
 from fairlead.plan.pod import admission, quota, tenantrule
+from fairlead.serve.api import page as pages
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend.lifecycle import ensure_namespace
 from fairlead.serve.v1.dependencies import Dependencies
@@ -41,14 +42,16 @@ async def apply_quotas(services: Dependencies, body: params.RawBody) -> QuotaLis
     return QuotaList(items=tuple([await view(services.store, item) for item in made]))
 
 
-@litestar.get("/v1/quotas", summary="List quotas", responses=documented(), tags=["quota"])
+@litestar.get("/v1/quotas", dependencies=pages.PAGE, summary="List quotas", responses=documented(), tags=["quota"])
 async def list_quotas(
     services: Dependencies,
+    page: pages.Paged,
     namespace: Annotated[str | None, params.QueryParameter(description="empty: all namespaces")] = None,
 ) -> QuotaList:
     """Return quotas in the order of namespace and name."""
     found = await services.store.list(core.ResourceQuota, Selector(namespace=namespace))
-    return QuotaList(items=tuple([await view(services.store, item) for item in found.items]))
+    items, following = page.cut(found.items, lambda one: (one.metadata.namespace, one.metadata.name))
+    return QuotaList(items=tuple([await view(services.store, item) for item in items]), next=following)
 
 
 @litestar.delete(

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from fairlead.wire.fairlead import listing
+
 
 class QuotaView(msgspec.Struct, frozen=True, kw_only=True):
     """One quota and what is used of it."""
@@ -20,3 +22,4 @@ class QuotaList(msgspec.Struct, frozen=True, kw_only=True):
     """Quotas."""
 
     items: tuple[QuotaView, ...]
+    next: listing.Next = ""

@@ -10,6 +10,7 @@ from litestar import params, status_codes
 from fairlead import errors
 from fairlead.serve.accounts.port import KeySpec, KeyView, NewKey
 from fairlead.serve.accounts.roles import Scope, parse_scopes
+from fairlead.serve.api import page as pages
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend.port import require
 from fairlead.serve.v1.accounts.view import KeyList, KeyRequest, RotateRequest
@@ -28,14 +29,19 @@ async def create_key(services: Dependencies, data: params.JSONBody[KeyRequest]) 
     return await kept.create(spec)
 
 
-@litestar.get("/v1/keys", summary="List API keys", responses=documented(403, 503), tags=["account"])
+@litestar.get(
+    "/v1/keys", dependencies=pages.PAGE, summary="List API keys", responses=documented(403, 503), tags=["account"]
+)
 async def list_keys(
     services: Dependencies,
+    page: pages.Paged,
     account: Annotated[str, params.QueryParameter(description="whose; empty: all that may be seen")] = "",
 ) -> KeyList:
     """Return keys without their secrets, in the order of their making."""
     kept = require(services.accounts).keys
-    return KeyList(items=await kept.list(_own(services) or account or None))
+    found = await kept.list(_own(services) or account or None)
+    items, following = page.cut(found, lambda one: (one.created_at, one.id))
+    return KeyList(items=items, next=following)
 
 
 @litestar.post(

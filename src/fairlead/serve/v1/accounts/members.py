@@ -9,6 +9,7 @@ from litestar import params, status_codes
 
 from fairlead.serve.accounts.port import MemberView
 from fairlead.serve.accounts.roles import Membership, check_grant, parse_role
+from fairlead.serve.api import page as pages
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend.port import require
 from fairlead.serve.v1.accounts.view import MemberList, RoleRequest
@@ -21,15 +22,17 @@ Account = Annotated[str, params.PathParameter(description="name of the account")
 
 @litestar.get(
     "/v1/tenancies/{name:str}/members",
+    dependencies=pages.PAGE,
     summary="List a tenancy's members",
     responses=documented(403, 404, 503),
     tags=["account"],
 )
-async def list_members(services: Dependencies, name: Name) -> MemberList:
+async def list_members(services: Dependencies, page: pages.Paged, name: Name) -> MemberList:
     """Return who has which role in a tenancy, by account."""
     people = require(services.accounts).people
     item = await find_tenancy(services, name)
-    return MemberList(items=await people.members(item.metadata.uid))
+    items, following = page.cut(await people.members(item.metadata.uid), lambda one: (one.account,))
+    return MemberList(items=items, next=following)
 
 
 @litestar.put(

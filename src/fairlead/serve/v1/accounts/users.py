@@ -10,6 +10,7 @@ from litestar import params, status_codes
 
 from fairlead.serve.accounts.port import AccountView, MemberView
 from fairlead.serve.accounts.roles import Scope
+from fairlead.serve.api import page as pages
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend.port import require
 from fairlead.serve.v1.accounts.view import AccountList, Self, UserRequest
@@ -26,16 +27,19 @@ async def create_user(services: Dependencies, data: params.JSONBody[UserRequest]
     return await people.create(data.name, kind=data.kind, is_administrator=data.is_administrator)
 
 
-@litestar.get("/v1/users", summary="List accounts", responses=documented(403, 503), tags=["account"])
-async def list_users(services: Dependencies) -> AccountList:
+@litestar.get(
+    "/v1/users", dependencies=pages.PAGE, summary="List accounts", responses=documented(403, 503), tags=["account"]
+)
+async def list_users(services: Dependencies, page: pages.Paged) -> AccountList:
     """Return accounts in the order of their names, with their roles in the tenancies that there are."""
-    found = await require(services.accounts).people.list()
+    found, following = page.cut(await require(services.accounts).people.list(), lambda one: (one.name,))
     living = await _living(services)
     return AccountList(
         items=tuple(
             msgspec.structs.replace(one, memberships=tuple(item for item in one.memberships if item.uid in living))
             for one in found
-        )
+        ),
+        next=following,
     )
 
 

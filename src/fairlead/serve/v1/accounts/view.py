@@ -8,6 +8,7 @@ import msgspec
 
 from fairlead.serve.accounts.port import AccountView, KeyView, MemberView
 from fairlead.serve.accounts.roles import Scope
+from fairlead.wire.fairlead import listing
 
 DAY_S = 86400.0
 
@@ -60,15 +61,18 @@ class AccountList(msgspec.Struct, frozen=True, kw_only=True):
     """Accounts."""
 
     items: tuple[AccountView, ...]
+    next: listing.Next = ""
 
 
 class MemberList(msgspec.Struct, frozen=True, kw_only=True):
     """Members of a tenancy."""
 
     items: tuple[MemberView, ...]
+    next: listing.Next = ""
 
 
 class KeyList(msgspec.Struct, frozen=True, kw_only=True):
     """Keys."""
 
     items: tuple[KeyView, ...]
+    next: listing.Next = ""

@@ -16,11 +16,12 @@ from fairlead import errors
 from fairlead.plan import trace
 from fairlead.plan.pod import podstate
 from fairlead.plan.schedule import waiting
+from fairlead.serve.api import page as pages
 from fairlead.serve.api import stream
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend import account
 from fairlead.serve.backend.pods import container_name, find_pod
-from fairlead.serve.v1 import eventview
+from fairlead.serve.v1 import events, eventview
 from fairlead.serve.v1.containers import logs, pods, traceview, view, waitview
 from fairlead.serve.v1.containers.parameters import Grace, Name, Namespace
 from fairlead.serve.v1.containers.view import ContainerView
@@ -78,19 +79,28 @@ def _seconds(name: str, text: str) -> float | None:
 Excerpt = di.NamedDependency[params.SkipValidation[_Excerpt]]
 
 
-@litestar.get("/v1/containers", summary="List containers", responses=documented(400, 422), tags=["container"])
+@litestar.get(
+    "/v1/containers",
+    dependencies=pages.PAGE,
+    summary="List containers",
+    responses=documented(400, 422),
+    tags=["container"],
+)
 async def list_containers(
     services: Dependencies,
+    page: pages.Paged,
     all_: Annotated[bool, params.QueryParameter(name="all", description="ended ones too")] = False,
     label: Annotated[list[str] | None, params.QueryParameter(description="`key=value`; repeat for more")] = None,
     namespace: Annotated[str | None, params.QueryParameter(description="empty: all namespaces")] = None,
 ) -> view.ContainerList:
     """Return containers in the order of namespace and name."""
     found = await pods.list_pods(services.store, namespace=namespace, labels=label or ())
-    shown = [pod for pod in found if all_ or not podstate.is_final(pod)]
+    wanted = (pod for pod in found if all_ or not podstate.is_final(pod))
+    shown, following = page.cut(wanted, lambda one: (one.metadata.namespace, one.metadata.name))
     waits = await _waiting(services, [pod for pod in shown if not pod.spec.node_name and not podstate.is_final(pod)])
     items = (_named(services, view.container_view(pod)) for pod in shown)
-    return view.ContainerList(items=tuple(msgspec.structs.replace(one, waiting=waits.get(one.uid)) for one in items))
+    listed = tuple(msgspec.structs.replace(one, waiting=waits.get(one.uid)) for one in items)
+    return view.ContainerList(items=listed, next=following)
 
 
 def _named(services: Dependencies, shown: ContainerView) -> ContainerView:
@@ -221,20 +231,20 @@ async def read_logs(
 
 @litestar.get(
     "/v1/containers/{name:str}/events",
+    dependencies=pages.PAGE,
     summary="List a container's events",
     responses=documented(404),
     tags=["container"],
 )
 async def list_container_events(
-    services: Dependencies, name: Name, namespace: Namespace = "default"
+    services: Dependencies, page: pages.Paged, name: Name, namespace: Namespace = "default"
 ) -> eventview.EventList:
     """Return the events of this container, oldest first; those of an earlier one of the same name are left out."""
     pod = await find_pod(services.store, name, namespace)
     listing = await services.store.list(
         core.Event, Selector(namespace=namespace, fields={"involvedObject.uid": pod.metadata.uid})
     )
-    shown = sorted((eventview.event_view(event) for event in listing.items), key=lambda item: item.at or "")
-    return eventview.EventList(items=tuple(shown))
+    return events.event_list(listing.items, page)
 
 
 @litestar.get(

@@ -13,6 +13,7 @@ import msgspec
 
 from fairlead.plan.pod import podstate
 from fairlead.serve.v1.containers.waitview import Waiting
+from fairlead.wire.fairlead import listing
 from fairlead.wire.kubernetes import core
 
 ENDED: Final = frozenset({"succeeded", "failed", "stopped", "gone"})
@@ -97,6 +98,7 @@ class ContainerList(msgspec.Struct, frozen=True, kw_only=True):
     """Containers."""
 
     items: tuple[ContainerView, ...]
+    next: listing.Next = ""
     warnings: Annotated[tuple[str, ...], msgspec.Meta(description="what was asked for and is not carried out")] = ()
 
 

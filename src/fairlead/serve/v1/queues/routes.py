@@ -10,6 +10,7 @@ from litestar import params, status_codes
 
 from fairlead import errors
 from fairlead.plan.schedule.fairshare import tree
+from fairlead.serve.api import page as pages
 from fairlead.serve.api.failure import documented
 from fairlead.serve.v1.dependencies import Dependencies
 from fairlead.serve.v1.queues.view import QueueList, QueueRequest, QueueView, view
@@ -46,12 +47,13 @@ async def set_queue(
     return view(await retry.change(services.store, queue.Queue, name, changed))
 
 
-@litestar.get("/v1/queues", summary="List queues", responses=documented(), tags=["queue"])
-async def list_queues(services: Dependencies) -> QueueList:
+@litestar.get("/v1/queues", dependencies=pages.PAGE, summary="List queues", responses=documented(), tags=["queue"])
+async def list_queues(services: Dependencies, page: pages.Paged) -> QueueList:
     """Return queues in the order of their names, those below others after them."""
     found = {item.metadata.name: item for item in (await services.store.list(queue.Queue)).items}
     order = sorted(found, key=lambda name: _path(found, name))
-    return QueueList(items=tuple(view(found[name]) for name in order))
+    names, following = page.cut(order, lambda name: _path(found, name))
+    return QueueList(items=tuple(view(found[name]) for name in names), next=following)
 
 
 @litestar.delete(

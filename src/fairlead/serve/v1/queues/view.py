@@ -7,6 +7,7 @@ from typing import Annotated
 
 import msgspec
 
+from fairlead.wire.fairlead import listing
 from fairlead.wire.kubernetes.scheduling import queue
 
 
@@ -35,6 +36,7 @@ class QueueList(msgspec.Struct, frozen=True, kw_only=True):
     """Queues."""
 
     items: tuple[QueueView, ...]
+    next: listing.Next = ""
 
 
 def view(item: queue.Queue) -> QueueView:

@@ -13,6 +13,7 @@ from fairlead import errors
 from fairlead.plan.pod import podstate
 from fairlead.plan.tenancy import baseline
 from fairlead.plan.tenancy.matrix import Matrix
+from fairlead.serve.api import page as pages
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend.port import require
 from fairlead.serve.closing import closing
@@ -52,12 +53,15 @@ async def create_tenancy(services: Dependencies, data: params.JSONBody[TenancyRe
         raise errors.Conflict(message, reason=error.reason, hint=hint) from error
 
 
-@litestar.get("/v1/tenancies", summary="List tenancies", responses=documented(), tags=["tenancy"])
-async def list_tenancies(services: Dependencies) -> TenancyList:
+@litestar.get(
+    "/v1/tenancies", dependencies=pages.PAGE, summary="List tenancies", responses=documented(), tags=["tenancy"]
+)
+async def list_tenancies(services: Dependencies, page: pages.Paged) -> TenancyList:
     """Return tenancies in the order of their names."""
     require(services.backend.tenancies)
     found = (await services.store.list(Tenancy)).items
-    return TenancyList(items=tuple([await _view(services, item) for item in found]))
+    items, following = page.cut(found, lambda one: (one.metadata.name,))
+    return TenancyList(items=tuple([await _view(services, item) for item in items]), next=following)
 
 
 @litestar.get("/v1/tenancies/{name:str}", summary="Show a tenancy", responses=documented(404), tags=["tenancy"])

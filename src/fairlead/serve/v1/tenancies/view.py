@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 
 from fairlead.plan.tenancy import baseline
-from fairlead.wire.fairlead import tenancy
+from fairlead.wire.fairlead import listing, tenancy
 
 
 class TenancyRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -72,6 +72,7 @@ class TenancyList(msgspec.Struct, frozen=True, kw_only=True):
     """Tenancies."""
 
     items: tuple[TenancyView, ...]
+    next: listing.Next = ""
 
 
 def view(item: tenancy.Tenancy, *, used: Mapping[str, str], containers: int) -> TenancyView:

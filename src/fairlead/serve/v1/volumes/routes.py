@@ -8,6 +8,7 @@ import litestar
 from litestar import params, status_codes
 
 from fairlead.plan.pod import volume
+from fairlead.serve.api import page as pages
 from fairlead.serve.api.failure import documented
 from fairlead.serve.v1.dependencies import Dependencies, Services
 from fairlead.serve.v1.volumes import view
@@ -19,11 +20,14 @@ Namespace = Annotated[str, params.QueryParameter(description="namespace of the v
 Where = Annotated[str | None, params.QueryParameter(description="empty: all namespaces")]
 
 
-@litestar.get("/v1/volumes", summary="List named volumes", responses=documented(), tags=["volume"])
-async def list_volumes(services: Dependencies, namespace: Where = None) -> view.VolumeList:
+@litestar.get(
+    "/v1/volumes", dependencies=pages.PAGE, summary="List named volumes", responses=documented(), tags=["volume"]
+)
+async def list_volumes(services: Dependencies, page: pages.Paged, namespace: Where = None) -> view.VolumeList:
     """Return volumes in the order of namespace and name."""
     found = await services.store.list(core.PersistentVolumeClaim, Selector(namespace=namespace))
-    return view.VolumeList(items=tuple([await _view(services, claim) for claim in found.items]))
+    items, following = page.cut(found.items, lambda one: (one.metadata.namespace, one.metadata.name))
+    return view.VolumeList(items=tuple([await _view(services, claim) for claim in items]), next=following)
 
 
 @litestar.get("/v1/volumes/{name:str}", summary="Show a named volume", responses=documented(404), tags=["volume"])

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import msgspec
 
+from fairlead.wire.fairlead import listing
 from fairlead.wire.kubernetes import core
 
 
@@ -37,6 +38,7 @@ class VolumeList(msgspec.Struct, frozen=True, kw_only=True):
     """Volumes."""
 
     items: tuple[VolumeView, ...]
+    next: listing.Next = ""
 
 
 class PrunedVolumes(msgspec.Struct, frozen=True, kw_only=True):
