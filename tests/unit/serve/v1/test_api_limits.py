@@ -65,6 +65,19 @@ async def test_what_is_throttled_changes_nothing(lab: Lab) -> None:
     assert [one["name"] for one in shown] == ["one"]
 
 
+async def test_the_articles_payload_is_taken_as_printed_with_a_key(lab: Lab) -> None:
+    body = b'{"container-url": "nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0-ubi8", "tenancy": "red"}'
+    sent = {"content": body, "headers": {"content-type": "application/json"}}
+    made = await lab.ask("developer", "POST", "/v1/containers", **sent)
+    assert made.status_code == 201, made.text
+    assert (made.json()["image"], made.json()["namespace"]) == (
+        "nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0-ubi8",
+        lab.namespaces["red"],
+    )
+    assert (await lab.ask("viewer", "POST", "/v1/containers", **sent)).status_code == 403
+    assert (await lab.ask("stranger", "POST", "/v1/containers", **sent)).status_code == 404
+
+
 async def test_without_limits_no_answer_speaks_of_them(lab: Lab) -> None:
     answer = await lab.ask("viewer", "GET", "/v1/self")
     assert not {"ratelimit", "ratelimit-policy", "retry-after"} & set(answer.headers)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from litestar import connection, handlers
+from litestar import connection, exceptions, handlers
 
 from fairlead import errors
 from fairlead.serve.accounts.recording import Recording
@@ -156,6 +156,8 @@ async def judge(asked: connection.ASGIConnection[Any, Any, Any, Any], handler: h
 
     Raises: Denied; Unavailable (`AuditUnavailable`).
     """
+    if asked.scope.get("method") == "OPTIONS":
+        raise exceptions.MethodNotAllowedException  # no page of another origin is answered, so none has to ask first
     _refuse_key(asked.scope, handler.handler_name)
     if (principal := principal_of(asked.scope)) is None:
         return
