@@ -11,13 +11,15 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz import harness
-from tests.fuzz.doors import answers, api, cli, engine, podman, scheduling, shim, text
+from tests.fuzz.doors import accounts, answers, api, archive, cli, engine, podman, scheduling, shim, text
 
 DOORS = (
     *text.DOORS,
     *engine.DOORS,
     *shim.DOORS,
     *api.DOORS,
+    *accounts.DOORS,
+    *archive.DOORS,
     *podman.DOORS,
     *answers.DOORS,
     *scheduling.DOORS,

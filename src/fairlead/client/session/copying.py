@@ -20,7 +20,7 @@ from typing import IO, BinaryIO, Final, cast
 
 from fairlead import errors
 from fairlead.client import calls, transport
-from fairlead.client.session import process
+from fairlead.client.session import header, process
 
 _CHUNK: Final = process.CHUNK
 
@@ -139,7 +139,7 @@ def _extract(data: IO[bytes], target: Path, source: End) -> bool:
         into_folder = target.is_dir()
         name = asked if into_folder else target.name
         folder = target if into_folder or not asked else target.parent
-        with tarfile.open(fileobj=data, mode="r|") as archive:
+        with tarfile.open(fileobj=data, mode="r|", tarinfo=header.Header) as archive:
             # Newer Pythons would ask for a filter of theirs; Debian 12's has none.
             archive.extraction_filter = lambda member, _path: member
             for member in archive:
@@ -161,8 +161,9 @@ def _extract(data: IO[bytes], target: Path, source: End) -> bool:
     except OSError as error:
         message = f"cannot write {error.filename or target}: {error.strerror}"
         raise errors.Invalid(message, reason="CopyFailed", hint="is the folder there, and yours to write?") from error
-    except (ValueError, OverflowError) as error:  # a NUL in a name, a time of the year 300,000
-        message = f"cannot write {target}: {what} holds what no file system takes: {error}"
+    # a NUL in a name, a time of the year 300,000, a second name of a file that is not there
+    except (ValueError, OverflowError, KeyError) as error:
+        message = f"cannot write {target}: {what} holds what no file system takes: {error.args[0]}"
         raise errors.Invalid(message, reason="CopyFailed", hint="the container's tar is damaged, or lies") from error
     return True
 
@@ -300,7 +301,7 @@ def _is_folder(service: calls.Calls, end: End) -> bool:
         received = _Received(connection)
         with (
             contextlib.suppress(tarfile.ReadError),
-            tarfile.open(fileobj=cast("IO[bytes]", received), mode="r|") as found,
+            tarfile.open(fileobj=cast("IO[bytes]", received), mode="r|", tarinfo=header.Header) as found,
         ):
             first = next(iter(found), None)
             return first is not None and first.isdir()

@@ -75,6 +75,34 @@ def test_no_member_leaves_the_folder_by_name_link_or_node(tmp_path: Path, member
     assert not (tmp_path / "deep" / "escaped").exists()
 
 
+def chained(kind: bytes, data: bytes, count: int) -> bytes:
+    """Headers that each bring a long name, or more headers, for the next one."""
+    long = member("././@LongLink", kind)
+    long.size = len(data)
+    return (long.tobuf(tarfile.GNU_FORMAT) + data + bytes(-len(data) % tarfile.BLOCKSIZE)) * count
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        pytest.param(chained(tarfile.GNUTYPE_LONGNAME, b"x\0", 3000), id="long names of long names"),
+        pytest.param(chained(tarfile.XHDTYPE, b"", 3000), id="headers of headers"),
+        pytest.param(chained(tarfile.XHDTYPE, b"1" * (1 << 20), 1), id="a megabyte of digits"),
+        pytest.param(chained(tarfile.GNUTYPE_LONGNAME, b"x" * (2 << 20), 1), id="a name of two megabytes"),
+        pytest.param(tar(member("x", tarfile.DIRTYPE)).read(512) + b"\xff" * 512, id="what is no header"),
+        pytest.param(tar(member("x", tarfile.DIRTYPE)).read(512), id="no end"),
+    ],
+)
+def test_a_tar_whose_headers_are_not_of_this_world_is_not_whole_and_costs_nothing(
+    tmp_path: Path, before: bytes
+) -> None:
+    """No stack that ends, no pattern that takes for ever, no name of gigabytes, no silent end."""
+    rest = b"" if before.startswith(b"x") and len(before) == tarfile.BLOCKSIZE else tar(member("x/file")).read()
+    data = cast("IO[bytes]", io.BytesIO(before + rest))
+    assert copying._extract(data, tmp_path, copy.parse("web:/x")) is False
+    assert not (tmp_path / "x" / "file").exists()
+
+
 def test_a_target_whose_name_is_too_long_is_said(tmp_path: Path) -> None:
     with pytest.raises(errors.Invalid, match="File name too long") as caught:
         copying._extract(tar(member("file")), tmp_path / ("x" * 5000), copy.parse("web:/file"))
