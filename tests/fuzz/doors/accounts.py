@@ -23,7 +23,7 @@ _BUG: Final = 500
 _BODIES: Final = tuple(
     row for row in api.BODIES if row[1].startswith(("/v1/users", "/v1/keys", "/v1/session", "/v1/tenancies/held"))
 )
-_OF_ACCOUNTS: Final = ("/v1/users", "/v1/keys", "/v1/audit", "/v1/self", "/v1/session", "/v1/usage", "/v1/tenancies")
+_OF_ACCOUNTS: Final = ("/v1/users", "/v1/keys", "/v1/audit", "/v1/self", "/v1/session", "/v1/tenancies/{}/members")
 _HEADERS: Final = {
     "authorization": "Bearer KEY",
     "cookie": "__Host-fairlead=x",

@@ -18,6 +18,7 @@ from fairlead import errors
 from fairlead.inject import cachereader, runtime
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 from tests import kubeletbooks
+from tests.fuzz import hostile
 from tests.fuzz.harness import ANY, Door, Feed
 
 _NO_RUNTIME: Final = "/nonexistent/fuzz-runtime"
@@ -380,6 +381,8 @@ DOORS: Final = (
         name="config.json, the long way",
         opened=_opened(lambda made: made.config, renews=True),
         specimens=(("environment", by_environment()),),
+        values=hostile.TEXTS,  # shapes meet the same reader by the short way
+        documents=False,
         refusals=(Refused,),
         programs=(_NO_RUNTIME, sys.executable),
         sample=120,

@@ -149,7 +149,7 @@ def test_an_archive_that_is_cut_off_or_lies_is_said(tmp_path: Path) -> None:
     late.pax_headers = {"mtime": "1e300"}
     nul = member("d")
     nul.pax_headers = {"path": "d/\0"}
-    for one in (late, nul):
+    for one in (late, nul, member("d", tarfile.LNKTYPE, "d2")):
         with pytest.raises(errors.Invalid, match="no file system takes") as caught:
             copying._extract(tar(one), tmp_path / "e", copy.parse("web:/d"))
         assert caught.value.reason == "CopyFailed"

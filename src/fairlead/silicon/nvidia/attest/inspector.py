@@ -16,10 +16,13 @@ from fairlead.model.evidence import Evidence
 from fairlead.model.ids import GPUUUID
 from fairlead.silicon.nvidia import asynccalls, binding, gpureader
 from fairlead.silicon.pci import pci
+from fairlead_cdi.host import trust
 
 Scrub = Callable[[str], Awaitable[None]]
 """Clears a GPU's memory, given its UUID."""
 SCRUB_S: Final = 600.0
+_LOUDEST: Final = 1 << 20
+"""Bytes that the program may write."""
 _FIELD_RECOVERY_ACTION: Final = 230
 
 
@@ -63,13 +66,25 @@ def program(path: str) -> Scrub | None:
     """Return the scrub by a program; None: no path."""
 
     async def scrub(gpu: str) -> None:
-        done = await command.run([path, gpu], env=command.base_env(), timeout_s=SCRUB_S)
+        await asyncio.to_thread(_assert_ours, path)
+        done = await command.run([path, gpu], env=command.base_env(), timeout_s=SCRUB_S, largest=_LOUDEST)
         if done.code:
             said = done.last_line or f"exit code {done.code}"
             hint = f"run `{path} {gpu}` by hand"
             raise errors.DeviceFault(f"{path} did not clear {gpu}: {said}", reason="ScrubFailed", hint=hint)
 
     return scrub if path else None
+
+
+def _assert_ours(path: str) -> None:
+    """Refuse a program that others could put another one in the place of. Raises: Denied (`ScrubUntrusted`)."""
+    try:
+        place = trust.find_open(str(command.find_program(path) or path))
+    except OSError:
+        return  # it is not there, which its start says
+    if place:
+        message = f"{path} can be written by others than root (by way of {place}), and says that GPUs are clean"
+        raise errors.Denied(message, reason="ScrubUntrusted", hint="chown it to root and chmod go-w, folders too")
 
 
 def read(nvml: binding.Binding, handle: Any, gpu: GPUUUID) -> Evidence:
