@@ -27,3 +27,10 @@ def follow(home: Home, page: str, **more: str) -> str:
 
 def test_containers_from_python(home: Home) -> None:
     assert "ended with 0" in follow(home, "tutorial/client.md")
+
+
+def test_gpus_as_a_service(home: Home) -> None:
+    try:
+        assert "a notebook" in follow(home, "tutorial/service.md")
+    finally:
+        home.podman("rmi", "--force", "--ignore", "localhost/notebook")

@@ -108,6 +108,8 @@ def test_the_tutorial_is_run_whole() -> None:
 # Pages that another file runs as printed, because they need more than a bare root.
 _ELSEWHERE = {
     "tutorial/cdi-library.md": "tests/unit/fairlead_cdi/test_cdi_docs.py",
+    "tutorial/client.md": "test_tutorials_run.py",
+    "tutorial/service.md": "test_tutorials_run.py",
     "how-to/kubernetes.md": "tests/cluster/test_pages_on_cluster.py",
     "how-to/replace-nvidia-toolkit.md": "tests/system/test_migration.py",
     "how-to/recover-state.md": "tests/system/test_state_repaired.py",
