@@ -77,6 +77,7 @@ class Node:
             self.silicon.machine.post(machine.Event(gpu=number % 2, type=machine.EVENT_XID, data=code))
 
 
+@pytest.mark.slow  # 5 s: its parts are each tested below
 async def test_a_storm_of_xids_leaves_the_last_state_and_little_else(
     tmp_path: Path, logged: list[MutableMapping[str, Any]]
 ) -> None:
