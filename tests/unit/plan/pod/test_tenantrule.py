@@ -73,6 +73,9 @@ def test_what_a_namespace_lists_is_taken_there(pod: dict[str, Any]) -> None:
 def test_an_empty_list_is_a_list() -> None:
     assert tenantrule.problems(tenantpods.imaged("x"), {tenantrule.ALLOWED_IMAGES: " , "})
     assert tenantrule.problems(tenantpods.imaged("x"), {tenantrule.ALLOWED_IMAGES: ""})
+    mounting = {"spec": {"volumes": [{"name": "v", "hostPath": {"path": "/srv"}}], "containers": [{"name": "c"}]}}
+    assert tenantrule.problems(mounting) == ()
+    assert tenantrule.problems(mounting, {tenantrule.ALLOWED_PATHS: ""})
 
 
 def test_what_a_link_leads_to_is_judged_like_what_is_written() -> None:
