@@ -58,6 +58,8 @@ _USELESS: Final = (
     "greenlet-*.dist-info/*",
     "mako/*",
     "mako-*.dist-info/*",
+    "joserfc/*",
+    "joserfc-*.dist-info/*",
     "sqlalchemy/*",
     "sqlalchemy-*.dist-info/*",
 )

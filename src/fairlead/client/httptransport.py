@@ -162,6 +162,8 @@ class HTTPTransport:
 
     def _authorization(self) -> dict[str, str]:
         """Return the header for a key, or for a user name and password that stand in the address."""
+        if self._login is not None and not self._login.key:
+            return {}
         if self._login is not None and self._url.scheme == "https":
             return {"authorization": f"Bearer {self._login.key}"}
         if self._url.username is None:

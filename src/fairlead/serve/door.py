@@ -116,6 +116,8 @@ async def _admitted(
 def _credential(scope: Any) -> tuple[keys.Key | None, bool]:
     """Take key or session out of a request; return it, and whether it is a key. Raises: Unauthenticated; Denied."""
     bearer, cookies = _taken(scope, b"authorization"), _taken(scope, b"cookie")
+    if others := sessions.without(cookies):
+        scope["headers"].append((b"cookie", others.encode("latin-1")))
     if bearer:
         return keys.of_header(bearer), True
     is_open = permissions.is_open(scope)

@@ -74,6 +74,32 @@ class DatabaseSettings:
 
 
 @frozen
+class OIDCSettings:
+    """Logins of people by an OpenID Connect provider, where the API is served on TLS."""
+
+    issuer: str = row("", text="address of the provider, as its discovery document has it; empty: API keys alone")
+    client_id: str = row("", text="what the provider knows this service as")
+    client_secret: Path | None = row(
+        None, text="file of the client's secret, which others may not read; default: a public client"
+    )
+    scopes: str = row("openid profile email", text="what is asked of the provider")
+    redirect: str = row(
+        "",
+        text="where browsers come back to, as the provider knows it; empty: /v1/oidc/callback of api.listen's address",
+    )
+    account: str = row("preferred_username", text="claim that names a person's account, unless oidc.map names it")
+    map: str = row(
+        "",
+        text="CLAIM:VALUE=TARGET, joined by commas; a target is user:NAME, administrator or ROLE@TENANCY: "
+        "`email:ann@example.com=user:ann,groups:ml=developer@red`",
+    )
+    strangers: str = row(
+        "refuse", text="who has no account here: refuse, or create one at the first login", choices=("refuse", "create")
+    )
+    key_hours: float = row(12.0, text="hours that a key of `fairlead login --oidc` lives")
+
+
+@frozen
 class SiliconSettings:
     """Selects the hardware that is scanned, and how often."""
 
@@ -345,6 +371,7 @@ class Settings:
     api: APISettings = field(default_factory=APISettings)
     console: ConsoleSettings = field(default_factory=ConsoleSettings)
     database: DatabaseSettings = field(default_factory=DatabaseSettings)
+    oidc: OIDCSettings = field(default_factory=OIDCSettings)
     silicon: SiliconSettings = field(default_factory=SiliconSettings)
     engine: EngineSettings = field(default_factory=EngineSettings)
     node: NodeSettings = field(default_factory=NodeSettings)

@@ -18,6 +18,7 @@ import msgspec
 from fairlead import errors
 from fairlead.cli.core import client as api
 from fairlead.cli.core import invocation, options, output, plaintext
+from fairlead.cli.core.login import devicelogin
 from fairlead.cli.core.output import Column
 from fairlead.client import contexts, credentials
 from fairlead.serve.accounts import keys
@@ -50,20 +51,22 @@ _COLUMNS: Final = (
 @click.argument("url", metavar="URL")
 @click.option("--name", metavar="NAME", help="what to call it  [default: its host]")
 @click.option("--fingerprint", metavar="SHA256", help="that it must have, as `fairlead up` shows it: it is not asked")
+@click.option("--oidc", "is_by_provider", is_flag=True, help="by the identity provider, in a browser of yours")
 @click.pass_context
-def login(ctx: click.Context, *, url: str, name: str | None, fingerprint: str | None) -> None:
-    """Keep a service's address and your key for it, from a prompt or a pipe; verbs go there from now on."""
+def login(ctx: click.Context, *, url: str, name: str | None, fingerprint: str | None, is_by_provider: bool) -> None:
+    """Keep a service's address and your key for it, from a prompt, a pipe or OIDC; verbs go there from now on."""
     call = invocation.current(ctx)
     address = _address(url)
     file = credentials.file(call.env)
     known = contexts.read(file)
     pin = _pinned(address, known.at(address), fingerprint)
     entered = contexts.Context(
-        name=name or str(urllib.parse.urlsplit(address).hostname), url=address, key=_key(), fingerprint=pin
+        name=name or str(urllib.parse.urlsplit(address).hostname), url=address, key="", fingerprint=pin
     )
     if entered.name == contexts.LOCAL:
         message = f'"{contexts.LOCAL}" means this machine\'s own service'
         raise errors.Invalid(message, reason="ContextInvalid", hint="choose another --name")
+    entered = msgspec.structs.replace(entered, key=devicelogin.key(entered) if is_by_provider else _key())
     with api.at(address, entered) as client:
         found = client.call("GET", "/v1/self", Self)
     contexts.write(file, known.with_context(entered))

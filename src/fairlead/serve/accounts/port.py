@@ -8,13 +8,13 @@ from typing import Annotated, Protocol
 
 import msgspec
 
-from fairlead.serve.accounts import keys
+from fairlead.serve.accounts import keys, kinds
 from fairlead.serve.accounts.audit import Audit
+from fairlead.serve.accounts.oidc.port import Logins
 from fairlead.serve.accounts.roles import Membership, Principal, Role, Scope
 from fairlead.serve.accounts.sessions import Sessions
 
-PERSON, SERVICE = "person", "service"
-KINDS = (PERSON, SERVICE)
+PERSON, SERVICE, KINDS = kinds.PERSON, kinds.SERVICE, kinds.KINDS
 
 
 class MemberView(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,3 +135,5 @@ class Accounts:
     keys: Keys
     sessions: Sessions
     audit: Audit
+    logins: Logins | None = None
+    """None: no identity provider is set."""

@@ -109,6 +109,12 @@ def of_cookies(values: Iterable[str], name: str = COOKIE) -> str:
     return found[0] if len(found) == 1 else ""
 
 
+def without(values: Iterable[str]) -> str:
+    """Return what a request's Cookie headers hold besides a session."""
+    parts = (part.strip() for value in values for part in value.split(";"))
+    return "; ".join(part for part in parts if part and part.partition("=")[0] != COOKIE)
+
+
 def check_origin(origin: str | None, host: str, *, is_required: bool) -> None:
     """Refuse a request of a page that is not ours. Raises: Denied (`OriginForeign`)."""
     if origin is None and not is_required:

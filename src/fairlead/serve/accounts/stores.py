@@ -8,16 +8,26 @@ from collections.abc import Callable
 from sqlalchemy.ext import asyncio as sqla
 
 from fairlead.serve.accounts import auditstore, port, sessionstore, store
+from fairlead.serve.accounts.oidc.identitystore import StoredIdentities
+from fairlead.serve.accounts.oidc.port import Identities, Logins
 from fairlead.serve.accounts.sessions import Lifetime
 
 
 def open_accounts(
-    database: sqla.AsyncEngine, *, now: Callable[[], float] = time.time, lifetime: Lifetime | None = None
+    database: sqla.AsyncEngine,
+    *,
+    now: Callable[[], float] = time.time,
+    lifetime: Lifetime | None = None,
+    logins: Callable[[Identities], Logins] | None = None,
 ) -> port.Accounts:
-    """Return the accounts of a database. Args: now: Unix seconds.   lifetime: of browsers' sessions."""
+    """Return the accounts of a database.
+
+    Args: now: Unix seconds.   lifetime: of browsers' sessions.   logins: by an identity provider.
+    """
     return port.Accounts(
         people=store.StoredPeople(database=database, now=now),
         keys=store.StoredKeys(database=database, now=now),
         sessions=sessionstore.StoredSessions(database=database, now=now, lifetime=lifetime or Lifetime()),
         audit=auditstore.StoredAudit(database=database, now=now),
+        logins=logins(StoredIdentities(database=database, now=now)) if logins else None,
     )

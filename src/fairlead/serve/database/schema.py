@@ -49,6 +49,15 @@ SESSION: Final = sa.Table(
     sa.Column("expires_at", sa.Float, nullable=False),
 )
 """Of browsers. `key`: the API key that it stands for; NULL: an identity provider vouched for the account."""
+IDENTITY: Final = sa.Table(
+    "identity",
+    METADATA,
+    sa.Column("issuer", sa.String(512), primary_key=True),
+    sa.Column("subject", sa.String(255), primary_key=True),
+    sa.Column("account", sa.String(63), sa.ForeignKey("account.name", ondelete="CASCADE"), nullable=False, index=True),
+    sa.Column("linked_at", sa.Float, nullable=False),
+)
+"""People whom an identity provider vouches for, by what it never gives to another one."""
 AUDIT: Final = sa.Table(
     "audit",
     METADATA,

@@ -10,7 +10,7 @@ from litestar import types
 from fairlead.serve.api import app
 from fairlead.serve.v1 import dependencies, events, gpus, images, nodes, quotas, status
 from fairlead.serve.v1.access import permissions
-from fairlead.serve.v1.accounts import audit, members, session, users
+from fairlead.serve.v1.accounts import audit, members, oidc, session, users
 from fairlead.serve.v1.accounts import keys as account_keys
 from fairlead.serve.v1.containers import access, devices, ports, restart, routes
 from fairlead.serve.v1.containers import exec as container_exec
@@ -43,6 +43,7 @@ ROUTES: Final = (
     *account_keys.ROUTES,
     *audit.ROUTES,
     *session.ROUTES,
+    *oidc.ROUTES,
     *usage.ROUTES,
     *leases.ROUTES,
     *status.ROUTES,

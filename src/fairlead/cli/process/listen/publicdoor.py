@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fairlead import errors, settings
+from fairlead.cli.process.listen import logins
 from fairlead.serve import certificate, door, server, sockets
 from fairlead.serve.accounts import recording, stores
 from fairlead.serve.accounts.port import Accounts
@@ -94,6 +95,7 @@ async def opened(config: settings.Settings) -> AsyncIterator[PublicDoor]:
     """
     limits = policy(config.api)
     with contextlib.closing(sockets.listen_at(config.api.listen)) as listener:
+        made = logins.of_settings(config)
         found = certificate.operators(config.api.certificate, config.api.key)
         names = None if found else own_names(listener)
         files = found or certificate.own(config.state.folder)
@@ -104,7 +106,7 @@ async def opened(config: settings.Settings) -> AsyncIterator[PublicDoor]:
             yield PublicDoor(
                 address=_address(listener),
                 files=files,
-                accounts=stores.open_accounts(database, lifetime=_lifetime(config)),
+                accounts=stores.open_accounts(database, lifetime=_lifetime(config), logins=made),
                 listener=listener,
                 names=names,
                 audit_days=config.api.audit_days,

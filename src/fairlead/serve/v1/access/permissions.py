@@ -103,9 +103,21 @@ ACTIONS: Final[Mapping[str, Action]] = {
     "open_session": Action.SESSION_OPEN,
     "show_session": Action.SESSION_OWN,
     "close_session": Action.SESSION_OWN,
+    "begin_login": Action.SESSION_OPEN,
+    "finish_login": Action.SESSION_OPEN,
+    "begin_device": Action.SESSION_OPEN,
+    "finish_device": Action.SESSION_OPEN,
 }
 """By the name of the handler."""
-OPEN: Final = frozenset({("POST", "/v1/session")})
+OPEN: Final = frozenset(
+    {
+        ("POST", "/v1/session"),
+        ("GET", "/v1/oidc/login"),
+        ("GET", "/v1/oidc/callback"),
+        ("POST", "/v1/oidc/device"),
+        ("POST", "/v1/oidc/device:finish"),
+    }
+)
 """Methods and paths that pass the door without a key; their handlers' actions need no account."""
 
 

@@ -86,10 +86,15 @@ async def _who(services: Services, text: str) -> roles.Principal:
 
 async def begin(services: Services, who: roles.Principal) -> sessions.Opened:
     """Begin a session, which is written into the audit log first. Raises: Unavailable."""
+    await note(services, who)
+    return await require(services.accounts).sessions.open(who.account, key=who.key or None)
+
+
+async def note(services: Services, who: roles.Principal) -> None:
+    """Write into the audit log whose login a request is. Raises: Unavailable."""
     if services.recording is not None:
         services.recording.tell(account=who.account, key=who.key)
         await services.recording.begin()
-    return await require(services.accounts).sessions.open(who.account, key=who.key or None)
 
 
 def answer(opened: sessions.Opened) -> litestar.Response[SessionView]:
