@@ -56,6 +56,7 @@ VERBS: Final = {
     "tenancy": Verb(_MACHINE, "admin.tenancy:group", "Keep tenants apart: a namespace, limits and a network for each."),
     "user": Verb(_MACHINE, "admin.user:group", "Make accounts, and give them roles in tenancies."),
     "key": Verb(_MACHINE, "admin.key:group", "Make, list, replace and end API keys."),
+    "webhook": Verb(_MACHINE, "admin.webhook:webhook", "Have events sent to an address, signed."),
     "login": Verb(_MACHINE, "admin.login:login", "Keep a service's address and your key for it."),
     "context": Verb(_MACHINE, "admin.login:contexts_group", "Choose which service verbs go to."),
     "queue": Verb(

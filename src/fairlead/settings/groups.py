@@ -100,6 +100,17 @@ class OIDCSettings:
 
 
 @frozen
+class WebhookSettings:
+    """Where events are sent to, where the API is served on TLS."""
+
+    allow: str = row(
+        "",
+        text="networks that webhooks may go to although they are not public, joined by commas, as 10.1.0.0/16; "
+        "plain http goes to these alone",
+    )
+
+
+@frozen
 class SiliconSettings:
     """Selects the hardware that is scanned, and how often."""
 
@@ -372,6 +383,7 @@ class Settings:
     console: ConsoleSettings = field(default_factory=ConsoleSettings)
     database: DatabaseSettings = field(default_factory=DatabaseSettings)
     oidc: OIDCSettings = field(default_factory=OIDCSettings)
+    webhooks: WebhookSettings = field(default_factory=WebhookSettings)
     silicon: SiliconSettings = field(default_factory=SiliconSettings)
     engine: EngineSettings = field(default_factory=EngineSettings)
     node: NodeSettings = field(default_factory=NodeSettings)

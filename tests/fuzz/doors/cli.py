@@ -49,6 +49,8 @@ _SERVICE: Final = (
     ["user", "grant", "ann", "viewer", "-T", "red"],
     ["key", "create", "--user", "ann", "--scope", "read", "--expires", "1d", "--note", "x"],
     ["key", "revoke", "0123456789ab"],
+    ["webhook", "create", "https://hooks.example/x", "-T", "red", "--event", "container.*"],
+    ["webhook", "test", "whk_0123456789ab"],
     ["lease", "history", "0"],
     ["leases", "-o", "json"],
     ["sharing", "-o", "json"],

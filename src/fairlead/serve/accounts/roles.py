@@ -51,6 +51,8 @@ class Action(StrEnum):
     ACCOUNT_WRITE = "account.write"
     AUDIT_READ = "audit.read"
     SESSION_OWN = "session.own"
+    WEBHOOK_READ = "webhook.read"
+    WEBHOOK_WRITE = "webhook.write"
     SESSION_OPEN = "session.open"
 
 
@@ -88,6 +90,8 @@ TABLE: Final[Mapping[Action, Rule]] = {
     Action.MACHINE_WRITE: Rule(scope=Scope.MANAGE, roles=_from(None)),
     Action.ACCOUNT_WRITE: Rule(scope=Scope.MANAGE, roles=_from(None)),
     Action.AUDIT_READ: Rule(scope=Scope.READ, roles=_from(Role.ADMIN)),
+    Action.WEBHOOK_READ: Rule(scope=Scope.MANAGE, roles=_from(Role.ADMIN)),
+    Action.WEBHOOK_WRITE: Rule(scope=Scope.MANAGE, roles=_from(Role.ADMIN)),
     Action.SESSION_OWN: Rule(scope=None, roles=_from(Role.VIEWER), needs_membership=False),
     Action.SESSION_OPEN: Rule(scope=None, roles=_from(Role.VIEWER), needs_membership=False, needs_account=False),
 }

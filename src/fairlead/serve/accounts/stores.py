@@ -11,6 +11,8 @@ from fairlead.serve.accounts import auditstore, port, sessionstore, store
 from fairlead.serve.accounts.oidc.identitystore import StoredIdentities
 from fairlead.serve.accounts.oidc.port import Identities, Logins
 from fairlead.serve.accounts.sessions import Lifetime
+from fairlead.serve.webhooks.address import Network
+from fairlead.serve.webhooks.store import StoredWebhooks
 
 
 def open_accounts(
@@ -19,15 +21,18 @@ def open_accounts(
     now: Callable[[], float] = time.time,
     lifetime: Lifetime | None = None,
     logins: Callable[[Identities], Logins] | None = None,
+    allowed: tuple[Network, ...] = (),
 ) -> port.Accounts:
     """Return the accounts of a database.
 
     Args: now: Unix seconds.   lifetime: of browsers' sessions.   logins: by an identity provider.
+          allowed: networks that webhooks may go to though they are not public.
     """
     return port.Accounts(
         people=store.StoredPeople(database=database, now=now),
         keys=store.StoredKeys(database=database, now=now),
         sessions=sessionstore.StoredSessions(database=database, now=now, lifetime=lifetime or Lifetime()),
         audit=auditstore.StoredAudit(database=database, now=now),
+        webhooks=StoredWebhooks(database=database, allowed=allowed, now=now),
         logins=logins(StoredIdentities(database=database, now=now)) if logins else None,
     )

@@ -58,6 +58,41 @@ IDENTITY: Final = sa.Table(
     sa.Column("linked_at", sa.Float, nullable=False),
 )
 """People whom an identity provider vouches for, by what it never gives to another one."""
+WEBHOOK: Final = sa.Table(
+    "webhook",
+    METADATA,
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("account", sa.String(63), nullable=False),
+    sa.Column("tenancy_uid", sa.String(64), nullable=False, index=True),
+    sa.Column("tenancy", sa.String(63), nullable=False),
+    sa.Column("url", sa.String(1024), nullable=False),
+    sa.Column("events", sa.String(512), nullable=False),
+    sa.Column("secret", sa.String(64), nullable=False),
+    sa.Column("created_at", sa.Float, nullable=False),
+)
+"""No foreign key: a webhook is its tenancy's, and outlives the account that made it. `events` empty: all."""
+WEBHOOK_EVENT: Final = sa.Table(
+    "webhook_event",
+    METADATA,
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("webhook", sa.String(32), sa.ForeignKey("webhook.id", ondelete="CASCADE"), nullable=False, index=True),
+    sa.Column("type", sa.String(64), nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("created_at", sa.Float, nullable=False),
+    sa.Column("next_at", sa.Float, index=True),
+    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("delivered_at", sa.Float),
+    sa.Column("status", sa.Integer),
+    sa.Column("error", sa.String(200), nullable=False),
+)
+"""The outbox and the log of deliveries in one. `next_at`: of the next attempt; NULL: there is none."""
+WEBHOOK_SEEN: Final = sa.Table(
+    "webhook_seen",
+    METADATA,
+    sa.Column("object", sa.String(128), primary_key=True),
+    sa.Column("state", sa.String(128), nullable=False),
+)
+"""What was last written into the outbox of each object."""
 AUDIT: Final = sa.Table(
     "audit",
     METADATA,

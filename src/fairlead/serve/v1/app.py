@@ -21,6 +21,7 @@ from fairlead.serve.v1.queues import routes as queues
 from fairlead.serve.v1.tenancies import routes as tenancies
 from fairlead.serve.v1.usage import routes as usage
 from fairlead.serve.v1.volumes import routes as volume_routes
+from fairlead.serve.v1.webhooks import routes as webhooks
 
 ROUTES: Final = (
     *making.ROUTES,
@@ -46,6 +47,7 @@ ROUTES: Final = (
     *oidc.ROUTES,
     *usage.ROUTES,
     *leases.ROUTES,
+    *webhooks.ROUTES,
     *status.ROUTES,
 )
 

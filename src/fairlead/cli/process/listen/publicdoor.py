@@ -25,6 +25,11 @@ from fairlead.serve.console import app as console
 from fairlead.serve.database import engine
 from fairlead.serve.limits.bucket import Rate
 from fairlead.serve.limits.gate import Gate, Policy
+from fairlead.serve.webhooks import address
+from fairlead.serve.webhooks.delivery import Sender
+from fairlead.serve.webhooks.store import StoredWebhooks
+from fairlead.serve.webhooks.watcher import Watcher
+from fairlead.store.port import Store
 
 _DOCUMENTATION: Final = (("198.51.100.1", socket.AF_INET), ("2001:db8::1", socket.AF_INET6))
 """Addresses that the default route leads to; nothing is sent there.  Source: RFC 5737, RFC 3849."""
@@ -46,19 +51,23 @@ class PublicDoor:
     policy: Policy
     """How often clients may ask."""
     has_console: bool
+    sender: Sender
+    """Of what happens to webhooks."""
 
     def describe(self) -> tuple[str, str]:
         """Return address and fingerprint, as they are now."""
         return self.address, certificate.fingerprint(self.files)
 
-    async def serve(self, app: Any) -> None:
-        """Serve the API to who has a key, until cancelled."""
+    async def serve(self, app: Any, store: Store) -> None:
+        """Serve the API to who has a key, and send what happens to webhooks, until cancelled."""
         context = certificate.open_context(self.files)
         async with asyncio.TaskGroup() as tasks:
             names = None if self.names is None else lambda: own_names(self.listener)
             tasks.create_task(certificate.keep(context, self.files, names, _now), name="certificate")
             tasks.create_task(recording.keep(self.accounts.audit, self.audit_days, time.time), name="audit")
             tasks.create_task(recording.keep_sessions(self.accounts.sessions), name="sessions")
+            tasks.create_task(self.sender.run(), name="webhooks")
+            tasks.create_task(Watcher(store, self.sender.outbox).run(), name="events")
             refusals = recording.Refusals(self.accounts.audit)
             tasks.create_task(refusals.keep(), name="refusals")
             guarded = door.create_app(app, self.accounts, gate=Gate(self.policy), refusals=refusals)
@@ -95,7 +104,7 @@ async def opened(config: settings.Settings) -> AsyncIterator[PublicDoor]:
     """
     limits = policy(config.api)
     with contextlib.closing(sockets.listen_at(config.api.listen)) as listener:
-        made = logins.of_settings(config)
+        made, allowed = logins.of_settings(config), address.read_networks(config.webhooks.allow)
         found = certificate.operators(config.api.certificate, config.api.key)
         names = None if found else own_names(listener)
         files = found or certificate.own(config.state.folder)
@@ -106,7 +115,8 @@ async def opened(config: settings.Settings) -> AsyncIterator[PublicDoor]:
             yield PublicDoor(
                 address=_address(listener),
                 files=files,
-                accounts=stores.open_accounts(database, lifetime=_lifetime(config), logins=made),
+                sender=Sender(outbox=StoredWebhooks(database=database, allowed=allowed), allowed=allowed),
+                accounts=stores.open_accounts(database, lifetime=_lifetime(config), logins=made, allowed=allowed),
                 listener=listener,
                 names=names,
                 audit_days=config.api.audit_days,

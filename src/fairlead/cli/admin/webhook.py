@@ -1,0 +1,101 @@
+"""`fairlead webhook`: where events of containers, budgets and GPUs are sent to."""
+
+from __future__ import annotations
+
+import urllib.parse
+
+import click
+
+from fairlead.cli.core import options, output, plaintext
+from fairlead.cli.core.client import Client
+from fairlead.cli.core.output import Column
+from fairlead.serve.v1.webhooks.view import TestView, WebhookList, WebhookRequest
+from fairlead.serve.webhooks.port import DeliveryView, NewWebhook, WebhookDetail, WebhookView
+
+
+def _events(item: WebhookView) -> str:
+    if not item.events:
+        return "all"
+    return item.events[0] if len(item.events) == 1 else f"{item.events[0]} +{len(item.events) - 1}"
+
+
+_COLUMNS: tuple[Column[WebhookView], ...] = (
+    Column("ID", lambda item: item.id),
+    Column("TENANCY", lambda item: item.tenancy or "-"),
+    Column("EVENTS", _events),
+    Column("PENDING", lambda item: str(item.pending)),
+    Column("URL", lambda item: item.url),
+)
+_DELIVERIES: tuple[Column[DeliveryView], ...] = (
+    Column("AT", lambda item: item.created_at),
+    Column("EVENT", lambda item: item.type),
+    Column("STATE", lambda item: item.state),
+    Column("TRIES", lambda item: str(item.attempts)),
+    Column("ANSWER", lambda item: "-" if item.status is None else str(item.status)),
+    Column("ID", lambda item: item.id, is_wide=True),
+    Column("ERROR", lambda item: item.error or "-", is_wide=True),
+)
+
+
+@click.group("webhook")
+def webhook() -> None:
+    """Have events sent to an address, signed as Standard Webhooks says."""
+
+
+@webhook.command("create")
+@click.argument("url", metavar="URL")
+@click.option("--tenancy", "-T", "whose", default="", metavar="NAME", help="whose events  [default: all]")
+@click.option("--event", "events", multiple=True, metavar="KIND", help="as container.failed or container.*")
+@options.pass_client
+def create(client: Client, *, url: str, whose: str, events: tuple[str, ...]) -> None:
+    """Make a webhook; its secret is printed once, and nothing else."""
+    body = WebhookRequest(url=url, tenancy=whose, events=events)
+    made = client.call("POST", "/v1/webhooks", NewWebhook, body=body)
+    plaintext.echo(made.secret)
+    plaintext.echo(f"{made.webhook.id}: the secret is not shown again; `fairlead webhook test` tries it", err=True)
+
+
+@webhook.command("list")
+@options.output_option
+@options.pass_client
+def list_verb(client: Client, *, form: str) -> None:
+    """List webhooks."""
+    found = client.call("GET", "/v1/webhooks", WebhookList)
+    output.show_listing(found.items, _COLUMNS, form=form, name=lambda item: item.id)
+
+
+@webhook.command("show")
+@click.argument("name", metavar="ID")
+@options.output_option
+@options.pass_client
+def show(client: Client, *, name: str, form: str) -> None:
+    """Show the last events on their way to a webhook, and how they went."""
+    found = client.call("GET", _path(name), WebhookDetail)
+    if form in {"json", "yaml"}:
+        output.show_value(found, form=form)
+        return
+    output.show_listing(found.deliveries, _DELIVERIES, form=form, name=lambda item: item.id)
+    if form != "name" and (failed := next((item for item in found.deliveries if item.error), None)):
+        plaintext.echo(f"{failed.type}: {failed.error}", err=True)
+
+
+@webhook.command("delete")
+@click.argument("name", metavar="ID")
+@options.pass_client
+def delete(client: Client, *, name: str) -> None:
+    """Remove a webhook and what is on its way to it."""
+    client.call("DELETE", _path(name), type(None))
+    plaintext.echo(f"{name}: deleted")
+
+
+@webhook.command("test")
+@click.argument("name", metavar="ID")
+@options.pass_client
+def test(client: Client, *, name: str) -> None:
+    """Send an event of no meaning; `webhook show` says how it went."""
+    made = client.call("POST", f"{_path(name)}:test", TestView)
+    plaintext.echo(made.id)
+
+
+def _path(name: str) -> str:
+    return f"/v1/webhooks/{urllib.parse.quote(name, safe='')}"

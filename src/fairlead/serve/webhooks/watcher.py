@@ -1,0 +1,127 @@
+"""Turns changes of containers and GPUs into events for webhooks.
+
+The state that was last written of each object is compared with what the store says, from the list on: what changed
+while the service was down is sent when it is back, as the state that is true then. States in between are not known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from fairlead import errors, telemetry
+from fairlead.plan.pod import podstate
+from fairlead.plan.tenancy import baseline
+from fairlead.serve.webhooks.port import REMOVED, Event, Outbox
+from fairlead.store import port, reflector
+from fairlead.wire.fairlead.tenancy import Tenancy
+from fairlead.wire.kubernetes import core, gpulease
+from fairlead.wire.kubernetes.gpulease import GPULease
+
+_POD, _LEASE = "pod:", "lease:"
+_AGAIN_S: Final = 5.0
+_Listed = tuple[str, Sequence[Any]]
+
+
+class Watcher:
+    """Follows a store for an outbox."""
+
+    def __init__(self, store: port.Store, outbox: Outbox) -> None:
+        self._store, self._outbox = store, outbox
+        self._seen: dict[str, str] = {}
+        self._queue: asyncio.Queue[_Listed | port.Change[Any]] = asyncio.Queue()
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        self._seen = dict(await self._outbox.seen())
+        async with asyncio.TaskGroup() as tasks:
+            for kind, prefix in ((core.Pod, _POD), (GPULease, _LEASE)):
+                following = reflector.follow(
+                    self._store,
+                    kind,
+                    port.EVERYTHING,
+                    listed=functools.partial(self._listed, prefix),
+                    changed=self._queue.put_nowait,
+                    is_optional=True,
+                )
+                tasks.create_task(following)
+            tasks.create_task(self._take())
+
+    def _listed(self, prefix: str, items: Sequence[Any]) -> None:
+        self._queue.put_nowait((prefix, items))
+
+    async def _take(self) -> None:
+        while True:
+            await self._insist(await self._queue.get())
+
+    async def _insist(self, found: _Listed | port.Change[Any]) -> None:
+        """Handle one change, again until the database takes it: a later one must not be told before it."""
+        while True:
+            try:
+                await self.handle(found)
+            except errors.FairleadError as error:
+                telemetry.log.error("webhook events not written", reason=error.reason, error=errors.sentence(error))
+                await asyncio.sleep(_AGAIN_S)
+            else:
+                return
+
+    async def handle(self, found: _Listed | port.Change[Any]) -> None:
+        """Write what one change, or a list, means."""
+        if isinstance(found, port.Change):
+            await self._note(found.object, is_gone=found.kind is port.ChangeKind.DELETED)
+            return
+        prefix, items = found
+        there = set()
+        for item in items:
+            there.add(f"{prefix}{item.metadata.uid}")
+            await self._note(item, is_gone=False)
+        for name in [one for one in self._seen if one.startswith(prefix) and one not in there]:
+            # Its name went with it; its uid is what a receiver knows it by.
+            whose = self._seen[name].partition(" ")[2]
+            await self._write(name, None, Event(type=REMOVED, uid=whose, data={"uid": name.removeprefix(prefix)}))
+
+    async def _note(self, item: Any, *, is_gone: bool) -> None:
+        if isinstance(item, core.Pod):
+            state = None if is_gone else podstate.state_of(item)
+            name = f"{_POD}{item.metadata.uid}"
+            before = self._seen[name].partition(" ")[0] if name in self._seen else None
+            if before != state:
+                event = await self._container(item, state)
+                await self._write(name, None if state is None else f"{state} {event.uid}", event)
+        elif isinstance(item, GPULease):
+            name, quarantined = f"{_LEASE}{item.metadata.uid}", item.status.state == gpulease.QUARANTINED
+            if quarantined and not is_gone and name not in self._seen:
+                data = {"gpu": item.spec.gpu, "node": item.spec.node_name, "lease": item.metadata.name}
+                await self._write(name, gpulease.QUARANTINED, Event(type="gpu.quarantined", uid="", data=data))
+            elif name in self._seen and (is_gone or not quarantined):
+                await self._write(name, None)
+
+    async def _container(self, pod: core.Pod, state: str | None) -> Event:
+        tenancy, uid = await self._tenancy(pod.metadata.namespace)
+        reason, message = podstate.why(pod)
+        data: Mapping[str, Any] = {
+            "name": pod.metadata.name,
+            "namespace": pod.metadata.namespace,
+            "tenancy": tenancy,
+            "uid": pod.metadata.uid,
+            "state": state or "removed",
+            "reason": reason,
+            "message": message[:500],
+        }
+        return Event(type=REMOVED if state is None else f"container.{state}", uid=uid, data=data)
+
+    async def _tenancy(self, namespace: str) -> tuple[str, str]:
+        for one in (await self._store.list(Tenancy)).items:
+            if baseline.namespace_name(one) == namespace:
+                return one.metadata.name, one.metadata.uid
+        return "", ""
+
+    async def _write(self, name: str, state: str | None, *events: Event) -> None:
+        sent = () if name.startswith(_LEASE) and state is None else events
+        await self._outbox.record(name, state, sent)
+        if state is None:
+            self._seen.pop(name, None)
+        else:
+            self._seen[name] = state
