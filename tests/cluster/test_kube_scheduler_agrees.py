@@ -14,7 +14,7 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -197,6 +197,7 @@ def _said(pod: api.Object) -> str:
 
 _CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 _VOLUMES = "/api/v1/persistentvolumes"
+_CSI_NODES = "/apis/storage.k8s.io/v1/csinodes"
 _ASKS: dict[str, Any] = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 _BOUND = {"pv.kubernetes.io/bind-completed": "yes"}
 
@@ -244,14 +245,24 @@ class Ours:
         listed = [nodes.decode(json.dumps(item)) for item in server.get("/api/v1/nodes")["items"]]
         about = [item["metadata"] for item in server.get("/api/v1/namespaces")["items"]]
         self._spaces = {one["name"]: one.get("labels", {}) for one in about}
-        views = (reference.node_info(one, bound.get(one.metadata.name, ()), self._spaces) for one in listed)
-        self.views = {one.name: one for one in views}
         self.claims = claims.Claims(lambda _namespace: ())
-        for kind, path in ((core.PersistentVolumeClaim, _CLAIMS), (storage.PersistentVolume, _VOLUMES)):
+        kinds = ((core.PersistentVolumeClaim, _CLAIMS), (storage.PersistentVolume, _VOLUMES))
+        for kind, path in (*kinds, (storage.CSINode, _CSI_NODES)):
             for item in server.get(path)["items"]:
                 self.claims.note(wire.object_decoder(kind).decode(json.dumps(item)))
+        views = (self._view(one, bound.get(one.metadata.name, ())) for one in listed)
+        self.views = {one.name: one for one in views}
         self._engine = EngineRankings("packed")
         self._engine.take(self.views, {name: (None, node) for name, node in self.views.items()})
+
+    def _view(self, node: core.Node, pods: Iterable[core.Pod]) -> reference.NodeInfo:
+        living = tuple(pods)
+        attached = frozenset[tuple[str, str]]().union(*(self.claims.attached(pod) for pod in living))
+        return dataclasses.replace(
+            reference.node_info(node, living, self._spaces),
+            attached=attached,
+            volume_limits=self.claims.limits(node.metadata.name),
+        )
 
     def place(self, pod: dict[str, Any]) -> Summary:
         about = {**pod["metadata"], "namespace": "default"}
@@ -259,7 +270,7 @@ class Ours:
         need = reference.pod_info(decoded, self._spaces)
         volumes = self.claims.look_up(decoded)
         assert not isinstance(volumes, claims.Refusal), volumes
-        need = dataclasses.replace(need, volumes=volumes)
+        need = dataclasses.replace(need, volumes=volumes, attached=self.claims.attached(decoded))
         slow = reference.place(need, self.views.values())
         row = self._engine.of(
             need.among(term for node in self.views.values() for one in node.pods for term in one.terms)
@@ -287,6 +298,57 @@ def test_a_pod_with_a_bound_claim_may_run_on_the_same_nodes(server: api.API, see
     asked = [_pinned(pod, name) for name in ours.views]
     theirs = {name for name, said in _verdicts(server, asked).items() if name == f"asked-{said}"}
     mine = {one["metadata"]["name"] for one in asked if ours.place(one).fitting}
+    assert mine == theirs
+
+
+_DRIVER = "disk.paper.test"
+
+
+def _add_disk(server: api.API, name: str) -> None:
+    """Create a claim that is bound to a volume which a driver attaches anywhere."""
+    volume: dict[str, Any] = {"accessModes": ["ReadWriteMany"], "capacity": {"storage": "1Gi"}, "storageClassName": ""}
+    volume["csi"] = {"driver": _DRIVER, "volumeHandle": name}
+    volume["claimRef"] = {"kind": "PersistentVolumeClaim", "namespace": "default", "name": name}
+    _ensure(server, _VOLUMES, {"metadata": {"name": name}, "spec": volume})
+    asks = {**_ASKS, "accessModes": ["ReadWriteMany"]}
+    claim = {"storageClassName": "", "volumeName": name, **asks}
+    _ensure(server, _CLAIMS, {"metadata": {"name": name, "annotations": _BOUND}, "spec": claim})
+
+
+@pytest.fixture(scope="module")
+def disks(server: api.API) -> api.API:
+    """Nodes whose driver attaches none to three volumes, some of which pods there have."""
+    chance = random.Random(5)
+    names = [f"disk-{number}" for number in range(6)]
+    for name in names:
+        _add_disk(server, name)
+    for number in range(_NODES - 2):  # two say nothing
+        count = chance.randrange(4)
+        driver = {"name": _DRIVER, "nodeID": f"n{number}", "topologyKeys": None, "allocatable": {"count": count}}
+        _ensure(server, _CSI_NODES, {"metadata": {"name": f"n{number}"}, "spec": {"drivers": [driver]}})
+    for number in range(_NODES):
+        pod = _with_claim(_pod(chance, has_rules=False), chance.choice(names[:3]))
+        pod["spec"] = {key: value for key, value in pod["spec"].items() if key in {"containers", "volumes"}}
+        pod["spec"]["containers"][0].pop("ports", None)
+        pod["metadata"]["name"] = f"has-disk-{number}"
+        pod["spec"] |= {"nodeName": f"n{number}", "terminationGracePeriodSeconds": 0}
+        _ensure(server, _PODS, pod)
+    return server
+
+
+@pytest.mark.parametrize("seed", range(400, 408))
+def test_a_pod_with_volumes_that_are_attached_may_run_on_the_same_nodes(disks: api.API, seed: int) -> None:
+    chance = random.Random(seed)
+    pod = {"metadata": {}, "spec": {**_pod(chance, has_rules=False)["spec"]}}
+    pod["spec"] = {"containers": pod["spec"]["containers"], "terminationGracePeriodSeconds": 0}
+    pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1m"}}
+    names = chance.sample([f"disk-{number}" for number in range(6)], chance.randint(1, 3))
+    pod["spec"]["volumes"] = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
+    ours, mine, theirs = Ours(disks), set(), set()
+    for node in ours.views:  # one after another: each would attach volumes that count for the next
+        one = _pinned(pod, node)
+        mine |= {node} if ours.place(one).fitting else set()
+        theirs |= {node} if _verdicts(disks, [one])[f"asked-{node}"] == node else set()
     assert mine == theirs
 
 

@@ -163,6 +163,36 @@ def test_a_volume_that_waits_for_its_pod_is_made_where_the_pod_is_then_bound(spa
             server.delete(f"{volumes}/paper-made")
 
 
+def test_a_local_volume_is_given_to_its_claim_and_the_real_volume_controller_binds_them(space: paper.Space) -> None:
+    server, claims = space.server, f"/api/v1/namespaces/{space.namespace}/persistentvolumeclaims"
+    classes, volumes = "/apis/storage.k8s.io/v1/storageclasses", "/api/v1/persistentvolumes"
+    about = {"metadata": {"name": "paper-local"}, "provisioner": "kubernetes.io/no-provisioner"}
+    server.create(classes, {**about, "volumeBindingMode": "WaitForFirstConsumer"})
+    node = next(one["metadata"]["name"] for one in server.get("/api/v1/nodes")["items"] if _has_gpus(one))
+    here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    spec: dict[str, Any] = {"accessModes": ["ReadWriteOnce"], "storageClassName": "paper-local"}
+    spec |= {"capacity": {"storage": "2Gi"}, "local": {"path": "/none"}}
+    spec |= {"nodeAffinity": {"required": {"nodeSelectorTerms": [here]}}}
+    try:
+        asks = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+        server.create(claims, {"metadata": {"name": "data"}, "spec": {"storageClassName": "paper-local", **asks}})
+        space.add("user", gpus=1, volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}])
+        space.until_unschedulable("user", "didn't find available persistent volumes to bind")
+        server.create(volumes, {"metadata": {"name": "paper-local"}, "spec": spec})
+        assert space.until_bound("user") == [node]
+        assert server.get(f"{claims}/data")["status"]["phase"] == "Bound"
+        assert server.get(f"{claims}/data")["spec"]["volumeName"] == "paper-local"
+    finally:
+        server.delete(f"{classes}/paper-local")
+        with contextlib.suppress(errors.NotFound):
+            server.delete(f"{volumes}/paper-local")
+
+
+def _has_gpus(node: api.Object) -> bool:
+    is_paper = all(node["metadata"].get("labels", {}).get(key) == value for key, value in paper.LABELS.items())
+    return is_paper and node["status"]["allocatable"].get(pods.RESOURCE, "0") != "0" and not node["spec"].get("taints")
+
+
 def _chosen(items: list[api.Object]) -> list[api.Object] | None:
     key = "volume.kubernetes.io/selected-node"
     return [one for one in items if key in one["metadata"].get("annotations", {})] or None

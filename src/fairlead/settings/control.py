@@ -47,6 +47,11 @@ class ControlSettings:
         "by commas: tenancies are denied them",
     )
     finished_pods: int = row(1000, text="ended pods kept for ps and trace; older ones are removed")
+    default_spread: bool = row(
+        False,
+        text="over a cluster, rather spread pods of one Service or ReplicaSet over nodes and zones where they say "
+        "nothing of it, as kube-scheduler does; it outweighs the packing of GPUs, and each decision looks at all nodes",
+    )
     topology_levels: str = row(
         "",
         text="labels of nodes that say where they are in the network, the widest first, joined by commas: groups "

@@ -15,12 +15,13 @@ from fairlead.control.scheduler.queuereport import QueueReport
 from fairlead.control.scheduler.room import Room
 from fairlead.plan.schedule.cache import Cache
 from fairlead.plan.schedule.queue import SchedulingQueue
+from fairlead.plan.schedule.topology import defaultspread
 from fairlead.plan.schedule.volume import claims
 from fairlead.plan.schedule.workloads import Workloads
 from fairlead.store.port import Change, ChangeKind
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
-from fairlead.wire.kubernetes.scheduling import podgroup, policy, queue
+from fairlead.wire.kubernetes.scheduling import podgroup, policy, queue, selecting
 
 Changed = Callable[[], Iterable[str]]
 """Is called after the cache took a change in; returns what to reconcile."""
@@ -72,6 +73,18 @@ class Around:
             Watch(kind=queue.Queue, keys=take_queue, is_optional=True),
             Watch(kind=policy.PodDisruptionBudget, keys=take_budget, is_optional=True),
         )
+
+
+def selectors(cache: Cache) -> tuple[Watch, ...]:
+    """Return what has pods of Services and ReplicaSets spread; no waiting pod is looked at again for them."""
+
+    def watch(kind: type[defaultspread.Object]) -> Watch:
+        def reset() -> None:
+            cache.selectors.forget(kind)
+
+        return Watch(kind=kind, keys=_keys(cache.selectors.note, lambda: ()), reset=reset, is_optional=True)
+
+    return tuple(watch(kind) for kind in selecting.KINDS)
 
 
 def _claims(cache: Cache, kind: type[claims.Object], changed: Changed) -> Watch:

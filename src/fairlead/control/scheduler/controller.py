@@ -88,7 +88,7 @@ class Scheduler:
         Args: rankings: what judges nodes; None: node by node.   groups: whose PodGroups the store may have.
               date: of `Cache`.
         """
-        self._group_kinds = groups
+        self._group_kinds, self._spreads = groups, settings.default_spread
         self._store = store
         self._placement = placement
         self._meter = meter
@@ -128,7 +128,12 @@ class Scheduler:
     def watches(self) -> tuple[Watch, ...]:
         """Follow pods and nodes; and, where they are served, groups, queues and disruption budgets."""
         around = cachewatch.Around(self._cache, self._workloads, self._queue, self._room, self._report)
-        return (*cachewatch.watches(self._cache, self._changed), *around.watches(self._group_kinds, self._changed))
+        spread = cachewatch.selectors(self._cache) if self._spreads else ()
+        return (
+            *cachewatch.watches(self._cache, self._changed),
+            *spread,
+            *around.watches(self._group_kinds, self._changed),
+        )
 
     def _changed(self) -> Iterable[str]:
         self._news.set()
@@ -390,9 +395,9 @@ class Scheduler:
                 return found, frozenset() if found.fitting else ranking.blockers
             await self._take_changes()
 
-    async def _have_made(self, pod: core.Pod, claims: tuple[core.PersistentVolumeClaim, ...], node: str) -> None:
+    async def _have_made(self, pod: core.Pod, waits: tuple[volumebinding.Choice, ...], node: str) -> None:
         try:
-            await volumebinding.choose(self._store, self._cache, claims, node)
+            await volumebinding.choose(self._store, self._cache, waits, node)
         except errors.FairleadError as error:
             self._queue.delay(pod)
             self._fail(error)

@@ -31,7 +31,7 @@ from fairlead.store.embedded.memory import MemoryStore
 from fairlead.store.port import Change, ChangeKind, Store
 from fairlead.wire.kubernetes import api, core, meta, names
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
-from fairlead.wire.kubernetes.scheduling import podgroup, policy, queue
+from fairlead.wire.kubernetes.scheduling import podgroup, policy, queue, selecting
 from fairlead.wire.text import typedjson
 
 KIND: Final = "SchedulerSnapshot"
@@ -44,6 +44,7 @@ KINDS: Final[tuple[type[Any], ...]] = (
     *podgroup.KINDS,
     policy.PodDisruptionBudget,
     *claims.KINDS,
+    *selecting.KINDS,
     core.Pod,
 )
 """Pods last: what is said of their groups and queues is known by then."""

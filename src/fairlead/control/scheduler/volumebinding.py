@@ -1,14 +1,16 @@
 """Has claims that wait for their first pod bound before the pod is, and says what claims keep pods waiting.
 
-The chosen node is written on such a claim, and room is held there. A provisioner makes the volume and the claim's watch
-says so: the pod is judged again, by where its volumes are, and bound. A provisioner that fails takes the node off the
-claim, and another may be chosen.
-Source: kubernetes pkg/scheduler/framework/plugins/volumebinding (BindPodVolumes, its ten minutes).
+A volume that is there already is given to such a claim (`spec.claimRef`); else the chosen node is written on it and a
+provisioner makes one. Room is held there. The cluster's volume controller binds the two and the claim's watch says so:
+the pod is judged again, by where its volumes are, and bound. A provisioner that fails takes the node off the claim, and
+another may be chosen.
+Source: kubernetes pkg/scheduler/framework/plugins/volumebinding (BindPodVolumes, its ten minutes; AssumePodVolumes).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from fairlead import errors, telemetry
@@ -18,6 +20,7 @@ from fairlead.plan.schedule.reference import PodInfo
 from fairlead.plan.schedule.volume import claims, wanted
 from fairlead.store.port import Store
 from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes.scheduling import storage
 
 BIND_S: Final = 600.0
 """How long room is held at a time while volumes are made."""
@@ -37,34 +40,57 @@ def refusal(cache: Cache, pod: core.Pod, *, is_grouped: bool) -> tuple[str, str]
     return "Unschedulable", f"0/{len(cache.views)} nodes are available: {found.why}."
 
 
-def unbound(cache: Cache, need: PodInfo, pod: core.Pod, node: str) -> tuple[core.PersistentVolumeClaim, ...] | None:
-    """Return the claims on which the node is to be written; None: every volume of the pod is there."""
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A claim, and what it gets on the node that was chosen."""
+
+    claim: core.PersistentVolumeClaim
+    volume: storage.PersistentVolume | None
+    """That is there already; None: one is made near the node."""
+
+
+def unbound(cache: Cache, need: PodInfo, pod: core.Pod, node: str) -> tuple[Choice, ...] | None:
+    """Return what is to be written so that a pod's claims get volumes; None: every volume of the pod is there."""
     waits = wanted.unbound(need.volumes)
     if not waits:
         return None
-    found = (cache.claims.claim(pod.metadata.namespace, one.claim) for one in waits if one.node != node)
-    return tuple(one for one in found if one is not None)
+    labels = cache.views[node].labels if node in cache.views else {}
+    chosen = wanted.chosen(need.volumes, name=node, labels=labels) or {}
+    found = list[Choice]()
+    for one in waits:
+        claim, volume = cache.claims.claim(pod.metadata.namespace, one.claim), chosen.get(one.claim, "")
+        is_done = any(each.is_taken for each in one.volumes) or (not volume and one.node == node)
+        if claim is not None and not is_done:
+            found.append(Choice(claim, cache.claims.volume(volume) if volume else None))
+    return tuple(found)
 
 
 def words(need: PodInfo, node: str) -> str:
     """Return what is said of a pod while its volumes are made."""
     names = ", ".join(one.claim for one in wanted.unbound(need.volumes))
-    return f"room is held on {node} until the volumes of its claims are made there: {names}"
+    return f"room is held on {node} until its claims have their volumes there: {names}"
 
 
-async def choose(store: Store, cache: Cache, waits: Iterable[core.PersistentVolumeClaim], node: str) -> None:
-    """Write the node on claims; one that changed meanwhile is seen when its watch says so.
+async def choose(store: Store, cache: Cache, waits: Iterable[Choice], node: str) -> None:
+    """Give claims their volumes, or write the node on them; what changed meanwhile is seen when its watch says so.
 
     Raises: Unavailable: the store does not answer.
     """
     for one in waits:
-        # Believed at once, so that no other pod of the same claim chooses another node meanwhile.
-        cache.claims.note(claims.chosen(one, node))
+        before: claims.Object = one.claim if one.volume is None else one.volume
+        after: claims.Object = (
+            claims.chosen(one.claim, node) if one.volume is None else claims.given(one.volume, one.claim)
+        )
+        # Believed at once, so that no other pod chooses another node, or the same volume, meanwhile.
+        cache.claims.note(after)
         try:
-            await store.apply(claims.on_node(one, node), manager=MANAGER)
+            if one.volume is None:
+                await store.apply(claims.on_node(one.claim, node), manager=MANAGER)
+            else:
+                await store.apply(claims.gift(one.volume, one.claim), manager=MANAGER)
         except errors.FairleadError as error:
-            cache.claims.note(one)
+            cache.claims.note(before)
             if isinstance(error, errors.Unavailable):
                 raise
-            name = one.metadata.name
-            telemetry.log.warning("node not written on claim", claim=name, reason=error.reason, error=error.message)
+            name = one.claim.metadata.name
+            telemetry.log.warning("volume not chosen", claim=name, reason=error.reason, error=error.message)

@@ -22,11 +22,12 @@ from fairlead import errors, telemetry
 from fairlead.plan.schedule import peers, reference, rejection
 from fairlead.plan.schedule.group import domain
 from fairlead.plan.schedule.queue import Changes, SchedulingQueue
-from fairlead.plan.schedule.topology import offers
+from fairlead.plan.schedule.topology import defaultspread, offers
 from fairlead.plan.schedule.volume import claims
 from fairlead.plan.schedule.workloads import Workloads
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
+from fairlead.wire.kubernetes.scheduling import storage
 
 ECHO_S: Final = 30.0
 """After this a confirmed binding that no watch has reported is dropped."""
@@ -90,6 +91,8 @@ class Cache:
         """By node: the same, as far as its pods do not change it."""
         self.views: dict[str, reference.NodeInfo] = {}
         """By name: every node with what is taken of it, as of the last `changes`."""
+        self.selectors = defaultspread.Selectors()
+        """What spreads pods that say nothing of it; empty: nothing does."""
         self.claims = claims.Claims(self._users)
         self._claimers: dict[str, None] = {}
         """Uids of pods that wait and have claims."""
@@ -152,7 +155,8 @@ class Cache:
         self._nodes.pop(name, None)
         try:
             if not is_gone:
-                self._nodes[name] = reference.offered(node)
+                limits = self.claims.limits(name)
+                self._nodes[name] = dataclasses.replace(reference.offered(node), volume_limits=limits)
             self._refuse(name)
         except errors.Invalid as error:
             telemetry.log.warning("node left out", node=name, reason=error.reason, error=error.message)
@@ -194,6 +198,36 @@ class Cache:
         """Take in what the watch says of a claim, a volume or a class; waiting pods with claims are looked at again."""
         self.claims.note(item, is_gone=is_gone)
         self._has_new_claims = True
+        if isinstance(item, storage.CSINode):
+            self._limit(item.metadata.name)
+        elif self.claims.has_limits:
+            self._recount()
+
+    def _limit(self, name: str) -> None:
+        """Have a node say what it can attach."""
+        node, limits = self._nodes.get(name), self.claims.limits(name)
+        if node is not None and node.volume_limits != limits:
+            self._nodes[name] = dataclasses.replace(node, volume_limits=limits)
+            self._touched.add(name)
+        self._recount()
+
+    def _recount(self) -> None:
+        """Count anew the volumes of pods that have a node: a claim or a volume of theirs may be another."""
+        for name, there in self._needs.items():
+            for uid, need in there.items():
+                pod = self._pods.get(uid)
+                if pod is None or not claims.has_claims(pod):
+                    continue
+                if (attached := self.claims.attached(pod)) != need.attached:
+                    there[uid] = dataclasses.replace(need, attached=attached)
+                    self._touched.add(name)
+
+    def _info(self, pod: core.Pod) -> reference.PodInfo:
+        """Return what a pod takes of its node. Raises: Invalid: a bad quantity."""
+        need = reference.pod_info(pod, self.namespaces)
+        if not self.claims.has_limits or not claims.has_claims(pod):
+            return need
+        return dataclasses.replace(need, attached=self.claims.attached(pod))
 
     def _users(self, namespace: str) -> Iterator[core.Pod]:
         pods = (self._pods[uid] for uid in self._of_namespace.get(namespace, ()))
@@ -211,7 +245,7 @@ class Cache:
             pod = self._pods[uid]
             there = self._needs.get(pod.spec.node_name, {})
             if uid in there:
-                there[uid] = reference.pod_info(pod, self.namespaces)
+                there[uid] = self._info(pod)
                 self._touched.add(pod.spec.node_name)
             elif uid in self._queue:
                 self._queue.put(pod)
@@ -360,10 +394,14 @@ class Cache:
         if not self._is_ours(pod):
             return need
         need = self._in_domain(pod, need)
+        if spread := self.selectors.spread(pod):
+            need = dataclasses.replace(need, peer=dataclasses.replace(need.peer, spread=spread).among(()))
         if not claims.has_claims(pod):
             return need
         found = self.claims.look_up(pod)
-        return need if isinstance(found, claims.Refusal) else dataclasses.replace(need, volumes=found)
+        attached = self.claims.attached(pod) if self.claims.has_limits else frozenset()
+        volumes = () if isinstance(found, claims.Refusal) else found
+        return dataclasses.replace(need, volumes=volumes, attached=attached)
 
     def topology_request(self, pod: core.Pod) -> domain.Asked:
         """Return what a pod or its PodGroup says of its place in the network."""
@@ -414,7 +452,7 @@ class Cache:
         elif node:
             self._touched.add(node)
             try:
-                need = self._needs.setdefault(node, {})[uid] = reference.pod_info(pod, self.namespaces)
+                need = self._needs.setdefault(node, {})[uid] = self._info(pod)
             except errors.Invalid as error:
                 telemetry.log.warning(
                     "pod not counted", pod=pod.metadata.name, reason=error.reason, error=error.message

@@ -21,6 +21,9 @@ HINTS: Final[Mapping[str, Callable[[NodeInfo, NodeInfo], bool]]] = {
     "NodeAffinity": lambda before, after: before.labels != after.labels,
     "TopologyDomain": lambda before, after: before.labels != after.labels,
     "NodePorts": lambda before, after: bool(before.ports - after.ports),
+    wanted.LIMITS: lambda before, after: (
+        bool(before.attached - after.attached) or before.volume_limits != after.volume_limits
+    ),
     wanted.FILTER: lambda before, after: before.labels != after.labels,
     "KubeletRejection": lambda before, after: bool(before.rejected.keys() - after.rejected.keys()),
     "NodeResourcesFit": lambda before, after: any(

@@ -85,6 +85,8 @@ class Spread:
     """Only nodes that the pod's node selector and affinity allow are counted."""
     minds_taints: bool
     """Only nodes whose taints the pod bears are counted."""
+    is_default: bool = False
+    """It is not the pod's own: nodes without the label are judged by the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,15 +354,18 @@ class Survey:
 
     def _spread_scores(self, nodes: Sequence[Tally]) -> list[float]:
         rules = {place: self._pod.spread[place] for place in self._preferred}
-        labelled = self._labelled(self._preferred, nodes)
+        is_own = not any(rule.is_default for rule in rules.values())
+        labelled = self._labelled(self._preferred, nodes) if is_own else list(nodes)
         counts = {
-            place: dict.fromkeys((one.labels[rule.topology_key] for one in labelled), 0)
+            place: dict.fromkeys(
+                (one.labels[rule.topology_key] for one in labelled if rule.topology_key in one.labels), 0
+            )
             for place, rule in rules.items()
         }
-        for one in self._labelled(self._preferred, self._tallies):
+        for one in self._labelled(self._preferred, self._tallies) if is_own else self._tallies:
             for place, rule in rules.items():
-                value = one.labels[rule.topology_key]
-                if one.counted[place] and value in counts[place]:
+                value = one.labels.get(rule.topology_key)
+                if value is not None and one.counted[place] and value in counts[place]:
                     counts[place][value] += one.spread[place]
         worths = [self._crowd(node, counts, len(labelled)) for node in nodes]
         known = [value for value in worths if value is not None]
@@ -376,6 +381,8 @@ class Survey:
         for place, values in counts.items():
             rule = self._pod.spread[place]
             if rule.topology_key not in node.labels:
+                if rule.is_default:
+                    continue
                 return None
             is_host = rule.topology_key == _HOST
             count = node.spread[place] if is_host else values[node.labels[rule.topology_key]]

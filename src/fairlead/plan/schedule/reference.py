@@ -56,6 +56,10 @@ class NodeInfo:
     """How many pods of each kind are on it."""
     devices: Mapping[str, offers.Offer] = field(default_factory=dict)
     """By resource, where its agent says so: which devices are free, and how they hang together."""
+    attached: wanted.Attached = frozenset()
+    """Volumes of its pods, where any node says how many it can attach."""
+    volume_limits: Mapping[str, int] = field(default_factory=dict)
+    """By driver, how many volumes it can attach; a driver that is not there says nothing."""
     rejected: Mapping[rejection.Shape, str] = field(default_factory=dict)
     """By what pods request: why the kubelet refused such a pod a while ago."""
 
@@ -76,6 +80,8 @@ class PodInfo:
     peer: peers.Peer = field(default_factory=peers.Peer)
     volumes: wanted.Wanted = ()
     """What its claims ask of a node."""
+    attached: wanted.Attached = frozenset()
+    """Its volumes that count against what a node can attach."""
     domain: Domain = ()
     """The part of the network in which its group is placed."""
 
@@ -99,6 +105,7 @@ class PodInfo:
             self.tolerations,
             self.ports,
             self.volumes,
+            self.attached,
             self.domain,
             self.peer.key(),
         )
@@ -171,14 +178,22 @@ def offered(node: core.Node) -> NodeInfo:
 def occupied(node: NodeInfo, pods: Iterable[PodInfo], there: Mapping[str, offers.Offer] = _NO_OFFERS) -> NodeInfo:
     """Return an empty node with what pods take of it. Args: there: what they leave free of its devices."""
     taken, ports, peers_there, kinds = dict[str, int](), set[HostPort](), list[peers.Peer](), dict[Kind, int]()
+    attached = set[tuple[str, str]]()
     for pod in pods:
         kinds[pod.kind] = kinds.get(pod.kind, 0) + 1
         peers_there.append(pod.peer)
         ports |= pod.ports
+        attached |= pod.attached
         for resource, value in pod.requests.items():
             taken[resource] = taken.get(resource, 0) + value
     return dataclasses.replace(
-        node, taken=taken, ports=frozenset(ports), pods=tuple(peers_there), kinds=kinds, devices=there
+        node,
+        taken=taken,
+        ports=frozenset(ports),
+        pods=tuple(peers_there),
+        kinds=kinds,
+        devices=there,
+        attached=frozenset(attached),
     )
 
 
@@ -226,6 +241,10 @@ def _volumes(need: PodInfo, node: NodeInfo) -> tuple[str, ...]:
     return wanted.refusal(need.volumes, name=node.name, labels=node.labels) if need.volumes else ()
 
 
+def _volume_limits(need: PodInfo, node: NodeInfo) -> tuple[str, ...]:
+    return wanted.too_many(need.attached, node.attached, node.volume_limits) if need.attached else ()
+
+
 def _domain(need: PodInfo, node: NodeInfo) -> tuple[str, ...]:
     labels = node.labels
     is_there = all(key in labels and value in {"", labels[key]} for key, value in need.domain)
@@ -250,6 +269,7 @@ FILTERS: Final[Mapping[str, Callable[[PodInfo, NodeInfo], tuple[str, ...]]]] = {
     "TopologyDomain": _domain,
     "NodePorts": _ports,
     "KubeletRejection": _rejected,
+    wanted.LIMITS: _volume_limits,
     wanted.FILTER: _volumes,
     "NodeResourcesFit": _resources,
 }

@@ -563,6 +563,9 @@ class ClaimSpec(Wire, frozen=True):
     resources: ResourceRequirements = ResourceRequirements()
     storage_class_name: str | None = None
     volume_name: str = ""
+    volume_mode: str = "Filesystem"
+    selector: LabelSelector | None = None
+    """Of volumes that will do; None: all."""
 
 
 class ClaimStatus(Wire, frozen=True):

@@ -107,7 +107,7 @@ async def test_a_volume_that_waits_for_its_pod_is_made_where_the_pod_will_be() -
     await _add_claim(plane, "data", _WAITS)
     async with plane.running():
         await plane.add_pod("p", 2, **_using("data"))
-        await plane.until_said("p", "room is held on a until the volumes of its claims are made there: data")
+        await plane.until_said("p", "room is held on a until its claims have their volumes there: data")
         claim = await plane.store.get(core.PersistentVolumeClaim, "data", "default")
         assert claim.metadata.annotations[storage.SELECTED_NODE] == "a"
         await plane.add_pod("other", 2)
@@ -151,6 +151,104 @@ async def test_what_is_not_known_of_claims_is_refused_with_the_next_step() -> No
     await _add_claim(plane, "shared", _WAITS)
     async with plane.running():
         await plane.add_pod("p", 1, **_using("data"))
-        await plane.until_said("p", "which this scheduler does not know: leave spec.schedulerName out")
+        await plane.until_said("p", "2 node(s) didn't find available persistent volumes to bind")
         await plane.add_gang("g", 2, **_using("shared"))
         await plane.until_said("g-0", "asks for a claim that waits for its first pod, in a pod of a group")
+
+
+async def _add_local(plane: Plane, name: str, node: str, size: str) -> None:
+    """Add a volume that one node alone reaches."""
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}
+    spec = {"capacity": {"storage": size}, "accessModes": ["ReadWriteOnce"], "storageClassName": "local"}
+    spec |= {"nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}}
+    await plane.store.create(msgspec.convert({"metadata": {"name": name}, "spec": spec}, storage.PersistentVolume))
+
+
+async def _ask_local(plane: Plane, name: str, size: str) -> None:
+    wanted = core.ResourceRequirements(requests={"storage": size})
+    spec = core.ClaimSpec(storage_class_name="local", access_modes=("ReadWriteOnce",), resources=wanted)
+    about = meta.ObjectMeta(name=name, namespace="default")
+    await plane.store.create(core.PersistentVolumeClaim(metadata=about, spec=spec))
+
+
+async def _given(plane: Plane) -> dict[str, str]:
+    """Return by volume the claim that it was given to."""
+    found = await plane.store.list(storage.PersistentVolume)
+    return {one.metadata.name: one.spec.claim_ref.name for one in found.items if one.spec.claim_ref is not None}
+
+
+async def test_a_local_volume_is_given_to_its_claim_and_the_pod_goes_where_it_is() -> None:
+    plane = await _prepare()
+    for name, node, size in (("large", "b", "9Gi"), ("small", "b", "2Gi"), ("tiny", "a", "1Gi")):
+        await _add_local(plane, name, node, size)
+    await _ask_local(plane, "data", "2Gi")
+    async with plane.running():
+        await plane.add_pod("p", 1, **_using("data"))
+        await plane.until_said("p", "room is held on b until its claims have their volumes there: data")
+        assert await _given(plane) == {"small": "data"}
+        found = await plane.store.get(storage.PersistentVolume, "small")
+        assert found.metadata.annotations[storage.BY_CONTROLLER] == "yes"
+        assert found.spec.claim_ref is not None
+        claim = await plane.store.get(core.PersistentVolumeClaim, "data", "default")
+        assert found.spec.claim_ref.uid == claim.metadata.uid
+        assert storage.SELECTED_NODE not in claim.metadata.annotations
+        # Another claim of the same size does not get the same volume.
+        await _ask_local(plane, "more", "2Gi")
+        await plane.add_pod("q", 1, **_using("more"))
+        await plane.until_said("q", "room is held on b")
+        assert await _given(plane) == {"small": "data", "large": "more"}
+        await _bind(plane, "data", "small")
+        assert await plane.until_bound(["p"]) == {"p": "b"}
+        await _ask_local(plane, "third", "2Gi")
+        await plane.add_pod("r", 1, **_using("third"))
+        await plane.until_said("r", "2 node(s) didn't find available persistent volumes to bind")
+        await _add_local(plane, "late", "a", "3Gi")
+        await plane.until_said("r", "room is held on a")
+
+
+async def _limit(plane: Plane, node: str, count: int) -> None:
+    driver = storage.NodeDriver(name="csi", allocatable=storage.DriverLimit(count=count))
+    about, spec = meta.ObjectMeta(name=node), storage.CSINodeSpec(drivers=(driver,))
+    await plane.store.create(storage.CSINode(metadata=about, spec=spec))
+
+
+async def _add_attached(plane: Plane, name: str) -> None:
+    """Add a volume that a driver attaches anywhere, and a claim bound to it."""
+    csi = storage.CSIVolume(driver="csi", volume_handle=name)
+    about = meta.ObjectMeta(name=name)
+    await plane.store.create(storage.PersistentVolume(metadata=about, spec=storage.VolumeSpec(csi=csi)))
+    await _add_claim(plane, name, _FIXED, volume=name)
+
+
+@pytest.mark.parametrize("policy", ["", "packed"])
+async def test_a_node_attaches_no_more_volumes_than_its_driver_says(policy: str) -> None:
+    plane = await _prepare(policy)
+    await _limit(plane, "a", 1)
+    await _limit(plane, "b", 1)
+    for name in ("one", "two", "three"):
+        await _add_attached(plane, name)
+    async with plane.running():
+        await plane.add_pod("p", 1, **_using("one"))
+        assert await plane.until_bound(["p"]) == {"p": "a"}
+        await plane.add_pod("same", 1, **_using("one"))
+        assert (await plane.until_bound(["same"]))["same"] == "a"  # it is attached there already
+        await plane.add_pod("q", 1, **_using("two"))
+        assert (await plane.until_bound(["q"]))["q"] == "b"
+        await plane.add_pod("r", 1, **_using("three"))
+        await plane.until_said("r", "2 node(s) exceed max volume count")
+        await plane.end("q")
+        assert (await plane.until_bound(["r"]))["r"] == "b"
+
+
+async def test_a_limit_that_is_raised_lets_a_pod_in_that_waits() -> None:
+    plane = await _prepare()
+    await _limit(plane, "a", 0)
+    await _limit(plane, "b", 0)
+    await _add_attached(plane, "one")
+    async with plane.running():
+        await plane.add_pod("p", 1, **_using("one"))
+        await plane.until_said("p", "2 node(s) exceed max volume count")
+        found = await plane.store.get(storage.CSINode, "b")
+        driver = storage.NodeDriver(name="csi", allocatable=storage.DriverLimit(count=3))
+        await plane.store.update(msgspec.structs.replace(found, spec=storage.CSINodeSpec(drivers=(driver,))))
+        assert await plane.until_bound(["p"]) == {"p": "b"}

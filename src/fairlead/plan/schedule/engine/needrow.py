@@ -49,7 +49,7 @@ class NeedRow:
         self._devices = offers.asked(need.requests)
         self._knows_devices = False
         """Whether any node said how such devices hang together; else all are worth the same, nothing."""
-        has_rules = bool(need.node_selector or need.ports or need.volumes or need.domain)
+        has_rules = bool(need.node_selector or need.ports or need.volumes or need.attached or need.domain)
         self._is_plain = not has_rules and need.affinity == _NO_AFFINITY
         """Whether a node that is open to every pod is open to this one."""
         self._is_choosy = bool(need.affinity.preferred_during_scheduling_ignored_during_execution)

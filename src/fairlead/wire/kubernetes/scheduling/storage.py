@@ -15,6 +15,8 @@ BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 """Annotation of a claim whose binding is whole."""
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 """Annotation of a claim: the node near which its volume is to be made."""
+BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
+"""Annotation of a volume that was given to a claim by a component, and is free again when that claim goes."""
 FIRST_CONSUMER: Final = "WaitForFirstConsumer"
 NO_PROVISIONER: Final = frozenset({"", "kubernetes.io/no-provisioner"})
 
@@ -23,6 +25,13 @@ class VolumeNodeAffinity(Wire, frozen=True):
     """Nodes that reach a volume."""
 
     required: NodeSelector | None = None
+
+
+class CSIVolume(Wire, frozen=True):
+    """The driver that attaches a volume, and its name for it."""
+
+    driver: str = ""
+    volume_handle: str = ""
 
 
 class VolumeSpec(Wire, frozen=True):
@@ -34,6 +43,14 @@ class VolumeSpec(Wire, frozen=True):
     volume_mode: str = "Filesystem"
     claim_ref: ObjectReference | None = None
     node_affinity: VolumeNodeAffinity | None = None
+    csi: CSIVolume | None = None
+
+
+class VolumeStatus(Wire, frozen=True):
+    """Whether a claim has it."""
+
+    phase: str = ""
+    """`Pending`, `Available`, `Bound`, `Released` or `Failed`."""
 
 
 class PersistentVolume(Wire, frozen=True):
@@ -46,6 +63,7 @@ class PersistentVolume(Wire, frozen=True):
 
     metadata: ObjectMeta = ObjectMeta()
     spec: VolumeSpec = VolumeSpec()
+    status: VolumeStatus = VolumeStatus()
 
 
 class TopologyLabels(Wire, frozen=True):
@@ -73,3 +91,35 @@ class StorageClass(Wire, frozen=True):
     provisioner: str = ""
     volume_binding_mode: str = "Immediate"
     allowed_topologies: tuple[TopologyTerm, ...] = ()
+
+
+class DriverLimit(Wire, frozen=True):
+    """How many volumes of a driver a node can attach."""
+
+    count: int | None = None
+
+
+class NodeDriver(Wire, frozen=True):
+    """A driver on a node."""
+
+    name: str = ""
+    allocatable: DriverLimit | None = None
+
+
+class CSINodeSpec(Wire, frozen=True):
+    """The drivers of a node."""
+
+    drivers: tuple[NodeDriver, ...] | None = None
+    """None: it has none, which kubelets write as null."""
+
+
+class CSINode(Wire, frozen=True):
+    """What a node's drivers of volumes say of it; it has the node's name."""
+
+    API_VERSION: ClassVar[str] = "storage.k8s.io/v1"
+    KIND: ClassVar[str] = "CSINode"
+    PLURAL: ClassVar[str] = "csinodes"
+    NAMESPACED: ClassVar[bool] = False
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: CSINodeSpec = CSINodeSpec()
