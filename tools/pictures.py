@@ -2,29 +2,37 @@
 
 Two diagrams are drawn from the tables below; they follow the reader's light or dark scheme. The third is a terminal's
 recording (`--record`): bash runs commands on a terminal of 80 columns beside a service of their own, and rich draws
-what they print. It needs root and podman, as the commands do; nothing in it is written by hand.
+what they print. It needs root and podman, as the commands do; nothing in it is written by hand. The console's
+(`--console`) are taken by Chromium of a service with a few containers.
 """
 
 # ruff: noqa: S606  a program: it prints, and starts bash
 from __future__ import annotations
 
 import argparse
+import contextlib
 import fcntl
 import html
 import os
 import pty
 import re
+import socket
 import struct
 import subprocess
 import sys
 import tempfile
 import termios
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 from rich.console import Console
 from rich.text import Text
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "system"))
+
+import browser
 
 FOLDER: Final = Path(__file__).parent.parent / "docs" / "pictures"
 _COLUMNS: Final = 80
@@ -183,10 +191,70 @@ def _drawn(steps: Iterator[tuple[str, str]]) -> str:
     return _FONTS.sub("", drawn).replace("Fira Code", "ui-monospace, DejaVu Sans Mono")
 
 
+# the console
+
+_SHOWN: Final = (
+    ("console-overview.png", "/console/", 1280),
+    ("console-container.png", "/console/containers/default/train", 1280),
+    ("console-phone.png", "/console/containers/default/train", 360),
+)
+_WORK: Final = "for i in $(seq 1 40); do echo epoch $i; sleep 0.02; done; exec sleep 600"
+
+
+def console(program: str) -> Iterator[tuple[str, bytes]]:
+    """Run a few containers and return pictures of the console in Chromium, by the socket's tunnel."""
+    with tempfile.TemporaryDirectory(prefix="fl-") as folder, socket.create_server(("127.0.0.1", 0)) as listener:
+        env = {**os.environ, "FAIRLEAD_STATE_FOLDER": f"{folder}/state", "FAIRLEAD_STATE_RUN": f"{folder}/run"}
+        env |= {"FAIRLEAD_LEASE_LEDGER": "on", "PATH": f"{program}:{os.environ['PATH']}"}
+        with Path(folder, "log").open("wb") as log:
+            argv = ("fairlead", "up", "--simulate", "h100x8")
+            service = subprocess.Popen(argv, env=env, stdout=log, stderr=log, executable=f"{program}/fairlead")
+            try:
+                _run("for i in $(seq 300); do fairlead status && break; sleep 0.1; done; fairlead image demo", env)
+                for name, count in (("train", 2), ("notebook", 1), ("sweep", 4), ("more", 4)):
+                    _run(f"fairlead run -d --name {name} -g {count} localhost/demo -- sh -c '{_WORK}'", env)
+                _run("sleep 3", env)
+                threading.Thread(target=_tunnel, args=(listener, f"{folder}/run/api.sock"), daemon=True).start()
+                yield from _photographed(f"http://localhost:{listener.getsockname()[1]}")
+            finally:
+                _run("fairlead rm -f train notebook sweep more; fairlead down || true", env)
+                service.terminate()
+                service.wait(30)
+
+
+def _photographed(address: str) -> Iterator[tuple[str, bytes]]:
+    with browser.opened() as page:
+        for name, path, width in _SHOWN:
+            page.look(width=width)
+            page.open(f"{address}{path}")
+            height = min(page.ask("document.documentElement.scrollHeight"), 1500 if width > 600 else 1900)
+            page.look(width=width, height=height)
+            yield name, page.picture(whole=False)
+
+
+def _tunnel(listener: socket.socket, target: str) -> None:
+    """Carry what comes to an address to a unix socket, as `ssh -L` does, until the address is closed."""
+    with contextlib.suppress(OSError):
+        while True:
+            near, _ = listener.accept()
+            far = socket.socket(socket.AF_UNIX)
+            far.connect(target)
+            for source, sink in ((near, far), (far, near)):
+                threading.Thread(target=_carry, args=(source, sink), daemon=True).start()
+
+
+def _carry(source: socket.socket, sink: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while piece := source.recv(1 << 16):
+            sink.sendall(piece)
+        sink.shutdown(socket.SHUT_WR)
+
+
 def main() -> None:
     """Write the pictures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--record", action="store_true", help="record the terminal too (needs root and podman)")
+    parser.add_argument("--console", action="store_true", help="take the console's (needs root, podman, Chromium)")
     asked = parser.parse_args()
     FOLDER.mkdir(exist_ok=True)
     for name, draw in DIAGRAMS.items():
@@ -195,6 +263,10 @@ def main() -> None:
     if asked.record:
         (FOLDER / "terminal.svg").write_text(record(str(Path(sys.executable).parent)))
         print(FOLDER / "terminal.svg")
+    if asked.console:
+        for name, data in console(str(Path(sys.executable).parent)):
+            (FOLDER / name).write_bytes(data)
+            print(FOLDER / name)
 
 
 if __name__ == "__main__":

@@ -64,23 +64,31 @@ class Page:
         self._connection.send(json.dumps(asked))
         self._until(lambda said: said.get("method") == "Page.loadEventFired")
 
+    def press(self, script: str) -> None:
+        """Do what leads to another page, and wait until all of it is there."""
+        self._number += 1
+        params = {"expression": f"setTimeout(() => {{ {script} }}, 0)"}
+        asked = {"id": self._number, "sessionId": self._session, "method": "Runtime.evaluate", "params": params}
+        self._connection.send(json.dumps(asked))
+        self._until(lambda said: said.get("method") == "Page.loadEventFired")
+
     def ask(self, script: str) -> Any:
         """Return the value of an expression."""
         found = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
-    def picture(self) -> bytes:
-        """Return the whole page as a PNG."""
-        return base64.b64decode(self.call("Page.captureScreenshot", captureBeyondViewport=True)["data"])
+    def picture(self, *, whole: bool = True) -> bytes:
+        """Return the whole page, or what the window shows of it, as a PNG."""
+        return base64.b64decode(self.call("Page.captureScreenshot", captureBeyondViewport=whole)["data"])
 
 
 @contextlib.contextmanager
-def opened() -> Iterator[Page]:
-    """Start Chromium with one empty tab, and end it."""
+def opened(*flags: str) -> Iterator[Page]:
+    """Start Chromium with one empty tab and more flags, and end it."""
     assert PROGRAM is not None
     with tempfile.TemporaryDirectory(prefix="fl-", ignore_cleanup_errors=True) as profile:
-        argv = (PROGRAM, *_FLAGS, f"--user-data-dir={profile}", "about:blank")
+        argv = (PROGRAM, *_FLAGS, *flags, f"--user-data-dir={profile}", "about:blank")
         with subprocess.Popen(argv, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as browser:
             assert browser.stderr is not None
             found = next(match for line in browser.stderr if (match := _LISTENS.search(line)))

@@ -118,6 +118,14 @@ def test_what_a_layer_did_not_record_is_missing_and_what_is_to_come_is_not_yet()
     assert tracepicture.picture(_trace(_WAY[0]), {}) is None
 
 
+def test_the_nodes_record_is_private_where_it_may_not_be_read() -> None:
+    hidden = (_gap("found", Record.MISSING), *_WAY[1:])
+    found = tracepicture.picture(_trace(*hidden), {"nvidia.com/gpu": ("GPU-0",)}, sees_node=False)
+    assert found is not None
+    first = found.lanes[0].stops[0]
+    assert (first.main, first.detail, first.state) == ("GPU-0", "the machine's record", "private")
+
+
 @pytest.mark.parametrize("facts", [{"answer": 7}, {"answer": {"cdi_devices": "x"}}, {"answer": {"cdi_devices": [1]}}])
 def test_facts_of_another_shape_are_no_error(facts: dict[str, Any]) -> None:
     odd = (_entry("allocated", 0.1, **facts), _entry("edits", 0.2, device_nodes={}), _entry("isolated", 1.0, opens=[1]))

@@ -36,7 +36,7 @@ class Stop:
     main: str
     detail: str
     state: str
-    """done, missing or ahead."""
+    """done, missing, ahead, or private: the machine's record, which is not the caller's to read."""
 
 
 @frozen
@@ -80,10 +80,10 @@ class Picture:
     notes: tuple[str, ...]
 
 
-def picture(trace: TraceView, granted: Mapping[str, tuple[str, ...]]) -> Picture | None:
+def picture(trace: TraceView, granted: Mapping[str, tuple[str, ...]], *, sees_node: bool = True) -> Picture | None:
     """Return the drawing; None: the container asks for no devices.
 
-    Args: granted: ids of its devices by resource.
+    Args: granted: ids of its devices by resource.   sees_node: whether records of the node may be read.
     """
     entries = {one.stage: one for one in trace.entries if one.stage}
     if "allocated" not in entries:
@@ -97,6 +97,8 @@ def picture(trace: TraceView, granted: Mapping[str, tuple[str, ...]]) -> Picture
     own = [node for node in nodes if re.fullmatch(r"/dev/nvidia\d+", node["path"])]
     paired = dict(zip(devices, own, strict=True)) if len(own) == len(devices) else {}
     states = {key: _state(entries.get(key)) for key, _, _ in COLUMNS}
+    if not sees_node and states["found"] != "done":
+        states["found"] = "private"
     told = _Told(names=names, paired=paired, silicon=silicon, opens=opens, states=states)
     foreign = [Fence(number=path, answer=answer) for path, answer in opens.items() if not path.startswith("/")]
     return Picture(
@@ -127,7 +129,8 @@ class _Told:
         origin = device.partition("::")[0]
         gpu = self.silicon.get(origin)
         index = f"GPU {gpu.get('index')}" if gpu else words.short(origin, 12)
-        yield self._stop("found", index, str(gpu.get("pci", "")) if gpu else "part of a GPU")
+        kept = "the machine's record" if self.states["found"] == "private" else "part of a GPU"
+        yield self._stop("found", index, str(gpu.get("pci", "")) if gpu else kept)
         name = next((one for one in self.names if one.partition("=")[2] == device), "")
         kind = name.partition("=")[0]
         yield self._stop(
@@ -145,7 +148,7 @@ class _Told:
     def _stop(self, key: str, main: str, detail: str) -> Stop:
         state = self.states[key]
         title = next(title for own, title, _ in COLUMNS if own == key)
-        if state == "done":
+        if state in {"done", "private"}:
             return Stop(layer=title, main=main, detail=detail, state=state)
         text = "no record" if state == "missing" else "not yet"
         return Stop(layer=title, main=text, detail="", state=state)

@@ -80,7 +80,7 @@ async def detail(visit: Visitor, namespace: Namespace, name: Name) -> litestar.R
         one=one,
         explanation=await visit.api.get(Explanation, f"{path}/explain", namespace=namespace),
         trace=trace,
-        picture=tracepicture.picture(trace, one.devices),
+        picture=tracepicture.picture(trace, one.devices, sees_node=visit.is_root or not visit.has_login),
         waterfall=waterfall.waterfall(trace),
         events=(await visit.api.get(EventList, f"{path}/events", namespace=namespace)).items,
         output=await _output(visit, path, namespace, one),

@@ -1,0 +1,170 @@
+"""The console in a real Chromium: a person logs in, runs a container, reads it and types in it; on every width."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import axe
+import browser
+import pytest
+from browser import Page
+from conftest import Home, make_home
+
+pytestmark = [
+    pytest.mark.podman,
+    pytest.mark.slow,
+    pytest.mark.skipif(browser.PROGRAM is None, reason="Chromium is not installed: apt-get install chromium"),
+]
+_SEEN = """window.__seen = [];
+const seen = (one) => window.__seen.push(one.violatedDirective + " " + one.sourceFile);
+document.addEventListener("securitypolicyviolation", seen);
+window.addEventListener("error", (one) => window.__seen.push(String(one.message)));"""
+_PAGES = ("/", "/containers", "/run?image=x", "/queue", "/tenancies", "/tenancies/red", "/usage", "/audit", "/machine")
+
+
+@pytest.fixture(scope="module")
+def machine(image: str) -> Iterator[Home]:
+    """A service on TLS with a tenancy, its owner, and an administrator."""
+    home = make_home(image)
+    home.extra |= {"FAIRLEAD_API_LISTEN": "127.0.0.1:0", "HOME": str(home.folder), "FAIRLEAD_LEASE_LEDGER": "on"}
+    try:
+        home.up()
+        home.ok("tenancy", "create", "red", "--gpus", "6", "--network", "none")
+        home.ok("user", "create", "ann")
+        home.ok("user", "grant", "ann", "owner", "-T", "red")
+        home.ok("user", "create", "op", "--administrator")
+        yield home
+    finally:
+        if home.process is not None and home.process.poll() is None:
+            home.clear()
+            home("tenancy", "delete", "red")
+        home.close()
+        shutil.rmtree(home.folder, ignore_errors=True)
+
+
+@pytest.fixture
+def filled(machine: Home) -> Home:
+    """The machine with containers that run, wait and have ended."""
+    steps = "for i in 1 2 3; do echo step $i; done; exec sleep 1000"
+    machine.start("train", "-g", "2", command=("sh", "-c", steps))
+    machine.ok("run", "-d", "--name", "ended", machine.image, "--", "sh", "-c", "echo over; exit 3")
+    machine.until_state("ended", "failed")
+    machine.ok("run", "-d", "--name", "waits", "-g", "8", machine.image, "--", "true")
+    return machine
+
+
+@pytest.fixture
+def page() -> Iterator[Page]:
+    with browser.opened("--ignore-certificate-errors") as found:
+        found.call("Page.addScriptToEvaluateOnNewDocument", source=_SEEN)
+        found.look(width=1280)
+        yield found
+
+
+def _log_in(machine: Home, page: Page, name: str) -> str:
+    """Log in as a person would, and return the console's address."""
+    key = machine.ok("key", "create", "--user", name).out.strip()
+    address = f"{machine.ask('/v1/status')['address']}/console"
+    page.open(f"{address}/")
+    assert "/console/login" in page.ask("location.href")
+    page.ask(f"document.getElementById('key').value = {json.dumps(key)}")
+    page.press("document.querySelector('button[type=submit]').click()")
+    assert page.ask("location.pathname") == "/console/"
+    return address
+
+
+def _until(machine: Home, page: Page, script: str) -> None:
+    machine.until(lambda: bool(page.ask(script)), what=script, timeout_s=20, detail=lambda: str(page.ask(_TEXT)))
+
+
+_TEXT = "document.body.innerText.slice(0, 3000)"
+
+
+def test_a_person_submits_a_container_reads_its_output_and_types_in_it(machine: Home, page: Page) -> None:
+    address = _log_in(machine, page, "ann")
+    page.open(f"{address}/run")
+    lines = "i=0; while true; do i=$((i+1)); echo line $i; sleep 0.2; done"
+    fields = {"f-image": machine.image, "f-name": "web", "f-args": f"sh -c '{lines}'", "f-gpus": "1"}
+    for name, value in fields.items():
+        page.ask(f"document.getElementById('{name}').value = {json.dumps(value)}")
+    page.ask("document.getElementById('f-name').dispatchEvent(new Event('input', {bubbles: true}))")
+    _until(machine, page, "document.getElementById('request').innerText.includes('--name web')")
+    page.press("document.querySelector('button[value=run]').click()")
+    assert page.ask("location.pathname").endswith("/web")
+    _until(machine, page, "document.querySelectorAll('.way td.done').length === 4")  # the silicon's is the machine's
+    _until(machine, page, "/line [5-9]/.test(document.getElementById('log').textContent)")
+    page.open(page.ask("location.href"))  # it runs now: the terminal is offered
+    page.ask("document.getElementById('open-terminal').click()")
+    _until(machine, page, "document.getElementById('terminal-state').textContent.startsWith('Connected')")
+    page.call("Input.insertText", text="echo seen $((6*7))\r")
+    _until(machine, page, "document.querySelector('.xterm-rows').innerText.includes('seen 42')")
+    page.call("Input.insertText", text="exit 4\r")
+    _until(machine, page, "document.getElementById('terminal-state').textContent.includes('exit code 4')")
+
+    assert page.ask("window.__seen") == []
+    page.ask("window.confirm = () => true")
+    page.press("document.getElementById('remove').click()")
+    assert "web is being removed" in page.ask(_TEXT)
+
+
+def test_a_page_refreshes_itself_and_keeps_the_focus(filled: Home, page: Page) -> None:
+    machine = filled
+    address = _log_in(machine, page, "op")
+    page.open(f"{address}/containers")
+    link = "document.querySelector('a[href$=\"/train\"]')"
+    page.ask(f"{link}.focus(); window.__same = {link}")
+    machine.ok("run", "-d", "--name", "later", machine.image, "--", "true")
+    _until(machine, page, "document.querySelector('a[href$=\"/later\"]') !== null")
+    assert page.ask(f"document.activeElement === window.__same && document.activeElement === {link}") is True
+    machine.rm("later")
+
+
+def test_an_administrator_keeps_a_gpu_back_and_gives_it_back(machine: Home, page: Page) -> None:
+    address = _log_in(machine, page, "op")
+    page.open(f"{address}/machine")
+    free = "[...document.querySelectorAll('tbody tr')].find(row => row.innerText.includes('Free'))"
+    name = page.ask(f"{free}.querySelector('th').innerText")
+    page.ask(f"{free}.querySelector('details').open = true; {free}.querySelector('input[name=why]').value = 'fan'")
+    page.press(f"{free}.querySelector('form button').click()")
+    row = (
+        f"[...document.querySelectorAll('tbody tr')].find(row => row.innerText.includes({json.dumps(name.split()[1])}))"
+    )
+    assert "Quarantined" in page.ask(f"{row}.innerText")
+    assert page.ask("document.body.innerText.includes('fan')")
+    page.ask("window.confirm = () => true")
+    page.press("[...document.querySelectorAll('button')].find(one => one.innerText === 'Release').click()")
+    assert page.ask("document.body.innerText.includes('Quarantined')") is False
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1280, "dark"), (2560, "light")])
+def test_no_page_is_too_wide_or_keeps_somebody_out(filled: Home, page: Page, width: int, scheme: str) -> None:
+    rules = axe.script()
+    address = _log_in(filled, page, "op")
+    found: dict[str, Any] = {}
+    page.look(width=width, scheme=scheme)
+    for path in (
+        *_PAGES,
+        "/containers/default/train",
+        "/containers/default/waits",
+        "/containers/default/ended",
+        "/nix",
+    ):
+        page.open(address + path)
+        wide = page.ask("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        found[path] = [
+            *axe.problems(page, rules),
+            *([f"{wide} px too wide"] if wide > 0 else []),
+            *page.ask("window.__seen"),
+        ]
+    assert {path: problems for path, problems in found.items() if problems} == {}
+
+
+def test_pages_are_read_without_scripts(filled: Home, page: Page) -> None:
+    address = _log_in(filled, page, "op")
+    page.call("Emulation.setScriptExecutionDisabled", value=True)
+    for path, words in (("/", "GPU 7"), ("/containers/default/train", "step 3"), ("/queue", "waiting for 8 GPUs")):
+        page.open(address + path)
+        assert words in page.ask("document.body.innerText"), path
