@@ -72,6 +72,17 @@ class Page:
         self._connection.send(json.dumps(asked))
         self._until(lambda said: said.get("method") == "Page.loadEventFired")
 
+    def type(self, text: str) -> None:
+        """Press a key for each character; a line's end is Enter."""
+        for one in text:
+            key = (
+                {"key": "Enter", "text": "\r", "windowsVirtualKeyCode": 13}
+                if one == "\n"
+                else {"key": one, "text": one}
+            )
+            self.call("Input.dispatchKeyEvent", type="keyDown", **key)
+            self.call("Input.dispatchKeyEvent", type="keyUp", key=key["key"])
+
     def ask(self, script: str) -> Any:
         """Return the value of an expression."""
         found = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)

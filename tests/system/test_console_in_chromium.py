@@ -99,9 +99,9 @@ def test_a_person_submits_a_container_reads_its_output_and_types_in_it(machine: 
     page.open(page.ask("location.href"))  # it runs now: the terminal is offered
     page.ask("document.getElementById('open-terminal').click()")
     _until(machine, page, "document.getElementById('terminal-state').textContent.startsWith('Connected')")
-    page.call("Input.insertText", text="echo seen $((6*7))\r")
+    page.type("echo seen $((6*7))\n")
     _until(machine, page, "document.querySelector('.xterm-rows').innerText.includes('seen 42')")
-    page.call("Input.insertText", text="exit 4\r")
+    page.type("exit 4\n")
     _until(machine, page, "document.getElementById('terminal-state').textContent.includes('exit code 4')")
 
     assert page.ask("window.__seen") == []

@@ -10,8 +10,8 @@
   // xterm writes <style> elements, which the page's policy forbids. Their text goes into sheets that scripts may make.
   const create = document.createElement.bind(document);
   document.createElement = (name, options) => {
-    const made = create(name, options);
-    if (String(name).toLowerCase() !== "style") return made;
+    if (String(name).toLowerCase() !== "style") return create(name, options);
+    const made = create("template"); // in its place: an empty <style> is refused as well
     const sheet = new CSSStyleSheet();
     document.adoptedStyleSheets = [...document.adoptedStyleSheets, sheet];
     Object.defineProperty(made, "textContent", { set: (text) => sheet.replaceSync(text), get: () => "" });
