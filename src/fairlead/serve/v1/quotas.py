@@ -42,7 +42,7 @@ async def apply_quotas(services: Dependencies, body: params.RawBody) -> QuotaLis
     return QuotaList(items=tuple([await view(services.store, item) for item in made]))
 
 
-@litestar.get("/v1/quotas", dependencies=pages.PAGE, summary="List quotas", responses=documented(), tags=["quota"])
+@litestar.get("/v1/quotas", dependencies=pages.PAGE, summary="List quotas", responses=documented(404), tags=["quota"])
 async def list_quotas(
     services: Dependencies,
     page: pages.Paged,

@@ -83,7 +83,7 @@ Excerpt = di.NamedDependency[params.SkipValidation[_Excerpt]]
     "/v1/containers",
     dependencies=pages.PAGE,
     summary="List containers",
-    responses=documented(400, 422),
+    responses=documented(400, 404, 422),
     tags=["container"],
 )
 async def list_containers(
@@ -194,7 +194,7 @@ async def wait_container(
     "/v1/containers/{name:str}/logs",
     dependencies={"excerpt": di.Provide(_excerpt, sync_to_thread=False)},
     summary="Read a container's output",
-    responses=documented(404, 409) | {200: PLAIN_BYTES},
+    responses=documented(404, 409, 422) | {200: PLAIN_BYTES},
     tags=["container"],
 )
 async def read_logs(

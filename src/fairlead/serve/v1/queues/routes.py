@@ -22,7 +22,7 @@ from fairlead.wire.kubernetes.scheduling import queue
 Name = Annotated[str, params.PathParameter(description="name of the queue")]
 
 
-@litestar.put("/v1/queues/{name:str}", summary="Set a queue", responses=documented(400, 409, 422), tags=["queue"])
+@litestar.put("/v1/queues/{name:str}", summary="Set a queue", responses=documented(400, 404, 409, 422), tags=["queue"])
 async def set_queue(
     services: Dependencies,
     name: Name,

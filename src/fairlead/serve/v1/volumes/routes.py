@@ -21,7 +21,7 @@ Where = Annotated[str | None, params.QueryParameter(description="empty: all name
 
 
 @litestar.get(
-    "/v1/volumes", dependencies=pages.PAGE, summary="List named volumes", responses=documented(), tags=["volume"]
+    "/v1/volumes", dependencies=pages.PAGE, summary="List named volumes", responses=documented(404), tags=["volume"]
 )
 async def list_volumes(services: Dependencies, page: pages.Paged, namespace: Where = None) -> view.VolumeList:
     """Return volumes in the order of namespace and name."""
@@ -36,7 +36,9 @@ async def show_volume(services: Dependencies, name: Name, namespace: Namespace =
     return await _view(services, await services.backend.volumes.find(name, namespace))
 
 
-@litestar.post("/v1/volumes", summary="Make a named volume", responses=documented(400, 403, 409, 422), tags=["volume"])
+@litestar.post(
+    "/v1/volumes", summary="Make a named volume", responses=documented(400, 403, 404, 409, 422), tags=["volume"]
+)
 async def create_volume(services: Dependencies, data: params.JSONBody[view.VolumeRequest]) -> view.VolumeView:
     """Make one; a volume of that name is returned as it is."""
     made = await services.backend.volumes.create(
@@ -60,7 +62,7 @@ async def delete_volume(services: Dependencies, name: Name, namespace: Namespace
 @litestar.post(
     "/v1/volumes:prune",
     summary="Remove named volumes that no container mounts",
-    responses=documented(403),
+    responses=documented(403, 404),
     status_code=status_codes.HTTP_200_OK,
     tags=["volume"],
 )
