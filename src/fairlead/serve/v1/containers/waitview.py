@@ -75,7 +75,6 @@ class Census:
     def __init__(self, nodes: Sequence[core.Node], pods: Sequence[core.Pod], *, ours: str) -> None:
         """Args: pods: of all namespaces.   ours: the name of the scheduler that is ours."""
         self.nodes, self.pods, self.ours = nodes, pods, ours
-        self.whole = [_whole(node) for node in nodes]
         self.living = [one for one in pods if not podstate.is_final(one)]
         self.there: dict[str, list[core.Pod]] = {}
         for one in self.living:
@@ -93,6 +92,11 @@ class Census:
             except errors.Invalid:
                 self._needs[id(pod)] = None
         return self._needs[id(pod)]
+
+    @functools.cached_property
+    def whole(self) -> list[reference.NodeInfo]:
+        """The nodes with nothing on them. Raises: Invalid."""
+        return [_whole(node) for node in self.nodes]
 
     @functools.cached_property
     def full(self) -> list[reference.NodeInfo]:
