@@ -62,6 +62,7 @@ _ROUTES = {
     ("post", "/v1/leases:release"),
     ("get", "/v1/usage"),
     ("get", "/v1/usage/focus"),
+    ("get", "/v1/usage/check"),
     ("post", "/v1/tenancies"),
     ("get", "/v1/tenancies/{name}"),
     ("delete", "/v1/tenancies/{name}"),

@@ -58,6 +58,7 @@ _SERVICE: Final = (
     ["nodes", "-o", "name"],
     ["capacity", "-o", "json"],
     ["usage", "--since", "1d", "--until", "1h", "--by", "day,model", "-o", "json"],
+    ["usage", "check", "--since", "1d"],
     ["audit", "--since", "1d", "--until", "1h", "--user", "ann", "-n", "3", "-o", "json"],
     ["status", "-o", "json"],
     ["stop", "none"],

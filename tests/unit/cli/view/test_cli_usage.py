@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import csv
 import json
+import sys
 import time
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
+from fairlead.plan.metering import reconcile
+from fairlead.plan.metering.usage import MICROS
 from tests.unit.cli.liveservice import Service
 from tests.unit.plan.metering.leases import keep, lease
 
@@ -56,3 +60,50 @@ def test_without_a_ledger_it_says_what_to_turn_on(service: Service) -> None:
     result = service.fairlead("usage")
     assert result.exit_code == 2
     assert "lease.ledger=on" in result.output
+
+
+def test_charges_are_checked_against_the_clock(used: Service) -> None:
+    result = used.fairlead("usage", "check", "--since", "1d")
+    assert result.exit_code == 0, result.output
+    header, row = result.stdout.splitlines()
+    assert header.split() == ["GPU", "CHARGED", "HOURS", "WALL", "HOURS", "TOO", "MUCH"]
+    assert row.split() == ["GPU-1", "1.000", "24.000", "-"]
+
+
+def test_charges_that_exceed_the_clock_are_an_error(used: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    def doubled(*_: object, **__: object) -> tuple[reconcile.Reconciled, ...]:
+        return (reconcile.Reconciled(gpu="GPU-1", charged=7200 * MICROS, wall=3600 * MICROS, excess=3600 * MICROS),)
+
+    monkeypatch.setattr(reconcile, "reconcile", doubled)
+    result = used.fairlead("usage", "check")
+    assert result.exit_code == 4
+    assert "1 GPUs are charged 3,600 s more than time went by" in result.output
+
+
+def test_the_parquet_file_has_the_rows_of_the_csv_with_types(used: Service, tmp_path: Path) -> None:
+    parquet, target, text = pytest.importorskip("pyarrow.parquet"), tmp_path / "usage.parquet", tmp_path / "usage.csv"
+    until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    period = ("--since", "1d", "--until", until)
+    assert used.fairlead("usage", *period, "--focus", str(text)).exit_code == 0
+    done = used.fairlead("usage", *period, "--parquet", str(target))
+    assert done.exit_code == 0, done.output
+    found = parquet.read_table(target)
+    with text.open() as file:
+        wanted = list(csv.DictReader(file))
+    assert found.column_names == list(wanted[0])
+    rows = found.to_pylist()
+    assert [row["x_LeaseId"] for row in rows] == [row["x_LeaseId"] for row in wanted]
+    assert [row["ConsumedQuantity"] for row in rows] == [Decimal(row["ConsumedQuantity"]) for row in wanted]
+    assert sum(row["ConsumedQuantity"] for row in rows) == pytest.approx(Decimal(1), abs=Decimal("0.001"))
+    assert rows[0]["ChargePeriodStart"].tzinfo is not None
+
+
+def test_without_the_library_the_extra_is_named_and_no_file_is_made(
+    used: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("pyarrow", "pyarrow.csv", "pyarrow.parquet"):
+        monkeypatch.setitem(sys.modules, name, None)
+    result = used.fairlead("usage", "--parquet", str(tmp_path / "x"))
+    assert result.exit_code == 6
+    assert "fairlead[parquet]" in result.output
+    assert not (tmp_path / "x").exists()

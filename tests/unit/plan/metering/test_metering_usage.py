@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import itertools
 from collections import defaultdict
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead import errors
-from fairlead.plan.metering import focus, price, usage
+from fairlead.plan.metering import focus, price, reconcile, usage
 from fairlead.plan.metering.usage import HOUR, MICROS, Charge
 from fairlead.wire.kubernetes import gpulease
 from tests.unit.plan.metering.leases import MODELS, lease
@@ -133,3 +134,23 @@ def test_a_name_from_outside_is_no_formula_of_a_spreadsheet() -> None:
     (_, line) = focus.rows(_charges(lease("a", NOW - 1, NOW)), _PRICES, {"lab": '=cmd|"/c calc"!A1'})
     (row,) = csv.DictReader(io.StringIO(",".join(focus.COLUMNS) + "\n" + line))
     assert row["SubAccountName"].startswith("'=cmd")
+
+
+@given(st.lists(_leases, max_size=8), st.integers(0, 400_000), st.integers(1, 400_000))
+def test_what_is_charged_holds_against_the_clock(leases: list[gpulease.GPULease], before: int, length: int) -> None:
+    begin = NOW - before
+    found = _charges(*leases, begin=begin, end=begin + length)
+    for one in reconcile.reconcile(found, begin=int(begin * MICROS), end=int((begin + length) * MICROS)):
+        assert one.excess == 0
+        assert 0 < one.charged <= one.wall == length * MICROS
+
+
+def test_a_gpu_that_two_are_charged_for_at_once_is_found_in_its_hour_alone() -> None:
+    (one,) = _charges(lease("a", NOW - 3600, NOW))
+    twice = dataclasses.replace(one, lease="b", namespace="blue", amount=one.amount // 2)
+    day = {"begin": one.begin - 86400 * MICROS, "end": one.end}
+    (found,) = reconcile.reconcile([one, twice], **day)
+    assert found.charged < found.wall
+    assert (found.gpu, found.excess) == ("GPU-1", one.amount // 2)
+    (fine,) = reconcile.reconcile([one], **day)
+    assert fine.excess == 0

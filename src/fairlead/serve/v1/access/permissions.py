@@ -84,6 +84,7 @@ ACTIONS: Final[Mapping[str, Action]] = {
     "try_tenancy": Action.MACHINE_WRITE,
     "delete_tenancy": Action.MACHINE_WRITE,
     "show_usage": Action.TENANCY_READ,
+    "check_usage": Action.MACHINE_READ,
     "export_usage": Action.TENANCY_READ,
     "list_members": Action.MEMBER_READ,
     "grant_role": Action.MEMBER_WRITE,

@@ -11,12 +11,12 @@ from typing import Annotated, Final
 import litestar
 from litestar import params, response
 
-from fairlead.plan.metering import focus
+from fairlead.plan.metering import focus, reconcile
 from fairlead.plan.metering.usage import MICROS
 from fairlead.serve.api.failure import documented
 from fairlead.serve.v1.dependencies import Dependencies
 from fairlead.serve.v1.usage import view
-from fairlead.serve.v1.usage.view import UsageReport
+from fairlead.serve.v1.usage.view import GPUCheck, UsageCheck, UsageReport
 from fairlead.wire.text import timestamp
 
 _LINES: Final = 512
@@ -74,4 +74,26 @@ async def _pieces(lines: Iterator[str]) -> AsyncIterator[bytes]:
         yield piece.encode()
 
 
-ROUTES: Final = (show_usage, export_usage)
+@litestar.get("/v1/usage/check", summary="Check usage", responses=documented(400, 403, 404), tags=["usage"])
+async def check_usage(services: Dependencies, since: Since = None, until: Until = None) -> UsageCheck:
+    """Return what all tenancies together are charged of each GPU, against the time that went by."""
+    begin, end = view.read_period(since, until, now=time.time())
+    found = await services.backend.metering.measure(begin=begin, end=end)
+    items = await asyncio.to_thread(reconcile.reconcile, found.charges, begin=begin, end=end)
+    return UsageCheck(
+        since=timestamp.emit(begin / MICROS),
+        until=timestamp.emit(end / MICROS),
+        items=tuple(
+            GPUCheck(
+                gpu=one.gpu,
+                charged_seconds=one.charged / MICROS,
+                wall_seconds=one.wall / MICROS,
+                excess_seconds=one.excess / MICROS,
+            )
+            for one in items
+        ),
+        notes=found.notes,
+    )
+
+
+ROUTES: Final = (show_usage, check_usage, export_usage)

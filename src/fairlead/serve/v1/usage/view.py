@@ -54,6 +54,24 @@ class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
     notes: Annotated[tuple[str, ...], msgspec.Meta(description="what could not be counted as it stands")]
 
 
+class GPUCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """What all tenancies together are charged of one GPU."""
+
+    gpu: str
+    charged_seconds: float
+    wall_seconds: Annotated[float, msgspec.Meta(description="how long the period is")]
+    excess_seconds: Annotated[float, msgspec.Meta(description="charged of hours beyond their length; 0: it holds")]
+
+
+class UsageCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether charges hold against the clock."""
+
+    since: str
+    until: str
+    items: tuple[GPUCheck, ...]
+    notes: Annotated[tuple[str, ...], msgspec.Meta(description="what could not be counted as it stands")]
+
+
 def read_keys(text: str) -> tuple[str, ...]:
     """Return the words of `group_by`. Raises: RequestError (`GroupUnknown`)."""
     words = tuple(dict.fromkeys(one.strip() for one in text.split(",") if one.strip()))
