@@ -274,7 +274,7 @@ async def test_a_machine_without_a_browser_gets_a_key_once_it_is_confirmed(lab: 
     lab.provider.pending = 1
     async with lab.browser() as console:
         begun = (await console.post("/v1/oidc/device")).json()
-        assert (begun["user_code"], begun["interval"]) == ("ABCD-EFGH", 1.0)
+        assert (begun["user_code"], begun["interval_s"]) == ("ABCD-EFGH", 1.0)
         body = {"handle": begun["handle"]}
         assert (await console.post("/v1/oidc/device:finish", json=body)).json()["is_pending"] is True
         done = (await console.post("/v1/oidc/device:finish", json=body)).json()

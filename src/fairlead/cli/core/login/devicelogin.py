@@ -24,11 +24,11 @@ def key(entered: contexts.Context) -> str:
         plaintext.echo(f"open  {begun.verification_uri_complete or begun.verification_uri}", err=True)
         plaintext.echo(f"code  {begun.user_code}", err=True)
         plaintext.echo(
-            f"waiting until it is confirmed, {begun.expires_in / 60:.0f} minutes at most; Ctrl-C ends it", err=True
+            f"waiting until it is confirmed, {begun.lifetime_s / 60:.0f} minutes at most; Ctrl-C ends it", err=True
         )
-        end = time.monotonic() + begun.expires_in
+        end = time.monotonic() + begun.lifetime_s
         while time.monotonic() < end:
-            time.sleep(begun.interval)
+            time.sleep(begun.interval_s)
             found = client.call("POST", "/v1/oidc/device:finish", DeviceResult, body=DeviceHandle(handle=begun.handle))
             if not found.is_pending:
                 return found.key

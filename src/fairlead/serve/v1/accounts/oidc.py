@@ -91,8 +91,8 @@ async def begin_device(services: Dependencies) -> DeviceView:
         user_code=found.user_code,
         verification_uri=found.url,
         verification_uri_complete=found.whole_url,
-        expires_in=found.expires_s,
-        interval=found.interval_s,
+        lifetime_s=found.expires_s,
+        interval_s=found.interval_s,
     )
 
 

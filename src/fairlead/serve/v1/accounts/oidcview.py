@@ -14,8 +14,8 @@ class DeviceView(msgspec.Struct, frozen=True, kw_only=True):
     user_code: Annotated[str, msgspec.Meta(description="to enter at the address")]
     verification_uri: str
     verification_uri_complete: Annotated[str, msgspec.Meta(description="with the code in it; empty: there is none")]
-    expires_in: float
-    interval: Annotated[float, msgspec.Meta(description="seconds between two questions")]
+    lifetime_s: float
+    interval_s: Annotated[float, msgspec.Meta(description="seconds between two questions")]
 
 
 class DeviceHandle(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
