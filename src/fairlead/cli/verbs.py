@@ -24,7 +24,9 @@ VERBS: Final = {
         "List a container's processes; without one: what all use.",
     ),
     "port": Verb(_RUN, "access.ports:port", "Print the ports of the host that lead into a container."),
-    "port-forward": Verb(_RUN, "access.forward:port_forward", "Lead ports of this machine to a server in a container."),
+    "port-forward": Verb(
+        _RUN, "access.forward:port_forward", "Lead ports of this machine to a container's own, until Ctrl-C."
+    ),
     "prune": Verb(_RUN, "image.prune:prune", "Remove ended containers and images that nothing needs."),
     "pull": Verb(_RUN, "image.archive:pull", "Fetch images from their registry.", is_hidden=True),
     "tag": Verb(_RUN, "image.archive:tag", "Give an image one more name.", is_hidden=True),
