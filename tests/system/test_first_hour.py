@@ -102,6 +102,7 @@ PAGES_READ = {
     "how-to/share-a-machine.md": "",
     "how-to/tenancies.md": "apt-get install -y -qq --no-install-recommends iptables\n",
     "how-to/accounts.md": "apt-get install -y -qq --no-install-recommends curl\n",
+    "how-to/webhooks.md": "apt-get install -y -qq --no-install-recommends iptables\n",
     "how-to/share-a-gpu.md": "",
     "how-to/lend-vgpus.md": "",
     "how-to/usage.md": "",

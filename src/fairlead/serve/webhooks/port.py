@@ -15,7 +15,6 @@ REMOVED, TEST = "container.removed", "webhook.test"
 EVENTS: Final = (
     *(f"container.{state}" for state in STATES),
     REMOVED,
-    "budget.crossed",
     "gpu.quarantined",
 )
 """What can be subscribed to."""

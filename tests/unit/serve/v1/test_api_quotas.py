@@ -20,8 +20,9 @@ async def _set(api: httpx.AsyncClient, text: str = _QUOTA) -> httpx.Response:
     return await api.put("/v1/quotas", content=text)
 
 
-async def _run(api: httpx.AsyncClient, gpus: int, namespace: str = "red") -> httpx.Response:
-    return await api.post("/v1/containers", json={"image": "demo", "gpus": gpus, "namespace": namespace})
+async def _run(api: httpx.AsyncClient, gpus: int, namespace: str = "red", seconds: float = 60) -> httpx.Response:
+    lasting = {"command": ["sleep", str(seconds)], "namespace": namespace}
+    return await api.post("/v1/containers", json={"image": "demo", "gpus": gpus, **lasting})
 
 
 async def test_a_container_beyond_the_quota_is_refused_with_the_api_servers_words(api: httpx.AsyncClient) -> None:
@@ -38,7 +39,7 @@ async def test_a_container_beyond_the_quota_is_refused_with_the_api_servers_word
 
 async def test_what_is_used_is_counted_and_freed(api: httpx.AsyncClient) -> None:
     await _set(api)
-    name = (await _run(api, 2)).json()["name"]
+    name = (await _run(api, 2, seconds=0.5)).json()["name"]
     (shown,) = (await api.get("/v1/quotas")).json()["items"]
     assert shown["hard"] == {"requests.nvidia.com/gpu": "3", "pods": "10"}
     assert shown["used"] == {"requests.nvidia.com/gpu": "2", "pods": "1"}

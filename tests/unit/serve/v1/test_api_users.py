@@ -44,6 +44,9 @@ def as_user(world: World) -> As:
     return client
 
 
+_LASTING: dict[str, Any] = {"command": ["sleep", "60"]}
+
+
 async def _run(client: httpx.AsyncClient, name: str, **more: Any) -> httpx.Response:
     return await client.post("/v1/containers", json={"image": "demo", "name": name, **more})
 
@@ -173,13 +176,13 @@ async def test_what_concerns_the_machine_is_roots(as_user: As, method: str, path
 
 async def test_users_hold_as_many_gpus_as_the_machine_allows_and_root_may_say_otherwise(as_user: As) -> None:
     ann, root = as_user(ANN), as_user(0)
-    assert (await _run(ann, "two", gpus=2)).status_code == 201
-    refused = await _run(ann, "third", gpus=1)
+    assert (await _run(ann, "two", gpus=2, **_LASTING)).status_code == 201
+    refused = await _run(ann, "third", gpus=1, **_LASTING)
     assert (refused.status_code, "exceeded quota" in refused.json()["detail"]) == (403, True)
     # Through a manifest, and by another resource's name, it is the same.
     box = {"name": "main", "image": "demo", "resources": {"limits": {"nvidia.com/mig-1g.10gb": "3"}}}
     assert (await _manifest(ann, {"containers": [box]})).status_code == 403
-    assert (await _run(as_user(BEN), "two", gpus=2)).status_code == 201
+    assert (await _run(as_user(BEN), "two", gpus=2, **_LASTING)).status_code == 201
     quota = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
@@ -187,7 +190,7 @@ async def test_users_hold_as_many_gpus_as_the_machine_allows_and_root_may_say_ot
         "spec": {"hard": {"requests.nvidia.com/gpu": "3"}},
     }
     assert (await root.put("/v1/quotas", content=json.dumps(quota))).status_code == 200
-    assert (await _run(ann, "third", gpus=1)).status_code == 201
+    assert (await _run(ann, "third", gpus=1, **_LASTING)).status_code == 201
     listed = (await ann.get("/v1/quotas")).json()["items"]
     assert [item["used"] for item in listed] == [{"requests.nvidia.com/gpu": "3"}]
     assert (await as_user(BEN).get("/v1/quotas")).json()["items"] == []

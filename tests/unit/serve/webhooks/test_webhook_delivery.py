@@ -143,7 +143,7 @@ async def test_a_webhook_hears_of_its_tenancy_and_of_what_it_asked_for_alone(lab
     blue = (await lab.hook(receiver.url, uid="u-blue")).webhook
     every = (await lab.hook(receiver.url, "gpu.quarantined", "container.failed")).webhook
     await lab.happen("container.failed", uid="u-red")
-    await lab.happen("budget.crossed", uid="u-blue")
+    await lab.happen("container.running", uid="u-blue")
     await lab.happen("gpu.quarantined")
     pending = {one.id: one.pending for one in await lab.kept.list(None)}
     assert pending == {red.id: 1, blue.id: 1, every.id: 2}
