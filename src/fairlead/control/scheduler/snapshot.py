@@ -235,7 +235,9 @@ async def _decided(objects: Mapping[type[Any], Iterable[Any]], scheduler: Schedu
     keys = dict[str, None]()
     for kind, items in objects.items():
         for item in items:
-            keys |= dict.fromkeys(watches[kind].keys(Change(kind=ChangeKind.ADDED, object=item)))
+            # Kinds that these settings have no use for are in the snapshot all the same.
+            if (watch := watches.get(kind)) is not None:
+                keys |= dict.fromkeys(watch.keys(Change(kind=ChangeKind.ADDED, object=item)))
     for key in keys:
         await scheduler.reconcile(key)
 
