@@ -20,6 +20,7 @@ import urllib.parse
 import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -177,7 +178,13 @@ class HTTPTransport:
         from websockets import exceptions
 
         try:
-            connection = self._upgraded(target)
+            try:
+                connection = self._upgraded(target)
+            except exceptions.InvalidStatus as error:
+                # The service gave up before the request reached it: it may be sent once more.  Source: RFC 9110, 15.5.9.
+                if error.response.status_code != HTTPStatus.REQUEST_TIMEOUT:
+                    raise
+                connection = self._upgraded(target)
         except exceptions.InvalidStatus as error:
             raise transport.UpgradeRefused(error.response.status_code, bytes(error.response.body or b"")) from error
         except (OSError, TimeoutError, exceptions.WebSocketException) as error:

@@ -7,9 +7,12 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 
 import pytest
+from websockets.http11 import Request, Response
+from websockets.sync import server as websocket
 
 from fairlead import errors
 from fairlead.cli.core import client
@@ -201,3 +204,23 @@ def test_a_proxy_that_cannot_be_used_is_refused_without_its_password(
         whole("http://fairlead.example")
     assert raised.value.reason == "ProxyInvalid"
     assert "secret" not in f"{raised.value.message}{raised.value.hint}"
+
+
+def test_an_upgrade_that_came_too_late_is_sent_once_more() -> None:
+    asked: list[str] = []
+
+    def judge(connection: websocket.ServerConnection, request: Request) -> Response | None:
+        asked.append(request.path)
+        return connection.respond(HTTPStatus.REQUEST_TIMEOUT, "") if len(asked) < 2 else None
+
+    with websocket.serve(lambda one: one.send(b"hello"), "127.0.0.1", 0, process_request=judge) as there:
+        serving = threading.Thread(target=there.serve_forever)
+        serving.start()
+        try:
+            carrier = httptransport.HTTPTransport(f"http://127.0.0.1:{there.socket.getsockname()[1]}")
+            with carrier.connect("/v1/x") as session:
+                assert next(session.frames()) == b"hello"
+        finally:
+            there.shutdown()
+            serving.join(10)
+    assert asked == ["/v1/x", "/v1/x"]
