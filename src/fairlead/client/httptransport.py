@@ -181,7 +181,7 @@ class HTTPTransport:
             try:
                 connection = self._upgraded(target)
             except exceptions.InvalidStatus as error:
-                # The service gave up before the request reached it: it may be sent once more.  Source: RFC 9110, 15.5.9.
+                # The service gave up before the request reached it: once more.  Source: RFC 9110, 15.5.9.
                 if error.response.status_code != HTTPStatus.REQUEST_TIMEOUT:
                     raise
                 connection = self._upgraded(target)
