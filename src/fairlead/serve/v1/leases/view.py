@@ -37,7 +37,9 @@ class LeaseList(msgspec.Struct, frozen=True, kw_only=True):
 class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A GPU to keep back, or to give back."""
 
-    gpu: Annotated[str, msgspec.Meta(description="its UUID, or a part that only one has")]
+    gpu: Annotated[
+        str, msgspec.Meta(description="its UUID, a part that only one has, or its index while the agent runs")
+    ]
     why: Annotated[str, msgspec.Meta(description="why, one plain line, at most 500 characters", max_length=500)] = ""
 
 
