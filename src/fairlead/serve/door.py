@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
-import msgspec
-
 from fairlead import errors
 from fairlead.serve.accounts import keys, roles, sessions
 from fairlead.serve.accounts.audit import Place
@@ -188,13 +186,8 @@ async def refuse(scope: Any, send: Send, error: errors.FairleadError) -> None:
     """Answer a request, or a WebSocket's upgrade, with a problem."""
     answer = problem.problem_of(error)
     scope["state"][failure.REASON] = answer.reason
-    body = msgspec.json.encode(answer)
-    headers = [
-        (b"content-type", problem.MEDIA_TYPE.encode()),
-        (b"content-length", str(len(body)).encode()),
-        *([_CHALLENGE] if isinstance(error, errors.Unauthenticated) else ()),
+    headers = (
+        *((_CHALLENGE,) if isinstance(error, errors.Unauthenticated) else ()),
         *(error.headers if isinstance(error, limits.Refused) else ()),
-    ]
-    kind = "websocket.http.response" if scope["type"] == "websocket" else "http.response"
-    await send({"type": f"{kind}.start", "status": answer.status, "headers": headers})
-    await send({"type": f"{kind}.body", "body": body})
+    )
+    await failure.refuse(scope, send, answer, headers)

@@ -6,11 +6,12 @@ than that.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
 import litestar
+import msgspec
 from litestar import exceptions, openapi
 
 from fairlead import errors, telemetry
@@ -24,6 +25,15 @@ _ROUTING: Final = {404: "RouteUnknown", 405: "MethodNotAllowed", 413: "BodyTooLa
 def _respond(request: litestar.Request[Any, Any, Any], answer: problem.Problem) -> litestar.Response[problem.Problem]:
     request.scope["state"][REASON] = answer.reason
     return litestar.Response(answer, status_code=answer.status, media_type=problem.MEDIA_TYPE)
+
+
+async def refuse(scope: Any, send: Any, answer: problem.Problem, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
+    """Answer a request, or a WebSocket's upgrade, before any route is reached.  Args: headers: more of them."""
+    body = msgspec.json.encode(answer)
+    kind = "websocket.http.response" if scope["type"] == "websocket" else "http.response"
+    own = [(b"content-type", problem.MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode())]
+    await send({"type": f"{kind}.start", "status": answer.status, "headers": [*own, *headers]})
+    await send({"type": f"{kind}.body", "body": body})
 
 
 def on_error(

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import litestar
-import msgspec
 from litestar import di, exceptions, params, response, types
 
 from fairlead import errors, telemetry
+from fairlead.serve.api import failure
 from fairlead.serve.console import client, guard, render, static, visit
 from fairlead.serve.console.pages import audit, containers, login, machine, overview, queue, run, tenancies, usage
 from fairlead.wire.fairlead import problem
@@ -51,7 +51,7 @@ def create_app(inner: types.ASGIApp, *, has_login: bool) -> types.ASGIApp:
                 return
             guard.check_form(scope["method"], scope["headers"])
         except errors.Denied as error:
-            await _refuse(scope, send, error)
+            await failure.refuse(scope, send, problem.problem_of(error))
             return
         own: Any = {**scope, "state": {}, _OUTER: client.API(app=inner, scope=scope)}
         await pages(own, receive, _guarded(send))
@@ -79,15 +79,6 @@ def _guarded(send: Any) -> Any:
         await send(message)
 
     return sent
-
-
-async def _refuse(scope: Any, send: Any, error: errors.FairleadError) -> None:
-    answer = problem.problem_of(error)
-    body = msgspec.json.encode(answer)
-    kind = "websocket.http.response" if scope["type"] == "websocket" else "http.response"
-    headers = [(b"content-type", problem.MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode())]
-    await send({"type": f"{kind}.start", "status": answer.status, "headers": headers})
-    await send({"type": f"{kind}.body", "body": body})
 
 
 @functools.cache
