@@ -287,3 +287,30 @@ def test_alike_mig_devices_are_gpus_under_the_single_strategy(
         what="the product names the profile",
     )
     assert one["metadata"]["labels"]["nvidia.com/mig.strategy"] in {"single", "mixed"}
+
+
+def test_a_part_of_a_gpu_is_a_mig_device_whatever_the_strategy_calls_it(
+    agent: node.Agent, cluster: home.Cluster, server: api.API, space: pods.Space
+) -> None:
+    user = Program(cluster, cluster.kubeconfig)
+
+    def ask(name: str, *part: str) -> str:
+        done = user.run("run", "-d", "--name", name, *part, "--pull=never", image.BUSYBOX, "sh", "-c", _LIST)
+        return done.stderr if done.returncode == 0 else f"{done.returncode}: {done.stderr}"
+
+    label(server, cluster, **{CONFIG: "single", MIG: "sevenths"})
+    until_resources(server, cluster, {pods.RESOURCE: 56})
+    assert "nvidia.com/gpu=1: 9.75 GiB and 14% of a GPU, isolated by MIG" in ask("single", "--gpu-memory", "8Gi")
+    gpus, caps = seen(space, "single")
+    assert (len(gpus), len(caps)) == (1, 2)
+    refused = ask("larger", "--gpu-memory", "20Gi", "--isolation", "mig")
+    assert refused.startswith("5: ")
+    assert "the largest is nvidia.com/gpu=1: 9.75 GiB" in refused
+    assert "no node offers parts of GPUs by mps" in ask("by-mps", "--gpu-compute", "10", "--isolation", "mps")
+    space.clear()
+
+    label(server, cluster, **{CONFIG: "mixed"})
+    until_resources(server, cluster, {"nvidia.com/mig-1g.10gb": 56})
+    said = ask("mixed", "--gpu-compute", "10", "--isolation", "mig")
+    assert "nvidia.com/mig-1g.10gb=1: 9.75 GiB and 14% of a GPU, isolated by MIG" in said
+    assert [len(found) for found in seen(space, "mixed")] == [1, 2]

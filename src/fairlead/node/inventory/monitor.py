@@ -17,6 +17,7 @@ from typing import Final
 
 from fairlead import errors, telemetry
 from fairlead.backoff import Backoff
+from fairlead.kernel import heap
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPU, GPUEvent, GPUHealth, Inventory, UnreadableGPU
 from fairlead.model.ids import GPUUUID, MIGUUID
@@ -157,6 +158,8 @@ class InventoryMonitor:
         changes = self._book.observe_inventory(inventory, now=now)
         snapshot = Snapshot(inventory=inventory, drivers=drivers, known=known, is_scanned=True)
         self._publish(snapshot, changes)
+        if not before.is_scanned:
+            heap.trim()  # a start without cached bytecode leaves 12 MB free that the allocator would keep
         return bool(inventory.drivers)
 
     def _miss(self, error: errors.Unavailable, before: Snapshot, now: float) -> None:
