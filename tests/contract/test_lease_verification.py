@@ -169,8 +169,6 @@ async def test_a_released_gpu_must_pass_before_a_tenant_gets_it(home_folder: Pat
         await bench.until_state(number, State.FREE)
 
 
-# Waits in vain for two healthy devices now and then, after both were verified: found on a busy machine, not understood.
-@pytest.mark.slow
 async def test_errors_that_a_reset_ends_do_not_quarantine(home_folder: Path) -> None:
     bench = Bench(home_folder, "scrub")
     async with bench.serving():

@@ -31,6 +31,7 @@ from fairlead.plan.lease import change, check, settle
 from fairlead.plan.lease.change import Change
 from fairlead.plan.lease.row import Claim, Facts, Row, State
 from fairlead.plan.lease.table import Event
+from fairlead.plan.lease.verification import Reuse
 
 ASKED_S: Final = 2.0
 """Longest that Allocate looks for what became of a GPU: a kubelet admits no other pod meanwhile."""
@@ -137,7 +138,7 @@ class Gate:
                 found[key] = (f"Lease{row.state.value}", row.message or row.reason or row.state.value)
             elif row.state in _WAITING and openers:
                 found[key] = (STILL_OPEN, f"given back, and still open by {', '.join(openers)}")
-            elif row.state is State.DIRTY and (said := check.judge(self._sight.reading(key))) is not check.PASSED:
+            elif row.state is State.DIRTY and (said := self._judge(key)) is not check.PASSED:
                 found[key] = (f"Verify{said.reason}", said.message)
             elif self._cleaning is not None and row.state in _CLEANED:
                 found[key] = _verifying(row)
@@ -277,7 +278,7 @@ class Gate:
         return found
 
     def _plan(self, row: Row, seen: settle.Seen) -> tuple[Change, ...]:
-        finding = check.judge(self._sight.reading(row.key))
+        finding = self._judge(row.key)
         if self._cleaning is not None and finding is check.PASSED:
             finding = self._cleaning.finding(row.key)
         return settle.plan_steps(
@@ -288,6 +289,10 @@ class Gate:
             finding=finding,
             is_instant=self._cleaning is None,
         )
+
+    def _judge(self, key: str) -> check.Finding:
+        is_reset = self._cleaning is not None and self._cleaning.verifier.reuse.has(Reuse.RESET)
+        return check.judge(self._sight.reading(key), is_reset=is_reset)
 
     async def _look(self, key: str) -> tuple[str, ...]:
         """Return which processes have a GPU open now."""

@@ -1,17 +1,20 @@
 """Checks a GPU between two tenants by its newest reading: what takes no time. Pure.
 
 Each check is one small function over a reading, and a row of `CHECKS`. It passes, asks to wait until the GPU is well
-again, or fails; what fails goes into quarantine and waits for a person. What takes time is `verification`'s.
+again, or fails; what fails goes into quarantine and waits for a person. What takes time is `verification`'s; where that
+resets the GPU, what a reset mends is not waited for.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from fairlead.model.gpu import GPU
+from fairlead.plan.gpu import health
 
 
 class Verdict(enum.Enum):
@@ -36,6 +39,8 @@ class Finding:
     expected: str = ""
 
 
+RESETS: Final = frozenset({1, 4})
+"""Recovery actions that the driver asks for and a reset between two tenants carries out: reset, drain and reset."""
 PASSED: Final = Finding(verdict=Verdict.GOOD)
 Check = Callable[[GPU | None], Finding]
 """Judges the newest reading; None: the GPU does not answer."""
@@ -61,10 +66,16 @@ def has_whole_memory(gpu: GPU | None) -> Finding:
 
 def needs_no_recovery(gpu: GPU | None) -> Finding:
     """Wait while the driver asks for a reset, a reboot or a drain."""
-    if gpu is not None and gpu.health.recovery_action:
-        message = f"the driver asks for recovery (action {gpu.health.recovery_action}): reset the GPU"
-        return Finding(verdict=Verdict.WAIT, reason="RecoveryRequired", message=message)
+    action = gpu.health.recovery_action if gpu is not None else None
+    if action:
+        return Finding(verdict=Verdict.WAIT, reason="RecoveryRequired", message=asked_for(action))
     return PASSED
+
+
+def asked_for(action: int) -> str:
+    """Return what the driver asks for by a recovery action, as a person reads it."""
+    _, text = health.RECOVERY_ACTIONS.get(action, ("", "the driver asks for recovery"))
+    return f"{text} (recovery action {action})"
 
 
 CHECKS: Final[Mapping[str, Check]] = {
@@ -75,8 +86,16 @@ CHECKS: Final[Mapping[str, Check]] = {
 """Every check there is, in the order in which they are made."""
 
 
-def judge(gpu: GPU | None) -> Finding:
-    """Return the worst that the checks say: a failure before a wait, the earlier check first."""
-    found = [check(gpu) for check in CHECKS.values()]
+def judge(gpu: GPU | None, *, is_reset: bool = False) -> Finding:
+    """Return the worst that the checks say: a failure before a wait, the earlier check first.
+
+    Args: is_reset: whether the GPU is reset before it is verified; it is judged as that will leave it.
+    """
+    found = [check(_after_reset(gpu) if gpu is not None and is_reset else gpu) for check in CHECKS.values()]
     by_weight = (Verdict.FAIL, Verdict.WAIT)
     return next((one for weight in by_weight for one in found if one.verdict is weight), PASSED)
+
+
+def _after_reset(gpu: GPU) -> GPU:
+    action = None if gpu.health.recovery_action in RESETS else gpu.health.recovery_action
+    return dataclasses.replace(gpu, health=dataclasses.replace(gpu.health, remap_pending=False, recovery_action=action))

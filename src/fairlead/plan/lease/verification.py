@@ -13,7 +13,7 @@ from typing import ClassVar, Final, Protocol
 
 from fairlead.model.evidence import Evidence
 from fairlead.plan.lease.baseline import Baseline, Card
-from fairlead.plan.lease.check import Finding, Verdict
+from fairlead.plan.lease.check import Finding, Verdict, asked_for
 
 ECC_BURST: Final = 8
 """As many uncorrectable errors in one tenant's time, or more, are a fault of the board and not chance."""
@@ -141,8 +141,7 @@ class MemoryRows:
         if case.now.remap_pending:
             return _wait(self.name, "RowRemapPending", "memory rows are remapped at the next reset: reset the GPU")
         if case.now.recovery_action:
-            message = f"the driver asks for recovery (action {case.now.recovery_action}): reset the GPU"
-            return _wait(self.name, "RecoveryRequired", message)
+            return _wait(self.name, "RecoveryRequired", asked_for(case.now.recovery_action))
         return _good(self.name)
 
 

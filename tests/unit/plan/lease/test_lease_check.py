@@ -38,3 +38,22 @@ def test_every_check_passes_a_gpu_that_is_well_and_says_why_where_it_does_not(na
 
 def test_a_gpu_that_does_not_answer_is_not_verified() -> None:
     assert check.judge(None).verdict is Verdict.WAIT
+
+
+@pytest.mark.parametrize(
+    ("health", "verdict"),
+    [
+        (GPUHealth(recovery_action=1), Verdict.GOOD),
+        (GPUHealth(recovery_action=4), Verdict.GOOD),
+        (GPUHealth(remap_pending=True), Verdict.GOOD),
+        (GPUHealth(recovery_action=2, remap_pending=True), Verdict.WAIT),
+        (GPUHealth(remap_failed=True, recovery_action=1), Verdict.FAIL),
+    ],
+)
+def test_what_a_reset_mends_is_not_waited_for_where_gpus_are_reset(health: GPUHealth, verdict: Verdict) -> None:
+    assert check.judge(gpu(health), is_reset=True).verdict is verdict
+
+
+@pytest.mark.parametrize(("action", "asked"), [(1, "a GPU reset"), (2, "a node reboot"), (99, "recovery")])
+def test_a_person_is_told_what_the_driver_asks_for(action: int, asked: str) -> None:
+    assert check.judge(gpu(GPUHealth(recovery_action=action))).message.startswith(f"the driver asks for {asked} (")
