@@ -35,6 +35,11 @@ class APISettings:
     listen: str = row(
         "", text="HOST:PORT where the API is served on TLS to accounts with keys, :8443 for every address; empty: not"
     )
+    names: str = row(
+        "",
+        text="more names and addresses of the API's own certificate, joined by commas; the first is the one that "
+        "`status` shows",
+    )
     certificate: Path | None = row(
         None, text="PEM file of the API's certificate chain; default: one of its own, made in the state folder"
     )

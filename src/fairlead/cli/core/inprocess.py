@@ -66,27 +66,31 @@ def opened(config: settings.Settings, access: credentials.Access, *, refusal: st
 async def services_over(config: settings.Settings, access: credentials.Access) -> AsyncIterator[dependencies.Services]:
     """Give what the API stands on, over a cluster."""
     async with store.KubernetesStore(access, limits=LIMITS) as objects:
-        backend = cluster.backend(
-            store=objects,
-            server=api_server.Server(objects.client, address=access.cluster.server),
-            pods=objects.pods,
-            pricing=leases.pricing(config.metering),
-        )
-        yield dependencies.Services(
-            callers=None,
-            store=objects,
-            backend=backend,
-            info=dependencies.ServiceInfo(
-                version=__version__,
-                node="",
-                started_at=time.time(),
-                scheduler_name="",
-                resource=config.node.resource,
-                socket=Path(),
-                state_folder=Path(),
-                cdi_folder=Path(),
-            ),
-        )
+        yield services_of(config, objects, access.cluster.server)
+
+
+def services_of(config: settings.Settings, objects: store.KubernetesStore, address: str) -> dependencies.Services:
+    """Return what the API stands on, over a cluster's store, for callers whom the API server judges.
+
+    Args: address: of the API server.
+    """
+    backend = cluster.backend(
+        store=objects,
+        server=api_server.Server(objects.client, address=address),
+        pods=objects.pods,
+        pricing=leases.pricing(config.metering),
+    )
+    info = dependencies.ServiceInfo(
+        version=__version__,
+        node="",
+        started_at=time.time(),
+        scheduler_name="",
+        resource=config.node.resource,
+        socket=Path(),
+        state_folder=Path(),
+        cdi_folder=Path(),
+    )
+    return dependencies.Services(callers=None, store=objects, backend=backend, info=info)
 
 
 class InProcessTransport:

@@ -59,10 +59,7 @@ class LocalLifecycle:
         most_devices: int = 0,
         once: idempotency.Once | None = None,
     ) -> core.Pod:
-        """See `port.Lifecycle.submit`; records that the pod was accepted.
-
-        Args: most_devices: of each resource in the namespace, where no quota there counts it; 0: no limit.
-        """
+        """See `port.Lifecycle.submit`; records that the pod was accepted."""
         if makes_namespace:
             name = pod.metadata.namespace
             await ensure_namespace(self.store, name, labels={tenantrule.TENANCY: name})
@@ -182,6 +179,7 @@ class ClusterLifecycle:
         *,
         makes_namespace: bool = False,  # noqa: ARG002 namespaces are the administrator's
         written: Mapping[str, Any] | None = None,  # noqa: ARG002 its own policies judge
+        most_devices: int = 0,  # noqa: ARG002 a ResourceQuota says it
         once: idempotency.Once | None = None,
     ) -> core.Pod:
         """See `port.Lifecycle.submit`; the server says where the namespace is missing.
@@ -314,6 +312,16 @@ def _find_namespace(seen: Reader, name: str) -> meta.ObjectMeta:
 
 
 async def ensure_namespace(store: Store, name: str, *, labels: Mapping[str, str] | None = None) -> None:
-    """Create a namespace; one that is there stays as it is, an administrator's or a tenant's."""
-    with contextlib.suppress(errors.Conflict):
+    """Create a namespace; one that is there stays as it is, an administrator's or a tenant's.
+
+    Raises: Denied: the caller may not make it, and it is not there or not theirs to read.
+    """
+    try:
         await store.create(core.Namespace(metadata=meta.ObjectMeta(name=name, labels=labels or {})))
+    except errors.Conflict:
+        return
+    except errors.Denied as error:
+        with contextlib.suppress(errors.NotFound, errors.Denied):
+            await store.get(core.Namespace, name)
+            return
+        raise

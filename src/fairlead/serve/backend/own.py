@@ -17,7 +17,6 @@ from fairlead import errors
 from fairlead.plan.metering.price import Pricing
 from fairlead.plan.pod import userrule
 from fairlead.serve.backend import hardware, port
-from fairlead.serve.backend.lifecycle import LocalLifecycle
 from fairlead.serve.backend.once import idempotency
 from fairlead.serve.metering import port as metering
 from fairlead.store.port import EVERYTHING, Change, Listing, Selector, Store
@@ -108,8 +107,9 @@ class User:
 
 def backend(whole: port.Backend, user: Part) -> port.Backend:
     """Return what a user or an account may do with a machine's backend."""
-    assert isinstance(whole.lifecycle, LocalLifecycle)  # noqa: S101 only a machine has users; a cluster has accounts
-    living = OwnLifecycle(whole=whole.lifecycle, user=user)
+    living, manifests = OwnLifecycle(whole=whole.lifecycle, user=user), whole.manifests
+    if not isinstance(manifests, port.Absent):
+        manifests = OwnManifests(whole=manifests, user=user)
     # Each field by name, so that a new capability is not a user's by accident.
     return port.Backend(
         hardware=OwnHardware(whole=whole.hardware, user=user),
@@ -120,7 +120,7 @@ def backend(whole: port.Backend, user: Part) -> port.Backend:
         volumes=OwnVolumes(whole=whole.volumes, user=user),
         images=whole.images,
         image_building=_IMAGES,
-        manifests=living,
+        manifests=manifests,
         devices=_DEVICES,
         faults=_FAULTS,
         tenancies=_TENANCIES,
@@ -152,9 +152,9 @@ class OwnMetering:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnLifecycle:
-    """A `port.ManifestLifecycle` within one user's namespace."""
+    """A `port.Lifecycle` within one user's namespace."""
 
-    whole: LocalLifecycle
+    whole: port.Lifecycle
     user: Part
 
     async def submit(
@@ -163,26 +163,16 @@ class OwnLifecycle:
         *,
         makes_namespace: bool = False,  # noqa: ARG002 a user's own is always there, a tenancy's made by its controller
         written: Mapping[str, Any] | None = None,
+        most_devices: int = 0,  # noqa: ARG002 it is the user's own
         once: idempotency.Once | None = None,
     ) -> core.Pod:
         """See `port.Lifecycle.submit`. Raises: Denied: it asks for what only root may."""
-        own, makes = self._own(pod), self.user.makes_namespace
+        own, makes = self.own(pod), self.user.makes_namespace
         most = self.user.most_devices
         return await self.whole.submit(own, makes_namespace=makes, written=written, most_devices=most, once=once)
 
-    async def replace(
-        self,
-        old: core.Pod,
-        pod: core.Pod,
-        *,
-        grace_s: int | None,
-        is_tenants: bool = True,  # noqa: ARG002 a user's are
-    ) -> core.Pod:
-        """See `port.ManifestLifecycle.replace`. Raises: as `submit`."""
-        most = self.user.most_devices
-        return await self.whole.replace(old, self._own(pod), grace_s=grace_s, is_tenants=True, most_devices=most)
-
-    def _own(self, pod: core.Pod) -> core.Pod:
+    def own(self, pod: core.Pod) -> core.Pod:
+        """Return a pod in the user's namespace. Raises: Denied: it asks for what only root may."""
         namespace = self.user.place_new(pod.metadata.namespace)
         if problems := userrule.problems(pod):
             name = pod.metadata.name or pod.metadata.generate_name
@@ -197,6 +187,26 @@ class OwnLifecycle:
     async def remove(self, name: str, namespace: str, *, grace_s: int | None) -> core.Pod:
         """See `port.Lifecycle.remove`."""
         return await self.whole.remove(name, self.user.place(namespace), grace_s=grace_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnManifests(OwnLifecycle):
+    """A `port.ManifestLifecycle` within one user's namespace."""
+
+    whole: port.ManifestLifecycle
+
+    async def replace(
+        self,
+        old: core.Pod,
+        pod: core.Pod,
+        *,
+        grace_s: int | None,
+        is_tenants: bool = True,  # noqa: ARG002 a user's are
+        most_devices: int = 0,  # noqa: ARG002 it is the user's own
+    ) -> core.Pod:
+        """See `port.ManifestLifecycle.replace`. Raises: as `submit`."""
+        most = self.user.most_devices
+        return await self.whole.replace(old, self.own(pod), grace_s=grace_s, is_tenants=True, most_devices=most)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,12 +75,14 @@ class Lifecycle(Protocol):
         *,
         makes_namespace: bool = False,
         written: Mapping[str, Any] | None = None,
+        most_devices: int = 0,
         once: idempotency.Once | None = None,
     ) -> core.Pod:
         """Store a pod.
 
         Args:    makes_namespace: its namespace is made where there is none, a tenant's, if that is ours to do.
                  written: the manifest, with the fields that are not carried out; None: the pod says everything.
+                 most_devices: of each resource in the namespace, where no quota there counts it; 0: no limit.
                  once: the request, which is stored in the same step; `Requests.find` knows it from then on.
         Raises:  Invalid: a rule is broken.   Denied: a quota of its namespace, or a rule for tenants' pods.
                  Conflict (`AlreadyExists`): its name.
@@ -102,11 +104,13 @@ class Lifecycle(Protocol):
 class ManifestLifecycle(Lifecycle, Protocol):
     """A `Lifecycle` that admits pods itself, and so can judge one before another one makes place for it."""
 
-    async def replace(self, old: core.Pod, pod: core.Pod, *, grace_s: int | None, is_tenants: bool = False) -> core.Pod:
+    async def replace(
+        self, old: core.Pod, pod: core.Pod, *, grace_s: int | None, is_tenants: bool = False, most_devices: int = 0
+    ) -> core.Pod:
         """Stop and remove a pod, then store another one of its name; returns the new one.
 
         What `submit` would refuse is refused first, and the old pod left as it is.
-        Args:   is_tenants: it is a tenant's, in whatever namespace.
+        Args:   is_tenants: it is a tenant's, in whatever namespace.   most_devices: as `submit`.
         Raises: as `submit` and `remove`.
         """
         ...

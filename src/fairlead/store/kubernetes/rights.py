@@ -117,6 +117,22 @@ TENANCIES: Final = (
     *_verbs("get", "customresourcedefinitions", group="apiextensions.k8s.io"),
 )
 """With which the controller keeps tenancies, where `control.tenancies` is on."""
+API: Final = (
+    *_verbs("get list watch create update delete", "tenancies", group=_GPUS),
+    *_verbs("get", "namespaces"),
+    *_verbs("get list watch", "nodes"),
+    *_verbs("get list watch create delete", "pods"),
+    *_verbs("get", "pods", part="log"),
+    *_verbs("create", "pods", part="eviction"),
+    *(right for part in ("exec", "attach", "portforward") for right in _verbs("get create", "pods", part=part)),
+    *_verbs("get list watch", "events"),
+    *_verbs("get list watch create delete", "persistentvolumeclaims"),
+    *_verbs("get list create patch delete", "resourcequotas"),
+    *_verbs("get list watch create update delete", "queues", group=_GPUS),
+    *_verbs("get list watch", "gpudevices", group=_GPUS),
+    *_verbs("get list watch", "gpuleases", group=_GPUS),
+)
+"""With which the API serves accounts; a policy of the chart confines what it writes to namespaces of tenancies."""
 
 
 class Server(Protocol):

@@ -189,7 +189,7 @@ async def test_another_tenancys_object_is_not_found_and_stays(lab: Lab) -> None:
     """OWASP API1: broken object level authorization."""
     made = (await lab.run("developer", "train", tenancy="red")).json()
     await lab.ask("developer", "POST", "/v1/volumes", json={"name": "data", "namespace": lab.namespaces["red"]})
-    for method, path in _OBJECTS:
+    for method, path in OBJECTS:
         place = f"{'&' if '?' in path else '?'}namespace={lab.namespaces['red']}"
         answer = await lab.ask("stranger", method, path + place)
         assert answer.status_code == 404, (path, answer.text)
@@ -198,7 +198,7 @@ async def test_another_tenancys_object_is_not_found_and_stays(lab: Lab) -> None:
     assert (await lab.ask("developer", "GET", "/v1/volumes/data")).status_code == 200
 
 
-_OBJECTS = (
+OBJECTS = (
     ("GET", "/v1/containers/train"),
     ("GET", "/v1/containers/train/logs"),
     ("GET", "/v1/containers/train/events"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -44,11 +45,13 @@ def of_settings(config: settings.Settings) -> Callable[[Identities], Logins] | N
 
 def _secret(file: Path) -> str:
     try:
-        mode, data = file.stat().st_mode, files.read_bounded(file)
+        about, data = file.stat(), files.read_bounded(file)
     except OSError as error:
         message = f"cannot read {file}: {error.strerror}"
         raise errors.Unavailable(message, reason="SecretUnreadable", hint="oidc.client_secret names it") from error
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+    # A Secret in a pod is root's, and the pod's group may read it: there is no narrower way to mount one.
+    is_mounted = about.st_uid == 0 and about.st_gid in {os.getegid(), *os.getgroups()}
+    if about.st_mode & ((stat.S_IRWXG & ~stat.S_IRGRP if is_mounted else stat.S_IRWXG) | stat.S_IRWXO):
         message = f"others may read {file}, which holds the client's secret"
         raise errors.Denied(message, reason="SecretExposed", hint=f"chmod 600 {file}")
     return data.decode("utf-8", "replace").strip()

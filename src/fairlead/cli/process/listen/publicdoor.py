@@ -46,6 +46,8 @@ class PublicDoor:
     listener: socket.socket
     names: tuple[str, ...] | None
     """Of our own certificate; None: it is the operator's."""
+    more_names: tuple[str, ...]
+    """Those of the setting."""
     audit_days: int
     """How long the audit log is kept; 0: for ever."""
     policy: Policy
@@ -62,7 +64,7 @@ class PublicDoor:
         """Serve the API to who has a key, and send what happens to webhooks, until cancelled."""
         context = certificate.open_context(self.files)
         async with asyncio.TaskGroup() as tasks:
-            names = None if self.names is None else lambda: own_names(self.listener)
+            names = None if self.names is None else lambda: (*self.more_names, *own_names(self.listener))
             tasks.create_task(certificate.keep(context, self.files, names, _now), name="certificate")
             tasks.create_task(recording.keep(self.accounts.audit, self.audit_days, time.time), name="audit")
             tasks.create_task(recording.keep_sessions(self.accounts.sessions), name="sessions")
@@ -106,19 +108,21 @@ async def opened(config: settings.Settings) -> AsyncIterator[PublicDoor]:
     with contextlib.closing(sockets.listen_at(config.api.listen)) as listener:
         made, allowed = logins.of_settings(config), address.read_networks(config.webhooks.allow)
         found = certificate.operators(config.api.certificate, config.api.key)
-        names = None if found else own_names(listener)
+        more = tuple(name for one in config.api.names.split(",") if (name := one.strip()))
+        names = None if found else (*more, *own_names(listener))
         files = found or certificate.own(config.state.folder)
         if names is not None:
             certificate.ensure_own(files, names, _now())
         certificate.open_context(files)
         async with engine.opened(engine.url_of(config.database.url, config.state.folder)) as database:
             yield PublicDoor(
-                address=_address(listener),
+                address=_address(listener, *more[:1]),
                 files=files,
                 sender=Sender(outbox=StoredWebhooks(database=database, allowed=allowed), allowed=allowed),
                 accounts=stores.open_accounts(database, lifetime=_lifetime(config), logins=made, allowed=allowed),
                 listener=listener,
                 names=names,
+                more_names=more,
                 audit_days=config.api.audit_days,
                 policy=limits,
                 has_console=config.console.enabled,
@@ -129,8 +133,10 @@ def _lifetime(config: settings.Settings) -> Lifetime:
     return Lifetime(whole_s=config.api.session_hours * 3600.0, idle_s=config.api.session_idle_minutes * 60.0)
 
 
-def _address(listener: socket.socket) -> str:
+def _address(listener: socket.socket, *names: str) -> str:
     host, port = listener.getsockname()[:2]
+    for name in names:
+        return f"https://[{name}]:{port}" if ":" in name else f"https://{name}:{port}"
     shown = socket.gethostname() if host in {"::", "0.0.0.0"} else f"[{host}]" if ":" in host else host  # noqa: S104
     return f"https://{shown}:{port}"
 
