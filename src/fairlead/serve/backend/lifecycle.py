@@ -320,7 +320,7 @@ async def ensure_namespace(store: Store, name: str, *, labels: Mapping[str, str]
         await store.create(core.Namespace(metadata=meta.ObjectMeta(name=name, labels=labels or {})))
     except errors.Conflict:
         return
-    except errors.Denied as error:
+    except errors.Denied:
         with contextlib.suppress(errors.NotFound, errors.Denied):
             await store.get(core.Namespace, name)
             return

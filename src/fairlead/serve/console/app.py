@@ -16,7 +16,20 @@ from litestar import di, exceptions, params, response, types
 from fairlead import errors, telemetry
 from fairlead.serve.api import failure
 from fairlead.serve.console import client, guard, render, static, visit
-from fairlead.serve.console.pages import audit, containers, login, machine, overview, queue, run, tenancies, usage
+from fairlead.serve.console.pages import (
+    audit,
+    containers,
+    keys,
+    login,
+    machine,
+    overview,
+    queue,
+    run,
+    tenancies,
+    usage,
+    volumes,
+    webhooks,
+)
 from fairlead.wire.fairlead import problem
 
 ROUTES: Final[Sequence[types.ControllerRouterHandler]] = (
@@ -26,6 +39,9 @@ ROUTES: Final[Sequence[types.ControllerRouterHandler]] = (
     *queue.ROUTES,
     *tenancies.ROUTES,
     *usage.ROUTES,
+    *volumes.ROUTES,
+    *keys.ROUTES,
+    *webhooks.ROUTES,
     *audit.ROUTES,
     *machine.ROUTES,
     *login.ROUTES,
@@ -35,19 +51,20 @@ _OUTER: Final = "fairlead.console"
 _STATUS: Final = {404: "NotFound", 405: "MethodNotAllowed"}
 
 
-def create_app(inner: types.ASGIApp, *, has_login: bool) -> types.ASGIApp:
+def create_app(inner: types.ASGIApp, *, has_login: bool, provider: str = "") -> types.ASGIApp:
     """Return a door with the console in front of it.
 
     Args: has_login: whether people log in there; False: the unix socket, where the kernel says who connects.
+          provider: host of the identity provider by which they may; empty: by keys alone.
     """
-    pages = _pages(has_login=has_login)
+    pages = _pages(has_login=has_login, provider=provider)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         try:
             if not has_login:
                 guard.check_tunnel(scope["headers"])
             if scope["type"] != "http" or not _is_page(scope):
-                await inner(scope, receive, send)
+                await inner(scope, receive, login.explained(send, provider) if _is_return(scope) else send)
                 return
             guard.check_form(scope["method"], scope["headers"])
         except errors.Denied as error:
@@ -67,6 +84,12 @@ def _is_page(scope: Any) -> bool:
     return path == "/" and "text/html" in (guard.header(scope["headers"], "accept") or "")
 
 
+def _is_return(scope: Any) -> bool:
+    """Return whether a browser goes to the identity provider, or comes back from it."""
+    is_there = scope["type"] == "http" and scope["path"] in {"/v1/oidc/login", "/v1/oidc/callback"}
+    return is_there and "text/html" in (guard.header(scope["headers"], "accept") or "")
+
+
 def _guarded(send: Any) -> Any:
     """Send each answer with what browsers may do with it."""
 
@@ -82,7 +105,7 @@ def _guarded(send: Any) -> Any:
 
 
 @functools.cache
-def _pages(*, has_login: bool) -> litestar.Litestar:
+def _pages(*, has_login: bool, provider: str) -> litestar.Litestar:
     """Return the pages; they hold nothing of a door: what they ask is in the scope."""
 
     async def given(scope: types.Scope) -> Any:
@@ -91,9 +114,12 @@ def _pages(*, has_login: bool) -> litestar.Litestar:
     async def api(scope: types.Scope) -> Any:
         return _api(scope)
 
+    async def named() -> str:
+        return provider
+
     return litestar.Litestar(
         [*ROUTES, front, asset],
-        dependencies={"visit": di.Provide(given), "api": di.Provide(api)},
+        dependencies={"visit": di.Provide(given), "api": di.Provide(api), "provider": di.Provide(named)},
         exception_handlers={
             errors.FairleadError: _on_error,
             exceptions.HTTPException: _on_http_error,

@@ -26,7 +26,10 @@ PAGES = (
     "/console/run",
     "/console/queue",
     "/console/tenancies",
+    "/console/volumes",
     "/console/usage",
+    "/console/keys",
+    "/console/webhooks",
     "/console/audit",
     "/console/machine",
 )
@@ -251,7 +254,7 @@ async def test_each_role_is_offered_what_it_may(lab: Lab) -> None:
         for page in PAGES:
             answer = await browser.get(page)
             hidden = (page == "/console/machine") or (
-                page == "/console/audit" and role in {Role.VIEWER, Role.DEVELOPER}
+                page in {"/console/audit", "/console/webhooks"} and role in {Role.VIEWER, Role.DEVELOPER}
             )
             assert answer.status_code == (403 if hidden else 200), (role, page)
     root = Browser(lab)

@@ -13,9 +13,10 @@ from fairlead.serve.accounts import port, stores
 from fairlead.serve.accounts.roles import Role
 from fairlead.serve.backend import cluster
 from fairlead.serve.database import engine
+from fairlead.serve.limits.gate import Policy
 from fairlead.wire.kubernetes import core
 from tests.unit.serve.backend.test_backend_cluster import Server
-from tests.unit.serve.v1.test_api_accounts import OBJECTS, UNLIMITED, Lab, Policy
+from tests.unit.serve.v1.test_api_accounts import OBJECTS, UNLIMITED, Lab
 from tests.unit.serve.world import World
 
 

@@ -11,6 +11,7 @@ import datetime as dt
 import math
 import socket
 import time
+import urllib.parse
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -53,6 +54,8 @@ class PublicDoor:
     policy: Policy
     """How often clients may ask."""
     has_console: bool
+    provider: str
+    """Host of the identity provider; empty: there is none."""
     sender: Sender
     """Of what happens to webhooks."""
 
@@ -73,7 +76,9 @@ class PublicDoor:
             refusals = recording.Refusals(self.accounts.audit)
             tasks.create_task(refusals.keep(), name="refusals")
             guarded = door.create_app(app, self.accounts, gate=Gate(self.policy), refusals=refusals)
-            seen = console.create_app(guarded, has_login=True) if self.has_console else guarded
+            seen = guarded
+            if self.has_console:
+                seen = console.create_app(guarded, has_login=True, provider=self.provider)
             await server.serve_tls(seen, self.listener, context)
 
 
@@ -126,6 +131,7 @@ async def opened(config: settings.Settings) -> AsyncIterator[PublicDoor]:
                 audit_days=config.api.audit_days,
                 policy=limits,
                 has_console=config.console.enabled,
+                provider=urllib.parse.urlsplit(config.oidc.issuer).netloc,
             )
 
 

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import urllib.parse
+from http import HTTPStatus
 from typing import Any, Final
 
 import litestar
+import msgspec
 from litestar import di, params, response
 
 from fairlead import errors
-from fairlead.serve.console import render
+from fairlead.serve.console import guard, render
 from fairlead.serve.console import visit as visits
 from fairlead.serve.console.client import API, Answer
 from fairlead.serve.console.visit import HTML, Visitor
+from fairlead.wire.fairlead import problem
 
 _LOGIN: Final = "/console/login"
 Asked = di.NamedDependency[params.SkipValidation[API]]
+Provider = di.NamedDependency[str]
+"""Host of the identity provider; empty: there is none."""
 
 
 def redirect(request: litestar.Request[Any, Any, Any]) -> litestar.Response[Any]:
@@ -30,13 +35,13 @@ def redirect(request: litestar.Request[Any, Any, Any]) -> litestar.Response[Any]
 
 
 @litestar.get(_LOGIN, include_in_schema=False)
-async def show(request: litestar.Request[Any, Any, Any]) -> litestar.Response[bytes]:
-    """Ask for a key."""
-    return _page(visits.within(request.query_params.get("next", "")))
+async def show(request: litestar.Request[Any, Any, Any], provider: Provider) -> litestar.Response[bytes]:
+    """Ask for a key, or offer the identity provider."""
+    return _page(visits.within(request.query_params.get("next", "")), provider)
 
 
 @litestar.post(_LOGIN, include_in_schema=False)
-async def enter(api: Asked, body: params.RawBody) -> litestar.Response[Any]:
+async def enter(api: Asked, body: params.RawBody, provider: Provider) -> litestar.Response[Any]:
     """Begin a session with a key, and go where the browser was going."""
     fields = visits.form(body)
     following = visits.within(fields.get("next", ""))
@@ -44,7 +49,7 @@ async def enter(api: Asked, body: params.RawBody) -> litestar.Response[Any]:
         answer = await api.ask("POST", "/v1/session", body={"key": fields.get("key", "").strip()})
     except errors.FairleadError as error:
         status = 401 if isinstance(error, errors.Unauthenticated | errors.RequestError) else 503
-        return _page(following, error=error, status=status)
+        return _page(following, provider, error=error, status=status)
     return _with_cookies(answer, following)
 
 
@@ -60,11 +65,46 @@ async def leave(visit: Visitor) -> litestar.Response[Any]:
 ROUTES: Final = (show, enter, leave)
 
 
+def explained(send: Any, provider: str) -> Any:
+    """Send the login page with what was wrong in place of a problem document, to a browser at the provider's door."""
+    began: Any = None
+    pieces: list[bytes] = []
+
+    async def sent(message: Any) -> None:
+        nonlocal began
+        if message["type"] == "http.response.start" and message["status"] >= HTTPStatus.BAD_REQUEST:
+            began = message
+            return
+        if began is None or message["type"] != "http.response.body":
+            await send(message)
+            return
+        pieces.append(bytes(message.get("body", b"")))
+        if message.get("more_body"):
+            return
+        error = problem.error_of(msgspec.json.decode(b"".join(pieces), type=problem.Problem))
+        text = _text("/console/", provider, error).encode("utf-8", "replace")
+        kept = [one for one in began["headers"] if one[0].lower() not in {b"content-type", b"content-length"}]
+        told = {**guard.HEADERS, "cache-control": "no-store", "content-type": f"{HTML}; charset=utf-8"}
+        told["content-length"] = str(len(text))
+        added = [(name.encode(), value.encode()) for name, value in told.items()]
+        await send({**began, "headers": [*kept, *added]})
+        await send({"type": "http.response.body", "body": text, "more_body": False})
+
+    return sent
+
+
 def _with_cookies(answer: Answer, place: str) -> litestar.Response[Any]:
     (cookie,) = answer.cookies()
     return response.Redirect(place, status_code=303, headers={"set-cookie": cookie})
 
 
-def _page(following: str, *, error: errors.FairleadError | None = None, status: int = 200) -> litestar.Response[bytes]:
-    text = render.page("login", following=following, error=error)
-    return litestar.Response(text.encode(), status_code=status, media_type=HTML)
+def _page(
+    following: str, provider: str, *, error: errors.FairleadError | None = None, status: int = 200
+) -> litestar.Response[bytes]:
+    text = _text(following, provider, error)
+    return litestar.Response(text.encode("utf-8", "replace"), status_code=status, media_type=HTML)
+
+
+def _text(following: str, provider: str, error: errors.FairleadError | None) -> str:
+    begin = f"/v1/oidc/login?{urllib.parse.urlencode({'back': following})}"
+    return render.page("login", following=following, provider=provider, begin=begin, error=error)

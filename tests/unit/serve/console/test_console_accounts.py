@@ -1,0 +1,182 @@
+"""The console's pages of keys, webhooks and volumes, and the login by an identity provider."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from fairlead.serve.accounts.roles import Scope
+from fairlead.serve.console import app as console
+from tests.unit.serve.console.test_console_pages import HOSTILE, Browser
+from tests.unit.serve.v1.test_api_accounts import Lab, opened
+from tests.unit.serve.world import World, in_process
+
+
+@pytest.fixture
+async def lab(world: World, tmp_path: Path) -> AsyncIterator[Lab]:
+    async with opened(world, tmp_path) as made:
+        yield made
+
+
+async def _logged_in(lab: Lab, name: str, key: str = "") -> Browser:
+    browser = Browser(lab)
+    answer = await browser.log_in(key or lab.keys[name])
+    assert answer.status_code == 303, answer.text
+    return browser
+
+
+async def _post(browser: Browser, path: str, page: str = "/console/keys", **fields: str) -> httpx.Response:
+    return await browser.client.post(path, data={"csrf": await browser.csrf(page), **fields})
+
+
+def _secret(text: str) -> str:
+    found = re.search(r'<pre id="secret"[^>]*>([^<]+)</pre>', text)
+    assert found is not None, text
+    return found[1]
+
+
+# keys
+
+
+async def test_a_person_makes_a_key_sees_it_once_and_it_works(lab: Lab) -> None:
+    browser = await _logged_in(lab, "developer")
+    made = await _post(browser, "/console/keys", note="laptop", days="7", **{"scope-read": "on"})
+    assert (made.status_code, made.headers["cache-control"]) == (200, "no-store")
+    key = _secret(made.text)
+    async with lab.client("developer", key) as client:
+        found = (await client.get("/v1/self")).json()
+    assert (found["account"], found["scopes"]) == ("developer", ["read"])
+    again = (await browser.get("/console/keys")).text
+    assert "laptop" in again
+    assert key not in again
+    assert key.split("_")[1] in again
+
+
+async def test_a_key_is_replaced_and_ended_from_its_row(lab: Lab) -> None:
+    id_ = (await lab.key("developer")).split("_")[1]
+    browser = await _logged_in(lab, "developer")
+    made = await _post(browser, f"/console/keys/{id_}/rotate", overlap="3600")
+    following = _secret(made.text)
+    assert following.split("_")[1] != id_
+    assert (await _post(browser, f"/console/keys/{id_}/revoke")).status_code == 303
+    states = {one["id"]: one["state"] for one in (await lab.ask("developer", "GET", "/v1/keys")).json()["items"]}
+    assert (states[id_], states[following.split("_")[1]]) == ("revoked", "active")
+
+
+async def test_a_person_sees_and_ends_their_own_keys_alone(lab: Lab) -> None:
+    id_ = lab.keys["owner"].split("_")[1]
+    browser = await _logged_in(lab, "developer")
+    for path in ("/console/keys", "/console/keys?account=owner"):
+        text = (await browser.get(path)).text
+        assert id_ not in text
+        assert 'name="account"' not in text
+    assert (await _post(browser, f"/console/keys/{id_}/revoke")).status_code == 404
+    refused = await _post(browser, "/console/keys", account="owner", **{"scope-read": "on"})
+    assert (refused.status_code, 'id="secret"' in refused.text) == (403, False)
+    root = await _logged_in(lab, "root")
+    assert id_ in (await root.get("/console/keys?account=owner")).text
+
+
+async def test_no_key_is_offered_or_given_a_scope_that_the_session_has_not(lab: Lab) -> None:
+    browser = await _logged_in(lab, "developer", await lab.key("developer", Scope.READ, Scope.MANAGE))
+    text = (await browser.get("/console/keys")).text
+    assert ('name="scope-read"' in text, 'name="scope-run"' in text) == (True, False)
+    refused = await _post(browser, "/console/keys", **{"scope-run": "on"})
+    assert (refused.status_code, 'id="secret"' in refused.text) == (403, False)
+
+
+async def test_notes_and_accounts_are_shown_as_text(lab: Lab) -> None:
+    browser = await _logged_in(lab, "root")
+    await _post(browser, "/console/keys", note=HOSTILE[:60], **{"scope-read": "on"})
+    answer = await _post(browser, "/console/keys", account=HOSTILE, note=HOSTILE)
+    for text in (answer.text, (await browser.get("/console/keys")).text):
+        assert "<script>alert" not in text
+        assert "\u202e" not in re.sub(r'value="[^"]*"', "", text)
+
+
+@pytest.mark.parametrize("path", ["/console/keys", "/console/keys/x/rotate", "/console/webhooks", "/console/volumes"])
+async def test_a_form_without_the_sessions_token_makes_nothing(lab: Lab, path: str) -> None:
+    browser = await _logged_in(lab, "root")
+    before = (await lab.ask("root", "GET", "/v1/keys")).json()["items"]
+    for fields in ({}, {"csrf": "0" * 64}):
+        answer = await browser.client.post(path, data={"name": "x", "url": "https://example.com/", **fields})
+        assert (answer.status_code, 'id="secret"' in answer.text) == (403, False)
+    assert len((await lab.ask("root", "GET", "/v1/keys")).json()["items"]) == len(before)
+    assert (await lab.ask("root", "GET", "/v1/webhooks")).json()["items"] == []
+    assert (await lab.ask("root", "GET", "/v1/volumes")).json()["items"] == []
+
+
+# webhooks
+
+
+async def test_an_owner_makes_tries_and_removes_a_webhook(lab: Lab) -> None:
+    browser = await _logged_in(lab, "owner")
+    fields = {"url": "https://example.com/hook", "tenancy": "red", "on-container.failed": "on"}
+    made = await _post(browser, "/console/webhooks", page="/console/webhooks", **fields)
+    assert (made.status_code, _secret(made.text).startswith("whsec_")) == (200, True), made.text
+    (one,) = (await lab.ask("owner", "GET", "/v1/webhooks")).json()["items"]
+    assert (one["events"], one["tenancy"]) == (["container.failed"], "red")
+    place = f"/console/webhooks/{one['id']}"
+    assert "Nothing was sent yet" in (await browser.get(place)).text
+    assert (await _post(browser, f"{place}/test", page=place)).status_code == 303
+    text = (await browser.get(place)).text
+    assert ("webhook.test" in text, ">pending<" in text) == (True, True)
+    stranger = await _logged_in(lab, "stranger")
+    assert (await stranger.get(place)).status_code == 404
+    assert (await _post(stranger, f"{place}/remove", page="/console/webhooks")).status_code == 404
+    assert (await _post(browser, f"{place}/remove", page=place)).status_code == 303
+    assert (await lab.ask("owner", "GET", "/v1/webhooks")).json()["items"] == []
+
+
+async def test_an_address_that_cannot_be_is_refused_beside_the_filled_form(lab: Lab) -> None:
+    browser = await _logged_in(lab, "owner")
+    page = "/console/webhooks"
+    refused = await _post(browser, page, page=page, url="http://example.com/x", tenancy="red")
+    assert (refused.status_code, 'role="alert"' in refused.text) == (403, True)
+    assert 'value="http://example.com/x"' in refused.text
+
+
+# volumes
+
+
+async def test_a_volume_is_made_and_removed_where_one_may(lab: Lab) -> None:
+    browser = await _logged_in(lab, "developer")
+    page, space = "/console/volumes", lab.namespaces["red"]
+    assert (await _post(browser, page, page=page, name="data", namespace=space)).status_code == 303
+    text = (await browser.get(page)).text
+    assert f'name="namespace" value="{space}"' in text
+    stranger = await _logged_in(lab, "stranger")
+    assert ">data<" not in (await stranger.get(page)).text
+    asked = {"name": "data", "namespace": space}
+    assert (await _post(stranger, f"{page}/remove", page=page, **asked)).status_code == 404
+    viewer = await _logged_in(lab, "viewer")
+    assert "Make a volume" not in (await viewer.get(page)).text
+    assert (await _post(browser, f"{page}/remove", page=page, **asked)).status_code == 303
+    assert (await lab.ask("developer", "GET", "/v1/volumes")).json()["items"] == []
+    refused = await _post(browser, page, page=page, name="Not A Name", namespace=space)
+    assert (refused.status_code, 'role="alert"' in refused.text) == (422, True)
+
+
+# the identity provider
+
+
+async def test_the_provider_is_offered_where_there_is_one_and_what_it_refuses_is_a_page(lab: Lab) -> None:
+    assert "/v1/oidc/login" not in (await Browser(lab).get("/console/login")).text
+    door: Any = console.create_app(lab.app, has_login=True, provider="idp.example")
+    headers = {"origin": "https://test", "accept": "text/html"}
+    async with httpx.AsyncClient(transport=in_process(door), base_url="https://test", headers=headers) as client:
+        text = (await client.get("/console/login?next=/console/queue")).text
+        assert 'href="/v1/oidc/login?back=%2Fconsole%2Fqueue"' in text
+        assert "Log in with idp.example" in text
+        for path in ("/v1/oidc/login", "/v1/oidc/callback?code=x&state=y"):
+            answer = await client.get(path)
+            assert (answer.status_code, answer.headers["content-type"]) == (404, "text/html; charset=utf-8"), path
+            assert "no identity provider is set here" in answer.text
+            assert answer.headers["content-security-policy"]
+            plain = await client.get(path, headers={"accept": "application/json"})
+            assert plain.headers["content-type"] == "application/problem+json"
