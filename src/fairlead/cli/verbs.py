@@ -75,7 +75,7 @@ VERBS: Final = {
     "manifests": Verb(_MACHINE, "admin.manifests:manifests", "Print what runs on a cluster."),
     "scheduler": Verb(_MACHINE, "process.scheduler:scheduler", "Bind a cluster's pods that name this scheduler."),
     "controller": Verb(_MACHINE, "process.controller:controller", "Keep Fairlead's objects in a cluster true."),
-    "api": Verb(_MACHINE, "process.api:api", "Serve a cluster's API and console on TLS, to accounts."),
+    "api": Verb(_MACHINE, "process.listen.api:api", "Serve a cluster's API and console on TLS, to accounts."),
     "withdraw": Verb(_MACHINE, "admin.withdraw:withdraw", "Remove what agents published in a cluster."),
     "doctor": Verb(_MACHINE, "doctor.local:doctor", "Check every layer and say how to mend it."),
     "simulate": Verb(_MACHINE, "layer.simulate:simulate", "Break simulated GPUs, list faults and profiles."),
