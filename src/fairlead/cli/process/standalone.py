@@ -41,6 +41,7 @@ from fairlead.silicon import machine
 from fairlead.silicon.port import SampledSilicon
 from fairlead.silicon.sim.silicon import SimulatedSilicon
 from fairlead.store.embedded import placement
+from fairlead.store.port import Selector, Store
 from fairlead.store.sqlite import store as sqlite
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.scheduling import podgroup
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 _FIRST_RETRY_S, _LAST_RETRY_S = 0.1, 5.0
 _GOOD_RUN_S: Final = 30.0
 """A kubelet that ran for so long ended for a new reason."""
+_OFFER_S: Final = 10.0
+"""For so long `up` waits for the Node to show what the plugins advertise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,13 +149,13 @@ async def run_service(
             tasks.create_task(_serve_api(config, door, public, ready=serving), name="api")
             await registered.wait()
             await serving.wait()
-            took_s = time.monotonic() - started
+            await _offered(store, node, reports[-1].advertised.value)
             ready(
                 Report(
                     node=node,
                     inventory=reports[-1].snapshots.value.inventory,
                     engine=info,
-                    started_s=took_s,
+                    started_s=time.monotonic() - started,
                     door=door.info.door(),
                 )
             )
@@ -261,6 +264,32 @@ async def _refuse_nothing(config: settings.Settings, silicon: SampledSilicon) ->
 async def _ensure_namespace(store: sqlite.SQLiteStore, name: str) -> None:
     with contextlib.suppress(errors.Conflict):
         await store.create(core.Namespace(metadata=meta.ObjectMeta(name=name)))
+
+
+async def _offered(store: Store, node: str, advertised: Sequence[advertise.Advertisement]) -> None:
+    """Have the Node show what the plugins advertise, or log that it does not."""
+    wanted = frozenset(ad.resource for ad in advertised if ad.devices)
+    if not await is_offered(store, node, wanted, within_s=_OFFER_S):
+        telemetry.log.warning("the kubelet does not offer every device yet", resource=", ".join(sorted(wanted)))
+
+
+async def is_offered(store: Store, node: str, resources: frozenset[str], *, within_s: float) -> bool:
+    """Wait until the Node shows resources, so that nobody who asks at once is answered by an empty machine.
+
+    Returns: whether it does; a plugin that the kubelet does not take in must not hold the service up.
+    """
+    meant = Selector(fields={"metadata.name": node})
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(within_s):
+            while True:
+                listing = await store.list(core.Node, meant)
+                if any(resources <= found.status.allocatable.keys() for found in listing.items):
+                    return True
+                with contextlib.suppress(errors.Gone):
+                    async for change in store.watch(core.Node, meant, since=listing.resource_version):
+                        if resources <= change.object.status.allocatable.keys():
+                            return True
+    return False
 
 
 # the kubelet's process
