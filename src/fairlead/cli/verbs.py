@@ -61,6 +61,7 @@ VERBS: Final = {
     "webhook": Verb(_MACHINE, "admin.webhook:webhook", "Have events sent to an address, signed."),
     "login": Verb(_MACHINE, "admin.login:login", "Keep a service's address and your key for it."),
     "context": Verb(_MACHINE, "admin.login:contexts_group", "Choose which service verbs go to."),
+    "whoami": Verb(_MACHINE, "admin.whoami:whoami", "Say as whom the service takes you, and what you may do there."),
     "queue": Verb(
         _MACHINE, "admin.queue:group", "Share GPUs among teams: what each is due, may borrow, and has to give back."
     ),

@@ -17,7 +17,7 @@ from typing import Any, Final
 import click
 
 from fairlead import errors, files
-from fairlead.cli.core import connection, invocation, localcontainer, options, output, plaintext
+from fairlead.cli.core import connection, invocation, localcontainer, options, output, plaintext, simulated
 from fairlead.model import replica
 from fairlead.model.ids import GPUUUID
 from fairlead.model.mig import Partition, device_name
@@ -31,6 +31,7 @@ from fairlead_cdi import yamltext
 
 _GENERATED: Final = "the generated configurations"
 _DRAIN_S: Final = 120.0
+_SIMULATE: Final = "--silicon-simulate"
 
 
 @click.group("mig")
@@ -87,7 +88,11 @@ async def _partitioned(config: Settings) -> AsyncIterator[port.Partitioner]:
         found = silicon.partitioner() if isinstance(silicon, port.Partitionable) else None
         if found is None:
             message = "no driver here partitions GPUs"
-            raise errors.Unavailable(message, reason="DriverLibraryMissing", hint="install the NVIDIA driver")
+            hint = (
+                simulated.hint(invocation.current(click.get_current_context()), _SIMULATE)
+                or "install the NVIDIA driver"
+            )
+            raise errors.Unavailable(message, reason="DriverLibraryMissing", hint=hint)
         yield found
     finally:
         await silicon.close()

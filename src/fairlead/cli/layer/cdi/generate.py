@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from fairlead import errors
-from fairlead.cli.core import invocation, plaintext
+from fairlead.cli.core import invocation, plaintext, simulated
 from fairlead.inject import policy
 from fairlead.model.gpu import Inventory
 from fairlead.node.cdi import specfile
@@ -125,6 +125,8 @@ def generate_verb(ctx: click.Context, /, **options: Any) -> None:
     specs = found.made.specs
     if not specs:
         plaintext.echo("no devices found: nothing is written", err=True)
+        if hint := simulated.hint(invocation.current(ctx), "--simulate"):
+            plaintext.echo(f"  hint: {hint}", err=True)
         return
     target, form = options["target"], options["form"]
     if target is None:
