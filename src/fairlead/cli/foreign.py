@@ -129,7 +129,7 @@ VERBS: Final[Mapping[str, str]] = {
     "sreport": "fairlead usage",
     "srun": "fairlead run -g N IMAGE -- COMMAND",
     "ssh": _SHELL,
-    "sshare": "fairlead queue list",
+    "sshare": "fairlead queue ls",
     "sstat": "fairlead stats",
     "stack": "a group of containers is one pod: fairlead run -f FILE",
     "submit": "fairlead run -d …",
@@ -276,9 +276,15 @@ _OF_GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "push": _ENGINE.format(verb="push"),
     },
     "service": {"create": "fairlead run -d IMAGE", "ls": _LIST, "ps": _LIST},
-    "volume": {"list": "fairlead volume ls"},
 }
 """What to type instead, by group and a verb that the group does not have."""
+_ALIKE: Final = (
+    ("ls", "list", "get"),
+    ("rm", "remove", "delete", "revoke", "revert"),
+    ("create", "add", "new", "set", "apply"),
+    ("show", "inspect", "describe"),
+)
+"""Verbs of groups that mean the same; a group has one of each row at most, or several on purpose."""
 
 
 def word_for(error: click.UsageError) -> str:
@@ -288,6 +294,15 @@ def word_for(error: click.UsageError) -> str:
         return OPTIONS.get(verb or "", {}).get(error.option_name, "")
     if isinstance(error, click.NoSuchCommand) and error.ctx is not None:
         is_root = error.ctx.parent is None
-        known = VERBS if is_root else _OF_GROUPS.get(error.ctx.info_name or "", {})
-        return known.get(error.command_name, "")
+        if is_root:
+            return VERBS.get(error.command_name, "")
+        group = error.ctx.info_name or ""
+        return _OF_GROUPS.get(group, {}).get(error.command_name, "") or _alike(error.ctx, group, error.command_name)
     return ""
+
+
+def _alike(ctx: click.Context, group: str, verb: str) -> str:
+    """Return the line with the group's own verb for what was meant; empty: it has none."""
+    own = ctx.command.list_commands(ctx) if isinstance(ctx.command, click.Group) else []
+    same = next((row for row in _ALIKE if verb in row), ())
+    return next((f"fairlead {group} {name}" for name in same if name in own), "")

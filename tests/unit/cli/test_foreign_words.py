@@ -64,3 +64,21 @@ def test_docker_s_names_of_image_verbs_work(alias: str) -> None:
     command = main.root.get_command(click.Context(main.root), alias)
     assert command is not None
     assert verbs.VERBS[alias].is_hidden
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        (("queue", "list"), "fairlead queue ls"),
+        (("volume", "list"), "fairlead volume ls"),
+        (("tenancy", "ls"), "fairlead tenancy list"),
+        (("tenancy", "rm"), "fairlead tenancy delete"),
+        (("quota", "delete"), "fairlead quota rm"),
+        (("user", "add"), "fairlead user create"),
+        (("tenancy", "describe"), "fairlead tenancy show"),
+    ],
+)
+def test_another_word_for_a_group_s_verb_is_answered_with_its_own(line: tuple[str, ...], meant: str) -> None:
+    result = fairlead(*line)
+    assert result.exit_code == 2
+    assert f"  hint: {meant}" in result.stderr

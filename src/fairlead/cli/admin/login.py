@@ -40,7 +40,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _COLUMNS: Final = (
-    Column[Shown]("", lambda item: "*" if item.is_current else ""),
+    Column[Shown]("CURRENT", lambda item: "*" if item.is_current else ""),
     Column[Shown]("NAME", lambda item: item.name),
     Column[Shown]("ADDRESS", lambda item: item.url),
     Column[Shown]("FINGERPRINT", lambda item: item.fingerprint or "-", is_wide=True),

@@ -7,29 +7,31 @@ import getpass
 import click
 
 from fairlead import errors
-from fairlead.cli.core import invocation, options, output, plaintext
-from fairlead.cli.core.client import Client
+from fairlead.cli.core import connection, invocation, options, output, plaintext
 from fairlead.serve.v1.accounts.view import Self
 
 
 @click.command()
 @options.json_option
-@options.pass_client
-def whoami(client: Client, *, form: str) -> None:
+@click.pass_context
+def whoami(ctx: click.Context, *, form: str) -> None:
     """Say as whom the service takes you, and what you may do there."""
-    meant = invocation.current(click.get_current_context()).target()
+    call = invocation.current(ctx)
+    meant = call.target()
     if meant.is_cluster:
         message = "accounts are a service's: a cluster knows you by your kubeconfig"
         raise errors.Invalid(message, reason="AccountsAbsent", hint="`kubectl auth whoami` says as whom")
-    found = client.call("GET", "/v1/self", Self)
+    with connection.opened(call) as client:
+        found = client.call("GET", "/v1/self", Self)
     if form != "text":
         output.show_value(found, form=form)
         return
-    for line in output.lines_of(_rows(found, meant.url)):
+    for line in output.lines_of(rows(found, meant.url)):
         plaintext.echo(line)
 
 
-def _rows(found: Self, url: str) -> list[list[str]]:
+def rows(found: Self, url: str) -> list[list[str]]:
+    """Return who one is as rows of name and value."""
     if not found.account:
         may = "everything" if found.is_administrator else "your own containers, in a namespace of yours"
         return [["account", f"{getpass.getuser()}, by the socket of the machine"], ["may", may], ["service", url]]

@@ -118,6 +118,15 @@ def lines_of(rows: Sequence[Sequence[str]], *, gap: str = _GAP) -> Iterable[str]
         yield gap.join(value.ljust(width) for value, width in zip(row, widths, strict=True)).rstrip()
 
 
+def wrapped(text: str, *, indent: int) -> list[str]:
+    """Return a text in lines that fit beside an indent; a word, such as a path, is never broken."""
+    width = terminal_columns()
+    if width is None:
+        return [text]
+    room = max(_NARROWEST, width - indent)
+    return textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) or [text]
+
+
 def folded(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
     """Yield rows as lines; the last column, where it is longer than its room, goes on in lines below, in words."""
     lines = tuple(lines_of([row[:-1] for row in rows]))

@@ -18,6 +18,8 @@ _COLOUR: Final = re.compile(r"(\x1b\[[0-9;]{0,24}m)")
 _HIDDEN: Final = "\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069\ud800-\udfff"
 """DEL, C1, marks that turn text round, line ends that are not, and halves of characters, which no stream takes."""
 _CONTROL: Final = re.compile(f"[\x00-\x08\x0b-\x1f{_HIDDEN}]")
+_PLACE: Final = frozenset({"color", "err", "file", "nl"})
+"""Options of `echo` that say where a line goes; all others are how it looks."""
 _RAW_IN_JSON: Final = re.compile(f"[{_HIDDEN}]")
 
 
@@ -50,7 +52,8 @@ def _escape(found: re.Match[str]) -> str:
 
 def echo(text: str, **options: Any) -> None:
     """Print a line that may hold text from outside; options as of `click.secho`."""
-    click.secho(shown(text), **options)
+    has_style = bool(options.keys() - _PLACE)
+    click.secho(shown(text), reset=has_style, **options)
 
 
 def write(data: bytes) -> None:

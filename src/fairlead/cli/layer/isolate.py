@@ -120,9 +120,11 @@ def _plain(report: audit.Report) -> dict[str, Any]:
 def _show(name: str, report: audit.Report) -> None:
     given = ", ".join(report.devices) or ("as written there" if report.source == entitlement.SPEC else "no devices")
     word, colour = ("????", "yellow") if report.doubt else ("ok  ", "green") if report.is_clean else ("DIFF", "red")
-    plaintext.echo(
-        f"{click.style(word, fg=colour)}  {name} (pid {report.pid}), {report.source}: {report.doubt or given}"
-    )
+    text = f"{name} (pid {report.pid}), {report.source}: {report.doubt or given}"
+    first, *further = output.wrapped(text, indent=6)
+    plaintext.echo(f"{click.style(word, fg=colour)}  {first}")
+    for line in further:
+        plaintext.echo(f"      {line}")
     for finding in report.findings:
         plaintext.echo(f"      {finding.verdict.value}: {finding.subject}: {finding.message}")
     for text in report.repaired:

@@ -31,7 +31,7 @@ from fairlead_cdi import yamltext
 
 _GENERATED: Final = "the generated configurations"
 _DRAIN_S: Final = 120.0
-_SIMULATE: Final = "--silicon-simulate"
+_NO_DRIVER: Final = "DriverLibraryMissing"
 
 
 @click.group("mig")
@@ -85,17 +85,22 @@ async def _partitioned(config: Settings) -> AsyncIterator[port.Partitioner]:
     """Give this machine's partitioner. Raises: Unavailable: nothing here can be partitioned."""
     silicon = await asyncio.to_thread(machine.open_silicon, config.silicon, config.state.folder / "silicon")
     try:
-        found = silicon.partitioner() if isinstance(silicon, port.Partitionable) else None
-        if found is None:
-            message = "no driver here partitions GPUs"
-            hint = (
-                simulated.hint(invocation.current(click.get_current_context()), _SIMULATE)
-                or "install the NVIDIA driver"
-            )
-            raise errors.Unavailable(message, reason="DriverLibraryMissing", hint=hint)
-        yield found
+        yield _partitioner(silicon)
+    except errors.Unavailable as error:
+        call = invocation.current(click.get_current_context())
+        if error.reason == _NO_DRIVER and (hint := simulated.hint(call, "--silicon-simulate")):
+            raise errors.Unavailable(error.message, reason=_NO_DRIVER, hint=hint) from error
+        raise
     finally:
         await silicon.close()
+
+
+def _partitioner(silicon: port.SampledSilicon) -> port.Partitioner:
+    found = silicon.partitioner() if isinstance(silicon, port.Partitionable) else None
+    if found is None:
+        message = "no driver here partitions GPUs"
+        raise errors.Unavailable(message, reason=_NO_DRIVER, hint="install the NVIDIA driver")
+    return found
 
 
 async def _look(config: Settings, partitioner: port.Partitioner, file: str | None, name: str | None) -> _Scene:

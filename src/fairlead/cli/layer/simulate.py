@@ -68,8 +68,8 @@ def _meant(call: invocation.Invocation) -> invocation.Invocation:
 _PROFILE_COLUMNS: Final = (
     Column[ProfileView]("PROFILE", lambda item: item.name),
     Column[ProfileView]("GPUS", lambda item: str(item.gpus)),
-    Column[ProfileView]("BOARDS", lambda item: item.boards),
     Column[ProfileView]("DRIVER", lambda item: item.driver),
+    Column[ProfileView]("BOARDS", lambda item: item.boards, is_folded=True),
 )
 
 
@@ -85,8 +85,8 @@ class FaultView(msgspec.Struct, frozen=True, kw_only=True):
 _FAULT_COLUMNS: Final = (
     Column[FaultView]("FAULT", lambda item: item.name),
     Column[FaultView]("VALUE", lambda item: item.value or "-"),
-    Column[FaultView]("DEFAULT", lambda item: item.default or "-"),
-    Column[FaultView]("WHAT HAPPENS", lambda item: item.text),
+    Column[FaultView]("DEFAULT", lambda item: item.default or "-", rank=1),
+    Column[FaultView]("WHAT HAPPENS", lambda item: item.text, is_folded=True),
 )
 
 
