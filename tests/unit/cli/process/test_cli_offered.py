@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
+
 from fairlead.cli.process import standalone
 from fairlead.store.embedded.memory import MemoryStore
 from fairlead.wire.kubernetes import core, meta
@@ -25,8 +27,8 @@ async def test_a_node_without_its_gpus_is_waited_for() -> None:
         waiting = tasks.create_task(standalone.is_offered(store, "one", GPUS, within_s=5))
         await asyncio.sleep(0)
         assert not waiting.done()
-        made.status.allocatable["nvidia.com/gpu"] = "8"
-        await store.update_status(made)
+        offering = msgspec.structs.replace(made, status=node(**{"nvidia.com/gpu": "8"}).status)
+        await store.update_status(offering)
     assert waiting.result()
 
 
