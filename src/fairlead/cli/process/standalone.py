@@ -274,7 +274,7 @@ async def _offered(store: Store, node: str, advertised: Sequence[advertise.Adver
 
 
 async def is_offered(store: Store, node: str, resources: frozenset[str], *, within_s: float) -> bool:
-    """Wait until the Node shows resources, so that nobody who asks at once is answered by an empty machine.
+    """Wait until the Node shows resources, so that an answer right after the start is whole.
 
     Returns: whether it does; a plugin that the kubelet does not take in must not hold the service up.
     """
