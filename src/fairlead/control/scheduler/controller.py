@@ -42,7 +42,7 @@ from fairlead.plan.schedule.ranking import SLICE
 from fairlead.plan.schedule.rankings import PlainRankings, Rankings
 from fairlead.plan.schedule.reference import PodInfo
 from fairlead.plan.schedule.summary import Summary
-from fairlead.plan.schedule.workloads import Workloads
+from fairlead.plan.schedule.workloads import GROUP_INCOMPLETE, Workloads
 from fairlead.settings import ControlSettings
 from fairlead.store.port import Store
 from fairlead.store.subresource import Placement
@@ -237,6 +237,10 @@ class Scheduler:
         gang = self._workloads.gang(pod.metadata.uid)
         pods = (pod,) if gang is None else gang.chosen()
         limit = pod.spec.active_deadline_seconds
+        if gang is not None and all(one is not pod for one in pods):
+            self._queue.park(pod.metadata.uid, ("beyond", *gang.key))
+            self._refuse(pod, GROUP_INCOMPLETE, f"{gang.title} is placed first")
+            return
         key = gang.key if gang is not None else () if limit is None else ("limit", str(limit))
         groups = self._groups(pods, key)
         group = self._queue.group_of(pod.metadata.uid)
@@ -247,7 +251,7 @@ class Scheduler:
             if not group.is_woken:  # else it is judged again in a moment
                 self._refuse(pod, "Unschedulable", group.refusal.message, group.refusal)
         elif gang is not None:
-            await self._look_at_gang(gang, pods, groups, tasks)
+            await self._look_at_gang(gang, pods, tasks)
         else:
             await self._look_at_one(pod, group, tasks)
 
@@ -311,18 +315,19 @@ class Scheduler:
             step = self._step("Scheduled", _assigned(pod, found), found, duration_s=timing.duration_s)
             await self._bind_beside(pod, found.node, step, tasks)
 
-    async def _look_at_gang(
-        self, gang: Gang, pods: tuple[core.Pod, ...], groups: list[Group], tasks: asyncio.TaskGroup
-    ) -> None:
+    async def _look_at_gang(self, gang: Gang, pods: tuple[core.Pod, ...], tasks: asyncio.TaskGroup) -> None:
         """Assume a place for each pod that the gang lacks, then bind them all; or take all of it back."""
         had_room = await self._let_go(tuple(gang.waiting.values()))
         with telemetry.timed("gang placed", pod=gang.name) as timing:
-            placed = await self._placer.place(gang, pods, groups)
+            placed = await self._placer.place(gang, pods)
         if placed.refusal is not None:
             self._refuse_gang(gang, pods, placed.refusal, tasks, had_room=had_room)
         for pod, summary in placed.found:
             step = self._step("Scheduled", _assigned(pod, summary), summary, duration_s=timing.duration_s)
             await self._bind_beside(pod, summary.node or "", step, tasks)
+        whole = self._workloads.gangs.of(pods[0].metadata.uid) if placed.found else None
+        for uid in whole.waiting if whole is not None else ():
+            self._queue.recall(uid)  # those beyond the minimum may go now
 
     def _refuse_gang(
         self, gang: Gang, pods: tuple[core.Pod, ...], why: Verdict, tasks: asyncio.TaskGroup, *, had_room: bool

@@ -1,7 +1,8 @@
 """Places a gang on what is assumed: all of its pods, in one domain of the network where it asks for that, or none.
 
 Each pod is assumed, and the next is judged on top. Where one fits nowhere all are taken back, and the next domain is
-tried (`plan.schedule.group.domain`). Nothing is bound here.
+tried (`plan.schedule.group.domain`). A sub-group that asks for a domain of its own is placed in one inside its group's,
+on top of the sub-groups before it. Nothing is bound here.
 """
 
 from __future__ import annotations
@@ -45,6 +46,17 @@ class Placed:
     """Why, where nodes are why; its preface says how many have one."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Some:
+    """Pods of a gang or a sub-group that are placed together."""
+
+    gang: Gang
+    pods: tuple[core.Pod, ...]
+    asked: domain.Asked
+    where: Domain
+    """In which they are anyway; (): anywhere."""
+
+
 class GangPlacer:
     """Places gangs."""
 
@@ -52,33 +64,57 @@ class GangPlacer:
         """Take what is known of nodes, and the loop."""
         self._cache, self._loop = cache, loop
 
-    async def place(self, gang: Gang, pods: Sequence[core.Pod], groups: Sequence[Group]) -> Placed:
+    async def place(self, gang: Gang, pods: Sequence[core.Pod]) -> Placed:
         """Assume a place for each pod, or for none of them."""
-        await self._loop.take_changes()
+        return await self._place(_Some(gang, tuple(pods), self._cache.topology_request(pods[0], gang), ()))
+
+    async def _place(self, some: _Some) -> Placed:
+        """Try the ways in which they may be placed, the best first, in each of the domains that would take them."""
         placed = Placed()
-        for of in domain.ways(self._cache.topology_request(pods[0]), self._cache.levels):
-            found = domain.candidates([one.need for one in groups], self._cache.views.values(), of) if of else None
+        for of in domain.ways(some.asked, self._cache.levels):
+            await self._loop.take_changes()
+            found = self._candidates(some, of) if of else None
             if found is not None and not found.fitting:
-                placed = Placed(refusal=self._too_small(gang, len(pods), found))
+                placed = Placed(refusal=self._too_small(some, found))
                 continue
             for one in found.fitting[: domain.MOST] if found is not None else ((),):
-                placed = await self._place_in(gang, pods, one)
+                placed = await self._place_in(dataclasses.replace(some, where=(*some.where, *one)))
                 if placed.found or placed.refusal is None:
                     return placed
         return placed
 
-    async def _place_in(self, gang: Gang, pods: Sequence[core.Pod], where: Domain) -> Placed:
+    def _candidates(self, some: _Some, of: domain.Levels) -> domain.Candidates:
+        needs = [domain.within(one.need, some.where) for one in self._loop.group(some.pods, some.gang.key)]
+        return domain.candidates(needs, self._cache.views.values(), of)
+
+    async def _place_in(self, some: _Some) -> Placed:
+        """Place pods in one domain, those of each sub-group together, on top of the others."""
+        found = list[tuple[core.Pod, Summary]]()
+        for below, pods in some.gang.apart(some.pods):
+            if below is None:
+                placed = await self._place_each(some, pods)
+            else:
+                asked = self._cache.topology_request(pods[0], below)
+                placed = await self._place(_Some(below, pods, asked, some.where))
+            found += placed.found
+            if not placed.found:
+                await self._take_back(found)
+                return Placed(refusal=placed.refusal and self._among(some, len(found), below, placed.refusal))
+        return Placed(found=tuple(found))
+
+    async def _place_each(self, some: _Some, pods: Sequence[core.Pod]) -> Placed:
         # What was taken back before is put anew, and so in no group.
-        groups, found = self._loop.group(pods, gang.key), list[tuple[core.Pod, Summary]]()
+        groups, found = self._loop.group(pods, some.gang.key), list[tuple[core.Pod, Summary]]()
         refusal: Verdict | None = None
         for pod, group in zip(pods, groups, strict=bool(groups)):
-            summary, blockers = await self._loop.judge(domain.within(group.need, where))
+            summary, blockers = await self._loop.judge(domain.within(group.need, some.where))
             if summary.node is None:
-                refusal = (dataclasses.replace(summary, preface=_preface(gang, len(found), len(pods))), blockers)
+                preface = _preface(some.gang, len(found), len(pods))
+                refusal = (dataclasses.replace(summary, preface=preface), blockers)
             if summary.node is None or group.members.get(pod.metadata.uid) is not pod:
                 break
             self._cache.assume(pod, summary.node)
-            found.append((pod, dataclasses.replace(summary, domain=domain.shown(where))))
+            found.append((pod, dataclasses.replace(summary, domain=domain.shown(some.where))))
         if len(found) == len(pods) and all(self._cache.is_assumed(pod.metadata.uid) for pod, _ in found):
             return Placed(found=tuple(found))
         await self._take_back(found)
@@ -91,15 +127,21 @@ class GangPlacer:
             self._cache.forget(pod.metadata.uid)
         self._loop.mark(self._cache.changes())
 
-    def _too_small(self, gang: Gang, count: int, found: domain.Candidates) -> Verdict:
+    def _too_small(self, some: _Some, found: domain.Candidates) -> Verdict:
         why, nodes = "node(s) in no topology domain with room for the group", len(self._cache.views)
         reasons = (Reason(why=why, nodes=nodes, example=min(self._cache.views, default="")),) if nodes else ()
-        label = found.of[-1]
-        preface = (
-            f'group "{gang.name}" is placed as a whole in one {label}, and none takes all {count}: {found.words}: '
-        )
+        label, count = found.of[-1], len(some.pods)
+        preface = f"{some.gang.title} is placed as a whole in one {label}, and none takes all {count}: {found.words}: "
         return Summary(nodes=nodes, fitting=0, best=(), reasons=reasons, preface=preface), _DOMAIN
+
+    def _among(self, some: _Some, placed: int, below: Gang | None, refusal: Verdict) -> Verdict:
+        """Return why a sub-group has no room, with how many pods of the others have."""
+        if below is None or not placed:
+            return refusal
+        summary, blockers = refusal
+        preface = f"beside {placed} of {len(some.pods)} pods that fit, {summary.preface}"
+        return dataclasses.replace(summary, preface=preface), blockers
 
 
 def _preface(gang: Gang, placed: int, count: int) -> str:
-    return f'group "{gang.name}" is placed as a whole: {placed} of {count} pods fit, the next does not: '
+    return f"{gang.title} is placed as a whole: {placed} of {count} pods fit, the next does not: "

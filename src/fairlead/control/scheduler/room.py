@@ -24,7 +24,7 @@ from fairlead.plan.schedule.group import domain
 from fairlead.plan.schedule.group.gang import Gang
 from fairlead.plan.schedule.preempt import plan, rule
 from fairlead.plan.schedule.queue import SchedulingQueue
-from fairlead.plan.schedule.reference import PodInfo
+from fairlead.plan.schedule.reference import Domain, PodInfo
 from fairlead.plan.schedule.workloads import Workloads
 from fairlead.settings import ControlSettings
 from fairlead.store.port import Store
@@ -111,13 +111,51 @@ class Room:
 
     def _placements(self, asked: Sequence[core.Pod], needs: Sequence[PodInfo]) -> Iterator[Sequence[PodInfo]]:
         """Yield what is asked for in each domain of the network that would take it empty, where one is required."""
-        required = self._cache.topology_request(asked[0]).required if len(asked) > 1 else ""
-        if not required:
+        gang = self._workloads.gang(asked[0].metadata.uid) if len(asked) > 1 else None
+        if gang is None:
             yield needs
             return
-        empty, of = self._cache.empty().values(), domain.keys(required, self._cache.levels)
-        for one in domain.candidates(needs, empty, of).fitting[: domain.MOST]:
-            yield [domain.within(need, one) for need in needs]
+        required = self._cache.topology_request(asked[0], gang).required
+        for where in self._domains(needs, required):
+            within = [domain.within(need, where) for need in needs]
+            below = self._below(gang, asked, within)
+            yield from below if below is not None else (within,)
+
+    def _domains(self, needs: Sequence[PodInfo], required: str) -> Sequence[Domain]:
+        """Return the domains that would take pods if they were empty, the tightest first; (): anywhere."""
+        if not required:
+            return ((),)
+        of = domain.keys(required, self._cache.levels)
+        return domain.candidates(needs, self._cache.empty().values(), of).fitting[: domain.MOST]
+
+    def _below(
+        self, gang: Gang, asked: Sequence[core.Pod], needs: Sequence[PodInfo]
+    ) -> Iterator[Sequence[PodInfo]] | None:
+        """Yield the same with each sub-group in a domain of its own, where one is required; None: none is."""
+        number = {pod.metadata.uid: at for at, pod in enumerate(asked)}
+        required = list[tuple[list[int], str]]()
+        for pod in asked:
+            for part in [*gang.chain(pod.metadata.uid)][1:]:
+                level = self._cache.topology_request(pod, part).required
+                ats = [number[uid] for uid in part.waiting if uid in number]
+                if level and (ats, level) not in required:
+                    required.append((ats, level))
+        return self._spread(needs, required) if required else None
+
+    def _spread(
+        self, needs: Sequence[PodInfo], required: Sequence[tuple[list[int], str]]
+    ) -> Iterator[Sequence[PodInfo]]:
+        """Yield some ways to give each sub-group a domain, each next one another domain first."""
+        found = [(ats, self._domains([needs[at] for at in ats], level)) for ats, level in required]
+        if not all(domains for _, domains in found):
+            return
+        for turn in range(domain.MOST):
+            made = list(needs)
+            for number, (ats, domains) in enumerate(found):
+                where = domains[(number + turn) % len(domains)]
+                for at in ats:
+                    made[at] = domain.within(made[at], where)
+            yield made
 
     def _ground(self, victim: core.Pod, taker: core.Pod) -> str:
         mine, theirs = (self._workloads.queue_of(pod.metadata.uid) for pod in (taker, victim))
@@ -188,7 +226,7 @@ class Room:
         gang.partial_since = None  # counted anew, should one of them not end
         self._later(pod.metadata.uid, part_s)
         whole = len(gang.placed) + gang.lacking
-        why = f'group "{gang.name}" was bound in part, {len(gang.placed)} of {whole} pods, and the rest found no room'
+        why = f"{gang.title} was bound in part, {len(gang.placed)} of {whole} pods, and the rest found no room"
         ending = [one for one in gang.placed.values() if not self._workloads.is_ending(one)]
         for one in ending:
             self._workloads.end(one.metadata.uid)

@@ -12,7 +12,7 @@ import dataclasses
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,6 +21,7 @@ import msgspec
 from fairlead import errors, telemetry
 from fairlead.plan.schedule import peers, reference, rejection
 from fairlead.plan.schedule.group import domain
+from fairlead.plan.schedule.group.gang import Gang
 from fairlead.plan.schedule.queue import Changes, SchedulingQueue
 from fairlead.plan.schedule.topology import defaultspread, offers
 from fairlead.plan.schedule.volume import claims
@@ -403,16 +404,25 @@ class Cache:
         volumes = () if isinstance(found, claims.Refusal) else found
         return dataclasses.replace(need, volumes=volumes, attached=attached)
 
-    def topology_request(self, pod: core.Pod) -> domain.Asked:
-        """Return what a pod or its PodGroup says of its place in the network."""
+    def topology_request(self, pod: core.Pod, part: Gang | None = None) -> domain.Asked:
+        """Return what a pod or its PodGroup says of its place in the network; or what a sub-group of that says."""
+        if part is not None and part.is_part:
+            return domain.asked_by(part.place, self.levels)
         return domain.request_of(pod, self._workloads.gangs.object_of(pod.metadata.uid), self.levels)
 
     def _in_domain(self, pod: core.Pod, need: reference.PodInfo) -> reference.PodInfo:
         """Return a need that only the domain meets in which the pod's group runs, where it requires one."""
-        if not (required := self.topology_request(pod).required):
-            return need
-        of, gang = domain.keys(required, self.levels), self._workloads.gangs.of(pod.metadata.uid)
-        others = gang.placed.values() if gang is not None else ()
+        gang = self._workloads.gangs.of(pod.metadata.uid)
+        for one in (None,) if gang is None else gang.chain(pod.metadata.uid):
+            if required := self.topology_request(pod, one).required:
+                need = self._beside(pod, need, () if one is None else one.placed.values(), required)
+        return need
+
+    def _beside(
+        self, pod: core.Pod, need: reference.PodInfo, others: Iterable[core.Pod], required: str
+    ) -> reference.PodInfo:
+        """Return a need that only the domain of a level meets in which others run."""
+        of = domain.keys(required, self.levels)
         nodes = (self._nodes.get(one.spec.node_name) for one in others if one.metadata.uid != pod.metadata.uid)
         there = (domain.domain_of(node.labels, of) for node in nodes if node is not None)
         return domain.within(need, next((one for one in there if one is not None), domain.anywhere(of)))

@@ -168,9 +168,11 @@ class Workloads:
     # decisions
 
     def gang(self, uid: str) -> Gang | None:
-        """Return the gang that a pod is placed with; None: it goes by itself."""
+        """Return the gang, or the sub-group of one, that a pod is placed with; None: it goes by itself."""
         found = self.gangs.of(uid)
-        return found if found is not None and (found.lacking or not found.is_known) else None
+        if found is None:
+            return None
+        return next((one for one in found.chain(uid) if one.lacking or one.refusal()), None)
 
     def together(self, uid: str) -> tuple[str, ...]:
         """Return the uids of the pods that are placed at once with a pod, itself among them."""

@@ -22,9 +22,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from fairlead.plan.schedule import reference
+from fairlead.plan.schedule.group import subgroup
 from fairlead.plan.schedule.reference import Domain, NodeInfo, PodInfo
 from fairlead.wire.kubernetes import core
-from fairlead.wire.kubernetes.scheduling.podgroup import PodGroup
+from fairlead.wire.kubernetes.scheduling.podgroup import PodGroup, TopologyConstraint
 
 REQUIRED: Final = ("kueue.x-k8s.io/podset-required-topology", "kai.scheduler/topology-required-placement")
 PREFERRED: Final = ("kueue.x-k8s.io/podset-preferred-topology", "kai.scheduler/topology-preferred-placement")
@@ -56,16 +57,20 @@ def request_of(pod: core.Pod, group: PodGroup | None, levels: Levels) -> Asked:
     required, preferred = (next((told[key] for key in keys if told.get(key)), "") for keys in (REQUIRED, PREFERRED))
     if required or preferred or group is None:
         return Asked(required, preferred)
-    spec, tiers = group.spec, [one for one in reversed(levels) if one != HOST]
+    spec = group.spec
     if spec.scheduling_constraints is not None and spec.scheduling_constraints.topology:
         return Asked(required=spec.scheduling_constraints.topology[0].key)
-    if spec.topology_constraint is not None:
-        return Asked(
-            spec.topology_constraint.required_topology_level, spec.topology_constraint.preferred_topology_level
-        )
-    if (network := spec.network_topology) is not None and 1 <= (network.highest_tier_allowed or 0) <= len(tiers):
-        level = tiers[(network.highest_tier_allowed or 0) - 1]
-        return Asked(preferred=level) if network.mode == "soft" else Asked(required=level)
+    return asked_by(spec.topology_constraint or spec.network_topology, levels)
+
+
+def asked_by(place: subgroup.Place, levels: Levels) -> Asked:
+    """Return what a PodGroup or one of its sub-groups asks for, as KAI or Volcano writes it."""
+    if isinstance(place, TopologyConstraint):
+        return Asked(place.required_topology_level, place.preferred_topology_level)
+    tiers = [one for one in reversed(levels) if one != HOST]
+    if place is not None and 1 <= (place.highest_tier_allowed or 0) <= len(tiers):
+        level = tiers[(place.highest_tier_allowed or 0) - 1]
+        return Asked(preferred=level) if place.mode == "soft" else Asked(required=level)
     return Asked()
 
 
@@ -145,5 +150,6 @@ def candidates(needs: Sequence[PodInfo], nodes: Iterable[NodeInfo], of: Levels) 
 
 def within(need: PodInfo, domain: Domain) -> PodInfo:
     """Return a need that only the nodes of a domain meet, beside those that it names already."""
-    fixed = {**dict(need.domain), **dict(domain)}
+    known = dict(need.domain)
+    fixed = {**known, **{key: value or known.get(key, "") for key, value in domain}}
     return dataclasses.replace(need, domain=tuple(fixed.items())) if domain else need

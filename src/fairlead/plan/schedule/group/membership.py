@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from fairlead.plan.schedule.group import subgroup
 from fairlead.wire.kubernetes import core
 
 KUEUE_GROUP: Final = "kueue.x-k8s.io/pod-group-name"
@@ -24,11 +25,13 @@ _KAI_MINIMUM: Final = "kai.scheduler/batch-min-member"
 _KOORDINATOR: Final = "gang.scheduling.koordinator.sh/name"
 _KOORDINATOR_MINIMUM: Final = "gang.scheduling.koordinator.sh/min-available"
 _MOST: Final = 100_000
-ANNOTATIONS: Final = frozenset((*_VOLCANO, _KAI, _KAI_MINIMUM, KUEUE_COUNT, _KOORDINATOR, _KOORDINATOR_MINIMUM))
+ANNOTATIONS: Final = subgroup.ANNOTATIONS | frozenset(
+    (*_VOLCANO, _KAI, _KAI_MINIMUM, KUEUE_COUNT, _KOORDINATOR, _KOORDINATOR_MINIMUM)
+)
 """Annotations of a pod that say something of its group."""
 
-Key = tuple[str, str]
-"""Namespace and name."""
+Key = tuple[str, ...]
+"""Namespace and name; for a sub-group also the names of those that it is in, and its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ Source: kube-scheduler pkg/scheduler/framework/preemption, SelectVictimsOnNode (
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -39,6 +40,12 @@ class Running:
     """Names what ends together: the group that would fall below its minimum; "": the pod alone."""
     surplus: int = 0
     """How many pods of the unit may end one by one before it falls below."""
+    block: str = ""
+    """Names what ends where the unit falls: the unit, or what it is a needed part of; "": the unit."""
+    spare: int = 0
+    """How many blocks of the whole may end before all of it does."""
+    whole: str = ""
+    """Names the group of the block; "": the unit."""
     budgets: frozenset[str] = frozenset()
     """Disruption budgets that count it."""
     is_held: bool = False
@@ -94,9 +101,10 @@ class State:
         needs = (one.need for uid, one in self.there[name].items() if uid not in without)
         return reference.occupied(self.nodes[name], needs)
 
-    def members(self, unit: str) -> list[Running]:
-        """Return the pods of a unit."""
-        return [one for there in self.there.values() for one in there.values() if one.unit == unit]
+    def members(self, name: str) -> list[Running]:
+        """Return the pods of a unit, or of all units of a block or group."""
+        here = (one for there in self.there.values() for one in there.values())
+        return [one for one in here if one.unit and f"{one.unit}/".startswith(f"{name}/")]
 
     def remove(self, gone: Iterable[Running]) -> None:
         """Let pods end."""
@@ -176,12 +184,15 @@ def _cheapest(
 
 
 def _with_units(out: Mapping[str, Running], state: State, before: Mapping[str, Running]) -> dict[str, Running]:
-    """Return those who end, with every pod of a unit that would fall below its minimum."""
-    whole = dict(out)
-    for unit in sorted({one.unit for one in out.values() if one.unit}):
-        leaving = [one for one in (*out.values(), *before.values()) if one.unit == unit]
-        if len(leaving) > leaving[0].surplus:
-            whole |= {one.uid: one for one in state.members(unit)}
+    """Return those who end, with every pod of a unit that would fall below its minimum, and of what falls with it."""
+    whole, leaving = dict(out), [*out.values(), *before.values()]
+    counts = Counter(one.unit for one in leaving if one.unit)
+    fallen = {one.unit: one for one in leaving if one.unit and counts[one.unit] > one.surplus}
+    blocks = {one.block or unit: one for unit, one in fallen.items()}
+    for name, one in blocks.items():
+        others = sum(other.whole == one.whole for other in blocks.values())
+        is_spared = not one.whole or name == one.whole or others <= one.spare
+        whole |= {other.uid: other for other in state.members(name if is_spared else one.whole)}
     return whole
 
 

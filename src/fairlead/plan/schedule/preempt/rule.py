@@ -40,7 +40,7 @@ def running(
         about = pod.metadata
         if workloads.is_ending(pod) and not with_ending:
             continue
-        gang = workloads.gangs.of(about.uid)
+        bond = workloads.gangs.bond(about.uid)
         found.append(
             Running(
                 uid=about.uid,
@@ -50,8 +50,11 @@ def running(
                 need=need,
                 priority=pod.spec.priority or 0,
                 started_at=started_at(pod),
-                unit="/".join(gang.key) if gang is not None and gang.is_started else "",
-                surplus=gang.surplus if gang is not None else 0,
+                unit=bond.unit,
+                surplus=bond.surplus,
+                block=bond.block,
+                spare=bond.spare,
+                whole=bond.whole,
                 budgets=frozenset(
                     f"{one.metadata.namespace}/{one.metadata.name}"
                     for one, rule in rules

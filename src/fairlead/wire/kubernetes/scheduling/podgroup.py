@@ -1,15 +1,17 @@
-"""Declares PodGroups: how many pods of a group must run at once, as Kubernetes and four schedulers write it.
+"""Declares PodGroups: how many pods of a group and of its sub-groups must run at once, as five systems write it.
 
 One struct reads them all, since each says the same in a field of its own; a class a dialect names the API group.
 Source: k8s.io/api/scheduling/v1alpha2 (1.36) and v1beta1 (1.37) types.go; volcano.sh/apis scheduling/v1beta1 types.go;
-kubernetes-sigs/scheduler-plugins apis/scheduling/v1alpha1 types.go; NVIDIA/KAI-Scheduler scheduling/v2alpha2 podgroup.
+kubernetes-sigs/scheduler-plugins apis/scheduling/v1alpha1 types.go; NVIDIA/KAI-Scheduler scheduling/v2alpha2
+podgroup_types.go, SubGroup.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Final
 
-from fairlead.wire.kubernetes.meta import ObjectMeta, Wire
+from fairlead.wire.kubernetes.meta import LabelSelector, ObjectMeta, Wire
 
 
 class GangPolicy(Wire, frozen=True):
@@ -51,13 +53,49 @@ class NetworkTopology(Wire, frozen=True):
     highest_tier_allowed: int | None = None
 
 
+class SubGroup(Wire, frozen=True):
+    """Pods of a group that are placed all or not at all among themselves too, as KAI writes it."""
+
+    name: str = ""
+    min_member: int | None = None
+    """Pods of it that must be placed at once."""
+    min_sub_group: int | None = None
+    """Of the sub-groups whose parent it is, how many must be; None: all."""
+    parent: str | None = None
+    topology_constraint: TopologyConstraint | None = None
+
+
+class SubGroupPolicy(Wire, frozen=True):
+    """Sub-groups of one kind, as Volcano writes it: pods that have the same values of some labels are one."""
+
+    name: str = ""
+    label_selector: LabelSelector | None = None
+    """Which pods are of the kind; None: all."""
+    match_label_keys: tuple[str, ...] = ()
+    """Pods with the same values of these are one sub-group; none: all of them are."""
+    sub_group_size: int | None = None
+    """Pods of each that must be placed at once."""
+    min_sub_groups: int | None = None
+    """How many of them must be; None: the size and minimum of the group decide."""
+    network_topology: NetworkTopology | None = None
+    """Of each."""
+
+
 class PodGroupSpec(Wire, frozen=True):
     """What is read of a group of any dialect."""
 
     scheduling_policy: SchedulingPolicy = SchedulingPolicy()
     """Of Kubernetes."""
-    min_member: int = 0
+    min_member: int | None = None
     """Of Volcano, coscheduling and KAI."""
+    min_sub_group: int | None = None
+    """Of KAI: how many of the sub-groups without a parent must be placed at once; None: all."""
+    sub_groups: tuple[SubGroup, ...] = ()
+    """Of KAI."""
+    min_task_member: Mapping[str, int] = {}
+    """Of Volcano: by task, how many of its pods must be placed at once."""
+    sub_group_policy: tuple[SubGroupPolicy, ...] = ()
+    """Of Volcano."""
     queue: str = ""
     """Of Volcano and KAI."""
     scheduling_constraints: GroupConstraints | None = None
@@ -80,7 +118,7 @@ class PodGroup(Wire, frozen=True):
     def minimum(self) -> int:
         """Return how many pods must be placed at once."""
         gang = self.spec.scheduling_policy.gang
-        return max(1, gang.min_count if gang is not None else self.spec.min_member)
+        return max(1, gang.min_count if gang is not None else self.spec.min_member or 0)
 
 
 class AlphaPodGroup(PodGroup, frozen=True):
