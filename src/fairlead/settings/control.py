@@ -57,6 +57,14 @@ class ControlSettings:
         text="labels of nodes that say where they are in the network, the widest first, joined by commas: groups "
         "require or prefer to run in one block or rack by their annotations",
     )
+    shard_label: str = row(
+        "",
+        text="over a cluster, label that divides nodes and pods among several schedulers; empty: one has them all",
+    )
+    shard: str = row(
+        "",
+        text="value of control.shard_label whose nodes and pods are this scheduler's; empty: those without the label",
+    )
     request_rate: int = row(
         2000,
         text="over a cluster, what the scheduler and the controller each ask of its API server at most",

@@ -60,7 +60,7 @@ class Around:
             if not self.workloads.note_queue(change.object, is_gone=change.kind is ChangeKind.DELETED):
                 return ()
             self.report.restore(change.object)
-            self.workloads.set_nodes(self.cache.empty().values())
+            self.workloads.set_nodes(self.cache.everywhere())
             self.queue.reorder()
             return changed()
 

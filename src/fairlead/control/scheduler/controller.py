@@ -27,7 +27,7 @@ from fairlead.control.manager import Watch
 from fairlead.control.scheduler import cachewatch, recorder, volumebinding
 from fairlead.control.scheduler.capacityreport import CapacityReport
 from fairlead.control.scheduler.defragment import Defragmenter
-from fairlead.control.scheduler.gangplacer import GangPlacer, Loop, Verdict
+from fairlead.control.scheduler.gangplacer import GangPlacer, Loop, Placed, Verdict
 from fairlead.control.scheduler.queuereport import QueueReport
 from fairlead.control.scheduler.recorder import Recorder
 from fairlead.control.scheduler.room import Ending, Room
@@ -41,6 +41,7 @@ from fairlead.plan.schedule.queue import Changes, Group, SchedulingQueue
 from fairlead.plan.schedule.ranking import SLICE
 from fairlead.plan.schedule.rankings import PlainRankings, Rankings
 from fairlead.plan.schedule.reference import PodInfo
+from fairlead.plan.schedule.shard import Shard
 from fairlead.plan.schedule.summary import Summary
 from fairlead.plan.schedule.workloads import GROUP_INCOMPLETE, Workloads
 from fairlead.settings import ControlSettings
@@ -101,6 +102,7 @@ class Scheduler:
             workloads=works,
             date=date,
             levels=domain.levels_of(settings.topology_levels),
+            shard=Shard(settings.shard_label, settings.shard),
         )
         self._room = Room(self._cache, works, self._queue, (store, placement), time.time, settings)
         self._moves = Defragmenter(self._cache, works, self._queue, self._room, settings, (clock, date or time.time))
@@ -156,12 +158,14 @@ class Scheduler:
                 if not self._busy:
                     break
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_soonest(self._queue.next_due_s(), self._moves.due_s)):
+                    async with asyncio.timeout(
+                        _soonest(self._queue.next_due_s(), self._cache.settles_in_s(), self._moves.due_s)
+                    ):
                         await self._news.wait()
         if self._broken is not None:
             raise self._broken
         times = [self._queue.next_due_s(), UNRECORDED_S if self._recorder.is_behind else None, self._report.due_s]
-        return _soonest(*times, self._cache.rejections_due_s(), self._moves.due_s)
+        return _soonest(*times, self._cache.rejections_due_s(), self._cache.settles_in_s(), self._moves.due_s)
 
     async def _resolve_doubts(self) -> None:
         for uid, pod in tuple(self._doubtful.items()):
@@ -197,7 +201,7 @@ class Scheduler:
             self._mark(changes)
             for count in self._queue.wake(changes):
                 await self._worked(count)
-            self._workloads.set_nodes(self._cache.empty().values())
+            self._workloads.set_nodes(self._cache.everywhere())
             self._recall(changes)
             self._is_freed = True
 
@@ -237,9 +241,7 @@ class Scheduler:
         gang = self._workloads.gang(pod.metadata.uid)
         pods = (pod,) if gang is None else gang.chosen()
         limit = pod.spec.active_deadline_seconds
-        if gang is not None and all(one is not pod for one in pods):
-            self._queue.park(pod.metadata.uid, ("beyond", *gang.key))
-            self._refuse(pod, GROUP_INCOMPLETE, f"{gang.title} is placed first")
+        if gang is not None and self._is_kept_back_by(pod, gang, pods):
             return
         key = gang.key if gang is not None else () if limit is None else ("limit", str(limit))
         groups = self._groups(pods, key)
@@ -257,11 +259,7 @@ class Scheduler:
 
     def _is_kept_back(self, pod: core.Pod) -> bool:
         """Tell whether something else than nodes keeps a pod waiting, and have it said."""
-        if reason := rules.refusal(pod.spec, knows_namespaces=bool(self._cache.namespaces)):
-            self._refuse(pod, "UnknownRule", reason)
-            return True
-        is_grouped = self._workloads.gang(pod.metadata.uid) is not None
-        if found := volumebinding.refusal(self._cache, pod, is_grouped=is_grouped):
+        if found := self._own_refusal(pod):
             self._cache.release(pod.metadata.uid)
             self._refuse(pod, *found)
             return True
@@ -270,6 +268,25 @@ class Scheduler:
             self._queue.park(pod.metadata.uid, self._workloads.alike(pod.metadata.uid))
             self._refuse(pod, token, words)
         return bool(token)
+
+    def _own_refusal(self, pod: core.Pod) -> tuple[str, str] | None:
+        """Return what of a pod itself keeps it waiting, whatever nodes there are, reason and words; None: nothing."""
+        if reason := rules.refusal(pod.spec, knows_namespaces=bool(self._cache.namespaces)):
+            return "UnknownRule", reason
+        return volumebinding.refusal(self._cache, pod)
+
+    def _is_kept_back_by(self, pod: core.Pod, gang: Gang, pods: Iterable[core.Pod]) -> bool:
+        """Tell whether something of another pod keeps the gang waiting, or the pod is not among the first of it."""
+        if all(one is not pod for one in pods):
+            self._queue.park(pod.metadata.uid, ("beyond", *gang.key))
+            self._refuse(pod, GROUP_INCOMPLETE, f"{gang.title} is placed first")
+            return True
+        for one in pods:
+            if found := self._own_refusal(one):
+                why = f"{gang.title} is placed as a whole, and {one.metadata.name} cannot be: {found[1]}"
+                self._refuse(pod, found[0], why)
+                return True
+        return False
 
     def _groups(self, pods: Iterable[core.Pod], key: tuple[str, ...]) -> list[Group]:
         """Return the groups of pods that are placed at once; none where the need of one cannot be read."""
@@ -322,12 +339,28 @@ class Scheduler:
             placed = await self._placer.place(gang, pods)
         if placed.refusal is not None:
             self._refuse_gang(gang, pods, placed.refusal, tasks, had_room=had_room)
+        if placed.waits:
+            await self._hold_gang(placed, tasks)
+            return
         for pod, summary in placed.found:
             step = self._step("Scheduled", _assigned(pod, summary), summary, duration_s=timing.duration_s)
             await self._bind_beside(pod, summary.node or "", step, tasks)
         whole = self._workloads.gangs.of(pods[0].metadata.uid) if placed.found else None
         for uid in whole.waiting if whole is not None else ():
             self._queue.recall(uid)  # those beyond the minimum may go now
+
+    async def _hold_gang(self, placed: Placed, tasks: asyncio.TaskGroup) -> None:
+        """Hold room for every pod of a gang until the claims of all have their volumes; none is bound before."""
+        await self._placer.take_back(placed.found)
+        needs = {pod.metadata.uid: self._cache.need(pod) for pod, _ in placed.found}
+        for pod, summary in placed.found:
+            node = summary.node or ""
+            self._cache.hold(pod, node, for_s=volumebinding.BIND_S)
+            self._queue.leave_alone(pod.metadata.uid)
+            self._refuse(pod, "WaitsForVolumes", volumebinding.words(needs[pod.metadata.uid], node), summary)
+        self._mark(self._cache.changes())
+        for pod, node, waits in placed.waits:
+            self._start(tasks, self._have_made(pod, waits, node), f"has volumes made for {pod.metadata.name}")
 
     def _refuse_gang(
         self, gang: Gang, pods: tuple[core.Pod, ...], why: Verdict, tasks: asyncio.TaskGroup, *, had_room: bool

@@ -12,17 +12,23 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from fairlead.control.scheduler import volumebinding
 from fairlead.plan.schedule.cache import Cache
 from fairlead.plan.schedule.group import domain
 from fairlead.plan.schedule.group.gang import Gang
 from fairlead.plan.schedule.queue import Changes, Group
 from fairlead.plan.schedule.reference import Domain, PodInfo
 from fairlead.plan.schedule.summary import Reason, Summary
+from fairlead.plan.schedule.volume import claims
 from fairlead.wire.kubernetes import core
 
 Verdict = tuple[Summary, frozenset[str]]
 """Where a need fits, and which filters refused nodes."""
 _DOMAIN: Final = frozenset({"TopologyDomain", "NodeResourcesFit"})
+
+
+Waits = tuple[core.Pod, str, tuple[volumebinding.Choice, ...]]
+"""A pod whose claims have no volumes yet, its node, and what is to be written for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +48,8 @@ class Placed:
 
     found: tuple[tuple[core.Pod, Summary], ...] = ()
     """Each pod with its place, assumed; none: not all have one."""
+    waits: tuple[Waits, ...] = ()
+    """Of those, the pods whose claims have no volumes yet; volumes that are there count as given."""
     refusal: Verdict | None = None
     """Why, where nodes are why; its preface says how many have one."""
 
@@ -89,7 +97,7 @@ class GangPlacer:
 
     async def _place_in(self, some: _Some) -> Placed:
         """Place pods in one domain, those of each sub-group together, on top of the others."""
-        found = list[tuple[core.Pod, Summary]]()
+        found, waits = list[tuple[core.Pod, Summary]](), list[Waits]()
         for below, pods in some.gang.apart(some.pods):
             if below is None:
                 placed = await self._place_each(some, pods)
@@ -97,34 +105,46 @@ class GangPlacer:
                 asked = self._cache.topology_request(pods[0], below)
                 placed = await self._place(_Some(below, pods, asked, some.where))
             found += placed.found
+            waits += placed.waits
             if not placed.found:
-                await self._take_back(found)
+                await self._undo(found, waits)
                 return Placed(refusal=placed.refusal and self._among(some, len(found), below, placed.refusal))
-        return Placed(found=tuple(found))
+        return Placed(found=tuple(found), waits=tuple(waits))
 
     async def _place_each(self, some: _Some, pods: Sequence[core.Pod]) -> Placed:
         # What was taken back before is put anew, and so in no group.
-        groups, found = self._loop.group(pods, some.gang.key), list[tuple[core.Pod, Summary]]()
+        groups, found, waits = self._loop.group(pods, some.gang.key), list[tuple[core.Pod, Summary]](), list[Waits]()
         refusal: Verdict | None = None
-        for pod, group in zip(pods, groups, strict=bool(groups)):
+        for pod, known in zip(pods, groups, strict=bool(groups)):
+            group = known
+            if waits and claims.has_claims(pod):
+                (group,) = self._loop.group((pod,), some.gang.key)  # without the volumes that the others took
             summary, blockers = await self._loop.judge(domain.within(group.need, some.where))
             if summary.node is None:
                 preface = _preface(some.gang, len(found), len(pods))
                 refusal = (dataclasses.replace(summary, preface=preface), blockers)
             if summary.node is None or group.members.get(pod.metadata.uid) is not pod:
                 break
+            choices = volumebinding.unbound(self._cache, group.need, pod, summary.node)
+            if choices is not None:
+                volumebinding.give(self._cache, choices)
+                waits.append((pod, summary.node, choices))
             self._cache.assume(pod, summary.node)
             found.append((pod, dataclasses.replace(summary, domain=domain.shown(some.where))))
         if len(found) == len(pods) and all(self._cache.is_assumed(pod.metadata.uid) for pod, _ in found):
-            return Placed(found=tuple(found))
-        await self._take_back(found)
+            return Placed(found=tuple(found), waits=tuple(waits))
+        await self._undo(found, waits)
         return Placed(refusal=refusal)
 
-    async def _take_back(self, found: Iterable[tuple[core.Pod, Summary]]) -> None:
+    async def _undo(self, found: Iterable[tuple[core.Pod, Summary]], waits: Iterable[Waits]) -> None:
+        for _, _, choices in waits:
+            volumebinding.take_back(self._cache, choices)
+        await self.take_back(found)
+
+    async def take_back(self, found: Iterable[tuple[core.Pod, Summary]]) -> None:
         """Forget what was assumed; no pod is woken by room that none had."""
         await self._loop.take_changes()
-        for pod, _ in found:
-            self._cache.forget(pod.metadata.uid)
+        self._cache.take_back(pod.metadata.uid for pod, _ in found)
         self._loop.mark(self._cache.changes())
 
     def _too_small(self, some: _Some, found: domain.Candidates) -> Verdict:

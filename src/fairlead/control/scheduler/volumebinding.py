@@ -25,16 +25,13 @@ from fairlead.wire.kubernetes.scheduling import storage
 BIND_S: Final = 600.0
 """How long room is held at a time while volumes are made."""
 MANAGER: Final = "fairlead-scheduler"
-_WITH_OTHERS: Final = "a claim that waits for its first pod, in a pod of a group"
 
 
-def refusal(cache: Cache, pod: core.Pod, *, is_grouped: bool) -> tuple[str, str] | None:
+def refusal(cache: Cache, pod: core.Pod) -> tuple[str, str] | None:
     """Return why a pod's claims keep it waiting whatever nodes there are, reason and words; None: they do not."""
     found = cache.claims.look_up(pod)
     if not isinstance(found, claims.Refusal):
-        if not is_grouped or not wanted.unbound(found):
-            return None
-        found = claims.Refusal(_WITH_OTHERS, is_unknown=True)
+        return None
     if found.is_unknown:
         return "UnknownRule", f"asks for {found.why}, which this scheduler does not know: {rules.NEXT_STEP}"
     return "Unschedulable", f"0/{len(cache.views)} nodes are available: {found.why}."
@@ -66,9 +63,24 @@ def unbound(cache: Cache, need: PodInfo, pod: core.Pod, node: str) -> tuple[Choi
 
 
 def words(need: PodInfo, node: str) -> str:
-    """Return what is said of a pod while its volumes are made."""
-    names = ", ".join(one.claim for one in wanted.unbound(need.volumes))
-    return f"room is held on {node} until its claims have their volumes there: {names}"
+    """Return what is said of a pod while its volumes, or those of its group, are made."""
+    if names := ", ".join(one.claim for one in wanted.unbound(need.volumes)):
+        return f"room is held on {node} until its claims have their volumes there: {names}"
+    return f"room is held on {node} until the claims of its group have their volumes"
+
+
+def give(cache: Cache, waits: Iterable[Choice]) -> None:
+    """Count volumes that are there as given, so that the next pod of a group takes others."""
+    for one in waits:
+        if one.volume is not None:
+            cache.claims.note(claims.given(one.volume, one.claim))
+
+
+def take_back(cache: Cache, waits: Iterable[Choice]) -> None:
+    """Count volumes as they were before `give`."""
+    for one in waits:
+        if one.volume is not None:
+            cache.claims.note(one.volume)
 
 
 async def choose(store: Store, cache: Cache, waits: Iterable[Choice], node: str) -> None:

@@ -23,6 +23,7 @@ from fairlead.plan.schedule import peers, reference, rejection
 from fairlead.plan.schedule.group import domain
 from fairlead.plan.schedule.group.gang import Gang
 from fairlead.plan.schedule.queue import Changes, SchedulingQueue
+from fairlead.plan.schedule.shard import WHOLE, Pool, Shard
 from fairlead.plan.schedule.topology import defaultspread, offers
 from fairlead.plan.schedule.volume import claims
 from fairlead.plan.schedule.workloads import Workloads
@@ -67,12 +68,14 @@ class Cache:
         workloads: Workloads | None = None,
         date: Callable[[], float] | None = time.time,
         levels: domain.Levels = (),
+        shard: Shard = WHOLE,
     ) -> None:
         """Take the queue of waiting pods, what separates our pods from other schedulers', and who counts them.
 
         Args: clock: gives monotonic seconds.   date: gives Unix seconds; None: what kubelets refused does not count.
-              levels: of the network, as labels of nodes.
+              levels: of the network, as labels of nodes.   shard: nodes and pods that are ours to decide on.
         """
+        self._pool = Pool(shard, clock)
         self._date, self.levels = date, levels
         self._queue, self._is_ours, self._clock = queue, is_ours, clock
         self._workloads = workloads or Workloads()
@@ -129,6 +132,7 @@ class Cache:
         """Begin anew with nodes: a list follows."""
         self._touched.update(self._nodes)
         self._nodes.clear()
+        self._pool.forget()
         self._rejections_due.clear()
 
     def note_pod(self, pod: core.Pod, *, is_gone: bool = False) -> None:
@@ -155,7 +159,7 @@ class Cache:
         self._touched.add(name)
         self._nodes.pop(name, None)
         try:
-            if not is_gone:
+            if self._pool.takes(node, is_gone=is_gone):
                 limits = self.claims.limits(name)
                 self._nodes[name] = dataclasses.replace(reference.offered(node), volume_limits=limits)
             self._refuse(name)
@@ -273,6 +277,13 @@ class Cache:
         if assumed := self._assumed.pop(uid, None):
             self._put(assumed.pod)
 
+    def take_back(self, uids: Iterable[str]) -> None:
+        """Take assumptions back that nobody has seen: no pod that waits for a claim of theirs is looked at for it."""
+        has_news = self._has_new_claims
+        for uid in uids:
+            self.forget(uid)
+        self._has_new_claims = has_news
+
     def correct(self, uid: str, found: core.Pod | None) -> None:
         """Replace what was assumed by what the store has; None: the pod is gone."""
         self._assumed.pop(uid, None)
@@ -300,6 +311,10 @@ class Cache:
             return None
         return max(0.0, min(self._rejections_due.values()) - self._date())
 
+    def settles_in_s(self) -> float | None:
+        """Return the seconds until a node that became ours is used, None where there is none."""
+        return self._pool.due_s()
+
     def expire(self) -> tuple[str, ...]:
         """Forget confirmed bindings that no watch has reported, and room held for too long.
 
@@ -307,6 +322,8 @@ class Cache:
         """
         for name in [name for name in self._rejections_due if self.rejections_due_s() == 0.0]:
             self._refuse(name)
+        for node in self._pool.settled():
+            self.note_node(node)
         now = self._clock()
         over = tuple(uid for uid, one in self.held.items() if one.ends_at <= now)
         for uid in over:
@@ -366,6 +383,10 @@ class Cache:
         for name, there in self._needs.items():
             if name in self._nodes:
                 yield from ((self._pods[uid], need) for uid, need in there.items() if uid in self._pods)
+
+    def everywhere(self) -> Iterable[reference.NodeInfo]:
+        """Return the nodes of every scheduler, with nothing on them."""
+        return (*self._nodes.values(), *self._pool.others.values())
 
     def empty(self) -> dict[str, reference.NodeInfo]:
         """Return the nodes with nothing on them."""
@@ -456,7 +477,10 @@ class Cache:
         self._pods[uid] = pod
         self._of_namespace.setdefault(pod.metadata.namespace, {})[uid] = None
         if not node and self._is_ours(pod) and not _is_over(pod) and not pod.metadata.deletion_timestamp:
-            self._have_wait(pod)
+            if self._pool.shard.owns_pod(pod):
+                self._have_wait(pod)
+            else:
+                self._workloads.put_elsewhere(pod)
         elif node and _is_over(pod):
             self._note_rejection(pod)
         elif node:

@@ -154,6 +154,10 @@ class SchedulingQueue:
         self._ready.remove(uid)
         return self._pods[uid]
 
+    def leave_alone(self, uid: str) -> None:
+        """Have a pod not looked at until something is done for it: `recall`, or `put` again."""
+        self._ready.discard(uid)
+
     def park(self, uid: str, key: Key) -> None:
         """Leave a pod alone until `unpark` is called for what holds it back."""
         if uid in self._pods:

@@ -59,6 +59,12 @@ class Workloads:
             self._limits += pod.spec.active_deadline_seconds is not None
         self._count(pod)
 
+    def put_elsewhere(self, pod: core.Pod) -> None:
+        """Take in a pod that waits for another scheduler: its queue asks for it, and it is of no group here."""
+        self.drop(pod.metadata.uid)
+        self._pods[pod.metadata.uid] = pod
+        self._count(pod)
+
     def drop(self, uid: str) -> None:
         """Forget a pod."""
         pod = self._pods.pop(uid, None)

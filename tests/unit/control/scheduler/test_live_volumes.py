@@ -145,17 +145,6 @@ async def test_a_claim_of_one_pod_alone_is_waited_for_until_that_pod_is_gone() -
         assert await plane.until_bound(["second"]) == {"second": "a"}
 
 
-async def test_what_is_not_known_of_claims_is_refused_with_the_next_step() -> None:
-    plane = await _prepare()
-    await _add_claim(plane, "data", "local")
-    await _add_claim(plane, "shared", _WAITS)
-    async with plane.running():
-        await plane.add_pod("p", 1, **_using("data"))
-        await plane.until_said("p", "2 node(s) didn't find available persistent volumes to bind")
-        await plane.add_gang("g", 2, **_using("shared"))
-        await plane.until_said("g-0", "asks for a claim that waits for its first pod, in a pod of a group")
-
-
 async def _add_local(plane: Plane, name: str, node: str, size: str) -> None:
     """Add a volume that one node alone reaches."""
     term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}
@@ -204,6 +193,79 @@ async def test_a_local_volume_is_given_to_its_claim_and_the_pod_goes_where_it_is
         await plane.until_said("r", "2 node(s) didn't find available persistent volumes to bind")
         await _add_local(plane, "late", "a", "3Gi")
         await plane.until_said("r", "room is held on a")
+
+
+async def test_a_group_is_bound_once_the_claims_of_all_have_their_volumes_and_holds_its_room_until_then() -> None:
+    plane = await _prepare()
+    for name in ("data-0", "data-1"):
+        await _add_claim(plane, name, _WAITS)
+    async with plane.running():
+        await plane.add_member("g", 2, 3, 1)
+        for number in range(2):
+            await plane.add_member("g", number, 3, 1, **_using(f"data-{number}"))
+        await plane.until_said("g-0", "until its claims have their volumes there: data-0")
+        await plane.until_said("g-2", "until the claims of its group have their volumes")
+        chosen = {}
+        for name in ("data-0", "data-1"):
+            claim = await plane.store.get(core.PersistentVolumeClaim, name, "default")
+            chosen[name] = claim.metadata.annotations[storage.SELECTED_NODE]
+        await plane.add_pod("greedy", 8)
+        await plane.until_said("greedy", "Insufficient")  # room is held for the group
+        zones = {"a": "z1", "b": "z2"}
+        await _add_volume(plane, "made-0", zones[chosen["data-0"]])
+        await _bind(plane, "data-0", "made-0")
+        await plane.add_pod("later", 1)
+        await plane.until_bound(["later"])
+        assert set(await plane.bound()) == {"later"}, "not before all of it can be"
+        await _add_volume(plane, "made-1", zones[chosen["data-1"]])
+        await _bind(plane, "data-1", "made-1")
+        bound = await plane.until_bound(["g-0", "g-1", "g-2"])
+        assert [bound["g-0"], bound["g-1"]] == [chosen["data-0"], chosen["data-1"]]
+
+
+async def test_a_group_takes_a_volume_for_each_claim_or_none() -> None:
+    plane = await _prepare()
+    for number in range(2):
+        await _ask_local(plane, f"data-{number}", "2Gi")
+    await _add_local(plane, "one", "b", "2Gi")
+    async with plane.running():
+        for number in range(2):
+            await plane.add_member("g", number, 2, 1, **_using(f"data-{number}"))
+        said = await plane.until_said("g-0", "1 of 2 pods fit")
+        assert "2 node(s) didn't find available persistent volumes to bind" in said
+        assert await _given(plane) == {}
+        await _ask_local(plane, "other", "2Gi")
+        await plane.add_pod("single", 1, **_using("other"))
+        await plane.until_said("single", "room is held on b")  # nothing of the group kept it
+        assert await _given(plane) == {"one": "other"}
+        await _add_local(plane, "two", "b", "2Gi")
+        await _add_local(plane, "three", "b", "2Gi")
+        await plane.until_said("g-1", "room is held on b")
+        given = await _given(plane)
+        assert set(given.values()) == {"other", "data-0", "data-1"}
+        for volume, claim in given.items():
+            await _bind(plane, claim, volume)
+        await plane.until_bound(["g-0", "g-1", "single"])
+
+
+async def test_a_group_waits_for_the_claim_of_any_of_its_pods_and_for_rules_that_are_not_known() -> None:
+    plane = await _prepare()
+    await _add_volume(plane, "near", "z1")
+    async with plane.running():
+        await plane.add_member("g", 1, 2, 1, **_using("data"))
+        await plane.add_member("g", 0, 2, 1)
+        said = await plane.until_said("g-0", "cannot be")
+        assert said == (
+            'group "g" is placed as a whole, and g-1 cannot be: 0/2 nodes are available: '
+            'persistentvolumeclaim "data" not found, and none is known: may they be listed?.'
+        )
+        await plane.add_member("u", 0, 2, 1)
+        await plane.add_member("u", 1, 2, 1, resource_claims=(core.PodResourceClaim(name="gpu"),))
+        await plane.until_said("u-0", "u-1 cannot be: asks for spec.resourceClaims")
+        assert await plane.bound() == {}
+        await _add_claim(plane, "data", _FIXED, volume="near")
+        await plane.until_bound(["g-0", "g-1"])
+        assert set(await plane.bound()) == {"g-0", "g-1"}
 
 
 async def _limit(plane: Plane, node: str, count: int) -> None:
