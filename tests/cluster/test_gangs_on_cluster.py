@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -21,10 +22,33 @@ _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _DEFINITION = Path(__file__).parents[2] / "src/fairlead/chart/crds/queues.yaml"
 
 
+_GROUPS = "/apis/scheduling.run.ai/v2alpha2"
+_FREE = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+_KAI: dict[str, Any] = {
+    "metadata": {"name": "podgroups.scheduling.run.ai"},
+    "spec": {
+        "group": "scheduling.run.ai",
+        "scope": "Namespaced",
+        "names": {"plural": "podgroups", "singular": "podgroup", "kind": "PodGroup", "listKind": "PodGroupList"},
+        "versions": [
+            {
+                "name": "v2alpha2",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": _FREE}}},
+            }
+        ],
+    },
+}
+"""Of KAI, as far as the name goes: its schema is KAI's own."""
+
+
 def _served(items: list[api.Object]) -> bool | None:
-    found = (item for item in items if item["metadata"]["name"] == "queues.fairlead.dev")
+    names = {"queues.fairlead.dev", _KAI["metadata"]["name"]}
+    found = [item for item in items if item["metadata"]["name"] in names]
     conditions = [one for item in found for one in item.get("status", {}).get("conditions") or []]
-    return True if any(one["type"] == "Established" and one["status"] == "True" for one in conditions) else None
+    served = sum(one["type"] == "Established" and one["status"] == "True" for one in conditions)
+    return True if served == len(names) else None
 
 
 @pytest.fixture(scope="module")
@@ -37,10 +61,10 @@ def connection(cluster: home.Cluster) -> Iterator[api.API]:
 def scheduler(cluster: home.Cluster, connection: api.API, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """One scheduler, the kind Queue, and two nodes of four GPUs that exist on paper only."""
     paper.ensure_namespace(connection, "fairlead")
-    definition = yaml.safe_load(_DEFINITION.read_text())
-    with contextlib.suppress(errors.Conflict):
-        connection.create(_DEFINITIONS, definition)
-    connection.until(_DEFINITIONS, _served, what="queues are served")
+    for definition in (yaml.safe_load(_DEFINITION.read_text()), _KAI):
+        with contextlib.suppress(errors.Conflict):
+            connection.create(_DEFINITIONS, definition)
+    connection.until(_DEFINITIONS, _served, what="queues and KAI's PodGroups are served")
     for name in ("gang-a", "gang-b"):
         paper.add_node(connection, name, gpus=4)
     one = verb.Verb("scheduler", cluster.kubeconfig, tmp_path_factory.mktemp("gangs") / "scheduler.log")
@@ -107,6 +131,85 @@ def test_a_queue_may_borrow_says_how_it_stands_and_is_not_for_others(space: pape
     finally:
         for name in ("mine", "other"):
             space.server.delete(f"{_QUEUES}/{name}")
+
+
+def test_what_a_queue_lent_is_taken_back_from_the_borrower_and_a_budget_is_kept(space: paper.Space) -> None:
+    kind = {"apiVersion": "fairlead.dev/v1alpha1", "kind": "Queue"}
+    for name, spec in (("owner", {"guarantee": {_GPU: "0"}, "deserved": {_GPU: "6"}}), ("spot", {"weight": 1})):
+        body = {**kind, "metadata": {"name": name}, "spec": {"namespaces": [space.namespace], **spec}}
+        space.server.create(_QUEUES, body)
+    budgets = f"/apis/policy/v1/namespaces/{space.namespace}/poddisruptionbudgets"
+    rule = {"minAvailable": 4, "selector": {"matchLabels": {"app": "kept"}}}
+    space.server.create(budgets, {"metadata": {"name": "kept"}, "spec": rule})
+
+    def queued(queue: str, app: str = "any") -> api.Object:
+        return {"labels": {"kueue.x-k8s.io/queue-name": queue, "app": app}}
+
+    try:
+        kept = [f"kept-{number}" for number in range(4)]
+        for name in kept:
+            space.add(name, gpus=1, about=queued("spot", "kept"))
+        home_ = set(space.until_bound(*kept))
+        assert len(home_) == 1, "packed"
+        lent = [f"lent-{number}" for number in range(4)]
+        for name in lent:
+            space.add(name, gpus=1, about=queued("spot"))
+        space.until_bound(*lent)
+
+        def borrows(items: list[api.Object]) -> bool | None:
+            found = {item["metadata"]["name"]: item.get("status", {}) for item in items}
+            return True if found["spot"].get("allocated", {}).get(_GPU) == "8" else None
+
+        space.server.until(_QUEUES, borrows, what="spot has all there is", timeout_s=30)
+        space.add("mine", gpus=3, about=queued("owner"))
+        (node,) = space.until_bound("mine")
+        assert node not in home_
+        assert set(kept) <= space.bound()
+        assert len(space.bound() & set(lent)) == 1, "no more end than must"
+        events = f"/api/v1/namespaces/{space.namespace}/events"
+
+        def told(items: list[api.Object]) -> list[str] | None:
+            found = sorted(item["message"] for item in items if item["reason"] == "Preempted")
+            return found if len(found) == 3 else None
+
+        said = space.server.until(events, told, what="three events Preempted")
+        assert set(said) == {
+            f'ended to make room for {space.namespace}/mine (queue "spot" is beyond its share, "owner" is within)'
+        }
+        space.add("more", gpus=2, about=queued("owner"))  # within its share, and only those whom the budget keeps
+        space.until_unschedulable("more", "Insufficient")
+        space.add("one", gpus=1, about=queued("owner"))
+        space.until_bound("one")
+        assert set(kept) <= space.bound(), "the budget holds"
+        assert "more" not in space.bound()
+    finally:
+        space.server.delete(f"{budgets}/kept")
+        for name in ("owner", "spot"):
+            space.server.delete(f"{_QUEUES}/{name}")
+
+
+def test_sub_groups_of_a_podgroup_object_are_bound_all_at_once_or_not_at_all(space: paper.Space) -> None:
+    parts = [{"name": "leader", "minMember": 1}, {"name": "workers", "minMember": 3}]
+    kind = {"apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup", "metadata": {"name": "train"}}
+    groups = f"{_GROUPS}/namespaces/{space.namespace}/podgroups"
+    space.server.create(groups, {**kind, "spec": {"minMember": 4, "subGroups": parts}})
+
+    def add(part: str, number: int) -> str:
+        labels, told = {"kai.scheduler/subgroup-name": part}, {"pod-group-name": "train"}
+        space.add(f"{part}-{number}", gpus=2, about={"labels": labels, "annotations": told})
+        return f"{part}-{number}"
+
+    space.add("holder", gpus=1)
+    space.until_bound("holder")
+    workers = [add("workers", number) for number in range(3)]
+    said = space.until_unschedulable(workers[0], reason="GroupIncomplete")
+    assert said == 'sub-group "leader" of group "train" is placed as a whole: 0 of 1 pods are there'
+    names = [*workers, add("leader", 0)]
+    space.until_unschedulable(names[0], "the next does not")
+    assert space.bound() == {"holder"}
+    space.server.delete(f"{space.path}/holder", grace_s=0)
+    space.until_bound(*names)
+    space.server.delete(f"{groups}/train")
 
 
 def test_a_pod_of_higher_priority_gets_room_and_its_victim_is_told_why(space: paper.Space) -> None:
