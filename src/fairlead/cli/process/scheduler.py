@@ -46,7 +46,7 @@ def scheduler(
 ) -> None:
     """Bind a cluster's pods that name this scheduler (spec.schedulerName: fairlead)."""
     from fairlead.control.scheduler.controller import Scheduler
-    from fairlead.plan.schedule import shard
+    from fairlead.plan.schedule.shard import pool
     from fairlead.store.kubernetes import rights
 
     if snapshot is not None:
@@ -69,7 +69,7 @@ def scheduler(
         return (Scheduler(store, store.pods, config.control, rankings=rankings, meter=meter),)
 
     rankings_of(config.control.policy)  # a policy that cannot be is said before the lease is waited for
-    lease = shard.Shard(config.control.shard_label, config.control.shard).lease("fairlead-scheduler")
+    lease = pool.Shard(config.control.shard_label, config.control.shard).lease("fairlead-scheduler")
     asyncio.run(cluster.lead(config, lease, make, rights.SCHEDULER))
 
 

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from fairlead import errors, telemetry
 from fairlead.control.manager import Watch
-from fairlead.control.scheduler import cachewatch, recorder, volumebinding
+from fairlead.control.scheduler import cachewatch, holdback, recorder, volumebinding
 from fairlead.control.scheduler.capacityreport import CapacityReport
 from fairlead.control.scheduler.defragment import Defragmenter
 from fairlead.control.scheduler.gangplacer import GangPlacer, Loop, Placed, Verdict
@@ -32,7 +32,6 @@ from fairlead.control.scheduler.queuereport import QueueReport
 from fairlead.control.scheduler.recorder import Recorder
 from fairlead.control.scheduler.room import Ending, Room
 from fairlead.model.step import TraceStep
-from fairlead.plan.schedule import rules
 from fairlead.plan.schedule.cache import Cache
 from fairlead.plan.schedule.group import domain
 from fairlead.plan.schedule.group.gang import Gang
@@ -41,9 +40,9 @@ from fairlead.plan.schedule.queue import Changes, Group, SchedulingQueue
 from fairlead.plan.schedule.ranking import SLICE
 from fairlead.plan.schedule.rankings import PlainRankings, Rankings
 from fairlead.plan.schedule.reference import PodInfo
-from fairlead.plan.schedule.shard import Shard
+from fairlead.plan.schedule.shard.pool import Shard
 from fairlead.plan.schedule.summary import Summary
-from fairlead.plan.schedule.workloads import GROUP_INCOMPLETE, Workloads
+from fairlead.plan.schedule.workloads import Workloads
 from fairlead.settings import ControlSettings
 from fairlead.store.port import Store
 from fairlead.store.subresource import Placement
@@ -158,14 +157,16 @@ class Scheduler:
                 if not self._busy:
                     break
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(
-                        _soonest(self._queue.next_due_s(), self._cache.settles_in_s(), self._moves.due_s)
-                    ):
+                    async with asyncio.timeout(_soonest(*self._times())):
                         await self._news.wait()
         if self._broken is not None:
             raise self._broken
-        times = [self._queue.next_due_s(), UNRECORDED_S if self._recorder.is_behind else None, self._report.due_s]
-        return _soonest(*times, self._cache.rejections_due_s(), self._cache.settles_in_s(), self._moves.due_s)
+        late_s = UNRECORDED_S if self._recorder.is_behind else None
+        return _soonest(*self._times(), late_s, self._report.due_s, self._cache.rejections_due_s())
+
+    def _times(self) -> tuple[float | None, ...]:
+        """Return the seconds after which something is to be looked at."""
+        return self._queue.next_due_s(), self._cache.settles_in_s(), self._moves.due_s
 
     async def _resolve_doubts(self) -> None:
         for uid, pod in tuple(self._doubtful.items()):
@@ -259,7 +260,7 @@ class Scheduler:
 
     def _is_kept_back(self, pod: core.Pod) -> bool:
         """Tell whether something else than nodes keeps a pod waiting, and have it said."""
-        if found := self._own_refusal(pod):
+        if found := holdback.own(self._cache, pod):
             self._cache.release(pod.metadata.uid)
             self._refuse(pod, *found)
             return True
@@ -269,24 +270,12 @@ class Scheduler:
             self._refuse(pod, token, words)
         return bool(token)
 
-    def _own_refusal(self, pod: core.Pod) -> tuple[str, str] | None:
-        """Return what of a pod itself keeps it waiting, whatever nodes there are, reason and words; None: nothing."""
-        if reason := rules.refusal(pod.spec, knows_namespaces=bool(self._cache.namespaces)):
-            return "UnknownRule", reason
-        return volumebinding.refusal(self._cache, pod)
-
-    def _is_kept_back_by(self, pod: core.Pod, gang: Gang, pods: Iterable[core.Pod]) -> bool:
+    def _is_kept_back_by(self, pod: core.Pod, gang: Gang, pods: tuple[core.Pod, ...]) -> bool:
         """Tell whether something of another pod keeps the gang waiting, or the pod is not among the first of it."""
-        if all(one is not pod for one in pods):
+        if found := holdback.of_gang(self._cache, pod, gang, pods):
             self._queue.park(pod.metadata.uid, ("beyond", *gang.key))
-            self._refuse(pod, GROUP_INCOMPLETE, f"{gang.title} is placed first")
-            return True
-        for one in pods:
-            if found := self._own_refusal(one):
-                why = f"{gang.title} is placed as a whole, and {one.metadata.name} cannot be: {found[1]}"
-                self._refuse(pod, found[0], why)
-                return True
-        return False
+            self._refuse(pod, *found)
+        return found is not None
 
     def _groups(self, pods: Iterable[core.Pod], key: tuple[str, ...]) -> list[Group]:
         """Return the groups of pods that are placed at once; none where the need of one cannot be read."""
@@ -329,7 +318,7 @@ class Scheduler:
             self._start(tasks, self._have_made(pod, waits, found.node), f"has volumes made for {pod.metadata.name}")
         else:
             group.refusals = 0
-            step = self._step("Scheduled", _assigned(pod, found), found, duration_s=timing.duration_s)
+            step = self._step("Scheduled", recorder.assigned(pod, found), found, duration_s=timing.duration_s)
             await self._bind_beside(pod, found.node, step, tasks)
 
     async def _look_at_gang(self, gang: Gang, pods: tuple[core.Pod, ...], tasks: asyncio.TaskGroup) -> None:
@@ -343,7 +332,7 @@ class Scheduler:
             await self._hold_gang(placed, tasks)
             return
         for pod, summary in placed.found:
-            step = self._step("Scheduled", _assigned(pod, summary), summary, duration_s=timing.duration_s)
+            step = self._step("Scheduled", recorder.assigned(pod, summary), summary, duration_s=timing.duration_s)
             await self._bind_beside(pod, summary.node or "", step, tasks)
         whole = self._workloads.gangs.of(pods[0].metadata.uid) if placed.found else None
         for uid in whole.waiting if whole is not None else ():
@@ -352,12 +341,11 @@ class Scheduler:
     async def _hold_gang(self, placed: Placed, tasks: asyncio.TaskGroup) -> None:
         """Hold room for every pod of a gang until the claims of all have their volumes; none is bound before."""
         await self._placer.take_back(placed.found)
-        needs = {pod.metadata.uid: self._cache.need(pod) for pod, _ in placed.found}
         for pod, summary in placed.found:
-            node = summary.node or ""
-            self._cache.hold(pod, node, for_s=volumebinding.BIND_S)
+            words = volumebinding.words(self._cache.need(pod), summary.node or "")
+            self._cache.hold(pod, summary.node or "", for_s=volumebinding.BIND_S)
             self._queue.leave_alone(pod.metadata.uid)
-            self._refuse(pod, "WaitsForVolumes", volumebinding.words(needs[pod.metadata.uid], node), summary)
+            self._refuse(pod, "WaitsForVolumes", words, summary)
         self._mark(self._cache.changes())
         for pod, node, waits in placed.waits:
             self._start(tasks, self._have_made(pod, waits, node), f"has volumes made for {pod.metadata.name}")
@@ -516,7 +504,3 @@ class Scheduler:
 
 def _soonest(*times: float | None) -> float | None:
     return min((one for one in times if one is not None), default=None)
-
-
-def _assigned(pod: core.Pod, found: Summary) -> str:
-    return f"Successfully assigned {pod.metadata.namespace}/{pod.metadata.name} to {found.node}{found.aside}"

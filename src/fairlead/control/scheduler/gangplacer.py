@@ -74,12 +74,12 @@ class GangPlacer:
 
     async def place(self, gang: Gang, pods: Sequence[core.Pod]) -> Placed:
         """Assume a place for each pod, or for none of them."""
-        return await self._place(_Some(gang, tuple(pods), self._cache.topology_request(pods[0], gang), ()))
+        return await self._place(_Some(gang, tuple(pods), self._cache.places.asked(pods[0], gang), ()))
 
     async def _place(self, some: _Some) -> Placed:
         """Try the ways in which they may be placed, the best first, in each of the domains that would take them."""
         placed = Placed()
-        for of in domain.ways(some.asked, self._cache.levels):
+        for of in domain.ways(some.asked, self._cache.places.levels):
             await self._loop.take_changes()
             found = self._candidates(some, of) if of else None
             if found is not None and not found.fitting:
@@ -102,7 +102,7 @@ class GangPlacer:
             if below is None:
                 placed = await self._place_each(some, pods)
             else:
-                asked = self._cache.topology_request(pods[0], below)
+                asked = self._cache.places.asked(pods[0], below)
                 placed = await self._place(_Some(below, pods, asked, some.where))
             found += placed.found
             waits += placed.waits

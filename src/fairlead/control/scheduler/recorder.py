@@ -146,3 +146,8 @@ def step(policy: str, reason: str, message: str, found: Summary | None, *, durat
         facts={} if found is None else {"policy": policy, **found.facts},
         is_warning=reason != "Scheduled",
     )
+
+
+def assigned(pod: core.Pod, found: Summary) -> str:
+    """Return what is said of a pod that is bound, in kube-scheduler's words."""
+    return f"Successfully assigned {pod.metadata.namespace}/{pod.metadata.name} to {found.node}{found.aside}"

@@ -115,7 +115,7 @@ class Room:
         if gang is None:
             yield needs
             return
-        required = self._cache.topology_request(asked[0], gang).required
+        required = self._cache.places.asked(asked[0], gang).required
         for where in self._domains(needs, required):
             within = [domain.within(need, where) for need in needs]
             below = self._below(gang, asked, within)
@@ -125,7 +125,7 @@ class Room:
         """Return the domains that would take pods if they were empty, the tightest first; (): anywhere."""
         if not required:
             return ((),)
-        of = domain.keys(required, self._cache.levels)
+        of = domain.keys(required, self._cache.places.levels)
         return domain.candidates(needs, self._cache.empty().values(), of).fitting[: domain.MOST]
 
     def _below(
@@ -136,7 +136,7 @@ class Room:
         required = list[tuple[list[int], str]]()
         for pod in asked:
             for part in [*gang.chain(pod.metadata.uid)][1:]:
-                level = self._cache.topology_request(pod, part).required
+                level = self._cache.places.asked(pod, part).required
                 ats = [number[uid] for uid in part.waiting if uid in number]
                 if level and (ats, level) not in required:
                     required.append((ats, level))

@@ -29,6 +29,8 @@ MANAGER: Final = "fairlead-scheduler"
 
 def refusal(cache: Cache, pod: core.Pod) -> tuple[str, str] | None:
     """Return why a pod's claims keep it waiting whatever nodes there are, reason and words; None: they do not."""
+    if not claims.has_claims(pod):
+        return None
     found = cache.claims.look_up(pod)
     if not isinstance(found, claims.Refusal):
         return None

@@ -21,10 +21,11 @@ import msgspec
 from fairlead import errors, telemetry
 from fairlead.plan.schedule import peers, reference, rejection
 from fairlead.plan.schedule.group import domain
-from fairlead.plan.schedule.group.gang import Gang
+from fairlead.plan.schedule.group.place import Places
 from fairlead.plan.schedule.queue import Changes, SchedulingQueue
-from fairlead.plan.schedule.shard import WHOLE, Pool, Shard
-from fairlead.plan.schedule.topology import defaultspread, offers
+from fairlead.plan.schedule.shard.pool import WHOLE, Pool, Shard
+from fairlead.plan.schedule.topology import defaultspread
+from fairlead.plan.schedule.topology.devices import Devices
 from fairlead.plan.schedule.volume import claims
 from fairlead.plan.schedule.workloads import Workloads
 from fairlead.wire.kubernetes import core
@@ -76,7 +77,7 @@ class Cache:
               levels: of the network, as labels of nodes.   shard: nodes and pods that are ours to decide on.
         """
         self._pool = Pool(shard, clock)
-        self._date, self.levels = date, levels
+        self._date = date
         self._queue, self._is_ours, self._clock = queue, is_ours, clock
         self._workloads = workloads or Workloads()
         self.held: dict[str, Held] = {}
@@ -87,12 +88,10 @@ class Cache:
         self._assumed: dict[str, _Assumed] = {}
         self._nodes: dict[str, reference.NodeInfo] = {}
         """By name: with nothing on them."""
+        self.places = Places(self._workloads.gangs, levels, self._nodes)
         self._needs: dict[str, dict[str, reference.PodInfo]] = {}
         """By node and uid: what pods take; ended ones take nothing and are not here."""
-        self._devices: dict[str, dict[str, offers.Known]] = {}
-        """By node and name: what its agent says of its GPUs."""
-        self._prepared: dict[str, offers.Prepared] = {}
-        """By node: the same, as far as its pods do not change it."""
+        self._devices = Devices()
         self.views: dict[str, reference.NodeInfo] = {}
         """By name: every node with what is taken of it, as of the last `changes`."""
         self.selectors = defaultspread.Selectors()
@@ -104,6 +103,8 @@ class Cache:
         """Whether these are to be looked at again."""
         self.namespaces: dict[str, Mapping[str, str]] = {}
         """Labels by namespace, of those that are known."""
+        self._last_read: tuple[core.Pod | None, reference.PodInfo] = (None, reference.PodInfo(requests={}))
+        """The pod that was read last, and what it says."""
         self._rejections: dict[str, dict[str, rejection.Rejection]] = {}
         """By node and uid: pods that its kubelet refused."""
         self._rejections_due: dict[str, float] = {}
@@ -168,32 +169,12 @@ class Cache:
 
     def forget_devices(self) -> None:
         """Begin anew with GPUs: a list follows."""
-        self._touched.update(self._devices)
-        self._devices.clear()
-        self._prepared.clear()
+        self._touched.update(self._devices.forget())
 
     def note_device(self, device: GPUDevice, *, is_gone: bool = False) -> None:
         """Take in what the watch says of a GPU."""
-        node, name = device.spec.node_name, device.metadata.name
-        found = None if is_gone else offers.known(device)
-        there = self._devices.setdefault(node, {})
-        if there.get(name) == found:
-            return
-        there.pop(name, None)
-        self._prepared.pop(node, None)
-        if found is not None:
-            there[name] = found
-        elif not there:
-            del self._devices[node]
-        self._touched.add(node)
-
-    def _offers(self, node: str) -> Mapping[str, offers.Offer]:
-        devices, needs = self._devices.get(node), self._needs.get(node, {})
-        if not devices:
-            return {}
-        if node not in self._prepared:
-            self._prepared[node] = offers.prepare(devices.values())
-        return offers.offers(self._prepared[node], {uid: need.requests for uid, need in needs.items()}, self._full_name)
+        if node := self._devices.note(device, is_gone=is_gone):
+            self._touched.add(node)
 
     def _full_name(self, uid: str) -> str:
         pod = self._pods.get(uid)
@@ -227,9 +208,17 @@ class Cache:
                     there[uid] = dataclasses.replace(need, attached=attached)
                     self._touched.add(name)
 
+    def _read(self, pod: core.Pod) -> reference.PodInfo:
+        """Return what a pod says; read once for its decision and its binding. Raises: Invalid: a bad quantity."""
+        known, need = self._last_read
+        if known is not pod:
+            need = reference.pod_info(pod, self.namespaces)
+            self._last_read = pod, need
+        return need
+
     def _info(self, pod: core.Pod) -> reference.PodInfo:
         """Return what a pod takes of its node. Raises: Invalid: a bad quantity."""
-        need = reference.pod_info(pod, self.namespaces)
+        need = self._read(self._assumed[pod.metadata.uid].pod if pod.metadata.uid in self._assumed else pod)
         if not self.claims.has_limits or not claims.has_claims(pod):
             return need
         return dataclasses.replace(need, attached=self.claims.attached(pod))
@@ -244,6 +233,7 @@ class Cache:
         if self.namespaces.get(name) == labels:
             return
         self.namespaces.pop(name, None)
+        self._last_read = (None, self._last_read[1])
         if labels is not None:
             self.namespaces[name] = labels
         for uid in self._of_namespace.get(name, ()):
@@ -278,7 +268,7 @@ class Cache:
             self._put(assumed.pod)
 
     def take_back(self, uids: Iterable[str]) -> None:
-        """Take assumptions back that nobody has seen: no pod that waits for a claim of theirs is looked at for it."""
+        """Take assumptions back that no other pod was judged by: none that waits for a claim of theirs is looked at."""
         has_news = self._has_new_claims
         for uid in uids:
             self.forget(uid)
@@ -357,6 +347,8 @@ class Cache:
     def find_held(self, pod: core.Pod) -> str:
         """Return under which uid room is held for a pod, or for the one that it was made anew for; "": none is."""
         uid = pod.metadata.uid
+        if not self.held:
+            return ""
         if uid in self.held or not any(one.pod.metadata.uid not in self._pods for one in self.held.values()):
             return uid if uid in self.held else ""
         return next((key for key, one in self.held.items() if key not in self._pods and _is_anew(pod, one.pod)), "")
@@ -403,8 +395,9 @@ class Cache:
         for name in self._touched:
             before, node, after = self.views.pop(name, None), self._nodes.get(name), None
             if node is not None:
-                pods = self._needs.get(name, {}).values()
-                after = self.views[name] = reference.occupied(node, pods, self._offers(name))
+                pods = self._needs.get(name, {})
+                free = self._devices.free(name, pods, self._full_name)
+                after = self.views[name] = reference.occupied(node, pods.values(), free)
             if after != before:
                 found[name] = (before, after)
         self._touched.clear()
@@ -412,10 +405,10 @@ class Cache:
 
     def need(self, pod: core.Pod) -> reference.PodInfo:
         """Return what a pod asks for, with other pods judged if they matter. Raises: Invalid: a bad quantity."""
-        need = self.concerned(reference.pod_info(pod, self.namespaces))
+        need = self.concerned(self._read(pod))
         if not self._is_ours(pod):
             return need
-        need = self._in_domain(pod, need)
+        need = self.places.narrowed(pod, need)
         if spread := self.selectors.spread(pod):
             need = dataclasses.replace(need, peer=dataclasses.replace(need.peer, spread=spread).among(()))
         if not claims.has_claims(pod):
@@ -424,29 +417,6 @@ class Cache:
         attached = self.claims.attached(pod) if self.claims.has_limits else frozenset()
         volumes = () if isinstance(found, claims.Refusal) else found
         return dataclasses.replace(need, volumes=volumes, attached=attached)
-
-    def topology_request(self, pod: core.Pod, part: Gang | None = None) -> domain.Asked:
-        """Return what a pod or its PodGroup says of its place in the network; or what a sub-group of that says."""
-        if part is not None and part.is_part:
-            return domain.asked_by(part.place, self.levels)
-        return domain.request_of(pod, self._workloads.gangs.object_of(pod.metadata.uid), self.levels)
-
-    def _in_domain(self, pod: core.Pod, need: reference.PodInfo) -> reference.PodInfo:
-        """Return a need that only the domain meets in which the pod's group runs, where it requires one."""
-        gang = self._workloads.gangs.of(pod.metadata.uid)
-        for one in (None,) if gang is None else gang.chain(pod.metadata.uid):
-            if required := self.topology_request(pod, one).required:
-                need = self._beside(pod, need, () if one is None else one.placed.values(), required)
-        return need
-
-    def _beside(
-        self, pod: core.Pod, need: reference.PodInfo, others: Iterable[core.Pod], required: str
-    ) -> reference.PodInfo:
-        """Return a need that only the domain of a level meets in which others run."""
-        of = domain.keys(required, self.levels)
-        nodes = (self._nodes.get(one.spec.node_name) for one in others if one.metadata.uid != pod.metadata.uid)
-        there = (domain.domain_of(node.labels, of) for node in nodes if node is not None)
-        return domain.within(need, next((one for one in there if one is not None), domain.anywhere(of)))
 
     def concerned(self, need: reference.PodInfo) -> reference.PodInfo:
         """Return a need as it is to be judged beside the pods that have a node now."""

@@ -84,11 +84,17 @@ class PodInfo:
     """Its volumes that count against what a node can attach."""
     domain: Domain = ()
     """The part of the network in which its group is placed."""
+    _kind: Kind | None = field(default=None, init=False, repr=False, compare=False)
+    """Kept, because every change of a node asks each of its pods."""
 
     @property
     def kind(self) -> Kind:
         """Return what the fragmentation of GPUs is measured by."""
-        return self.requests.get("cpu", 0), gpus_of(self.requests), model_of(self.node_selector)
+        if self._kind is None:
+            found = (self.requests.get("cpu", 0), gpus_of(self.requests), model_of(self.node_selector))
+            object.__setattr__(self, "_kind", found)
+            return found
+        return self._kind
 
     def among(self, terms: Iterable[peers.Term]) -> PodInfo:
         """Return the need, with other pods judged if it has rules on them or their terms are about it."""

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.plan.schedule import cache, queue, shard
+from fairlead.plan.schedule import cache, queue
+from fairlead.plan.schedule.shard import pool as shard
 from fairlead.wire.kubernetes import core, meta
 
 _LABEL = "example.com/pool"

@@ -162,7 +162,7 @@ class Gang:
         self.settle()
 
     def drop(self, uid: str) -> None:
-        """Forget a pod; a sub-group that nobody declared goes with its last one."""
+        """Forget a pod; a sub-group that no PodGroup names goes with its last one."""
         self.waiting.pop(uid, None)
         self.placed.pop(uid, None)
         self.held.discard(uid)
