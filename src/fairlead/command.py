@@ -33,6 +33,7 @@ OURS: Final = 2
 """Where a program's standard error goes: nowhere, where its output goes, where ours goes."""
 _TERM_S: Final = 5.0
 _REAP_S: Final = 2.0
+_LOOK_S: Final = 0.05
 _LARGEST: Final = 256 << 20
 """Bytes that a short program may write, on either of its outputs, unless its caller says less."""
 
@@ -78,12 +79,14 @@ async def run(
     stdin: int | None = None,
     folder: Path = Path("/"),
     largest: int = _LARGEST,
+    wholly: bool = False,
 ) -> Result:
     """Run a program to its end.
 
     Args:    argv: program and arguments.   env: its whole environment.   timeout_s: seconds it may take.
              stdin: a descriptor to read from; None: nothing.   folder: where it runs.
              largest: bytes that it may write to its standard output, and as many to standard error.
+             wholly: what it has started in its process group is killed with its end, however it ends.
     Raises:  Unavailable: not installed (`ProgramMissing`), not done in time (`ProgramTimeout`) or too much written
              (`ProgramTooLoud`); it was ended.
     """
@@ -98,7 +101,7 @@ async def run(
     )
     try:
         async with asyncio.timeout(timeout_s):
-            stdout, stderr = await _collect(process, largest)
+            stdout, stderr = await _collect(process, largest, wholly=wholly)
     except _TooLoud as error:
         message = f'"{" ".join(argv[:3])}" wrote more than {largest} bytes'
         raise errors.Unavailable(
@@ -108,7 +111,7 @@ async def run(
         message = f'"{" ".join(argv[:3])}" did not end within {timeout_s:g} s'
         raise errors.Unavailable(message, reason="ProgramTimeout", hint="is the machine overloaded?") from error
     finally:
-        await end(process)
+        await end(process, wholly=wholly)
     return Result(code=process.returncode or 0, stdout=stdout, stderr=stderr)
 
 
@@ -116,13 +119,15 @@ class _TooLoud(Exception):
     """A program wrote more than it may; never leaves this module."""
 
 
-async def _collect(process: asyncio.subprocess.Process, largest: int) -> tuple[bytes, bytes]:
+async def _collect(process: asyncio.subprocess.Process, largest: int, *, wholly: bool) -> tuple[bytes, bytes]:
     """Return both outputs once the program has ended. Raises: _TooLoud."""
     try:
         async with asyncio.TaskGroup() as group:
             outputs = [
                 group.create_task(_read(stream, largest)) for stream in (process.stdout, process.stderr) if stream
             ]
+            if wholly:
+                group.create_task(_end_group(process))
     except ExceptionGroup as failed:
         if failed.subgroup(_TooLoud) is None:
             raise
@@ -130,6 +135,13 @@ async def _collect(process: asyncio.subprocess.Process, largest: int) -> tuple[b
     await process.wait()
     stdout, stderr = (task.result() for task in outputs)
     return stdout, stderr
+
+
+async def _end_group(process: asyncio.subprocess.Process) -> None:
+    """Kill what is left of a program's group when it ends: its outputs stay open while a child of it has them."""
+    while process.returncode is None:  # noqa: ASYNC110 (asyncio's wait() is for the outputs' ends too)
+        await asyncio.sleep(_LOOK_S)
+    _signal(process, signal.SIGKILL, wholly=True)
 
 
 async def _read(stream: asyncio.StreamReader, largest: int) -> bytes:
@@ -195,24 +207,29 @@ async def started(
     return await _spawn(dying_with_us(argv), env=env, stdin=stdin, stdout=output, stderr=stderr)
 
 
-def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+def _signal(process: asyncio.subprocess.Process, number: signal.Signals, *, wholly: bool = False) -> None:
     """Send a signal without `Popen.send_signal`: that one reaps first, and asyncio's watcher loses the exit code."""
     with contextlib.suppress(ProcessLookupError):
-        os.kill(process.pid, number)
+        (os.killpg if wholly else os.kill)(process.pid, number)
 
 
-async def end(process: asyncio.subprocess.Process, *, at_once: bool = False) -> None:
-    """Make sure that a program is gone: SIGTERM, after 5 s (or `at_once`) SIGKILL; reaped on return."""
+async def end(process: asyncio.subprocess.Process, *, at_once: bool = False, wholly: bool = False) -> None:
+    """Make sure that a program is gone: SIGTERM, after 5 s (or `at_once`) SIGKILL; reaped on return.
+
+    Args: wholly: what it has started in its process group is killed too, also where it ended by itself.
+    """
     try:
         if process.returncode is None and not at_once:
-            _signal(process, signal.SIGTERM)
+            _signal(process, signal.SIGTERM, wholly=wholly)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_TERM_S):
                     await process.wait()
     finally:
         try:
-            if process.returncode is None:
-                _signal(process, signal.SIGKILL)
+            has_ended = process.returncode is not None
+            if wholly or not has_ended:
+                _signal(process, signal.SIGKILL, wholly=wholly)
+            if not has_ended:
                 await _reap(process)
         finally:
             # A program that the kernel cannot kill yet stays: asyncio must not close it when the loop has ended.
@@ -224,6 +241,7 @@ async def _reap(process: asyncio.subprocess.Process) -> None:
 
     One that is left before it was reaped stays a zombie, and its end is reported to a loop that may be closed by then.
     """
+    _hang_up(process)
     cancelled: asyncio.CancelledError | None = None
     with contextlib.suppress(TimeoutError):
         while process.returncode is None:
@@ -234,6 +252,13 @@ async def _reap(process: asyncio.subprocess.Process) -> None:
                 cancelled = error
     if cancelled is not None:
         raise cancelled
+
+
+def _hang_up(process: asyncio.subprocess.Process) -> None:
+    """Close our ends of a killed program's outputs: asyncio's wait() is for their ends too, and children hold them."""
+    for descriptor in (1, 2):
+        if ours := process._transport.get_pipe_transport(descriptor):  # type: ignore[attr-defined]
+            ours.close()
 
 
 def dying_with_us(argv: Sequence[str]) -> list[str]:

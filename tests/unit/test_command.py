@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import signal
 import sys
 from pathlib import Path
 
@@ -45,6 +46,57 @@ async def test_a_program_that_takes_too_long_is_ended(tmp_path: Path) -> None:
         await command.run(["sh", "-c", f"echo $$ > {file}; exec sleep 60"], env=ENV, timeout_s=0.3)
     assert caught.value.reason == "ProgramTimeout"
     assert not Path("/proc", file.read_text().strip()).exists()
+
+
+STUBBORN = "trap '' TERM; sleep 60 & echo $! > {file};"
+
+
+def is_gone(file: Path) -> bool:
+    """Return whether the child is no more, or waits to be reaped by the machine's first process."""
+    try:
+        return Path("/proc", file.read_text().strip(), "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+async def until_gone(file: Path) -> bool:
+    async with asyncio.timeout(5):
+        while not is_gone(file):  # noqa: ASYNC110 (a process of another)
+            await asyncio.sleep(0.01)
+    return True
+
+
+async def test_a_child_that_ignores_sigterm_ends_with_its_program_at_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "_TERM_S", 0.1)
+    file = tmp_path / "pid"
+    with pytest.raises(errors.Unavailable) as caught:
+        await command.run(["sh", "-c", STUBBORN.format(file=file) + " wait"], env=ENV, timeout_s=0.3, wholly=True)
+    assert caught.value.reason == "ProgramTimeout"
+    assert await until_gone(file)
+
+
+async def test_a_child_that_is_left_behind_ends_with_its_program_and_its_output_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    line = ["sh", "-c", STUBBORN.format(file=file) + " echo done; exit 3"]
+    async with asyncio.timeout(10):
+        result = await command.run(line, env=ENV, timeout_s=20, wholly=True)
+    assert (result.code, result.stdout) == (3, b"done\n")
+    assert await until_gone(file)
+
+
+async def test_a_child_that_keeps_the_output_open_holds_up_nobody_once_its_program_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "_TERM_S", 0.1)
+    file = tmp_path / "pid"
+    try:
+        async with asyncio.timeout(10):
+            with pytest.raises(errors.Unavailable):
+                await command.run(["sh", "-c", STUBBORN.format(file=file) + " wait; wait"], env=ENV, timeout_s=0.3)
+    finally:
+        os.kill(int(file.read_text()), signal.SIGKILL)
 
 
 async def test_a_long_program_is_killed_and_reaped_with_its_block() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,12 @@ async def test_a_program_that_is_not_there_did_not_clear_it(path: str) -> None:
     with pytest.raises(errors.Unavailable) as caught:
         await run(path)
     assert caught.value.reason == "ProgramMissing"
+
+
+async def test_what_it_leaves_running_ends_with_it(tmp_path: Path) -> None:
+    """A child could hold the GPU still when the next tenant gets it."""
+    await run(written(tmp_path, f"trap '' TERM; sleep 60 & echo $! > {tmp_path}/child"))
+    child = Path("/proc", (tmp_path / "child").read_text().strip(), "cmdline")
+    async with asyncio.timeout(5):
+        while child.exists() and child.read_bytes():  # noqa: ASYNC110 (a process of another)
+            await asyncio.sleep(0.01)

@@ -1,7 +1,8 @@
 """Implements the Inspector port through NVML: what a GPU says of itself, its reset, and a scrub by a program.
 
 NVML has no call that clears memory, so a scrub is a program of the operator's, which gets the GPU's UUID and ends with
-0 where every byte it could have was overwritten and read back. It runs as a child with a limit, and is killed at it.
+0 where every byte it could have was overwritten and read back. It runs as a child with a limit, and its process
+group is killed with its end.
 Source: nvml.h, nvmlDeviceGetVbiosVersion, nvmlDeviceGetInforomImageVersion, nvmlDeviceGetCurrPcieLinkWidth.
 """
 
@@ -67,7 +68,8 @@ def program(path: str) -> Scrub | None:
 
     async def scrub(gpu: str) -> None:
         await asyncio.to_thread(_assert_ours, path)
-        done = await command.run([path, gpu], env=command.base_env(), timeout_s=SCRUB_S, largest=_LOUDEST)
+        surroundings = command.base_env()
+        done = await command.run([path, gpu], env=surroundings, timeout_s=SCRUB_S, largest=_LOUDEST, wholly=True)
         if done.code:
             said = done.last_line or f"exit code {done.code}"
             hint = f"run `{path} {gpu}` by hand"
