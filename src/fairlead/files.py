@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import stat
 import time
@@ -121,10 +122,26 @@ LARGEST_BYTES = 16 << 20
 def read_bounded(path: Path, *, limit_bytes: int = LARGEST_BYTES) -> bytes:
     """Return what a named file holds. Raises: OSError: not there, refused, or without end (`EFBIG`)."""
     with path.open("rb") as file:
-        data = file.read(limit_bytes + 1)
+        return _bounded(file, path, limit_bytes)
+
+
+def _bounded(file: io.BufferedReader, path: Path, limit_bytes: int) -> bytes:
+    data = file.read(limit_bytes + 1)
     if len(data) > limit_bytes:
         raise OSError(errno.EFBIG, f"larger than {limit_bytes} bytes", str(path))
     return data
+
+
+def read_judged(path: Path) -> tuple[os.stat_result, bytes]:
+    """Return what a file holds and what the kernel says of this very file: its owner, its mode.
+
+    Raises: OSError: not there, refused, not a regular file (`EINVAL`), or without end (`EFBIG`).
+    """
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        return status, _bounded(file, path, LARGEST_BYTES)
 
 
 def _not_regular(path: Path) -> errors.Unavailable:

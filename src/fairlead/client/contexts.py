@@ -1,7 +1,8 @@
 """Keeps where a person is logged in: addresses, pinned fingerprints and API keys, in one file of theirs, 0600.
 
-The file is `fairlead/contexts.json` in XDG_CONFIG_HOME. As ssh does with a private key, a file that others may read is
-refused. A fingerprint is that of the service's public key, so that a renewed certificate is still the same service.
+The file is `fairlead/contexts.json` in XDG_CONFIG_HOME. As ssh does with its own, a file that others may read, or that
+belongs to another user, is refused: who writes it chooses which service gets what this person does. A fingerprint is
+that of the service's public key, so that a renewed certificate is still the same service.
 Source: XDG Base Directory Specification; RFC 7469 section 2.4.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import os
 import ssl
 import stat
 from collections.abc import Mapping
@@ -73,17 +75,21 @@ class Contexts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 def read(file: Path) -> Contexts:
     """Return what a file holds; none where there is none.
 
-    Raises: Denied (`CredentialsExposed`): others may read it; ProtocolError (`CredentialsDamaged`); Unavailable.
+    Raises: Denied: others may read it (`CredentialsExposed`), or it is another user's (`CredentialsForeign`);
+            ProtocolError (`CredentialsDamaged`); Unavailable.
     """
     try:
-        mode = file.stat().st_mode
-        data = files.read_bounded(file)
+        status, data = files.read_judged(file)
     except (FileNotFoundError, NotADirectoryError):
         return Contexts()
     except OSError as error:
         message = f"cannot read {file}: {error.strerror}"
         raise errors.Unavailable(message, reason="CredentialsUnreadable", hint="it is yours to read") from error
-    if mode & _OTHERS:
+    if status.st_uid != os.geteuid():
+        message = f"{file} belongs to user {status.st_uid}, and you are user {os.geteuid()}: it is not obeyed"
+        hint = f"remove it, or `chown {os.geteuid()} {file}` if it is yours; under sudo, leave out -E or set HOME"
+        raise errors.Denied(message, reason="CredentialsForeign", hint=hint)
+    if status.st_mode & _OTHERS:
         message = f"others may read {file}, which holds API keys"
         raise errors.Denied(message, reason="CredentialsExposed", hint=f"chmod 600 {file}, and have its keys rotated")
     try:

@@ -31,6 +31,9 @@ class ControlSettings:
     tenancy_resync_s: float = row(
         10.0, unit="s", text="how often a tenancy's packet filter is read, and written anew where it is not in force"
     )
+    tenancy_pods: int = row(
+        500, text="containers at a time of a tenancy whose own quota does not count `pods`; 0: as many as it asks for"
+    )
     tenancies: bool = row(
         False, text="over a cluster, keep tenancies: the controller then makes namespaces, policies, quotas and limits"
     )

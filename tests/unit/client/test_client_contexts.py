@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
@@ -69,3 +70,25 @@ def test_another_services_key_is_not_the_pinned_one() -> None:
     with pytest.raises(errors.Denied) as refused:
         contexts.check_pin(b"rubbish", "sha256//x", "https://lab:8443")
     assert refused.value.reason == "FingerprintChanged"
+
+
+def test_a_file_of_another_user_is_refused_with_both_users_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "contexts.json"
+    contexts.write(file, contexts.Contexts(current="lab", items=(LAB,)))
+    own = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: own + 1)
+    with pytest.raises(errors.Denied) as refused:
+        contexts.read(file)
+    assert refused.value.reason == "CredentialsForeign"
+    assert f"user {own}," in refused.value.message
+    assert KEY not in refused.value.message
+
+
+def test_a_pipe_in_its_place_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    file = tmp_path / "contexts.json"
+    os.mkfifo(file, 0o600)
+    with pytest.raises(errors.Unavailable) as refused:
+        contexts.read(file)
+    assert "not a regular file" in refused.value.message

@@ -32,8 +32,9 @@ def controller(config: settings.Settings) -> None:
         given = isolation.networks_of(config.control.tenancy_networks)
         networks = isolation.ClusterNetworks(store, enforcer=config.control.tenancy_enforcer, networks=given)
         possessions = isolation.ClusterPossessions(store)
-        resync_s = config.control.tenancy_resync_s
-        return (*nodes, Tenancies(store, networks, possessions, resync_s=resync_s, follows_pods=False))
+        resync_s, most_pods = config.control.tenancy_resync_s, config.control.tenancy_pods
+        kept = Tenancies(store, networks, possessions, resync_s=resync_s, most_pods=most_pods, follows_pods=False)
+        return (*nodes, kept)
 
     needed = (*rights.CONTROLLER, *(rights.TENANCIES if config.control.tenancies else ()))
     asyncio.run(cluster.lead(config, "fairlead-controller", make, needed))

@@ -69,7 +69,10 @@ def compose(
     networks = network.MachineNetworks(engine, home=home, pool=config.control.tenancy_subnets)
     volumes = LocalVolumes(store=store, folder=config.claims_folder)
     possessions = Possessions(store=store, volumes=volumes, unverified=unverified)
-    controller = tenancy.Tenancies(store, networks, possessions, resync_s=config.control.tenancy_resync_s)
+    control = config.control
+    controller = tenancy.Tenancies(
+        store, networks, possessions, resync_s=control.tenancy_resync_s, most_pods=control.tenancy_pods
+    )
 
     async def image() -> str:
         return await sandbox.ensure_image(engine, platform.machine())

@@ -47,15 +47,17 @@ class Tenancies:
         possessions: Possessions,
         *,
         resync_s: float = 10.0,
+        most_pods: int = 0,
         follows_pods: bool = True,
     ) -> None:
         """Take the store, the place where containers run, and how often a tenancy that stands is looked at.
 
-        Args: follows_pods: hear of every pod there is; on a cluster they are too many, and its API server refuses pods
+        Args: most_pods: of a tenancy whose quota does not count them; 0: any number.
+              follows_pods: hear of every pod there is; on a cluster they are too many, and its API server refuses pods
               of a tenancy that is not Ready.
         """
         self._store, self._network, self._possessions = store, network, possessions
-        self._resync_s, self._follows_pods = resync_s, follows_pods
+        self._resync_s, self._most_pods, self._follows_pods = resync_s, most_pods, follows_pods
         self._tenancies: dict[str, Tenancy] = {}
         self._is_swept = False
 
@@ -121,8 +123,9 @@ class Tenancies:
                 network, problem = item.status.network, error
             good = "NoNetwork" if item.spec.network.mode == kind.NONE else "RulesInForce"
             found[kind.NETWORK_ISOLATED] = baseline.condition(item, kind.NETWORK_ISOLATED, problem, good=good)
+            limits = baseline.quota(item, pods=self._most_pods)
             found[kind.QUOTA_APPLIED] = baseline.condition(
-                item, kind.QUOTA_APPLIED, await self._limits(item), good="Applied" if item.spec.quota else "NoQuota"
+                item, kind.QUOTA_APPLIED, await self._limits(item, limits), good="Applied" if limits else "NoQuota"
             )
             telemetry.crash_point("tenancy.quota-applied")
             await self._say(item, baseline.status(item, found, network).phase)
@@ -152,13 +155,13 @@ class Tenancies:
         await self._store.apply(baseline.namespace(item, state), manager=_MANAGER)
         return None
 
-    async def _limits(self, item: Tenancy) -> errors.FairleadError | None:
+    async def _limits(self, item: Tenancy, limits: core.ResourceQuota | None) -> errors.FairleadError | None:
         """Bring account, limits of each container and quota to what the spec says; return what is in the way."""
         try:
             await self._store.apply(baseline.account(item), manager=_MANAGER)
             for one, made in (
                 (core.LimitRange, baseline.limit_range(item)),
-                (core.ResourceQuota, baseline.quota(item)),
+                (core.ResourceQuota, limits),
             ):
                 if made is not None:
                     await self._store.apply(made, manager=_MANAGER)

@@ -20,16 +20,23 @@ from fairlead.wire.kubernetes import core, quantity
 _ONE: Final = Fraction(1)
 _NOT_NEGATIVE: Final = "must be greater than or equal to 0"
 _COUNT: Final = "count/pods"
+COUNTS: Final = frozenset({"pods", _COUNT})
+"""Names that count pods themselves."""
 _CLAIMS: Final = ("persistentvolumeclaims", "count/persistentvolumeclaims")
 _NATIVE: Final = ("cpu", "memory", "ephemeral-storage")
 _STATED: Final = frozenset({"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"})
 """Counting one of these obliges every container to state it."""
 
 
-def usage(pod: core.Pod) -> dict[str, Fraction]:
-    """Return what a pod takes, by the names that quotas use; one that ended only counts as an object."""
+def usage(pod: core.Pod, *, counts_alone: bool = False) -> dict[str, Fraction]:
+    """Return what a pod takes, by the names that quotas use; one that ended only counts as an object.
+
+    Args: counts_alone: nothing else is asked for, which is a tenth of the work.
+    """
     if pod.status.phase in core.ENDED_PHASES:
         return {_COUNT: _ONE}
+    if counts_alone:
+        return {_COUNT: _ONE, "pods": _ONE}
     requests, limits = admission.effective_requests(pod.spec), admission.effective_limits(pod.spec)
     return {_COUNT: _ONE, "pods": _ONE, **_named(requests, limits)}
 
@@ -37,9 +44,10 @@ def usage(pod: core.Pod) -> dict[str, Fraction]:
 def used(quota: core.ResourceQuota, pods: Iterable[core.Pod]) -> dict[str, Fraction]:
     """Return what the namespace's pods have taken of each resource that the quota limits."""
     total = dict.fromkeys(_counted(quota), Fraction(0))
+    counts_alone = total.keys() <= COUNTS
     for pod in pods:
         if _takes(quota, pod):
-            for name, value in usage(pod).items():
+            for name, value in usage(pod, counts_alone=counts_alone).items():
                 if name in total:
                     total[name] += value
     return total

@@ -109,12 +109,17 @@ def is_own(item: Tenancy, found: core.Namespace) -> bool:
     return found.metadata.labels.get(UID) == item.metadata.uid
 
 
-def quota(item: Tenancy) -> core.ResourceQuota | None:
-    """Return the quota of the tenancy's namespace; None where it has none."""
-    if not item.spec.quota:
+def quota(item: Tenancy, *, pods: int = 0) -> core.ResourceQuota | None:
+    """Return the quota of the tenancy's namespace; None where it has none.
+
+    Args: pods: how many may be there that have not ended, where the tenancy's own quota does not count them; 0: any.
+    """
+    own = dict(item.spec.quota)
+    hard = {"pods": str(pods), **own} if pods and not podquota.COUNTS.intersection(own) else own
+    if not hard:
         return None
     about = meta.ObjectMeta(name=QUOTA, namespace=namespace_name(item))
-    return core.ResourceQuota(metadata=about, spec=core.ResourceQuotaSpec(hard=dict(item.spec.quota)))
+    return core.ResourceQuota(metadata=about, spec=core.ResourceQuotaSpec(hard=hard))
 
 
 def limit_range(item: Tenancy) -> core.LimitRange | None:

@@ -20,6 +20,8 @@ from fairlead.wire.fairlead import problem
 REASON: Final = "reason"
 """Of the scope's state: the token of the problem that a request is answered with."""
 _ROUTING: Final = {404: "RouteUnknown", 405: "MethodNotAllowed", 413: "BodyTooLarge", 415: "MediaTypeUnknown"}
+_WORDS: Final = {"'data'": "the request has no body, and needs one of JSON"}
+"""What the framework's words mean that say nothing to a person."""
 
 
 def _respond(request: litestar.Request[Any, Any, Any], answer: problem.Problem) -> litestar.Response[problem.Problem]:
@@ -68,7 +70,8 @@ def _part(item: object) -> str:
     if not isinstance(item, Mapping):
         return str(item)
     where = item.get("key")
-    text = _lower(str(item.get("message", "")))
+    message = str(item.get("message", ""))
+    text = _WORDS.get(message) or _lower(message)
     return f"{where}: {text}" if where and where != "data" else text
 
 

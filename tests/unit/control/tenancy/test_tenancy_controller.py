@@ -70,7 +70,7 @@ def place() -> Place:
 @contextlib.asynccontextmanager
 async def _running(store: MemoryStore, place: Place) -> AsyncIterator[None]:
     async with asyncio.TaskGroup() as tasks:
-        keeper = Tenancies(store, place, place, resync_s=0.05)
+        keeper = Tenancies(store, place, place, resync_s=0.05, most_pods=7)
         task = tasks.create_task(manager.run_controllers(store, (keeper,)))
         yield
         task.cancel()
@@ -109,6 +109,24 @@ async def test_a_tenancy_gets_its_namespace_its_network_and_its_quota(store: Mem
     assert ready.status.network.interface == "podman7"
     assert space.metadata.annotations["fairlead.dev/allowed-images"] == "registry/team/"
     assert quota.spec.hard == {"pods": "3"}
+
+
+@pytest.mark.parametrize(
+    ("own", "hard"),
+    [
+        ({}, {"pods": "7"}),
+        ({"requests.nvidia.com/gpu": "2"}, {"pods": "7", "requests.nvidia.com/gpu": "2"}),
+        ({"count/pods": "900"}, {"count/pods": "900"}),
+    ],
+)
+async def test_how_many_containers_a_tenancy_has_is_limited_where_it_says_nothing_of_them(
+    store: MemoryStore, place: Place, own: dict[str, str], hard: dict[str, str]
+) -> None:
+    async with _running(store, place):
+        made = await _make(store, quota=own)
+        await _until(store, kind.READY)
+    quota = await store.get(core.ResourceQuota, baseline.QUOTA, baseline.namespace_name(made))
+    assert quota.spec.hard == hard
 
 
 async def test_a_tenancy_whose_packets_cannot_be_filtered_is_never_ready_until_they_can(

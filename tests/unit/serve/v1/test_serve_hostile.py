@@ -50,3 +50,21 @@ async def test_a_users_number_that_no_kernel_has_is_refused(api: httpx.AsyncClie
 def test_an_index_of_5000_digits_is_no_gpus() -> None:
     assert devicechange.device_id(inventory().gpus, "9" * 5000) == "9" * 5000
     assert devicechange.device_id(inventory().gpus, "01") == "GPU-1"
+
+
+@pytest.mark.parametrize("path", ["/v1/containers", "/v1/tenancies", "/v1/keys", "/v1/webhooks"])
+async def test_a_request_without_its_body_hears_what_is_missing(api: httpx.AsyncClient, path: str) -> None:
+    answer = await api.post(path)
+    assert (answer.status_code, answer.json()["detail"]) == (400, "the request has no body, and needs one of JSON")
+
+
+async def test_a_manifest_of_too_many_objects_is_refused_before_any_is_made(api: httpx.AsyncClient) -> None:
+    """Each is stored on its own and counted against quotas of all: thousands would keep the writer busy for minutes."""
+    pods = [
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p{n}"}, "spec": {"containers": [{"name": "a"}]}}
+        for n in range(501)
+    ]
+    answer = await api.post("/v1/pods", content=json.dumps({"apiVersion": "v1", "kind": "List", "items": pods}))
+    assert (answer.status_code, answer.json()["reason"]) == (422, "ManifestTooLong")
+    assert "501 objects" in answer.json()["detail"]
+    assert (await api.get("/v1/containers", params={"all": "true"})).json()["items"] == []

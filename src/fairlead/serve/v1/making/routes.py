@@ -25,6 +25,8 @@ from fairlead.wire.kubernetes import core, manifest, meta
 from fairlead.wire.kubernetes.coordination import PriorityClass
 
 _MANAGER: Final = "fairlead-api"
+_MOST: Final = 500
+"""Objects of one manifest: each is stored on its own, and quotas are counted each time."""
 _REPLAYED: Final = "Idempotency-Replayed"
 """Header of an answer that was given before."""
 
@@ -103,13 +105,16 @@ async def create_pods(
     namespace: Annotated[str, params.QueryParameter(description="of the Pods that name none; empty: default")] = "",
     key: IdempotencyKey = "",
 ) -> response.Response[view.ContainerList]:
-    """Store the Pods of a Kubernetes manifest, YAML (one or more documents) or JSON, in their order.
+    """Store the Pods of a Kubernetes manifest, YAML (one or more documents) or JSON, in their order: 500 at most.
 
     PersistentVolumeClaims and PriorityClasses in it are made first; a claim that is there stays as it is.
     """
     lifecycle = require(services.backend.manifests)
     name = services.info.scheduler_name
     wanted = manifest.parse(body, kinds=(core.Pod, core.PersistentVolumeClaim, PriorityClass))
+    if len(wanted) > _MOST:
+        message = f"the manifest holds {len(wanted)} objects, at most {_MOST} are taken at once; nothing was made"
+        raise errors.Invalid(message, reason="ManifestTooLong", hint="send it in parts")
     warnings = tuple(f"{path} is not carried out on one machine" for path in manifest.check_carried_out(wanted))
     placed = [
         (submission.from_manifest(found.item, name, namespace=namespace), found.document)
