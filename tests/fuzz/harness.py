@@ -57,6 +57,8 @@ class Door:
     """Programs that the door itself may start; `ANY`: it starts what the operator names."""
     refuses_specimens: bool = False
     """Whether a specimen may be refused: it names what is not there."""
+    every: int = 1
+    """Of values that another door has at each place of the same document, every so manieth place; YAML's own at all."""
     sample: int = 90
     """Cases of the quick ring, beside the specimens themselves."""
 
@@ -157,9 +159,10 @@ def cases(door: Door) -> Iterator[Case]:
     """Yield the complete product: every value at every place, every hostile key in every map, no-documents."""
     yield from _whole(door)
     for title, document in door.specimens:
-        for path in specimen.paths(document):
-            for one in door.values:
-                yield _case(door, title, document, path, one)
+        for place, path in enumerate(specimen.paths(document)):
+            for number, one in enumerate(door.values):
+                if one in hostile.YAML or (place + number) % door.every == 0:
+                    yield _case(door, title, document, path, one)
         for path in specimen.keys(document):
             for one in hostile.TEXTS:
                 yield _key_case(door, title, document, path, str(one.value), one.name)

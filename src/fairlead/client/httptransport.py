@@ -36,6 +36,9 @@ _CONNECT_S: Final = 5.0
 _UPGRADE_S: Final = 30.0
 """For the answer to a WebSocket's request: the service looks for the container, and writes it down, before that."""
 _PIECE: Final = 1 << 16
+_LARGEST: Final = 256 << 20
+"""Bytes of an answer that is read whole: what a service may put into our memory."""
+_LARGEST_FRAME: Final = 16 << 20
 _START_HINT: Final = "start one with `fairlead up`; --url chooses another one, --kubeconfig a Kubernetes cluster"
 
 
@@ -198,10 +201,10 @@ class HTTPTransport:
         path = f"{self._url.path.rstrip('/')}{target}"
         if self._socket is not None:
             return websocket.unix_connect(
-                str(self._socket), f"ws://fairlead{path}", open_timeout=_UPGRADE_S, max_size=None
+                str(self._socket), f"ws://fairlead{path}", open_timeout=_UPGRADE_S, max_size=_LARGEST_FRAME
             )
         if self._url.scheme == "http":
-            return websocket.connect(f"ws://{self._url.netloc}{path}", open_timeout=_UPGRADE_S, max_size=None)
+            return websocket.connect(f"ws://{self._url.netloc}{path}", open_timeout=_UPGRADE_S, max_size=_LARGEST_FRAME)
         # Opened and checked here, since the upgrade carries the key: to the library it is a socket as any other.
         opened, _ = self._connection()
         try:
@@ -213,7 +216,7 @@ class HTTPTransport:
                 proxy=None,
                 additional_headers=self._authorization(),
                 open_timeout=_UPGRADE_S,
-                max_size=None,
+                max_size=_LARGEST_FRAME,
             )
         except BaseException:
             opened.close()
@@ -266,7 +269,13 @@ class _Answer:
     def read(self) -> bytes:
         """See `transport.Answer.read`."""
         with self.translated():
-            return self.response.read()
+            body = self.response.read(_LARGEST + 1)
+            if self.response.length and len(body) <= _LARGEST:  # a bounded read does not report a body that broke off
+                raise http.client.IncompleteRead(b"", self.response.length)
+        if len(body) > _LARGEST:
+            message = f"the service at {self._address} answers with more than {_LARGEST} bytes"
+            raise errors.Unavailable(message, reason="ServiceTooLoud", hint="ask for less at once, or for another one")
+        return body
 
     def pieces(self) -> Iterator[bytes]:
         """See `transport.Answer.pieces`."""

@@ -416,12 +416,13 @@ def _engine(data: bytes, _: Path) -> None:
 _VERSION: Final = {"version": "0.1.0", "runtime_name": "containerd", "runtime_version": "v2.1.0"}
 
 DOORS: Final = (
-    Door(name="API server: a pod", opened=_api(_one_pod), specimens=(("pod", _BRIEF),), refusals=OURS),
+    Door(name="API server: a pod", every=3, opened=_api(_one_pod), specimens=(("pod", _BRIEF),), refusals=OURS),
     Door(name="API server: pods", opened=_api(_pods), specimens=(("list", _list(_LIVE)),), refusals=OURS),
     Door(name="API server: GPUDevices", opened=_api(_gpus), specimens=(("list", _list(_GPU)),), refusals=OURS),
     Door(name="API server: nodes", opened=_api(_nodes), specimens=(("list", _list(_NODE)),), refusals=OURS),
     Door(
         name="API server: a watch",
+        every=3,
         opened=_api(_watched),
         specimens=(("event", {"type": "ADDED", "object": _BRIEF}),),
         encode=lambda document: json.dumps(document).encode() + b"\n",

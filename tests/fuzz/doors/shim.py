@@ -379,6 +379,7 @@ DOORS: Final = (
     ),
     Door(
         name="config.json, the long way",
+        every=3,
         opened=_opened(lambda made: made.config, renews=True),
         specimens=(("environment", by_environment()),),
         values=hostile.TEXTS,  # shapes meet the same reader by the short way

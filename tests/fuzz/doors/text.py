@@ -394,6 +394,7 @@ DOORS: Final = (
     ),
     Door(
         name="CDI spec, YAML",
+        every=3,
         opened=plain(_cdi(yamlfile.decode_yaml)),
         specimens=(("spec", SPEC),),
         values=hostile.YAML_VALUES,
@@ -401,6 +402,7 @@ DOORS: Final = (
     ),
     Door(
         name="folder of CDI specs",
+        every=3,
         opened=plain(_scan("a.json")),
         specimens=(("spec", SPEC),),
         refusals=(cdi_errors.CDIError,),
@@ -414,6 +416,7 @@ DOORS: Final = (
     ),
     Door(
         name="manifest, YAML",
+        every=3,
         opened=plain(lambda data, folder: _manifest(b"# YAML\n" + data, folder)),
         specimens=(("pod", POD), ("quota", QUOTA)),
         values=hostile.YAML_VALUES,
@@ -452,6 +455,7 @@ DOORS: Final = (
     ),
     Door(
         name="profile, TOML",
+        every=3,
         opened=plain(_profile(".toml")),
         specimens=(("profile", PROFILE),),
         encode=specimen.as_toml,

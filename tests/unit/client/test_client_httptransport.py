@@ -119,6 +119,14 @@ def test_an_answer_that_breaks_off_is_never_taken_for_a_whole_one(read: Callable
     assert raised.value.reason == "ServiceBrokeOff"
 
 
+@pytest.mark.parametrize("head", [b"content-length: 99999999999\r\n\r\n", b"transfer-encoding: chunked\r\n\r\nfff\r\n"])
+def test_a_service_that_does_not_stop_is_left(head: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(httptransport, "_LARGEST", 1000)
+    with answering(_HEAD + head + bytes(0xFFF), is_silent=True) as server, pytest.raises(errors.Unavailable) as raised:
+        whole(server.url)
+    assert raised.value.reason == "ServiceTooLoud"
+
+
 @pytest.mark.parametrize("answer", [b"", _HEAD + b"content-length: 4\r\n\r\nbo"])
 def test_a_silent_service_is_given_up(answer: bytes) -> None:
     with answering(answer, is_silent=True) as server, pytest.raises(errors.Unavailable) as raised:

@@ -65,6 +65,8 @@ def _sku(one: Charge, pricing: Pricing, _: Mapping[str, str]) -> object:
     return f"{_SKU}:{found.model if found is not None else 'unpriced'}"
 
 
+_FORMULA: Final = frozenset("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
+"""What a spreadsheet begins a formula with, the wide forms too.  Source: OWASP, CSV Injection."""
 _COLUMNS: Final[Mapping[str, _Cell]] = {
     "BilledCost": _cost,
     "BillingAccountId": lambda *_: _PROVIDER.lower(),
@@ -125,7 +127,7 @@ def rows(found: Iterable[Charge], pricing: Pricing, tenancies: Mapping[str, str]
 def _guarded(value: object) -> str:
     """Return a cell that no spreadsheet takes for a formula: names of tenancies come from outside."""
     text = str(value)
-    return f"'{text}" if text[:1] in {"=", "+", "-", "@", "\t", "\r"} else text
+    return f"'{text}" if text[:1] in _FORMULA else text
 
 
 def _line(values: Iterable[object]) -> str:

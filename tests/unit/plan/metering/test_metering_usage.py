@@ -130,10 +130,11 @@ def test_focus_rows_add_up_to_the_report_and_their_quantity_times_price_to_their
     assert {row["SubAccountName"] for row in rows} == {"lab", "Team Red"}
 
 
-def test_a_name_from_outside_is_no_formula_of_a_spreadsheet() -> None:
-    (_, line) = focus.rows(_charges(lease("a", NOW - 1, NOW)), _PRICES, {"lab": '=cmd|"/c calc"!A1'})
+@pytest.mark.parametrize("begin", ["=", "+", "@", "\n", "\uff1d"])
+def test_a_name_from_outside_is_no_formula_of_a_spreadsheet(begin: str) -> None:
+    (_, line) = focus.rows(_charges(lease("a", NOW - 1, NOW)), _PRICES, {"lab": f'{begin}cmd|"/c calc"!A1'})
     (row,) = csv.DictReader(io.StringIO(",".join(focus.COLUMNS) + "\n" + line))
-    assert row["SubAccountName"].startswith("'=cmd")
+    assert row["SubAccountName"].startswith(f"'{begin}cmd")
 
 
 @given(st.lists(_leases, max_size=8), st.integers(0, 400_000), st.integers(1, 400_000))

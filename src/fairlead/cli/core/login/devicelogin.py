@@ -11,7 +11,11 @@ from fairlead import errors
 from fairlead.cli.core import client as api
 from fairlead.cli.core import plaintext
 from fairlead.client import contexts
+from fairlead.serve.accounts import keys
 from fairlead.serve.v1.accounts.oidcview import DeviceHandle, DeviceResult, DeviceView
+
+_SHORTEST_S, _LONGEST_S = 1.0, 60.0
+"""Between two questions, whatever the service asks for."""
 
 
 def key(entered: contexts.Context) -> str:
@@ -28,9 +32,17 @@ def key(entered: contexts.Context) -> str:
         )
         end = time.monotonic() + begun.lifetime_s
         while time.monotonic() < end:
-            time.sleep(begun.interval_s)
+            time.sleep(min(max(begun.interval_s, _SHORTEST_S), _LONGEST_S))
             found = client.call("POST", "/v1/oidc/device:finish", DeviceResult, body=DeviceHandle(handle=begun.handle))
             if not found.is_pending:
-                return found.key
+                return _checked(found.key, entered.url)
     message = "the login was not confirmed in time"
     raise errors.Unauthenticated(message, reason="LoginFailed", hint="begin it anew: `fairlead login URL --oidc`")
+
+
+def _checked(text: str, address: str) -> str:
+    """Return a key that is one: it becomes a header of each request. Raises: ProtocolError (`KeyMalformed`)."""
+    if keys.parse(text) is None:
+        message = f"the service at {address} gave something that is not an API key"
+        raise errors.ProtocolError(message, reason="KeyMalformed", hint="is that a Fairlead service?")
+    return text
