@@ -22,7 +22,10 @@ _SEEN = """window.__seen = [];
 const seen = (one) => window.__seen.push(one.violatedDirective + " " + one.sourceFile);
 document.addEventListener("securitypolicyviolation", seen);
 window.addEventListener("error", (one) => window.__seen.push(String(one.message)));"""
-_PAGES = ("/", "/containers", "/run?image=x", "/queue", "/tenancies", "/tenancies/red", "/usage", "/audit", "/machine")
+_PAGES = (
+    *("/", "/containers", "/run?image=x", "/queue", "/tenancies", "/tenancies/red"),
+    *("/volumes", "/usage", "/keys", "/webhooks", "/audit", "/machine"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +141,43 @@ def test_an_administrator_keeps_a_gpu_back_and_gives_it_back(machine: Home, page
     page.ask("window.confirm = () => true")
     page.press("[...document.querySelectorAll('button')].find(one => one.innerText === 'Release').click()")
     assert page.ask("document.body.innerText.includes('Quarantined')") is False
+
+
+def test_a_person_makes_a_key_with_the_keyboard_alone_and_logs_in_with_it(machine: Home, page: Page) -> None:
+    address = _log_in(machine, page, "ann")
+    page.open(f"{address}/keys")
+    page.ask("document.getElementById('note').focus()")
+    page.type("laptop")
+    page.ask("document.querySelector('form[action=\"/console/keys\"] button[type=submit]').focus()")
+    page.press("document.activeElement.click()")
+    key = page.ask("document.getElementById('secret').textContent")
+    assert key.startswith("flk_")
+    assert "laptop" in page.ask(_TEXT)
+    page.press("document.querySelector('form[action=\"/console/logout\"] button').click()")
+    page.ask(f"document.getElementById('key').value = {json.dumps(key)}")
+    page.press("document.querySelector('button[type=submit]').click()")
+    assert page.ask("location.pathname") == "/console/"
+    assert page.ask("window.__seen") == []
+
+
+def test_an_owner_makes_a_volume_and_a_webhook(machine: Home, page: Page) -> None:
+    address = _log_in(machine, page, "ann")
+    page.open(f"{address}/volumes")
+    page.ask("document.getElementById('name').value = 'data'")
+    page.press("document.querySelector('form[action=\"/console/volumes\"] button').click()")
+    assert "data" in page.ask("document.querySelector('tbody th').innerText")
+    page.open(f"{address}/webhooks")
+    page.ask("document.getElementById('url').value = 'https://example.com/hook'")
+    page.press("document.querySelector('form[action=\"/console/webhooks\"] button').click()")
+    assert page.ask("document.getElementById('secret').textContent").startswith("whsec_")
+    page.press("document.querySelector('tbody a').click()")
+    assert "Nothing was sent yet" in page.ask(_TEXT)
+    page.ask("window.confirm = () => true")
+    page.press("document.querySelector('button.danger').click()")
+    page.open(f"{address}/volumes")
+    page.ask("window.confirm = () => true")
+    page.press("document.querySelector('button.danger').click()")
+    assert "No volumes yet" in page.ask(_TEXT)
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1280, "dark"), (2560, "light")])

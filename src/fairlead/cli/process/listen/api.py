@@ -49,11 +49,9 @@ async def _run(config: settings.Settings) -> None:
         granted = rights.Watched(server.Server(store.client, address=chosen.cluster.server), rights.API)
         ready = asyncio.Event()
         monitor.check = lambda: granted.problem() if ready.is_set() else "the API does not listen yet"
-        address, _ = public.describe()
         async with asyncio.TaskGroup() as tasks:
             serving = _serve(config, store, public, chosen.cluster.server, ready)
             started = (tasks.create_task(serving, name="api"), tasks.create_task(granted.run(), name="rights"))
-            telemetry.log.info("serving the API", path=address)
             await stop.wait()
             for task in started:
                 task.cancel()
@@ -82,3 +80,5 @@ async def _serve(
     async with asyncio.TaskGroup() as doors:
         doors.create_task(server.serve_unix(inner, config.api_socket, ready=ready), name="socket")
         doors.create_task(public.serve(made, store), name="TLS")
+        await ready.wait()
+        telemetry.log.info("serving the API", path=public.address)
