@@ -7,9 +7,12 @@ machine is not its own. FGD-class scoring: every decision is the policy's, over 
 
 from __future__ import annotations
 
+import json
 import random
 import resource
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Iterable
 
@@ -72,6 +75,17 @@ def scheduler() -> Iterable[Row]:
     memory_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     yield Row(name="scheduler: memory of the process at 10,000 nodes", ours=memory_mib, unit="MiB", bar=2048)
     yield from _gangs()
+    yield from _restart(10_000, 100_000)
+
+
+def _restart(nodes: int, pods: int) -> Iterable[Row]:
+    """Start the live scheduler anew over a full cluster, thrice, each time in a process of its own."""
+    command = (sys.executable, "-m", "benchmarks.scheduler_restart", str(nodes), str(pods))
+    runs = [json.loads(subprocess.run(command, capture_output=True, check=True).stdout) for _ in range(3)]
+    size = f"{nodes:,} nodes, {pods:,} pods"
+    seconds, mib = (statistics.median(run[key] for run in runs) for key in ("seconds", "mib"))
+    yield Row(name=f"scheduler: first binding after a restart, {size}", ours=seconds, unit="s", bar=30)
+    yield Row(name=f"scheduler: memory of the live scheduler, {size}", ours=mib, unit="MiB", bar=2048)
 
 
 def _gangs() -> Iterable[Row]:

@@ -241,10 +241,9 @@ class Scheduler:
             return
         gang = self._workloads.gang(pod.metadata.uid)
         pods = (pod,) if gang is None else gang.chosen()
-        limit = pod.spec.active_deadline_seconds
         if gang is not None and self._is_kept_back_by(pod, gang, pods):
             return
-        key = gang.key if gang is not None else () if limit is None else ("limit", str(limit))
+        key = gang.key if gang is not None else self._workloads.standing(pod)
         groups = self._groups(pods, key)
         group = self._queue.group_of(pod.metadata.uid)
         if not groups or group is None:

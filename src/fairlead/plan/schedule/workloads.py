@@ -203,6 +203,12 @@ class Workloads:
             return gang.key
         return (self.queue_of(uid), frozenset(self.ledger.needs(uid).items()))
 
+    def standing(self, pod: core.Pod) -> tuple[str, ...]:
+        """Return what decides, beside its need, which room a pod gets: one that differs in it is not refused alike."""
+        spec = pod.spec
+        limit = "" if spec.active_deadline_seconds is None else str(spec.active_deadline_seconds)
+        return limit, str(spec.priority or 0), spec.preemption_policy, self.queue_of(pod.metadata.uid)
+
     def may_take(self, pods: Iterable[core.Pod]) -> bool:
         """Tell, without a look at each, whether any pod could end for some that wait."""
         if self.has_queues:

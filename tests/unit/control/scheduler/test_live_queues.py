@@ -55,11 +55,14 @@ async def test_idle_share_is_lent_and_taken_back_from_the_borrower(plane: Plane)
             await plane.add_pod(f"blue-{number}", namespace="blue", priority=-100)
         await plane.until_bound(["blue-0", "blue-1"])
         await plane.until_said("blue-2", "Insufficient", "blue")
-        await plane.add_pod("red-4", namespace="red", priority=1000)  # nobody is beyond his share now
+        await plane.add_pod("red-4", namespace="red", priority=100)  # nobody is beyond his share now
         await plane.until_said("red-4", "Insufficient", "red")
-    assert len(plane.placement.ended) == 2
+        assert len(plane.placement.ended) == 2
+        await plane.add_pod("red-5", namespace="red", priority=1000)  # takes from its own queue, not from the other
+        await plane.until_bound(["red-5"])
+    assert len(plane.placement.ended) == 3
     assert all(name.startswith("red-") for name in plane.placement.ended)
-    first, _ = await plane.messages("Preempted")
+    first, *_ = await plane.messages("Preempted")
     assert first == 'ended to make room for 1 pod of blue (queue "red" is beyond its share, "blue" is within)'
 
 
@@ -108,6 +111,20 @@ async def test_a_pod_of_higher_priority_ends_the_cheapest_that_makes_room(plane:
         await plane.until_bound(["urgent"])
     assert plane.placement.ended == ["two"]
     assert await plane.messages("Preempted") == ["ended to make room for default/urgent (priority 10 before 0)"]
+
+
+async def test_a_pod_of_higher_priority_gets_room_although_its_like_waits_already(plane: Plane) -> None:
+    await plane.add_node("a", 1)
+    await plane.add_pod("low", priority=-5)
+    async with plane.running():
+        await plane.until_bound(["low"])
+        await plane.add_pod("meek", priority=10, preemption_policy="Never")
+        await plane.add_pod("lower", priority=-9)
+        await plane.until_said("meek", "Insufficient")
+        await plane.until_said("lower", "Insufficient")
+        await plane.add_pod("urgent", priority=10)
+        await plane.until_bound(["urgent"])
+    assert plane.placement.ended == ["low"]
 
 
 async def test_room_is_held_for_the_one_it_is_made_for_while_others_end(plane: Plane) -> None:
