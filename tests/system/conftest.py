@@ -91,9 +91,10 @@ class Home:
         )
         log.close()
         if wait:
-            self.until(self._answers, what="the service answers", timeout_s=30)
+            self.until(self.is_answering, what="the service answers", timeout_s=30)
 
-    def _answers(self) -> bool:
+    def is_answering(self) -> bool:
+        """Return whether the service answers; fails where it has ended."""
         assert self.process is not None
         if self.process.poll() is not None:
             raise AssertionError(f"fairlead up ended with {self.process.returncode}:\n{self.log()}")
