@@ -13,7 +13,7 @@ from typing import Any, Final
 
 _NAME: Final = re.compile(r"<code>(tests/[\w/.*:…-]+|test_[\w.:*…]+)</code>")
 _WORDS: Final = re.compile(r"<code>([^<]*\s[^<]*|[^<]{37,})</code>")
-_INLINE: Final = re.compile(r"(<code(?: class=\"fl-words\")?>)((?:[^<]|<wbr>)+)(</code>)")
+_INLINE: Final = re.compile(r"(<code(?: class=\"[a-z -]+\")?>)((?:[^<]|<wbr>)+)(</code>)")
 _OPTION: Final = re.compile(r"(?<![\w-])--?[a-z][\w.-]{0,23}(?![\w.-])")
 _CHOICE: Final = re.compile(r"[|,](?=\S)")
 _BREAK: Final = re.compile(r"(::|/|_)")
@@ -22,12 +22,18 @@ _BREAK: Final = re.compile(r"(::|/|_)")
 def on_page_content(html: str, **_: Any) -> str:
     """Return a page's HTML with places to break in its names of tests, and long code marked."""
     html = _NAME.sub(lambda found: f'<code class="fl-test">{_BREAK.sub(_after, found[1])}</code>', html)
-    html = _WORDS.sub(lambda found: f'<code class="fl-words">{_CHOICE.sub(_after, found[1])}</code>', html)
+    html = _WORDS.sub(_words, html)
     return _INLINE.sub(lambda found: found[1] + _OPTION.sub(_whole, found[2]) + found[3], html)
 
 
 def _whole(found: re.Match[str]) -> str:
     return f'<span class="fl-option">{found[0]}</span>'
+
+
+def _words(found: re.Match[str]) -> str:
+    has_several = any(one.isspace() for one in found[1])
+    kind, text = ("fl-words fl-several", _CHOICE.sub(_after, found[1])) if has_several else ("fl-words", found[1])
+    return f'<code class="{kind}">{text}</code>'
 
 
 def _after(found: re.Match[str]) -> str:

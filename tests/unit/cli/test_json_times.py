@@ -36,6 +36,7 @@ SHOWN = (
     "capacity",
     "events",
     "status",
+    "whoami",
     "quota list",
     "queue create lab",
     "queue set lab --weight 2",
