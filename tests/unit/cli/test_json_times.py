@@ -48,7 +48,7 @@ SHOWN = (
     "settings",
 )
 """Lines whose JSON is walked here; `web` runs and has run a GPU."""
-LOGS = {"up", "scheduler", "controller", "kubelet"}
+LOGS = {"api", "up", "scheduler", "controller", "kubelet"}
 """Long-lived processes, whose option is the form of their log."""
 _TIMELESS = """
 attach|detach|quota apply|quota set|state check|agent check|withdraw|doctor|isolate audit|cdi diff|cdi explain
