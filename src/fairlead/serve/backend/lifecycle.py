@@ -188,6 +188,8 @@ class ClusterLifecycle:
         """
         admission.refuse_own_names(pod)
         _refuse_machine(pod)
+        # A cluster computes it from the PriorityClass, and refuses a pod that says otherwise.
+        pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, preemption_policy=""))
         try:
             return await self.store.create(idempotency.carrying(pod, once) if once else pod)
         except errors.Conflict as error:

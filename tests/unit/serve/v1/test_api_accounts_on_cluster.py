@@ -48,7 +48,7 @@ async def test_a_developers_container_is_a_pod_of_their_tenancys_namespace(lab: 
     answer = await lab.run("ann", "train")
     assert answer.status_code == 201, answer.text
     pod = await lab.world.store.get(core.Pod, "train", lab.namespaces["red"])
-    assert pod.spec.containers[0].image == "demo"
+    assert (pod.spec.containers[0].image, pod.spec.preemption_policy) == ("demo", "")
     refused = await lab.run("ben", "other")
     assert (refused.status_code, refused.json()["reason"]) == (403, "RoleForbids")
 
