@@ -4,6 +4,9 @@ PY := .venv/bin/python
 # several workers share tests as tests/conftest.py says, long rings first
 IN_ORDER := --no-loadscope-reorder
 
+# compiled modules are kept: each process of a test would compile its imports anew, and the rings start thousands
+unexport PYTHONDONTWRITEBYTECODE
+
 PREFIX ?= /usr/local
 
 .PHONY: install uninstall wheel deb demo test test-slow test-cluster smoke coverage cluster cluster-down image check fmt bench docs pictures lock setup setup-tests setup-bench clean
