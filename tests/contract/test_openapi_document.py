@@ -7,15 +7,14 @@ developer of a tenancy and as an administrator. Streams that follow and waits ar
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
-from schemathesis.core.result import Ok
 
 from fairlead.serve.api import app as base
 from fairlead.serve.v1 import app as v1
@@ -35,13 +34,21 @@ async def lab(tmp_path: Path) -> AsyncIterator[Lab]:
         yield made
 
 
-def _cases(lab: Lab, examples: int) -> Iterator[tuple[Any, Any]]:
-    """Yield (operation, request), the same ones at every run."""
-    for found in schemathesis.openapi.from_dict(base.describe(v1.create_app(lab.services))).get_all_operations():
-        assert isinstance(found, Ok), found
-        operation = found.ok()
-        if operation.label not in _WITHOUT_PACKETS:
-            yield from ((operation, case) for case in _made(operation, examples))
+_MADE: Final = dict[int, list[tuple[Any, Any]]]()
+
+
+def _cases(lab: Lab, examples: int) -> list[tuple[Any, Any]]:
+    """Return (operation, request), the same ones at every run and for each caller: making them is most of the work."""
+    if examples not in _MADE:
+        document = base.describe(v1.create_app(lab.services))
+        operations = [found.ok() for found in schemathesis.openapi.from_dict(document).get_all_operations()]
+        _MADE[examples] = [
+            (operation, case)
+            for operation in operations
+            if operation.label not in _WITHOUT_PACKETS
+            for case in _made(operation, examples)
+        ]
+    return _MADE[examples]
 
 
 def _made(operation: Any, examples: int) -> list[Any]:

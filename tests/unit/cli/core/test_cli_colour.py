@@ -36,16 +36,20 @@ def on_a_terminal(env: dict[str, str], *argv: str) -> bytes:
     return b"".join(parts)
 
 
+_UP = ("up", "--simulate", "nosuch", "--state-folder", "{folder}/state")
+
+
 @pytest.mark.parametrize(
-    ("env", "is_plain"),
+    ("argv", "env", "is_plain"),
     [
-        ({"TERM": "xterm"}, False),
-        ({"TERM": "xterm", "NO_COLOR": ""}, False),
-        ({"TERM": "xterm", "NO_COLOR": "1"}, True),
-        ({"TERM": "dumb"}, True),
+        (("ps",), {"TERM": "xterm"}, False),
+        (("ps",), {"TERM": "xterm", "NO_COLOR": ""}, False),
+        (("ps",), {"TERM": "xterm", "NO_COLOR": "1"}, True),
+        (("ps",), {"TERM": "dumb"}, True),
+        (_UP, {"TERM": "xterm"}, False),
+        (_UP, {"TERM": "dumb"}, True),
     ],
 )
-@pytest.mark.parametrize("argv", [("ps",), ("up", "--simulate", "nosuch", "--state-folder", "{folder}/state")])
 def test_colour_is_for_terminals_that_want_it(
     tmp_path: Path, env: dict[str, str], is_plain: bool, argv: tuple[str, ...]
 ) -> None:
