@@ -66,6 +66,8 @@ _ROUTES = {
     ("post", "/v1/tenancies"),
     ("get", "/v1/tenancies/{name}"),
     ("delete", "/v1/tenancies/{name}"),
+    ("put", "/v1/tenancies/{name}/registry"),
+    ("delete", "/v1/tenancies/{name}/registry"),
     ("get", "/v1/tenancies/{name}/wait"),
     ("post", "/v1/tenancies/{name}:suspend"),
     ("post", "/v1/tenancies/{name}:resume"),

@@ -77,18 +77,20 @@ class Loop:
 
     # the service
 
-    def up(self) -> None:
-        env = {
+    def env(self) -> dict[str, str]:
+        return {
             "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
             "HOME": "/root",
             "FAIRLEAD_STATE_FOLDER": str(self.state / "state"),
             "FAIRLEAD_STATE_RUN": str(self.state / "run"),
             "FAIRLEAD_LOG_LEVEL": "warning",
         }
+
+    def up(self) -> None:
         line = (sys.executable, "-m", "fairlead.cli.main", "up", "--simulate", f"h100x{GPUS}")
         with (self.state / "up.log").open("ab") as log:
             self.process = subprocess.Popen(
-                line, env=env, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
+                line, env=self.env(), stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
             )
 
     def children(self) -> list[int]:

@@ -22,9 +22,11 @@ missing=()
 for need in $needs; do
   [ -e "${need%%:*}" ] || missing+=("${need##*:}")
 done
+# A registry that asks for credentials, for tenancies' own.
+registry="$HOME/.cache/fairlead/debian/registry"
 has_systemd() { [ -e /lib/systemd/systemd ] || [ -d "$systemd" ]; }
 has_roots() { [ -d "$roots-bookworm" ] && [ -d "$roots-trixie" ]; }
-[ ${#missing[@]} -eq 0 ] && [ -d "$kernel" ] && has_systemd && has_roots && exit 0
+[ ${#missing[@]} -eq 0 ] && [ -d "$kernel" ] && [ -d "$registry" ] && has_systemd && has_roots && exit 0
 if [ "$(id -u)" -ne 0 ]; then
   say "missing: ${missing[*]}, a kernel in $kernel or systemd in $systemd. Run as root: their tests will be skipped"
   exit 0
@@ -56,6 +58,7 @@ if [ ! -d "$kernel" ]; then
 fi
 # shellcheck disable=SC2086  # a list of packages
 has_systemd || unpack "$systemd" $systemd_packages
+[ -d "$registry" ] || unpack "$registry" docker-registry
 # Bare roots: Debian's own mirror as apt has it here, and nothing more than a checkout's README asks for.
 mirror="$(apt-get indextargets --format '$(ORIGIN) $(RELEASE) $(SITE)' |
   awk '$1 == "Debian" && $2 !~ /-/ {print $3; exit}')"

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import os
 import secrets
+import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -262,3 +263,23 @@ async def test_limits_are_in_force_in_the_kernel(image: str, tag: str) -> None:
         cpu = next(path for name, path in lines.items() if "cpu" in name.split(","))
         quota, period = (Path(f"/sys/fs/cgroup/cpu{cpu}/cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
     assert int(quota) / int(period) == 0.5
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+async def test_a_container_that_died_with_its_monitor_has_ended(image: str, tag: str, *, is_stopped: bool) -> None:
+    made = engine()
+    state = await made.create(spec(image, tag, "sleep 60"))
+    await made.start(state.name)
+    result = await made._podman.checked("x", "ask", "container", "inspect", "--format={{.State.ConmonPid}}", state.name)
+    os.kill(int(result.stdout), signal.SIGKILL)
+    if is_stopped:
+        await made.stop(state.name, grace_s=0)
+    else:
+        assert state.pid is not None
+        os.kill(state.pid, signal.SIGKILL)
+
+    (found,) = await made.list_containers({"fairlead.test": tag})
+
+    assert (found.phase, found.exit_code, found.pid) == (port.ContainerPhase.EXITED, 137, None)
+    await made.remove(state.name)
+    assert await made.list_containers({"fairlead.test": tag}) == ()

@@ -543,6 +543,8 @@ class TenancyView(Record, frozen=True, kw_only=True):
     publish: bool
     egress: tuple[str, ...]
     images: tuple[str, ...]
+    registries: tuple[str, ...]
+    """That it has credentials for."""
     suspended: bool
     network: NetworkView
     conditions: tuple[ConditionView, ...]

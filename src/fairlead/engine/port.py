@@ -270,8 +270,16 @@ class Images(Protocol):
         """Return the variables an image sets for its containers; no pull. Raises: NotFound (`ImageNotFound`)."""
         ...
 
-    async def pull(self, name: str) -> None:
-        """Fetch it. Raises: NotFound (`ImageNotFound`), Unavailable (`RegistryUnreachable`)."""
+    async def identity(self, name: str) -> str | None:
+        """Return the id of an image that can be run without a pull; None: there is none."""
+        ...
+
+    async def pull(self, name: str, *, authfile: Path | None = None) -> None:
+        """Fetch it; what is here already is asked for again.
+
+        Args:   authfile: credentials (containers-auth.json(5)), and no others; None: the engine's own.
+        Raises: NotFound (`ImageNotFound`): or it is not for these credentials; Unavailable (`RegistryUnreachable`).
+        """
         ...
 
     async def import_root(self, source: Path, name: str, *, command: tuple[str, ...] = ()) -> Image:

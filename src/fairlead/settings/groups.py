@@ -421,6 +421,11 @@ class Settings:
         return self.state.folder / "volumes"
 
     @property
+    def registries_folder(self) -> Path:
+        """The folder of tenancies' registry credentials."""
+        return self.state.folder / "registries"
+
+    @property
     def lease_folder(self) -> Path:
         """The folder of the node's ledger and of the reports on its GPUs."""
         return self.state.folder / "lease"

@@ -105,6 +105,11 @@ BODIES: Final = (
             ),
         ),
     ),
+    (
+        "PUT",
+        "/v1/tenancies/held/registry",
+        (("login", {"registry": "registry.example:5000/team", "username": "red", "password": "rosebud"}),),
+    ),
     ("POST", "/v1/users", (("user", {"name": "ann", "kind": "person", "is_administrator": False}),)),
     ("POST", "/v1/session", (("session", {"key": f"flk_{'a' * 12}_{'b' * 64}"}),)),
     ("POST", "/v1/webhooks", (("webhook", {"url": "https://hooks.example/x", "events": ["container.*"]}),)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import urllib.parse
 from collections.abc import Sequence
 from typing import Any, Final
@@ -13,9 +14,11 @@ from fairlead.cli.core import options, output, plaintext, progress
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
 from fairlead.plan.tenancy.matrix import Attempt, Matrix
-from fairlead.serve.v1.tenancies.view import TenancyList, TenancyRequest, TenancyView
+from fairlead.serve.v1.tenancies.view import RegistryRequest, TenancyList, TenancyRequest, TenancyView
 from fairlead.wire.fairlead import tenancy as kind
 
+_MOST: Final = 16384
+"""Characters of a password that are read; the service refuses half of it."""
 _READY_S: Final = 60.0
 _STEP_S: Final = 10.0
 _TEST_S: Final = 300.0
@@ -140,6 +143,7 @@ def show_verb(client: Client, *, name: str, form: str) -> None:
         ("containers", str(item.containers)),
         ("limits", _uses(item) or "none"),
         ("images", ", ".join(item.images) or "any"),
+        ("registries", ", ".join(item.registries) or "none"),
         ("reaches", _reach(item)),
         ("subnets", ", ".join(item.network.subnets) or "none"),
     ):
@@ -197,6 +201,32 @@ def suspend_verb(client: Client, *, name: str) -> None:
 def resume_verb(client: Client, *, name: str) -> None:
     """Accept its containers again; those that were stopped are not started."""
     client.call("POST", f"{_path(name)}/:resume", TenancyView)
+
+
+@group.command(name="login")
+@_argument
+@click.argument("registry", metavar="REGISTRY")
+@click.option("-u", "--username", required=True, help="of the tenancy at the registry")
+@click.option("--password-stdin", is_flag=True, help="read password or token from standard input, one line")
+@options.pass_client
+def login_verb(client: Client, /, *, name: str, registry: str, username: str, password_stdin: bool) -> None:
+    """Give it a password or token with which its images are pulled; nothing shows it again.
+
+    REGISTRY is a host, with a port and path where it has them: registry.example:5000/team.
+    """
+    is_typed = not password_stdin and sys.stdin.isatty()
+    text = click.prompt("Password", hide_input=True, err=True) if is_typed else sys.stdin.readline(_MOST)
+    request = RegistryRequest(registry=registry, username=username, password=text.rstrip("\r\n"))
+    client.call("PUT", f"{_path(name)}/registry", TenancyView, body=request)
+
+
+@group.command(name="logout")
+@_argument
+@click.argument("registry", metavar="REGISTRY")
+@options.pass_client
+def logout_verb(client: Client, *, name: str, registry: str) -> None:
+    """Take its password or token for a registry back."""
+    client.call("DELETE", f"{_path(name)}/registry", TenancyView, params={"registry": registry})
 
 
 @group.command(name="delete")

@@ -64,8 +64,11 @@ def _service(meant: Target) -> tuple[list[str], str]:
 
 
 def _readable(body: bytes) -> str:
-    """Return a body for a person: JSON over several lines; what is not text is left out."""
+    """Return a body for a person: JSON over several lines, a password as a name; what is not text is left out."""
     try:
-        return json.dumps(msgspec.json.decode(body), indent=2, ensure_ascii=False)
+        found = msgspec.json.decode(body)
+        if isinstance(found, dict) and "password" in found:
+            found["password"] = "$PASSWORD"  # noqa: S105 that is what stands in its place
+        return json.dumps(found, indent=2, ensure_ascii=False)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return body.decode(errors="replace")

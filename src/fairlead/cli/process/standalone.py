@@ -137,6 +137,7 @@ async def run_service(
                         living=living,
                     ),
                     tenancies=kept.trial,
+                    credentials=kept.credentials,
                     metering=leases.StoreMetering(store=store, pricing=pricing),
                     ledger=ledgers.NodeLedger(folder=config.lease_folder),
                 ),

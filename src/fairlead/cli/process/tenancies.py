@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,11 +14,14 @@ from fairlead.control.tenancy import tenancy
 from fairlead.engine.podman.engine import PodmanEngine
 from fairlead.node.kubelet import checkpoint, sandbox
 from fairlead.node.tenancy import network, trial
+from fairlead.node.tenancy.registries import Registries
 from fairlead.plan.pod import podstate
 from fairlead.serve.backend.volumes import LocalVolumes
 from fairlead.store import retry
 from fairlead.store.port import AdmittingStore, Selector
+from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes import core
+from fairlead.wire.oci.registryauth import Login
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,12 +30,17 @@ class Possessions:
 
     store: AdmittingStore
     volumes: LocalVolumes
+    registries: Registries
     unverified: Callable[[str], tuple[str, ...]]
 
     async def remove_volumes(self, namespace: str) -> None:
         """See `control.tenancy.port.Possessions.remove_volumes`."""
         for claim in (await self.store.list(core.PersistentVolumeClaim, Selector(namespace=namespace))).items:
             await self.volumes.remove(claim.metadata.name, namespace)
+
+    async def forget_credentials(self, uid: str) -> None:
+        """See `control.tenancy.port.Possessions.forget_credentials`."""
+        await asyncio.to_thread(self.registries.forget, uid)
 
     async def stop(self, pod: core.Pod) -> None:
         """See `control.tenancy.port.Possessions.stop`."""
@@ -49,12 +58,28 @@ def _stopped(pod: core.Pod) -> core.Pod | None:
     return msgspec.structs.replace(pod, status=podstate.stopped(pod, None))
 
 
+@dataclass(frozen=True, slots=True)
+class MachineCredentials:
+    """`serve.backend.port.RegistryCredentials` in files of this machine."""
+
+    registries: Registries
+
+    async def add(self, item: Tenancy, registry: str, login: Login) -> tuple[str, ...]:
+        """See `serve.backend.port.RegistryCredentials.add`."""
+        return await asyncio.to_thread(self.registries.add, item.metadata.uid, registry, login)
+
+    async def drop(self, item: Tenancy, registry: str) -> tuple[str, ...]:
+        """See `serve.backend.port.RegistryCredentials.drop`."""
+        return await asyncio.to_thread(self.registries.drop, item.metadata.uid, registry)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
     """What keeps tenancies here."""
 
     controller: tenancy.Tenancies
     trial: trial.Trial
+    credentials: MachineCredentials
 
 
 def compose(
@@ -68,7 +93,8 @@ def compose(
     home = checkpoint.home_id(config.state.folder / "kubelet")
     networks = network.MachineNetworks(engine, home=home, pool=config.control.tenancy_subnets)
     volumes = LocalVolumes(store=store, folder=config.claims_folder)
-    possessions = Possessions(store=store, volumes=volumes, unverified=unverified)
+    registries = Registries(config.registries_folder)
+    possessions = Possessions(store=store, volumes=volumes, registries=registries, unverified=unverified)
     control = config.control
     controller = tenancy.Tenancies(
         store, networks, possessions, resync_s=control.tenancy_resync_s, most_pods=control.tenancy_pods
@@ -79,4 +105,4 @@ def compose(
 
     has_default = config.engine.network in {"auto", "bridge"}
     tried = trial.Trial(engine, home=home, image=image, default_network=has_default)
-    return Kept(controller=controller, trial=tried)
+    return Kept(controller=controller, trial=tried, credentials=MachineCredentials(registries))

@@ -108,6 +108,9 @@ class ClusterPossessions:
     async def remove_volumes(self, namespace: str) -> None:
         """See `control.tenancy.port.Possessions.remove_volumes`: claims go with the namespace, files by their class."""
 
+    async def forget_credentials(self, uid: str) -> None:
+        """See `control.tenancy.port.Possessions.forget_credentials`: the Secret goes with the namespace."""
+
     async def stop(self, pod: core.Pod) -> None:
         """See `control.tenancy.port.Possessions.stop`: Kubernetes stops a pod by deleting it."""
         about = pod.metadata

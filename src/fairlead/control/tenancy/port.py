@@ -36,6 +36,10 @@ class Possessions(Protocol):
         """Remove the namespace's volumes with their files. Raises: Conflict: a container still mounts one."""
         ...
 
+    async def forget_credentials(self, uid: str) -> None:
+        """Remove the tenancy's registry credentials. Idempotent."""
+        ...
+
     async def stop(self, pod: core.Pod) -> None:
         """End a pod's processes; its record stays where the place keeps records. Raises: NotFound: it is gone."""
         ...

@@ -3,8 +3,8 @@
 Making: namespace, then network and packet filter, then quota; Ready says that all of them stand, and neither the API
 nor the node accepts a container before. All of it is looked at again every `resync_s`: rules that were flushed are
 written anew, and until then the tenancy is not Ready. Ending, in this order: containers, GPUs that must be verified,
-volumes, the namespace with what is in it, the network, and the object last. Every step is idempotent, so a death
-between any two is made up for by the next look.
+volumes, the namespace with what is in it, the network, registry credentials, and the object last. Every step is
+idempotent, so a death between any two is made up for by the next look.
 
 A suspended tenancy keeps everything but its processes. Containers that were stopped for it are not started again.
 """
@@ -208,6 +208,8 @@ class Tenancies:
             await self._report_end(item, error)
             return _DRAIN_S
         telemetry.crash_point("tenancy.network-removed")
+        await self._possessions.forget_credentials(item.metadata.uid)
+        telemetry.crash_point("tenancy.credentials-removed")
         with contextlib.suppress(errors.NotFound):
             await retry.change(self._store, Tenancy, name, lambda fresh: _released(fresh, item.metadata.uid))
         telemetry.log.info("tenancy gone", tenant=name)

@@ -33,6 +33,7 @@ from fairlead.engine.fake import shell
 from fairlead.engine.podman import args
 from fairlead.model.output import ErrorOutput, LogQuery
 from fairlead.model.process import AS_THE_CONTAINER, ProcessOptions
+from fairlead.wire.oci import registryauth
 from fairlead.wire.text import timestamp
 
 _FIRST_PID: Final = 4_194_305
@@ -87,6 +88,7 @@ class FakeEngine:
         self.devices: set[str] = set()
         """Qualified CDI names that resolve."""
         self.reachable: dict[str, tuple[str, ...]] = {}
+        self.private: dict[str, registryauth.Login] = {}
         """Images that `pull` finds: name to command."""
         self._images: dict[str, _FakeImage] = {}
         self._containers: dict[str, _Container] = {}
@@ -346,8 +348,18 @@ class FakeEngine:
             raise errors.NotFound(message, reason="ImageNotFound", hint="build or import it (fairlead image)")
         return found.env
 
-    async def pull(self, name: str) -> None:
-        """See `port.Images.pull`."""
+    async def identity(self, name: str) -> str | None:
+        """See `port.Images.identity`."""
+        found = self._find(name)
+        return found.image.id if found else None
+
+    async def pull(self, name: str, *, authfile: Path | None = None) -> None:
+        """See `port.Images.pull`; an image of `private` comes only to who has one of its logins."""
+        wanted = self.private.get(name)
+        given = registryauth.parse(await asyncio.to_thread(authfile.read_bytes)) if authfile else {}
+        if wanted is not None and wanted not in given.values():
+            message = f'cannot pull image "{name}": unauthorized: authentication required'
+            raise errors.NotFound(message, reason="ImageNotFound", hint="`fairlead tenancy login` gives credentials")
         if name not in self.reachable:
             message = f'cannot pull image "{name}": manifest unknown'
             raise errors.NotFound(message, reason="ImageNotFound", hint="is its name right?")

@@ -174,8 +174,7 @@ class PodmanEngine(access.PodmanAccess, imagestore.PodmanImageStore, images.Podm
 
     async def _discard_unknown(self, name: str) -> None:
         """Take what podman's own removal would leave: a held process of an init that was cut short, and its conmon."""
-        bundles = (await self._podman.host()).bundle_folder
-        if not await asyncio.to_thread(leftover.find_conmons, bundles, name):
+        if not await asyncio.to_thread(leftover.find_left, await self._podman.host(), name):
             return
         try:
             brief = await self._inspect(name)
@@ -257,6 +256,7 @@ class PodmanEngine(access.PodmanAccess, imagestore.PodmanImageStore, images.Podm
         ended = [row for row in rows if row.phase is port.ContainerPhase.EXITED]
         await self._learn_oom([row for row in ended if (row.id, row.exited_at) not in self._oom])
         lost = {row.id for row in rows if row.state in _UNKNOWN and await self._is_noted(row.id)}
+        lost |= await listing.find_abandoned(self._podman, rows)
         return tuple(
             podman_json.container_state(
                 row, oom_killed=self._oom.get((row.id, row.exited_at), False), has_run=row.id in lost

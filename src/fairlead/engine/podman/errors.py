@@ -62,8 +62,14 @@ _RULES: Final = (
         "is the registry reachable from this machine? fairlead image import needs none",
     ),
     _rule(
+        r"unauthorized|requested access .* denied|invalid username/password",
+        errors.NotFound,
+        "ImageNotFound",
+        "is its name right? Its registry may want credentials: `fairlead tenancy login` for a tenancy, or podman login",
+    ),
+    _rule(
         r"image not known|no such image|unable to find a name|manifest unknown|name unknown|repository .* not found"
-        r"|unauthorized|requested access .* denied|did not resolve to an alias|404 \(?Not Found",
+        r"|did not resolve to an alias|404 \(?Not Found",
         errors.NotFound,
         "ImageNotFound",
         _IMAGE_HINT,

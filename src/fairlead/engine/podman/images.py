@@ -55,10 +55,16 @@ class PodmanImages:
         config = podman_json.decode(result.stdout, podman_json.ImageConfig, what="image inspect")
         return podman_json.variables(config.env or [])
 
-    async def pull(self, name: str) -> None:
+    async def identity(self, name: str) -> str | None:
+        """See `port.Images.identity`."""
+        result = await self._podman.run("image", "inspect", "--format={{.Id}}", "--", name)
+        return result.stdout.decode().strip() or None if result.code == 0 else None
+
+    async def pull(self, name: str, *, authfile: Path | None = None) -> None:
         """See `port.Images.pull`. Raises: Invalid (`ImageNameInvalid`): not a reference, as podman's transports are."""
         args.check_image(name)
-        await self._podman.checked(f'image "{name}"', "pull", "pull", "--quiet", "--", name, timeout_s=_LONG_S)
+        who = [f"--authfile={authfile}"] if authfile else []
+        await self._podman.checked(f'image "{name}"', "pull", "pull", "--quiet", *who, "--", name, timeout_s=_LONG_S)
 
     async def import_root(self, source: Path, name: str, *, command: tuple[str, ...] = ()) -> port.Image:
         """See `port.Images.import_root`."""

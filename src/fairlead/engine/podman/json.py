@@ -63,6 +63,7 @@ class InspectedState(msgspec.Struct, rename="pascal"):
 
     status: str = ""
     pid: _Number = 0
+    conmon_pid: _Number = 0
     exit_code: _Number = 0
     started_at: str = ""
     finished_at: str = ""
@@ -133,7 +134,7 @@ def variables(lines: Sequence[str]) -> dict[str, str]:
 def container_state(row: Container, *, oom_killed: bool, has_run: bool = False) -> port.ContainerState:
     """Return what one row says.
 
-    Args: has_run: podman has it as created, and it was started and is gone; see `startrecord`.
+    Args: has_run: podman does not say so, and it was started and is gone; see `startrecord`, `listing`.
     """
     phase = port.ContainerPhase.EXITED if has_run else row.phase
     ended = phase is port.ContainerPhase.EXITED

@@ -5,6 +5,9 @@ before its first instruction, with its devices, and the conmon that watches it; 
 `podman rm --force` removes nothing but its own entry. conmon is started before the runtime and ends after it, so that a
 conmon with this container's bundle says that there is something to take, or will be in a moment.
 
+Where the conmon was killed as well, the runtime's own folder of the container says it: podman's storage has name and id
+until the entry is removed.
+
 Leaves to `engine` whether podman knows the container: asking takes the container's lock, so that the answer waits for
 an init that is still under way.
 
@@ -19,8 +22,11 @@ import os
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from fairlead import command, errors, telemetry
 from fairlead.engine.podman import cli
+from fairlead.engine.podman import host as podman_host
 
 _PATIENCE_S: Final = 20.0
 _POLL_S: Final = 0.05
@@ -44,6 +50,24 @@ def find_conmons(bundles: Path, name: str, *, proc: Path = Path("/proc")) -> dic
     return found
 
 
+def find_made(bundles: Path, name: str, runtime: str, *, run: Path = Path("/run")) -> set[str]:
+    """Return the ids of containers of this name that the OCI runtime has, whoever watches them.
+
+    Source: runc(8), `--root`; crun(1), `--root`; containers/storage, containers.json.
+    """
+    try:
+        rows = msgspec.json.decode((bundles / "containers.json").read_bytes(), type=list[_Stored])
+    except (OSError, msgspec.MsgspecError):
+        return set()
+    folder = run / Path(runtime).name
+    return {row.id for row in rows if name in row.names and (folder / row.id).exists()}
+
+
+class _Stored(msgspec.Struct):
+    id: str
+    names: list[str] = []
+
+
 def _option(words: list[bytes], option: bytes) -> str:
     """Return the word after an option, "" where it is not there."""
     with contextlib.suppress(ValueError, IndexError):
@@ -51,22 +75,30 @@ def _option(words: list[bytes], option: bytes) -> str:
     return ""
 
 
-async def discard(podman: cli.Podman, name: str) -> None:
-    """Delete a container that podman does not know as initialised from its runtime; returns once its conmon is gone.
+def find_left(host: podman_host.Host, name: str) -> set[str]:
+    """Return the ids of containers of this name that the runtime has, or will have in a moment."""
+    return {
+        *find_conmons(host.bundle_folder, name).values(),
+        *find_made(host.bundle_folder, name, host.info.runtime),
+    }
 
-    Raises: Unavailable (`ContainerLeft`): the conmon is still there after 20 s.
+
+async def discard(podman: cli.Podman, name: str) -> None:
+    """Delete a container that podman does not know as initialised from its runtime; returns once nothing of it is left.
+
+    Raises: Unavailable (`ContainerLeft`): the conmon, or the process, is still there after 20 s.
     """
     host = await podman.host()
     try:
         async with asyncio.timeout(_PATIENCE_S):
-            while left := await asyncio.to_thread(find_conmons, host.bundle_folder, name):
-                for identity in set(left.values()):
+            while left := await asyncio.to_thread(find_left, host, name):
+                for identity in left:
                     # An id that the runtime does not know is refused: no matter, its create may be under way.
                     argv = (host.info.runtime, "delete", "--force", identity)
                     await command.run(argv, env=podman.env, timeout_s=cli.SHORT_S)
                 await asyncio.sleep(_POLL_S)
     except TimeoutError as error:
-        message = f'container "{name}" was not initialised and its conmon (process {min(left)}) does not end'
-        hint = "end that process; the container is looked at again"
+        message = f'container "{name}" was not initialised and its conmon or process does not end: {min(left)}'
+        hint = "end what `ps` shows with that id; the container is looked at again"
         raise errors.Unavailable(message, reason="ContainerLeft", hint=hint) from error
     telemetry.log.info("half-made container taken from its runtime", container=name)

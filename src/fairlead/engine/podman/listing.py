@@ -3,7 +3,11 @@
 A running container whose network namespace is gone (its mount was taken away, the machine's `/run` was cleared) fails
 podman's whole listing, and with it everything on the machine. Podman names that container; the others are listed by
 their ids, and the named one is inspected, which podman can do.
-Source: podman 4.3, libpod/boltdb_state_linux.go (replaceNetNS); containers/storage, containers.json.
+
+A container whose monitor was killed with it stays "running" or "stopping" in podman's database for ever: nobody is left
+to write its exit code, and a stop of it does nothing.
+Source: podman 4.3, libpod/oci_conmon_common.go (UpdateContainerStatus), libpod/boltdb_state_linux.go (replaceNetNS);
+containers/storage, containers.json.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from fairlead.wire.text import timestamp
 _LIST: Final = ("ps", "--all", "--no-trunc", "--format=json")
 _BROKEN: Final = re.compile(rb"joining network namespace of container ([0-9a-f]{64})", re.IGNORECASE)
 _RETRIES: Final = 3
+_LIVING: Final = frozenset({"running", "stopping"})
 
 
 async def list_rows(podman: cli.Podman, labels: Mapping[str, str]) -> list[podman_json.Container]:
@@ -49,6 +54,30 @@ async def find_broken(podman: cli.Podman) -> tuple[str, ...]:
 
 
 _AGAIN_S: Final = 1.0
+
+
+async def find_abandoned(
+    podman: cli.Podman, rows: Iterable[podman_json.Container], *, proc: Path = Path("/proc")
+) -> set[str]:
+    """Return the ids of containers that live by podman's word only: their process is gone, and so is their monitor."""
+    gone = [row.id for row in rows if row.state in _LIVING and not await asyncio.to_thread(_is_alive, row.pid, proc)]
+    found = [one for one in await _inspected(podman, gone) if one.state.status in _LIVING]
+    return {
+        one.id
+        for one in found
+        if not any(
+            [await asyncio.to_thread(_is_alive, pid, proc) for pid in (one.state.pid, one.state.conmon_pid) if pid]
+        )
+    }
+
+
+def _is_alive(pid: int, proc: Path) -> bool:
+    """Return whether a process is there; a zombie holds nothing and ends nothing."""
+    try:
+        stat = (proc / str(pid) / "stat").read_text(errors="replace")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in {"Z", "X"}
 
 
 async def _walk(

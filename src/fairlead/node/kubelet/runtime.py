@@ -24,7 +24,8 @@ from fairlead.node.isolation import edits
 from fairlead.node.kubelet import hostpath, sandbox, spec, volumes
 from fairlead.node.kubelet.checkpoint import Grant
 from fairlead.node.kubelet.devicemanager import Choice, DeviceManager
-from fairlead.node.tenancy import gate
+from fairlead.node.tenancy import fetch, gate
+from fairlead.node.tenancy.registries import Fetched, Registries
 from fairlead.node.trace import steps
 from fairlead.plan.cdi import requirement
 from fairlead.plan.pod import podsync, volume
@@ -57,6 +58,8 @@ class Runtime:
         self._store = store
         self._engine = engine
         self._images = images
+        folder = settings.registries_folder
+        self._fetch = fetch.Fetch(images, Registries(folder), Fetched(folder))
         self._devices = devices
         self._settings = settings
         self._identity = identity
@@ -173,24 +176,27 @@ class Runtime:
         is_local = item.image.startswith("localhost/")
         return self._settings.engine.pull and item.image_pull_policy != "Never" and not is_local
 
-    async def _create_pulling(self, item: core.Container, wanted: ContainerSpec) -> ContainerState:
+    async def _create_pulling(
+        self, item: core.Container, wanted: ContainerSpec, tenancy: Tenancy | None
+    ) -> ContainerState:
         """Create the container, fetching its image first if it must be and afterwards if it was missing.
 
         The engine is not asked beforehand whether the image is there: creating the container says so, and costs no
-        extra call.
+        extra call. An image that came with another tenancy's credentials is asked for again.
         """
-        if item.image_pull_policy == "Always" and self._may_pull(item):
-            await self._images.pull(item.image)
+        always = item.image_pull_policy == "Always" and self._may_pull(item)
+        if always or await self._fetch.must_ask(item.image, tenancy):
+            if not self._may_pull(item):
+                raise fetch.refuse(item.image)
+            await self._fetch.fetch(item.image, tenancy)
         try:
             return await self._engine.create(wanted)
         except errors.NotFound as error:
             if error.reason != "ImageNotFound":
                 raise
             if not self._may_pull(item):
-                message = f'image "{item.image}" is not on this machine and is not to be pulled'
-                hint = "import it with `fairlead image import`, or allow pulls"
-                raise errors.NotFound(message, reason="ImageNotFound", hint=hint) from error
-        await self._images.pull(item.image)
+                raise fetch.refuse(item.image) from error
+        await self._fetch.fetch(item.image, tenancy)
         return await self._engine.create(wanted)
 
     async def _create(self, pod: core.Pod, item: core.Container, attempt: int) -> ContainerState:
@@ -217,7 +223,7 @@ class Runtime:
         async with readback.started_ahead(is_wanted=bool(resolved.paths)) as probe:
             telemetry.crash_point("kubelet.before-create")
             with telemetry.timed("container created", container=wanted.name) as timing:
-                state = await self._create_pulling(item, wanted)
+                state = await self._create_pulling(item, wanted, tenancy)
             telemetry.crash_point("kubelet.after-create")
             self.note(
                 pod, steps.created(item.name, attempt, wanted, state, at=time.time(), duration_s=timing.duration_s)

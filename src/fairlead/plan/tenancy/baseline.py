@@ -26,6 +26,8 @@ STATE: Final = "fairlead.dev/tenancy-state"
 """Annotation of a tenancy's namespace: the phase. A cluster's API server accepts no pod there unless it is Ready."""
 QUOTA: Final = "tenancy"
 """Name of the ResourceQuota, and of the LimitRange, in a tenancy's namespace."""
+PULLS: Final = "tenancy-registries"
+"""Name of the Secret with the tenancy's registry credentials, on a cluster."""
 ACCOUNT: Final = "default"
 """Name of the ServiceAccount that pods have where they name none."""
 LONGEST: Final = 53
@@ -135,9 +137,15 @@ def limit_range(item: Tenancy) -> core.LimitRange | None:
 
 
 def account(item: Tenancy) -> core.ServiceAccount:
-    """Return the account of the tenancy's pods: without a token."""
+    """Return the account of the tenancy's pods: without a token, and with its registry credentials."""
     about = meta.ObjectMeta(name=ACCOUNT, namespace=namespace_name(item))
-    return core.ServiceAccount(metadata=about, automount_service_account_token=False)
+    pulls = (core.LocalObjectReference(name=PULLS),) if item.spec.registries else ()
+    return core.ServiceAccount(metadata=about, automount_service_account_token=False, image_pull_secrets=pulls)
+
+
+def with_registries(item: Tenancy, registries: tuple[str, ...]) -> Tenancy:
+    """Return a tenancy that has credentials for these registries."""
+    return msgspec.structs.replace(item, spec=msgspec.structs.replace(item.spec, registries=registries))
 
 
 def condition(item: Tenancy, name: str, problem: errors.FairleadError | None, *, good: str) -> meta.Condition:

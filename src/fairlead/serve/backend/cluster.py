@@ -19,7 +19,7 @@ from fairlead.plan.metering.price import Pricing
 from fairlead.serve.backend import hardware, lifecycle, podaccess, port, volumes
 from fairlead.serve.backend.faults import AgentFaults
 from fairlead.serve.backend.once import idempotency
-from fairlead.serve.backend.tenancy import trial
+from fairlead.serve.backend.tenancy import credentials, trial
 from fairlead.serve.metering import leases
 from fairlead.store import subresource
 from fairlead.store.port import Store
@@ -66,6 +66,7 @@ def backend(*, store: Store, server: Server, pods: Pods, pricing: Pricing) -> po
         devices=absent("attach", "on the node of the pod: `fairlead attach --pid PID GPU`, or `detach` as well"),
         faults=AgentFaults(store=store, streams=pods),
         tenancies=trial.ClusterTrial(store, pods),
+        credentials=credentials.ClusterCredentials(store),
         metering=leases.StoreMetering(store=store, pricing=pricing),
         requests=idempotency.ClusterRequests(store=store),
     )

@@ -25,6 +25,7 @@ from fairlead.serve.metering.port import Metering
 from fairlead.store import subresource
 from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes import core, devicechange
+from fairlead.wire.oci.registryauth import Login
 
 T = TypeVar("T")
 
@@ -227,6 +228,18 @@ class TenancyTrial(Protocol):
         ...
 
 
+class RegistryCredentials(Protocol):
+    """With what tenancies' images are pulled; what is kept is never given back."""
+
+    async def add(self, item: Tenancy, registry: str, login: Login) -> tuple[str, ...]:
+        """Keep a tenancy's login; returns the registries that it has one for. Raises: Invalid (`RegistryInvalid`)."""
+        ...
+
+    async def drop(self, item: Tenancy, registry: str) -> tuple[str, ...]:
+        """Forget a login; returns the registries that are left. Idempotent."""
+        ...
+
+
 class Ledger(Protocol):
     """Who has which GPU of a machine, between tenants too."""
 
@@ -244,6 +257,13 @@ NO_LEDGER: Final = Absent(
     message="no ledger of who has which GPU is kept here",
     reason="LedgerMissing",
     hint="each machine's agent keeps its own, with lease.ledger=on",
+)
+
+
+NO_CREDENTIALS: Final = Absent(
+    message="no registry credentials are kept here",
+    reason="NoTenancies",
+    hint="a running `fairlead up`, or a cluster, keeps tenancies and theirs",
 )
 
 
@@ -265,5 +285,6 @@ class Backend:
     faults: FaultInjection | Absent
     tenancies: TenancyTrial | Absent
     metering: Metering
+    credentials: RegistryCredentials | Absent = NO_CREDENTIALS
     ledger: Ledger | Absent = NO_LEDGER
     requests: idempotency.Requests

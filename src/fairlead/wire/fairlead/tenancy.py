@@ -74,6 +74,8 @@ class TenancySpec(Wire, frozen=True):
     """What its containers reach."""
     images: tuple[str, ...] = ()
     """Images that its containers may have, `registry/team/` for all below; none: any."""
+    registries: tuple[str, ...] = ()
+    """Registries that it has credentials for; `fairlead tenancy login` gives them, they themselves are not here."""
     suspended: bool = False
     """Its containers are stopped and no new ones are accepted; everything else stays."""
 

@@ -620,6 +620,12 @@ class LimitRange(Wire, frozen=True):
     spec: LimitRangeSpec = LimitRangeSpec()
 
 
+class LocalObjectReference(Wire, frozen=True):
+    """An object of the same namespace."""
+
+    name: str = ""
+
+
 class ServiceAccount(Wire, frozen=True):
     """Whom a pod is to the API server."""
 
@@ -631,6 +637,22 @@ class ServiceAccount(Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     automount_service_account_token: bool | None = None
     """False: pods get no token unless they ask for one."""
+    image_pull_secrets: tuple[LocalObjectReference, ...] = ()
+    """Secrets with which the images of its pods are pulled."""
+
+
+class Secret(Wire, frozen=True):
+    """A small amount of data that is nobody's to read without being named."""
+
+    API_VERSION: ClassVar[str] = "v1"
+    KIND: ClassVar[str] = "Secret"
+    PLURAL: ClassVar[str] = "secrets"
+    NAMESPACED: ClassVar[bool] = True
+
+    metadata: ObjectMeta = ObjectMeta()
+    type: str = "Opaque"
+    data: Mapping[str, str] = {}
+    """Values in base64."""
 
 
 class Namespace(Wire, frozen=True):

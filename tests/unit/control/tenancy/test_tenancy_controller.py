@@ -48,6 +48,10 @@ class Place:
         assert namespace
         self.done.append("volumes")
 
+    async def forget_credentials(self, uid: str) -> None:
+        assert uid
+        self.done.append("credentials")
+
     async def stop(self, pod: core.Pod) -> None:
         self.done.append(f"stop {pod.metadata.name}")
         self.stopped.set()
@@ -195,7 +199,7 @@ async def test_containers_then_gpus_then_volumes_then_the_network_end(store: Mem
         assert place.done == []
         place.unverified = ()
         await _until_gone(store)
-    assert place.done == ["volumes", "network"]
+    assert place.done == ["volumes", "network", "credentials"]
     with pytest.raises(errors.NotFound):
         await store.get(core.Namespace, pod.metadata.namespace)
 

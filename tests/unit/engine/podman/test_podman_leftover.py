@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from fairlead.engine.podman import leftover
@@ -40,3 +41,16 @@ def test_a_bundle_of_another_id_is_not_ours(tmp_path: Path) -> None:
 
 def test_a_command_line_that_breaks_off_is_not_ours(tmp_path: Path) -> None:
     assert found(tmp_path, "conmon", "-n", "kl-1", "-b", "/x", "-c") == {}
+
+
+def test_a_container_that_only_its_runtime_has_is_found_by_its_name(tmp_path: Path) -> None:
+    bundles, run = tmp_path / "storage", tmp_path / "run"
+    bundles.mkdir()
+    rows = [{"id": "aa11", "names": ["kl-1"]}, {"id": "bb22", "names": ["kl-2"]}, {"id": "cc33", "names": ["kl-1"]}]
+    (bundles / "containers.json").write_text(json.dumps(rows))
+    for identity in ("aa11", "bb22"):
+        (run / "runc" / identity).mkdir(parents=True)
+
+    assert leftover.find_made(bundles, "kl-1", "/usr/sbin/runc", run=run) == {"aa11"}
+    assert leftover.find_made(bundles, "kl-1", "crun", run=run) == set()
+    assert leftover.find_made(tmp_path / "none", "kl-1", "runc", run=run) == set()

@@ -82,6 +82,8 @@ ACTIONS: Final[Mapping[str, Action]] = {
     "suspend_tenancy": Action.MACHINE_WRITE,
     "resume_tenancy": Action.MACHINE_WRITE,
     "try_tenancy": Action.MACHINE_WRITE,
+    "add_registry": Action.MACHINE_WRITE,
+    "drop_registry": Action.MACHINE_WRITE,
     "delete_tenancy": Action.MACHINE_WRITE,
     "show_usage": Action.TENANCY_READ,
     "check_usage": Action.MACHINE_READ,

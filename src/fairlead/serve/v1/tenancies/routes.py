@@ -19,12 +19,13 @@ from fairlead.serve.backend.port import require
 from fairlead.serve.closing import closing
 from fairlead.serve.v1 import quotas
 from fairlead.serve.v1.dependencies import Dependencies, Services
-from fairlead.serve.v1.tenancies.view import TenancyList, TenancyRequest, TenancyView, view
+from fairlead.serve.v1.tenancies.view import RegistryRequest, TenancyList, TenancyRequest, TenancyView, view
 from fairlead.store import retry
 from fairlead.store.port import ChangeKind, Selector
 from fairlead.wire.fairlead import tenancy as kind
 from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.oci import registryauth
 
 Name = Annotated[str, params.PathParameter(description="name of the tenancy")]
 _STATES: Final = ("ready", "gone")
@@ -160,6 +161,46 @@ async def try_tenancy(
     return await trial.test(item, (await services.store.list(Tenancy)).items, image=image)
 
 
+@litestar.put(
+    "/v1/tenancies/{name:str}/registry",
+    summary="Give a tenancy credentials for a registry",
+    responses=documented(404, 422),
+    tags=["tenancy"],
+)
+async def add_registry(services: Dependencies, name: Name, data: params.JSONBody[RegistryRequest]) -> TenancyView:
+    """Keep a user name and password with which the tenancy's images are pulled, instead of those from before."""
+    kept = require(services.backend.credentials)
+    item = await find_tenancy(services, name)
+    login = registryauth.Login(username=data.username, password=data.password)
+    return await _with_registries(services, item, await kept.add(item, data.registry, login))
+
+
+@litestar.delete(
+    "/v1/tenancies/{name:str}/registry",
+    summary="Take a tenancy's credentials for a registry back",
+    responses=documented(404),
+    status_code=status_codes.HTTP_200_OK,
+    tags=["tenancy"],
+)
+async def drop_registry(
+    services: Dependencies,
+    name: Name,
+    registry: Annotated[str, params.QueryParameter(description="as it was given")],
+) -> TenancyView:
+    """Forget them; images that they pulled stay the tenancy's. Idempotent."""
+    kept = require(services.backend.credentials)
+    item = await find_tenancy(services, name)
+    return await _with_registries(services, item, await kept.drop(item, registry))
+
+
+async def _with_registries(services: Services, item: Tenancy, registries: tuple[str, ...]) -> TenancyView:
+    name = item.metadata.name
+    changed = await retry.change(
+        services.store, Tenancy, name, lambda fresh: baseline.with_registries(fresh, registries)
+    )
+    return await _view(services, changed)
+
+
 @litestar.delete(
     "/v1/tenancies/{name:str}",
     summary="Delete a tenancy",
@@ -185,6 +226,8 @@ ROUTES: Final = (
     suspend_tenancy,
     resume_tenancy,
     try_tenancy,
+    add_registry,
+    drop_registry,
     delete_tenancy,
 )
 

@@ -25,6 +25,18 @@ class TenancyRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     images: Annotated[tuple[str, ...], msgspec.Meta(description="that its containers may have; none: any")] = ()
 
 
+class RegistryRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Credentials of a tenancy for one registry; they are never shown again."""
+
+    registry: Annotated[str, msgspec.Meta(description="host, with a port and path where it has them")]
+    username: str
+    password: Annotated[str, msgspec.Meta(description="a password or token", extra_json_schema={"writeOnly": True})]
+
+    def __repr__(self) -> str:
+        """Return what may be in a log."""
+        return f"RegistryRequest(registry={self.registry!r}, username={self.username!r})"
+
+
 class NetworkView(msgspec.Struct, frozen=True, kw_only=True):
     """A tenancy's network as the engine made it."""
 
@@ -60,6 +72,7 @@ class TenancyView(msgspec.Struct, frozen=True, kw_only=True):
     publish: bool
     egress: tuple[str, ...]
     images: tuple[str, ...]
+    registries: Annotated[tuple[str, ...], msgspec.Meta(description="that it has credentials for")]
     suspended: bool
     network: NetworkView
     conditions: tuple[ConditionView, ...]
@@ -97,6 +110,7 @@ def view(item: tenancy.Tenancy, *, used: Mapping[str, str], containers: int) -> 
         publish=item.spec.network.publish,
         egress=item.spec.network.egress,
         images=item.spec.images,
+        registries=item.spec.registries,
         suspended=item.spec.suspended,
         network=NetworkView(
             name=status.network.name,

@@ -1,0 +1,478 @@
+"""Reads from the kernel, the ledger's file and the reports who has which GPU, and finds what must not be.
+
+A program of its own that loads nothing of Fairlead's. It looks again and again until a SIGTERM, then judges all that it
+saw and prints one JSON object; exit code 1 where anything is wrong.
+
+- The kernel: device nodes in each container's mount namespace, as far as its cgroup's device list (cgroup v1) lets it
+  open them; open files of NVIDIA's numbers; namespaces; writable mounts; packets and names that it tries itself from
+  inside the containers' network namespaces. With cgroup v2 a node counts as reached.
+- The ledger: every step of its history as it is written, each against the one before.
+- The reports: each possession must name one that passed, of this GPU, and newer than the possession before.
+
+    python tests/system/churncheck.py --state FOLDER --mark PREFIX --gpus UUID,UUID,… [--every SECONDS]
+
+Containers are told apart by names `fl-PREFIX-TENANCY-…`; GPUs are given in the order of their minor numbers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import hashlib
+import itertools
+import json
+import os
+import random
+import re
+import signal
+import socket
+import sqlite3
+import struct
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+STORAGE = Path("/var/lib/containers/storage/overlay-containers")
+NAMESPACES = ("mnt", "pid", "net", "ipc", "uts")
+NVIDIA = 195
+PORT = 7000
+"""What listens in every container of the churn."""
+MOST = 20
+"""Findings of a kind that are kept."""
+_CLONE_NEWNET = 0x40000000
+_KERNELS_OWN = {"proc", "sysfs", "cgroup", "cgroup2", "overlay"}
+_CONTAINER = re.compile(r"/libpod-([0-9a-f]{64})")
+_NODE = re.compile(r"nvidia([0-9]+)\Z")
+_RULE = re.compile(r"c 195:([0-9]+) [rwm]*r")
+_ADDRESS = re.compile(r"\|-- ([0-9.]+)\n\s+/32 host LOCAL")
+
+
+@dataclass
+class Container:
+    """One container as the kernel has it now."""
+
+    identity: str
+    name: str
+    tenancy: str
+    pid: int
+    start: str
+    gpus: set[str] = field(default_factory=set)
+    namespaces: dict[str, str] = field(default_factory=dict)
+    mounts: set[str] = field(default_factory=set)
+
+    @property
+    def is_same(self) -> bool:
+        """Whether the process that was looked at is still there."""
+        return start_of(self.pid) == self.start
+
+
+@dataclass
+class Holding:
+    """A GPU in a container's reach, as the kernel showed it."""
+
+    gpu: str
+    container: str
+    tenancy: str
+    first: float
+    last: float
+
+
+# the kernel
+
+
+def start_of(pid: int) -> str:
+    """Return when a process began; "": it is gone, or a zombie."""
+    with contextlib.suppress(OSError):
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return "" if state == "Z" else fields[18]
+    return ""
+
+
+def tagged(mark: str) -> dict[str, tuple[str, str]]:
+    """Return name and tenancy of each container with the mark, by id, from podman's storage."""
+    found = {}
+    for path in STORAGE.glob("*containers.json"):
+        with contextlib.suppress(OSError, ValueError):  # written meanwhile
+            for row in json.loads(path.read_bytes()):
+                for name in row["names"]:
+                    if name.startswith(f"fl-{mark}-"):
+                        found[row["id"]] = (name, name.split("-")[2])
+    return found
+
+
+def containers(known: dict[str, tuple[str, str]]) -> dict[str, Container]:
+    """Return the containers that have a process now, by id."""
+    found: dict[str, Container] = {}
+    for path in Path("/proc").iterdir():
+        if not path.name.isdigit():
+            continue
+        with contextlib.suppress(OSError):
+            inside = _CONTAINER.search((path / "cgroup").read_text())
+            if inside is None or inside[1] not in known:
+                continue
+            pid, start = int(path.name), start_of(int(path.name))
+            there = found.get(inside[1])
+            if start and (there is None or int(start) < int(there.start)):
+                name, tenancy = known[inside[1]]
+                found[inside[1]] = Container(inside[1], name, tenancy, pid, start)
+    for one in found.values():
+        one.gpus, one.namespaces = reach(one.pid), namespaces(one.pid)
+        # A runtime that is still making the container sees the host's file systems; nothing of a tenant runs yet.
+        one.mounts = set() if is_runtime(one.pid) else mounts(one.pid)
+    return {key: one for key, one in found.items() if one.is_same}
+
+
+def is_runtime(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].endswith((b"runc", b"crun"))
+    return True
+
+
+def reach(pid: int) -> set[str]:
+    """Return the minor numbers of GPUs that a process could open."""
+    found: set[str] = set()
+    with contextlib.suppress(OSError):
+        for path in Path(f"/proc/{pid}/root/dev").iterdir():
+            if _NODE.match(path.name):
+                found.add(str(os.minor(path.lstat().st_rdev)))
+        for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
+            _, controllers, place = line.split(":", 2)
+            rules = Path(f"/sys/fs/cgroup/devices{place}/devices.list")
+            if "devices" in controllers.split(",") and rules.exists():
+                text = rules.read_text()
+                found = found if "a *:*" in text else found & set(_RULE.findall(text))
+    return found
+
+
+def opened(pid: int) -> set[str]:
+    """Return the minor numbers of GPUs that a process has open."""
+    found = set()
+    with contextlib.suppress(OSError):
+        for path in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                about = path.stat()
+                if os.major(about.st_rdev) == NVIDIA and os.minor(about.st_rdev) < 128:
+                    found.add(str(os.minor(about.st_rdev)))
+    return found
+
+
+def namespaces(pid: int) -> dict[str, str]:
+    found = {}
+    with contextlib.suppress(OSError):
+        for kind in NAMESPACES:
+            found[kind] = str(Path(f"/proc/{pid}/ns/{kind}").readlink())
+    return found
+
+
+def mounts(pid: int) -> set[str]:
+    """Return what a process could write of file systems beside its root: device and path within it."""
+    found = set()
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/mountinfo").read_text().splitlines():
+            before, _, after = line.partition(" - ")
+            fields, kind = before.split(), after.split()[0]
+            if kind not in _KERNELS_OWN and "rw" in fields[5].split(","):
+                found.add(f"{kind} {fields[2]} {fields[3]}")
+    return found
+
+
+def addresses(pid: int) -> list[str]:
+    """Return a network namespace's addresses of both families, without loopback and link-local ones."""
+    found = []
+    with contextlib.suppress(OSError):
+        text = Path(f"/proc/{pid}/net/fib_trie").read_text()
+        found += [one for one in sorted(set(_ADDRESS.findall(text))) if not one.startswith("127.")]
+        for line in Path(f"/proc/{pid}/net/if_inet6").read_text().splitlines():
+            packed = bytes.fromhex(line.split()[0])
+            if line.split()[3] == "00":  # scope: global
+                found.append(socket.inet_ntop(socket.AF_INET6, packed))
+    return found
+
+
+def inside(pid: int, attempt: Any) -> int:
+    """Return what `attempt` returns in the network namespace of a process; -1: it could not be tried."""
+    child = os.fork()
+    if child == 0:
+        code = 255
+        with contextlib.suppress(BaseException):
+            libc = ctypes.CDLL(None, use_errno=True)
+            there = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
+            if libc.setns(there, _CLONE_NEWNET) == 0:
+                code = int(attempt())
+        os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return -1 if code in {255, -9} else code
+
+
+def connects(address: str) -> bool:
+    """Return whether anything comes back: a refusal is an answer too."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with contextlib.closing(socket.socket(family, socket.SOCK_STREAM)) as sock:
+        sock.settimeout(1.5)
+        try:
+            sock.connect((address, PORT))
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+        return True
+
+
+def resolves(server: str, name: str) -> bool:
+    """Return whether a name server answers with an address. Source: RFC 1035, 4.1."""
+    labels = b"".join(bytes([len(one)]) + one.encode() for one in name.split("."))
+    query = struct.pack(">6H", 0x4642, 0x0100, 1, 0, 0, 0) + labels + b"\0" + struct.pack(">2H", 1, 1)
+    family = socket.AF_INET6 if ":" in server else socket.AF_INET
+    with contextlib.closing(socket.socket(family, socket.SOCK_DGRAM)) as sock:
+        sock.settimeout(1.5)
+        try:
+            sock.sendto(query, (server, 53))
+            answer = sock.recv(2048)
+        except OSError:
+            return False
+    return len(answer) > 7 and struct.unpack(">H", answer[6:8])[0] > 0
+
+
+def hostname(pid: int) -> tuple[str, str]:
+    """Return a container's host name and the name server that it asks."""
+    with contextlib.suppress(OSError):
+        name = Path(f"/proc/{pid}/root/etc/hostname").read_text().strip()
+        for line in Path(f"/proc/{pid}/root/etc/resolv.conf").read_text().splitlines():
+            if line.startswith("nameserver "):
+                return name, line.split()[1]
+        return name, ""
+    return "", ""
+
+
+# ledger and reports
+
+
+class Ledger:
+    """The history of a ledger's file, read as it grows, each step held against the one before."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path, self.reports_path = folder / "ledger.db", folder / "reports.jsonl"
+        self.newest = 0
+        self.steps: list[dict[str, Any]] = []
+        self.wrong: list[str] = []
+        self.rows: dict[str, dict[str, Any]] = {}
+        self._reports: dict[str, dict[str, Any]] = {}
+        self._previous = ""
+
+    def read(self) -> None:
+        """Take the steps that came since, and the rows as they are."""
+        with contextlib.suppress(sqlite3.OperationalError, OSError):
+            uri = f"{self.path.as_uri()}?mode=rw"
+            with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=2.0)) as db:
+                db.execute("PRAGMA query_only = ON")
+                line = "SELECT id, document FROM history WHERE id > ? ORDER BY id"
+                fresh = db.execute(line, (self.newest,)).fetchall()
+                rows = db.execute("SELECT key, document FROM gpu").fetchall()
+            self.rows = {key: json.loads(text) for key, text in rows}
+            for number, text in fresh:
+                if number != self.newest + 1:
+                    self.wrong.append(f"the history skips from {self.newest} to {number}")
+                self.newest = number
+                self.steps.append(json.loads(text))
+
+    def read_reports(self) -> dict[str, dict[str, Any]]:
+        """Return the reports by id, their chain held."""
+        previous = ""
+        for line in self.reports_path.read_bytes().splitlines():
+            report = json.loads(json.loads(line)["body"])
+            if report["previous"] != previous:
+                self.wrong.append(f"report {report['id']} does not name the one before")
+            previous = hashlib.sha256(json.loads(line)["body"].encode()).hexdigest()
+            self._reports[report["id"]] = report
+        return self._reports
+
+    def judge(self) -> dict[str, list[dict[str, Any]]]:
+        """Hold every step against the one before; return the possessions of each GPU."""
+        reports = self.read_reports() if self.reports_path.exists() else {}
+        possessions: dict[str, list[dict[str, Any]]] = {}
+        last: dict[str, dict[str, Any]] = {}
+        for step in self.steps:
+            row, before = step["row"], step["before"]
+            key, after = row["key"], row["state"]
+            what = f"{key}: {before} -> {after} by {step['event']}, epoch {row['epoch']}"
+            if key in last and (before != last[key]["state"] or row["epoch"] < last[key]["epoch"]):
+                self.wrong.append(f"{what}, after {last[key]['state']}, epoch {last[key]['epoch']}")
+            if after == "Free" != before and (before, step["event"]) != ("Verifying", "passed"):
+                self.wrong.append(f"{what}: free without a verification")
+            if after == "Held" != before:
+                if (before, step["event"]) != ("Free", "allocated"):
+                    self.wrong.append(f"{what}: held and was not free")
+                given = possessions.setdefault(key, [])
+                self.wrong += [f"{what}: {why}" for why in verdict_problem(row, reports, given)]
+                given.append({"from": step["at"], "until": None, "epoch": row["epoch"], "pods": set()})
+            if before == "Held" != after and after != "Releasing":
+                self.wrong.append(f"{what}: left the holder's hands without a release")
+            if key in possessions and after in {"Held", "Releasing"}:
+                possessions[key][-1]["pods"] |= {one["pod"] for one in row["claims"] if one.get("pod")}
+            if before == "Releasing" != after and key in possessions:
+                possessions[key][-1]["until"] = step["at"]
+            last[key] = row
+        return possessions
+
+
+def verdict_problem(row: dict[str, Any], reports: dict[str, Any], given: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield what is wrong with the report by which a GPU was free when it was given away."""
+    report = reports.get(row.get("verdict", ""))
+    if report is None:
+        yield f"no report {row.get('verdict')!r}"
+    elif report["gpu"] != row["key"] or report["verdict"] != "pass":
+        yield f"report {report['id']} is of {report['gpu']}: {report['verdict']}"
+    elif report["epoch"] != row.get("verdict_epoch") or (given and report["epoch"] <= given[-1]["epoch"]):
+        yield f"report {report['id']} of epoch {report['epoch']} is of before the last possession"
+
+
+class Checker:
+    """What was seen, and what of it must not be."""
+
+    def __init__(self, state: Path, mark: str, gpus: list[str]) -> None:
+        self.mark, self.gpus = mark, gpus
+        self.ledger = Ledger(state / "lease")
+        self.known: dict[str, tuple[str, str]] = {}
+        self.holdings: dict[tuple[str, str], Holding] = {}
+        self.counts: Counter[str] = Counter()
+        self.wrong: dict[str, list[str]] = {}
+        self.tenancies: set[str] = set()
+        self.seen: set[str] = set()
+        self.random = random.Random(1)
+        self.tried = 0.0
+
+    def note(self, kind: str, what: str) -> None:
+        self.counts[f"wrong: {kind}"] += 1
+        if len(self.wrong.setdefault(kind, [])) < MOST:
+            self.wrong[kind].append(what)
+
+    def look(self) -> None:
+        """Look once at everything."""
+        self.known |= tagged(self.mark)
+        before = time.time()
+        found = containers(self.known)
+        self.counts["looks"] += 1
+        self.counts["most containers at once"] = max(self.counts["most containers at once"], len(found))
+        for one in found.values():
+            self.seen.add(one.identity)
+            self.tenancies.add(one.tenancy)
+        self._hands(found, before, time.time())
+        self._apart(found)
+        self.ledger.read()
+        if time.monotonic() - self.tried > 2.0:
+            self.tried = time.monotonic()
+            self._packets([one for one in found.values() if "-sandbox-" not in one.name])
+
+    def _hands(self, found: dict[str, Container], before: float, after: float) -> None:
+        held: dict[str, Container] = {}
+        for one in found.values():
+            for gpu in one.gpus:
+                other = held.setdefault(gpu, one)
+                if other is not one and other.is_same and one.is_same:
+                    self.note("in two hands", f"GPU {gpu}: {other.name} and {one.name}")
+                seen = self.holdings.setdefault((gpu, one.identity), Holding(gpu, one.name, one.tenancy, after, before))
+                seen.last = max(seen.last, before)
+            for gpu in opened(one.pid) - one.gpus:
+                self.note("open and not given", f"GPU {gpu}: {one.name}")
+
+    def _apart(self, found: dict[str, Container]) -> None:
+        """Namespaces and writable mounts of two tenancies never meet, nor with the host's."""
+        owner: dict[str, str] = {one: "the host" for one in namespaces(os.getpid()).values()}
+        for one in found.values():
+            for what in (*one.namespaces.values(), *one.mounts):
+                other = owner.setdefault(what, one.tenancy)
+                if other != one.tenancy:
+                    self.note("shared", f"{what}: {one.name} and {other}")
+
+    def _packets(self, found: list[Container]) -> None:
+        """Try one pair across tenancies and one within: packets in each family, and the other's name."""
+        pairs = [(a, b) for a in found for b in found if a.identity != b.identity]
+        self.random.shuffle(pairs)
+        for kind, is_kind in (("across", lambda a, b: a.tenancy != b.tenancy), ("within", _is_one)):
+            pair = next(((a, b) for a, b in pairs if is_kind(a, b)), None)
+            if pair is not None:
+                self._try(kind, *pair)
+
+    def _try(self, kind: str, one: Container, other: Container) -> None:
+        targets, (name, _), (_, server) = addresses(other.pid), hostname(other.pid), hostname(one.pid)
+        tries: list[tuple[str, Any]] = [(f"IPv{6 if ':' in it else 4}", lambda it=it: connects(it)) for it in targets]
+        if name and server:
+            tries.append(("name", lambda: resolves(server, name)))
+        for what, attempt in tries:
+            code = inside(one.pid, attempt)
+            if code < 0 or not (one.is_same and other.is_same):
+                continue
+            self.counts[f"{what} {kind}"] += 1
+            self.counts[f"{what} {kind}, answered"] += code
+            if kind == "across" and code:
+                self.note("answered across", f"{what}: {one.name} -> {other.name}")
+
+    def judge(self) -> dict[str, Any]:
+        """Hold what the kernel showed against what the ledger says."""
+        self.ledger.read()
+        possessions = self.ledger.judge()
+        for what in self.ledger.wrong:
+            self.note("ledger", what)
+        passed = {
+            gpu: [step["at"] for step in self.ledger.steps if step["row"]["key"] == uuid and step["event"] == "passed"]
+            for gpu, uuid in ((str(number), uuid) for number, uuid in enumerate(self.gpus))
+        }
+        for gpu, uuid in ((str(number), uuid) for number, uuid in enumerate(self.gpus)):
+            order = sorted((one for one in self.holdings.values() if one.gpu == gpu), key=lambda one: one.first)
+            for one, following in itertools.pairwise(order):
+                self.counts["handed on"] += 1
+                self.counts["handed to another tenancy"] += one.tenancy != following.tenancy
+                if not any(one.last < at <= following.first for at in passed[gpu]):
+                    self.note("handed on unverified", f"GPU {gpu}: {one.container} -> {following.container}")
+            for one in order:
+                if not any(_covers(span, one) for span in possessions.get(uuid, [])):
+                    self.note("held past the ledger", f"GPU {gpu}: {one.container} {one.first:.2f} to {one.last:.2f}")
+        states = Counter(row["state"] for row in self.ledger.rows.values())
+        return {
+            "good": not self.wrong,
+            "wrong": self.wrong,
+            "tenancies": len(self.tenancies),
+            "containers": len(self.seen),
+            "possessions": sum(map(len, possessions.values())),
+            "steps": len(self.ledger.steps),
+            "reports": len(self.ledger._reports),
+            "states": dict(states),
+            "counts": dict(sorted(self.counts.items())),
+        }
+
+
+def _is_one(one: Container, other: Container) -> bool:
+    return one.tenancy == other.tenancy
+
+
+def _covers(span: dict[str, Any], one: Holding) -> bool:
+    """Return whether a possession is of this container and spans the time in which the kernel showed it."""
+    is_its = not span["pods"] or any(one.container.startswith(f"fl-{pod[:60]}-") for pod in span["pods"])
+    return is_its and span["from"] <= one.first and (span["until"] is None or one.last <= span["until"])
+
+
+def main() -> int:
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("--state", type=Path, required=True)
+    asked.add_argument("--mark", required=True)
+    asked.add_argument("--gpus", required=True)
+    asked.add_argument("--every", type=float, default=0.5)
+    given = asked.parse_args()
+    over: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: over.append(number))
+    checker = Checker(given.state, given.mark, given.gpus.split(","))
+    while not over:
+        checker.look()
+        time.sleep(given.every)
+    found = checker.judge()
+    sys.stdout.write(f"{json.dumps(found)}\n")
+    return 0 if found["good"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
