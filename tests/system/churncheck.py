@@ -121,9 +121,10 @@ def containers(known: dict[str, tuple[str, str]]) -> dict[str, Container]:
                 name, tenancy = known[inside[1]]
                 found[inside[1]] = Container(inside[1], name, tenancy, pid, start)
     for one in found.values():
-        one.gpus, one.namespaces = reach(one.pid), namespaces(one.pid)
-        # A runtime that is still making the container sees the host's file systems; nothing of a tenant runs yet.
-        one.mounts = set() if is_runtime(one.pid) else mounts(one.pid)
+        one.gpus = reach(one.pid)
+        # A runtime that is still making the container has the host's namespaces; nothing of a tenant runs in it yet.
+        if not is_runtime(one.pid):
+            one.namespaces, one.mounts = namespaces(one.pid), mounts(one.pid)
     return {key: one for key, one in found.items() if one.is_same}
 
 

@@ -80,7 +80,8 @@ def machine(image: str, registry: str) -> Iterator[Home]:
         subprocess.run(("podman", "--runtime", "runc", *argv), check=True, capture_output=True)
     home = make_home(image)
     try:
-        home.up()
+        home.up(wait=False)
+        home.until(home.is_answering, what="the service answers", timeout_s=120)
         for name in ("red", "blue"):
             home.ok("tenancy", "create", name)
         yield home
