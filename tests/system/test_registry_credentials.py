@@ -103,7 +103,7 @@ def _login(home: Home, tenancy: str, registry: str, password: str) -> None:
 
 def _run(home: Home, image: str, *options: str) -> tuple[int, str]:
     done = home("run", "--rm", *options, image, "--", "echo", "trained", timeout_s=120)
-    return done.code, done.out + done.err
+    return done.code, done.out or done.err
 
 
 def test_a_private_image_is_its_tenancys_alone_and_the_password_is_nowhere(machine: Home, registry: str) -> None:

@@ -270,10 +270,6 @@ class Images(Protocol):
         """Return the variables an image sets for its containers; no pull. Raises: NotFound (`ImageNotFound`)."""
         ...
 
-    async def identity(self, name: str) -> str | None:
-        """Return the id of an image that can be run without a pull; None: there is none."""
-        ...
-
     async def pull(self, name: str, *, authfile: Path | None = None) -> None:
         """Fetch it; what is here already is asked for again.
 
@@ -295,4 +291,12 @@ class Images(Protocol):
 
     async def remove_image(self, name: str) -> None:
         """Remove a name; unknown names are not errors."""
+        ...
+
+
+class IdentifiedImages(Images, Protocol):
+    """Images that are told apart by what they are, whatever their names."""
+
+    async def identity(self, name: str) -> str | None:
+        """Return the id of an image that can be run without a pull; None: there is none."""
         ...

@@ -349,7 +349,7 @@ class FakeEngine:
         return found.env
 
     async def identity(self, name: str) -> str | None:
-        """See `port.Images.identity`."""
+        """See `port.IdentifiedImages.identity`."""
         found = self._find(name)
         return found.image.id if found else None
 

@@ -56,7 +56,7 @@ class PodmanImages:
         return podman_json.variables(config.env or [])
 
     async def identity(self, name: str) -> str | None:
-        """See `port.Images.identity`."""
+        """See `port.IdentifiedImages.identity`."""
         result = await self._podman.run("image", "inspect", "--format={{.Id}}", "--", name)
         return result.stdout.decode().strip() or None if result.code == 0 else None
 

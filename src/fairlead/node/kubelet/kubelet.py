@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from fairlead import errors, telemetry
-from fairlead.engine.port import ContainerPhase, ContainerState, Engine, Images
+from fairlead.engine.port import ContainerPhase, ContainerState, Engine, IdentifiedImages
 from fairlead.kernel.network import address
 from fairlead.node.kubelet import (
     attachment,
@@ -51,7 +51,9 @@ _NAME_TAKEN_S: Final = 10.0
 class Kubelet:
     """One node."""
 
-    def __init__(self, *, store: Store, engine: Engine, images: Images, settings: Settings, node: str) -> None:
+    def __init__(
+        self, *, store: Store, engine: Engine, images: IdentifiedImages, settings: Settings, node: str
+    ) -> None:
         """Take the ports and the node's name; `settings.state.folder` keeps the checkpoint."""
         self._store, self._engine, self._images = store, engine, images
         self._settings, self._node = settings, node

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from fairlead import backoff, errors, telemetry
-from fairlead.engine.port import ContainerPhase, ContainerSpec, ContainerState, Engine, Images
+from fairlead.engine.port import ContainerPhase, ContainerSpec, ContainerState, Engine, IdentifiedImages
 from fairlead.kernel import probeprocess, readback
 from fairlead.model.step import TraceStep
 from fairlead.node.isolation import edits
@@ -49,7 +49,7 @@ class Runtime:
         *,
         store: Store,
         engine: Engine,
-        images: Images,
+        images: IdentifiedImages,
         devices: DeviceManager,
         settings: Settings,
         identity: spec.Identity,

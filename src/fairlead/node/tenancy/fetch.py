@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from fairlead import errors
-from fairlead.engine.port import Images
+from fairlead.engine.port import IdentifiedImages
 from fairlead.node.tenancy.registries import Fetched, Registries
 from fairlead.wire.fairlead.tenancy import Tenancy
 
@@ -17,7 +17,7 @@ from fairlead.wire.fairlead.tenancy import Tenancy
 class Fetch:
     """Fetches images into an engine's store."""
 
-    def __init__(self, images: Images, registries: Registries, fetched: Fetched) -> None:
+    def __init__(self, images: IdentifiedImages, registries: Registries, fetched: Fetched) -> None:
         """Take the engine, the credentials, and the notes of what they fetched."""
         self._images, self._registries, self._fetched = images, registries, fetched
 
