@@ -51,7 +51,7 @@ def find_conmons(bundles: Path, name: str, *, proc: Path = Path("/proc")) -> dic
 
 
 def find_made(bundles: Path, name: str, runtime: str, *, run: Path = Path("/run")) -> set[str]:
-    """Return the ids of containers of this name that the OCI runtime has, whoever watches them.
+    """Return the ids of containers of this name that the OCI runtime has, with or without a conmon.
 
     Source: runc(8), `--root`; crun(1), `--root`; containers/storage, containers.json.
     """

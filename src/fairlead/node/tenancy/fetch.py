@@ -1,4 +1,4 @@
-"""Fetches images for pods: a tenancy's with its own credentials, everybody else's as the engine is set up.
+"""Fetches images for pods: a tenancy's with its own credentials, other pods' as the engine is set up.
 
 An image that is on the machine because another tenancy fetched it with credentials is not given away for its name: it
 is fetched again, one question to the registry where the tenancy may have it, and a refusal where it may not.
@@ -22,7 +22,7 @@ class Fetch:
         self._images, self._registries, self._fetched = images, registries, fetched
 
     async def fetch(self, image: str, tenancy: Tenancy | None) -> None:
-        """Fetch an image, for a tenancy or for nobody's. Raises: as `port.Images.pull`."""
+        """Fetch an image, for a tenancy's pod or another one. Raises: as `port.Images.pull`."""
         is_noted = await self.must_ask(image, tenancy)
         uid, authfile = "", None
         if tenancy is not None:
@@ -30,7 +30,7 @@ class Fetch:
             authfile = await asyncio.to_thread(self._registries.authfile, uid)
             is_noted = is_noted or await asyncio.to_thread(self._registries.has_login, uid, image)
         if is_noted:
-            # Should we die before its id is known, whoever asks for the name is asked for credentials.
+            # Should we die before its id is known, each tenancy that asks for the name is asked for credentials.
             await asyncio.to_thread(self._fetched.begin, image)
         await self._images.pull(image, authfile=authfile)
         if is_noted and (identity := await self._images.identity(image)):

@@ -92,7 +92,7 @@ class Fetched:
         self._write(lambda found: found.setdefault(image, ()))
 
     def note(self, identity: str, uid: str) -> None:
-        """Note that a tenancy fetched an image itself; nobody's pods have the uid ""."""
+        """Note that a tenancy fetched an image itself; a pod of no tenancy has the uid ""."""
         self._write(lambda found: found.update({identity: tuple({*found.get(identity, ()), uid})}))
 
     def is_anybodys(self) -> bool:

@@ -642,7 +642,7 @@ class ServiceAccount(Wire, frozen=True):
 
 
 class Secret(Wire, frozen=True):
-    """A small amount of data that is nobody's to read without being named."""
+    """A small amount of data that is read by its name only."""
 
     API_VERSION: ClassVar[str] = "v1"
     KIND: ClassVar[str] = "Secret"

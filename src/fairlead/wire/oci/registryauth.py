@@ -25,7 +25,7 @@ _LONGEST_SECRET: Final = 8192
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """Who somebody is to a registry."""
+    """A user name and password for one registry."""
 
     username: str
     password: str = field(repr=False)
