@@ -4,8 +4,8 @@ A running container whose network namespace is gone (its mount was taken away, t
 podman's whole listing, and with it everything on the machine. Podman names that container; the others are listed by
 their ids, and the named one is inspected, which podman can do.
 
-A container whose monitor was killed with it stays "running" or "stopping" in podman's database for ever: no process is left
-to write its exit code, and a stop of it does nothing.
+A container whose monitor was killed with it stays "running" or "stopping" in podman's database for ever: no process is
+left to write its exit code, and a stop of it does nothing.
 Source: podman 4.3, libpod/oci_conmon_common.go (UpdateContainerStatus), libpod/boltdb_state_linux.go (replaceNetNS);
 containers/storage, containers.json.
 """
