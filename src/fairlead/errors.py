@@ -7,7 +7,8 @@
     ├── Unauthenticated the asker: no credential came, or one that is not accepted
     ├── Denied          the tenant's administrator: a limit or a boundary says no
     ├── Conflict        the loser of a race: read again, then retry at once
-    │   └── Gone            … the history asked for is no longer kept: list again
+    │   ├── Gone            … the history asked for is no longer kept: list again
+    │   └── Stale           … the object is another one than the asker named
     ├── Insufficient    wait for capacity
     │   └── Throttled       … requests came too often: wait as long as the answer says
     ├── Unavailable     the operator of a dependency: it does not answer
@@ -87,6 +88,10 @@ class Gone(Conflict):
     """The history asked for is no longer kept: list, then watch from there."""
 
 
+class Stale(Conflict):
+    """The object is another one than the asker named: read it again."""
+
+
 class Insufficient(FairleadError):
     """Nothing fits now: wait for capacity to change."""
 
@@ -127,6 +132,7 @@ TABLE: dict[type[FairleadError], Row] = {
     Denied: Row(who="tenant admin", retry="after change", grpc="PERMISSION_DENIED", http=403, exit=3),
     Conflict: Row(who="the loser of a race", retry="at once, from fresh state", grpc="ABORTED", http=409, exit=4),
     Gone: Row(who="the loser of a race", retry="list again", grpc="OUT_OF_RANGE", http=410, exit=4),
+    Stale: Row(who="the loser of a race", retry="from fresh state", grpc="ABORTED", http=412, exit=4),
     Insufficient: Row(who="wait for capacity", retry="on change", grpc="RESOURCE_EXHAUSTED", http=409, exit=5),
     Throttled: Row(who="wait for capacity", retry="after `Retry-After`", grpc="RESOURCE_EXHAUSTED", http=429, exit=5),
     Unavailable: Row(who="operator of a dependency", retry="back-off", grpc="UNAVAILABLE", http=503, exit=6),

@@ -1,9 +1,9 @@
 """Builds the ASGI application around given routes: errors, verbs in paths, the OpenAPI document.
 
-Handlers are thin: they read the store, ask `plan` and hand out views. Two things the framework does not know are added
-at its edge. Paths that end in a verb (`/v1/containers/NAME:stop`) are split before routing, since a name never holds a
-colon; and the document, generated from the handlers' types, is shown with those paths and without the framework's own
-error forms, which no route answers with.
+Handlers are thin: they read the store, ask `plan` and hand out views. Three things the framework does not know are
+added at its edge. Paths that end in a verb (`/v1/containers/NAME:stop`) are split before routing, since a name never
+holds a colon; answers have tags (`etag`); and the document, generated from the handlers' types, is shown with those
+paths and without the framework's own error forms, which no route answers with.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import litestar
 from litestar import di, exceptions, openapi, types
 
 from fairlead import errors
-from fairlead.serve.api import failure
+from fairlead.serve.api import etag, failure
 
 DOCUMENT: Final = "/v1/openapi.json"
 _MARK: Final = "/:"
@@ -54,7 +54,7 @@ def create_app(
         logging_config=None,
         request_max_body_size=4 << 20,
     )
-    app.asgi_handler = _split_verbs(app.asgi_handler)
+    app.asgi_handler = _split_verbs(etag.conditional(app.asgi_handler))
     return app
 
 
@@ -85,15 +85,16 @@ def describe(app: litestar.Litestar) -> dict[str, Any]:
     """Return the application's OpenAPI document, generated from the handlers."""
     schema: dict[str, Any] = app.openapi_schema.to_schema()
     schema["paths"] = {
-        path.replace(_MARK, ":"): {method: _tidy(operation) for method, operation in item.items()}
+        path.replace(_MARK, ":"): {method: _tidy(method, operation) for method, operation in item.items()}
         for path, item in schema["paths"].items()
     }
     return schema
 
 
-def _tidy(operation: dict[str, Any]) -> dict[str, Any]:
-    """Describe a malformed request as what it is answered with here: a problem."""
+def _tidy(method: str, operation: dict[str, Any]) -> dict[str, Any]:
+    """Describe a malformed request as what it is answered with here: a problem; and what is known of tags."""
     problems = operation["responses"]["500"]
     if "400" in operation["responses"]:
         operation["responses"]["400"] = {**problems, "description": "the request is malformed"}
+    etag.describe(method, operation)
     return operation

@@ -22,6 +22,8 @@ from fairlead.store.port import Selector, Store
 from fairlead.wire.kubernetes import core, manifest, quantity
 
 _MANAGER: Final = "fairlead-api"
+Name = Annotated[str, params.PathParameter(description="name of the quota")]
+Namespace = Annotated[str, params.QueryParameter(description="namespace of the quota")]
 
 
 @litestar.put("/v1/quotas", summary="Set quotas", responses=documented(400, 422), tags=["quota"])
@@ -54,6 +56,12 @@ async def list_quotas(
     return QuotaList(items=tuple([await view(services.store, item) for item in items]), next=following)
 
 
+@litestar.get("/v1/quotas/{name:str}", summary="Show a quota", responses=documented(404), tags=["quota"])
+async def show_quota(services: Dependencies, name: Name, namespace: Namespace = "default") -> QuotaView:
+    """Return one quota, with what is used of it."""
+    return await view(services.store, await services.store.get(core.ResourceQuota, name, namespace))
+
+
 @litestar.delete(
     "/v1/quotas/{name:str}",
     summary="Remove a quota",
@@ -61,16 +69,12 @@ async def list_quotas(
     status_code=status_codes.HTTP_204_NO_CONTENT,
     tags=["quota"],
 )
-async def delete_quota(
-    services: Dependencies,
-    name: Annotated[str, params.PathParameter(description="name of the quota")],
-    namespace: Annotated[str, params.QueryParameter(description="namespace of the quota")] = "default",
-) -> None:
+async def delete_quota(services: Dependencies, name: Name, namespace: Namespace = "default") -> None:
     """Remove one quota."""
     await services.store.delete(core.ResourceQuota, name, namespace)
 
 
-ROUTES: Final = (apply_quotas, list_quotas, delete_quota)
+ROUTES: Final = (apply_quotas, list_quotas, show_quota, delete_quota)
 
 
 def _with_namespace(item: core.ResourceQuota) -> core.ResourceQuota:

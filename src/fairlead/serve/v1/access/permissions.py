@@ -14,6 +14,7 @@ from litestar import connection, exceptions, handlers
 from fairlead import errors
 from fairlead.serve.accounts.recording import Recording
 from fairlead.serve.accounts.roles import TABLE, Action, Principal
+from fairlead.serve.api import etag
 
 PRINCIPAL: Final = "principal"
 """Of the scope's state: who holds the key that came with the request. The TLS door puts it there."""
@@ -66,6 +67,7 @@ ACTIONS: Final[Mapping[str, Action]] = {
     "carry_archive": Action.MACHINE_WRITE,
     "apply_quotas": Action.MACHINE_WRITE,
     "list_quotas": Action.TENANCY_READ,
+    "show_quota": Action.TENANCY_READ,
     "delete_quota": Action.MACHINE_WRITE,
     "list_volumes": Action.VOLUME_READ,
     "show_volume": Action.VOLUME_READ,
@@ -74,6 +76,7 @@ ACTIONS: Final[Mapping[str, Action]] = {
     "prune_volumes": Action.VOLUME_WRITE,
     "set_queue": Action.MACHINE_WRITE,
     "list_queues": Action.MACHINE_READ,
+    "show_queue": Action.MACHINE_READ,
     "delete_queue": Action.MACHINE_WRITE,
     "create_tenancy": Action.MACHINE_WRITE,
     "list_tenancies": Action.TENANCY_READ,
@@ -89,14 +92,17 @@ ACTIONS: Final[Mapping[str, Action]] = {
     "check_usage": Action.MACHINE_READ,
     "export_usage": Action.TENANCY_READ,
     "list_members": Action.MEMBER_READ,
+    "show_member": Action.MEMBER_READ,
     "grant_role": Action.MEMBER_WRITE,
     "revoke_role": Action.MEMBER_WRITE,
     "create_user": Action.ACCOUNT_WRITE,
     "list_users": Action.ACCOUNT_WRITE,
+    "show_user": Action.ACCOUNT_WRITE,
     "delete_user": Action.ACCOUNT_WRITE,
     "show_self": Action.SERVICE_READ,
     "create_key": Action.KEY_OWN,
     "list_keys": Action.KEY_OWN,
+    "show_key": Action.KEY_OWN,
     "revoke_key": Action.KEY_OWN,
     "rotate_key": Action.KEY_OWN,
     "list_leases": Action.MACHINE_READ,
@@ -172,15 +178,22 @@ def _refuse_key(scope: Any, route: str) -> None:
 
 
 async def judge(asked: connection.ASGIConnection[Any, Any, Any, Any], handler: handlers.BaseRouteHandler) -> None:
-    """Refuse a request whose key may not use its route, and have one that changes something written first.
+    """Refuse a request whose key may not use its route, or that is about another object than it names.
 
-    Raises: Denied; Unavailable (`AuditUnavailable`).
+    Raises: Denied; Unavailable (`AuditUnavailable`); as `etag.check`.
     """
     if asked.scope.get("method") == "OPTIONS":
         raise exceptions.MethodNotAllowedException  # no page of another origin is answered, so none has to ask first
     _refuse_key(asked.scope, handler.handler_name)
-    if (principal := principal_of(asked.scope)) is None:
-        return
+    if (principal := principal_of(asked.scope)) is not None:
+        await _judge_role(asked, handler, principal)
+    await etag.check(asked, aside=RECORDING)
+
+
+async def _judge_role(
+    asked: connection.ASGIConnection[Any, Any, Any, Any], handler: handlers.BaseRouteHandler, principal: Principal
+) -> None:
+    """Refuse what a role does not allow, and have a request that changes something written first."""
     try:
         action = action_of(handler.handler_name)
         recording = recording_of(asked.scope)

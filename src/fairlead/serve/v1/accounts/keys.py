@@ -44,6 +44,16 @@ async def list_keys(
     return KeyList(items=items, next=following)
 
 
+@litestar.get("/v1/keys/{name:str}", summary="Show an API key", responses=documented(403, 404, 503), tags=["account"])
+async def show_key(services: Dependencies, name: Id) -> KeyView:
+    """Return a key without its secret."""
+    for one in await require(services.accounts).keys.list(_own(services)):
+        if one.id == name:
+            return one
+    message = f'there is no key "{errors.readable(name)}"'
+    raise errors.NotFound(message, reason="KeyUnknown", hint="`fairlead key list` lists them")
+
+
 @litestar.post(
     "/v1/keys/{name:str}/:revoke",
     summary="End an API key",
@@ -68,7 +78,7 @@ async def rotate_key(services: Dependencies, name: Id, data: params.JSONBody[Rot
     return await kept.rotate(name, _own(services), overlap_s=data.overlap_s, within=_scopes(services))
 
 
-ROUTES: Final = (create_key, list_keys, revoke_key, rotate_key)
+ROUTES: Final = (create_key, list_keys, show_key, revoke_key, rotate_key)
 
 
 def _own(services: Services) -> str | None:

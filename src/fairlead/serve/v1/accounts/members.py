@@ -7,6 +7,7 @@ from typing import Annotated, Final
 import litestar
 from litestar import params, status_codes
 
+from fairlead import errors
 from fairlead.serve.accounts.port import MemberView
 from fairlead.serve.accounts.roles import Membership, check_grant, parse_role
 from fairlead.serve.api import page as pages
@@ -33,6 +34,23 @@ async def list_members(services: Dependencies, page: pages.Paged, name: Name) ->
     item = await find_tenancy(services, name)
     items, following = page.cut(await people.members(item.metadata.uid), lambda one: (one.account,))
     return MemberList(items=items, next=following)
+
+
+@litestar.get(
+    "/v1/tenancies/{name:str}/members/{account:str}",
+    summary="Show a member of a tenancy",
+    responses=documented(403, 404, 503),
+    tags=["account"],
+)
+async def show_member(services: Dependencies, name: Name, account: Account) -> MemberView:
+    """Return the role that an account has in a tenancy."""
+    people = require(services.accounts).people
+    item = await find_tenancy(services, name)
+    for one in await people.members(item.metadata.uid):
+        if one.account == account:
+            return one
+    message = f'"{errors.readable(account)}" is no member of "{item.metadata.name}"'
+    raise errors.NotFound(message, reason="MemberUnknown", hint="`fairlead user grant` makes it one")
 
 
 @litestar.put(
@@ -76,4 +94,4 @@ async def _check(services: Services, uid: str, account: str, *roles: str) -> Non
     check_grant(services.principal, uid, *map(parse_role, roles), *held)
 
 
-ROUTES: Final = (list_members, grant_role, revoke_role)
+ROUTES: Final = (list_members, show_member, grant_role, revoke_role)

@@ -8,6 +8,7 @@ import litestar
 import msgspec
 from litestar import params, status_codes
 
+from fairlead import errors
 from fairlead.serve.accounts.port import AccountView, MemberView
 from fairlead.serve.accounts.roles import Scope
 from fairlead.serve.api import page as pages
@@ -34,13 +35,22 @@ async def list_users(services: Dependencies, page: pages.Paged) -> AccountList:
     """Return accounts in the order of their names, with their roles in the tenancies that there are."""
     found, following = page.cut(await require(services.accounts).people.list(), lambda one: (one.name,))
     living = await _living(services)
-    return AccountList(
-        items=tuple(
-            msgspec.structs.replace(one, memberships=tuple(item for item in one.memberships if item.uid in living))
-            for one in found
-        ),
-        next=following,
-    )
+    return AccountList(items=tuple(_shown(one, living) for one in found), next=following)
+
+
+@litestar.get("/v1/users/{name:str}", summary="Show an account", responses=documented(403, 404, 503), tags=["account"])
+async def show_user(services: Dependencies, name: Name) -> AccountView:
+    """Return an account, with its roles in the tenancies that there are."""
+    living = await _living(services)
+    for one in await require(services.accounts).people.list():
+        if one.name == name:
+            return _shown(one, living)
+    message = f'there is no account "{errors.readable(name)}"'
+    raise errors.NotFound(message, reason="AccountUnknown", hint="`fairlead user list` lists them")
+
+
+def _shown(one: AccountView, living: frozenset[str]) -> AccountView:
+    return msgspec.structs.replace(one, memberships=tuple(item for item in one.memberships if item.uid in living))
 
 
 async def _living(services: Services) -> frozenset[str]:
@@ -81,4 +91,4 @@ async def show_self(services: Dependencies) -> Self:
     )
 
 
-ROUTES: Final = (create_user, list_users, delete_user, show_self)
+ROUTES: Final = (create_user, list_users, show_user, delete_user, show_self)

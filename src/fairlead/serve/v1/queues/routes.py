@@ -56,6 +56,12 @@ async def list_queues(services: Dependencies, page: pages.Paged) -> QueueList:
     return QueueList(items=tuple(view(found[name]) for name in names), next=following)
 
 
+@litestar.get("/v1/queues/{name:str}", summary="Show a queue", responses=documented(404), tags=["queue"])
+async def show_queue(services: Dependencies, name: Name) -> QueueView:
+    """Return one queue."""
+    return view(await _find(services.store, name))
+
+
 @litestar.delete(
     "/v1/queues/{name:str}",
     summary="Remove a queue",
@@ -73,7 +79,7 @@ async def delete_queue(services: Dependencies, name: Name) -> None:
     await services.store.delete(queue.Queue, name)
 
 
-ROUTES: Final = (set_queue, list_queues, delete_queue)
+ROUTES: Final = (set_queue, list_queues, show_queue, delete_queue)
 
 
 async def _find(store: Store, name: str) -> queue.Queue:

@@ -1,0 +1,194 @@
+"""Names each answer by a tag, and carries out changes only while the object is the one that its asker saw.
+
+A tag has two parts: of the object, and of the whole answer with what only a clock or others change (`VOLATILE`: why it
+waits, what it costs so far). `If-None-Match` compares both, so that 304 never hides a change. `If-Match` compares the
+first, so that a cost that has grown meanwhile refuses nobody. Changes with `If-Match` of one object wait for each
+other: of two that name the same tag, one is carried out. Other writers (a kubelet, requests without a tag) are not
+waited for.  Source: RFC 9110, 8.8.3, 13.1.1, 13.1.2 and 13.2.1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import weakref
+from collections.abc import Iterable, MutableMapping
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+from litestar import connection, types
+
+from fairlead import errors
+from fairlead.wire.fairlead import problem
+
+VOLATILE: Final = frozenset({"waiting", "cost", "last_used_at", "status", "used"})
+"""Fields of objects that change without the object."""
+_NO_ROUTE: Final = frozenset({"RouteUnknown", "MethodNotAllowed"})
+_FRAMEWORK: Final = "_ls_connection_state"
+"""Of the scope's state: what Litestar has read of a request."""
+_SAFE: Final = frozenset({"GET", "HEAD"})
+_KEPT_BY_304: Final = frozenset({b"etag", b"cache-control", b"vary"})
+_LONGEST: Final = 1 << 18
+"""Bytes of an answer that is read again to leave out what is volatile; longer ones are lists."""
+
+Message = MutableMapping[str, Any]
+
+
+def conditional(inner: types.ASGIApp) -> types.ASGIApp:
+    """Return an application that knows `ETag`, `If-None-Match` and `If-Match`."""
+    locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+
+    async def called(scope: Any, receive: types.Receive, send: types.Send) -> None:
+        if scope["type"] != "http":
+            await inner(scope, receive, send)
+            return
+        method, wanted = scope["method"], _header(scope, b"if-match")
+        if method in _SAFE:
+            await inner(scope, receive, _tagging(_header(scope, b"if-none-match"), send))
+        elif not wanted:
+            await inner(scope, receive, send)
+        else:
+            async with locks.setdefault(resource(scope["path"]), asyncio.Lock()):
+                await inner(scope, receive, send)
+
+    return called
+
+
+def tag(body: bytes) -> str:
+    """Return the tag of an answer, as it stands in its header."""
+    whole = _digest(body)
+    if len(body) > _LONGEST or body.startswith(b'{"items"'):
+        return f'"{whole}"'
+    found = msgspec.json.decode(body)
+    if not isinstance(found, dict) or not VOLATILE & found.keys():
+        return f'"{whole}"'
+    steady = {name: value for name, value in found.items() if name not in VOLATILE}
+    return f'"{_digest(msgspec.json.encode(steady))}.{whole}"'
+
+
+def resource(path: str) -> str:
+    """Return the path of the object that a request changes: without its verb, split off or not."""
+    head, _, last = path.rpartition("/")
+    return head if last.startswith(":") else f"{head}/{last.partition(':')[0]}"
+
+
+def _digest(body: bytes) -> str:
+    return hashlib.blake2b(body, digest_size=10).hexdigest()
+
+
+def _header(scope: Any, wanted: bytes) -> str:
+    return ", ".join(value.decode("latin-1") for name, value in scope["headers"] if name.lower() == wanted)
+
+
+def _named(header: str) -> tuple[str, ...]:
+    """Return the tags of a header; none of ours holds a comma."""
+    return tuple(one.strip().removeprefix("W/") for one in header.split(",") if one.strip())
+
+
+def _tagging(known: str, send: types.Send) -> types.Send:
+    """Return what sends an answer with its tag, and without its body where the asker has it already."""
+    held: list[Message] = []
+
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start" and _is_tagged(message):
+            held.append(message)
+        elif held:
+            start = held.pop()
+            if not message.get("more_body"):
+                start, message = _conditioned(start, message, known)
+            await send(start)  # type: ignore[arg-type]
+            await send(message)  # type: ignore[arg-type]
+        else:
+            await send(message)  # type: ignore[arg-type]
+
+    return sent  # type: ignore[return-value]
+
+
+def _is_tagged(start: Message) -> bool:
+    kinds = [value for name, value in start["headers"] if name.lower() == b"content-type"]
+    return start["status"] == HTTPStatus.OK and any(value.startswith(b"application/json") for value in kinds)
+
+
+def _conditioned(start: Message, message: Message, known: str) -> tuple[Message, Message]:
+    found = tag(message["body"])
+    headers = [*start["headers"], (b"etag", found.encode())]
+    if not any(name.lower() == b"cache-control" for name, _ in headers):
+        headers.append((b"cache-control", b"private, no-cache"))  # kept, and asked for again each time
+    if found in _named(known) or known.strip() == "*":
+        kept = [(name, value) for name, value in headers if name.lower() in _KEPT_BY_304]
+        return {**start, "status": HTTPStatus.NOT_MODIFIED, "headers": kept}, {**message, "body": b""}
+    return {**start, "headers": headers}, message
+
+
+async def check(asked: connection.ASGIConnection[Any, Any, Any, Any], *, aside: str) -> None:
+    """Refuse a change of another object than `If-Match` names, as a guard behind the one that judges the asker.
+
+    Args:    aside: key of the scope's state that belongs to the change alone.
+    Raises:  Stale (`PreconditionFailed`); RequestError (`IfMatchUnsupported`); what reading the object is refused with.
+    """
+    scope: Any = asked.scope
+    if scope["type"] != "http" or scope["method"] in _SAFE or not (wanted := _header(scope, b"if-match")):
+        return
+    path = resource(scope["path"])
+    state = {name: value for name, value in scope["state"].items() if name not in {aside, _FRAMEWORK}}
+    status, body = await _read(asked.app.asgi_handler, {**scope, "method": "GET", "path": path, "state": state})
+    if status != HTTPStatus.OK:
+        found = msgspec.json.decode(body, type=problem.Problem)
+        if found.reason not in _NO_ROUTE:
+            raise problem.error_of(found)
+        message = f"{scope['method']} {scope['path']} knows no If-Match: there is nothing to read at {path}"
+        raise errors.RequestError(message, reason="IfMatchUnsupported", hint="leave it out")
+    now = tag(body)
+    if wanted.strip() != "*" and _steady(now) not in map(_steady, _named(wanted)):
+        message = f"{path} is another one than If-Match names: it is {now} now"
+        raise errors.Stale(message, reason="PreconditionFailed", hint="read it again, and decide anew", etag=now)
+
+
+def _steady(name: str) -> str:
+    return name.strip('"').partition(".")[0]
+
+
+async def _read(inner: types.ASGIApp, scope: Any) -> tuple[int, bytes]:
+    """Return status and body of an object as the asker may see it."""
+    status, parts = 0, list[bytes]()
+
+    async def sent(message: Any) -> None:
+        nonlocal status
+        if message["type"] == "http.response.start":
+            status = message["status"]
+        else:
+            parts.append(message.get("body", b""))
+
+    async def nothing() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    scope["headers"] = _without(scope["headers"], (b"content-length", b"content-type", b"transfer-encoding"))
+    await inner(scope, nothing, sent)
+    return status, b"".join(parts)
+
+
+def _without(headers: Iterable[tuple[bytes, bytes]], names: tuple[bytes, ...]) -> list[tuple[bytes, bytes]]:
+    return [(name, value) for name, value in headers if name.lower() not in names]
+
+
+def describe(method: str, operation: dict[str, Any]) -> None:
+    """Add to the document's operation what every answer and every change knows of tags."""
+    parameters, responses = operation.setdefault("parameters", []), operation["responses"]
+    if method == "get" and "application/json" in responses.get("200", {}).get("content", {}):
+        responses["200"].setdefault("headers", {})["ETag"] = {"schema": {"type": "string"}, "description": _ETAG}
+        responses["304"] = {"description": "the answer is the one that If-None-Match names"}
+        parameters.append(_parameter("If-None-Match", "tag of the answer that is known already"))
+    elif method != "get":
+        problems = responses["500"]
+        responses["412"] = {**problems, "description": "the object is another one than If-Match names"}
+        responses.setdefault("404", {**problems, "description": "it names something that does not exist"})
+        responses.setdefault("400", {**problems, "description": "the request is malformed"})
+        parameters.append(_parameter("If-Match", "tag of the object that is changed: another one is left as it is"))
+
+
+_ETAG: Final = "tag of this answer, for If-None-Match and If-Match"
+
+
+def _parameter(name: str, text: str) -> dict[str, Any]:
+    return {"name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": text}
