@@ -15,7 +15,7 @@ import litestar
 from litestar import di, exceptions, openapi, types
 
 from fairlead import errors
-from fairlead.serve.api import etag, failure
+from fairlead.serve.api import etag, eventstream, failure
 
 DOCUMENT: Final = "/v1/openapi.json"
 _MARK: Final = "/:"
@@ -97,4 +97,5 @@ def _tidy(method: str, operation: dict[str, Any]) -> dict[str, Any]:
     if "400" in operation["responses"]:
         operation["responses"]["400"] = {**problems, "description": "the request is malformed"}
     etag.describe(method, operation)
+    eventstream.describe(operation)
     return operation

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
-from typing import Annotated, Any
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Annotated, Any, Final
 
 import litestar
 from litestar import openapi, params, response
 
+from fairlead import errors
+from fairlead.serve.api import eventstream, stream
 from fairlead.serve.api import page as pages
-from fairlead.serve.api import stream
 from fairlead.serve.api.failure import documented
 from fairlead.serve.closing import closing
 from fairlead.serve.v1.dependencies import Dependencies, Services
 from fairlead.serve.v1.eventview import EventList, EventView, event_view, matches_object
+from fairlead.store.port import EVERYTHING, ChangeKind, Selector, Store
 from fairlead.wire.kubernetes import core
+
+_DIGITS: Final = 19
 
 
 def event_list(found: Iterable[core.Event], page: pages.Page) -> EventList:
@@ -28,22 +32,68 @@ def event_list(found: Iterable[core.Event], page: pages.Page) -> EventList:
     return EventList(items=tuple(shown for _, shown in items), next=following)
 
 
+FOLLOWED: Final = {200: openapi.ResponseSpec(EventList, generate_examples=False)} | eventstream.STREAM
+
+
+def answer(
+    store: Store, selector: Selector, is_wanted: Callable[[core.Event], bool], last: str
+) -> litestar.Response[Any]:
+    """Answer with events as they come, behind the one that was read last; its id is the version of the store.
+
+    Raises: RequestError (`LastEventIDInvalid`).
+    """
+    if last not in {"", eventstream.END} and not (last.isascii() and last.isdecimal() and len(last) <= _DIGITS):
+        message = f'Last-Event-ID "{errors.readable(last[:80])}" is no id of these events'
+        raise errors.RequestError(message, reason="LastEventIDInvalid", hint="leave it out to read from the beginning")
+    return eventstream.answer(last, lambda: _messages(store, selector, is_wanted, last))
+
+
+async def _messages(
+    store: Store, selector: Selector, is_wanted: Callable[[core.Event], bool], last: str
+) -> AsyncIterator[eventstream.Message]:
+    since = last
+    while True:
+        if not since:
+            listing = await store.list(core.Event, selector)
+            since = listing.resource_version
+            found = sorted((one for one in listing.items if is_wanted(one)), key=lambda one: event_view(one).at or "")
+            for one in found:
+                yield eventstream.Message(data=event_view(one))
+            yield eventstream.Message(event="current", id=since, data={"events": len(found)})
+        try:
+            async with closing(store.watch(core.Event, selector, since=since)) as changes:
+                async for change in changes:
+                    since = change.object.metadata.resource_version
+                    if change.kind is not ChangeKind.DELETED and is_wanted(change.object):
+                        yield eventstream.Message(data=event_view(change.object), id=since)
+        except errors.Gone:
+            yield eventstream.Message(event="reset", data={"message": "the history is no longer kept: all of it anew"})
+        since = ""
+
+
 @litestar.get(
     "/v1/events",
-    dependencies=pages.PAGE,
+    dependencies=pages.PAGE | eventstream.FOLLOWS,
     summary="List or follow events",
-    responses=documented(400) | {200: openapi.ResponseSpec(EventList, generate_examples=False)},
+    responses=documented(400) | FOLLOWED,
     tags=["machine"],
 )
 async def list_events(
     services: Dependencies,
+    follows: eventstream.Follows,
     page: pages.Paged,
     object_: Annotated[
         str, params.QueryParameter(name="object", description="`pod/NAME`, `node/NAME`, `NAME`; empty: all")
     ] = "",
     follow: Annotated[bool, params.QueryParameter(description="go on for ever, one JSON value a line")] = False,
 ) -> litestar.Response[Any]:
-    """Return events, oldest first; with `follow` those to come as well, as `application/x-ndjson`."""
+    """Return events, oldest first; with `follow` those to come as well, as `application/x-ndjson`.
+
+    With `Accept: text/event-stream` they are followed as events of that form: the past without ids, `current`, and
+    each that happens from then on; `reset` where it begins from the beginning again.
+    """
+    if follows.is_wanted:
+        return answer(services.store, EVERYTHING, lambda one: matches_object(one, object_), follows.last)
     listing = await services.store.list(core.Event)
     wanted = [event for event in listing.items if matches_object(event, object_)]
     if not follow:

@@ -28,6 +28,15 @@ def parse(text: str) -> float | None:
     return None if moment.tzinfo is None else whole + (float(f"0.{fraction}") if fraction else 0.0)
 
 
+def nanoseconds(text: str) -> int | None:
+    """Return the nanoseconds since 1970 of an RFC 3339 time; None for what is not one."""
+    head, _, rest = text.partition(".")
+    digits = re.match(r"[0-9]*", rest)
+    fraction = digits[0] if digits else ""
+    whole = parse(head + rest[len(fraction) :])
+    return None if whole is None else round(whole) * 10**9 + int(f"{fraction[:9]:<09}")
+
+
 def emit(seconds: float) -> str:
     """Return Unix seconds as an RFC 3339 time."""
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat().replace("+00:00", "Z")

@@ -33,6 +33,8 @@ class Wanted:
     options: LogOptions
     once: bool = False
     """End with the first run that is followed, also where it will be started again."""
+    goes_on: bool = False
+    """A part was read before: what came after it, of the run before the newest too."""
 
 
 async def latest(logs: Logs, pod: core.Pod, wanted: Wanted) -> AsyncIterator[bytes]:
@@ -134,7 +136,8 @@ async def _unread(store: Store, logs: Logs, pod: core.Pod, wanted: Wanted, read:
         return
     before, newest = podstate.runs(fresh, wanted.container)
     options = replace(wanted.options, tail=None if read.runs else wanted.options.tail)
-    wished = [(before, replace(options, previous=True))] if read.runs and before and before not in read.runs else []
+    is_due = bool(read.runs or wanted.goes_on) and bool(before) and before not in read.runs
+    wished = [(before, replace(options, previous=True))] if is_due else []
     if newest and newest not in read.runs:
         wished.append((newest, replace(options, follow=True)))
     if read.runs and wished:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import litestar
 import msgspec
@@ -16,13 +16,13 @@ from fairlead import errors
 from fairlead.plan import trace
 from fairlead.plan.pod import podstate
 from fairlead.plan.schedule import waiting
+from fairlead.serve.api import eventstream, stream
 from fairlead.serve.api import page as pages
-from fairlead.serve.api import stream
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend import account
 from fairlead.serve.backend.pods import container_name, find_pod
-from fairlead.serve.v1 import events, eventview
-from fairlead.serve.v1.containers import logs, pods, traceview, view, waitview
+from fairlead.serve.v1 import events
+from fairlead.serve.v1.containers import logevents, logs, pods, traceview, view, waitview
 from fairlead.serve.v1.containers.parameters import Grace, Name, Namespace
 from fairlead.serve.v1.containers.view import ContainerView
 from fairlead.serve.v1.dependencies import Dependencies
@@ -192,13 +192,14 @@ async def wait_container(
 
 @litestar.get(
     "/v1/containers/{name:str}/logs",
-    dependencies={"excerpt": di.Provide(_excerpt, sync_to_thread=False)},
+    dependencies={"excerpt": di.Provide(_excerpt, sync_to_thread=False)} | eventstream.FOLLOWS,
     summary="Read a container's output",
-    responses=documented(404, 409, 422) | {200: PLAIN_BYTES},
+    responses=documented(400, 404, 409, 422) | {200: PLAIN_BYTES} | eventstream.STREAM,
     tags=["container"],
 )
 async def read_logs(
     services: Dependencies,
+    follows: eventstream.Follows,
     excerpt: Excerpt,
     name: Name,
     namespace: Namespace = "default",
@@ -213,9 +214,15 @@ async def read_logs(
             "output is not read"
         ),
     ] = False,
-) -> response.Stream:
-    """Return standard output and error, from the beginning, while it runs and after its end."""
+) -> response.Stream | litestar.Response[Any]:
+    """Return standard output and error, from the beginning, while it runs and after its end.
+
+    With `Accept: text/event-stream` it is followed, one event a line: `{"at", "stream", "text"}`; `notice` where it is
+    started again, and `end` with `state` and `exit_code`.
+    """
     pod = await find_pod(services.store, name, namespace)
+    if follows.is_wanted:
+        return _log_events(services, pod, container_name(pod, container), excerpt.options, follows.last)
     options = replace(excerpt.options, holds_back=once)
     wanted = logs.Wanted(container=container_name(pod, container), options=options, once=once)
     if follow:
@@ -229,22 +236,46 @@ async def read_logs(
     )
 
 
+def _log_events(
+    services: Dependencies, pod: core.Pod, container: str, options: LogOptions, last: str
+) -> litestar.Response[Any]:
+    """Return a container's output as events, behind the one that was read last."""
+    position = None if last == eventstream.END else logevents.read(last)
+    stamped = replace(options, timestamps=True)
+    if position is not None:
+        stamped = replace(stamped, since=position.since, tail=None)
+    wanted = logs.Wanted(container=container, options=stamped, goes_on=position is not None)
+
+    def begun() -> AsyncIterator[eventstream.Message]:
+        pieces = logs.follow(services.store, services.backend.logs, pod, wanted)
+        return logevents.messages(services.store, pod, pieces, position)
+
+    return eventstream.answer(last, begun)
+
+
 @litestar.get(
     "/v1/containers/{name:str}/events",
-    dependencies=pages.PAGE,
-    summary="List a container's events",
-    responses=documented(404),
+    dependencies=pages.PAGE | eventstream.FOLLOWS,
+    summary="List or follow a container's events",
+    responses=documented(400, 404) | events.FOLLOWED,
     tags=["container"],
 )
 async def list_container_events(
-    services: Dependencies, page: pages.Paged, name: Name, namespace: Namespace = "default"
-) -> eventview.EventList:
-    """Return the events of this container, oldest first; those of an earlier one of the same name are left out."""
+    services: Dependencies,
+    follows: eventstream.Follows,
+    page: pages.Paged,
+    name: Name,
+    namespace: Namespace = "default",
+) -> litestar.Response[Any]:
+    """Return the events of this container, oldest first; those of an earlier one of the same name are left out.
+
+    With `Accept: text/event-stream` they are followed.
+    """
     pod = await find_pod(services.store, name, namespace)
-    listing = await services.store.list(
-        core.Event, Selector(namespace=namespace, fields={"involvedObject.uid": pod.metadata.uid})
-    )
-    return events.event_list(listing.items, page)
+    selector = Selector(namespace=namespace, fields={"involvedObject.uid": pod.metadata.uid})
+    if follows.is_wanted:
+        return events.answer(services.store, selector, lambda _: True, follows.last)
+    return litestar.Response(events.event_list((await services.store.list(core.Event, selector)).items, page))
 
 
 @litestar.get(
