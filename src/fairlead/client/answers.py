@@ -128,6 +128,26 @@ class ContainerView(Record, frozen=True, kw_only=True):
     """In its network; none while it does not run."""
     user: str = ""
     """Account whose namespace it is; empty: no user's, or not known."""
+    phases: tuple[PhaseView, ...] = ()
+    """In order; of one container, lists leave them out."""
+    cost: CostView | None = None
+    """Null: in a list, or no possession of GPUs is written down here."""
+    gpu_leases: tuple[ProofView, ...] = ()
+    """Its GPUs and what they were verified by; lists leave them out."""
+
+
+class CostView(Record, frozen=True, kw_only=True):
+    """`CostView` of the API."""
+
+    currency: str
+    amount: str
+    """Decimal."""
+    hourly: str
+    """What an hour costs as it is now, decimal."""
+    gpu_seconds: float
+    """Held; a GPU that several shared counts in parts."""
+    unpriced_seconds: float
+    """Of it, of GPUs that have no price."""
 
 
 class Driver(Record, frozen=True, kw_only=True):
@@ -213,6 +233,12 @@ class Explanation(Record, frozen=True, kw_only=True):
     time_limit_s: int | None = None
     """Stopped so long after its start; null: never."""
     started_at: str | None = None
+    phases: tuple[PhaseView, ...] = ()
+    """In order."""
+    cost: CostView | None = None
+    """Null: no possession of GPUs is written down here."""
+    gpu_leases: tuple[ProofView, ...] = ()
+    """Its GPUs, and what they were verified by."""
 
 
 class GPU(Record, frozen=True, kw_only=True):
@@ -431,11 +457,42 @@ class NodeView(Record, frozen=True, kw_only=True):
     engine: str
 
 
+class PhaseView(Record, frozen=True, kw_only=True):
+    """`PhaseView` of the API."""
+
+    name: str
+    """Queued, preparing, starting, running or stopping."""
+    started_at: str
+    ended_at: str | None
+    """Null: it is in this phase now."""
+    duration_s: float
+    """So far, of the phase that it is in."""
+
+
 class ProcessTable(Record, frozen=True, kw_only=True):
     """`ProcessTable` of the API."""
 
     titles: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+
+
+class ProofView(Record, frozen=True, kw_only=True):
+    """`ProofView` of the API."""
+
+    lease: str
+    """Name of the GPULease."""
+    gpu: str
+    model: str
+    """Empty: not known any more."""
+    state: str
+    """Held, Releasing, Released, Verified, Quarantined or Lost."""
+    held_at: str
+    ended_at: str | None
+    """Null: the container has it."""
+    verified_by: str
+    """Report by which it was found clean before; quick: its readings were good; empty: none is known."""
+    report: str
+    """Report by which it was found clean after; empty: not yet."""
 
 
 class QuotaList(Record, frozen=True, kw_only=True):
@@ -706,3 +763,5 @@ class Waiting(Record, frozen=True, kw_only=True):
     """In the queue for it, 1 is next; 0: not queued."""
     queued: int = 0
     """Containers that wait for it."""
+    estimate: str | None = None
+    """Free by then at the latest, by the time limits of what runs; null: nothing says when."""

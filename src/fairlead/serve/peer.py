@@ -13,6 +13,8 @@ from fairlead.kernel.socketpeer import Peer
 
 KEY: Final = "peer"
 """Of the scope's state."""
+HANG_UP: Final = "hang_up"
+"""Of the scope's state: cuts the connection, for who sends to a client that takes nothing in."""
 
 
 def of_state(state: Mapping[str, Any]) -> Peer | None:

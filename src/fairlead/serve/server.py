@@ -22,7 +22,6 @@ from uvicorn.protocols.http import h11_impl
 
 from fairlead.kernel import socketpeer
 from fairlead.serve import onelength, peer, sockets
-from fairlead.serve.api import eventstream
 from fairlead.serve.limits import address as addresses
 
 _GRACE_S: Final = 2
@@ -44,7 +43,7 @@ class _Connection(h11_impl.H11Protocol):
         super().connection_made(transport)
         connection = transport.get_extra_info("socket")
         caller = None if connection is None else socketpeer.read(connection)
-        self.app_state = {**self.app_state, peer.KEY: caller, eventstream.HANG_UP: transport.abort}
+        self.app_state = {**self.app_state, peer.KEY: caller, peer.HANG_UP: transport.abort}
         if self._is_one_too_many(caller):
             self._refuse(b"503 Service Unavailable")
         else:

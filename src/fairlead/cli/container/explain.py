@@ -38,7 +38,33 @@ def explanation_lines(found: Explanation) -> list[str]:
         lines.append(f"  its priority is {priority(found)}: higher goes first")
     if found.time_limit_s is not None and found.state not in view.ENDED:
         lines.append(f"  its time limit is {output.span(found.time_limit_s)}{_left(found)}")
+    lines += [f"  {line}" for line in life_lines(found)]
     return lines + [f"  {line}" for line in output.lines_of(decision_rows(found.facts))]
+
+
+def life_lines(found: ContainerView | Explanation) -> list[str]:
+    """Return a container's phases, its cost and what verified its GPUs as lines; none of what is not known."""
+    lines = []
+    if found.phases:
+        lines.append(", ".join(f"{one.name} {output.span(one.duration_s)}" for one in found.phases))
+    if (cost := found.cost) is not None and cost.gpu_seconds:
+        rate = f", {price(cost.hourly)} {cost.currency} an hour" if price(cost.hourly) != "0" else ""
+        priced = f"{price(cost.amount)} {cost.currency} so far{rate}"
+        told = priced if cost.unpriced_seconds < cost.gpu_seconds else "its GPUs have no price (metering.prices)"
+        lines.append(f"held GPUs for {output.span(cost.gpu_seconds)}: {told}")
+    for one in found.gpu_leases:
+        by = {"": "no report is known", "quick": "found clean by its readings"}.get(one.verified_by)
+        before = by or f"found clean by report {one.verified_by}"
+        after = f", and after it by {one.report}" if one.report else ""
+        lines.append(f"{one.gpu}: {before} before it was given away{after}")
+    return lines
+
+
+def price(text: str) -> str:
+    """Return an amount of money as a person reads it: without the zeros at its end, cents at least."""
+    whole, _, rest = text.partition(".")
+    shown = rest.rstrip("0")
+    return f"{whole}.{shown:0<2}" if shown else whole
 
 
 def _left(found: Explanation) -> str:

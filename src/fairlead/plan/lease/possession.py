@@ -28,6 +28,7 @@ _BY_STATE: Final = {
     State.QUARANTINED: gpulease.QUARANTINED,
 }
 """What a row's state says of its last possession; every other one says that the possession is over."""
+_HAD: Final = frozenset({State.HELD, State.RELEASING})
 _UNVERIFIED: Final = frozenset({gpulease.RELEASED, gpulease.QUARANTINED})
 
 
@@ -41,6 +42,8 @@ class Possession:
     """The row's `lease`."""
     began: float
     is_adopted: bool = False
+    verified_by: str = ""
+    """Id of the report by which the GPU was found clean before it; empty: by none that is known."""
     claims: tuple[Claim, ...] = ()
     """Every claim that there was, the latest knowledge of each, in the order in which they came."""
     state: str = gpulease.HELD
@@ -91,7 +94,10 @@ def _begin(row: Row, event: str, at: float) -> Possession | None:
     if not row.lease or (event not in _BEGINS and not row.claims):
         return None
     began = at if event in _BEGINS else min(claim.at for claim in row.claims)
-    return Possession(gpu=row.key, epoch=row.lease, began=began, is_adopted=event == Event.ADOPTED.value)
+    is_adopted = event == Event.ADOPTED.value
+    # A row that is free again names the report after the possession, not the one before it.
+    before = row.verdict if row.state in _HAD and not is_adopted else ""
+    return Possession(gpu=row.key, epoch=row.lease, began=began, is_adopted=is_adopted, verified_by=before)
 
 
 def _merged(known: tuple[Claim, ...], now: tuple[Claim, ...]) -> tuple[Claim, ...]:
@@ -137,6 +143,7 @@ def show(possession: Possession, *, name: str, device: str, node: str) -> GPULea
             epoch=possession.epoch,
             held_at=meta.emit_time(possession.began),
             adopted=possession.is_adopted,
+            verified_by=possession.verified_by,
         ),
         status=gpulease.GPULeaseStatus(
             state=possession.state,

@@ -20,6 +20,7 @@ from litestar import di, openapi, params, response, types
 
 from fairlead import errors, telemetry
 from fairlead.frozen import frozen
+from fairlead.serve import peer
 from fairlead.serve.closing import closing
 from fairlead.wire.fairlead import problem
 
@@ -27,8 +28,6 @@ MEDIA_TYPE: Final = "text/event-stream"
 LAST_ID: Final = "Last-Event-ID"
 END: Final = "end"
 """Event and id of the last one."""
-HANG_UP: Final = "hang_up"
-"""Of the scope's state: cuts the connection. The server puts it there."""
 HEARTBEAT_S: Final = 15.0
 STALL_S: Final = 30.0
 HANG_UP_S: Final = 90.0
@@ -115,7 +114,7 @@ class _Followed:
         queue = asyncio.Queue[Message | None](_QUEUED)
         async with asyncio.TaskGroup() as tasks:
             filling = tasks.create_task(_fill(queue, self._messages))
-            draining = tasks.create_task(_drain(queue, send, (scope.get("state") or {}).get(HANG_UP)))
+            draining = tasks.create_task(_drain(queue, send, (scope.get("state") or {}).get(peer.HANG_UP)))
             leaving = tasks.create_task(_gone(receive))
             await asyncio.wait((draining, leaving), return_when=asyncio.FIRST_COMPLETED)
             for part in (filling, draining, leaving):

@@ -42,6 +42,9 @@ class GPULeaseSpec(Wire, frozen=True):
     """When it began, RFC 3339."""
     adopted: bool = False
     """True: a container had the GPU before the ledger knew of it; `heldAt` is when it was found."""
+    verified_by: str = ""
+    """Id of the report by which the GPU was found clean before this possession; quick: its readings alone were good.
+    Empty: it was not verified, or nothing says by what."""
 
 
 class GPULeaseStatus(Wire, frozen=True):

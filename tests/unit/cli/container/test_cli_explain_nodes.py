@@ -6,6 +6,8 @@ import pytest
 
 from fairlead.cli.container import explain
 from fairlead.plan.schedule import reference
+from fairlead.serve.v1.containers import view
+from fairlead.serve.v1.containers.life import view as lifeview
 from fairlead.wire.kubernetes import core
 
 
@@ -42,3 +44,34 @@ def test_a_thousand_nodes_are_shown_in_a_few_lines() -> None:
 )
 def test_what_another_version_or_a_liar_wrote_breaks_nothing(facts: dict[str, object], rows: int) -> None:
     assert len(explain.decision_rows(facts)) == rows
+
+
+def test_explain_tells_phases_cost_and_what_verified_the_gpus() -> None:
+    found = view.Explanation(
+        name="a",
+        state="running",
+        summary="on one",
+        reason="",
+        facts={},
+        at=None,
+        phases=(lifeview.PhaseView(name="queued", started_at="", ended_at="", duration_s=3),),
+        cost=lifeview.CostView(
+            currency="EUR", amount="1.250000", hourly="2.500000", gpu_seconds=1800, unpriced_seconds=0
+        ),
+        gpu_leases=(
+            lifeview.ProofView(
+                lease="l",
+                gpu="GPU-1",
+                model="H100",
+                state="Held",
+                held_at="",
+                ended_at=None,
+                verified_by="full-3",
+                report="",
+            ),
+        ),
+    )
+    lines = explain.explanation_lines(found)
+    assert lines[1].strip().startswith("queued 3")
+    assert lines[2].endswith(": 1.25 EUR so far, 2.50 EUR an hour")
+    assert lines[3] == "  GPU-1: found clean by report full-3 before it was given away"

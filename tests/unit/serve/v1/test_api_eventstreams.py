@@ -13,7 +13,7 @@ import pytest
 
 from fairlead.model.output import ErrorOutput
 from fairlead.serve.api import eventstream
-from fairlead.serve.v1.containers import logevents
+from fairlead.serve.v1.containers.output import logevents
 from fairlead.wire.kubernetes import core, meta
 from tests.unit.serve.world import World
 

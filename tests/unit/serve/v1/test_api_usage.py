@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 
 import httpx
+import msgspec
 import pytest
 
 from fairlead.plan.metering import price
@@ -107,3 +108,41 @@ async def test_a_question_that_has_no_answer_is_refused(world: World, params: di
     async with _client(world.services) as api:
         answer = await api.get("/v1/usage", params=params)
     assert (answer.status_code, answer.json()["reason"]) == (400, reason)
+
+
+async def test_a_container_says_what_it_cost_its_phases_and_what_verified_its_gpu(world: World) -> None:
+    async with _client(_priced(world)) as api:
+        await api.post("/v1/containers", json={"image": "demo", "name": "train", "command": ["echo"]})
+        ended = (await api.get("/v1/containers/train/wait", params={"timeout": 20})).json()
+        assert ended["phases"] == []
+        now = time.time()
+        mine = lease("mine", now - 1800, now - 900, of=("default",))
+        holders = tuple(msgspec.structs.replace(one, pod="train", pod_uid=ended["uid"]) for one in mine.status.holders)
+        mine = msgspec.structs.replace(
+            mine,
+            spec=msgspec.structs.replace(mine.spec, verified_by="full-3"),
+            status=msgspec.structs.replace(mine.status, holders=holders, report="full-4"),
+        )
+        await keep(world.store, mine, lease("other", now - 900, None, of=("lab",)))
+        shown = (await api.get("/v1/containers/train")).json()
+        told = (await api.get("/v1/containers/train/explain")).json()
+        listed = (await api.get("/v1/containers", params={"all": "true"})).json()["items"][0]
+    assert shown["phases"][0]["name"] == "queued"
+    assert shown["phases"][-1]["ended_at"] is not None
+    assert (shown["cost"]["amount"], shown["cost"]["hourly"], shown["cost"]["currency"]) == ("0.500000", "0", "EUR")
+    assert [(one["lease"], one["verified_by"], one["report"]) for one in shown["gpu_leases"]] == [
+        ("mine", "full-3", "full-4")
+    ]
+    assert {name: told[name] for name in ("cost", "gpu_leases")} == {
+        name: shown[name] for name in ("cost", "gpu_leases")
+    }
+    assert (listed["cost"], listed["gpu_leases"]) == (None, [])
+
+
+async def test_another_user_sees_the_cost_of_their_own_alone(world: World) -> None:
+    await _keep(world)
+    async with _client(_priced(world), ANN) as api:
+        await api.post("/v1/containers", json={"image": "demo", "name": "p", "command": ["echo"]})
+        shown = (await api.get("/v1/containers/p")).json()
+    assert shown["gpu_leases"] == []
+    assert shown["cost"]["gpu_seconds"] == 0

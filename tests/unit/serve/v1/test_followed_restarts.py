@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from fairlead.model.output import Notice
-from fairlead.serve.v1.containers import logs
+from fairlead.serve.v1.containers.output import logs
 from fairlead.store.embedded import memory
 from fairlead.store.subresource import LogOptions
 from fairlead.wire.kubernetes import core, meta

@@ -200,3 +200,26 @@ def test_a_list_of_many_that_wait_judges_each_a_few_times_not_once_for_each_othe
     places = sorted(one.place for one in found if one is not None)
     assert places == ([0] * len(many) if labels else list(range(1, len(many) + 1)))
     assert judged <= 4 * (len(running) + len(many))
+
+
+def test_an_estimate_is_made_of_time_limits_and_of_who_is_ahead() -> None:
+    limited: Any = {"activeDeadlineSeconds": 3600, "terminationGracePeriodSeconds": 0}
+    ends = [_pod(f"r{number}", 4, "one", minutes=10 * number, **limited) for number in (1, 2)]
+    waits = [_pod("first", 4, minutes=5), _pod("second", 4, minutes=4), _pod("third", 4, minutes=3)]
+    census = waitview.Census([_node()], [*ends, *waits], ours="fairlead")
+    told = [waitview.describe(one, census, now=_NOW) for one in waits]
+    assert [one.estimate if one else "" for one in told] == [
+        "2026-11-22T12:40:00Z",
+        "2026-11-22T12:50:00Z",
+        None,  # nothing says when those end who are still to start
+    ]
+    assert told[0] is not None
+    assert told[0].message.endswith("1st in the queue; free in 40 min at the latest, by time limits")
+
+
+def test_nothing_is_estimated_where_nothing_limits_what_runs() -> None:
+    waits = _pod("second", 4)
+    census = waitview.Census([_node()], [_pod("r", 8, "one"), waits], ours="fairlead")
+    told = waitview.describe(waits, census, now=_NOW)
+    assert told is not None
+    assert told.estimate is None

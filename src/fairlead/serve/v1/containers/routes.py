@@ -22,7 +22,9 @@ from fairlead.serve.api.failure import documented
 from fairlead.serve.backend import account
 from fairlead.serve.backend.pods import container_name, find_pod
 from fairlead.serve.v1 import events
-from fairlead.serve.v1.containers import logevents, logs, pods, traceview, view, waitview
+from fairlead.serve.v1.containers import pods, traceview, view, waitview
+from fairlead.serve.v1.containers.life import reading as life
+from fairlead.serve.v1.containers.output import logevents, logs
 from fairlead.serve.v1.containers.parameters import Grace, Name, Namespace
 from fairlead.serve.v1.containers.view import ContainerView
 from fairlead.serve.v1.dependencies import Dependencies
@@ -115,7 +117,9 @@ async def show_container(services: Dependencies, name: Name, namespace: Namespac
     pod = await find_pod(services.store, name, namespace)
     waits = await _waiting(services, [pod])
     shown = _named(services, view.container_view(pod))
-    return msgspec.structs.replace(shown, waiting=waits.get(pod.metadata.uid))
+    steps = await tracerecorder.list_steps(services.store, tracerecorder.reference(pod))
+    told = await life.told(services, pod, steps)
+    return msgspec.structs.replace(shown, waiting=waits.get(pod.metadata.uid), **told)
 
 
 async def _waiting(services: Dependencies, pods: Sequence[core.Pod]) -> dict[str, waitview.Waiting]:
@@ -316,7 +320,8 @@ async def explain_container(services: Dependencies, name: Name, namespace: Names
     """Return why it waits, failed or runs where it does, from the latest step that says why."""
     pod = await find_pod(services.store, name, namespace)
     shown = view.container_view(pod)
-    step = trace.find_why(await tracerecorder.list_steps(services.store, tracerecorder.reference(pod)))
+    steps = await tracerecorder.list_steps(services.store, tracerecorder.reference(pod))
+    step = trace.find_why(steps)
     own = ": ".join(part for part in (shown.reason, shown.message) if part)
     told = "" if step is None else f"{step.message} (says an event of {step.teller})" if step.teller else step.message
     waits = (await _waiting(services, [pod])).get(pod.metadata.uid)
@@ -335,6 +340,7 @@ async def explain_container(services: Dependencies, name: Name, namespace: Names
         priority_class=shown.priority_class,
         time_limit_s=shown.time_limit_s,
         started_at=shown.started_at,
+        **await life.told(services, pod, steps),
     )
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from fairlead.plan.pod import podstate
+from fairlead.serve.v1.containers.life.view import CostView, PhaseView, ProofView
 from fairlead.serve.v1.containers.waitview import Waiting
 from fairlead.wire.fairlead import listing
 from fairlead.wire.kubernetes import core
@@ -73,6 +74,15 @@ class ContainerView(msgspec.Struct, frozen=True, kw_only=True):
     time_limit_s: Annotated[int | None, msgspec.Meta(description="stopped so long after its start; null: never")] = None
     addresses: Annotated[tuple[str, ...], msgspec.Meta(description="in its network; none while it does not run")] = ()
     user: Annotated[str, msgspec.Meta(description="account whose namespace it is; empty: no user's, or not known")] = ""
+    phases: Annotated[
+        tuple[PhaseView, ...], msgspec.Meta(description="in order; of one container, lists leave them out")
+    ] = ()
+    cost: Annotated[
+        CostView | None, msgspec.Meta(description="null: in a list, or no possession of GPUs is written down here")
+    ] = None
+    gpu_leases: Annotated[
+        tuple[ProofView, ...], msgspec.Meta(description="its GPUs and what they were verified by; lists leave them out")
+    ] = ()
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +102,13 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     priority_class: Annotated[str, msgspec.Meta(description="name of that priority; empty: it has none")] = ""
     time_limit_s: Annotated[int | None, msgspec.Meta(description="stopped so long after its start; null: never")] = None
     started_at: str | None = None
+    phases: Annotated[tuple[PhaseView, ...], msgspec.Meta(description="in order")] = ()
+    cost: Annotated[CostView | None, msgspec.Meta(description="null: no possession of GPUs is written down here")] = (
+        None
+    )
+    gpu_leases: Annotated[
+        tuple[ProofView, ...], msgspec.Meta(description="its GPUs, and what they were verified by")
+    ] = ()
 
 
 class ContainerList(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -19,7 +19,9 @@ from fairlead import errors
 from fairlead.plan.pod import podstate
 from fairlead.plan.schedule import reference, rules, waiting, workloads
 from fairlead.plan.schedule.group import membership
+from fairlead.serve.v1.containers.life import estimate
 from fairlead.wire.kubernetes import core, meta, quantity
+from fairlead.wire.text import timestamp
 
 NEVER: Final = "WillNeverFit"
 DEVICES: Final = "WaitingForDevices"
@@ -63,6 +65,12 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     holders: Annotated[tuple[Held, ...], msgspec.Meta(description="who has it on that node, most first")] = ()
     place: Annotated[int, msgspec.Meta(description="in the queue for it, 1 is next; 0: not queued")] = 0
     queued: Annotated[int, msgspec.Meta(description="containers that wait for it")] = 0
+    estimate: Annotated[
+        str | None,
+        msgspec.Meta(
+            description="free by then at the latest, by the time limits of what runs; null: nothing says when"
+        ),
+    ] = None
 
 
 class Census:
@@ -106,8 +114,8 @@ class Census:
     def holders(self, name: str, node: str) -> tuple[Held, ...]:
         """Return who has a resource of a node, most first."""
         if (name, node) not in self._holders:
-            needs = ((one, self.need(one)) for one in self.there.get(node, ()))
-            self._holders[name, node] = _holders(name, [(one, need) for one, need in needs if need is not None])
+            known = [(one, need) for one, need in self.needs_on(node) if need is not None]
+            self._holders[name, node] = _holders(name, known)
         return self._holders[name, node]
 
     def queue(self, name: str, scheduler: str) -> Mapping[str, int]:
@@ -117,6 +125,16 @@ class Census:
             queue = sorted(found, key=queue_key)
             self._queues[name, scheduler] = {one.metadata.uid: at for at, one in enumerate(queue, 1)}
         return self._queues[name, scheduler]
+
+    def asked_before(self, name: str, scheduler: str, place: int) -> int:
+        """Return how much of a resource those want who are before a place in its queue."""
+        places = self.queue(name, scheduler)
+        ahead = (one for one in self.living if 0 < places.get(one.metadata.uid, 0) < place)
+        return sum(need.requests.get(name, 0) for one in ahead if (need := self.need(one)) is not None)
+
+    def needs_on(self, node: str) -> Iterator[tuple[core.Pod, reference.PodInfo | None]]:
+        """Yield what is on a node, and what it asks."""
+        return ((one, self.need(one)) for one in self.there.get(node, ()))
 
     def _waits(self, one: core.Pod, name: str) -> bool:
         if one.spec.node_name or one.spec.scheduling_gates:
@@ -258,6 +276,13 @@ def _short(
     total = int(quantity.parse_quantity(node.status.capacity.get(name, "0")) * reference.UNIT)
     unhealthy = max(0, total - info.allocatable.get(name, 0)) if _is_device(name) else 0
     queue = census.queue(name, pod.spec.scheduler_name)
+    place = queue.get(pod.metadata.uid, 0)
+    before = census.asked_before(name, pod.spec.scheduler_name, place)
+    times = (
+        estimate.latest(name, asked + before, one.free(name), census.needs_on(where.metadata.name))
+        for where, one in taken
+    )
+    at = min((one for one in times if one is not None), default=None)
     return Waiting(
         reason=DEVICES if _is_device(name) else RESOURCES,
         message="",
@@ -268,8 +293,9 @@ def _short(
         unhealthy=_number(unhealthy),
         node=node.metadata.name,
         holders=census.holders(name, node.metadata.name),
-        place=queue.get(pod.metadata.uid, 0),
+        place=place,
         queued=len(queue),
+        estimate=None if at is None else timestamp.emit(at),
     )
 
 
@@ -308,6 +334,8 @@ def _sentence(found: Waiting, namespace: str, *, now: dt.datetime, many: bool) -
         parts.append(f"{found.unhealthy:g} not healthy (`fairlead doctor`)")
     if found.place:
         parts.append(f"{ordinal(found.place)} in the queue")
+    if found.estimate is not None and (at := timestamp.parse(found.estimate)) is not None:
+        parts.append(f"free in {duration(at - now.timestamp())} at the latest, by time limits")
     return "; ".join(parts)
 
 
