@@ -42,6 +42,8 @@ ANSWERS = (
     "VolumeList",
 )
 """What the client reads, with all that these refer to."""
+PARTS = ("CostView", "Held", "PhaseView", "ProofView", "Waiting")
+"""Of the answers: those of a container's life, which refer to none but each other, in a module of their own."""
 REQUEST = "ContainerRequest"
 GIVEN_APART = ("image", "container-url", "command", "args")
 """Of the request: the client has its own parameters for these."""
@@ -80,13 +82,21 @@ def modules() -> dict[str, str]:
     """Return each module's text by its file name."""
     schemas = describe()
     names = sorted(_closure(schemas, ANSWERS))
-    answers = "\n\n".join("\n".join(_struct(name, schemas)) for name in names if "properties" in schemas[name])
+    structs = {name: "\n".join(_struct(name, schemas)) for name in names if "properties" in schemas[name]}
+    lives = "\n\n".join(text for name, text in structs.items() if name in PARTS)
+    answers = "\n\n".join(text for name, text in structs.items() if name not in PARTS)
+    others = str([schemas[name] for name in structs if name not in PARTS])
+    used = ", ".join(name for name in PARTS if f"/{name}'" in others)
     parts = sorted(_closure(schemas, [REQUEST]) - {REQUEST})
     requests = ["\n".join(_dictionary(name, name, schemas)) for name in parts]
     requests.append("\n".join(_dictionary("RunOptions", REQUEST, schemas)))
     imports = "\nimport msgspec\n" if "msgspec." in answers else ""
+    own = f"from fairlead.client.lifeanswers import {used}\n"
+    head = _ANSWERS.format(imports=imports).replace("from fairlead.client.record", f"{own}from fairlead.client.record")
+    life = "from fairlead.client.record import Record\n"
     return {
-        "answers.py": _formatted(_HEAD.format(what="answers") + _ANSWERS.format(imports=imports) + "\n\n" + answers),
+        "answers.py": _formatted(_HEAD.format(what="answers") + head + "\n\n" + answers),
+        "lifeanswers.py": _formatted(_HEAD.format(what="answers of containers' lives") + life + "\n\n" + lives),
         "runoptions.py": _formatted(_HEAD.format(what="takes") + _REQUESTS + "\n\n" + "\n\n".join(requests)),
     }
 

@@ -275,6 +275,7 @@ _CLIENT_CLASSES = (
     ("record", ("Listing",)),
     ("runoptions", ()),
     ("answers", ()),
+    ("lifeanswers", ()),
 )
 """Modules, and which of their classes a program meets; none: all."""
 

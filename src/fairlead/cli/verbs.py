@@ -56,6 +56,7 @@ VERBS: Final = {
     "status": Verb(_LOOK, "view.status:status", "Show how the service is."),
     "quota": Verb(_MACHINE, "admin.quota:group", "Limit what a namespace's containers ask for together."),
     "tenancy": Verb(_MACHINE, "admin.tenancy:group", "Keep tenants apart: a namespace, limits and a network for each."),
+    "budget": Verb(_MACHINE, "admin.budget:group", "Limit what a tenancy's GPUs cost in a month."),
     "user": Verb(_MACHINE, "admin.user:group", "Make accounts, and give them roles in tenancies."),
     "key": Verb(_MACHINE, "admin.key:group", "Make, list, replace and end API keys."),
     "webhook": Verb(_MACHINE, "admin.webhook:webhook", "Have events sent to an address, signed."),

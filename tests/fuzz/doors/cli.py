@@ -51,6 +51,8 @@ _SERVICE: Final = (
     ["key", "revoke", "0123456789ab"],
     ["webhook", "create", "https://hooks.example/x", "-T", "red", "--event", "container.*"],
     ["webhook", "test", "whk_0123456789ab"],
+    ["budget", "set", "red", "5.50", "--action", "stop", "--grace", "60", "--notify-at", "50,100"],
+    ["budget", "show", "red"],
     ["lease", "history", "0"],
     ["leases", "-o", "json"],
     ["sharing", "-o", "json"],

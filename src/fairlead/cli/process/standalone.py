@@ -173,7 +173,7 @@ async def _serve_api(
     async with asyncio.TaskGroup() as doors:
         doors.create_task(server.serve_unix(local_door, config.api_socket, ready=ready, group=group), name="socket")
         if public:
-            doors.create_task(public.serve(api, services.store), name="TLS")
+            doors.create_task(public.serve(api, services.store, services.backend), name="TLS")
 
 
 def _unverified(reports: Sequence[agent.AgentReport], namespace: str) -> tuple[str, ...]:

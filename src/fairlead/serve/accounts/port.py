@@ -13,6 +13,7 @@ from fairlead.serve.accounts.audit import Audit
 from fairlead.serve.accounts.oidc.port import Logins
 from fairlead.serve.accounts.roles import Membership, Principal, Role, Scope
 from fairlead.serve.accounts.sessions import Sessions
+from fairlead.serve.metering.budgets import Budgets
 from fairlead.serve.webhooks.port import Webhooks
 
 PERSON, SERVICE, KINDS = kinds.PERSON, kinds.SERVICE, kinds.KINDS
@@ -137,5 +138,6 @@ class Accounts:
     sessions: Sessions
     audit: Audit
     webhooks: Webhooks
+    budgets: Budgets
     logins: Logins | None = None
     """None: no identity provider is set."""

@@ -11,6 +11,7 @@ from fairlead.serve.accounts import auditstore, port, sessionstore, store
 from fairlead.serve.accounts.oidc.identitystore import StoredIdentities
 from fairlead.serve.accounts.oidc.port import Identities, Logins
 from fairlead.serve.accounts.sessions import Lifetime
+from fairlead.serve.metering.budgetstore import StoredBudgets
 from fairlead.serve.webhooks.address import Network
 from fairlead.serve.webhooks.store import StoredWebhooks
 
@@ -28,11 +29,13 @@ def open_accounts(
     Args: now: Unix seconds.   lifetime: of browsers' sessions.   logins: by an identity provider.
           allowed: networks that webhooks may go to though they are not public.
     """
+    hooks = StoredWebhooks(database=database, allowed=allowed, now=now)
     return port.Accounts(
         people=store.StoredPeople(database=database, now=now),
         keys=store.StoredKeys(database=database, now=now),
         sessions=sessionstore.StoredSessions(database=database, now=now, lifetime=lifetime or Lifetime()),
         audit=auditstore.StoredAudit(database=database, now=now),
-        webhooks=StoredWebhooks(database=database, allowed=allowed, now=now),
+        webhooks=hooks,
+        budgets=StoredBudgets(database=database, tell=hooks.tell, now=now),
         logins=logins(StoredIdentities(database=database, now=now)) if logins else None,
     )

@@ -93,6 +93,23 @@ WEBHOOK_SEEN: Final = sa.Table(
     sa.Column("state", sa.String(128), nullable=False),
 )
 """What was last written into the outbox of each object."""
+BUDGET: Final = sa.Table(
+    "budget",
+    METADATA,
+    sa.Column("tenancy_uid", sa.String(64), primary_key=True),
+    sa.Column("tenancy", sa.String(63), nullable=False),
+    sa.Column("amount", sa.String(32), nullable=False),
+    sa.Column("action", sa.String(16), nullable=False),
+    sa.Column("grace_s", sa.Float, nullable=False),
+    sa.Column("notify_at", sa.String(64), nullable=False),
+    sa.Column("account", sa.String(63), nullable=False),
+    sa.Column("set_at", sa.Float, nullable=False),
+    sa.Column("period", sa.String(7), nullable=False),
+    sa.Column("spent", sa.String(64), nullable=False),
+    sa.Column("told", sa.Integer, nullable=False),
+    sa.Column("exceeded_at", sa.Float),
+)
+"""Money is decimal text. From `period` on: how the last look found it."""
 AUDIT: Final = sa.Table(
     "audit",
     METADATA,

@@ -12,6 +12,7 @@ from fairlead.serve.v1 import dependencies, events, gpus, images, nodes, quotas,
 from fairlead.serve.v1.access import permissions
 from fairlead.serve.v1.accounts import audit, members, oidc, session, users
 from fairlead.serve.v1.accounts import keys as account_keys
+from fairlead.serve.v1.budgets import routes as budgets
 from fairlead.serve.v1.containers import access, devices, ports, restart, routes
 from fairlead.serve.v1.containers import exec as container_exec
 from fairlead.serve.v1.dependencies import Services
@@ -46,6 +47,7 @@ ROUTES: Final = (
     *session.ROUTES,
     *oidc.ROUTES,
     *usage.ROUTES,
+    *budgets.ROUTES,
     *leases.ROUTES,
     *webhooks.ROUTES,
     *status.ROUTES,

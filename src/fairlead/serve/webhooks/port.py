@@ -9,6 +9,7 @@ import msgspec
 
 from fairlead import errors
 from fairlead.frozen import frozen
+from fairlead.serve.metering import budgetkeeper
 
 STATES: Final = ("pending", "creating", "running", "crashed", "stopping", "succeeded", "failed", "stopped")
 REMOVED, TEST = "container.removed", "webhook.test"
@@ -16,6 +17,8 @@ EVENTS: Final = (
     *(f"container.{state}" for state in STATES),
     REMOVED,
     "gpu.quarantined",
+    budgetkeeper.THRESHOLD,
+    budgetkeeper.STOPPING,
 )
 """What can be subscribed to."""
 

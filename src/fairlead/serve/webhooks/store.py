@@ -117,6 +117,10 @@ class StoredWebhooks:
                 if not row["events"] or event.type in row["events"].split():
                     await self._enqueue(connection, row["id"], event)
 
+    async def tell(self, connection: sqla.AsyncConnection, kind: str, uid: str, data: Mapping[str, Any]) -> None:
+        """Write one event of a tenancy, as a part of another transaction."""
+        await self.enqueue(connection, (port.Event(type=kind, uid=uid, data=data),))
+
     async def _enqueue(self, connection: sqla.AsyncConnection, hook: str, event: port.Event) -> str:
         now, id_ = self.now(), f"evt_{secrets.token_hex(12)}"
         body = {"type": event.type, "timestamp": timestamp.emit(now), "data": event.data}

@@ -47,7 +47,8 @@ class Lab:
         backend = replace(world.backend, tenancies=Trial())
         self.services = replace(world.services, backend=backend, accounts=accounts)
         self.refusals = Refusals(accounts.audit)
-        self.app = self.guarded(Policy(key=UNLIMITED, address=UNLIMITED))
+        self.policy = Policy(key=UNLIMITED, address=UNLIMITED)
+        self.app = self.guarded(self.policy)
         self.keys: dict[str, str] = {}
         self.uids: dict[str, str] = {}
         self.namespaces: dict[str, str] = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
+import functools
 import math
 import socket
 import time
@@ -22,10 +23,12 @@ from fairlead.serve import certificate, door, server, sockets
 from fairlead.serve.accounts import recording, stores
 from fairlead.serve.accounts.port import Accounts
 from fairlead.serve.accounts.sessions import Lifetime
+from fairlead.serve.backend.port import Backend
 from fairlead.serve.console import app as console
 from fairlead.serve.database import engine
 from fairlead.serve.limits.bucket import Rate
 from fairlead.serve.limits.gate import Gate, Policy
+from fairlead.serve.metering.budgetkeeper import Keeper
 from fairlead.serve.webhooks import address
 from fairlead.serve.webhooks.delivery import Sender
 from fairlead.serve.webhooks.store import StoredWebhooks
@@ -63,8 +66,8 @@ class PublicDoor:
         """Return address and fingerprint, as they are now."""
         return self.address, certificate.fingerprint(self.files)
 
-    async def serve(self, app: Any, store: Store) -> None:
-        """Serve the API to who has a key, and send what happens to webhooks, until cancelled."""
+    async def serve(self, app: Any, store: Store, backend: Backend) -> None:
+        """Serve the API to who has a key, send what happens to webhooks, and hold budgets, until cancelled."""
         context = certificate.open_context(self.files)
         async with asyncio.TaskGroup() as tasks:
             names = None if self.names is None else lambda: (*self.more_names, *own_names(self.listener))
@@ -73,6 +76,13 @@ class PublicDoor:
             tasks.create_task(recording.keep_sessions(self.accounts.sessions), name="sessions")
             tasks.create_task(self.sender.run(), name="webhooks")
             tasks.create_task(Watcher(store, self.sender.outbox).run(), name="events")
+            keeper = Keeper(
+                budgets=self.accounts.budgets,
+                metering=backend.metering,
+                store=store,
+                stop=functools.partial(backend.lifecycle.stop, grace_s=None),
+            )
+            tasks.create_task(keeper.run(), name="budgets")
             refusals = recording.Refusals(self.accounts.audit)
             tasks.create_task(refusals.keep(), name="refusals")
             guarded = door.create_app(app, self.accounts, gate=Gate(self.policy), refusals=refusals)

@@ -10,6 +10,7 @@ from fairlead import errors
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend.pods import find_pod
 from fairlead.serve.backend.port import Absent
+from fairlead.serve.v1.budgets import routes as budgets
 from fairlead.serve.v1.containers import view
 from fairlead.serve.v1.containers.parameters import Grace, Name, Namespace
 from fairlead.serve.v1.containers.view import ContainerView
@@ -36,6 +37,7 @@ async def restart_container(
         message = f'an API server starts no pod again: "{name}" would be made from less than its manifest says'
         raise errors.RequestError(message, reason="NotOnCluster", hint="`kubectl replace --force -f FILE`")
     old = await find_pod(services.store, name, namespace)
+    await budgets.check(services, old.metadata.namespace)
     again = like(old, is_users=services.whole is not None)
     # What a tenancy asked for is a tenant's again: our own mark is not taken from the asker, who is not us.
     is_tenants = names.TENANT in old.metadata.annotations

@@ -16,6 +16,7 @@ from fairlead.plan.tenancy import baseline
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend.once import idempotency
 from fairlead.serve.backend.port import Absent, require
+from fairlead.serve.v1.budgets import routes as budgets
 from fairlead.serve.v1.containers import submission, view
 from fairlead.serve.v1.containers.parameters import IdempotencyKey
 from fairlead.serve.v1.containers.view import ContainerView
@@ -54,6 +55,7 @@ async def create_container(
     pod = submission.pod_of(placed, resource=info.resource, scheduler_name=info.scheduler_name)
 
     async def store(once: idempotency.Once | None) -> core.Pod:
+        await budgets.check(services, namespace)
         for named in placed.volumes:
             await services.backend.volumes.create(
                 named.name, namespace, labels={}, size="", is_tenants=bool(placed.tenancy)
@@ -129,6 +131,7 @@ async def create_pods(
         for number, (pod, document) in enumerate(placed):
 
             async def store(once: idempotency.Once | None, pod: core.Pod = pod, document: Any = document) -> core.Pod:
+                await budgets.check(services, pod.metadata.namespace)
                 return await lifecycle.submit(pod, written=document, once=once)
 
             part = whole.part(number) if whole else None
