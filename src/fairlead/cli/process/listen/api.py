@@ -79,6 +79,6 @@ async def _serve(
     inner = console.create_app(made, has_login=False) if config.console.enabled else made
     async with asyncio.TaskGroup() as doors:
         doors.create_task(server.serve_unix(inner, config.api_socket, ready=ready), name="socket")
-        doors.create_task(public.serve(made, store), name="TLS")
+        doors.create_task(public.serve(made, store, services.backend), name="TLS")
         await ready.wait()
         telemetry.log.info("serving the API", path=public.address)
