@@ -65,6 +65,7 @@ def agent(cluster: home.Cluster) -> Iterator[node.Agent]:
         f"--plugin-config-folder={folder}",
         f"--node-mig-config-file={cluster.folder / 'mig.yaml'}",
         "--health-node-taint=PreferNoSchedule",
+        *(["--health-device-taint=NoSchedule"] if serves_taint_rules(cluster) else []),
         "--health-hold-s=0.5",
         "--node-mig-drain=label",
         "--log-format=json",
@@ -85,6 +86,11 @@ def whole(agent: node.Agent, cluster: home.Cluster, server: api.API, space: pods
     space.clear()
     label(server, cluster, **{CONFIG: None, MIG: "none-at-all", DRAIN: None})
     until_resources(server, cluster, {pods.RESOURCE: 8})
+
+
+def serves_taint_rules(cluster: home.Cluster) -> bool:
+    """Whether its release has DeviceTaintRules that no feature gate hides."""
+    return cluster.version not in {"1.34", "1.35"}
 
 
 def label(server: api.API, cluster: home.Cluster, **labels: str | None) -> None:
@@ -210,6 +216,45 @@ def test_xid_79_marks_ten_of_ten_replicas_and_the_node_says_why(
         return found["status"] == "True" and not one["spec"].get("taints")
 
     until_node(server, cluster, is_clear, what="the node is clear")
+
+
+def test_an_ill_gpu_of_nvidias_dra_driver_is_given_to_no_claim_while_it_is_ill(
+    agent: node.Agent, cluster: home.Cluster, server: api.API, space: pods.Space
+) -> None:
+    if not serves_taint_rules(cluster):
+        pytest.skip("this release has no DeviceTaintRules by default")
+    rules, slices = (f"/apis/resource.k8s.io/{part}" for part in ("v1beta2/devicetaintrules", "v1/resourceslices"))
+    claims = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+    # what NVIDIA's driver would publish of its fourth GPU: no such driver is on this node
+    pool = {"name": cluster.node, "generation": 1, "resourceSliceCount": 1}
+    published = {"driver": "gpu.nvidia.com", "nodeName": cluster.node, "pool": pool, "devices": [{"name": "gpu-3"}]}
+    server.create(slices, {"metadata": {"name": "of-another-driver"}, "spec": published})
+    server.create("/apis/resource.k8s.io/v1/deviceclasses", {"metadata": {"name": "any"}, "spec": {}})
+    request = {"name": "gpu", "exactly": {"deviceClassName": "any"}}
+    try:
+        inject(cluster, "xid", "79", "-g", "3")
+        server.until(rules, lambda items: items or None, what="the device is tainted")
+        (rule,) = server.get(rules)["items"]
+        assert rule["spec"]["deviceSelector"] == {"driver": "gpu.nvidia.com", "pool": cluster.node, "device": "gpu-3"}
+        assert (rule["spec"]["taint"]["value"], rule["spec"]["taint"]["effect"]) == ("XID79", "NoSchedule")
+        server.create(claims, {"metadata": {"name": "one"}, "spec": {"devices": {"requests": [request]}}})
+        container = {"name": "main", "image": image.BUSYBOX, "resources": {"claims": [{"name": "gpu"}]}}
+        spec = {"containers": [container], "resourceClaims": [{"name": "gpu", "resourceClaimName": "one"}]}
+        server.create(space.path, {"metadata": {"name": "claims"}, "spec": spec})
+        space.until_unschedulable("claims", "cannot allocate all claims")
+        inject(cluster, "recover", "-g", "3")
+        server.until(rules, lambda items: True if not items else None, what="the taint goes with the fault")
+
+        def allocated(items: list[api.Object]) -> list[api.Object] | None:
+            return next((one["status"]["allocation"]["devices"]["results"] for one in items if one.get("status")), None)
+
+        (result,) = server.until(claims, allocated, what="the claim has its device")
+        assert result["device"] == "gpu-3"
+    finally:
+        server.delete(slices)
+        server.delete("/apis/resource.k8s.io/v1/deviceclasses")
+        space.clear()
+        server.delete(claims)
 
 
 def test_a_renamed_resource_takes_the_place_of_the_whole_gpus_and_refuses_two(

@@ -211,6 +211,7 @@ def _apiserver(site: Site) -> tuple[str, ...]:
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
         "--allow-privileged=true",
+        "--runtime-config=resource.k8s.io/v1beta2=true",  # DeviceTaintRules
     )
 
 

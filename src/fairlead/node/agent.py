@@ -490,7 +490,7 @@ PARTS: Final[tuple[part.Part[_Agent], ...]] = (
     _of_store("publications", lambda found: found.publisher.run),
     _of_store("pods", lambda found: found.follow_pods),
     _of_store("conditions", lambda found: found.conditions.run),
-    _of_store("node conditions", lambda found: found.node_conditions.run),
+    _of_store("node conditions", lambda found: found.tell_health),
     _of_store("leases", lambda found: found.leases.run if found.leases is not None else None),
     _of_store("trace", lambda found: found.trace.run if found.trace is not None else None),
 )

@@ -5,6 +5,7 @@ These parts are there only where the agent has a store; the devices that a kubel
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import time
 from collections.abc import Callable, Mapping
@@ -15,7 +16,7 @@ from fairlead.model.ids import GPUUUID
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.inventory import latest, monitor, pods
 from fairlead.node.lease import ledgerpath
-from fairlead.node.publish import features, nodecondition, objects, podcondition
+from fairlead.node.publish import devicetaint, features, nodecondition, objects, podcondition
 from fairlead.node.trace import foreignkubelet, watchclient
 from fairlead.plan.gpu import advertise, attribution
 from fairlead.plan.gpu import health as rules
@@ -82,6 +83,9 @@ class StoreParts:
             has_condition=wants.node_condition,
             taint=wants.node_taint,
         )
+        self.device_taints = devicetaint.DeviceTaints(
+            store=store, node=self.publisher.node, snapshots=snapshots, effect=wants.device_taint
+        )
         self.trace = (
             foreignkubelet.ForeignKubelet(
                 node=node,
@@ -100,6 +104,12 @@ class StoreParts:
     async def follow_pods(self, _: telemetry.Meter) -> None:
         """Follow this node's pods for ever; it waits for the store alone, whose watches have limits of their own."""
         await self.pods.run()
+
+    async def tell_health(self, meter: telemetry.Meter) -> None:
+        """Keep what the cluster is told of ill GPUs true, for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.node_conditions.run(meter))
+            tasks.create_task(self.device_taints.run(meter))
 
     def allocated(self, call: attribution.Call) -> None:
         """Take in what a plugin answered: the kubelet's list is about to change."""

@@ -297,6 +297,12 @@ class HealthSettings:
         "empty: none",
         choices=("", "PreferNoSchedule", "NoSchedule", "NoExecute"),
     )
+    device_taint: str = row(
+        "",
+        text="effect of a DeviceTaintRule for each ill GPU that NVIDIA's DRA driver publishes on this node; empty: "
+        "none",
+        choices=("", "None", "NoSchedule", "NoExecute"),
+    )
 
 
 @frozen

@@ -151,6 +151,7 @@ def _problem(report: node_agent.AgentReport, granted: rights.Watched | None) -> 
 
 def _needed(config: settings.Settings) -> tuple[rights.Right, ...]:
     tainting = rights.TAINTING if config.health.node_taint else ()
+    tainting += rights.TAINTING_DEVICES if config.health.device_taint else ()
     status = rights.AGENT if config.health.node_condition else tuple(r for r in rights.AGENT if r.full != _NODE_STATUS)
     draining = rights.DRAINING if config.node.mig_drain != "never" else ()
     leasing = rights.LEASING if config.lease.ledger == "on" else ()

@@ -1,4 +1,4 @@
-"""Takes back what agents published in a cluster: GPUDevice objects, and labels, condition and taint of Nodes.
+"""Takes back what agents published in a cluster: GPUDevices, DeviceTaintRules, labels, condition and taint of Nodes.
 
 An agent that ends leaves its publications: a rolling update looks to it like the end of Fairlead on its cluster.
 An operator who removes Fairlead runs this afterwards. Labels are given up as their field manager, so that a label which
@@ -12,12 +12,14 @@ import contextlib
 from dataclasses import dataclass
 
 from fairlead import errors
+from fairlead.plan.dra import devicetaint
 from fairlead.plan.gpu import label, nodecondition
 from fairlead.store import retry
 from fairlead.store.port import ChangeKind, Selector, Store
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
 from fairlead.wire.kubernetes.node import nodefeature
+from fairlead.wire.kubernetes.scheduling.devicetaintrule import DeviceTaintRule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +69,9 @@ async def withdraw(store: Store) -> Withdrawn:
         for one in (await store.list(nodefeature.NodeFeature)).items:
             if one.metadata.name == nodefeature.object_name(one.metadata.labels.get(nodefeature.NODE_LABEL, "")):
                 await store.delete(nodefeature.NodeFeature, one.metadata.name, one.metadata.namespace)
+    with contextlib.suppress(errors.NotFound, errors.Denied):  # no such kind, or no agent was to write it
+        for rule in filter(devicetaint.is_ours, (await store.list(DeviceTaintRule)).items):
+            await store.delete(DeviceTaintRule, rule.metadata.name)
     every = (await store.list(core.Node)).items
     for node in every:
         with contextlib.suppress(errors.NotFound):

@@ -1,0 +1,78 @@
+"""Keeps a DeviceTaintRule in the cluster for each ill GPU that NVIDIA's DRA driver publishes.
+
+A scheduler then gives no claim the GPU, and with `NoExecute` the pods that have it are ended. What should be is planned
+by `plan.dra.devicetaint`; each change of a verdict is written once, with back-off, and rules of an earlier life of the
+agent that are no longer true are taken away. Without a setting nothing is asked of the API server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Final
+
+from fairlead import errors, telemetry
+from fairlead.node.inventory import latest, monitor
+from fairlead.plan.dra import devicetaint
+from fairlead.store.port import Selector, Store
+from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes.scheduling.devicetaintrule import DeviceTaintRule
+from fairlead.workqueue import WorkQueue
+
+_ALL: Final = "rules"
+
+
+class DeviceTaints:
+    """The taints of one node's devices."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        node: latest.Latest[core.Node | None],
+        snapshots: latest.Latest[monitor.Snapshot],
+        effect: str,
+    ) -> None:
+        """Take the sources; nothing is written before `run`. Args: effect: empty: none ever."""
+        self._store, self._node, self._snapshots, self._effect = store, node, snapshots, effect
+        self._written: tuple[DeviceTaintRule, ...] | None = None
+        """None: what an earlier agent left was not looked at yet."""
+        self._queue = WorkQueue("device taints", self._work)
+
+    async def run(self, meter: telemetry.Meter = telemetry.UNMETERED) -> None:
+        """Keep the rules true for ever; without an effect, do nothing."""
+        if not self._effect:
+            return
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._queue.run(meter), name="device taints")
+            tasks.create_task(self._node.follow(lambda _: self._check()), name="device taints: node")
+            tasks.create_task(self._snapshots.follow(lambda _: self._check()), name="device taints: health")
+
+    def _planned(self) -> tuple[DeviceTaintRule, ...] | None:
+        node, snapshot = self._node.value, self._snapshots.value
+        if node is None or not snapshot.is_scanned:
+            return None
+        return devicetaint.plan_rules(node, snapshot.known, snapshot.verdicts, effect=self._effect)
+
+    def _check(self) -> None:
+        if (planned := self._planned()) is not None and planned != self._written:
+            self._queue.add(_ALL)
+
+    async def _work(self, _: str) -> None:
+        wanted, node = self._planned(), self._node.value
+        if wanted is None or node is None:
+            return  # asked for again once both are known
+        of_node = Selector(labels=devicetaint.labels_of(node.metadata.name))
+        try:
+            there = (await self._store.list(DeviceTaintRule, of_node)).items
+        except errors.NotFound as error:
+            message = f"the API server serves no {DeviceTaintRule.API_VERSION} DeviceTaintRules"
+            hint = "Kubernetes 1.36 with --runtime-config=resource.k8s.io/v1beta2=true; or unset health.device_taint"
+            raise errors.Unavailable(message, reason="DeviceTaintRulesUnknown", hint=hint) from error
+        for rule in devicetaint.find_stale(there, wanted):
+            with contextlib.suppress(errors.NotFound):
+                await self._store.delete(DeviceTaintRule, rule.metadata.name)
+        for rule in wanted:
+            with contextlib.suppress(errors.Conflict):  # it is there
+                await self._store.create(rule)
+        self._written = wanted

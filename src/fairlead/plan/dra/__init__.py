@@ -1,0 +1,1 @@
+"""Decides what DRA drivers and schedulers learn of GPUs."""

@@ -1,0 +1,140 @@
+"""DeviceTaintRules of ill GPUs: which there are, what each says, and that they go with the fault."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+
+from fairlead import errors
+from fairlead.control.node import withdraw
+from fairlead.model.ids import GPUUUID
+from fairlead.node.inventory import latest
+from fairlead.node.publish import devicetaint
+from fairlead.plan.dra import devicetaint as planner
+from fairlead.store import port
+from fairlead.store.embedded import memory
+from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes.scheduling.devicetaintrule import DeviceTaintRule
+from tests.unit.node.publish.test_nodecondition import NODE, snapshot
+
+Shown = tuple[str, str, str, str]
+
+
+class World:
+    """A store with one node, and what the agent knows."""
+
+    def __init__(self, store: memory.MemoryStore | None = None) -> None:
+        self.store = store or memory.MemoryStore()
+        self.node: latest.Latest[core.Node | None] = latest.Latest(None)
+        self.snapshots = latest.Latest(snapshot(3))
+
+    @contextlib.asynccontextmanager
+    async def running(self, effect: str = "NoSchedule") -> AsyncIterator[None]:
+        with contextlib.suppress(errors.Conflict):
+            await self.store.create(core.Node(metadata=meta.ObjectMeta(name=NODE)))
+        self.node.set(await self.store.get(core.Node, NODE))
+        keeper = devicetaint.DeviceTaints(
+            store=self.store, node=self.node, snapshots=self.snapshots, effect=effect
+        )
+        async with asyncio.TaskGroup() as tasks, asyncio.timeout(10):
+            running = tasks.create_task(keeper.run())
+            yield
+            running.cancel()
+
+    async def until(self, wanted: set[Shown]) -> None:
+        while await self.shown() != wanted:
+            await asyncio.sleep(0.01)
+
+    async def shown(self) -> set[Shown]:
+        rules = (await self.store.list(DeviceTaintRule)).items
+        return {
+            (one.metadata.name, one.spec.device_selector.device, one.spec.taint.value, one.spec.taint.effect)
+            for one in rules
+        }
+
+
+async def test_each_ill_gpu_is_a_rule_that_goes_with_its_fault() -> None:
+    world = World()
+    async with world.running():
+        world.snapshots.set(snapshot(3, GPU_1="XID79", GPU_2="Overheated"))
+        await world.until(
+            {
+                ("fairlead-worker-1-gpu-1", "gpu-1", "XID79", "NoSchedule"),
+                ("fairlead-worker-1-gpu-2", "gpu-2", "Overheated", "NoSchedule"),
+            }
+        )
+        (rule, _) = (await world.store.list(DeviceTaintRule)).items
+        selector = rule.spec.device_selector
+        assert (selector.driver, selector.pool, rule.spec.taint.key) == (
+            "gpu.nvidia.com",
+            NODE,
+            "fairlead.dev/gpu-unhealthy",
+        )
+        node = await world.store.get(core.Node, NODE)
+        assert [owner.uid for owner in rule.metadata.owner_references] == [node.metadata.uid]
+        # another reason is another rule: the API server dates a taint once
+        world.snapshots.set(snapshot(3, GPU_1="RowRemapFailed"))
+        await world.until({("fairlead-worker-1-gpu-1", "gpu-1", "RowRemapFailed", "NoSchedule")})
+        world.snapshots.set(snapshot(3))
+        await world.until(set())
+
+
+async def test_what_an_earlier_agent_left_goes_and_what_others_made_stays() -> None:
+    world = World()
+    async with world.running("NoExecute"):
+        world.snapshots.set(snapshot(3, GPU_0="XID79", GPU_1="XID48"))
+        await world.until(
+            {
+                ("fairlead-worker-1-gpu-0", "gpu-0", "XID79", "NoExecute"),
+                ("fairlead-worker-1-gpu-1", "gpu-1", "XID48", "NoExecute"),
+            }
+        )
+    mine = msgspec.structs.replace(
+        (await world.store.list(DeviceTaintRule)).items[0], metadata=meta.ObjectMeta(name="an-operators")
+    )
+    await world.store.create(mine)
+    again = World(world.store)
+    again.snapshots.set(snapshot(3, GPU_1="XID48"))
+    operators = ("an-operators", "gpu-0", "XID79", "NoExecute")
+    async with again.running():
+        await again.until({operators, ("fairlead-worker-1-gpu-1", "gpu-1", "XID48", "NoSchedule")})
+    await withdraw.withdraw(again.store)
+    assert await again.shown() == {operators}
+
+
+async def test_without_an_effect_nothing_is_asked_of_the_api_server() -> None:
+    world = World()
+    world.snapshots.set(snapshot(3, GPU_1="XID79"))
+    async with world.running(""):
+        await asyncio.sleep(0.05)
+    assert await world.shown() == set()
+
+
+async def test_a_server_without_the_kind_is_named_with_the_flag_that_it_needs() -> None:
+    class Without(memory.MemoryStore):
+        async def list(self, kind: type, selector: port.Selector = port.EVERYTHING) -> port.Listing:  # type: ignore[type-arg, override]
+            if kind is DeviceTaintRule:
+                raise errors.NotFound("no such path", reason="NotFound")
+            return await super().list(kind, selector)
+
+    world = World(Without())
+    async with world.running():
+        pass
+    keeper = devicetaint.DeviceTaints(
+        store=world.store, node=world.node, snapshots=world.snapshots, effect="NoSchedule"
+    )
+    with pytest.raises(errors.Unavailable, match="serves no resource.k8s.io/v1beta2") as refused:
+        await keeper._work("")
+    assert "--runtime-config" in (refused.value.hint or "")
+
+
+def test_mig_devices_and_other_vendors_have_no_rule() -> None:
+    one = snapshot(2, GPU_0="XID79")
+    node = core.Node(metadata=meta.ObjectMeta(name=NODE, uid="u"))
+    assert len(planner.plan_rules(node, one.known, one.verdicts, effect="NoSchedule")) == 1
+    assert not planner.plan_rules(node, {}, one.verdicts, effect="NoSchedule")
+    assert GPUUUID("GPU-0") in one.verdicts
