@@ -30,7 +30,7 @@ PLUGIN_CHART: dict[str, Any] = {
     "deviceIDStrategy": "index",
     "nvidiaDriverRoot": "/run/nvidia/driver",
     "gdrcopyEnabled": None,
-    "gdsEnabled": False,
+    "gdsEnabled": True,
     "mofedEnabled": None,
     "deviceDiscoveryStrategy": "auto",
     "gfd": {"enabled": True, "noTimestamp": True, "sleepInterval": "60s"},
@@ -71,6 +71,7 @@ def test_a_file_of_values_of_the_device_plugins_chart_renders_with_its_meaning()
         "FAIRLEAD_PLUGIN_CONFIG_DEFAULT": "default",
         "FAIRLEAD_PLUGIN_MPS_ROOT": "/run/nvidia/mps",
     }
+    assert (variables["FAIRLEAD_PLUGIN_GDS"], variables.get("FAIRLEAD_PLUGIN_MOFED")) == ("true", None)
     assert {name: variables.get(name) for name in wanted} == wanted
     assert "configs" in volumes
     assert volumes["mps"]["hostPath"]["path"] == "/run/nvidia/mps"
@@ -117,7 +118,7 @@ def test_what_means_nothing_here_is_answered_with_what_to_write_all_at_once() ->
                 "toolkit": {"enabled": True},
                 "tolerations": [{"operator": "Exists"}],
                 "daemonsets": {"tolerations": [{"operator": "Exists"}]},
-                "gdsEnabled": True,
+                "gds": {"enabled": True},
                 "devicePlugin": {"enabled": False},
                 "deviceDiscoveryStrategy": "tegra",
             }
@@ -128,7 +129,7 @@ def test_what_means_nothing_here_is_answered_with_what_to_write_all_at_once() ->
         "toolkit.enabled: nodes' engines are configured by `fairlead runtime configure`",
         "tolerations: set agent.tolerations",
         "daemonsets.tolerations: set agent.tolerations",
-        "gdsEnabled: containers get no GPUDirect Storage devices",
+        "gds.enabled: Fairlead installs no driver of GPUDirect Storage",
         "devicePlugin.enabled: the agent is the device plugin",
         "deviceDiscoveryStrategy: GPUs are found by NVML",
     ):

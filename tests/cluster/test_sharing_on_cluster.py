@@ -41,6 +41,7 @@ mig-configs:
   half-01: [{devices: [0, 1], mig-enabled: true, mig-devices: {3g.40gb: 2}}]
   whole-1: [{devices: [1], mig-enabled: true, mig-devices: {7g.80gb: 1}}]
   sevenths: [{devices: all, mig-enabled: true, mig-devices: {1g.10gb: 7}}]
+  halves: [{devices: all, mig-enabled: true, mig-devices: {3g.40gb: 2}}]
   none-at-all: [{devices: all, mig-enabled: false}]
 """
 _LIST = (
@@ -343,19 +344,19 @@ def test_a_part_of_a_gpu_is_a_mig_device_whatever_the_strategy_calls_it(
         done = user.run("run", "-d", "--name", name, *part, "--pull=never", image.BUSYBOX, "sh", "-c", _LIST)
         return done.stderr if done.returncode == 0 else f"{done.returncode}: {done.stderr}"
 
-    label(server, cluster, **{CONFIG: "single", MIG: "sevenths"})
-    until_resources(server, cluster, {pods.RESOURCE: 56})
-    assert "nvidia.com/gpu=1: 9.75 GiB and 14% of a GPU, isolated by MIG" in ask("single", "--gpu-memory", "8Gi")
+    label(server, cluster, **{CONFIG: "single", MIG: "halves"})
+    until_resources(server, cluster, {pods.RESOURCE: 16})
+    assert "nvidia.com/gpu=1: 39.5 GiB and 42% of a GPU, isolated by MIG" in ask("single", "--gpu-memory", "8Gi")
     gpus, caps = seen(space, "single")
     assert (len(gpus), len(caps)) == (1, 2)
-    refused = ask("larger", "--gpu-memory", "20Gi", "--isolation", "mig")
+    refused = ask("larger", "--gpu-memory", "60Gi", "--isolation", "mig")
     assert refused.startswith("5: ")
-    assert "the largest is nvidia.com/gpu=1: 9.75 GiB" in refused
+    assert "the largest is nvidia.com/gpu=1: 39.5 GiB" in refused
     assert "no node offers parts of GPUs by mps" in ask("by-mps", "--gpu-compute", "10", "--isolation", "mps")
     space.clear()
 
     label(server, cluster, **{CONFIG: "mixed"})
-    until_resources(server, cluster, {"nvidia.com/mig-1g.10gb": 56})
+    until_resources(server, cluster, {HALF: 16})
     said = ask("mixed", "--gpu-compute", "10", "--isolation", "mig")
-    assert "nvidia.com/mig-1g.10gb=1: 9.75 GiB and 14% of a GPU, isolated by MIG" in said
+    assert "nvidia.com/mig-3g.40gb=1: 39.5 GiB and 42% of a GPU, isolated by MIG" in said
     assert [len(found) for found in seen(space, "mixed")] == [1, 2]

@@ -30,7 +30,7 @@ def agent(cluster: home.Cluster, server: api.API, request: pytest.FixtureRequest
     """An agent on simulated boards of the profile that the test names."""
     words = tuple(request.param if word == "h100x8" else word for word in node.PRODUCT)
     told = (f"--cluster-kubeconfig={cluster.kubeconfig}", f"--node-name={cluster.node}")
-    one = node.Agent(cluster, (*words, *told, "--log-format=json"))
+    one = node.Agent(cluster, (*words, *told, "--health-hold-s=0.5", "--log-format=json"))
     one.start()
     yield one
     one.stop(signal.SIGTERM)

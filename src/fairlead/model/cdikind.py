@@ -33,6 +33,13 @@ ALLOCATED = {"nvidia": "fairlead.dev/gpu", "amd": "amd.fairlead.dev/gpu", "intel
 """Kinds of what the agent allocates, by value of `model.gpu.Vendor`."""
 LENT = "fairlead.dev/vgpu"
 """Kind of the vGPUs that the agent allocates: its devices bring VFIO's nodes and nothing of a driver."""
+COMPANIONS = {
+    "gdrcopy": "fairlead.dev/gdrcopy",
+    "gds": "fairlead.dev/gds",
+    "mofed": "fairlead.dev/mofed",
+    "imex": "fairlead.dev/imex-channel",
+}
+"""Kinds of what the agent gives containers beside their GPUs, by mode."""
 
 
 def qualified(kind: str, device: str) -> str:

@@ -110,6 +110,8 @@ class DriverFiles:
     """GPUs that can lend some."""
     vfio_nodes: tuple[DeviceNode, ...] = ()
     """What every user of a vGPU needs beside its own nodes; empty where none is lent."""
+    companions: tuple[tuple[str, ModeFiles], ...] = ()
+    """What containers may get beside their GPUs, by CDI mode: gdrcopy, gds, mofed, imex. Those that are there."""
     problems: tuple[str, ...] = ()
     """What is missing and how to mend it, for doctor; empty when complete."""
 

@@ -253,6 +253,13 @@ class PluginSettings:
         text="which GPU gives the next replica: the one with fewest in use, or with most",
         choices=("distributed", "packed"),
     )
+    gdrcopy: bool = row(False, text="give containers the GDRCopy device beside their GPUs, where it is there")
+    gds: bool = row(False, text="give containers the devices of GPUDirect Storage beside their GPUs, likewise")
+    mofed: bool = row(False, text="give containers the InfiniBand devices beside their GPUs, likewise")
+    imex_channels: str = row(
+        "", text="IMEX channels that containers get beside their GPUs, joined by commas; empty: none"
+    )
+    imex_required: bool = row(False, text="refuse containers while such a channel is not there")
 
 
 @frozen

@@ -10,15 +10,12 @@ daemonsets.tolerations: set agent.tolerations
 daemonsets.updateStrategy: set agent.updateStrategy
 dcgm.enabled: no DCGM runs beside the agent, which reads NVML itself; set dcgm.enabled=false
 driver.enabled: Fairlead installs no driver; install it on the nodes, or by NVIDIA's operator, and set driver.enabled=false
-gdrcopy.enabled: containers get no GDRCopy device; `fairlead cdi generate --mode gdrcopy` writes a spec of it
-gdrcopyEnabled: containers get no GDRCopy device; `fairlead cdi generate --mode gdrcopy` writes a spec of it
-gds.enabled: containers get no GPUDirect Storage devices; `fairlead cdi generate --mode gds` writes a spec of them
-gdsEnabled: containers get no GPUDirect Storage devices; `fairlead cdi generate --mode gds` writes a spec of them
+gdrcopy.enabled: Fairlead installs no driver of GDRCopy; gdrcopyEnabled gives containers the device that a node has
+gds.enabled: Fairlead installs no driver of GPUDirect Storage; gdsEnabled gives containers the devices that a node has
 hostPaths.driverInstallDir: set silicon.driverRoot
 kataManager.enabled: Kata runtimes are not managed; `fairlead runtime configure` writes their handlers
 legacyDaemonsetAPI: no cluster that is supported has it; leave it out
 migManager.env: set agent.env
-mofedEnabled: containers get no InfiniBand devices; `fairlead cdi generate --mode mofed` writes a spec of them
 nameOverride: set fullnameOverride
 namespaceOverride: helm installs where -n says; leave it out
 nfd.enabled: no node feature discovery is installed; the agent labels its Node itself, or hands labels to yours by labels.way; set nfd.enabled=false

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 
-from fairlead import errors, settings, telemetry
+from fairlead import errors, settings
 from fairlead.cli.core import invocation, options
 from fairlead.node.config import source
 from fairlead.plan.gpu import nodeconfig
@@ -44,6 +44,11 @@ def _folder_of_socket(text: str) -> str:
     return str(path.parent)
 
 
+def _plain_list(text: str) -> str:
+    """Return the channels without the brackets that NVIDIA's own default has."""
+    return text.strip().removeprefix("[").removesuffix("]")
+
+
 def _row(name: str, env: str, setting: str, text: str, *, effect: Effect = Effect.START, kind: type = str) -> Flag:
     return Flag("", kind, (name,) if name else (), (env,), setting, effect, text)
 
@@ -59,16 +64,11 @@ _ALIASES: Final = (
         _folder_of_socket,
     ),
     _Alias(
-        _row(
-            "imex-channel-ids",
-            "IMEX_CHANNEL_IDS",
-            "",
-            "containers get no IMEX channels; `fairlead cdi generate --mode imex` writes a spec of them",
-            effect=Effect.NOT_CARRIED_OUT,
-        )
+        _row("imex-channel-ids", "IMEX_CHANNEL_IDS", "plugin.imex_channels", "IMEX channels", effect=Effect.LIVE),
+        _plain_list,
     ),
     _Alias(
-        _row("imex-required", "IMEX_REQUIRED", "", "as above", effect=Effect.NOT_CARRIED_OUT, kind=bool),
+        _row("imex-required", "IMEX_REQUIRED", "plugin.imex_required", "must be there", effect=Effect.LIVE, kind=bool)
     ),
     _Alias(_row("", "DP_DISABLE_HEALTHCHECKS", "health.ignored_xids", "XIDs that change nothing")),
     _Alias(_row("", "DP_ENABLE_HEALTHCHECKS", "health.heeded_xids", "XIDs that take their GPU out")),
@@ -144,8 +144,6 @@ def _read(alias: _Alias, text: str, named: str) -> str | None:
     """Return the value for our setting; None: it stands for none, and is logged where that matters."""
     flag = alias.flag
     value = pluginreader.flag_value(flag, text, named=named)
-    if flag.effect is Effect.NOT_CARRIED_OUT and value and value != "[]":
-        telemetry.log.warning("flag not carried out", reason=named, error=flag.text)
     if not flag.setting:
         return None
     plain = ",".join(value) if isinstance(value, tuple) else str(value).lower() if value in {True, False} else value

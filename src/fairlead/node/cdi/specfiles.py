@@ -20,13 +20,16 @@ from fairlead.model import cdikind
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import Inventory, Vendor
 from fairlead.node.cdi import specfile
-from fairlead.plan.cdi import generate, hostpath, source
+from fairlead.plan.cdi import companion, generate, hostpath, source
 from fairlead.wire.cdi import stamp
 from fairlead_cdi import emit
 from fairlead_cdi import spec as cdi
 
 PREFIX = "fairlead-"
 """Sets our files of the vendors' own kinds apart from those that a vendor's toolkit writes."""
+
+
+_COMPANIONS = tuple(cdikind.COMPANIONS.values())
 
 
 class SpecFiles:
@@ -54,7 +57,15 @@ class SpecFiles:
         """Qualified names of all devices in the files as they are."""
         self.written = 0
         """How many files have been written or removed so far."""
-        self._kinds = tuple(kinds) if kinds is not None else (*source.gpu_kinds(self.recipe), cdikind.LENT)
+        self._kinds = (
+            tuple(kinds)
+            if kinds is not None
+            else (
+                *source.gpu_kinds(self.recipe),
+                cdikind.LENT,
+                *_COMPANIONS,
+            )
+        )
         self._boot_id, self._stamping = boot_id, stamping
         self._host_mount = host_mount
         self._problems: tuple[str, ...] | None = None
@@ -69,7 +80,7 @@ class SpecFiles:
     def path(self, kind: str) -> Path:
         """Return where the spec of a kind is kept."""
         name = emit.file_name(kind)
-        return self.folder / (name if kind.startswith(self._own) else f"{PREFIX}{name}")
+        return self.folder / (name if kind.startswith((*self._own, *_COMPANIONS)) else f"{PREFIX}{name}")
 
     async def ensure(self, inventory: Inventory, drivers: Sequence[DriverFiles]) -> frozenset[str]:
         """Make the files say what is there now; idempotent. Returns the qualified names that engines can resolve.
@@ -78,8 +89,9 @@ class SpecFiles:
         """
         seen = [hostpath.seen_by_host(driver, self._host_mount) for driver in drivers]
         made = generate.generate(inventory, seen, recipe=self.recipe)
-        if (lent := source.lent_spec(seen, self.recipe)) is not None:
-            made = dataclasses.replace(made, specs=(*made.specs, lent))
+        lent = source.lent_spec(seen, self.recipe)
+        more = (*([] if lent is None else [lent]), *companion.specs(seen, self.recipe))
+        made = dataclasses.replace(made, specs=(*made.specs, *more)) if more else made
         return await self.keep(made, specfile.stamps_of(inventory, specfile.versions_of(drivers)))
 
     async def keep(self, made: generate.Generation, stamps: Mapping[Vendor, stamp.Stamp]) -> frozenset[str]:
@@ -138,7 +150,7 @@ class SpecFiles:
 
     def _visible(self, spec: cdi.Spec) -> cdi.Spec | None:
         """Return what of a spec may be shown; None: nothing."""
-        if self._shown is None:
+        if self._shown is None or spec.kind in _COMPANIONS:  # nobody holds these
             return spec
         base = next((own for own in self._own if spec.kind.startswith(own)), spec.kind)
         devices = tuple(one for one in spec.devices if cdikind.qualified(base, one.name) in self._shown)

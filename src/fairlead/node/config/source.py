@@ -167,8 +167,6 @@ class ConfigSource:
         self.problem.set("")
         if self.config.set(found):
             telemetry.log.info("configuration in force", path=found.name or "none")
-            for key in nodeconfig.find_unfulfilled(found.document.flags):
-                telemetry.log.warning("field not carried out", path=f"flags.{key}", error=pluginconfig.BY_KEY[key].text)
 
     def _refuse(self, error: errors.FairleadError) -> None:
         sentence = errors.sentence(error)

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-from fairlead.model.driver import DeviceNode, DriverFiles
+from fairlead.model.driver import DeviceNode, DriverFiles, HostFile, ModeFiles
 
 
 def seen_by_host(driver: DriverFiles, mount: Path) -> DriverFiles:
@@ -22,12 +22,20 @@ def seen_by_host(driver: DriverFiles, mount: Path) -> DriverFiles:
     def nodes(found: Iterable[DeviceNode]) -> tuple[DeviceNode, ...]:
         return tuple(dataclasses.replace(node, host_path=_without(node.host_path, mount)) for node in found)
 
+    def files(found: Iterable[HostFile]) -> tuple[HostFile, ...]:
+        return tuple(dataclasses.replace(file, host_path=_without(file.host_path, mount)) for file in found)
+
+    def mode(found: ModeFiles) -> ModeFiles:
+        devices = tuple(dataclasses.replace(one, nodes=nodes(one.nodes)) for one in found.devices)
+        return dataclasses.replace(found, devices=devices, shared=nodes(found.shared), files=files(found.files))
+
     return dataclasses.replace(
         driver,
         nodes=nodes(driver.nodes),
+        companions=tuple((name, mode(one)) for name, one in driver.companions),
         vfio_nodes=nodes(driver.vfio_nodes),
         vgpus=tuple(dataclasses.replace(one, nodes=nodes(one.nodes)) for one in driver.vgpus),
-        files=tuple(dataclasses.replace(file, host_path=_without(file.host_path, mount)) for file in driver.files),
+        files=files(driver.files),
     )
 
 

@@ -48,9 +48,7 @@ def labels_of(node: str) -> Mapping[str, str]:
 def _rule(node: core.Node, minor: int, verdict: health.Verdict, effect: str) -> wire.DeviceTaintRule:
     name, device = node.metadata.name, f"gpu-{minor}"
     owner = meta.OwnerReference(api_version=node.API_VERSION, kind=node.KIND, name=name, uid=node.metadata.uid)
-    about = meta.ObjectMeta(
-        name=f"fairlead-{name}-{device}", labels=labels_of(name), owner_references=(owner,)
-    )
+    about = meta.ObjectMeta(name=f"fairlead-{name}-{device}", labels=labels_of(name), owner_references=(owner,))
     selector = wire.DeviceSelector(driver=DRIVER, pool=name, device=device)
     taint = wire.DeviceTaint(key=TAINT, value=label.label_value(verdict.reason), effect=effect)
     return wire.DeviceTaintRule(metadata=about, spec=wire.DeviceTaintRuleSpec(device_selector=selector, taint=taint))

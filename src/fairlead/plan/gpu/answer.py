@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,6 +30,7 @@ from fairlead.model.device import Device
 from fairlead.model.driver import SHARED_NODES, DeviceNode
 from fairlead.model.gpu import Vendor
 from fairlead.plan.gpu import enginesupport
+from fairlead.plan.gpu.beside import companion
 from fairlead.plan.gpu.lent import vgpuoffer
 from fairlead.wire.cdi import translate
 from fairlead.wire.proto import deviceplugin_pb2 as pb
@@ -62,6 +63,8 @@ class AllocateOptions:
     """Member of `ID_STRATEGIES`: how devices are named in the answer; the kubelet's ids stay UUIDs."""
     passes_device_specs: bool = False
     """Also list the device nodes themselves, for a kubelet or engine that looks for them in the answer."""
+    beside: companion.Wanted = companion.NOTHING
+    """What containers get beside NVIDIA's GPUs."""
 
 
 DEFAULT: Final = AllocateOptions()
@@ -107,12 +110,18 @@ def parse_strategies(text: str) -> frozenset[Strategy]:
 
 @translate.cdi_errors
 def plan_answer(
-    devices: Sequence[Device], *, resource: str, vendor: Vendor, way: AllocateOptions, nodes: Mapping[str, DeviceNode]
+    devices: Sequence[Device],
+    *,
+    resource: str,
+    vendor: Vendor,
+    way: AllocateOptions,
+    nodes: Mapping[str, DeviceNode],
 ) -> pb.ContainerAllocateResponse:
     """Return the answer for one container.
 
     Args:    devices: those granted, in advertised order; replicas of one device are that device once.
-             nodes: the driver's device nodes by container path, for `passes_device_specs`.
+             nodes: the machine's device nodes by container path, for `passes_device_specs` and `beside`.
+    Raises:  Unavailable: IMEX channels are required and absent.
     """
     answer = pb.ContainerAllocateResponse()
     if not devices:
@@ -124,24 +133,45 @@ def plan_answer(
     lent = [device.vgpu for device in distinct if device.vgpu]
     if lent:
         answer.envs.update(vgpuoffer.variables(resource, lent))
-    if vendor is not Vendor.NVIDIA or lent:
+    is_nvidias = vendor is Vendor.NVIDIA and not lent
+    beside = companion.choose(way.beside, nodes) if is_nvidias else companion.Given()
+    names += beside.names
+    if not is_nvidias:
         strategies = strategies & CDI or frozenset({Strategy.CDI_CRI})
+    _name(answer, strategies, resource=resource, ids=ids, names=names, beside=beside)
+    if way.passes_device_specs:
+        shared = vgpuoffer.SHARED_NODES if lent else SHARED_NODES[vendor]
+        answer.devices.extend(_device_specs(distinct, shared, nodes))
+    return answer
+
+
+def _name(
+    answer: pb.ContainerAllocateResponse,
+    strategies: Collection[Strategy],
+    *,
+    resource: str,
+    ids: Sequence[str],
+    names: Sequence[str],
+    beside: companion.Given,
+) -> None:
+    """Name the devices in the answer in every way of the strategies. Args: names: of CDI, companions' too."""
     if Strategy.CDI_CRI in strategies:
         answer.cdi_devices.extend(pb.CDIDevice(name=name) for name in names)
     if Strategy.CDI_ANNOTATIONS in strategies:
         answer.annotations[_key(resource, ids)] = annotation.emit_value(names)
     if Strategy.ENVVAR in strategies:
         answer.envs[visibledevices.VARIABLE] = ",".join(ids)
+        if beside.channels:
+            answer.envs[companion.CHANNELS_VARIABLE] = ",".join(map(str, beside.channels))
     if Strategy.VOLUME_MOUNTS in strategies:
         root = visibledevices.VOLUME_ROOT
         answer.envs[visibledevices.VARIABLE] = root.rstrip("/")
         answer.mounts.extend(
-            pb.Mount(container_path=f"{root}{one}", host_path=MOUNT_SOURCE, read_only=True) for one in ids
+            pb.Mount(container_path=f"{root}{one}", host_path=MOUNT_SOURCE, read_only=True)
+            for one in (*ids, *(f"imex/{channel}" for channel in beside.channels))
         )
-    if way.passes_device_specs:
-        shared = vgpuoffer.SHARED_NODES if lent else SHARED_NODES[vendor]
-        answer.devices.extend(_device_specs(distinct, shared, nodes))
-    return answer
+    if set(strategies) - CDI:
+        answer.envs.update(beside.variables)
 
 
 def _id(device: Device, way: AllocateOptions) -> str:

@@ -14,12 +14,15 @@ from typing import Final
 
 from fairlead import errors, settings
 from fairlead.plan.gpu import answer, health, healthpolicy
+from fairlead.plan.gpu.beside import companion
 from fairlead.wire.nvidia import pluginconfig
 from fairlead.wire.nvidia.pluginconfig import Effect, FlagValue, PluginConfig
 
 FALLBACKS: Final = ("named", "single", "empty")
 """Ways to choose a file where none is named, as NVIDIA's config-manager calls them."""
 NAMED: Final = "default"
+LAST_CHANNEL: Final = 2047
+"""Source: nvidia-modprobe and the driver's parameter NVreg_ImexChannelCount: at most 2048 channels."""
 MPS_CLIENTS: Final = 48
 MPS_CLIENTS_BEFORE_VOLTA: Final = 16
 """Source: NVIDIA Multi-Process Service, "Volta MPS": 48 clients of a device from compute capability 7.0 on."""
@@ -54,13 +57,18 @@ def plan_config(
     if problems := find_impossible(found):
         hint = "`fairlead agent check FILE` says what a file does"
         raise errors.Invalid("; ".join(problems), reason="PluginConfigUnsupported", hint=hint)
-    flat = dict(_from_file(chosen, found.flags))
+    flat = {**dict(_from_file(chosen, found.flags)), **dict(_imex(chosen, found))}
     values = settings.override(chosen, flat) if flat else chosen
     return NodeConfig(
         allocate=answer.AllocateOptions(
             strategies=answer.parse_strategies(values.node.device_list_strategy),
             ids=values.node.device_id_strategy,
             passes_device_specs=values.node.pass_device_specs,
+            beside=companion.Wanted(
+                modes=tuple(mode for mode in companion.VARIABLES if getattr(values.plugin, mode)),
+                channels=parse_channels(values.plugin.imex_channels),
+                requires_channels=values.plugin.imex_required,
+            ),
         ),
         mig_strategy=values.node.mig_strategy,
         packs_replicas=values.plugin.sharing_policy == "packed",
@@ -89,6 +97,23 @@ def _from_file(chosen: settings.Settings, flags: Mapping[str, FlagValue]) -> Ite
             yield setting, ",".join(value) if isinstance(value, tuple) else value
 
 
+def _imex(chosen: settings.Settings, found: PluginConfig) -> Iterator[tuple[str, FlagValue]]:
+    """Yield the settings of the file's section `imex`, likewise."""
+    if found.imex_channels is not None and "plugin.imex_channels" not in chosen.given:
+        yield "plugin.imex_channels", ",".join(map(str, found.imex_channels))
+    if found.imex_required is not None and "plugin.imex_required" not in chosen.given:
+        yield "plugin.imex_required", found.imex_required
+
+
+def parse_channels(text: str) -> tuple[int, ...]:
+    """Return the IMEX channels of a list joined by commas. Raises: Invalid: not numbers, or none that there can be."""
+    words = [word.strip() for word in text.strip("[]").split(",") if word.strip()]
+    if wrong := [word for word in words if not (word.isascii() and word.isdecimal() and int(word) <= LAST_CHANNEL)]:
+        message = f'IMEX channel "{wrong[0]}" is not a number from 0 to {LAST_CHANNEL}'
+        raise errors.Invalid(message, reason="SettingInvalid", hint="set FAIRLEAD_PLUGIN_IMEX_CHANNELS, for example 0")
+    return tuple(dict.fromkeys(map(int, words)))
+
+
 def find_impossible(document: PluginConfig) -> tuple[str, ...]:
     """Return what keeps a file that is right from being in force, each with its path."""
     return tuple(_impossible(document))
@@ -110,13 +135,6 @@ def _impossible(document: PluginConfig) -> Iterator[str]:
             yield f"{path}.name: {entry.name} is not NVIDIA's, and only NVIDIA's GPUs are shared by MPS"
     if by_mps and document.flags.get("migStrategy") == "single":
         yield "flags.migStrategy: single offers MIG devices as nvidia.com/gpu, and MIG devices are not shared by MPS"
-
-
-def find_unfulfilled(flags: Mapping[str, FlagValue]) -> tuple[str, ...]:
-    """Return the keys of flags that ask for something which is not carried out."""
-    return tuple(
-        key for key, value in flags.items() if value and pluginconfig.BY_KEY[key].effect is Effect.NOT_CARRIED_OUT
-    )
 
 
 def choose_file(names: Collection[str], *, wanted: str, default: str, fallbacks: Sequence[str]) -> str:

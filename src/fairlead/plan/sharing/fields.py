@@ -48,17 +48,19 @@ def _explain(config: PluginConfig) -> Iterator[Field]:
             text = "sharing.mps is given too, and counts alone"
             yield Field(path=f"sharing.{key}", value="", effect=Effect.NOTHING_TO_DO, text=text)
     if config.imex_channels is not None:
-        wanted = ",".join(map(str, config.imex_channels)) or "none"
-        asks = bool(config.imex_channels)
         yield Field(
             path="imex.channelIDs",
-            value=wanted,
-            effect=Effect.NOT_CARRIED_OUT if asks else Effect.NOTHING_TO_DO,
-            text="containers get no IMEX channels" + ("; `fairlead cdi generate --mode imex` writes a spec" * asks),
+            value=",".join(map(str, config.imex_channels)) or "none",
+            effect=Effect.LIVE,
+            text="IMEX channels that containers get beside their GPUs, where the node has them",
         )
     if config.imex_required is not None:
-        effect = Effect.NOT_CARRIED_OUT if config.imex_required else Effect.NOTHING_TO_DO
-        yield Field(path="imex.required", value=_shown(config.imex_required), effect=effect, text="as above")
+        text = (
+            "containers are refused while such a channel is missing"
+            if config.imex_required
+            else "a channel may be missing"
+        )
+        yield Field(path="imex.required", value=_shown(config.imex_required), effect=Effect.LIVE, text=text)
     yield from _own(config.own)
 
 

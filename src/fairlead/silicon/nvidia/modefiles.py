@@ -72,6 +72,12 @@ def scan(mode: str, place: Place) -> ModeFiles:
     return FINDERS[mode](place)
 
 
+def list_companions(place: Place) -> tuple[tuple[str, ModeFiles], ...]:
+    """Return what containers may get beside GPUs, by mode; modes without a device are left out."""
+    found = ((mode, scan(mode, place)) for mode in ("gdrcopy", "gds", "mofed", "imex"))
+    return tuple((mode, files) for mode, files in found if files.devices)
+
+
 def _one_device(mode: str, place: Place) -> ModeFiles:
     nodes = devnode.find_nodes(place.dev, NODES[mode])
     found = (place.root / name for name in _FILES.get(mode, ()))

@@ -7,6 +7,7 @@ nodes from `driver`.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPUEvent, Inventory
 from fairlead.model.sample import Sample
 from fairlead.silicon import eventbus, knowngpus, port
-from fairlead.silicon.nvidia import asynccalls, computemode, driver, partitioner, scanner, watcher
+from fairlead.silicon.nvidia import asynccalls, computemode, driver, modefiles, partitioner, scanner, watcher
 from fairlead.silicon.nvidia.attest import inspector
 from fairlead.silicon.nvidia.counters import profiler, sampler
 
@@ -153,8 +154,14 @@ class NVMLSilicon:
 
     async def scan_driver(self) -> tuple[DriverFiles, ...]:
         """Read device nodes, modules and libraries; see the port."""
-        files = await asyncio.to_thread(driver.scan, self._root, self._driver_root, self._search)
-        return () if files is None else (files,)
+        return await asyncio.to_thread(self._scan_driver)
+
+    def _scan_driver(self) -> tuple[DriverFiles, ...]:
+        files = driver.scan(self._root, self._driver_root, self._search)
+        if files is None:
+            return ()
+        place = modefiles.Place(root=self._root, driver_root=self._driver_root, search=self._search)
+        return (dataclasses.replace(files, companions=modefiles.list_companions(place)),)
 
     def watch_events(self) -> AsyncIterator[GPUEvent]:
         """Yield driver events for ever.

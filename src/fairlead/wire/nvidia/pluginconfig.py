@@ -117,9 +117,9 @@ FLAGS: Final[tuple[Flag, ...]] = (
             bool,
             (f"{name}-enabled",),
             (f"{name.upper()}_ENABLED",),
-            "",
-            Effect.NOT_CARRIED_OUT,
-            f"containers get no {what}; `fairlead cdi generate --mode {name}` writes a spec of these devices",
+            f"plugin.{name}",
+            Effect.LIVE,
+            f"whether containers get the {what} beside their GPUs, where the node has it",
         )
         for name, what in (
             ("gdrcopy", "GDRCopy device"),

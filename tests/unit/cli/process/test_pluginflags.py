@@ -134,7 +134,7 @@ def test_check_says_what_a_file_does_and_what_is_wrong(tmp_path: Path) -> None:
     assert found.exception is None
     shown = " ".join(found.output.split())
     assert "every device of nvidia.com/gpu shared by time-slicing: 4 replicas of each" in shown
-    assert "not carried out: containers get no GPUDirect Storage devices" in shown
+    assert "in force at once: whether containers get the GPUDirect Storage devices beside their GPUs" in shown
     assert max(map(len, found.output.splitlines())) <= 80
 
 

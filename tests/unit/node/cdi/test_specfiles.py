@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fairlead import errors
+from fairlead.model.driver import DeviceNode, ModeDevice, ModeFiles
 from fairlead.model.gpu import Driver, Inventory, Vendor
 from fairlead.node.cdi import specfiles
 from fairlead.wire.cdi import stamp
@@ -108,3 +109,24 @@ async def test_the_stamp_of_a_spec_says_of_which_gpus_it_is(tmp_path: Path, plac
         cuda="12.4",
         gpus={"/dev/nvidia0": ("7.5", "tesla"), "/dev/nvidia5": ("", "")},
     )
+
+
+async def test_what_containers_get_beside_gpus_has_kinds_of_its_own_that_no_ledger_hides(tmp_path: Path) -> None:
+    inventory, (driver,) = gpus.driven(1)
+    node = DeviceNode(path="/dev/nvidia-fs0", host_path="/host/dev/nvidia-fs0", major=240, minor=0, mode=0o666)
+    channel = dataclasses.replace(node, path="/dev/nvidia-caps-imex-channels/channel0")
+    companions = (
+        ("gds", ModeFiles(devices=(ModeDevice(names=(), nodes=(node,)),))),
+        ("imex", ModeFiles(devices=(ModeDevice(names=("0",), nodes=(channel,)),))),
+    )
+    specs = specfiles.SpecFiles(tmp_path, host_mount=Path("/host"))
+    specs.hide()
+    await specs.ensure(inventory, (dataclasses.replace(driver, companions=companions),))
+    found = {path.name: json.loads(path.read_text()) for path in tmp_path.glob("*.json")}
+    named = {one["kind"]: [device["name"] for device in one["devices"]] for one in found.values()}
+    assert named == {"fairlead.dev/gds": ["all"], "fairlead.dev/imex-channel": ["0"]}
+    [shown] = found["fairlead.dev-gds.json"]["devices"][0]["containerEdits"]["deviceNodes"]
+    assert shown["path"] == "/dev/nvidia-fs0"
+    assert "/host" not in json.dumps(found)
+    await specs.ensure(inventory, (driver,))
+    assert not list(tmp_path.glob("fairlead.dev-*.json"))

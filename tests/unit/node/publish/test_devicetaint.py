@@ -37,17 +37,18 @@ class World:
         with contextlib.suppress(errors.Conflict):
             await self.store.create(core.Node(metadata=meta.ObjectMeta(name=NODE)))
         self.node.set(await self.store.get(core.Node, NODE))
-        keeper = devicetaint.DeviceTaints(
-            store=self.store, node=self.node, snapshots=self.snapshots, effect=effect
-        )
+        keeper = devicetaint.DeviceTaints(store=self.store, node=self.node, snapshots=self.snapshots, effect=effect)
         async with asyncio.TaskGroup() as tasks, asyncio.timeout(10):
             running = tasks.create_task(keeper.run())
             yield
             running.cancel()
 
     async def until(self, wanted: set[Shown]) -> None:
-        while await self.shown() != wanted:
-            await asyncio.sleep(0.01)
+        if await self.shown() == wanted:
+            return
+        async for _ in self.store.watch(DeviceTaintRule):
+            if await self.shown() == wanted:
+                return
 
     async def shown(self) -> set[Shown]:
         rules = (await self.store.list(DeviceTaintRule)).items
@@ -116,7 +117,7 @@ async def test_without_an_effect_nothing_is_asked_of_the_api_server() -> None:
 
 async def test_a_server_without_the_kind_is_named_with_the_flag_that_it_needs() -> None:
     class Without(memory.MemoryStore):
-        async def list(self, kind: type, selector: port.Selector = port.EVERYTHING) -> port.Listing:  # type: ignore[type-arg, override]
+        async def list(self, kind: type, selector: port.Selector = port.EVERYTHING) -> port.Listing:  # type: ignore[type-arg]
             if kind is DeviceTaintRule:
                 raise errors.NotFound("no such path", reason="NotFound")
             return await super().list(kind, selector)
@@ -127,7 +128,7 @@ async def test_a_server_without_the_kind_is_named_with_the_flag_that_it_needs() 
     keeper = devicetaint.DeviceTaints(
         store=world.store, node=world.node, snapshots=world.snapshots, effect="NoSchedule"
     )
-    with pytest.raises(errors.Unavailable, match="serves no resource.k8s.io/v1beta2") as refused:
+    with pytest.raises(errors.Unavailable, match=r"serves no resource\.k8s\.io/v1beta2") as refused:
         await keeper._work("")
     assert "--runtime-config" in (refused.value.hint or "")
 

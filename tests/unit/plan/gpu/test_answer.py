@@ -12,6 +12,7 @@ from fairlead.model.driver import DeviceNode
 from fairlead.model.gpu import Vendor
 from fairlead.plan.gpu import answer
 from fairlead.plan.gpu.answer import Strategy
+from fairlead.plan.gpu.beside import companion
 from fairlead.plan.shim import request
 from fairlead_cdi import annotation
 from tests import devices
@@ -160,3 +161,50 @@ def test_an_engine_that_ignores_names_or_that_nobody_names_is_a_problem_where_na
 ) -> None:
     way = answer.AllocateOptions(strategies=answer.parse_strategies(strategies), passes_device_specs=passes_specs)
     assert (answer.find_problem(way, runtimes.split()) is not None) is is_refused
+
+
+EVERYTHING = companion.Wanted(modes=("gdrcopy", "gds", "mofed"), channels=(0, 1))
+BESIDE = {
+    **NODES,
+    **{
+        path: DeviceNode(path=path, host_path=path, major=240, minor=0, mode=0o666)
+        for path in ("/dev/gdrdrv", "/dev/nvidia-fs0", "/dev/nvidia-caps-imex-channels/channel0")
+    },
+}
+
+
+def with_companions(*strategies: Strategy, vendor: Vendor = Vendor.NVIDIA) -> dict[str, object]:
+    way = answer.AllocateOptions(strategies=frozenset(strategies), beside=EVERYTHING)
+    return MessageToDict(answer.plan_answer(TWO, resource="r", vendor=vendor, way=way, nodes=BESIDE))
+
+
+def test_what_the_machine_has_beside_its_gpus_is_given_and_the_rest_left_out() -> None:
+    assert with_companions(Strategy.CDI_CRI)["cdiDevices"] == [
+        {"name": name}
+        for name in (
+            "fairlead.dev/gpu=GPU-a",
+            "fairlead.dev/gpu=GPU-b",
+            "fairlead.dev/gdrcopy=all",
+            "fairlead.dev/gds=all",
+            "fairlead.dev/imex-channel=0",
+        )
+    ]
+    assert with_companions(Strategy.ENVVAR) == {
+        "envs": {
+            "NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b",
+            "NVIDIA_GDRCOPY": "enabled",
+            "NVIDIA_GDS": "enabled",
+            "NVIDIA_IMEX_CHANNELS": "0",
+        }
+    }
+    mounts = with_companions(Strategy.VOLUME_MOUNTS)["mounts"]
+    assert isinstance(mounts, list)
+    assert mounts[-1]["containerPath"] == "/var/run/nvidia-container-devices/imex/0"
+    assert with_companions(Strategy.CDI_CRI, vendor=Vendor.AMD) == given(Strategy.CDI_CRI, vendor=Vendor.AMD)
+
+
+def test_a_channel_that_is_required_and_absent_is_refused_by_its_number() -> None:
+    wanted = companion.Wanted(channels=(0, 1), requires_channels=True)
+    way = answer.AllocateOptions(beside=wanted)
+    with pytest.raises(errors.Unavailable, match="IMEX channel 1 is required and not on this node"):
+        answer.plan_answer(TWO, resource="r", vendor=Vendor.NVIDIA, way=way, nodes=BESIDE)

@@ -8,6 +8,7 @@ import pytest
 
 from fairlead import errors, settings
 from fairlead.plan.gpu import answer, nodeconfig
+from fairlead.plan.gpu.beside import companion
 from fairlead.wire.nvidia import pluginreader
 
 
@@ -31,7 +32,9 @@ flags:
 def test_a_file_is_in_force_over_the_defaults() -> None:
     found = nodeconfig.plan_config(loaded(), FILE, name="f")
     assert found.allocate == answer.AllocateOptions(
-        strategies=frozenset({answer.Strategy.ENVVAR}), passes_device_specs=True
+        strategies=frozenset({answer.Strategy.ENVVAR}),
+        passes_device_specs=True,
+        beside=companion.Wanted(modes=("gds",)),
     )
     assert (found.mig_strategy, found.packs_replicas, found.name) == ("mixed", True, "f")
 
@@ -57,8 +60,21 @@ def test_where_the_driver_is_comes_from_the_file_at_the_start_only() -> None:
     assert nodeconfig.apply_at_start(loaded(), FILE).node.mig_strategy == "none"
 
 
-def test_what_is_asked_for_and_not_carried_out_is_named() -> None:
-    assert nodeconfig.find_unfulfilled(FILE.flags) == ("gdsEnabled",)
+def test_the_file_says_what_containers_get_beside_their_gpus() -> None:
+    assert nodeconfig.plan_config(loaded(), FILE).allocate.beside == companion.Wanted(modes=("gds",))
+    with_channel = pluginreader.parse("version: v1\nimex: {channelIDs: [0], required: true}\n", source="f")
+    beside = nodeconfig.plan_config(loaded(), with_channel).allocate.beside
+    assert beside == companion.Wanted(channels=(0,), requires_channels=True)
+    flags: dict[str, object] = {"plugin.imex_channels": "", "plugin.imex_required": "false", "plugin.gds": "true"}
+    chosen = nodeconfig.plan_config(loaded(flags), with_channel).allocate.beside
+    assert chosen == companion.Wanted(modes=("gds",))
+
+
+def test_a_channel_that_cannot_be_is_named() -> None:
+    assert nodeconfig.parse_channels(" 0, 3,0") == (0, 3)
+    for text in ("x", "0,2048", "-1", "\u0663"):
+        with pytest.raises(errors.Invalid, match="IMEX channel"):
+            nodeconfig.parse_channels(text)
 
 
 def choose(names: set[str], *, wanted: str = "", default: str = "", fallbacks: tuple[str, ...] = ()) -> str:

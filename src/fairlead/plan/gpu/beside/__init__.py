@@ -1,0 +1,1 @@
+"""Decides what containers get beside their GPUs."""
