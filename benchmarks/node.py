@@ -293,10 +293,11 @@ def node_rows() -> Iterator[frame.Row]:
         ("kubelet.sock made anew to registered again", ms(figures.again), "ms", 10.0, None),
         ("resident memory, warm, idle or used: the worst", max(*warm_mb, figures.used_bytes / 1e6), "MB", 33.0, 60.0),
         (
-            "resident memory, warm, worst; the peer: device plugin and feature discovery together (of five programs)",
-            max(*warm_mb, figures.used_bytes / 1e6),
+            "resident memory of `fairlead agent` itself; the peers: plugin, feature discovery, MPS control daemon, "
+            "dcgm-exporter (the least published), without MIG manager",
+            with_gpus,
             "MB",
-            33.0 + 37.0,
+            33.0 + 37.0 + 20.0 + 142.0,
             None,
         ),
         ("resident memory of `fairlead agent` itself, warm, simulated GPUs: the worst", with_gpus, "MB", 33.0, 60.0),
