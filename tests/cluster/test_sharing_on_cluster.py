@@ -86,7 +86,7 @@ def whole(agent: node.Agent, cluster: home.Cluster, server: api.API, space: pods
     yield
     space.clear()
     label(server, cluster, **{CONFIG: None, MIG: "none-at-all", DRAIN: None})
-    until_resources(server, cluster, {pods.RESOURCE: 8})
+    until_resources(server, cluster, {pods.RESOURCE: 8}, timeout_s=150)
 
 
 def serves_taint_rules(cluster: home.Cluster) -> bool:
@@ -98,7 +98,9 @@ def label(server: api.API, cluster: home.Cluster, **labels: str | None) -> None:
     server.patch(f"/api/v1/nodes/{cluster.node}", {"metadata": {"labels": labels}})
 
 
-def until_resources(server: api.API, cluster: home.Cluster, wanted: dict[str, int]) -> api.Object:
+def until_resources(
+    server: api.API, cluster: home.Cluster, wanted: dict[str, int], *, timeout_s: float = 60
+) -> api.Object:
     """Wait until the node has exactly so much of NVIDIA's resources to give; names without any count as none."""
 
     def reached(items: list[api.Object]) -> api.Object | None:
@@ -107,7 +109,7 @@ def until_resources(server: api.API, cluster: home.Cluster, wanted: dict[str, in
         found = {name: int(count) for name, count in there.items() if name.startswith("nvidia.com/") and count != "0"}
         return one if found == wanted else None
 
-    return server.until("/api/v1/nodes", reached, what=f"the node offers {wanted}", timeout_s=60)
+    return server.until("/api/v1/nodes", reached, what=f"the node offers {wanted}", timeout_s=timeout_s)
 
 
 def until_node(server: api.API, cluster: home.Cluster, check: Any, *, what: str) -> api.Object:
@@ -345,7 +347,7 @@ def test_a_part_of_a_gpu_is_a_mig_device_whatever_the_strategy_calls_it(
         return done.stderr if done.returncode == 0 else f"{done.returncode}: {done.stderr}"
 
     label(server, cluster, **{CONFIG: "single", MIG: "halves"})
-    until_resources(server, cluster, {pods.RESOURCE: 16})
+    until_resources(server, cluster, {pods.RESOURCE: 16}, timeout_s=150)  # eight GPUs are divided
     assert "nvidia.com/gpu=1: 39.5 GiB and 42% of a GPU, isolated by MIG" in ask("single", "--gpu-memory", "8Gi")
     gpus, caps = seen(space, "single")
     assert (len(gpus), len(caps)) == (1, 2)

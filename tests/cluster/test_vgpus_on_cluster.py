@@ -102,7 +102,7 @@ def test_mediated_devices_are_given_beside_a_whole_gpu_and_a_fault_of_their_boar
     assert len(variable.partition("=")[2].split(",")) == 2
     space.clear()
     fault = (sys.executable, "-m", "fairlead.cli.main", "simulate", "fault")
-    cluster.host.run(*fault, "xid", "79", "-g", "0")
+    cluster.host.run(*fault, "lost", "-g", "0")
     until(server, cluster, {pods.RESOURCE: 1})
     cluster.host.run(*fault, "recover", "-g", "0")
     until(server, cluster, {MEDIATED: 2, pods.RESOURCE: 1})
