@@ -25,7 +25,7 @@ import msgspec
 from fairlead import command, errors
 from fairlead.kernel import cgroup, openfiles, processid, readback
 from fairlead.kernel.programs import mknod
-from fairlead.model import devicerule
+from fairlead.model import cdikind, devicerule
 from fairlead.model.devicerule import DeviceRule, DeviceRules, Kind
 from fairlead.plan.audit import GrantedNode
 from fairlead.wire.cdi import translate
@@ -120,9 +120,14 @@ def host_node(host_path: str, container_path: str, access: str) -> GrantedNode:
 
 @translate.cdi_errors
 def known_nodes(registry: directory.Registry) -> tuple[GrantedNode, ...]:
-    """Return every device node that any spec offers and this host has; what cannot be read is left out."""
+    """Return every device node that any spec offers and this host has; what cannot be read is left out.
+
+    What containers get beside their GPUs is nobody's own, and left out too.
+    """
     found: dict[tuple[str, int, int], GrantedNode] = {}
     for name, resolved in registry.devices.items():
+        if cdikind.kind_of(name) in cdikind.COMPANIONS.values():
+            continue
         for node in resolved.device.edits.device_nodes:
             at = host.stat_node(node.host_path or node.path)
             if at is not None and at.type in {"b", "c"}:

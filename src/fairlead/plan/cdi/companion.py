@@ -1,6 +1,6 @@
 """Makes the CDI specs of what containers get beside their GPUs: GDRCopy, GDS, InfiniBand, IMEX channels. Pure.
 
-Each is a kind of ours, so that the vendor's own kinds stay those of whoever writes them.
+Each is a kind of ours, so that the specs of the vendor's own tools stay as they are.
 """
 
 from __future__ import annotations

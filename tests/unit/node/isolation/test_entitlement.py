@@ -352,3 +352,13 @@ def test_an_allocation_is_what_the_agents_own_spec_says_whatever_a_vendors_file_
         (tmp_path / f"{kind.replace('/', '-')}.json").write_text(json.dumps(spec))
     found = entitlement.cdi_names({"nvidia.com/mig-1g.10gb": [device]}, attach.scan([tmp_path]))
     assert found == [f"fairlead.dev/gpu={name}"]
+
+
+def test_what_containers_get_beside_their_gpus_is_no_neighbours(tmp_path: Path, sources: AllocationSources) -> None:
+    os.mknod(tmp_path / "fs", 0o20666, os.makedev(240, 0))
+    node = {"path": "/dev/nvidia-fs0", "hostPath": str(tmp_path / "fs")}
+    device = {"name": "all", "containerEdits": {"deviceNodes": [node]}}
+    spec = {"cdiVersion": "0.5.0", "kind": "fairlead.dev/gds", "devices": [device]}
+    (tmp_path / "cdi/gds.json").write_text(json.dumps(spec))
+    known = attach.known_nodes(attach.scan([tmp_path / "cdi"]))
+    assert {(node.major, node.minor) for node in known} == {(195, 0), (195, 1)}
