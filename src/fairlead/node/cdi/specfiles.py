@@ -150,7 +150,7 @@ class SpecFiles:
 
     def _visible(self, spec: cdi.Spec) -> cdi.Spec | None:
         """Return what of a spec may be shown; None: nothing."""
-        if self._shown is None or spec.kind in _COMPANIONS:  # nobody holds these
+        if self._shown is None or spec.kind in _COMPANIONS:  # these are never held
             return spec
         base = next((own for own in self._own if spec.kind.startswith(own)), spec.kind)
         devices = tuple(one for one in spec.devices if cdikind.qualified(base, one.name) in self._shown)

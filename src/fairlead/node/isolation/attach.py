@@ -122,7 +122,7 @@ def host_node(host_path: str, container_path: str, access: str) -> GrantedNode:
 def known_nodes(registry: directory.Registry) -> tuple[GrantedNode, ...]:
     """Return every device node that any spec offers and this host has; what cannot be read is left out.
 
-    What containers get beside their GPUs is nobody's own, and left out too.
+    What containers get beside their GPUs is shared by them all, and left out too.
     """
     found: dict[tuple[str, int, int], GrantedNode] = {}
     for name, resolved in registry.devices.items():

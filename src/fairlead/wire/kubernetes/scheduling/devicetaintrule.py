@@ -1,4 +1,4 @@
-"""Declares `DeviceTaintRule`, by which somebody beside a DRA driver taints one of its devices.
+"""Declares `DeviceTaintRule`, which taints a device of a DRA driver from outside of the driver.
 
 Source: k8s.io/api/resource/v1beta2 types.go (served from Kubernetes 1.36 on, where `--runtime-config` turns it on).
 """
@@ -37,7 +37,7 @@ class DeviceTaintRuleSpec(Wire, frozen=True):
 
 
 class DeviceTaintRule(Wire, frozen=True):
-    """A taint of devices that somebody else publishes."""
+    """A taint of devices that a driver publishes."""
 
     API_VERSION: ClassVar[str] = "resource.k8s.io/v1beta2"
     KIND: ClassVar[str] = "DeviceTaintRule"
