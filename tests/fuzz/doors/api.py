@@ -112,7 +112,7 @@ BODIES: Final = (
     ),
     ("POST", "/v1/users", (("user", {"name": "ann", "kind": "person", "is_administrator": False}),)),
     ("POST", "/v1/session", (("session", {"key": f"flk_{'a' * 12}_{'b' * 64}"}),)),
-    ("PUT", "/v1/tenancies/held/budget", (("budget", {"amount": "5", "action": "stop", "notify_at": [50]}),)),
+    ("PUT", "/v1/tenancies/held/budget", (("budget", {"amount": "5", "action": "stop", "notify_percent": [50]}),)),
     ("POST", "/v1/webhooks", (("webhook", {"url": "https://hooks.example/x", "events": ["container.*"]}),)),
     ("POST", "/v1/oidc/device:finish", (("login", {"handle": "gAAAA"}),)),
     ("POST", "/v1/keys", (("key", {"account": "ann", "scopes": ["read"], "lifetime_s": 60.0, "note": "x"}),)),

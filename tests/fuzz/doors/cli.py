@@ -51,7 +51,7 @@ _SERVICE: Final = (
     ["key", "revoke", "0123456789ab"],
     ["webhook", "create", "https://hooks.example/x", "-T", "red", "--event", "container.*"],
     ["webhook", "test", "whk_0123456789ab"],
-    ["budget", "set", "red", "5.50", "--action", "stop", "--grace", "60", "--notify-at", "50,100"],
+    ["budget", "set", "red", "5.50", "--action", "stop", "--grace", "60", "--notify-percent", "50,100"],
     ["budget", "show", "red"],
     ["lease", "history", "0"],
     ["leases", "-o", "json"],
@@ -81,6 +81,7 @@ _SERVICE: Final = (
 UNFED: Final = {
     "up": "runs until it is stopped",
     "agent": "runs until it is stopped",
+    "api": "runs until it is stopped",
     "controller": "runs until it is stopped",
     "kubelet": "runs until it is stopped",
     "port-forward": "runs until it is stopped",
@@ -98,6 +99,7 @@ UNFED: Final = {
     "rmi": "as image rm",
     "login": "changes the caller's own file, and asks a network",
     "context": "changes the caller's own file",
+    "whoami": "takes no string",
 }
 """Verbs that no line here feeds, and why."""
 _LAYERS: Final = (

@@ -55,9 +55,12 @@ attach|detach|quota apply|quota set|state check|agent check|withdraw|doctor|isol
 cdi inject|cdi lint|cdi list|cdi validate|cdi generate|mig export|mig generate-config|mig list|mig plan
 context list
 """
-OF_A_LEDGER = frozenset({"leases", "lease history", "lease report", "lease baseline list", "usage", "usage check"})
-"""Verbs of the node's ledger, which has no entry here: `test_cli_lease.py`, `test_cli_lease_report.py` and
-`test_cli_usage.py` read them."""
+OF_A_LEDGER = frozenset({"leases", "lease history", "lease report", "lease baseline list", "usage", "usage check"}) | {
+    "budget list",
+    "budget show",
+}
+"""Verbs of the node's ledger, which has no entry here: `test_cli_lease.py`, `test_cli_lease_report.py`,
+`test_cli_usage.py` and `test_api_budgets.py` read them."""
 OF_TENANCIES = frozenset({"tenancy create", "tenancy list", "tenancy show", "tenancy test"})
 """Verbs of a service that keeps tenancies, which the one here does not: `test_api_tenancies.py` reads their view."""
 OF_ACCOUNTS = frozenset({"user create", "user list", "key list", "audit", "webhook list", "webhook show"})

@@ -47,11 +47,13 @@ def group() -> None:
     help="once it is used up: tell webhooks; refuse what is new as well; also stop what holds GPUs",
 )
 @click.option("--grace", type=float, default=3600, show_default=True, metavar="SECONDS", help="from then to the stop")
-@click.option("--notify-at", default="50,80,100", show_default=True, metavar="PERCENT,…", help="told once a month each")
+@click.option(
+    "--notify-percent", default="50,80,100", show_default=True, metavar="PERCENTS", help="told once a month each"
+)
 @options.pass_client
-def set_verb(client: Client, *, tenancy: str, amount: str, action: str, grace: float, notify_at: str) -> None:
+def set_verb(client: Client, *, tenancy: str, amount: str, action: str, grace: float, notify_percent: str) -> None:
     """Set what a tenancy may spend in a month of the calendar (UTC)."""
-    body = BudgetRequest(amount=amount, action=action, grace_s=grace, notify_at=_percentages(notify_at))
+    body = BudgetRequest(amount=amount, action=action, grace_s=grace, notify_percent=_percentages(notify_percent))
     made = client.call("PUT", _path(tenancy), BudgetView, body=body)
     plaintext.echo(f"{made.tenancy}: {_money(made.amount)} {made.currency} a month, then {made.action}")
 
@@ -59,7 +61,9 @@ def set_verb(client: Client, *, tenancy: str, amount: str, action: str, grace: f
 def _percentages(text: str) -> tuple[int, ...]:
     parts = [one.strip() for one in text.split(",") if one.strip()]
     if any(not one.isascii() or not one.isdecimal() for one in parts):
-        raise errors.Invalid(f'--notify-at "{text}" is not percentages', reason="BudgetInvalid", hint="as 50,80,100")
+        raise errors.Invalid(
+            f'--notify-percent "{text}" is not percentages', reason="BudgetInvalid", hint="as 50,80,100"
+        )
     return tuple(map(int, parts))
 
 

@@ -38,15 +38,15 @@ def explanation_lines(found: Explanation) -> list[str]:
         lines.append(f"  its priority is {priority(found)}: higher goes first")
     if found.time_limit_s is not None and found.state not in view.ENDED:
         lines.append(f"  its time limit is {output.span(found.time_limit_s)}{_left(found)}")
-    lines += [f"  {line}" for line in life_lines(found)]
-    return lines + [f"  {line}" for line in output.lines_of(decision_rows(found.facts))]
+    lines += [f"  {line}" for line in output.lines_of(decision_rows(found.facts))]
+    return lines + [f"  {line}" for line in life_lines(found)]
 
 
 def life_lines(found: ContainerView | Explanation) -> list[str]:
     """Return a container's phases, its cost and what verified its GPUs as lines; none of what is not known."""
     lines = []
     if found.phases:
-        lines.append(", ".join(f"{one.name} {output.span(one.duration_s)}" for one in found.phases))
+        lines.append("phases: " + ", ".join(f"{one.name} {output.span(one.duration_s)}" for one in found.phases))
     if (cost := found.cost) is not None and cost.gpu_seconds:
         rate = f", {price(cost.hourly)} {cost.currency} an hour" if price(cost.hourly) != "0" else ""
         priced = f"{price(cost.amount)} {cost.currency} so far{rate}"

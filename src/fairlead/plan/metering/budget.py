@@ -24,7 +24,7 @@ class Limit:
     action: str = NOTIFY
     grace_s: float = 0.0
     """Between the end of the budget and the stop of what runs."""
-    notify_at: tuple[int, ...] = (50, 80, WHOLE)
+    notify_percent: tuple[int, ...] = (50, 80, WHOLE)
     """Percentages at which it is told, each once a month; sorted."""
 
 
@@ -67,7 +67,7 @@ def decide(limit: Limit, before: Standing, spent: Decimal, *, now: float) -> Dec
     """Return what is to be done where so much is spent of this month. Of several percentages the highest is told."""
     if before.period != period(now):
         before = Standing(period=period(now))
-    reached = [one for one in limit.notify_at if spent * WHOLE >= limit.amount * one]
+    reached = [one for one in limit.notify_percent if spent * WHOLE >= limit.amount * one]
     tells = max((one for one in reached if one > before.told), default=0)
     exceeded_at = None
     if spent >= limit.amount:

@@ -140,7 +140,7 @@ async def _fill(queue: asyncio.Queue[Message | None], messages: AsyncIterator[Me
     except TimeoutError:
         while not queue.empty():
             queue.get_nowait()
-        telemetry.log.warning("follower ended", reason="FollowerTooSlow", waited_s=STALL_S)
+        telemetry.log.warning("follower ended", reason="FollowerTooSlow", duration_s=STALL_S)
         await queue.put(end("FollowerTooSlow", message=f"nothing was read for {STALL_S:.0f} s: ask again"))
     except errors.FairleadError as error:
         await queue.put(Message(event="problem", data=problem.problem_of(error)))

@@ -39,7 +39,7 @@ class StoredBudgets:
             "amount": f"{limit.amount:f}",
             "action": limit.action,
             "grace_s": limit.grace_s,
-            "notify_at": " ".join(map(str, limit.notify_at)),
+            "notify_percent": " ".join(map(str, limit.notify_percent)),
             "account": account,
             "set_at": self.now(),
             "period": "",
@@ -118,7 +118,7 @@ def _budget(row: Any) -> Budget:
             amount=Decimal(row["amount"]),
             action=row["action"],
             grace_s=row["grace_s"],
-            notify_at=tuple(map(int, row["notify_at"].split())),
+            notify_percent=tuple(map(int, row["notify_percent"].split())),
         ),
         standing=Standing(
             period=row["period"], spent=Decimal(row["spent"]), told=row["told"], exceeded_at=row["exceeded_at"]

@@ -72,6 +72,6 @@ def test_explain_tells_phases_cost_and_what_verified_the_gpus() -> None:
         ),
     )
     lines = explain.explanation_lines(found)
-    assert lines[1].strip().startswith("queued 3")
+    assert lines[1].strip().startswith("phases: queued 3")
     assert lines[2].endswith(": 1.25 EUR so far, 2.50 EUR an hour")
     assert lines[3] == "  GPU-1: found clean by report full-3 before it was given away"

@@ -83,7 +83,7 @@ async def test_administrators_set_budgets_and_members_see_their_own(held: Held) 
     for who, status, seen in (("viewer", 200, 1), ("stranger", 404, 0), ("root", 200, 1)):
         assert (await lab.ask(who, "GET", "/v1/tenancies/red/budget")).status_code == status, who
         assert len((await lab.ask(who, "GET", "/v1/budgets")).json()["items"]) == seen, who
-    for body in ({"amount": "0"}, {"amount": "x"}, {"action": "burn"}, {"notify_at": [0]}):
+    for body in ({"amount": "0"}, {"amount": "x"}, {"action": "burn"}, {"notify_percent": [0]}):
         refused = await _set(lab, **body)
         assert (refused.status_code, refused.json()["reason"]) == (422, "BudgetInvalid"), body
     assert (await lab.ask("root", "DELETE", "/v1/tenancies/red/budget")).status_code == 204

@@ -32,7 +32,9 @@ class BudgetRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         ),
     ] = budget.NOTIFY
     grace_s: Annotated[float, msgspec.Meta(ge=0, le=31 * 86400, description="with stop: from then on")] = 3600.0
-    notify_at: Annotated[tuple[int, ...], msgspec.Meta(description="percentages that are told, each once a month")] = (
+    notify_percent: Annotated[
+        tuple[int, ...], msgspec.Meta(description="percentages that are told, each once a month")
+    ] = (
         50,
         80,
         100,
@@ -47,7 +49,7 @@ class BudgetView(msgspec.Struct, frozen=True, kw_only=True):
     currency: str
     action: Annotated[str, msgspec.Meta(description="notify, refuse or stop")]
     grace_s: float
-    notify_at: tuple[int, ...]
+    notify_percent: tuple[int, ...]
     period: Annotated[str, msgspec.Meta(description="month, `2026-11`")]
     spent: Annotated[str, msgspec.Meta(description="in that month, decimal")]
     percent: Annotated[float, msgspec.Meta(description="of the amount")]
@@ -71,13 +73,13 @@ def read(data: BudgetRequest) -> Limit:
         raise _invalid(f'amount "{errors.readable(data.amount[:40])}"', "a number above 0 with at most six decimals")
     if data.action not in budget.ACTIONS:
         raise _invalid(f'action "{errors.readable(data.action[:40])}"', f"one of {', '.join(budget.ACTIONS)}")
-    if len(data.notify_at) > _MOST or any(not 0 < one <= _LARGEST for one in data.notify_at):
-        raise _invalid("notify_at", f"at most {_MOST} percentages from 1 to {_LARGEST}")
+    if len(data.notify_percent) > _MOST or any(not 0 < one <= _LARGEST for one in data.notify_percent):
+        raise _invalid("notify_percent", f"at most {_MOST} percentages from 1 to {_LARGEST}")
     return Limit(
         amount=Decimal(data.amount),
         action=data.action,
         grace_s=data.grace_s,
-        notify_at=tuple(sorted(set(data.notify_at))),
+        notify_percent=tuple(sorted(set(data.notify_percent))),
     )
 
 
@@ -96,7 +98,7 @@ def view(found: Budget, *, currency: str, now: float) -> BudgetView:
         currency=currency,
         action=found.limit.action,
         grace_s=found.limit.grace_s,
-        notify_at=found.limit.notify_at,
+        notify_percent=found.limit.notify_percent,
         period=standing.period,
         spent=f"{standing.spent:f}",
         percent=round(float(standing.spent / found.limit.amount * budget.WHOLE), 1),

@@ -133,7 +133,7 @@ async def _waiting(services: Dependencies, pods: Sequence[core.Pod]) -> dict[str
     now, found = dt.datetime.now(dt.UTC), {}
     census = waitview.Census(nodes.items, every.items, ours=services.info.scheduler_name)
     for pod in pods:
-        with contextlib.suppress(errors.Invalid):  # a quantity nobody can read is that pod's fault, not the list's
+        with contextlib.suppress(errors.Invalid):  # a quantity that cannot be read is that pod's fault, not the list's
             only = pod.metadata.namespace if services.whole else ""
             found[pod.metadata.uid] = waitview.describe(pod, census, now=now, only=only)
     return {uid: one for uid, one in found.items() if one is not None}

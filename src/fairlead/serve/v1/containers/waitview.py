@@ -2,7 +2,7 @@
 
 Nodes and pods are judged as the scheduler judges them (`plan.schedule.reference`), and put into numbers with one
 sentence. What no node could ever give is distinguished from what is taken now. What is not a matter of amounts (taints,
-labels, scheduling gates, rules that nobody knows) keeps the diagnosis of `plan.schedule.waiting`.
+labels, scheduling gates, unknown rules) keeps the diagnosis of `plan.schedule.waiting`.
 """
 
 from __future__ import annotations

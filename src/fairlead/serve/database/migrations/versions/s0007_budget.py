@@ -18,7 +18,7 @@ def upgrade() -> None:
         sa.Column("amount", sa.String(32), nullable=False),
         sa.Column("action", sa.String(16), nullable=False),
         sa.Column("grace_s", sa.Float, nullable=False),
-        sa.Column("notify_at", sa.String(64), nullable=False),
+        sa.Column("notify_percent", sa.String(64), nullable=False),
         sa.Column("account", sa.String(63), nullable=False),
         sa.Column("set_at", sa.Float, nullable=False),
         sa.Column("period", sa.String(7), nullable=False),
