@@ -65,9 +65,12 @@ class Cleaning:
 
     async def _run(self, row: Row, act: Act, look: Look) -> None:
         try:
+            stamp = self.verifier.stamp()
             outcome = await self.verifier.verify(row)
             openers = await look(row.key)
             await act(lambda rows: self._conclude(rows, row, outcome, openers))
+            if self.verifier.stamp() != stamp:  # approved meanwhile, after the verification had read what is
+                self._waits.pop(row.key, None)
         except errors.FairleadError as error:
             telemetry.log.warning("gpu not verified", gpu=row.key, reason=error.reason, error=error.message)
             self._wait(row.key, AGAIN_S, Finding(verdict=Verdict.WAIT, reason=error.reason, message=error.message))
