@@ -248,7 +248,13 @@ class PodmanEngine(access.PodmanAccess, imagestore.PodmanImageStore, images.Podm
         self._held.pop(name, None)
         await self._discard_unknown(name)
         arguments = ("rm", "--force", "--time=0", "--ignore", "--volumes", "--", name)
-        await self._podman.checked(f'container "{name}"', "remove", *arguments)
+        try:
+            await self._podman.checked(f'container "{name}"', "remove", *arguments)
+        except errors.Conflict as error:
+            if error.reason != podman_errors.NOT_RUNNING:
+                raise
+            # It ended by itself while podman was about to end it; podman has written that down by now.
+            await self._podman.checked(f'container "{name}"', "remove", *arguments)
 
     async def list_containers(self, labels: Mapping[str, str]) -> tuple[port.ContainerState, ...]:
         """See `port.Engine.list_containers`."""

@@ -34,6 +34,7 @@ def _rule(
     return _Rule(re.compile(pattern, re.IGNORECASE), kind, reason, hint, exit_code)
 
 
+NOT_RUNNING: Final = "ContainerNotRunning"
 _IMAGE_HINT: Final = "build or import it (fairlead image), or pull it"
 # The first match wins: the narrow ones stand before the wide ones.
 _RULES: Final = (
@@ -110,7 +111,7 @@ _RULES: Final = (
     _rule(
         r"can only create exec sessions on running|container state improper|is not running",
         errors.Conflict,
-        "ContainerNotRunning",
+        NOT_RUNNING,
     ),
     _rule(
         r"invalid argument|invalid reference|statfs|^stat |no such file or directory|parsing",
